@@ -1,0 +1,190 @@
+"""The command line: `repl-rl COMMAND`. Turns flags into a Config and errors into one line.
+
+Floor 7. Heavy imports stand inside commands, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+import click
+
+from repl_rl import __version__
+from repl_rl.errors import ConfigError, ReplRLError
+from sandbox.types import SandboxError
+
+USAGE_ERROR, INTERRUPTED, FAILED = 2, 130, 1
+
+
+def main() -> None:
+    """Entry point. Exit codes: 0 done, 1 our side failed, 2 bad usage or config, 130 Ctrl-C."""
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # A polite kill cleans up as Ctrl-C does, through whatever handles that at the moment.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        cli(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(USAGE_ERROR)
+    except (KeyboardInterrupt, click.Abort):
+        _fail("interrupted; what was written so far is complete", INTERRUPTED)
+    except ConfigError as error:
+        _fail(str(error), USAGE_ERROR)
+    except (ReplRLError, SandboxError) as error:
+        _fail(str(error), FAILED)
+
+
+def _fail(message: str, code: int) -> None:
+    click.echo(f"repl-rl: {message}", err=True)
+    sys.exit(code)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="repl-rl")
+def cli() -> None:
+    """Reinforcement learning for language models that think in a Python REPL."""
+
+
+def _config_options(command: Any) -> Any:
+    for option in (
+        click.option("--task", metavar="NAME", help="Entry point or module:Class [sympy-proofs]."),
+        click.option("--model", metavar="PATH", help="Model folder or owner/name [the starter]."),
+        click.option("--config", "files", multiple=True, type=Path, help="TOML file; repeatable."),
+        click.option("--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE"),
+        click.option("--seed", type=int, help="Seed of everything random."),
+    ):
+        command = option(command)
+    return command
+
+
+@cli.command()
+@_config_options
+@click.option("--output", type=Path, metavar="DIR", help="Run folder [runs/TASK-TIME].")
+@click.option("--dry-run", is_flag=True, help="Print the resolved config and stop.")
+def train(output: Path | None, dry_run: bool, **options: Any) -> None:
+    """Train a policy with GRPO, line by line, and measure it before and after."""
+    from repl_rl.settings import to_toml
+
+    config = _resolve(options)
+    if dry_run:
+        click.echo(to_toml(config), nl=False)
+        return
+    from repl_rl.display import Screen
+    from repl_rl.store import check_output, new_run_path
+
+    path = output or new_run_path(config.task, Path("runs"))
+    check_output(path)  # here already, for what comes next takes seconds to import
+    with Screen() as screen:
+        before, after = _jobs().train(config, path, screen)
+    click.echo(
+        f"\nheld-out solve rate: {100 * before.rate:.1f} % before, {100 * after.rate:.1f} % after\n"
+        f"run folder: {path}\n\n"
+        f"next:\n"
+        f"  repl-rl eval {path} --task {config.task}\n"
+        f"  repl-rl show {path}\n"
+        f"  repl-rl train --config {path}/config.toml --seed {config.seed + 1}"
+    )
+
+
+@cli.command(name="eval")
+@click.argument("run_or_model", type=Path)
+@_config_options
+def evaluate(run_or_model: Path, **options: Any) -> None:
+    """Held-out solve rate of a run's last checkpoint, or of a model folder."""
+    from repl_rl.display import Screen
+
+    config = _resolve(_of_run(run_or_model, options))
+    with Screen() as screen:
+        report = _jobs().evaluate_model(config, screen)
+    click.echo(report.table())
+
+
+@cli.command()
+@_config_options
+def warmstart(**options: Any) -> None:
+    """Make the task's starter policy: supervised training on really executed transcripts."""
+    from repl_rl.display import Screen
+
+    config = _resolve(options)
+    with Screen() as screen:
+        path = _jobs().warm_start(config, screen)
+    click.echo(path)
+
+
+@cli.command()
+@click.argument("path", type=Path)
+@click.option("--best", "which", flag_value="best", help="Highest reward first.")
+@click.option("--worst", "which", flag_value="worst", help="Lowest reward first.")
+@click.option("-n", "count", default=3, show_default=True, help="How many to show.")
+def show(path: Path, which: Literal["best", "worst"] | None, count: int) -> None:
+    """Print trajectories of a run folder or a .jsonl file, in colours."""
+    from repl_rl.display import Screen
+    from repl_rl.store import select_trajectories
+
+    screen = Screen()
+    for title, scored in select_trajectories(path, which=which, count=count):
+        screen.sample(title, scored)
+
+
+@cli.command()
+@click.argument("name", required=False)
+@click.option("-n", "count", default=8, show_default=True, help="How many sample problems.")
+@click.option("--seed", default=0, show_default=True)
+def tasks(name: str | None, count: int, seed: int) -> None:
+    """List the installed tasks, or print sample problems of one."""
+    from importlib.metadata import entry_points
+    from itertools import islice
+
+    from repl_rl.tasks.base import load_task
+    from repl_rl.types import Split
+
+    if name is None:
+        for point in entry_points(group="repl_rl.tasks"):
+            click.echo(f"{point.name:24}{point.value}")
+        return
+    task, _ = load_task(name)
+    for problem in islice(task.problems(Split.TRAIN, seed=seed), count):
+        click.echo(f"{problem.id}  {problem.statement}")
+
+
+def _resolve(options: dict[str, Any]) -> Any:
+    """The config, once its task and its model have been found: a wrong name is refused at once."""
+    from repl_rl.plugins import resolve_model, resolve_spec
+    from repl_rl.settings import resolve
+
+    given = {key: options[key] for key in ("task", "model", "seed") if options[key] is not None}
+    config = resolve(files=options["files"], overrides=options["overrides"], flags=given)
+    resolve_spec(config.task, group="repl_rl.tasks")
+    if config.model is not None:
+        resolve_model(config.model)
+    return config
+
+
+def _jobs() -> ModuleType:
+    """`repl_rl.train`, with the progress bars of its libraries off: `Screen` has its own."""
+    import datasets
+    from transformers.utils import logging
+
+    import repl_rl.train
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # untyped upstream
+    datasets.disable_progress_bars()
+    return repl_rl.train
+
+
+def _of_run(path: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """The options that evaluate `path`: a run brings its own config and last checkpoint."""
+    if not (path / "config.toml").is_file():
+        return {**options, "model": str(path)}
+    checkpoint = path / "checkpoints" / "final"
+    if not checkpoint.is_dir():
+        raise ConfigError(f"run {str(path)!r} has no checkpoints/final: it did not end")
+    files = (path / "config.toml", *options["files"])
+    return {**options, "files": files, "model": str(checkpoint)}

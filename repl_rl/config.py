@@ -1,0 +1,252 @@
+"""Every setting of a run, with its default and its unit.
+
+Floor 1. Knows names and types; does not know what anything does, nor where values come from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Literal
+
+from repl_rl.errors import ConfigError
+from repl_rl.types import OutcomeKind, VerdictKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingConfig:
+    """One trajectory: how it is sampled and when it ends."""
+
+    engine: Literal["hf"] = "hf"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    temperature: float = 1.0
+    max_lines: int = 24
+    max_line_tokens: int = 192
+    max_tokens: int = 2048
+    """Sampled and injected tokens together; the prompt is not counted."""
+    max_observation_tokens: int = 256
+    time_limit_s: float = 120.0
+    max_in_flight: int = 64
+    """Trajectories, and so kernels and rows of the KV cache, alive at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxConfig:
+    """One kernel: what it may use and what it is born with."""
+
+    preload: tuple[str, ...] = ("sympy",)
+    """Modules imported once, before kernels are forked."""
+    standby: int = 16
+    """Kernels forked ahead of need."""
+    line_cpu_s: float = 2.0
+    line_wall_s: float = 10.0
+    grace_s: float = 0.5
+    kernel_cpu_s: int = 60
+    memory_mib: int = 512
+    max_output_chars: int = 2048
+
+
+def _line_rewards() -> dict[OutcomeKind, float]:
+    kind = OutcomeKind
+    return {
+        kind.SYNTAX_ERROR: -0.3,
+        kind.NAME_ERROR: -0.1,
+        kind.RUNTIME_ERROR: -0.1,
+        kind.BAD_SUBMIT: -0.1,
+        kind.FAKE_OUTPUT: -0.3,
+        kind.DUPLICATE: -0.05,
+        kind.TIMEOUT: -0.3,
+        kind.MEMORY: -0.3,
+        kind.OUTPUT_LIMIT: -0.3,
+        kind.KILLED: -0.4,
+        kind.DIED: -0.4,
+    }
+
+
+def _verdict_rewards() -> dict[VerdictKind, float]:
+    kind = VerdictKind
+    return {
+        kind.PROVED: 1.0,
+        kind.SUPPORTED: 0.8,
+        kind.REFUTED: 0.0,
+        kind.WRONG: 0.0,
+        kind.MALFORMED: -0.1,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardConfig:
+    """What lines and answers are worth.
+
+    Lines are only ever charged for errors, never paid for running; the charge is capped; and
+    ending without a submission costs more than the worst answer after the highest charge, so
+    silence never beats an honest attempt.
+    """
+
+    function: str = "repl_rl.rewards:shaped"
+    """`module:function` of (Trajectory, Verdict | None, RewardConfig) -> Reward."""
+    line: Mapping[OutcomeKind, float] = field(default_factory=_line_rewards)
+    """Reward of a line by its outcome, 0 where not named."""
+    max_line_charge: float = 0.4
+    """Line rewards of one trajectory are scaled so that they never sum to less than minus this."""
+    verdict: Mapping[VerdictKind, float] = field(default_factory=_verdict_rewards)
+    """Outcome reward by verdict. A verdict not named leaves the trajectory out of the update."""
+    no_submission: float = -0.6
+    """Outcome reward where nothing was submitted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GRPOConfig:
+    """The update. Group size and problems per step multiply to the trajectories of a step."""
+
+    steps: int = 200
+    problems_per_step: int = 8
+    group_size: int = 8
+    learning_rate: float = 1e-6
+    warmup_steps: int = 5
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    micro_batch_size: int = 8
+    """Trajectories per forward and backward; the update does not depend on it."""
+    gradient_checkpointing: bool = True
+    """Recompute activations in the backward: less memory for a third more time."""
+    loss_type: Literal["dapo", "grpo", "dr_grpo", "bnpo"] = "dapo"
+    epsilon_low: float = 0.2
+    epsilon_high: float = 0.28
+    kl_beta: float = 0.0
+    """Weight of the KL divergence to the policy the run started from."""
+    credit: Literal["outcome", "line_local"] = "line_local"
+    line_credit_weight: float = 0.5
+    """Lambda: weight of a line's own reward beside the outcome; 0 is plain GRPO."""
+    scale: Literal["group", "batch", "none"] = "group"
+    """What the standard deviation that divides the outcome advantage is taken over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalConfig:
+    problems: int = 200
+    """Held-out problems, one trajectory each, before and after training."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradingConfig:
+    deadline_s: float = 5.0
+    num_workers: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportConfig:
+    sample_every: int = 10
+    """Steps between two sample trajectories on the screen."""
+    checkpoint_every: int = 50
+    keep_checkpoints: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """A whole run. Saved as `config.toml` in its folder."""
+
+    task: str = "sympy-proofs"
+    model: str | None = None
+    """Folder of a transformers model; None stands for the task's starter policy."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the weights. On a GPU forwards run in bfloat16 autocast either way."""
+    seed: int = 0
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    sandbox: SandboxConfig = field(default_factory=SandboxConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    grpo: GRPOConfig = field(default_factory=GRPOConfig)
+    grading: GradingConfig = field(default_factory=GradingConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+    report: ReportConfig = field(default_factory=ReportConfig)
+
+    def __post_init__(self) -> None:
+        for name, value in _numbers(self, ""):
+            if not math.isfinite(value):
+                raise ConfigError(f"{name} = {value}; expected a finite number")
+            if name in _ABOVE_ZERO and value <= 0:
+                raise ConfigError(f"{name} = {value}; expected more than 0")
+            if value < _LEAST.get(name, value):
+                raise ConfigError(f"{name} = {value}; expected at least {_LEAST[name]}")
+        reward = self.reward
+        worst = min(0.0, *reward.verdict.values()) - reward.max_line_charge
+        if reward.no_submission >= worst:
+            raise ConfigError(
+                f"reward.no_submission = {reward.no_submission} would make silence a better deal "
+                f"than an attempt with errors; expected less than {worst:g} (the least of "
+                f"reward.verdict, minus reward.max_line_charge)"
+            )
+
+
+_LEAST: Mapping[str, float] = {
+    "sampling.max_in_flight": 1,
+    "sampling.max_lines": 1,
+    "sampling.max_tokens": 2,
+    "sampling.max_line_tokens": 1,
+    # Room for the words that tell of a cut, at one token a character.
+    "sampling.max_observation_tokens": 64,
+    "sandbox.standby": 0,
+    "sandbox.kernel_cpu_s": 1,
+    "sandbox.memory_mib": 1,
+    "sandbox.max_output_chars": 1,
+    "reward.max_line_charge": 0,
+    "grpo.steps": 0,
+    "grpo.problems_per_step": 1,
+    "grpo.group_size": 2,
+    "grpo.micro_batch_size": 1,
+    "grpo.learning_rate": 0,
+    "grpo.warmup_steps": 0,
+    "grpo.kl_beta": 0,
+    "eval.problems": 0,
+    "grading.num_workers": 1,
+    "report.sample_every": 1,
+    "report.checkpoint_every": 1,
+    "report.keep_checkpoints": 1,
+}
+
+_ABOVE_ZERO = frozenset(
+    {
+        "sampling.temperature",
+        "sampling.time_limit_s",
+        "sandbox.line_cpu_s",
+        "sandbox.line_wall_s",
+        "sandbox.grace_s",
+        "grading.deadline_s",
+    }
+)
+
+
+def _numbers(section: Any, prefix: str) -> Iterator[tuple[str, float]]:
+    """Every number of a section and of those below it, with its full name."""
+    values = (
+        section
+        if isinstance(section, Mapping)
+        else {one.name: getattr(section, one.name) for one in fields(section)}
+    )
+    for name, value in values.items():
+        if isinstance(value, Mapping) or is_dataclass(value):
+            yield from _numbers(value, f"{prefix}{name}.")
+        elif isinstance(value, int | float):
+            yield f"{prefix}{name}", value
+
+
+STARTER_PRESET: Mapping[str, Any] = {
+    "sampling": {
+        "max_lines": 10,
+        "max_line_tokens": 64,
+        "max_tokens": 256,
+        "max_observation_tokens": 64,
+        "max_in_flight": 96,
+    },
+    "sandbox": {"standby": 96, "max_output_chars": 512},
+    "grpo": {
+        "steps": 80,
+        "problems_per_step": 12,
+        "learning_rate": 5e-4,
+        "micro_batch_size": 32,
+        "gradient_checkpointing": False,
+        "kl_beta": 0.001,
+    },
+}
+"""What differs from the defaults when the policy is the starter: small, short, fast to learn."""

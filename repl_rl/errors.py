@@ -1,0 +1,30 @@
+"""Errors that are ours or the user's; what a policy does wrong is data and never one of these.
+
+ReplRLError
+  ConfigError     a flag, a file or a key the user can mend (also a ValueError); exit code 2
+  EngineError     the sampling engine broke its contract or went away
+  GraderError     the grader's process cannot be started
+  DivergedError   the update left the finite numbers
+"""
+
+from __future__ import annotations
+
+
+class ReplRLError(Exception):
+    """Root of all errors raised by repl_rl."""
+
+
+class ConfigError(ReplRLError, ValueError):
+    """What the user gave cannot be used: what it was, what is expected, how to go on."""
+
+
+class EngineError(ReplRLError, RuntimeError):
+    """The engine failed; no trajectory that was waiting for it can go on."""
+
+
+class GraderError(ReplRLError, RuntimeError):
+    """The grader's process cannot be started. A single hard expression never raises this."""
+
+
+class DivergedError(ReplRLError, ArithmeticError):
+    """A loss or a gradient is not finite: the weights are lost, and every later step with them."""

@@ -1,0 +1,197 @@
+"""Judge submissions in processes of their own, each under a deadline.
+
+    task_spec, Problem, submission -> idle worker -> Verdict
+
+A worker that runs over its deadline, dies or talks nonsense is killed with its group and replaced;
+the verdict then is UNDECIDED with `grader_error` set, for what could not be graded is not wrong.
+
+Floor 2. Knows no task: `module:Class` is text that the worker resolves. Knows no reward.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from repl_rl.errors import GraderError
+from repl_rl.grading.messages import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, Reply, Request
+from repl_rl.types import Problem, Verdict, VerdictKind
+
+START_TIMEOUT_S = 60.0
+"""For the interpreter and the imports of a task: paid once a worker, outside every deadline."""
+STOP_TIMEOUT_S = 5.0
+
+
+class Grader:
+    """Owns its workers: `async with Grader() as grader: await grader.grade(...)`."""
+
+    def __init__(
+        self, *, num_workers: int = 1, deadline_s: float = 5.0, memory_mib: int = 2048
+    ) -> None:
+        self.deadline_s = deadline_s
+        self._workers = [_Worker(memory_mib) for _ in range(num_workers)]
+        self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
+
+    async def __aenter__(self) -> Self:
+        """Raises GraderError if a worker cannot be started."""
+        try:
+            for worker in self._workers:
+                await worker.start()
+                self._idle.put_nowait(worker)
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Kill every worker; may be called twice."""
+        for worker in self._workers:
+            await worker.stop()
+
+    async def grade(self, task_spec: str, problem: Problem, submission: str) -> Verdict:
+        """Waits for an idle worker, then at most `deadline_s` for its verdict.
+
+        Raises GraderError only where nothing can be graded: a worker or the task does not load.
+        """
+        if len(submission) > MAX_TEXT_CHARS:
+            evidence = f"{len(submission)} characters"
+            return Verdict(kind=VerdictKind.MALFORMED, method="length", evidence=evidence)
+        worker = await self._idle.get()
+        try:
+            await worker.load(task_spec)
+            started = time.monotonic()
+            request = Request(task_spec=task_spec, problem=problem, submission=submission)
+            verdict = await self._asked(worker, request)
+            return replace(verdict, ms=(time.monotonic() - started) * 1e3)
+        finally:
+            self._idle.put_nowait(worker)
+
+    async def _asked(self, worker: _Worker, request: Request) -> Verdict:
+        try:
+            reply = await worker.ask(request, timeout_s=self.deadline_s)
+        except TimeoutError:
+            return _ungraded(f"deadline of {self.deadline_s:g} s")
+        except _WorkerLostError as lost:
+            return _ungraded(str(lost))
+        assert reply.verdict is not None, "a worker answers a problem with a verdict"
+        return reply.verdict
+
+
+class _WorkerLostError(Exception):
+    """The worker died, or said what no worker says."""
+
+
+class _Worker:
+    """One process and its pipes. After any failure it is stopped, and `load` starts it afresh."""
+
+    def __init__(self, memory_mib: int) -> None:
+        self._memory_mib = memory_mib
+        self._process: asyncio.subprocess.Process | None = None
+        self._loaded: set[str] = set()
+        self._encoder = msgspec.json.Encoder()
+        self._decoder = msgspec.json.Decoder(Reply)
+
+    async def start(self) -> None:
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", "repl_rl.grading.worker", str(self._memory_mib)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                limit=MAX_MESSAGE_BYTES,
+                env=_clean_environment(),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise GraderError(f"the grader's process cannot be started: {error}") from error
+        self._loaded = set()
+
+    async def load(self, task_spec: str) -> None:
+        """Have the task imported; starts the process first where it is gone."""
+        if self._process is None:
+            await self.start()
+        if task_spec in self._loaded:
+            return
+        try:
+            reply = await self.ask(Request(task_spec=task_spec), timeout_s=START_TIMEOUT_S)
+        except (TimeoutError, _WorkerLostError) as error:
+            reason = str(error) or f"no answer in {START_TIMEOUT_S:g} s"
+            raise GraderError(f"the grader cannot load {task_spec!r}: {reason}") from error
+        if reply.failure:
+            raise GraderError(f"the grader cannot load {task_spec!r}: {reply.failure}")
+        self._loaded.add(task_spec)
+
+    async def ask(self, request: Request, *, timeout_s: float) -> Reply:
+        """One request, one reply. Without one the worker is stopped, cancellation included."""
+        is_answered = False
+        try:
+            async with asyncio.timeout(timeout_s):
+                reply = await self._exchange(self._encoder.encode(request) + b"\n")
+            is_answered = True
+            return reply
+        finally:
+            if not is_answered:
+                await self.stop()
+
+    async def _exchange(self, message: bytes) -> Reply:
+        process = self._process
+        assert process is not None, "load starts a worker before it is asked"
+        assert process.stdin is not None, "started with a pipe"
+        assert process.stdout is not None, "started with a pipe"
+        try:
+            process.stdin.write(message)
+            await process.stdin.drain()
+            line = await process.stdout.readline()
+        except (OSError, ValueError) as error:  # a closed pipe, a line beyond the limit
+            raise _WorkerLostError(f"worker lost: {error}") from error
+        if not line:
+            raise _WorkerLostError("worker died")
+        try:
+            return self._decoder.decode(line)
+        except msgspec.DecodeError as error:
+            raise _WorkerLostError(f"worker said garbage: {error}") from error
+
+    async def stop(self) -> None:
+        """Kill the process group and reap it."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        async with asyncio.timeout(STOP_TIMEOUT_S):
+            await process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
+
+
+def _ungraded(reason: str) -> Verdict:
+    return Verdict(kind=VerdictKind.UNDECIDED, grader_error=reason)
+
+
+def _clean_environment() -> dict[str, str]:
+    """What the worker needs to find the same modules, and nothing else of the trainer's shell."""
+    search_path = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    return {
+        "PATH": os.defpath,
+        "LC_ALL": "C.UTF-8",
+        "PYTHONPATH": search_path,
+        "PYTHONHASHSEED": "0",
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+    }

@@ -1,0 +1,31 @@
+"""What a grader and its worker say to each other: one JSON object a line, in both directions.
+
+    Request  {"task_spec", "problem" | null, "submission"}   problem null: only load the task
+    Reply    {"verdict" | null, "failure"}                   failure: the task could not be loaded
+
+Floor 2. Types alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from repl_rl.types import Problem, Verdict
+
+MAX_MESSAGE_BYTES = 1 << 20
+MAX_TEXT_CHARS = 1 << 16
+"""Of a submission that is sent, and of any text in a verdict that comes back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    task_spec: str
+    """`module:Class`, a task with `grade(problem, submission)`."""
+    problem: Problem | None = None
+    submission: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    verdict: Verdict | None = None
+    failure: str = ""

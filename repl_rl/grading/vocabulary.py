@@ -1,0 +1,56 @@
+"""The words a submission may use: constants and constructors, each safe to call on sympy objects.
+
+Floor 2. Tables; know nothing of syntax. Constructors that can blow up are bounded in `parse`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import sympy
+
+CONSTANTS: Mapping[str, Any] = {  # sympy ships no types
+    "pi": sympy.pi,
+    "E": sympy.E,
+    "I": sympy.I,
+    "oo": sympy.oo,
+    "inf": sympy.oo,
+    "zoo": sympy.zoo,
+    "nan": sympy.nan,
+    "GoldenRatio": sympy.GoldenRatio,
+    "true": True,
+    "false": False,
+    "EmptySet": frozenset(),
+    "Naturals": sympy.S.Naturals,
+    "Naturals0": sympy.S.Naturals0,
+    "Integers": sympy.S.Integers,
+    "Rationals": sympy.S.Rationals,
+    "Reals": sympy.S.Reals,
+    "Complexes": sympy.S.Complexes,
+}
+
+# Called with expressions, and with nothing else.
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    name: getattr(sympy, name)
+    for name in (
+        *("sin", "cos", "tan", "cot", "sec", "csc", "asin", "acos", "atan", "atan2"),
+        *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+        *("log", "ln", "Abs", "sign", "re", "im", "conjugate", "arg"),
+        *("floor", "ceiling", "Mod", "Eq", "Ne", "Lt", "Le", "Gt", "Ge"),
+    )
+}
+
+# Called with sets, conditions or tuples as well.
+STRUCTURES: Mapping[str, Callable[..., Any]] = {
+    name: getattr(sympy, name)
+    for name in ("Interval", "Union", "Intersection", "Complement", "Piecewise", "And", "Or", "Not")
+}
+
+# They restate a question instead of answering it.
+UNEVALUATED = frozenset(
+    (
+        *("Integral", "Sum", "Product", "Limit", "Derivative", "Subs", "ConditionSet", "ImageSet"),
+        *("RootSum", "RootOf", "CRootOf", "ComplexRootOf", "Lambda", "Order", "O"),
+    )
+)

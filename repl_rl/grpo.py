@@ -1,0 +1,152 @@
+"""The update: TRL's GRPOTrainer, fed with line-interleaved trajectories and per-token advantages.
+
+    rollout_func -> TRL pads, masks, scores -> advantages swapped for (B, T) -> TRL's loss
+
+Floor 5. The one importer of trl. Does not know kernels, tasks or screens.
+
+Injected tokens enter as `env_mask` 0: TRL leaves them out of the loss, the KL, the entropy, the
+clip metrics and the token count, and still attends to them. Everything else is TRL's own code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from transformers import PrinterCallback, TrainerCallback
+from trl.trainer.grpo_config import GRPOConfig as TRLConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
+
+from repl_rl.batch import advantage_rows, pad_right
+from repl_rl.config import Config, GRPOConfig
+from repl_rl.seeds import derive_seed
+from repl_rl.types import Scored
+
+Collect = Callable[[Sequence[int], int], list[Scored]]
+"""(problem numbers, each repeated for its group; policy version) -> trajectories, in order."""
+
+_MASKED_REFERENCE = -1e4
+"""Stands for the reference's log-probability of an injected token. TRL multiplies the KL by the
+mask, so a token that is next to impossible would make inf * 0 = NaN; exp(-1e4 - x) is a plain 0."""
+
+
+class LineGRPOTrainer(GRPOTrainer):
+    """GRPO with one advantage per token. Collects its own rollouts through `collect`."""
+
+    def __init__(self, *, collect: Collect, line_config: GRPOConfig, **kwargs: Any) -> None:
+        self._collect = collect
+        self._line_config = line_config
+        self.scored: list[Scored] = []
+        """The trajectories behind the current update, in the order of the batch."""
+        super().__init__(rollout_func=_rollout, reward_funcs=[outcome_reward], **kwargs)
+
+    def collect(self, prompts: Sequence[str]) -> dict[str, Any]:
+        """TRL's rollout contract: ids, masks and log-probabilities as lists, one row a prompt."""
+        self.scored = self._collect([int(prompt) for prompt in prompts], self.state.global_step)
+        trajectories = [item.trajectory for item in self.scored]
+        assert len(trajectories) == len(prompts)
+        return {
+            "prompt_ids": [list(t.prompt_ids) for t in trajectories],
+            "completion_ids": [list(t.completion_ids) for t in trajectories],
+            "logprobs": [list(t.logprobs) for t in trajectories],
+            "env_mask": [[int(is_sampled) for is_sampled in t.loss_mask] for t in trajectories],
+            "outcome_reward": [item.reward.outcome_reward for item in self.scored],
+        }
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        out: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        advantages = pad_right(advantage_rows(self.scored, self._line_config))
+        out["advantages"] = advantages.to(out["completion_ids"].device)
+        if "ref_per_token_logps" in out:
+            out["ref_per_token_logps"] = out["ref_per_token_logps"].masked_fill(
+                out["tool_mask"] == 0, _MASKED_REFERENCE
+            )
+        return out
+
+
+def make_trainer(
+    *,
+    model: Any,  # a PreTrainedModel
+    tokenizer: Any,  # a PreTrainedTokenizerBase
+    collect: Collect,
+    config: Config,
+    folder: Path,
+    callbacks: Sequence[TrainerCallback] = (),
+) -> LineGRPOTrainer:
+    """A trainer of `config.grpo.steps` updates that keeps its checkpoints in `folder`.
+
+    One rollout phase makes `problems_per_step * group_size` trajectories and feeds one optimiser
+    step, in micro-batches: the policy that sampled is the policy that is updated, so the
+    importance ratio is exactly 1. Problem i of the run is prompt `str(i)`: TRL repeats prompts for
+    their groups and hands them to the rollout as they are.
+    """
+    grpo = config.grpo
+    size = grpo.problems_per_step * grpo.group_size
+    micro = largest_divisor(size, at_most=grpo.micro_batch_size)
+    on_gpu = model.device.type == "cuda"
+    args = TRLConfig(
+        output_dir=str(folder),
+        max_steps=grpo.steps,
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=size // micro,
+        steps_per_generation=size // micro,
+        num_generations=grpo.group_size,
+        max_completion_length=config.sampling.max_tokens,
+        temperature=config.sampling.temperature,
+        learning_rate=grpo.learning_rate,
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=grpo.warmup_steps,
+        weight_decay=grpo.weight_decay,
+        max_grad_norm=grpo.max_grad_norm,
+        loss_type=grpo.loss_type,
+        epsilon=grpo.epsilon_low,
+        epsilon_high=grpo.epsilon_high,
+        beta=grpo.kl_beta,
+        scale_rewards=grpo.scale,
+        gradient_checkpointing=grpo.gradient_checkpointing,
+        # A trajectory may end on injected text: TRL would take it for truncated and drop it.
+        mask_truncated_completions=False,
+        shuffle_dataset=False,
+        use_cpu=not on_gpu,
+        bf16=on_gpu,
+        seed=derive_seed(config.seed, "update") % 2**32,
+        save_steps=config.report.checkpoint_every,
+        save_total_limit=config.report.keep_checkpoints,
+        # Nothing resumes from an optimiser's state, which is twice the size of the weights.
+        save_only_model=True,
+        logging_steps=1,
+        # On, it would log the mean of the finite losses in place of one that is not.
+        logging_nan_inf_filter=False,
+        report_to="none",
+        disable_tqdm=True,
+    )
+    trainer = LineGRPOTrainer(
+        collect=collect,
+        line_config=grpo,
+        model=model,
+        args=args,
+        processing_class=tokenizer,
+        train_dataset=Dataset.from_dict(
+            {"prompt": [str(i) for i in range(max(1, grpo.steps) * grpo.problems_per_step)]}
+        ),
+        callbacks=list(callbacks),
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def largest_divisor(number: int, *, at_most: int) -> int:
+    """The largest divisor of `number` that is no larger than `at_most`: 96 and 40 give 32."""
+    return max(d for d in range(1, min(number, at_most) + 1) if number % d == 0)
+
+
+def outcome_reward(*, outcome_reward: list[float | None], **_: Any) -> list[float | None]:
+    """What TRL logs as the reward. The update does not read it: its advantages are ours."""
+    return outcome_reward
+
+
+def _rollout(prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
+    assert isinstance(trainer, LineGRPOTrainer)
+    return trainer.collect(prompts)

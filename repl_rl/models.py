@@ -1,0 +1,114 @@
+"""Load a model and its tokenizer, and say in one line what is wrong when that fails.
+
+Floor 3. Knows transformers. Does not know tasks, kernels or training.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import psutil
+import torch
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from repl_rl.errors import ConfigError
+from repl_rl.plugins import resolve_model
+from repl_rl.tokens import TokenizerCodec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    model: Any  # PreTrainedModel
+    tokenizer: Any  # PreTrainedTokenizerBase
+    codec: TokenizerCodec
+    context_tokens: int
+
+
+def pick_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
+    """The device to run on; ConfigError for a GPU that is not there."""
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("sampling.device = 'cuda', but torch sees no GPU; use 'auto' or 'cpu'")
+    return torch.device("cuda" if torch.cuda.is_available() and wanted != "cpu" else "cpu")
+
+
+def load_model(name: str, *, device: torch.device, dtype: str) -> LoadedModel:
+    """A causal language model from a folder, or from the hub by `owner/name`.
+
+    Raises ConfigError if it is not there or is no such model.
+    """
+    source = resolve_model(name)
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=getattr(torch, dtype))
+        tokenizer: Any = AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError, SafetensorError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(f"cannot load a model from {name!r}: {reason}") from None
+    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+        raise ConfigError(
+            f"the tokenizer of {name!r} has {len(tokenizer)} entries, its model embeds "
+            f"{model.get_input_embeddings().num_embeddings}; they do not belong together"
+        )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return LoadedModel(
+        model=model.to(device),
+        tokenizer=tokenizer,
+        codec=TokenizerCodec(tokenizer, eos_ids=_eos_ids(model, tokenizer)),
+        context_tokens=model.config.get_text_config().max_position_embeddings,
+    )
+
+
+def usable_context(loaded: LoadedModel, *, row_tokens: int) -> int:
+    """Tokens that every layer attends to; ConfigError if a full trajectory has more, `row_tokens`.
+
+    The engine shows every layer all keys of a row, so a sliding window would make it sample from
+    another distribution than the one that is trained.
+    """
+    config = loaded.model.config.get_text_config()
+    window: int | None = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None) or ["sliding_attention"]
+    if window is None or "sliding_attention" not in kinds:
+        return loaded.context_tokens
+    used = min(row_tokens, loaded.context_tokens)
+    if window < used:
+        raise ConfigError(
+            f"this model attends to the last {window} tokens, a trajectory with its prompt may "
+            f"have {used}; lower sampling.max_tokens or give a model without a sliding window"
+        )
+    return min(window, loaded.context_tokens)
+
+
+def check_memory(loaded: LoadedModel, *, num_rows: int, row_tokens: int) -> None:
+    """ConfigError if keys and values of `num_rows` full trajectories do not fit in free memory.
+
+    `row_tokens` are a prompt's and a completion's. Half as much again is asked for: rows double
+    when they grow, and an allocator may keep the halves it cannot use for the whole.
+    """
+    config = loaded.model.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    per_token = 2 * config.num_hidden_layers * heads * head_dim * loaded.model.dtype.itemsize
+    used = min(row_tokens, loaded.context_tokens)
+    needed = per_token * num_rows * used * 3 // 2
+    free = _free_bytes(loaded.model.device)
+    if needed > free:
+        raise ConfigError(
+            f"{num_rows} trajectories of {used} tokens with their prompts need "
+            f"{needed / 2**30:.1f} GiB for keys and values, {free / 2**30:.1f} GiB are free; "
+            f"lower sampling.max_in_flight or sampling.max_tokens"
+        )
+
+
+def _free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return int(psutil.virtual_memory().available)
+
+
+def _eos_ids(model: Any, tokenizer: Any) -> list[int]:
+    """All ids that end a sequence: some models name several in their generation config only."""
+    named = model.generation_config.eos_token_id
+    several = named if isinstance(named, list) else [named]
+    return sorted({i for i in [*several, tokenizer.eos_token_id] if i is not None})

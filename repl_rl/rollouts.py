@@ -1,0 +1,141 @@
+"""Many rollouts at once: a kernel for each, a verdict, a reward; nobody waits for anybody.
+
+    Attempt -> kernel -> Trajectory -> Verdict -> Reward = Scored
+
+Floor 4. The one place that catches a rollout's errors. Knows no tensors and no training.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from repl_rl.config import RewardConfig
+from repl_rl.rewards import RewardFunction
+from repl_rl.sampler import Rollout
+from repl_rl.tasks.base import Task
+from repl_rl.transcript import TranscriptFormat, prompt_lines
+from repl_rl.types import Problem, Scored, Trajectory, Verdict
+from sandbox.types import Kernel, KernelSource, SandboxError
+
+
+class TrajectorySampler(Protocol):
+    """Makes one trajectory in one kernel."""
+
+    async def sample(self, rollout: Rollout, kernel: Kernel) -> Trajectory: ...
+
+
+class Judge(Protocol):
+    """Judges one submission in a process of its own."""
+
+    async def grade(self, task_spec: str, problem: Problem, submission: str) -> Verdict: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One rollout that is wanted. Siblings share `problem` and `group_index`, never a seed."""
+
+    problem: Problem
+    group_index: int
+    sibling_index: int
+    seed: int
+
+
+class RolloutRunner:
+    """Turns attempts into scored trajectories, `max_in_flight` at a time."""
+
+    def __init__(
+        self,
+        *,
+        task: Task,
+        task_spec: str,
+        fmt: TranscriptFormat,
+        sampler: TrajectorySampler,
+        kernels: KernelSource,
+        judge: Judge,
+        reward: RewardFunction,
+        reward_config: RewardConfig,
+        max_in_flight: int,
+    ) -> None:
+        self._task = task
+        self._task_spec = task_spec
+        self._format = fmt
+        self._sampler = sampler
+        self._kernels = kernels
+        self._judge = judge
+        self._reward = reward
+        self._reward_config = reward_config
+        self._max_in_flight = max_in_flight
+        self.num_retries = 0
+        """Rollouts begun again because our side of a kernel failed."""
+
+    async def run(
+        self, attempts: Sequence[Attempt], *, on_scored: Callable[[Scored], None] | None = None
+    ) -> list[Scored]:
+        """All attempts, scored, in their order. `on_scored` hears of each as it ends.
+
+        A dead or stubborn kernel ends its own trajectory and is part of the result. A failure of
+        our side (engine, sandbox twice for one attempt, a user's reward) ends them all and raises.
+        """
+        gate = asyncio.Semaphore(self._max_in_flight)
+
+        async def one(attempt: Attempt) -> Scored:
+            async with gate:
+                scored = await self._attempt(attempt)
+            if on_scored is not None:
+                on_scored(scored)
+            return scored
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(attempt)) for attempt in attempts]
+        except BaseExceptionGroup as errors:
+            # The first to fail ended the others; a bug in a reward shows as itself.
+            raise errors.exceptions[0] from None
+        return [task.result() for task in tasks]
+
+    async def _attempt(self, attempt: Attempt) -> Scored:
+        trajectory = await self._roll_out(attempt)
+        verdict = None
+        if trajectory.submission is not None:
+            verdict = await self._judge.grade(
+                self._task_spec, attempt.problem, trajectory.submission
+            )
+        return Scored(
+            trajectory=trajectory,
+            problem=attempt.problem,
+            verdict=verdict,
+            reward=self._reward(trajectory, verdict, self._reward_config),
+        )
+
+    async def _roll_out(self, attempt: Attempt) -> Trajectory:
+        """One retry: a kernel that our side lost says nothing about the policy."""
+        try:
+            return await self._try(attempt)
+        except SandboxError:
+            self.num_retries += 1
+            return await self._try(attempt)
+
+    async def _try(self, attempt: Attempt) -> Trajectory:
+        kernel = await self._kernels.acquire(seed=attempt.seed)
+        async with contextlib.aclosing(kernel):
+            return await self._sampler.sample(self._rollout(attempt), kernel)
+
+    def _rollout(self, attempt: Attempt) -> Rollout:
+        return Rollout(
+            problem_id=attempt.problem.id,
+            group_index=attempt.group_index,
+            sibling_index=attempt.sibling_index,
+            seed=attempt.seed,
+            prompt_text=prompt_text(self._task, attempt.problem, self._format),
+        )
+
+
+def prompt_text(task: Task, problem: Problem, fmt: TranscriptFormat) -> str:
+    """What a policy sees of a problem before its first line."""
+    lines = prompt_lines(task.prompt, problem.statement)
+    return fmt.render_prompt(lines, python_version=platform.python_version())

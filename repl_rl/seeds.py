@@ -1,0 +1,18 @@
+"""Derive one seed from another: every random choice of a run hangs from the run's one seed.
+
+Floor 1. Knows nothing but integers and names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+
+def derive_seed(*parts: int | str) -> int:
+    """A 63-bit seed from a path of names and numbers, equal on every machine and Python.
+
+    `hash()` would differ between processes, and one constant seed per request would restart the
+    sampler's generator at every line.
+    """
+    path = "/".join(str(part) for part in parts).encode()
+    return int.from_bytes(hashlib.blake2b(path, digest_size=8).digest()) >> 1

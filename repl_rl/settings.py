@@ -1,0 +1,157 @@
+"""Make one Config of what a user said: defaults <- preset <- TOML files <- flags <- `--set`.
+
+Floor 1. A run saves its resolved config as TOML, and that file starts the same run again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from repl_rl.config import STARTER_PRESET, Config
+from repl_rl.errors import ConfigError
+
+
+def resolve(
+    *,
+    files: Sequence[Path] = (),
+    overrides: Sequence[str] = (),
+    flags: Mapping[str, Any] | None = None,
+) -> Config:
+    """Defaults, then the preset, then TOML files, then flags, then `section.key=value` overrides.
+
+    The preset is the starter's unless a file, a flag or an override names a model.
+    Raises ConfigError for an unknown key (the nearest is named) and for a value of another type.
+    """
+    user: dict[str, Any] = {}
+    for path in files:
+        _merge(user, _read_toml(path))
+    _merge(user, flags or {})
+    for override in overrides:
+        _merge(user, _parse_override(override))
+    _check(Config, user, "")
+    layers: dict[str, Any] = {}
+    if user.get("model") is None:
+        _merge(layers, STARTER_PRESET)
+    _merge(layers, user)
+    return _build(layers)
+
+
+def _build(layers: Mapping[str, Any]) -> Config:
+    # Mappings of the config are merged key by key over their defaults, like sections.
+    base = msgspec.to_builtins(Config())
+    _merge(base, layers)
+    try:
+        return msgspec.convert(base, Config)
+    except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, ConfigError):
+            raise error.__cause__ from None
+        message, _, path = str(error).partition(" - at ")
+        key = path.strip("`").removeprefix("$.")
+        raise ConfigError(
+            f"{key}: {message[:1].lower()}{message[1:]}" if key else message
+        ) from None
+
+
+def to_toml(config: Config) -> str:
+    """The config as TOML text that `resolve(files=...)` reads back to an equal Config."""
+    return "\n".join(_toml_lines("", msgspec.to_builtins(config))) + "\n"
+
+
+def _toml_lines(section: str, values: Mapping[str, Any]) -> Iterator[str]:
+    nested = {key: value for key, value in values.items() if isinstance(value, Mapping)}
+    if section:
+        yield f"\n[{section}]"
+    for key, value in values.items():
+        if key not in nested and value is not None:
+            # JSON's strings, numbers, booleans and flat lists are TOML's too.
+            yield f"{key} = {msgspec.json.encode(value).decode()}"
+    for key, value in nested.items():
+        yield from _toml_lines(f"{section}.{key}" if section else key, value)
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"cannot read config file {str(path)!r}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{str(path)!r} is not valid TOML: {error}") from None
+
+
+def _parse_override(override: str) -> dict[str, Any]:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set {override!r}; expected section.key=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word is a string
+    for part in reversed(key.strip().split(".")):
+        value = {part: value}
+    assert isinstance(value, dict)
+    return value
+
+
+def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
+    for key, value in layer.items():
+        if isinstance(value, Mapping):
+            below = into.setdefault(key, {})
+            if not isinstance(below, dict):
+                raise ConfigError(f"{key} is a value, not a section")
+            _merge(below, value)
+        else:
+            into[key] = value
+
+
+def _check(shape: type, values: Mapping[str, Any], prefix: str) -> None:
+    """Refuse keys that nothing reads and words that are none of the choices."""
+    hints = get_type_hints(shape)
+    for key, value in values.items():
+        name = prefix + key
+        if key not in hints:
+            raise ConfigError(f"unknown key {name!r}; {_nearest(name, _all_keys(Config, ''))}")
+        hint = hints[key]
+        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+            if isinstance(value, Mapping):
+                _check(hint, value, f"{name}.")
+        elif get_origin(hint) is Literal and value not in get_args(hint):
+            choices = ", ".join(map(str, get_args(hint)))
+            raise ConfigError(f"{name} = {value!r}; expected one of {choices}")
+        elif isinstance(value, Mapping):
+            _check_names(hint, value, name)
+
+
+def _check_names(hint: Any, values: Mapping[str, Any], name: str) -> None:
+    kinds = get_args(hint)[0] if get_args(hint) else None
+    if not (isinstance(kinds, type) and issubclass(kinds, StrEnum)):
+        return
+    known = [f"{name}.{kind}" for kind in kinds]
+    for key in values:
+        if f"{name}.{key}" not in known:
+            raise ConfigError(f"unknown key '{name}.{key}'; {_nearest(f'{name}.{key}', known)}")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    full = list(known)
+    by_leaf = {key.rpartition(".")[2]: key for key in full}
+    near = difflib.get_close_matches(name, full, n=1) or [
+        by_leaf[leaf] for leaf in difflib.get_close_matches(name.rpartition(".")[2], by_leaf, n=1)
+    ]
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return "known sections: " + ", ".join(sorted({key.partition(".")[0] for key in full}))
+
+
+def _all_keys(shape: type, prefix: str) -> Iterator[str]:
+    for key, hint in get_type_hints(shape).items():
+        yield prefix + key
+        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+            yield from _all_keys(hint, f"{prefix}{key}.")

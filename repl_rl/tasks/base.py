@@ -1,0 +1,58 @@
+"""What a task is: problems, a prompt, a grader, and (optionally) scripted demonstrations.
+
+Floor 3. Knows no tokens, no kernel, no training.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Iterator
+from typing import Protocol, runtime_checkable
+
+from repl_rl.errors import ConfigError
+from repl_rl.plugins import load_spec, resolve_spec
+from repl_rl.types import Problem, Split, Verdict
+
+Script = Generator[str, str, None]
+"""Yields source lines without newline; each `yield` gives back what the interpreter answered."""
+
+
+class Task(Protocol):
+    """Problems and their grader. Named on the command line by entry point or `module:Class`."""
+
+    name: str
+    prompt: str
+    """Source lines after the banner, `{{problem}}` among them. Its code runs before the policy."""
+
+    def problems(self, split: Split, *, seed: int) -> Iterator[Problem]:
+        """Problems of one side, endless or not; the same seed gives the same sequence."""
+        ...
+
+    def grade(self, problem: Problem, submission: str) -> Verdict:
+        """Judge a submission: untrusted text, never to be evaluated.
+
+        Runs in the grader's process under a deadline. What it raises is a grader's error.
+        """
+        ...
+
+
+@runtime_checkable
+class DemonstrableTask(Task, Protocol):
+    """A task that can show a model what transcripts look like; `repl-rl warmstart` needs one."""
+
+    def demonstrate(self, problem: Problem, rng: random.Random) -> Script:
+        """One scripted attempt, right or wrong, that reacts to what the interpreter answers."""
+        ...
+
+
+def load_task(name: str) -> tuple[Task, str]:
+    """A task by entry point or `module:Class`, and the spec that the grader's process imports."""
+    spec = resolve_spec(name, group="repl_rl.tasks")
+    factory = load_spec(spec)
+    if not callable(factory):
+        raise ConfigError(f"{spec!r} is not a class that makes a task")
+    task = factory()
+    missing = [part for part in ("name", "prompt", "problems", "grade") if not hasattr(task, part)]
+    if missing:
+        raise ConfigError(f"{spec!r} is no task: it lacks {', '.join(missing)}")
+    return task, spec

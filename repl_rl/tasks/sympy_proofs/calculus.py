@@ -1,0 +1,129 @@
+"""Derivatives, integrals and sums: `Find an antiderivative in x: 3*x**2 + 2*x`.
+
+An antiderivative is checked by differentiating it, so any constant will do; everything else by
+equality with the exact value. A restated question (Integral, Sum, Derivative) is not an answer.
+
+Knows no interpreter and no script.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import sympy
+
+from repl_rl.grading.equality import compare_expressions
+from repl_rl.grading.parse import parse
+from repl_rl.grading.points import Domain
+from repl_rl.tasks.sympy_proofs.draft import STEPS, Draft, Kind, nonzero
+from repl_rl.types import Problem, Verdict, VerdictKind
+
+X, N, K = sympy.symbols("x n k")
+
+SYMBOLS: Mapping[str, tuple[str, ...]] = {
+    "derivative": ("x",),
+    "antiderivative": ("x",),
+    "definite": (),
+    "sum": (),
+    "closed_sum": ("n",),
+}
+"""What an answer of each kind may depend on."""
+
+
+def grade(problem: Problem, submission: str) -> Verdict:
+    """By equality on the reals, for sums on the naturals; an antiderivative by its derivative."""
+    kind, seed = problem.meta["kind"], problem.meta["points"]
+    value = parse(submission, symbols=SYMBOLS[kind])
+    if not isinstance(value, sympy.Expr):
+        return Verdict(kind=VerdictKind.MALFORMED, evidence="not an expression")
+    if value.has(*STEPS):
+        # The derivative of an antiderivative that jumps can be right everywhere else.
+        return Verdict(kind=VerdictKind.MALFORMED, evidence="a step function")
+    if kind == "antiderivative":
+        return _judge_antiderivative(problem, value)
+    expected = parse(problem.meta["answer"], symbols=SYMBOLS[kind])
+    domain = Domain.NATURALS if kind == "closed_sum" else Domain.REALS
+    return compare_expressions(value, expected, seed=seed, domain=domain)
+
+
+def _judge_antiderivative(problem: Problem, value: Any) -> Verdict:
+    if value.has(sympy.Float):
+        return Verdict(kind=VerdictKind.WRONG, method="inexact")
+    integrand = parse(problem.meta["function"], symbols=("x",))
+    return compare_expressions(sympy.diff(value, X), integrand, seed=problem.meta["points"])
+
+
+def _derivative(rng: random.Random) -> Draft:
+    function, tier = _function(rng)
+    return _draft(f"Differentiate in x: {function}", tier, sympy.diff(function, X), function)
+
+
+def _antiderivative(rng: random.Random) -> Draft:
+    primitive, tier = _function(rng)
+    function = sympy.expand(sympy.diff(primitive, X))
+    return _draft(f"Find an antiderivative in x: {function}", tier, primitive, function)
+
+
+def _definite(rng: random.Random) -> Draft:
+    primitive, tier = _function(rng)
+    low = rng.randint(-3, 4)
+    high = low + rng.randint(1, 4)
+    function = sympy.expand(sympy.diff(primitive, X))
+    answer = primitive.subs(X, high) - primitive.subs(X, low)
+    statement = f"Integrate from {low} to {high}: {function}"
+    return _draft(statement, tier, answer, function, low=low, high=high)
+
+
+def _sum(rng: random.Random) -> Draft:
+    tier = rng.randint(1, 3)
+    coefficients = [nonzero(rng, 12) for _ in range(tier + 1)]
+    function = sympy.Add(*(c * K**power for power, c in enumerate(coefficients)))
+    low, high = rng.randint(1, 5), rng.randint(9, 60)
+    answer = sum(
+        c * index**power for power, c in enumerate(coefficients) for index in range(low, high + 1)
+    )
+    statement = f"Sum from k = {low} to {high}: {function}"
+    return _draft(statement, tier, answer, function, low=low, high=high)
+
+
+def _closed_sum(rng: random.Random) -> Draft:
+    """The sum S(n) comes first, with S(0) = 0; its summand is S(k) - S(k - 1)."""
+    if rng.random() < 0.3:
+        a, b = rng.randint(1, 9), rng.randint(2, 9)
+        total, tier = a * (b**N - 1) + nonzero(rng, 20) * N, 3
+    else:
+        tier = rng.randint(1, 2)
+        total = sum(nonzero(rng, 12) * N**power for power in range(1, tier + 2))
+    total = sympy.expand(total)
+    function = sympy.expand(total.subs(N, K) - total.subs(N, K - 1))
+    function = sympy.powsimp(function) if tier == 3 else function
+    return _draft(f"Sum from k = 1 to n: {function}", tier, total, function, low=1)
+
+
+def _function(rng: random.Random) -> tuple[Any, int]:
+    """A function without a constant term that sympy differentiates and integrates at once."""
+    tier = rng.randint(1, 3)
+    if tier == 1:
+        powers = rng.sample(range(1, 5), rng.randint(2, 3))
+        return sympy.Add(*(nonzero(rng, 12) * X**power for power in powers)), tier
+    if tier == 2:
+        wave = rng.choice((sympy.sin, sympy.cos, sympy.exp))(rng.randint(2, 6) * X)
+        return nonzero(rng, 12) * wave + nonzero(rng, 12) * X ** rng.randint(1, 3), tier
+    wave = rng.choice((sympy.sin, sympy.cos, sympy.exp))(rng.randint(2, 6) * X)
+    return nonzero(rng, 12) * X * wave + rng.randint(-9, 9) * X, tier
+
+
+def _draft(statement: str, tier: int, answer: Any, function: Any, **bounds: int) -> Draft:
+    facts = {"function": str(function)} | {name: str(bound) for name, bound in bounds.items()}
+    return Draft(statement=statement, tier=tier, answer=str(answer), facts=facts)
+
+
+KINDS: Mapping[str, Kind] = {
+    "derivative": _derivative,
+    "antiderivative": _antiderivative,
+    "definite": _definite,
+    "sum": _sum,
+    "closed_sum": _closed_sum,
+}

@@ -1,0 +1,144 @@
+"""Equations over a stated domain: `Solve over the integers: 2*x**2 - 3*x - 2 = 0`.
+
+Roots come first: some that belong to the domain and some that do not. The answer is the set of all
+solutions in the domain, as a set, list or tuple; none may be missing, none may be extra.
+
+Knows no interpreter and no script.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import sympy
+
+from repl_rl.grading.equality import compare_sets
+from repl_rl.grading.parse import parse
+from repl_rl.tasks.sympy_proofs.draft import Draft, Kind, nonzero
+from repl_rl.types import Problem, Verdict, VerdictKind
+
+X = sympy.Symbol("x")
+
+DOMAINS: Mapping[str, Any] = {  # sympy ships no types
+    "integers": sympy.S.Integers,
+    "rationals": sympy.S.Rationals,
+    "reals": sympy.S.Reals,
+    "complexes": sympy.S.Complexes,
+}
+
+Planted = tuple[Any, list[Any], int]
+"""Polynomial (not expanded), its roots, tier."""
+
+
+def grade(problem: Problem, submission: str) -> Verdict:
+    """The submitted elements against the planted roots that lie in the domain."""
+    value = parse(submission, symbols=("x",))
+    if not isinstance(value, frozenset | list | tuple):
+        return Verdict(kind=VerdictKind.MALFORMED, evidence="not a collection of solutions")
+    if not all(isinstance(element, sympy.Expr) and element.is_number for element in value):
+        return Verdict(kind=VerdictKind.MALFORMED, evidence="a solution is a number")
+    expected = parse(problem.meta["answer"])
+    return compare_sets(frozenset(value), frozenset(expected), seed=problem.meta["points"])
+
+
+def _linear(rng: random.Random) -> Planted:
+    root = sympy.Rational(nonzero(rng, 30), rng.choice((1, 1, 1, 2, 3, 4, 5, 6, 7)))
+    return nonzero(rng, 5) * (root.q * X - root.p), [root], 1
+
+
+def _quadratic(rng: random.Random) -> Planted:
+    factors, roots = zip(_whole(rng), _rational(rng), strict=True)
+    return sympy.Mul(*factors), list(roots), 1
+
+
+def _quadratic_surd(rng: random.Random) -> Planted:
+    factor, roots = _surd_pair(rng)
+    return rng.randint(1, 3) * factor, roots, 2
+
+
+def _quadratic_complex(rng: random.Random) -> Planted:
+    factor, roots = _complex_pair(rng)
+    return rng.randint(1, 3) * factor, roots, 2
+
+
+def _cubic_surd(rng: random.Random) -> Planted:
+    return _cubic(rng, _surd_pair)
+
+
+def _cubic_complex(rng: random.Random) -> Planted:
+    return _cubic(rng, _complex_pair)
+
+
+def _cubic(rng: random.Random, pair: Callable[[random.Random], tuple[Any, list[Any]]]) -> Planted:
+    simple, root = rng.choice((_whole, _rational))(rng)
+    factor, roots = pair(rng)
+    return simple * factor, [root, *roots], 3
+
+
+def _biquadratic(rng: random.Random) -> Planted:
+    """Two whole roots of opposite sign, and two that are irrational or imaginary."""
+    a, b = rng.randint(1, 5), nonzero(rng, 40)
+    while b > 0 and _is_square(b):
+        b = nonzero(rng, 40)
+    root, other = sympy.Integer(a), sympy.sqrt(b)
+    return (X**2 - a * a) * (X**2 - b), [root, -root, other, -other], 3
+
+
+def _whole(rng: random.Random) -> tuple[Any, Any]:
+    root = nonzero(rng, 9)
+    return X - root, sympy.Integer(root)
+
+
+def _rational(rng: random.Random) -> tuple[Any, Any]:
+    root = sympy.Rational(nonzero(rng, 9), rng.randint(2, 4))
+    return root.q * X - root.p, root
+
+
+def _surd_pair(rng: random.Random) -> tuple[Any, list[Any]]:
+    """(x - p)**2 = r with r > 0 not a square: p plus and minus sqrt(r)."""
+    p, r = rng.randint(-5, 5), rng.choice([r for r in range(2, 30) if not _is_square(r)])
+    return (X - p) ** 2 - r, [p + sympy.sqrt(r), p - sympy.sqrt(r)]
+
+
+def _complex_pair(rng: random.Random) -> tuple[Any, list[Any]]:
+    """(x - p)**2 = -r with r > 0: p plus and minus sqrt(r)*I."""
+    p, r = rng.randint(-5, 5), rng.randint(1, 40)
+    return (X - p) ** 2 + r, [p + sympy.sqrt(r) * sympy.I, p - sympy.sqrt(r) * sympy.I]
+
+
+def _is_square(number: int) -> bool:
+    return math.isqrt(number) ** 2 == number
+
+
+def _kind(plant: Callable[[random.Random], Planted], domains: Sequence[str]) -> Kind:
+    def draft(rng: random.Random) -> Draft:
+        polynomial, roots, tier = plant(rng)
+        domain = rng.choice(domains)
+        solutions = sorted({root for root in roots if root in DOMAINS[domain]}, key=str)
+        expanded = str(sympy.expand(polynomial))
+        return Draft(
+            statement=f"Solve over the {domain}: {expanded} = 0",
+            tier=tier,
+            answer=str(solutions),
+            facts={"polynomial": expanded, "domain": domain},
+        )
+
+    return draft
+
+
+ALL = tuple(DOMAINS)
+
+# Where no root may be left, the domain that keeps some is named more often: an empty set is an
+# answer, not the rule.
+KINDS: Mapping[str, Kind] = {
+    "linear": _kind(_linear, ALL),
+    "quadratic": _kind(_quadratic, ALL),
+    "quadratic_surd": _kind(_quadratic_surd, ("reals", "reals", "complexes", "rationals")),
+    "quadratic_complex": _kind(_quadratic_complex, ("complexes", "complexes", "reals")),
+    "cubic_surd": _kind(_cubic_surd, ALL),
+    "cubic_complex": _kind(_cubic_complex, ALL),
+    "biquadratic": _kind(_biquadratic, ALL),
+}

@@ -1,0 +1,165 @@
+"""Number theory with whole answers: `Find the least n >= 0 with 17*n = 5 (mod 23)`.
+
+The generator takes the short way to the answer; the grader counts again, by trial, with integers.
+
+Knows no interpreter and no script.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+
+import sympy
+
+from repl_rl.grading.parse import parse
+from repl_rl.tasks.sympy_proofs.draft import Draft, Kind
+from repl_rl.types import Problem, Verdict, VerdictKind
+
+
+def grade(problem: Problem, submission: str) -> Verdict:
+    """Exactly the whole number that trial finds."""
+    value = parse(submission)
+    if isinstance(value, bool) or not isinstance(value, sympy.Expr):
+        return Verdict(kind=VerdictKind.MALFORMED, evidence="not a whole number")
+    numbers = [int(word) for word in problem.meta["numbers"].split()]
+    expected = TRIALS[problem.meta["kind"]](*numbers)
+    if value.is_Integer and int(value) == expected:
+        return Verdict(kind=VerdictKind.PROVED, method="trial")
+    return Verdict(kind=VerdictKind.WRONG, method="trial", evidence=f"not {str(value)[:80]}")
+
+
+def _congruence(rng: random.Random) -> Draft:
+    m, tier = _modulus(rng)
+    a, answer = _unit(rng, m), rng.randrange(m)
+    b = a * answer % m
+    return _draft(f"Find the least n >= 0 with {a}*n = {b} (mod {m})", tier, answer, (a, b, m))
+
+
+def _power(rng: random.Random) -> Draft:
+    m, tier = _modulus(rng)
+    a, e = rng.randint(2, m - 1), rng.randint(11, 10 ** (tier + 1))
+    return _draft(f"Find {a}**{e} mod {m}", tier, pow(a, e, m), (a, e, m))
+
+
+def _inverse(rng: random.Random) -> Draft:
+    m, tier = _modulus(rng)
+    a = _unit(rng, m)
+    return _draft(f"Find the inverse of {a} mod {m}", tier, pow(a, -1, m), (a, m))
+
+
+def _order(rng: random.Random) -> Draft:
+    m, tier = _modulus(rng)
+    a = _unit(rng, m)
+    answer = int(sympy.n_order(a, m))
+    return _draft(f"Find the multiplicative order of {a} mod {m}", tier, answer, (a, m))
+
+
+def _remainders(rng: random.Random) -> Draft:
+    m, a = rng.randint(7, 99), rng.randint(1, 30)
+    statement = f"Count the distinct values of n**2 + {a}*n mod {m}"
+    return _draft(statement, 3, len({n * (n + a) % m for n in range(m)}), (a, m))
+
+
+def _gcd(rng: random.Random) -> Draft:
+    a, b, tier = _pair(rng)
+    return _draft(f"Find the gcd of {a} and {b}", tier, math.gcd(a, b), (a, b))
+
+
+def _lcm(rng: random.Random) -> Draft:
+    a, b, tier = _pair(rng)
+    return _draft(f"Find the lcm of {a} and {b}", tier, math.lcm(a, b), (a, b))
+
+
+def _totient(rng: random.Random) -> Draft:
+    m, tier = _size(rng)
+    return _draft(f"Count the n <= {m} coprime to {m}", tier, int(sympy.totient(m)), (m,))
+
+
+def _divisor_sum(rng: random.Random) -> Draft:
+    m, tier = _size(rng)
+    return _draft(f"Add up the divisors of {m}", tier, int(sympy.divisor_sigma(m)), (m,))
+
+
+def _two_congruences(rng: random.Random) -> Draft:
+    p, q = rng.sample((3, 5, 7, 8, 11, 13, 17, 19, 23), 2)
+    answer = rng.randrange(p * q)
+    a, b = answer % p, answer % q
+    statement = f"Find the least n >= 0 with n = {a} (mod {p}) and n = {b} (mod {q})"
+    return _draft(statement, 3, answer, (a, p, b, q))
+
+
+def _modulus(rng: random.Random) -> tuple[int, int]:
+    tier = rng.randint(1, 3)
+    return rng.randint(*((11, 40), (41, 99), (101, 499))[tier - 1]), tier
+
+
+def _size(rng: random.Random) -> tuple[int, int]:
+    tier = rng.randint(1, 3)
+    return rng.randint(*((12, 99), (100, 999), (1000, 9999))[tier - 1]), tier
+
+
+def _pair(rng: random.Random) -> tuple[int, int, int]:
+    """Two different numbers, neither dividing the other, with a common factor."""
+    tier = rng.randint(1, 3)
+    common, bound = rng.randint(2, 9 * tier), 10 * tier
+    a, b = rng.sample(range(2, bound + 5), 2)
+    if a % b == 0 or b % a == 0:
+        return _pair(rng)
+    return common * a, common * b, tier
+
+
+def _unit(rng: random.Random, m: int) -> int:
+    while True:
+        a = rng.randint(2, m - 1)
+        if math.gcd(a, m) == 1:
+            return a
+
+
+def _draft(statement: str, tier: int, answer: int, numbers: tuple[int, ...]) -> Draft:
+    facts = {"numbers": " ".join(map(str, numbers))}
+    return Draft(statement=statement, tier=tier, answer=str(answer), facts=facts)
+
+
+def _try_power(a: int, e: int, m: int) -> int:
+    value = 1
+    for _ in range(e):
+        value = value * a % m
+    return value
+
+
+def _try_order(a: int, m: int) -> int:
+    value, order = a % m, 1
+    while value != 1:
+        value, order = value * a % m, order + 1
+    return order
+
+
+TRIALS: Mapping[str, Callable[..., int]] = {
+    "congruence": lambda a, b, m: next(n for n in range(m) if (a * n - b) % m == 0),
+    "power": _try_power,
+    "inverse": lambda a, m: next(n for n in range(m) if a * n % m == 1),
+    "order": _try_order,
+    "remainders": lambda a, m: len({(n**2 + a * n) % m for n in range(m)}),
+    "gcd": lambda a, b: max(d for d in range(1, a + 1) if a % d == b % d == 0),
+    "lcm": lambda a, b: next(n for n in range(a, a * b + 1, a) if n % b == 0),
+    "totient": lambda m: sum(math.gcd(n, m) == 1 for n in range(1, m + 1)),
+    "divisor_sum": lambda m: sum(d for d in range(1, m + 1) if m % d == 0),
+    "two_congruences": lambda a, p, b, q: next(
+        n for n in range(p * q) if n % p == a and n % q == b
+    ),
+}
+
+KINDS: Mapping[str, Kind] = {
+    "congruence": _congruence,
+    "power": _power,
+    "inverse": _inverse,
+    "order": _order,
+    "remainders": _remainders,
+    "gcd": _gcd,
+    "lcm": _lcm,
+    "totient": _totient,
+    "divisor_sum": _divisor_sum,
+    "two_congruences": _two_congruences,
+}

@@ -1,0 +1,1 @@
+"""What demonstrations are made of: weighted tables of right and wrong scripts, one a family."""

@@ -1,0 +1,270 @@
+"""The main job: a policy, held-out problems before, GRPO steps, held-out problems after.
+
+    config -> model (or starter) -> workbench -> evaluate -> train -> evaluate -> run folder
+
+Floor 6. Knows the order of things. Does not know flags or terminals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import random
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+from transformers.trainer_utils import set_seed
+
+from repl_rl.config import Config
+from repl_rl.display import Screen
+from repl_rl.errors import ConfigError, DivergedError
+from repl_rl.evaluate import Report, held_out_attempts, report
+from repl_rl.grpo import make_trainer
+from repl_rl.models import LoadedModel, load_model, pick_device
+from repl_rl.rollouts import Attempt
+from repl_rl.seeds import derive_seed
+from repl_rl.settings import to_toml
+from repl_rl.store import RunFolder, check_output
+from repl_rl.summary import is_solved, rollout_metrics
+from repl_rl.tasks.base import Task, load_task
+from repl_rl.types import Problem, Scored, Split
+from repl_rl.warmstart import Progress, Recipe, build, collect, starter_path
+from repl_rl.workbench import Workbench, kernel_pool, open_workbench
+
+
+class Training:
+    """One run from its folder to its last checkpoint; the trainer calls back into it."""
+
+    def __init__(
+        self,
+        config: Config,
+        problems: ProblemSequence,
+        held_out: Sequence[Attempt],
+        bench: Workbench,
+        folder: RunFolder,
+        screen: Screen,
+    ) -> None:
+        self._config = config
+        self._problems = problems
+        self._held_out = held_out
+        self._bench = bench
+        self._folder = folder
+        self._screen = screen
+        self._row: dict[str, float] = {}
+        self._scored: list[Scored] = []
+
+    def evaluate(self, name: str) -> Report:
+        """Held-out problems, one trajectory each; kept under `trajectories/NAME.jsonl`."""
+        scored = run_shown(self._bench, self._held_out, f"held-out problems {name}", self._screen)
+        self._folder.append_trajectories(name, scored)
+        found = report(scored)
+        self._folder.append_metrics(
+            -1, {f"held_out_{name}/solve_rate": found.rate, f"held_out_{name}/total": found.total}
+        )
+        return found
+
+    def collect(self, numbers: Sequence[int], policy_version: int) -> list[Scored]:
+        """The rollouts of one step: see `grpo.Collect`."""
+        self._bench.engine.sync(policy_version)
+        started = time.monotonic()
+        scored = self._bench.run(self._attempts(numbers, policy_version))
+        self._row = rollout_metrics(scored, seconds=time.monotonic() - started)
+        self._scored = scored
+        self._folder.append_trajectories(f"step-{policy_version:06d}", scored)
+        return scored
+
+    def log(self, step: int, total: int, logs: dict[str, float]) -> None:
+        """One step is done: `logs` are the trainer's numbers, the rollouts' are at hand."""
+        row = {**self._row, **{k: v for k, v in logs.items() if isinstance(v, int | float)}}
+        self._folder.append_metrics(step, row)
+        self._screen.metrics(step, total, row)
+        if step == 1 or step % self._config.report.sample_every == 0:
+            chosen = random.Random(derive_seed(self._config.seed, "sample", step))
+            self._screen.sample(f"step {step}", chosen.choice(self._scored))
+
+    def _attempts(self, numbers: Sequence[int], policy_version: int) -> list[Attempt]:
+        attempts = []
+        for number, siblings in itertools.groupby(numbers):
+            for sibling, _ in enumerate(siblings):
+                attempts.append(
+                    Attempt(
+                        problem=self._problems[number],
+                        group_index=number,
+                        sibling_index=sibling,
+                        seed=derive_seed(
+                            self._config.seed, "rollout", policy_version, number, sibling
+                        ),
+                    )
+                )
+        return attempts
+
+
+def run_shown(
+    bench: Workbench, attempts: Sequence[Attempt], description: str, screen: Screen
+) -> list[Scored]:
+    """Run attempts behind a bar that counts the solved ones."""
+    counts = [0, 0]
+    with screen.bar(description, len(attempts)) as update:
+
+        def on_scored(scored: Scored) -> None:
+            counts[0] += 1
+            counts[1] += is_solved(scored)
+            update(counts[0], f"{counts[1]} solved")
+
+        return bench.run(attempts, on_scored=on_scored)
+
+
+class ProblemSequence:
+    """Training problems by number, drawn as they are asked for; ConfigError if there are none."""
+
+    def __init__(self, task: Task, *, seed: int) -> None:
+        self._source = task.problems(Split.TRAIN, seed=derive_seed(seed, "train"))
+        self._drawn: list[Problem] = list(itertools.islice(self._source, 1))
+        if not self._drawn:
+            raise ConfigError(f"task {task.name!r} has no problems in its split {Split.TRAIN!s}")
+
+    def __getitem__(self, number: int) -> Problem:
+        missing = number + 1 - len(self._drawn)
+        self._drawn.extend(itertools.islice(self._source, max(0, missing)))
+        # A finite task starts over.
+        return self._drawn[number % len(self._drawn)]
+
+
+def train(config: Config, path: Path, screen: Screen) -> tuple[Report, Report]:
+    """Run `config` into the folder `path`; the held-out reports from before and after.
+
+    Raises ConfigError before anything is started if the config cannot work. An interrupt leaves
+    the folder readable and no process behind.
+    """
+    task, task_spec = load_task(config.task)
+    device = pick_device(config.sampling.device)
+    problems = ProblemSequence(task, seed=config.seed)
+    held_out = held_out_attempts(task, count=config.eval.problems, seed=config.seed)
+    check_output(path)
+    set_seed(derive_seed(config.seed, "torch") % 2**32)
+    loaded = load_policy(config, task, device, screen)
+    with open_workbench(config, task, task_spec, loaded) as bench:
+        # Taken as late as this, so that a run that was refused leaves its --output free.
+        folder = RunFolder(path)
+        folder.write_config(to_toml(config), isolation="process")
+        training = Training(config, problems, held_out, bench, folder, screen)
+        before = training.evaluate("before")
+        screen.say(f"held-out before: {before}")
+        _update(config, loaded, training, folder, screen)
+        bench.engine.sync(config.grpo.steps)
+        after = training.evaluate("after")
+        screen.say(f"held-out after:  {after}")
+    return before, after
+
+
+def _update(
+    config: Config, loaded: LoadedModel, training: Training, folder: RunFolder, screen: Screen
+) -> None:
+    with screen.bar("training", config.grpo.steps) as update:
+        trainer = make_trainer(
+            model=loaded.model,
+            tokenizer=loaded.tokenizer,
+            collect=training.collect,
+            config=config,
+            folder=folder.path / "checkpoints",
+            callbacks=[_StepCallback(training, update)],
+        )
+        if config.grpo.steps:
+            trainer.train()
+    loaded.model.save_pretrained(folder.final_checkpoint)
+    loaded.tokenizer.save_pretrained(folder.final_checkpoint)
+
+
+class _StepCallback(TrainerCallback):
+    def __init__(self, training: Training, update: Any) -> None:
+        self._training = training
+        self._update = update
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any
+    ) -> None:
+        if logs and "loss" in logs:
+            _refuse_divergence(state.global_step, logs)
+            self._training.log(state.global_step, state.max_steps, logs)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._update(state.global_step, "")
+
+
+def _refuse_divergence(step: int, logs: Mapping[str, float | None]) -> None:
+    for name in ("loss", "grad_norm"):
+        value = logs.get(name, 0.0)
+        # transformers logs None for a number that is not finite.
+        if value is None or not math.isfinite(value):
+            raise DivergedError(
+                f"training diverged at step {step}: the {name} is not finite; lower "
+                f"grpo.learning_rate, or grpo.max_grad_norm"
+            )
+
+
+def load_policy(config: Config, task: Task, device: torch.device, screen: Screen) -> LoadedModel:
+    """The model that the config names, or the task's starter, made on first use."""
+    if config.model is not None:
+        return load_model(config.model, device=device, dtype=config.dtype)
+    path = starter_path(task, Recipe())
+    if not path.exists():
+        make_starter(config, task, Recipe(), path, screen)
+    return load_model(str(path), device=device, dtype=config.dtype)
+
+
+def make_starter(config: Config, task: Task, recipe: Recipe, path: Path, screen: Screen) -> None:
+    """Run the demonstrations in kernels and train the starter on them, behind two bars."""
+    with screen.bar("starter: running demonstrations", recipe.num_demonstrations) as update:
+        progress = _Bars(update)
+
+        async def run() -> Any:
+            async with kernel_pool(task, config.sandbox) as pool:
+                return await collect(
+                    task,
+                    pool,
+                    recipe,
+                    max_in_flight=config.sampling.max_in_flight,
+                    progress=progress,
+                )
+
+        demonstrations = asyncio.run(run())
+    with screen.bar("starter: supervised training", 1) as update:
+        build(demonstrations, recipe, path, progress=_Bars(update))
+    screen.say(f"starter policy: {path}")
+
+
+def warm_start(config: Config, screen: Screen) -> Path:
+    """Make the starter of the config's task anew, whether it is cached or not; its folder."""
+    task, _ = load_task(config.task)
+    recipe = Recipe()
+    path = starter_path(task, recipe)
+    shutil.rmtree(path, ignore_errors=True)
+    make_starter(config, task, recipe, path, screen)
+    return path
+
+
+def evaluate_model(config: Config, screen: Screen) -> Report:
+    """Held-out report of the config's model on the config's task; writes nothing."""
+    task, task_spec = load_task(config.task)
+    device = pick_device(config.sampling.device)
+    attempts = held_out_attempts(task, count=config.eval.problems, seed=config.seed)
+    loaded = load_policy(config, task, device, screen)
+    with open_workbench(config, task, task_spec, loaded) as bench:
+        return report(run_shown(bench, attempts, "held-out problems", screen))
+
+
+class _Bars(Progress):
+    def __init__(self, update: Any) -> None:
+        self._update = update
+
+    def demonstrations(self, done: int, total: int) -> None:
+        self._update(done, "", total)
+
+    def training(self, done: int, total: int, loss: float | None) -> None:
+        self._update(done, "" if loss is None else f"loss {loss:.3f}", total)

@@ -1,0 +1,188 @@
+r"""The records that travel from a task to the loss: frozen, typed, free of behaviour.
+
+    Task -> Problem -> Trajectory -> Verdict -> Reward -> advantages [T]
+
+Floor 1. Knows no torch, no kernel, no file.
+T tokens of a completion, L lines, P tokens of a prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Split(StrEnum):
+    """Which side a problem stands on. A hash of its statement decides, so none is on both."""
+
+    TRAIN = "train"
+    HELD_OUT = "held_out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One item of a task.
+
+    The policy sees `statement`. `meta` stays with the trainer and the grader's process: it holds
+    what grading needs (the expected answer, the domain) and what reports group by (`family`,
+    `tier`), all as text.
+    """
+
+    id: str
+    statement: str
+    """One or more lines of plain text; the prompt shows each as a comment."""
+    meta: Mapping[str, str] = field(default_factory=dict)
+
+
+class OutcomeKind(StrEnum):
+    """What became of one line. Timeouts and deaths are observed from outside the kernel."""
+
+    COMMENT = "comment"
+    BLANK = "blank"
+    INCOMPLETE = "incomplete"
+    """It ran nothing yet: the interpreter shows `...` and waits for more."""
+    CUT = "cut"
+    """It has no newline, for a limit or an end of the sequence came first, and so it never ran."""
+    OK_SILENT = "ok_silent"
+    OK_OUTPUT = "ok_output"
+    DUPLICATE = "duplicate"
+    """It ran without error, and had run before in the same words with the same output."""
+    SYNTAX_ERROR = "syntax_error"
+    NAME_ERROR = "name_error"
+    RUNTIME_ERROR = "runtime_error"
+    TIMEOUT = "timeout"
+    MEMORY = "memory"
+    OUTPUT_LIMIT = "output_limit"
+    KILLED = "killed"
+    DIED = "died"
+    FAKE_OUTPUT = "fake_output"
+    """A comment or line that imitates a prompt or an output of the interpreter."""
+    SUBMITTED = "submitted"
+    BAD_SUBMIT = "bad_submit"
+    """`submit_final_answer` called in a way that submits nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineOutcome:
+    kind: OutcomeKind
+    observation: str = ""
+    """Text spliced in after the line, without the prompt that follows it."""
+    wall_ms: float = 0.0
+    cpu_ms: float = 0.0
+    is_truncated: bool = False
+    """True where the observation is shorter than what the kernel printed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One sampled line: `completion_ids[start:stop]` are its tokens, its newline among them."""
+
+    index: int
+    source: str
+    """The decoded text, whole: leading space and newline included."""
+    start: int
+    stop: int
+    outcome: LineOutcome
+
+
+class StopReason(StrEnum):
+    """Why a trajectory ended."""
+
+    SUBMITTED = "submitted"
+    EOS = "eos"
+    """The model sampled an end-of-sequence token instead of going on."""
+    MAX_LINES = "max_lines"
+    MAX_LINE_TOKENS = "max_line_tokens"
+    """A line ran into its own cap."""
+    MAX_TOKENS = "max_tokens"
+    """Sampled and injected tokens together reached the budget."""
+    CONTEXT_FULL = "context_full"
+    TIME_LIMIT = "time_limit"
+    KERNEL_KILLED = "kernel_killed"
+    KERNEL_DIED = "kernel_died"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    r"""What one rollout left behind.
+
+    Example, the line ` 1+1\n` sampled after `>>>` and answered by `2\n>>>` (ids are made up):
+        completion_ids = (220, 16, 10, 16, 198,   17, 198, 20154)
+        loss_mask      = (  T,  T,  T,  T,   T,    F,   F,     F)
+        lines          = (Line(index=0, source=" 1+1\n", start=0, stop=5, ...),)
+    """
+
+    problem_id: str
+    group_index: int
+    """Which problem of the run this is a rollout of: siblings share it."""
+    sibling_index: int
+    policy_version: int
+    """Optimiser steps that the sampling policy had behind it."""
+    seed: int
+    prompt_text: str
+    prompt_ids: tuple[int, ...]  # [P]
+    completion_ids: tuple[int, ...]  # [T]
+    """Sampled and injected tokens, in the order the model saw them."""
+    loss_mask: tuple[bool, ...]  # [T]
+    """True where the model sampled the token. The only truth about who wrote what."""
+    logprobs: tuple[float, ...]  # [T]
+    """Log-probability of each sampled token under the sampling policy, in nats; injected: 0.0."""
+    lines: tuple[Line, ...]  # [L]
+    stop_reason: StopReason
+    submission: str | None = None
+    """`repr` of the submitted value, None if nothing was submitted. Untrusted text."""
+
+
+class VerdictKind(StrEnum):
+    """What the grader can say of a submission."""
+
+    PROVED = "proved"
+    """Correct, by an exact argument."""
+    SUPPORTED = "supported"
+    """Correct as far as numbers tell; no exact argument was found."""
+    UNDECIDED = "undecided"
+    """The grader could not tell. Not the same as wrong: left out of the update."""
+    REFUTED = "refuted"
+    """Wrong, by an explicit counterexample."""
+    WRONG = "wrong"
+    """Wrong: another form, another value, nothing that answers the question."""
+    MALFORMED = "malformed"
+    """Not an answer of the kind asked for, or not parseable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    kind: VerdictKind
+    method: str = ""
+    """Which rung decided, for example `structural`, `numeric`, `witness`."""
+    evidence: str = ""
+    ms: float = 0.0
+    grader_error: str | None = None
+    """Set where the grader itself failed; `kind` is UNDECIDED then."""
+
+    @property
+    def is_solved(self) -> bool:
+        return self.kind in (VerdictKind.PROVED, VerdictKind.SUPPORTED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reward:
+    """What a trajectory earned, before any baseline."""
+
+    line_rewards: tuple[float, ...]  # [L]
+    outcome_reward: float | None
+    """None: could not be scored. Left out of every baseline, never counted as 0."""
+    terms: Mapping[str, float] = field(default_factory=dict)
+    """Sum of every term by name, for the ledger."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """A trajectory with all that was said of it; one JSON line of a run's `trajectories/`."""
+
+    trajectory: Trajectory
+    problem: Problem
+    verdict: Verdict | None
+    """None where nothing was submitted."""
+    reward: Reward

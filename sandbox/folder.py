@@ -1,0 +1,57 @@
+"""The folders that kernels live in: private, short of name, removed whatever they hold.
+
+Trusted side. Knows files. Does not know processes.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+MAX_PATH_CHARS = 107
+MEMORY_BASE = "/dev/shm"
+LONGEST_SOCKET_PATH = "/repl-12345678/k1234567/s-1"
+
+
+def make_runtime_folder() -> Path:
+    """A private folder whose sockets have addresses short enough for the operating system."""
+    return Path(tempfile.mkdtemp(prefix="repl-", dir=runtime_base()))
+
+
+def runtime_base() -> str:
+    """Where runtime folders are made: in memory if possible, as on a disk each removal may wait."""
+    bases = (MEMORY_BASE, tempfile.gettempdir(), "/tmp")
+    fitting = (base for base in bases if len(base) + len(LONGEST_SOCKET_PATH) <= MAX_PATH_CHARS)
+    return next((base for base in fitting if os.access(base, os.W_OK | os.X_OK)), "/tmp")
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove what a kernel may have filled with anything. What cannot be removed stays."""
+    with suppress(OSError):
+        while _thin_out(folder):
+            pass
+        folder.rmdir()
+
+
+def _thin_out(folder: Path) -> bool:
+    """Remove the files of the two top levels, lift what lies below; False if there was nothing.
+
+    Not shutil.rmtree: it recurses, and a kernel can put thousands of folders into each other.
+    """
+    entries = list(os.scandir(folder))
+    for entry in entries:
+        if not entry.is_dir(follow_symlinks=False):
+            os.unlink(entry)
+            continue
+        os.chmod(entry, 0o700)
+        for inner in os.scandir(entry):
+            if inner.is_dir(follow_symlinks=False):
+                os.chmod(inner, 0o700)
+                os.rename(inner, folder / secrets.token_hex(8))
+            else:
+                os.unlink(inner)
+        os.rmdir(entry)
+    return bool(entries)

@@ -1,0 +1,124 @@
+"""Where kernels come from: the owner of the fork server and of every kernel it made.
+
+acquire(seed) <- standby kernels <- fork server
+
+Every acquire orders its successor at once, so the stock refills while lines run, and while the
+trainer's event loop stands still. Knows kernels as a whole. Does not know what runs in them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from sandbox.supervisor import SupervisedKernel
+from sandbox.types import Limits, SandboxError
+from sandbox.zygote_link import ZygoteLink
+
+ACQUIRE_TIMEOUT_S = 60.0
+SYMPY_WARMUP = (
+    """
+from sympy import *
+x, y = symbols("x y")
+n = symbols("n", integer=True, positive=True)
+solve(x**2 - 5*x + 6, x), solve([x + y - 3, x - y - 1], [x, y]), solveset(x**3 - x, x)
+integrate(x**2 * sin(x), x), integrate(exp(-x**2), (x, -oo, oo)), diff(sin(x) ** 2, x)
+simplify(sin(x) ** 2 + cos(x) ** 2), factor(x**4 - 1), expand((x + y) ** 5), apart(1 / (x**2 - 1))
+series(sin(x), x, 0, 6), limit(sin(x) / x, x, 0), summation(n**2, (n, 1, 10))
+Matrix([[2, 1], [1, 3]]).eigenvals(), Matrix([[1, 2], [3, 4]]).inv(), factorint(360)
+str(sqrt(8) + Rational(1, 3) + pi), repr(Eq(x, y)), N(pi, 20), nsimplify(0.5), isprime(97)
+x.is_positive, (n + 1).is_positive, ask(Q.even(2 * n)), reduce_inequalities([x > 0, x < 2], x)
+""",
+)
+"""Run once in the fork server, so that every kernel is born with sympy's caches warm."""
+
+
+class KernelPool:
+    """A `KernelSource` over real processes. Use it with `async with`: nothing outlives the block.
+
+    setup:   sources that a kernel has run before it is handed out, as `from sympy import *`.
+    warmup:  sources that the fork server runs once, for its caches; None: those for sympy if it
+             is preloaded.
+    standby: kernels kept ready.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        preload: Sequence[str] = ("sympy",),
+        warmup: Sequence[str] | None = None,
+        setup: Sequence[str] = (),
+        standby: int = 0,
+    ) -> None:
+        if standby < 0:
+            raise ValueError(f"standby must be 0 or more, not {standby}")
+        self._limits = limits
+        self._preload = tuple(preload)
+        default_warmup = SYMPY_WARMUP if "sympy" in preload else ()
+        self._warmup = tuple(default_warmup if warmup is None else warmup)
+        self._standby = standby
+        self._link = ZygoteLink(limits, setup=setup)
+        self._kernels: set[SupervisedKernel] = set()
+        self._num_waiting = 0
+        self._is_open = False
+
+    async def __aenter__(self) -> Self:
+        """Start the fork server. Raises SandboxError if it cannot import or warm up."""
+        try:
+            await self._link.start(preload=self._preload, warmup=self._warmup)
+            self._restock(standby=self._standby)
+        except BaseException:
+            await self._link.aclose()
+            raise
+        self._is_open = True
+        return self
+
+    async def __aexit__(
+        self,
+        _error_type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def acquire(self, *, seed: int) -> SupervisedKernel:
+        """A fresh kernel; the caller closes it, the pool closes it at the latest.
+
+        Raises SandboxError if the fork server is gone, a setup source failed or no kernel came in
+        time.
+        """
+        if not self._is_open:
+            raise SandboxError("the pool is not open")
+        self._num_waiting += 1
+        try:
+            self._restock(standby=0)
+            newborn = await self._link.newborn(timeout_s=ACQUIRE_TIMEOUT_S)
+        finally:
+            self._num_waiting -= 1
+        kernel = SupervisedKernel(newborn, self._limits, is_server_gone=self._link.is_gone)
+        self._kernels = {live for live in self._kernels if not live.is_closed} | {kernel}
+        try:
+            await kernel.open(seed=seed)
+        except BaseException:
+            await kernel.aclose()
+            raise
+        # Only then: its successor's birth would slow this one's first answer.
+        self._restock(standby=self._standby)
+        return kernel
+
+    async def aclose(self) -> None:
+        """End every kernel and the fork server, remove every file. Safe to call twice."""
+        self._is_open = False
+        kernels, self._kernels = self._kernels, set()
+        try:
+            await asyncio.gather(*(kernel.aclose() for kernel in kernels))
+        finally:
+            await self._link.aclose()
+
+    def _restock(self, *, standby: int) -> None:
+        """Order one kernel for everybody who waits, and `standby` on top."""
+        while self._link.num_stocked < standby + self._num_waiting:
+            self._link.order()

@@ -1,0 +1,94 @@
+r"""What a kernel says -> what the transcript shows.
+
+"<object at 0x7f3a>\x1b[31m!" -> "<object at 0x1>!\n"
+
+Pure; applied on the trusted side, so code in a kernel cannot skip it. Knows text. Does not know
+who wrote it, nor tokens: a cap in tokens follows the cap in characters elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+
+# Sequences first, so that their printable rest goes with the escape character.
+ANSI = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
+    r"|\x1b[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC and other strings: titles, links
+    r"|\x1b[ -/]*[0-~]"
+)
+# C0 but for \t and \n, DEL and C1, and the marks that reorder text on a screen.
+UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+SURROGATE = re.compile("[\ud800-\udfff]")
+ADDRESS = re.compile(r"(?<= at )0x[0-9a-fA-F]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendered:
+    text: str
+    """Ends in a newline unless empty."""
+    is_truncated: bool
+
+
+def clean(text: str) -> str:
+    """`text` without terminal sequences, control characters, bidi marks and lone surrogates."""
+    if text.isascii() and text.isprintable():
+        return text
+    return SURROGATE.sub("\ufffd", UNSEEN.sub("", ANSI.sub("", text)))
+
+
+def number_addresses(text: str, ordinals: MutableMapping[str, str]) -> str:
+    """`text` with ` at 0x7f3a...` replaced by ` at 0x1`, ` at 0x2`... in order of first sight.
+
+    `ordinals` belongs to one kernel and grows: the same address keeps its number from line to line.
+    """
+    if " at 0x" not in text:
+        return text
+    return ADDRESS.sub(
+        lambda match: ordinals.setdefault(match[0], f"0x{len(ordinals) + 1:x}"), text
+    )
+
+
+def render(
+    head: str,
+    tail: str = "",
+    *,
+    num_omitted: int = 0,
+    max_chars: int,
+    ordinals: MutableMapping[str, str],
+) -> Rendered:
+    """The text between two prompts. `num_omitted` characters after `head` are already gone.
+
+    Cut text keeps two thirds of `max_chars` from its head and one third from its tail, around a
+    line that states how many characters are missing; that line and a closing newline are not
+    counted.
+    """
+    if not num_omitted:
+        head, tail = head + tail, ""
+    head = number_addresses(clean(head), ordinals)
+    tail = number_addresses(clean(tail), ordinals)
+    if not num_omitted and len(head) <= max_chars:
+        return Rendered(text=_closed(head), is_truncated=False)
+    return Rendered(text=_cut(head, tail, num_omitted, max_chars), is_truncated=True)
+
+
+def truncate(text: str, max_chars: int) -> str:
+    """Rendered `text` cut by the same rule to `max_chars`; short text comes back as it is."""
+    return text if len(text) <= max_chars else _cut(text, "", 0, max_chars)
+
+
+def _cut(head: str, tail: str, num_omitted: int, max_chars: int) -> str:
+    num_omitted += len(head) + len(tail)
+    kept_head = head[: max_chars - max_chars // 3]
+    kept_tail = _last(tail or head, max_chars // 3)
+    num_omitted -= len(kept_head) + len(kept_tail)
+    return f"{_closed(kept_head)}... [{num_omitted} characters omitted] ...\n{_closed(kept_tail)}"
+
+
+def _last(text: str, num_chars: int) -> str:
+    return text[max(0, len(text) - num_chars) :]
+
+
+def _closed(text: str) -> str:
+    return text if not text or text.endswith("\n") else text + "\n"

@@ -1,0 +1,235 @@
+"""One kernel seen from outside: one source in, one Execution out, whatever the kernel does.
+
+source -> request -> [deadline: SIGINT, grace, SIGKILL] -> checked reply -> rendered Execution
+
+The trusted side. Deadlines, clocks and deaths are observed here; every byte of a reply is checked
+before it is believed to be data. Knows processes and messages. Does not know Python, lines or
+rewards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from sandbox.folder import remove_folder
+from sandbox.process import Process
+from sandbox.render import clean, render
+from sandbox.reply import Reply, read_reply
+from sandbox.types import ExecStatus, Execution, Limits, SandboxError
+from sandbox.wire import Message, WireError, make_header, pack
+from sandbox.zmtp import DealerProtocol
+from sandbox.zygote_link import Newborn
+
+CONNECT_TIMEOUT_S = 5.0
+DEATH_TIMEOUT_S = 2.0
+HANGUP_S = 0.1
+"""How long after the socket closed the process may take to be seen dead."""
+JSON_BYTES_PER_CHAR = 12
+"""A character outside the basic plane as two escapes."""
+SHELL_SOCKET = "s-1"
+"""As `socket_path` in `kernel` names it; importing that module would import ipykernel."""
+
+
+class SupervisedKernel:
+    """A `Kernel` over one process, whose socket, pidfd and folder it owns until `aclose`."""
+
+    def __init__(
+        self, newborn: Newborn, limits: Limits, *, is_server_gone: Callable[[], bool]
+    ) -> None:
+        self._newborn = newborn
+        self._limits = limits
+        self._is_server_gone = is_server_gone
+        self._process = Process(newborn.pidfd)
+        self._ordinals: dict[str, str] = {}
+        self._num_requests = 0
+        self._pending: asyncio.Future[list[bytes] | None] | None = None
+        self._ended_as: ExecStatus | None = None
+        self.is_closed = False
+        self._connection: DealerProtocol | None = None
+
+    async def open(self, *, seed: int) -> None:
+        """Connect and seed. Raises SandboxError if the kernel does not answer."""
+        loop = asyncio.get_running_loop()
+        self._process.watch(lambda: self._settle(None))
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                _, self._connection = await loop.create_unix_connection(
+                    self._new_protocol, str(self._newborn.folder / SHELL_SOCKET)
+                )
+                await self._connection.ready.wait()
+        except OSError as error:  # TimeoutError is one
+            raise SandboxError(f"a kernel does not listen: {error!r}") from error
+        seeded = await self._ask("seed", str(seed))
+        if seeded.status is not ExecStatus.OK:
+            raise SandboxError(f"a kernel could not be seeded: {seeded.status}")
+
+    async def run(self, source: str) -> Execution:
+        """What `source` did. After a death every run reports that death again.
+
+        Cancelling it kills the kernel. Raises SandboxError if the fork server took the kernel with
+        it.
+        """
+        return await self._ask("run", source)
+
+    async def evaluate(self, expression: str) -> Execution:
+        """The `repr` of a value, in `Execution.value`; an error as in `run`."""
+        return await self._ask("evaluate", expression)
+
+    async def aclose(self) -> None:
+        """End the process, close what belongs to it, remove its folder. Safe to call twice."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._kill()
+        try:
+            if self._connection is not None:
+                self._connection.close()
+                await self._connection.closed.wait()
+            async with asyncio.timeout(DEATH_TIMEOUT_S):
+                await self._process.died.wait()
+        except TimeoutError as error:
+            raise SandboxError("a kernel outlived SIGKILL") from error
+        finally:
+            self._process.close()
+            remove_folder(self._newborn.folder)
+
+    def _new_protocol(self) -> DealerProtocol:
+        max_chars = 2 * self._limits.max_output_chars + self._limits.max_value_chars
+        return DealerProtocol(
+            on_message=self._on_message,
+            on_lost=lambda: self._settle(None),
+            max_message_bytes=JSON_BYTES_PER_CHAR * max_chars + (1 << 16),
+        )
+
+    async def _ask(self, mode: str, code: str) -> Execution:
+        if self.is_closed:
+            raise SandboxError("this kernel is closed")
+        if self._ended_as is not None:
+            return Execution(status=self._ended_as)
+        assert self._connection is not None, "open first"
+        assert self._pending is None, "one source at a time"
+        if self._process.died.is_set() or self._connection.closed.is_set():
+            return Execution(status=await self._fate())
+        started, cpu_before = time.monotonic(), self._process.cpu_s()
+        try:
+            reply, was_interrupted = await self._exchange(mode, code, started, cpu_before)
+            execution = await self._judge(reply, was_interrupted)
+        except BaseException:
+            # A half-read exchange would answer the next source.
+            self._kill()
+            raise
+        finally:
+            self._pending = None
+        return replace(
+            execution,
+            wall_ms=1e3 * (time.monotonic() - started),
+            cpu_ms=1e3 * max(0.0, self._process.cpu_s() - cpu_before),
+        )
+
+    async def _exchange(
+        self, mode: str, code: str, started: float, cpu_before: float
+    ) -> tuple[Reply | None, bool]:
+        """(the checked reply, None if there was none; whether the deadline had passed)."""
+        assert self._connection is not None
+        self._num_requests += 1
+        msg_id = f"{self._num_requests}"
+        self._pending = pending = asyncio.get_running_loop().create_future()
+        self._connection.send(self._request(mode, code, msg_id))
+        was_interrupted = not await self._answered_in_time(pending, started, cpu_before)
+        if was_interrupted:
+            self._process.send_signal(signal.SIGINT)
+            await asyncio.wait((pending,), timeout=self._limits.grace_s)
+        frames = pending.result() if pending.done() else None
+        if frames is None:
+            return None, was_interrupted
+        try:
+            return read_reply(
+                frames, key=self._newborn.key, msg_id=msg_id, limits=self._limits
+            ), was_interrupted
+        except WireError:
+            return None, was_interrupted
+
+    async def _answered_in_time(
+        self, pending: asyncio.Future[list[bytes] | None], started: float, cpu_before: float
+    ) -> bool:
+        while not pending.done():
+            wall_left = self._limits.line_wall_s - (time.monotonic() - started)
+            cpu_left = self._limits.line_cpu_s - (self._process.cpu_s() - cpu_before)
+            if min(wall_left, cpu_left) <= 0:
+                return False
+            # CPU time runs no faster than wall time: one thread works in a kernel.
+            await asyncio.wait((pending,), timeout=max(min(wall_left, cpu_left), 1e-3))
+        return True
+
+    async def _judge(self, reply: Reply | None, was_interrupted: bool) -> Execution:
+        if reply is None:
+            return Execution(status=await self._fate())
+        rendered = render(
+            reply.head,
+            reply.tail,
+            num_omitted=reply.num_omitted,
+            max_chars=self._limits.max_output_chars,
+            ordinals=self._ordinals,
+        )
+        return Execution(
+            status=ExecStatus.TIMEOUT if was_interrupted else reply.status,
+            output=rendered.text,
+            error_type=reply.error_type,
+            value=None if reply.value is None else clean(reply.value),
+            is_truncated=rendered.is_truncated,
+        )
+
+    async def _fate(self) -> ExecStatus:
+        """No reply that counts: did the kernel end by itself, with its server, by our hand?"""
+        if self._connection is not None and self._connection.closed.is_set():
+            # Its sockets close a moment before its exit shows.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._process.died.wait(), HANGUP_S)
+        if not self._process.died.is_set():
+            self._kill()
+            return ExecStatus.KILLED
+        if self._is_server_gone() or await _soon(self._is_server_gone):
+            raise SandboxError("the fork server is gone, and this kernel with it")
+        self._ended_as = ExecStatus.DIED
+        return ExecStatus.DIED
+
+    def _request(self, mode: str, code: str, msg_id: str) -> list[bytes]:
+        message = Message(
+            header=make_header("execute_request", msg_id=msg_id, session="supervisor"),
+            metadata={"repl": mode},
+            content={
+                "code": code,
+                "silent": True,
+                "store_history": False,
+                "user_expressions": {},
+                "allow_stdin": False,
+                "stop_on_error": False,
+            },
+        )
+        return pack(message, key=self._newborn.key)
+
+    def _on_message(self, frames: list[bytes]) -> None:
+        if self._pending is None or self._pending.done():
+            # Nobody asked: what else it says could be taken for the next answer.
+            self._kill()
+            return
+        self._settle(frames)
+
+    def _settle(self, answer: list[bytes] | None) -> None:
+        if self._pending is not None and not self._pending.done():
+            self._pending.set_result(answer)
+
+    def _kill(self) -> None:
+        self._ended_as = self._ended_as or ExecStatus.KILLED
+        self._process.send_signal(signal.SIGKILL)
+
+
+async def _soon(claim: Callable[[], bool]) -> bool:
+    """`claim` once more after the moment in which two deaths may be seen in the wrong order."""
+    await asyncio.sleep(0.003)
+    return claim()

@@ -1,0 +1,102 @@
+"""What crosses the boundary of a kernel: one source goes in, one `Execution` comes back.
+
+Floor 0, standard library only. Knows nothing of models, tokens, tasks or rewards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class SandboxError(RuntimeError):
+    """Our side of the sandbox failed (fork server gone, no memory for a kernel).
+
+    Never the fault of the code in a kernel: that becomes an `Execution`.
+    """
+
+
+class ExecStatus(StrEnum):
+    """How the execution of one source ended."""
+
+    OK = "ok"
+    """It ran to its end."""
+    INCOMPLETE = "incomplete"
+    """Nothing ran: the interpreter would show `...` and wait for more lines."""
+    ERROR = "error"
+    """It raised, or did not compile. `Execution.error_type` names the exception."""
+    TIMEOUT = "timeout"
+    """It was interrupted at its deadline and the kernel kept its state. Observed from outside."""
+    KILLED = "killed"
+    """It ignored the interrupt (or broke the protocol) and was killed. Observed from outside."""
+    DIED = "died"
+    """The kernel process ended by itself. Observed from outside."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """What one source did, as far as can be told.
+
+    `status` TIMEOUT, KILLED and DIED and the two clocks are observed from outside; everything else
+    is what the kernel *says*, and code in a kernel owns the kernel: it is data, never authority.
+    """
+
+    status: ExecStatus
+    output: str = ""
+    """What CPython's REPL would have shown, rendered: ends in a newline unless empty."""
+    error_type: str | None = None
+    """Class name of the exception (`NameError`, `SyntaxError`, `OutputLimit`), None without one."""
+    value: str | None = None
+    """`repr` of the value, for `Kernel.evaluate` alone; cleaned as `output` is."""
+    wall_ms: float = 0.0
+    cpu_ms: float = 0.0
+    is_truncated: bool = False
+    """True where `output` had to be cut to `Limits.max_output_chars`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one kernel may use. A line over its limit is a result, not an exception."""
+
+    line_cpu_s: float = 2.0
+    """CPU seconds of a line before it is interrupted."""
+    line_wall_s: float = 10.0
+    """Wall seconds of a line before it is interrupted."""
+    grace_s: float = 0.5
+    """Wall seconds between the interrupt and the kill."""
+    kernel_cpu_s: int = 60
+    """CPU seconds of a whole kernel; the operating system ends it there."""
+    memory_mib: int = 512
+    """Address space that a kernel may add to what it was born with; over it, `MemoryError`."""
+    max_output_chars: int = 6144
+    """Output kept of one line, two thirds from its head, one third from its tail."""
+    max_value_chars: int = 4096
+    """Longest `repr` that `Kernel.evaluate` hands over."""
+
+
+class Kernel(Protocol):
+    """One stateful interpreter in a process of its own."""
+
+    async def run(self, source: str) -> Execution:
+        """Run physical lines as if typed at `>>>`; INCOMPLETE if the last one needs more.
+
+        The kernel keeps nothing of an INCOMPLETE source: the caller sends it again with the next.
+        """
+        ...
+
+    async def evaluate(self, expression: str) -> Execution:
+        """Evaluate one expression and hand over the `repr` of its value in `Execution.value`."""
+        ...
+
+    async def aclose(self) -> None:
+        """End the process. Safe to call twice, and after the kernel died."""
+        ...
+
+
+class KernelSource(Protocol):
+    """Where kernels come from: a pool of real ones, or fakes in a test."""
+
+    async def acquire(self, *, seed: int) -> Kernel:
+        """A fresh kernel whose `random` starts from `seed`. SandboxError if there is none."""
+        ...

@@ -1,0 +1,142 @@
+"""Hand-made records for all tests: tokens are bytes, lines are written out, nothing runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from repl_rl.config import SamplingConfig
+from repl_rl.engines.base import Engine
+from repl_rl.engines.scripted import ScriptedEngine, script
+from repl_rl.sampler import LineSampler, Rollout
+from repl_rl.tokens import ByteCodec
+from repl_rl.transcript import PYTHON
+from repl_rl.types import (
+    Line,
+    LineOutcome,
+    OutcomeKind,
+    Problem,
+    Reward,
+    Scored,
+    StopReason,
+    Trajectory,
+    Verdict,
+)
+from sandbox.fake import FakeKernel
+from sandbox.types import Execution, Kernel
+
+CODEC = ByteCodec()
+
+Part = tuple[str, OutcomeKind, str | None]
+"""(sampled source, its outcome, the injected text that follows it or None)."""
+
+MakeTrajectory = Callable[..., Trajectory]
+MakeScored = Callable[..., Scored]
+
+
+def build_trajectory(
+    parts: Sequence[Part],
+    *,
+    prompt: str = ">>>",
+    group_index: int = 0,
+    sibling_index: int = 0,
+    stop_reason: StopReason = StopReason.MAX_LINES,
+    submission: str | None = None,
+) -> Trajectory:
+    """A trajectory whose tokens are the bytes of `parts`; sampled log-probabilities are -1."""
+    ids: list[int] = []
+    mask: list[bool] = []
+    lines: list[Line] = []
+    for index, (source, kind, injected) in enumerate(parts):
+        start = len(ids)
+        ids.extend(source.encode())
+        mask.extend([True] * (len(ids) - start))
+        observation = "" if injected is None else injected.removesuffix(">>>").removesuffix("...")
+        outcome = LineOutcome(kind=kind, observation=observation)
+        lines.append(Line(index=index, source=source, start=start, stop=len(ids), outcome=outcome))
+        if injected is not None:
+            ids.extend(injected.encode())
+            mask.extend([False] * (len(ids) - len(mask)))
+    return Trajectory(
+        problem_id="p",
+        group_index=group_index,
+        sibling_index=sibling_index,
+        policy_version=0,
+        seed=0,
+        prompt_text=prompt,
+        prompt_ids=tuple(prompt.encode()),
+        completion_ids=tuple(ids),
+        loss_mask=tuple(mask),
+        logprobs=tuple(-1.0 if is_sampled else 0.0 for is_sampled in mask),
+        lines=tuple(lines),
+        stop_reason=stop_reason,
+        submission=submission,
+    )
+
+
+def run_rollout(
+    engine: Engine,
+    kernel: Kernel,
+    config: SamplingConfig,
+    *,
+    seed: int = 0,
+    context_tokens: int = 1 << 16,
+) -> Trajectory:
+    """One rollout after the prompt `>>>` (three tokens)."""
+    rollout = Rollout(problem_id="p", group_index=3, sibling_index=1, seed=seed, prompt_text=">>>")
+    sampler = LineSampler(engine, CODEC, PYTHON, config, context_tokens=context_tokens)
+    return asyncio.run(sampler.sample(rollout, kernel))
+
+
+def play_lines(
+    *lines: str,
+    answers: Mapping[str, Execution] | None = None,
+    kernel: FakeKernel | None = None,
+    context_tokens: int = 1 << 16,
+    **limits: float,
+) -> Trajectory:
+    """A rollout of fixed lines; `answers` is what the fake kernel says to each source."""
+    return run_rollout(
+        ScriptedEngine(CODEC, script(*lines)),
+        kernel or FakeKernel(answers),
+        SamplingConfig(**limits),  # type: ignore[arg-type]
+        context_tokens=context_tokens,
+    )
+
+
+@pytest.fixture(scope="session")
+def roll_out() -> Callable[..., Trajectory]:
+    return run_rollout
+
+
+@pytest.fixture(scope="session")
+def play() -> Callable[..., Trajectory]:
+    return play_lines
+
+
+@pytest.fixture(scope="session")
+def make_trajectory() -> MakeTrajectory:
+    return build_trajectory
+
+
+@pytest.fixture(scope="session")
+def make_scored() -> MakeScored:
+    """`make_scored(trajectory, outcome, line_rewards, verdict=None)`."""
+
+    def build(
+        trajectory: Trajectory,
+        outcome: float | None,
+        line_rewards: Sequence[float] | None = None,
+        verdict: Verdict | None = None,
+    ) -> Scored:
+        rewards = [0.0] * len(trajectory.lines) if line_rewards is None else line_rewards
+        return Scored(
+            trajectory=trajectory,
+            problem=Problem(id="p", statement="What is 1 + 1?"),
+            verdict=verdict,
+            reward=Reward(line_rewards=tuple(rewards), outcome_reward=outcome),
+        )
+
+    return build

@@ -1,0 +1,147 @@
+"""A policy small enough to train in seconds, and a command line that is watched while it runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+TIMEOUT_S = 100.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    stdout: str
+    stderr: str
+    seconds: float
+    left_behind: list[str]
+    """Processes of the command that outlived it."""
+
+
+Command = Callable[..., Ended]
+
+
+@pytest.fixture
+def repl_rl(tmp_path: Path) -> Command:
+    """`repl_rl(*arguments, interrupt_when=...)`: the command as a user runs it, in `tmp_path`."""
+
+    def run(
+        *arguments: str,
+        interrupt_when: Callable[[], bool] | None = None,
+        interrupt_with: signal.Signals = signal.SIGINT,
+    ) -> Ended:
+        marker = uuid.uuid4().hex
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "REPL_RL_CACHE": str(tmp_path / "cache"),
+            "REPL_RL_TEST_MARKER": marker,
+        }
+        with (tmp_path / "out").open("w+") as out, (tmp_path / "err").open("w+") as err:
+            started = time.monotonic()
+            process = subprocess.Popen(
+                [sys.executable, "-c", "from repl_rl.cli import main; main()", *arguments],
+                cwd=tmp_path,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+            try:
+                seen = watch(process, interrupt_when, interrupt_with)
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+            out.seek(0)
+            err.seek(0)
+            return Ended(
+                code=process.returncode,
+                stdout=out.read(),
+                stderr=err.read(),
+                seconds=time.monotonic() - started,
+                left_behind=still_there(seen, marker),
+            )
+
+    return run
+
+
+def watch(
+    process: subprocess.Popen[bytes],
+    interrupt_when: Callable[[], bool] | None,
+    interrupt_with: signal.Signals,
+) -> set[psutil.Process]:
+    """All descendants that were seen until the command ended."""
+    seen: set[psutil.Process] = set()
+    parent = psutil.Process(process.pid)
+    deadline = time.monotonic() + TIMEOUT_S
+    while process.poll() is None:
+        assert time.monotonic() < deadline, "the command hangs"
+        try:
+            seen.update(parent.children(recursive=True))
+        except psutil.NoSuchProcess:
+            break
+        if interrupt_when is not None and interrupt_when():
+            # A terminal's Ctrl-C reaches the whole group.
+            os.killpg(process.pid, interrupt_with)
+            interrupt_when = None
+        time.sleep(0.05)
+    process.wait()
+    return seen
+
+
+def still_there(seen: set[psutil.Process], marker: str) -> list[str]:
+    """Those of `seen` that run, and any process that carries the marker of the command."""
+    alive = [str(one) for one in seen if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    for one in psutil.process_iter(["environ"]):
+        if (one.info["environ"] or {}).get("REPL_RL_TEST_MARKER") == marker:
+            alive.append(str(one))
+    return alive
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Qwen3 of two layers with a newline in each fourth token: its lines are short."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+    symbols = sorted(pre_tokenizers.ByteLevel.alphabet())
+    merges = [(symbol, "\u010a") for symbol in map(chr, range(33, 127))]
+    names = [*symbols, *(a + b for a, b in merges), "<|end|>"]
+    backend = Tokenizer(models.BPE(vocab={n: i for i, n in enumerate(names)}, merges=merges))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token="<|end|>", pad_token="<|end|>"
+    )
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        head_dim=8,
+        max_position_embeddings=1024,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.eos_token_id,
+    )
+    path = tmp_path_factory.mktemp("models") / "tiny"
+    Qwen3ForCausalLM(config).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path

@@ -1,0 +1,187 @@
+"""The main command from outside: what it leaves, what it refuses, how it is interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repl_rl.settings import resolve
+from repl_rl.store import read_metrics, read_trajectories
+from repl_rl.transcript import span_mask
+
+pytestmark = [pytest.mark.train, pytest.mark.kernel]
+
+Command = Callable[..., Any]
+SMALL = {
+    "grpo.steps": 2,
+    "grpo.problems_per_step": 1,
+    "grpo.group_size": 4,
+    "grpo.micro_batch_size": 4,
+    "grpo.gradient_checkpointing": "false",
+    "sampling.max_lines": 3,
+    "sampling.max_line_tokens": 12,
+    "sampling.max_tokens": 160,
+    "sampling.max_in_flight": 4,
+    "sampling.device": "cpu",
+    "sandbox.standby": 1,
+    "eval.problems": 2,
+    "report.sample_every": 1,
+}
+
+
+def small(**changes: object) -> list[str]:
+    """`--set` for each setting of a tiny run; `grpo__steps=3` changes one."""
+    settings = SMALL | {key.replace("__", "."): value for key, value in changes.items()}
+    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+
+
+def test_two_steps_leave_a_whole_run_and_no_process(
+    repl_rl: Command, tiny_model: Path, tmp_path: Path
+) -> None:
+    ended = repl_rl("train", "--model", str(tiny_model), "--output", "run", *small())
+    assert ended.code == 0, ended.stderr
+    assert ended.left_behind == []
+    run = tmp_path / "run"
+    assert ended.stderr == ""
+    assert "held-out solve rate: " in ended.stdout
+    check_config(run, tiny_model)
+    check_metrics(run)
+    check_trajectories(run)
+    check_checkpoint(run)
+
+
+def check_config(run: Path, model: Path) -> None:
+    config = resolve(files=[run / "config.toml"])
+    assert (config.grpo.steps, config.model) == (2, str(model))
+    assert {"repl_rl", "torch", "trl", "isolation"} <= set(
+        json.loads((run / "versions.json").read_text())
+    )
+
+
+def check_metrics(run: Path) -> None:
+    rows = [row for row in read_metrics(run / "metrics.jsonl") if "loss" in row]
+    assert [row["step"] for row in rows] == [1, 2]
+    assert all(isinstance(row["solve_rate"], float) for row in rows)
+
+
+def check_trajectories(run: Path) -> None:
+    files = {path.stem: list(read_trajectories(path)) for path in (run / "trajectories").iterdir()}
+    assert {name: len(scored) for name, scored in files.items()} == {
+        "before": 2,
+        "step-000000": 4,
+        "step-000001": 4,
+        "after": 2,
+    }
+    for scored in files["step-000001"]:
+        assert span_mask(scored.trajectory) == list(scored.trajectory.loss_mask)
+        assert scored.trajectory.policy_version == 1
+
+
+def check_checkpoint(run: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(run / "checkpoints" / "final")
+    tokenizer = AutoTokenizer.from_pretrained(run / "checkpoints" / "final")
+    assert model.config.vocab_size == len(tokenizer)
+
+
+# What is refused
+
+
+def refused(ended: Any) -> str:
+    """The one line that a refusal prints."""
+    assert ended.code == 2, ended.stderr
+    assert ended.left_behind == []
+    lines = ended.stderr.splitlines()
+    assert len(lines) == 1, ended.stderr
+    return str(lines[0])
+
+
+def test_an_unknown_task_names_the_nearest(repl_rl: Command) -> None:
+    line = refused(repl_rl("train", "--task", "sympy-proof"))
+    assert line.startswith("repl-rl: unknown task 'sympy-proof'; did you mean 'sympy-proofs'?")
+
+
+def test_an_unknown_key_names_the_nearest(repl_rl: Command) -> None:
+    ended = repl_rl("train", "--set", "grpo.step=2")
+    assert refused(ended) == "repl-rl: unknown key 'grpo.step'; did you mean 'grpo.steps'?"
+
+
+def test_a_model_that_is_on_no_hub_is_refused(repl_rl: Command) -> None:
+    assert "'models/none'" in refused(repl_rl("train", "--model", "models/none"))
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_a_starter_is_made(
+    repl_rl: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert "cannot write to 'file/run'" in refused(repl_rl("train", "--output", "file/run"))
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_batch_that_cannot_fit_in_memory_is_refused(
+    repl_rl: Command, tiny_model: Path, tmp_path: Path
+) -> None:
+    """2 x 2 layers x 4 heads x 8 x 4 bytes x 160 tokens x 10 million rows: 763 GiB and more."""
+    huge = small(sampling__max_in_flight=10_000_000)
+    line = refused(repl_rl("train", "--model", str(tiny_model), "--output", "run", *huge))
+    assert "lower sampling.max_in_flight or sampling.max_tokens" in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_refused_run_does_not_occupy_its_output(repl_rl: Command, tmp_path: Path) -> None:
+    line = refused(repl_rl("train", "--model", "/no/such/model", "--output", "run"))
+    assert line.startswith("repl-rl: no model at '/no/such/model'")
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_a_run_whose_weights_explode_ends_in_an_error(repl_rl: Command, tiny_model: Path) -> None:
+    """Random siblings differ in their errors, so there is a gradient for 1e30 to blow up."""
+    exploding = small(grpo__learning_rate=1e30, grpo__warmup_steps=0, grpo__steps=9)
+    ended = repl_rl("train", "--model", str(tiny_model), "--output", "run", *exploding)
+    assert ended.code == 1, ended.stderr
+    assert ended.left_behind == []
+    assert "not finite" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+def test_an_unknown_flag_names_the_nearest(repl_rl: Command) -> None:
+    ended = repl_rl("train", "--modle", "x")
+    assert ended.code == 2
+    assert "No such option '--modle'. Did you mean '--model'?" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+# Ctrl-C
+
+
+@pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
+def test_an_interrupt_leaves_readable_files_and_no_process(
+    repl_rl: Command, tiny_model: Path, tmp_path: Path, signal_: signal.Signals
+) -> None:
+    run = tmp_path / "run"
+    metrics = run / "metrics.jsonl"
+    ended = repl_rl(
+        *("train", "--model", str(tiny_model), "--output", "run", *small(grpo__steps=5000)),
+        interrupt_when=lambda: metrics.exists() and '"step": 3' in metrics.read_text(),
+        interrupt_with=signal_,
+    )
+    assert ended.code == 130, ended.stderr
+    assert ended.left_behind == []
+    # The first newline is click's: it ends the line on which a terminal shows `^C`.
+    assert ended.stderr == "\nrepl-rl: interrupted; what was written so far is complete\n"
+    assert len(read_metrics(metrics)) >= 3
+    for path in (run / "trajectories").iterdir():
+        assert list(read_trajectories(path))
+
+
+def test_help_answers_at_once(repl_rl: Command) -> None:
+    ended = repl_rl("--help")
+    assert (ended.code, ended.stderr) == (0, "")
+    assert ended.seconds < 2.0 * max(1.0, os.getloadavg()[0])

@@ -1,0 +1,142 @@
+"""Equality that cannot be fooled by tolerance, form, domain or an echo."""
+
+import pytest
+
+from repl_rl.grading.equality import compare
+from repl_rl.grading.parse import Malformed, Value, parse
+from repl_rl.grading.points import Domain, probe
+from repl_rl.types import Verdict, VerdictKind
+
+PROVED, SUPPORTED, UNDECIDED = (
+    VerdictKind.PROVED,
+    VerdictKind.SUPPORTED,
+    VerdictKind.UNDECIDED,
+)
+REFUTED, WRONG = VerdictKind.REFUTED, VerdictKind.WRONG
+
+
+def read(text: str) -> Value:
+    return parse(text, symbols=("x", "n"))
+
+
+def judged(got: str, expected: str, domain: Domain = Domain.REALS) -> Verdict:
+    return compare(read(got), read(expected), seed="a secret", domain=domain)
+
+
+@pytest.mark.parametrize(
+    ("got", "expected"),
+    [
+        ("2/6", "1/3"),
+        ("(x + 1)**2", "x**2 + 2*x + 1"),
+        ("(x**2 - 1)/(x - 1)", "x + 1"),
+        ("sin(x)**2", "1 - cos(x)**2"),
+        ("6*sin(3*x)*cos(3*x)", "3*sin(6*x)"),
+        ("(2*x - 1)*exp(2*x)/4", "x*exp(2*x)/2 - exp(2*x)/4"),
+        ("5*3**(n + 1)/2 - 5/2", "(15*3**n - 5)/2"),
+        ("n*(n + 1)*(2*n + 1)/6", "n**3/3 + n**2/2 + n/6"),
+        ("sqrt(5 + 2*sqrt(6))", "sqrt(2) + sqrt(3)"),
+        ("3*sin(4) + 3*cos(4)/4 - 3/4", "(12*sin(4) + 3*cos(4) - 3)/4"),
+        ("{sqrt(4), 1}", "{1, 2}"),
+        ("{1, 2, 4/2}", "{2, 1}"),
+        ("(1, 2)", "[1, 2]"),
+        ("EmptySet", "set()"),
+        ("True", "true"),
+        ("Interval(0, 1)", "Interval(0, 1)"),
+        ("tan(x)", "sin(x)/cos(x)"),
+    ],
+)
+def test_equal_answers_are_proved(got: str, expected: str) -> None:
+    assert judged(got, expected).kind is PROVED
+
+
+@pytest.mark.parametrize(
+    ("got", "expected"),
+    [
+        ("sqrt(x**2) - x", "0"),
+        ("log(x**2) - 2*log(x)", "0"),
+        ("Abs(x)", "x"),
+        ("1/10000000", "2/10000000"),
+        ("exp(pi*sqrt(163))", "262537412640768744"),
+        ("(1, 2)", "(2, 1)"),
+        ("x**2 + 10**-30", "x**2"),
+        ("(x + 1)**4096", "x"),
+        ("Mod(x, 1)", "0"),
+    ],
+)
+def test_unequal_answers_are_refuted_by_a_point(got: str, expected: str) -> None:
+    verdict = judged(got, expected)
+    assert verdict.kind is REFUTED
+    assert verdict.evidence.startswith("differs at ")
+
+
+@pytest.mark.parametrize(
+    ("got", "expected"),
+    [
+        ("0.333333", "1/3"),
+        ("0.5", "1/2"),
+        ("2.0", "2"),
+        ("{0.5}", "{1/2}"),
+        ("x + 0.5 - 0.25", "x"),
+        ("1.0*x", "x"),
+        ("nan", "1"),
+        ("zoo", "1"),
+        ("oo", "1"),
+        ("1/0", "0"),
+        ("nan", "nan"),
+        ("oo", "oo"),
+        ("x - oo", "x"),
+        ("[1, 2]", "{1, 2}"),
+        ("{1, 2}", "(1, 2)"),
+        ("(1, 2, 3)", "(1, 2)"),
+        ("1", "{1}"),
+        ("1", "True"),
+        ("True", "1"),
+        ("Eq(x, 1)", "1"),
+        ("{1}", "{1, 2}"),
+        ("{1, 2, 3}", "{1, 2}"),
+        ("{1}", "set()"),
+        ("set()", "{1}"),
+        ("Interval(1, 2)", "{1, 2}"),
+        ("Interval(0, 2)", "Interval(0, 1)"),
+    ],
+)
+def test_other_forms_and_values_are_wrong(got: str, expected: str) -> None:
+    assert judged(got, expected).kind is WRONG
+
+
+@pytest.mark.parametrize("echo", ["Integral(cos(x), (x, 0, 1))", "Sum(n, (n, 1, x))"])
+def test_an_echo_never_reaches_equality(echo: str) -> None:
+    with pytest.raises(Malformed):
+        read(echo)
+
+
+def test_what_only_numbers_support_is_not_called_proved() -> None:
+    # True on the reals, and sympy cannot know that x is real.
+    verdict = judged("Abs(x)", "sqrt(x**2)")
+    assert (verdict.kind, verdict.evidence) == (SUPPORTED, "equal at 20 points")
+    assert judged("Abs(x)", "sqrt(x**2)", Domain.COMPLEXES).kind is REFUTED
+
+
+def test_the_domain_decides() -> None:
+    assert judged("cos(2*pi*n)", "1", Domain.INTEGERS).kind is SUPPORTED
+    assert judged("cos(2*pi*n)", "1", Domain.REALS).kind is REFUTED
+    assert judged("Abs(n)", "n", Domain.NATURALS).kind is SUPPORTED
+    assert judged("Abs(n)", "n", Domain.INTEGERS).kind is REFUTED
+
+
+def test_a_side_that_is_nowhere_defined_is_undecided() -> None:
+    assert judged("1/(sin(x)**2 + cos(x)**2 - 1)", "x").kind is UNDECIDED
+
+
+def test_points_are_the_seed_s_secret() -> None:
+    def counterexample(seed: str) -> str | None:
+        return probe(
+            read("x"), read("x + 1"), domain=Domain.REALS, seed=seed, num_points=3
+        ).counterexample
+
+    assert counterexample("a") == counterexample("a") != counterexample("b")
+
+
+def test_a_step_hidden_between_points_is_found() -> None:
+    # Right wherever x is an integer: the points are not.
+    assert judged("Piecewise((x, Eq(Mod(x, 1), 0)), (0, True))", "x").kind is REFUTED

@@ -1,0 +1,180 @@
+"""The grader survives what its worker does, and its worker is alone in the world."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from repl_rl.errors import GraderError
+from repl_rl.grading.grader import Grader
+from repl_rl.types import Problem, Verdict, VerdictKind
+
+PROBLEM = Problem(id="p", statement="1 + 1", meta={"answer": "2"})
+JUDGE = "judges:Judge"
+
+
+@pytest.fixture(autouse=True)
+def _judges_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+
+def graded(*submissions: str, deadline_s: float = 5.0, task_spec: str = JUDGE) -> list[Verdict]:
+    async def grade_all() -> list[Verdict]:
+        async with Grader(deadline_s=deadline_s) as grader:
+            return [await grader.grade(task_spec, PROBLEM, text) for text in submissions]
+
+    return asyncio.run(grade_all())
+
+
+def test_a_hang_is_undecided_and_the_next_submission_is_graded() -> None:
+    hung, served = graded("hang", "2", deadline_s=0.3)
+    assert (hung.kind, hung.grader_error) == (VerdictKind.UNDECIDED, "deadline of 0.3 s")
+    assert (served.kind, served.evidence, served.grader_error) == (VerdictKind.PROVED, "2", None)
+
+
+def test_a_worker_that_dies_is_replaced() -> None:
+    died, served = graded("die", "2")
+    assert (died.kind, died.grader_error) == (VerdictKind.UNDECIDED, "worker died")
+    assert served.kind is VerdictKind.PROVED
+
+
+def test_garbage_is_undecided_and_the_worker_replaced() -> None:
+    garbled, served = graded("garbage", "2")
+    assert garbled.kind is VerdictKind.UNDECIDED
+    assert (garbled.grader_error or "").startswith("worker said garbage")
+    assert served.kind is VerdictKind.PROVED
+
+
+def test_what_a_task_raises_is_named() -> None:
+    raised, served = graded("raise", "2")
+    assert raised.kind is VerdictKind.UNDECIDED
+    assert raised.grader_error == "KeyError: 'no such certificate'"
+    assert served.kind is VerdictKind.PROVED
+
+
+def test_printing_does_not_reach_the_pipe() -> None:
+    assert graded("print")[0].evidence == "2"
+
+
+def test_memory_is_limited() -> None:
+    assert graded("memory")[0].grader_error == "MemoryError: "
+
+
+def test_evidence_is_cut_to_fit_a_message() -> None:
+    assert len(graded("long")[0].evidence) == 65536
+
+
+def test_a_submission_too_long_to_send_is_malformed() -> None:
+    assert graded("1" * 65537)[0].kind is VerdictKind.MALFORMED
+
+
+def test_a_worker_for_the_shipped_task_never_imports_torch() -> None:
+    sympy_task = "repl_rl.tasks.sympy_proofs:SympyProofs"
+
+    async def modules() -> str:
+        async with Grader() as grader:
+            problem = Problem(id="p", statement="", meta={"family": "none"})
+            unknown = await grader.grade(sympy_task, problem, "1")
+            assert unknown.grader_error == "KeyError: 'none'"
+            return (await grader.grade(JUDGE, PROBLEM, "modules")).evidence
+
+    loaded = set(asyncio.run(modules()).split())
+    assert "sympy" in loaded
+    assert not loaded & {"torch", "transformers", "trl", "jupyter_client", "numpy"}
+
+
+def test_the_environment_is_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "s")
+    names = set(graded("environment")[0].evidence.split())
+    assert "SECRET_TOKEN" not in names
+    assert "HOME" not in names
+
+
+def test_a_worker_leads_its_own_process_group() -> None:
+    pid, group = map(int, graded("group")[0].evidence.split())
+    assert pid == group != os.getpgid(0)
+
+
+def test_no_worker_outlives_its_grader() -> None:
+    pid = int(graded("group")[0].evidence.split()[0])
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, signal.SIG_DFL)
+
+
+def test_a_task_that_cannot_be_loaded_is_our_error() -> None:
+    with pytest.raises(GraderError, match=r"cannot load 'judges:Unloadable'.*no data"):
+        graded("2", task_spec="judges:Unloadable")
+    with pytest.raises(GraderError, match="no module named 'nowhere'"):
+        graded("2", task_spec="nowhere:Task")
+
+
+def test_a_cancelled_grade_leaves_the_grader_usable() -> None:
+    async def cancel_then_grade() -> Verdict:
+        async with Grader() as grader:
+            await grader.grade(JUDGE, PROBLEM, "2")
+            hanging = asyncio.create_task(grader.grade(JUDGE, PROBLEM, "hang"))
+            await asyncio.sleep(0.1)
+            hanging.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await hanging
+            return await grader.grade(JUDGE, PROBLEM, "2")
+
+    assert asyncio.run(cancel_then_grade()).kind is VerdictKind.PROVED
+
+
+def test_two_workers_wait_side_by_side() -> None:
+    async def hang_twice() -> float:
+        async with Grader(num_workers=2, deadline_s=1.0) as grader:
+            await asyncio.gather(*(grader.grade(JUDGE, PROBLEM, "2") for _ in range(2)))
+            started = time.monotonic()
+            await asyncio.gather(*(grader.grade(JUDGE, PROBLEM, "hang") for _ in range(2)))
+            return time.monotonic() - started
+
+    assert asyncio.run(hang_twice()) < 1.9
+
+
+HANGING_PARENT = """
+import asyncio, sys
+from repl_rl.grading.grader import Grader
+from repl_rl.types import Problem
+
+async def main():
+    async with Grader(deadline_s=50) as grader:
+        problem = Problem(id="p", statement="")
+        print((await grader.grade("judges:Judge", problem, "group")).evidence, flush=True)
+        await grader.grade("judges:Judge", problem, "hang")
+
+asyncio.run(main())
+"""
+
+
+def test_a_busy_worker_dies_with_its_parent() -> None:
+    path = os.pathsep.join(sys.path)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", HANGING_PARENT],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert parent.stdout is not None
+    with parent.stdout:
+        worker = int(parent.stdout.readline().split()[0])
+    assert is_running(worker)
+    parent.kill()
+    parent.wait(5)
+    deadline = time.monotonic() + 3
+    while is_running(worker) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not is_running(worker)
+
+
+def is_running(pid: int) -> bool:
+    """A zombie that nobody reaps has died all the same."""
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False

@@ -1,0 +1,66 @@
+"""One event loop and two pools for all tests of this folder; a fresh kernel for each test."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
+
+import pytest
+
+from sandbox.pool import KernelPool
+from sandbox.supervisor import SupervisedKernel
+from sandbox.types import Execution, Limits
+
+T = TypeVar("T")
+LIMITS = Limits(line_cpu_s=0.4, line_wall_s=1.5, grace_s=0.3, memory_mib=256)
+Use = Callable[[SupervisedKernel], Awaitable[T]]
+
+
+@pytest.fixture(scope="session")
+def loop_runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+def _open_pool(runner: asyncio.Runner, pool: KernelPool) -> Iterator[KernelPool]:
+    runner.run(pool.__aenter__())
+    try:
+        yield pool
+    finally:
+        runner.run(pool.aclose())
+
+
+@pytest.fixture(scope="session")
+def pool(loop_runner: asyncio.Runner) -> Iterator[KernelPool]:
+    yield from _open_pool(loop_runner, KernelPool(LIMITS, preload=(), standby=1))
+
+
+@pytest.fixture(scope="session")
+def sympy_pool(loop_runner: asyncio.Runner) -> Iterator[KernelPool]:
+    yield from _open_pool(
+        loop_runner, KernelPool(LIMITS, setup=("from sympy import *",), standby=1)
+    )
+
+
+async def use_kernel(pool: KernelPool, use: Use[T]) -> T:
+    kernel = await pool.acquire(seed=7)
+    try:
+        return await use(kernel)
+    finally:
+        await kernel.aclose()
+
+
+@pytest.fixture
+def with_kernel(loop_runner: asyncio.Runner, pool: KernelPool) -> Callable[[Use[T]], T]:
+    return lambda use: loop_runner.run(use_kernel(pool, use))
+
+
+@pytest.fixture
+def run_all(loop_runner: asyncio.Runner, pool: KernelPool) -> Callable[..., list[Execution]]:
+    """Run sources one after the other in one fresh kernel."""
+
+    async def run_each(kernel: SupervisedKernel, sources: tuple[str, ...]) -> list[Execution]:
+        return [await kernel.run(source) for source in sources]
+
+    return lambda *sources: loop_runner.run(
+        use_kernel(pool, lambda kernel: run_each(kernel, sources))
+    )

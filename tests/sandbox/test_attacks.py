@@ -1,0 +1,278 @@
+"""One attack per test, written out; the kernel or the line pays for it, nobody else."""
+
+import asyncio
+import os
+import socket
+
+import pytest
+
+from sandbox.types import ExecStatus
+
+pytestmark = pytest.mark.kernel
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "while True: pass\n",
+        "import time; time.sleep(60)",
+        "9 ** 9 ** 9",
+    ],
+)
+def test_an_endless_line_times_out_and_the_state_stays(run_all, source):
+    _, endless, after = run_all("x = 5", source, "x")
+    assert endless.status is ExecStatus.TIMEOUT
+    assert endless.output.endswith("KeyboardInterrupt\n")
+    assert endless.cpu_ms < 1000
+    assert endless.wall_ms < 2500
+    assert after.output == "5\n"
+
+
+def test_a_line_cannot_disarm_the_interrupt_of_the_next(run_all):
+    disarmed = run_all(
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)",
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])",
+        "while True: pass\n",
+    )
+    assert disarmed[2].status is ExecStatus.TIMEOUT
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "while True:\n    try:\n        while True: len('a')\n    except BaseException: pass\n",
+        "sum(range(10 ** 11))",
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass\n",
+    ],
+)
+def test_a_line_that_ignores_the_interrupt_is_killed(run_all, source):
+    endless, after = run_all(source, "1")
+    assert endless.status is ExecStatus.KILLED
+    assert endless.wall_ms < 2500
+    assert after.status is ExecStatus.KILLED
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import os; os._exit(0)",
+        "import os; os.abort()",
+        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+        "import ctypes; ctypes.string_at(0)",
+    ],
+)
+def test_a_death_is_noticed_at_once_and_reported_ever_after(run_all, source):
+    dead, after = run_all(source, "1")
+    assert (dead.status, after.status) == (ExecStatus.DIED, ExecStatus.DIED)
+    assert dead.wall_ms < 500
+
+
+def test_memory_is_bounded_and_its_end_is_an_error(run_all):
+    full, after = run_all("x = bytearray(1 << 30)", "1")
+    assert full.error_type == "MemoryError"
+    assert after.output == "1\n"
+
+
+def test_endless_printing_is_cut_and_ends_in_an_error(run_all):
+    endless, after = run_all("while True: print('spam' * 9)\n", "1")
+    assert (endless.status, endless.error_type) == (ExecStatus.ERROR, "OutputLimit")
+    assert endless.output.startswith("spam" * 9 + "\n")
+    assert endless.output.endswith("OutputLimit: more than 1048576 characters of output\n")
+    assert endless.is_truncated
+    assert len(endless.output) < 6300
+    assert "characters omitted] ..." in endless.output
+    assert after.output == "1\n"
+
+
+def test_a_huge_repr_is_cut(run_all):
+    (huge,) = run_all("'a' * 10 ** 6")
+    assert huge.is_truncated
+    assert len(huge.output) < 6300
+
+
+@pytest.mark.parametrize(
+    ("body", "error_type"),
+    [
+        ("return 5", "TypeError"),
+        ("raise SystemExit", "SystemExit"),
+        ("raise GeneratorExit", "GeneratorExit"),
+        ("return '\\ud800'", None),
+        ("return '>>> \\x1b[2J\\u202e'", None),
+    ],
+)
+def test_a_hostile_repr_harms_its_own_line_only(run_all, body, error_type):
+    _, shown, after = run_all(f"class E:\n    def __repr__(self): {body}\n", "E()", "1")
+    assert shown.error_type == error_type
+    assert not set(shown.output) & {"\x1b", "\u202e", "\ud800"}
+    assert after.output == "1\n"
+
+
+def test_an_exception_that_cannot_be_shown_is_still_an_error(run_all):
+    evil = "class E(Exception):\n    def __str__(self): raise BaseException\n"
+    _, shown, after = run_all(evil, "raise E", "1")
+    assert (shown.status, shown.error_type) == (ExecStatus.ERROR, "E")
+    assert after.output == "1\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import builtins; builtins.print = builtins.len = builtins.isinstance = None",
+        "import builtins; vars(builtins).clear()",
+        "import sys; sys.stdout = sys.stderr = None",
+        "import sys; sys.stdout.close()",
+        "import sys; sys.displayhook = None",
+        "import sys; sys.settrace(1 .__truediv__)",
+        "import sys; sys.setrecursionlimit(50)",
+        "import signal; signal.setitimer(signal.ITIMER_REAL, 0.001)",
+        "globals().clear()",
+    ],
+)
+def test_what_a_line_bends_is_straight_on_the_next(run_all, source):
+    _, after, printed = run_all(source, "40 + 2", "print(len('abc'))")
+    assert after.output == "42\n"
+    assert printed.output == "3\n"
+
+
+def test_the_streams_of_the_process_lead_nowhere(run_all):
+    (links,) = run_all("import os; [os.readlink(f'/proc/self/fd/{fd}') for fd in range(3)]")
+    assert links.output == "['/dev/null', '/dev/null', '/dev/null']\n"
+
+
+def test_no_descriptor_leads_to_the_fork_server(run_all):
+    source = (
+        "import os, socket\n"
+        "for fd in map(int, os.listdir('/proc/self/fd')):\n"
+        "    try: print(socket.socket(fileno=os.dup(fd)).type)\n"
+        "    except OSError: pass\n"
+    )
+    (kinds,) = run_all(source)
+    assert f"{socket.SOCK_SEQPACKET!s}" not in kinds.output
+
+
+def test_files_are_few_and_small(run_all):
+    many, large = run_all(
+        "files = [open('/dev/null') for _ in range(100)]",
+        "with open('f', 'wb') as f: f.write(bytes(2 << 20))\n",
+    )
+    assert (many.error_type, large.error_type) == ("OSError", "OSError")
+
+
+def test_a_flood_of_nested_folders_is_removed(loop_runner, pool):
+    async def attack():
+        kernel = await pool.acquire(seed=1)
+        folder = kernel._newborn.folder
+        await kernel.run("import os")
+        await kernel.run("for _ in range(1500): os.mkdir('d'); os.chdir('d')\n")
+        await kernel.aclose()
+        return folder
+
+    assert not os.path.exists(loop_runner.run(attack()))
+
+
+# Code in a kernel can reach the kernel's own socket: it may send anything in place of its reply.
+GRASP = r"""
+import sys
+sys.path.clear()
+wire = sys.modules["sandbox.wire"]
+frame = sys._getframe()
+while "request" not in frame.f_locals or "frames" not in frame.f_locals: frame = frame.f_back
+
+kernel, request = frame.f_locals["self"], frame.f_locals["request"]
+def send(*frames): kernel.shell_stream.send_multipart([*request.identities, *frames])
+
+def shout():
+    import os, socket
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        try: socket.socket(fileno=os.dup(fd)).sendall(b"\xff" * 1000)
+        except OSError: pass
+
+good = {"source": "repl", "status": "ok", "head": "", "tail": "", "num_omitted": 0,
+        "error_type": None, "value": None}
+
+def forge(msg_id=None, msg_type="execute_reply", payload=None, key=None, **said):
+    msg_id = request.header["msg_id"] if msg_id is None else msg_id
+    content = {"payload": [good | said] if payload is None else payload}
+    header = wire.make_header(msg_type, msg_id="r", session="s")
+    parent = {"msg_id": msg_id}
+    message = wire.Message(header=header, parent=parent, content=content)
+    send(*wire.pack(message, key=kernel.key if key is None else key))
+
+"""
+FORGERIES = (
+    "send(b'garbage')",
+    "send(b'<IDS|MSG>', b'', b'{}', b'{}', b'{}', b'{}')",
+    "forge(key=b'other')",
+    "forge(msg_id='0')",
+    "forge(msg_type='kernel_info_reply')",
+    "forge(payload=[])",
+    "forge(payload={'status': 'ok'})",
+    "forge(payload=[7])",
+    "forge(status='timeout')",
+    "forge(status=['ok'])",
+    "forge(status='error')",
+    "forge(error_type='Error')",
+    "forge(status='error', error_type='two words')",
+    "forge(head=5)",
+    "forge(head='x' * 7000)",
+    "forge(value='x' * 5000)",
+    "forge(num_omitted=-1)",
+    "forge(num_omitted=True)",
+    "forge(num_omitted=10 ** 30)",
+    "send(b'<IDS|MSG>', wire._sign(kernel.key, [b'[' * 50000] * 4), *[b'[' * 50000] * 4)",
+    "send(b'x' * 10 ** 7)",
+    "send(*[b'x'] * 1000)",
+    "shout()",
+)
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_malformed_reply_gets_the_kernel_killed(with_kernel, forgery):
+    async def attack(kernel):
+        grasped = await kernel.run(GRASP + forgery)
+        return grasped, await kernel.run("1")
+
+    forged, after = with_kernel(attack)
+    statuses = {forged.status, after.status}
+    assert statuses & {ExecStatus.KILLED, ExecStatus.DIED}, (forged, after)
+    assert after.status in (ExecStatus.KILLED, ExecStatus.DIED)
+
+
+def test_a_well_formed_forgery_is_believed_once_and_answers_nothing_else(with_kernel):
+    async def attack(kernel):
+        forged = await kernel.run(GRASP + "forge(head='FORGED')")
+        await asyncio.sleep(0.1)
+        return forged, await kernel.run("1")
+
+    forged, after = with_kernel(attack)
+    assert forged.output == "FORGED\n"
+    assert after.status is ExecStatus.KILLED
+
+
+def test_a_reply_sent_ahead_of_the_question_gets_the_kernel_killed(with_kernel):
+    async def attack(kernel):
+        source = GRASP + "import threading; threading.Timer(0.1, forge).start()"
+        first = await kernel.run(source)
+        await asyncio.sleep(0.4)
+        return first, await kernel.run("1")
+
+    first, after = with_kernel(attack)
+    assert first.status is ExecStatus.OK
+    assert after.status is ExecStatus.KILLED
+
+
+def test_a_death_between_two_lines_is_noticed_by_the_second(with_kernel):
+    async def attack(kernel):
+        await kernel.run("import os, threading; threading.Timer(0.1, os._exit, [0]).start()")
+        await asyncio.sleep(0.4)
+        return await kernel.run("1")
+
+    after = with_kernel(attack)
+    assert after.status is ExecStatus.DIED
+    assert after.wall_ms < 500
+
+
+def test_a_socket_closed_from_inside_gets_the_kernel_killed(with_kernel):
+    closing = "import os; os.closerange(3, 60)\nimport time; time.sleep(5)"
+    closed = with_kernel(lambda kernel: kernel.run(closing))
+    assert closed.status in (ExecStatus.KILLED, ExecStatus.DIED)

@@ -1,0 +1,287 @@
+"""Kernels are born ready, differ in nothing but their seed, and leave nothing behind."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sandbox.pool import KernelPool
+from sandbox.types import ExecStatus, Limits, SandboxError
+
+pytestmark = pytest.mark.kernel
+LIMITS = Limits(line_cpu_s=0.5, line_wall_s=2.0, grace_s=0.3)
+ROOT = Path(__file__).parents[2]
+
+
+def left_behind() -> tuple[list[str], list[str]]:
+    """(descriptors, child processes) of this process."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return sorted(os.listdir("/proc/self/fd")), children
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_fifty_kernels_leave_nothing_behind():
+    async def use_fifty():
+        before = left_behind()
+        async with KernelPool(LIMITS, preload=(), standby=2) as pool:
+            for index in range(50):
+                kernel = await pool.acquire(seed=index)
+                await kernel.run("import os; os._exit(0)" if index % 10 == 0 else "x = 2")
+                if index % 2:
+                    await kernel.aclose()
+        await asyncio.sleep(0)
+        return before, left_behind(), pool._link._runtime
+
+    before, after, folder = asyncio.run(use_fifty())
+    assert after == before
+    assert not folder.exists()
+
+
+def test_an_exception_in_the_block_leaves_nothing_behind():
+    async def fail():
+        async with KernelPool(LIMITS, preload=(), standby=1) as pool:
+            kernel = await pool.acquire(seed=1)
+            line = asyncio.create_task(kernel.run("while True: pass\n"))
+            await asyncio.sleep(0.05)
+            line.cancel()
+            raise LookupError
+
+    before = left_behind()
+    with pytest.raises(LookupError):
+        asyncio.run(fail())
+    assert left_behind() == before
+
+
+TRAINER = """
+import asyncio, sys
+from sandbox.pool import KernelPool
+from sandbox.types import Limits
+
+async def train():
+    async with KernelPool(Limits(line_cpu_s=60, line_wall_s=60), preload=(), standby=2) as pool:
+        kernels = [await pool.acquire(seed=i) for i in range(3)]
+        pids = [int((await kernel.run("import os; os.getpid()")).output) for kernel in kernels]
+        print(pool._link._runtime, pool._link._process.pid, *pids, flush=True)
+        await asyncio.gather(*(kernel.run("while True: pass\\n") for kernel in kernels[:2]))
+
+asyncio.run(train())
+"""
+
+
+def test_no_process_outlives_a_trainer_that_was_killed():
+    trainer = subprocess.Popen([sys.executable, "-c", TRAINER], cwd=ROOT, stdout=subprocess.PIPE)
+    with trainer:
+        folder, *numbers = trainer.stdout.readline().decode().split()
+        pids = [int(number) for number in numbers]
+        assert all(map(is_running, pids))
+        trainer.kill()
+    deadline = time.monotonic() + 1.0
+    while any(map(is_running, pids)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [pid for pid in pids if is_running(pid)] == []
+    assert not os.path.exists(folder)
+
+
+def test_a_dead_fork_server_is_our_fault_not_the_kernels():
+    async def lose_the_server():
+        async with KernelPool(LIMITS, preload=()) as pool:
+            idle, busy = await pool.acquire(seed=1), await pool.acquire(seed=2)
+            line = asyncio.create_task(busy.run("while True: pass\n"))
+            await asyncio.sleep(0.05)
+            os.kill(pool._link._process.pid, signal.SIGKILL)
+            with pytest.raises(SandboxError):
+                await line
+            with pytest.raises(SandboxError):
+                await idle.run("1")
+            with pytest.raises(SandboxError):
+                await pool.acquire(seed=3)
+
+    before = left_behind()
+    asyncio.run(lose_the_server())
+    assert left_behind() == before
+
+
+def test_a_waiting_acquire_hears_of_the_death_of_the_server():
+    async def lose_the_server():
+        async with KernelPool(LIMITS, preload=()) as pool:
+            os.kill(pool._link._process.pid, signal.SIGSTOP)
+            waiting = asyncio.create_task(pool.acquire(seed=1))
+            await asyncio.sleep(0.05)
+            os.kill(pool._link._process.pid, signal.SIGKILL)
+            async with asyncio.timeout(2):
+                await waiting
+
+    with pytest.raises(SandboxError):
+        asyncio.run(lose_the_server())
+
+
+def test_standby_kernels_are_made_while_the_event_loop_stands_still():
+    async def stand_still():
+        async with KernelPool(LIMITS, preload=(), standby=3) as pool:
+            kernels = [await pool.acquire(seed=i) for i in range(2)]
+            time.sleep(1.0)  # noqa: ASYNC251  # a training update does not yield either
+            pool._link._receive()
+            return pool._link._newborns.qsize(), len(kernels)
+
+    assert asyncio.run(stand_still()) == (3, 2)
+
+
+TRANSCRIPT = (
+    "import random; random.random()",
+    "from sympy.core import random as r; r.rng.random()",
+    "Dummy('d').dummy_index",
+    "d = [Dummy() for _ in range(3)]; sum(d)",
+    "set('hello world')",
+    "[object(), lambda: 0]",
+    "solve(x**4 - 5*x**2 + 4, x)",
+    "integrate(sin(x)**3 * cos(x), x)",
+    "hash('a')",
+)
+
+
+async def transcript(seed: int) -> list[str]:
+    setup = ("from sympy import *", "x = symbols('x')")
+    async with KernelPool(LIMITS, setup=setup) as pool:
+        kernel = await pool.acquire(seed=seed)
+        return [(await kernel.run(source)).output for source in TRANSCRIPT]
+
+
+def test_the_same_seed_gives_the_same_transcript_in_another_pool():
+    first, again, other = (asyncio.run(transcript(seed)) for seed in (5, 5, 6))
+    assert first == again
+    assert first[0] != other[0]
+    assert first[6] == "[-2, -1, 1, 2]\n"
+
+
+def test_the_environment_is_made_by_hand(monkeypatch):
+    monkeypatch.setenv("SECRET_TOKEN", "hunter2")
+
+    async def look():
+        async with KernelPool(LIMITS, preload=()) as pool:
+            kernel = await pool.acquire(seed=1)
+            names = await kernel.evaluate("sorted(__import__('os').environ)")
+            block = await kernel.evaluate("open('/proc/self/environ').read()")
+            home = await kernel.evaluate("__import__('os').path.expanduser('~')")
+            where = await kernel.evaluate("__import__('os').getcwd()")
+            mode = os.stat(kernel._newborn.folder).st_mode & 0o777
+            return names.value, block.value, home.value == where.value, mode
+
+    names, block, is_at_home, mode = asyncio.run(look())
+    assert names == repr(
+        ["HOME", "LANG", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PATH", "PYTHONHASHSEED"]
+    )
+    assert "hunter2" not in block
+    assert is_at_home
+    assert mode == 0o700
+
+
+@pytest.mark.parametrize("setup", ["1/0", "x = (", "raise SystemExit"])
+def test_a_setup_source_that_fails_is_our_fault(setup):
+    async def start():
+        async with KernelPool(LIMITS, preload=(), setup=(setup,)) as pool:
+            await pool.acquire(seed=1)
+
+    with pytest.raises(SandboxError, match="setup line"):
+        asyncio.run(start())
+
+
+def test_a_module_that_cannot_be_preloaded_is_named():
+    async def start():
+        async with KernelPool(LIMITS, preload=("no_such_module",)):
+            pass
+
+    with pytest.raises(SandboxError, match="no_such_module"):
+        asyncio.run(start())
+
+
+def test_kernels_do_not_share_names(loop_runner, pool):
+    async def use_two():
+        one, two = await pool.acquire(seed=1), await pool.acquire(seed=1)
+        await one.run("x = 1")
+        shown = await two.run("x")
+        await one.aclose()
+        await two.aclose()
+        await two.aclose()
+        return shown
+
+    assert loop_runner.run(use_two()).error_type == "NameError"
+
+
+def test_a_cancelled_line_leaves_the_kernel_killed(loop_runner, pool):
+    async def cancel():
+        kernel = await pool.acquire(seed=1)
+        line = asyncio.create_task(kernel.run("while True: pass\n"))
+        await asyncio.sleep(0.05)
+        line.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await line
+        after = await kernel.run("1")
+        await kernel.aclose()
+        return after
+
+    assert loop_runner.run(cancel()).status is ExecStatus.KILLED
+
+
+def test_sympy_prints_as_text(loop_runner, sympy_pool):
+    async def show():
+        kernel = await sympy_pool.acquire(seed=1)
+        try:
+            await kernel.run("x = symbols('x', integer=True)")
+            return [
+                (await kernel.run(source)).output
+                for source in ("solve(x**2 - 5*x + 6, x)", "sqrt(8)", "Matrix([[1, 2]])")
+            ]
+        finally:
+            await kernel.aclose()
+
+    assert loop_runner.run(show()) == ["[2, 3]\n", "2*sqrt(2)\n", "Matrix([[1, 2]])\n"]
+
+
+def test_a_stock_client_talks_to_a_kernel(loop_runner, pool):
+    kernel = loop_runner.run(pool.acquire(seed=1))
+    folder, key = kernel._newborn.folder, kernel._newborn.key
+    try:
+        asked = subprocess.run(
+            [sys.executable, "-c", STOCK_CLIENT, str(folder), key.decode()],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    finally:
+        loop_runner.run(kernel.aclose())
+    assert asked.stdout.split("\n")[:4] == ["repl-rl", "ok", "error ZeroDivisionError", "42"], asked
+
+
+STOCK_CLIENT = """
+import sys
+from jupyter_client import BlockingKernelClient
+folder, key = sys.argv[1:]
+client = BlockingKernelClient()
+client.load_connection_info({
+    "transport": "ipc", "ip": folder + "/s", "key": key, "signature_scheme": "hmac-sha256",
+    "shell_port": 1, "iopub_port": 2, "stdin_port": 3, "hb_port": 4, "control_port": 5,
+})
+client.start_channels(hb=False, stdin=False)
+print(client.kernel_info(reply=True, timeout=5)["content"]["implementation"])
+print(client.execute("x = 6 * 7", reply=True, timeout=5)["content"]["status"])
+reply = client.execute("1/0", reply=True, timeout=5)["content"]
+print(reply["status"], reply["ename"])
+client.get_iopub_msg(timeout=5)
+shown = []
+def hook(message):
+    if message["msg_type"] == "stream": print(message["content"]["text"], end="")
+client.execute_interactive("x", output_hook=hook, timeout=5)
+client.stop_channels()
+"""

@@ -1,0 +1,84 @@
+"""A task under development: a file in the current folder, found by the command and the grader."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from repl_rl.errors import ConfigError
+from repl_rl.grading.grader import Grader
+from repl_rl.tasks.base import load_task
+from repl_rl.types import Problem, VerdictKind
+
+TASK = """
+from repl_rl.types import Problem, Verdict, VerdictKind
+
+class MyTask:
+    name = "mine"
+    prompt = "{{problem}}"
+
+    def problems(self, split, *, seed):
+        yield Problem(id="one", statement="What is 1 + 1?", meta={"answer": "2"})
+
+    def grade(self, problem, submission):
+        is_right = submission == problem.meta["answer"]
+        return Verdict(kind=VerdictKind.PROVED if is_right else VerdictKind.WRONG)
+
+class Bare:
+    name = "bare"
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with the task in it; no search path names it."""
+    (tmp_path / "mymodule.py").write_text(TASK)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    return tmp_path
+
+
+def test_the_command_shows_the_problems_of_an_own_task(here: Path) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-P", "-c", "from repl_rl.cli import main; main()"),
+            *("tasks", "mymodule:MyTask"),
+        ],
+        cwd=here,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "one  What is 1 + 1?\n"
+
+
+def test_the_grader_judges_an_own_task(here: Path) -> None:
+    async def grade(*submissions: str) -> list[VerdictKind]:
+        problem = Problem(id="one", statement="", meta={"answer": "2"})
+        async with Grader() as grader:
+            return [
+                (await grader.grade("mymodule:MyTask", problem, text)).kind for text in submissions
+            ]
+
+    assert asyncio.run(grade("2", "3")) == [VerdictKind.PROVED, VerdictKind.WRONG]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mymodule:Bare", "'mymodule:Bare' is no task: it lacks prompt, problems, grade"),
+        ("mymodule:TASK", "module 'mymodule' has no 'TASK'"),
+        ("mymodule:__doc__", "is not a class that makes a task"),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_what_is_no_task_is_refused(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_task(name)

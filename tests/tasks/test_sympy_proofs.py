@@ -1,0 +1,253 @@
+"""Laws of the task: seeded, split by hash, answerable, and not fooled by near misses."""
+
+import itertools
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+import sympy
+
+from repl_rl.grading.equality import zero_method
+from repl_rl.tasks.base import DemonstrableTask
+from repl_rl.tasks.sympy_proofs import SympyProofs
+from repl_rl.tasks.sympy_proofs.task import FAMILIES, split_of
+from repl_rl.types import Problem, Split, VerdictKind
+
+TASK = SympyProofs()
+PROVED = VerdictKind.PROVED
+
+
+@cache
+def sample(split: Split = Split.TRAIN, seed: int = 0, count: int = 1800) -> tuple[Problem, ...]:
+    return tuple(itertools.islice(TASK.problems(split, seed=seed), count))
+
+
+def of_family(family: str) -> Iterator[Problem]:
+    return (problem for problem in sample() if problem.meta["family"] == family)
+
+
+def made(statement: str, answer: str = "", **meta: str) -> Problem:
+    return Problem(id="p", statement=statement, meta={"answer": answer, "points": "s", **meta})
+
+
+def test_it_is_a_task_that_can_be_demonstrated() -> None:
+    assert isinstance(TASK, DemonstrableTask)
+    assert TASK.name == "sympy-proofs"
+
+
+def test_the_prompt_sets_the_symbols_up_and_has_one_marker() -> None:
+    lines = TASK.prompt.splitlines()
+    assert lines[:2] == ["from sympy import *", "x, n, k = symbols('x n k')"]
+    assert lines.count("{{problem}}") == 1
+
+
+def test_the_same_seed_gives_the_same_problems() -> None:
+    again = tuple(itertools.islice(SympyProofs().problems(Split.TRAIN, seed=0), 100))
+    assert again == sample()[:100]
+    other = tuple(itertools.islice(TASK.problems(Split.TRAIN, seed=1), 100))
+    assert not {p.id for p in other} & {p.id for p in again}
+
+
+def test_no_problem_is_on_both_sides_of_the_split() -> None:
+    train, held_out = sample(), sample(Split.HELD_OUT, count=200)
+    assert not {p.statement for p in train} & {p.statement for p in held_out}
+    assert {split_of(p.statement) for p in train} == {Split.TRAIN}
+    assert {split_of(p.statement) for p in held_out} == {Split.HELD_OUT}
+
+
+def test_one_statement_in_eight_is_held_out() -> None:
+    sides = Counter(split_of(f"statement {number}") for number in range(8000))
+    assert 900 < sides[Split.HELD_OUT] < 1100
+
+
+def test_families_take_turns_and_every_kind_occurs() -> None:
+    families = Counter(problem.meta["family"] for problem in sample())
+    assert families == dict.fromkeys(FAMILIES, 450)
+    kinds = {(problem.meta["family"], problem.meta["kind"]) for problem in sample()}
+    assert kinds == {(family, kind) for family, kinds in FAMILIES.items() for kind in kinds}
+
+
+def test_statements_are_single_short_lines() -> None:
+    lengths = sorted(len(problem.statement) for problem in sample())
+    assert lengths[900] < 60
+    assert lengths[-1] <= 105
+    assert not any("\n" in problem.statement for problem in sample())
+
+
+def test_tiers_are_one_to_three() -> None:
+    assert {problem.meta["tier"] for problem in sample()} == {"1", "2", "3"}
+
+
+def test_about_half_of_the_identities_are_false() -> None:
+    truths = Counter(problem.meta["truth"] for problem in of_family("identity"))
+    assert 190 < truths["False"] < 260
+
+
+def test_identities_are_what_they_are_said_to_be() -> None:
+    """True ones by a canonical form, false ones by a clear difference at x = 1."""
+    x = sympy.Symbol("x")
+    for problem in itertools.islice(of_family("identity"), 120):
+        difference = sympy.sympify(problem.meta["lhs"]) - sympy.sympify(problem.meta["rhs"])
+        if problem.meta["truth"] == "True":
+            assert zero_method(difference) is not None, problem.statement
+        else:
+            assert abs(difference.subs(x, 1).evalf(30)) > 1e-3, problem.statement
+
+
+def test_every_reference_answer_is_proved() -> None:
+    for problem in sample()[:1000]:
+        verdict = TASK.grade(problem, problem.meta["answer"])
+        assert verdict.kind is PROVED, problem
+
+
+def test_mutants_of_every_reference_answer_fail() -> None:
+    for problem in sample()[:400]:
+        for mutant in mutants(problem):
+            assert not TASK.grade(problem, mutant).is_solved, (problem, mutant)
+
+
+def mutants(problem: Problem) -> list[str]:
+    answer = problem.meta["answer"]
+    match problem.meta["family"]:
+        case "identity":
+            other = {"True": "1", "1": "True"}[answer]
+            return [other, "False", "1.0", "x", "None", "[True]", "I"]
+        case "equation":
+            return [f"{answer[:-1]}, 10007]".replace("[, ", "["), "x", "True", "Reals", "[0.5]"]
+        case "modular":
+            return [f"{answer}.0", f"{answer} + 1", f"-{answer} - 1", f"[{answer}]", "x", "True"]
+        case _ if problem.meta["kind"] == "antiderivative":
+            return [f"{answer} + x", f"2*({answer})", f"{answer} + 0.5*x", f"{answer} + floor(x)"]
+        case _:
+            return [f"{answer} + 1", f"{answer} + 0.5", f"{answer} + k", f"[{answer}]", "nan"]
+
+
+@pytest.mark.parametrize(
+    ("submission", "kind"),
+    [
+        ("True", VerdictKind.REFUTED),
+        ("1", PROVED),
+        ("-7/3", PROVED),
+        ("sqrt(2)", PROVED),
+        ("1/10**60", PROVED),
+        ("0", VerdictKind.WRONG),
+        ("1.5", VerdictKind.WRONG),
+        ("False", VerdictKind.MALFORMED),
+        ("I", VerdictKind.MALFORMED),
+        ("oo", VerdictKind.MALFORMED),
+        ("10**7", VerdictKind.MALFORMED),
+        ("exp(4096)", VerdictKind.MALFORMED),
+        ("x", VerdictKind.MALFORMED),
+        ("[1]", VerdictKind.MALFORMED),
+        ("__import__('os')", VerdictKind.MALFORMED),
+    ],
+)
+def test_a_false_identity_takes_a_real_witness(submission: str, kind: VerdictKind) -> None:
+    # (x + 3)**2 is x**2 + 6*x + 9; the sides below differ by x.
+    sides = {"lhs": "(x + 3)**2", "rhs": "x**2 + 5*x + 9", "truth": "False"}
+    assert TASK.grade(made("", "1", family="identity", **sides), submission).kind is kind
+
+
+def test_a_witness_against_a_true_identity_is_refuted() -> None:
+    sides = {"lhs": "sin(x)**2", "rhs": "1 - cos(x)**2", "truth": "True"}
+    problem = made("", "True", family="identity", **sides)
+    assert TASK.grade(problem, "2").kind is VerdictKind.REFUTED
+    assert TASK.grade(problem, "True").kind is PROVED
+
+
+@pytest.mark.parametrize(
+    ("submission", "kind"),
+    [
+        ("{-1/2, sqrt(2)}", PROVED),
+        ("FiniteSet(sqrt(2), -1/2)", PROVED),
+        ("(2/sqrt(2), -1/2)", PROVED),
+        ("[-1/2, -1/2, sqrt(2)]", PROVED),
+        ("[-1/2]", VerdictKind.WRONG),
+        ("[-1/2, 1.4142135623730951]", VerdictKind.WRONG),
+        ("[-1/2, sqrt(2), 3]", VerdictKind.WRONG),
+        ("EmptySet", VerdictKind.WRONG),
+        ("-1/2", VerdictKind.MALFORMED),
+        ("{x: -1/2}", VerdictKind.MALFORMED),
+        ("[x]", VerdictKind.MALFORMED),
+        ("[True]", VerdictKind.MALFORMED),
+        ("Reals", VerdictKind.MALFORMED),
+        ("ConditionSet(x, Eq(x, 1), Reals)", VerdictKind.MALFORMED),
+    ],
+)
+def test_an_equation_takes_all_solutions_and_no_more(submission: str, kind: VerdictKind) -> None:
+    problem = made("", "[-1/2, sqrt(2)]", family="equation")
+    assert TASK.grade(problem, submission).kind is kind
+
+
+@pytest.mark.parametrize("submission", ["EmptySet", "set()", "[]", "()"])
+def test_no_solution_is_an_answer(submission: str) -> None:
+    assert TASK.grade(made("", "[]", family="equation"), submission).kind is PROVED
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers", "answer"),
+    [
+        ("congruence", "17 5 23", 3),  # 17*3 = 51 = 2*23 + 5
+        ("power", "7 13 10", 7),  # powers of 7 end in 7, 9, 3, 1
+        ("inverse", "3 11", 4),
+        ("order", "2 7", 3),
+        ("remainders", "1 5", 3),  # 0, 2, 6 = 1, 12 = 2, 20 = 0
+        ("gcd", "84 30", 6),
+        ("lcm", "4 6", 12),
+        ("totient", "12", 4),  # 1, 5, 7, 11
+        ("divisor_sum", "12", 28),  # 1 + 2 + 3 + 4 + 6 + 12
+        ("two_congruences", "2 5 3 7", 17),
+    ],
+)
+def test_number_theory_is_counted_again(kind: str, numbers: str, answer: int) -> None:
+    problem = made("", "ignored", family="modular", kind=kind, numbers=numbers)
+    assert TASK.grade(problem, str(answer)).kind is PROVED
+    assert TASK.grade(problem, str(answer + 1)).kind is VerdictKind.WRONG
+
+
+@pytest.mark.parametrize(
+    ("submission", "kind"),
+    [
+        ("x**3 + x**2", PROVED),
+        ("x**2*(x + 1) - 7", PROVED),
+        ("x**3 + x**2 + pi", PROVED),
+        ("x**3", VerdictKind.REFUTED),
+        ("6*x + 2", VerdictKind.REFUTED),
+        ("x**3 + 1.0*x**2", VerdictKind.WRONG),
+        ("x**3 + x**2 + sign(x)", VerdictKind.MALFORMED),
+        ("Integral(3*x**2 + 2*x, x)", VerdictKind.MALFORMED),
+        ("x**3 + x**2 + n", VerdictKind.MALFORMED),
+    ],
+)
+def test_an_antiderivative_is_judged_by_its_derivative(submission: str, kind: VerdictKind) -> None:
+    meta = {"family": "calculus", "kind": "antiderivative", "function": "3*x**2 + 2*x"}
+    assert TASK.grade(made("", "x**3 + x**2", **meta), submission).kind is kind
+
+
+def test_a_closed_sum_may_take_any_form() -> None:
+    problem = made("", "n**2/2 + n/2", family="calculus", kind="closed_sum")
+    assert TASK.grade(problem, "n*(n + 1)/2").kind is PROVED
+    assert TASK.grade(problem, "n*(n - 1)/2").kind is VerdictKind.REFUTED
+    assert TASK.grade(problem, "Sum(k, (k, 1, n))").kind is VerdictKind.MALFORMED
+
+
+@pytest.mark.parametrize(
+    "tower",
+    ["2**n**n", "n**n**n**n", "(n + 1)**4096", "Mod(3**2000, n)", "factorial(factorial(n))"],
+)
+def test_a_tower_is_judged_in_no_time(tower: str) -> None:
+    problem = made("", "n**2/2 + n/2", family="calculus", kind="closed_sum")
+    started = time.monotonic()
+    assert not TASK.grade(problem, tower).is_solved
+    assert time.monotonic() - started < 2
+
+
+def test_a_family_cannot_be_learnt_by_heart() -> None:
+    """Few of 500 draws repeat an earlier one, and those come from the smallest kinds."""
+    rng = random.Random(0)
+    for family, kinds in FAMILIES.items():
+        drafts = (kinds[rng.choice(tuple(kinds))](rng) for _ in range(500))
+        assert len({draft.statement for draft in drafts}) > 475, family

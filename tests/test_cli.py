@@ -1,0 +1,138 @@
+"""Laws of the command line that need no model: what is printed, and the code it ends with."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from repl_rl import __version__
+from repl_rl.cli import _of_run, main
+from repl_rl.config import Config
+from repl_rl.errors import ConfigError
+from repl_rl.settings import resolve, to_toml
+from repl_rl.store import RunFolder
+from repl_rl.types import OutcomeKind, Scored, Trajectory
+
+MakeTrajectory = Callable[..., Trajectory]
+MakeScored = Callable[..., Scored]
+Called = tuple[int, str, str]
+
+
+@pytest.fixture
+def call(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Iterator[Callable[..., Called]]:
+    """`call(*arguments)` -> (exit code, stdout, stderr), in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    before = signal.getsignal(signal.SIGTERM)
+    for name in ("HF_HUB_DISABLE_TELEMETRY", "TRL_EXPERIMENTAL_SILENCE", "TOKENIZERS_PARALLELISM"):
+        monkeypatch.setenv(name, "1")
+
+    def run(*arguments: str) -> Called:
+        monkeypatch.setattr(sys, "argv", ["repl-rl", *arguments])
+        code: object = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+        shown = capsys.readouterr()
+        return int(str(code or 0)), shown.out, shown.err
+
+    yield run
+    signal.signal(signal.SIGTERM, before)
+
+
+Call = Callable[..., Called]
+
+
+def test_the_version_is_that_of_the_package(call: Call) -> None:
+    assert call("--version") == (0, f"repl-rl, version {__version__}\n", "")
+
+
+def test_help_names_every_command(call: Call) -> None:
+    _, out, _ = call("--help")
+    for command in ("eval", "show", "tasks", "train", "warmstart"):
+        assert f"\n  {command} " in out
+
+
+def test_a_dry_run_prints_a_config_that_gives_the_same_run(call: Call, tmp_path: Path) -> None:
+    code, out, err = call("train", "--dry-run", "--seed", "7", "--set", "grpo.steps=3")
+    (tmp_path / "config.toml").write_text(out)
+    assert (code, err) == (0, "")
+    expected = resolve(flags={"seed": 7}, overrides=["grpo.steps=3"])
+    assert resolve(files=[tmp_path / "config.toml"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("train", "--set", "grpo.step=1"), "unknown key 'grpo.step'; did you mean 'grpo.steps'?"),
+        (("train", "--set", "seed"), "--set 'seed'; expected section.key=value"),
+        (("train", "--config", "no.toml"), "cannot read config file 'no.toml': No such file"),
+        (("show", "no-run"), "no such file or run folder: 'no-run'"),
+    ],
+)
+def test_what_the_user_can_mend_is_one_line_and_exit_code_2(
+    call: Call, arguments: tuple[str, ...], message: str
+) -> None:
+    code, out, err = call(*arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"repl-rl: {message}")
+
+
+def test_an_unknown_command_is_bad_usage(call: Call) -> None:
+    code, _, err = call("trian")
+    assert code == 2
+    assert "No such command 'trian'" in err
+
+
+def test_show_prints_the_best_first(
+    call: Call, tmp_path: Path, make_trajectory: MakeTrajectory, make_scored: MakeScored
+) -> None:
+    trajectories = [
+        make_trajectory([(f" {name}\n", OutcomeKind.OK_SILENT, None)]) for name in ("bad", "good")
+    ]
+    scored = [make_scored(t, reward) for t, reward in zip(trajectories, (0.0, 1.0), strict=True)]
+    RunFolder(tmp_path / "run").append_trajectories("after", scored)
+    code, out, _ = call("show", "run", "--best", "-n", "1")
+    assert code == 0
+    assert ">>> good" in out
+    assert ">>> bad" not in out
+
+
+def test_the_installed_task_is_listed(call: Call) -> None:
+    assert "sympy-proofs" in call("tasks")[1]
+
+
+def test_a_run_is_evaluated_with_its_own_config_and_last_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(to_toml(Config(model="m", seed=5)))
+    (tmp_path / "checkpoints" / "final").mkdir(parents=True)
+    options = _of_run(tmp_path, {"files": (Path("more.toml"),), "seed": None})
+    assert options["files"] == (tmp_path / "config.toml", Path("more.toml"))
+    assert options["model"] == str(tmp_path / "checkpoints" / "final")
+
+
+def test_a_run_that_did_not_end_is_not_evaluated(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("")
+    with pytest.raises(ConfigError, match="has no checkpoints/final: it did not end"):
+        _of_run(tmp_path, {"files": ()})
+
+
+def test_a_folder_that_is_no_run_is_a_model(tmp_path: Path) -> None:
+    assert _of_run(tmp_path, {"files": ()})["model"] == str(tmp_path)
+
+
+def test_a_polite_kill_goes_the_way_of_an_interrupt(call: Call) -> None:
+    """Whatever handles SIGINT at that moment gets it: an event loop has a handler of its own."""
+    call("--version")
+    heard: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert heard == [signal.SIGINT]

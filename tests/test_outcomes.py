@@ -1,0 +1,186 @@
+"""Laws of naming what became of a line."""
+
+from __future__ import annotations
+
+import pytest
+
+from repl_rl.outcomes import (
+    executed_kind,
+    imitates_output,
+    submitted_expression,
+    thought_kind,
+)
+from repl_rl.types import OutcomeKind
+from sandbox.types import ExecStatus, Execution
+
+
+def failed(error_type: str | None) -> Execution:
+    return Execution(status=ExecStatus.ERROR, output="E\n", error_type=error_type)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (ExecStatus.INCOMPLETE, OutcomeKind.INCOMPLETE),
+        (ExecStatus.TIMEOUT, OutcomeKind.TIMEOUT),
+        (ExecStatus.KILLED, OutcomeKind.KILLED),
+        (ExecStatus.DIED, OutcomeKind.DIED),
+        (ExecStatus.OK, OutcomeKind.OK_SILENT),
+    ],
+)
+def test_what_was_observed_from_outside_decides(status: ExecStatus, kind: OutcomeKind) -> None:
+    assert executed_kind("x", Execution(status=status), set()) is kind
+
+
+@pytest.mark.parametrize(
+    ("error_type", "kind"),
+    [
+        ("SyntaxError", OutcomeKind.SYNTAX_ERROR),
+        ("IndentationError", OutcomeKind.SYNTAX_ERROR),
+        ("TabError", OutcomeKind.SYNTAX_ERROR),
+        ("NameError", OutcomeKind.NAME_ERROR),
+        ("UnboundLocalError", OutcomeKind.NAME_ERROR),
+        ("MemoryError", OutcomeKind.MEMORY),
+        ("OutputLimit", OutcomeKind.OUTPUT_LIMIT),
+        ("ZeroDivisionError", OutcomeKind.RUNTIME_ERROR),
+        ("MyError", OutcomeKind.RUNTIME_ERROR),
+        (None, OutcomeKind.RUNTIME_ERROR),
+    ],
+)
+def test_an_exception_is_named_by_its_class(error_type: str | None, kind: OutcomeKind) -> None:
+    assert executed_kind("x", failed(error_type), set()) is kind
+
+
+def test_output_tells_a_silent_line_from_a_speaking_one() -> None:
+    spoke = Execution(status=ExecStatus.OK, output="1\n")
+    assert executed_kind("x", spoke, set()) is OutcomeKind.OK_OUTPUT
+
+
+@pytest.mark.parametrize(
+    ("history", "kind"),
+    [
+        ({("x", "1\n")}, OutcomeKind.DUPLICATE),
+        ({("x", "2\n")}, OutcomeKind.OK_OUTPUT),
+        ({("y", "1\n")}, OutcomeKind.OK_OUTPUT),
+    ],
+)
+def test_a_duplicate_has_the_same_words_and_the_same_output(
+    history: set[tuple[str, str]], kind: OutcomeKind
+) -> None:
+    assert executed_kind("x", Execution(status=ExecStatus.OK, output="1\n"), history) is kind
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        ("", OutcomeKind.BLANK),
+        ("  \n", OutcomeKind.BLANK),
+        ("# so", OutcomeKind.COMMENT),
+        ("# >>> solve(x)", OutcomeKind.FAKE_OUTPUT),
+    ],
+)
+def test_a_thought_is_blank_a_comment_or_a_fake(source: str, kind: OutcomeKind) -> None:
+    assert thought_kind(source) is kind
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        ">>> x",
+        "# >>> x",
+        "#>>>",
+        "  # >>> x",
+        "x = 1\n>>> x",
+        "... x = 1",
+        "Out[3]: 4",
+        "# Out [3]: 4",
+        "Traceback (most recent call last):",
+        "# Traceback (most recent call last):",
+    ],
+)
+def test_imitations_of_the_interpreter_are_seen(source: str) -> None:
+    assert imitates_output(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "# x > 0, so x >> 1 is positive",
+        "# shift by a >>> b is no Python",
+        "# [-2, 2]",
+        "# the roots are 2 and 3",
+        "# wait...",
+        "# ...",
+        "...",
+        "# Out of ideas",
+        "# In [0, 1] it grows",
+        "# Traceback says NameError: x is not defined",
+        "# = 4",
+        "x >>= 1",
+        "print('>>>')",
+        "a[...] = 1",
+        "# ... and so on",
+    ],
+)
+def test_honest_comments_and_code_are_no_imitations(source: str) -> None:
+    assert not imitates_output(source)
+
+
+def test_an_imitation_that_runs_is_what_it_is() -> None:
+    assert executed_kind("'''\n>>> f(1)\n'''", Execution(status=ExecStatus.OK), set()) is (
+        OutcomeKind.OK_SILENT
+    )
+
+
+def test_an_imitation_that_fails_is_a_fake_output() -> None:
+    assert executed_kind(">>> x", failed("SyntaxError"), set()) is OutcomeKind.FAKE_OUTPUT
+
+
+@pytest.mark.parametrize(
+    ("source", "expression"),
+    [
+        ("submit_final_answer(1)", "1"),
+        ("submit_final_answer(solve(x**2 - 4, x))", "solve(x**2 - 4, x)"),
+        ("submit_final_answer('a, b')", "'a, b'"),
+        ("submit_final_answer(\u00e9)", "\u00e9"),
+        ("submit_final_answer()", None),
+        ("submit_final_answer(1, 2)", None),
+        ("submit_final_answer(a=1)", None),
+        ("submit_final_answer(*a)", None),
+        ("y = submit_final_answer(1)", None),
+        ("submit_final_answer(1) + 1", None),
+        ("submit_final_answer(1)\nsubmit_final_answer(2)", None),
+        ("def f(): submit_final_answer(1)", None),
+        ("# submit_final_answer(1)", None),
+        ("submit_final_answer(1", None),
+        ("submit_final_answer", None),
+        ("x", None),
+        ("submit_final_answer(1)\0", None),
+    ],
+)
+def test_a_submission_is_a_lone_call_with_one_plain_argument(
+    source: str, expression: str | None
+) -> None:
+    assert submitted_expression(source) == expression
+
+
+@pytest.mark.parametrize(("num_chars", "is_submission"), [(2000, True), (2001, False)])
+def test_a_submission_has_at_most_2000_characters(num_chars: int, is_submission: bool) -> None:
+    frame = len("submit_final_answer()")
+    source = f"submit_final_answer({'1' * (num_chars - frame)})"
+    assert (submitted_expression(source) is not None) is is_submission
+
+
+@pytest.mark.parametrize("source", ["submit_final_answer(y := 2)", "submit_final_answer(1 +\n  2)"])
+def test_a_submitted_expression_can_be_evaluated_by_itself(source: str) -> None:
+    expression = submitted_expression(source)
+    assert expression is not None
+    compile(expression, "<stdin>", "eval")
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["submit_final_answer()", "print(submit_final_answer(1))", "a = submit_final_answer(1, 2)"],
+)
+def test_a_call_that_fails_to_submit_is_a_bad_submit(source: str) -> None:
+    assert executed_kind(source, failed("RuntimeError"), set()) is OutcomeKind.BAD_SUBMIT

@@ -1,0 +1,81 @@
+"""Laws of names and seeds: what is found, what is refused, what never changes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from repl_rl.errors import ConfigError
+from repl_rl.plugins import load_spec, resolve_model, resolve_spec
+from repl_rl.seeds import derive_seed
+
+
+def test_a_spec_stands_for_itself() -> None:
+    assert resolve_spec("any.module:Thing", group="repl_rl.tasks") == "any.module:Thing"
+
+
+def test_an_entry_point_is_found_by_name() -> None:
+    spec = resolve_spec("sympy-proofs", group="repl_rl.tasks")
+    assert spec == "repl_rl.tasks.sympy_proofs:SympyProofs"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("sympy-proof", r"unknown task 'sympy-proof'; did you mean 'sympy-proofs'\?"),
+        ("qqq", r"unknown task 'qqq'; known: .*sympy-proofs"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        resolve_spec(name, group="repl_rl.tasks")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return tmp_path
+
+
+def test_a_module_of_the_current_folder_is_found(here: Path) -> None:
+    (here / "own_task_a.py").write_text("THING = 42\n")
+    assert load_spec("own_task_a:THING") == 42
+
+
+def test_a_module_that_lacks_an_import_of_its_own_is_shown_whole(here: Path) -> None:
+    (here / "own_task_b.py").write_text("import no_such_library\n")
+    with pytest.raises(ModuleNotFoundError, match="no_such_library"):
+        load_spec("own_task_b:Thing")
+
+
+@pytest.mark.parametrize("spec", ["os:", ":Thing", "a b:c", "os:path:x"])
+def test_a_spec_that_is_no_spec_is_a_config_error(spec: str) -> None:
+    with pytest.raises(ConfigError):
+        load_spec(spec)
+
+
+def test_a_seed_is_the_same_on_every_machine() -> None:
+    assert derive_seed(0, "rollout", 3) == 7028342466154490321
+
+
+def test_a_seed_fits_63_bits() -> None:
+    assert all(0 <= derive_seed(i) < 2**63 for i in range(1000))
+
+
+def test_paths_of_seeds_do_not_run_into_each_other() -> None:
+    assert len({derive_seed(1, 11), derive_seed(11, 1), derive_seed(111)}) == 3
+
+
+# Models
+
+
+def test_a_folder_is_a_model(here: Path) -> None:
+    (here / "model").mkdir()
+    assert resolve_model("model") == "model"
+
+
+def test_a_name_with_one_slash_may_be_on_the_hub(here: Path) -> None:
+    assert resolve_model("owner/name-1.5") == "owner/name-1.5"

@@ -1,0 +1,121 @@
+"""Laws of many rollouts at once: nobody waits for anybody, and nobody takes another down."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+
+from repl_rl.config import RewardConfig, SamplingConfig
+from repl_rl.engines.scripted import ScriptedEngine, script
+from repl_rl.rewards import RewardFunction, shaped
+from repl_rl.rollouts import Attempt, RolloutRunner
+from repl_rl.sampler import LineSampler, Rollout
+from repl_rl.tokens import ByteCodec
+from repl_rl.transcript import PYTHON
+from repl_rl.types import Problem, Reward, Scored, StopReason, Trajectory, Verdict
+from sandbox.fake import FakeKernels
+from sandbox.types import ExecStatus, Execution, Kernel, SandboxError
+
+CODEC = ByteCodec()
+
+
+class OneTask:
+    name = "one"
+    prompt = "{{problem}}"
+
+
+class NoJudge:
+    async def grade(self, task_spec: str, problem: Problem, submission: str) -> Verdict:
+        raise AssertionError("nothing was submitted")
+
+
+@dataclass
+class ByProblem:
+    """Rolls out the line that the problem's id spells."""
+
+    async def sample(self, rollout: Rollout, kernel: Kernel) -> Trajectory:
+        engine = ScriptedEngine(CODEC, script(f" {rollout.problem_id}\n", "\n"))
+        sampler = LineSampler(engine, CODEC, PYTHON, SamplingConfig(), context_tokens=4096)
+        return await sampler.sample(rollout, kernel)
+
+
+def run_all(
+    kernels: FakeKernels, *problem_ids: str, reward: RewardFunction = shaped
+) -> tuple[RolloutRunner, list[Scored]]:
+    runner = RolloutRunner(
+        task=OneTask(),  # type: ignore[arg-type]
+        task_spec="",
+        fmt=PYTHON,
+        sampler=ByProblem(),
+        kernels=kernels,
+        judge=NoJudge(),
+        reward=reward,
+        reward_config=RewardConfig(),
+        max_in_flight=2,
+    )
+    attempts = [
+        Attempt(problem=Problem(id=id_, statement=id_), group_index=i, sibling_index=0, seed=i)
+        for i, id_ in enumerate(problem_ids)
+    ]
+    return runner, asyncio.run(runner.run(attempts))
+
+
+def test_a_dead_kernel_ends_its_own_trajectory_alone() -> None:
+    kernels = FakeKernels(dies_at={"os.abort()"})
+    _, scored = run_all(kernels, "a", "os.abort()", "b")
+    assert [item.trajectory.stop_reason for item in scored] == [
+        StopReason.EOS,
+        StopReason.KERNEL_DIED,
+        StopReason.EOS,
+    ]
+
+
+def test_results_come_in_the_order_of_the_attempts() -> None:
+    _, scored = run_all(FakeKernels(), "a", "b", "c", "d")
+    assert [item.trajectory.problem_id for item in scored] == ["a", "b", "c", "d"]
+
+
+def test_every_kernel_is_closed_again() -> None:
+    kernels = FakeKernels(dies_at={"b"})
+    run_all(kernels, "a", "b", "c")
+    assert [kernel.is_closed for kernel in kernels.kernels] == [True, True, True]
+
+
+def test_a_kernel_starts_from_the_seed_of_its_trajectory() -> None:
+    kernels = FakeKernels()
+    run_all(kernels, "a", "b", "c")
+    assert sorted(kernel.seed for kernel in kernels.kernels) == [0, 1, 2]
+
+
+class Breaking(FakeKernels):
+    """Its first `num_failures` kernels fail on our side."""
+
+    def __init__(self, num_failures: int) -> None:
+        super().__init__(self._answer)
+        self._num_left = num_failures
+
+    def _answer(self, _: str) -> Execution:
+        if self._num_left:
+            self._num_left -= 1
+            raise SandboxError("the fork server is gone")
+        return Execution(status=ExecStatus.OK, output="1\n")
+
+
+def test_a_failure_of_our_side_is_tried_once_more() -> None:
+    runner, scored = run_all(Breaking(1), "a")
+    assert (runner.num_retries, scored[0].trajectory.lines[0].outcome.observation) == (1, "1\n")
+
+
+def test_a_second_failure_of_our_side_is_raised_as_it_is() -> None:
+    with pytest.raises(SandboxError, match="the fork server is gone"):
+        run_all(Breaking(2), "a")
+
+
+def test_a_bug_in_a_reward_arrives_as_itself() -> None:
+    def broken(*_: object) -> Reward:
+        raise ZeroDivisionError("a bug in a reward")
+
+    with pytest.raises(ZeroDivisionError, match="a bug in a reward"):
+        run_all(FakeKernels(), "a", "b", reward=broken)

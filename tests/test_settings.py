@@ -1,0 +1,209 @@
+"""Laws of configuration: who wins, what is refused, what a saved file gives back."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from repl_rl.config import Config, GRPOConfig, RewardConfig
+from repl_rl.errors import ConfigError
+from repl_rl.settings import resolve, to_toml
+from repl_rl.types import OutcomeKind, VerdictKind
+
+# Who wins
+
+
+def test_without_a_model_the_starter_preset_applies() -> None:
+    config = resolve()
+    assert (config.grpo.learning_rate, config.sampling.max_tokens) == (5e-4, 256)
+
+
+def test_a_model_turns_the_preset_off() -> None:
+    assert resolve(flags={"model": "folder"}) == Config(model="folder")
+
+
+@pytest.mark.parametrize("override", ["model=folder", 'model="folder"'])
+def test_a_model_may_come_from_an_override(override: str) -> None:
+    assert resolve(overrides=[override]) == Config(model="folder")
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_each_layer_wins_over_the_one_before(tmp_path: Path) -> None:
+    """Preset 80 < first file 1 < second file 2; flag 4 beats file 3; override 6 beats flag 5."""
+    first = write(tmp_path / "a.toml", "seed = 3\n[grpo]\nsteps = 1\nproblems_per_step = 5\n")
+    second = write(tmp_path / "b.toml", "[grpo]\nsteps = 2\n")
+    config = resolve(
+        files=[first, second],
+        flags={"seed": 4, "task": "five"},
+        overrides=["task=six", "sampling.max_lines=7"],
+    )
+    assert (config.grpo.steps, config.grpo.problems_per_step) == (2, 5)
+    assert (config.seed, config.task, config.sampling.max_lines) == (4, "six", 7)
+    assert config.grpo.learning_rate == 5e-4
+
+
+def test_a_mapping_is_merged_key_by_key() -> None:
+    config = resolve(overrides=["reward.line.timeout=-0.2", "reward.verdict.wrong=-0.05"])
+    assert config.reward.line == {**RewardConfig().line, OutcomeKind.TIMEOUT: -0.2}
+    assert config.reward.verdict == {**RewardConfig().verdict, VerdictKind.WRONG: -0.05}
+
+
+def test_the_last_override_of_a_key_wins() -> None:
+    assert resolve(overrides=["seed=1", "seed=2"]).seed == 2
+
+
+def test_a_bare_word_is_a_string_and_a_list_is_a_tuple() -> None:
+    config = resolve(overrides=["grpo.loss_type=grpo", 'sandbox.preload=["numpy", "sympy"]'])
+    assert (config.grpo.loss_type, config.sandbox.preload) == ("grpo", ("numpy", "sympy"))
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("grpo.learning_rat=1", "'grpo.learning_rat'; did you mean 'grpo.learning_rate'?"),
+        ("gpro.steps=1", "unknown key 'gpro'; did you mean 'grpo'?"),
+        ("learning_rate=1", "unknown key 'learning_rate'; did you mean 'grpo.learning_rate'?"),
+        ("sampling.max_token=1", "'sampling.max_token'; did you mean 'sampling.max_tokens'?"),
+        ("grpo.temperature=1", "'grpo.temperature'; did you mean 'sampling.temperature'?"),
+        ("reward.line.sintax_error=1", "did you mean 'reward.line.syntax_error'?"),
+        ("reward.verdict.prooved=1", "did you mean 'reward.verdict.proved'?"),
+        ("qqqqqq=1", "unknown key 'qqqqqq'; known sections: "),
+    ],
+)  # fmt: skip
+def test_an_unknown_key_names_the_nearest(override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        resolve(overrides=[override])
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("grpo.steps=many", r"grpo\.steps: expected `int`, got `str`"),
+        ("grpo.steps=1.5", r"grpo\.steps: expected `int`, got `float`"),
+        ("grpo.steps=true", r"grpo\.steps: expected `int`, got `bool`"),
+        ("grpo.gradient_checkpointing=1", r"grpo\.gradient_checkpointing: expected `bool`"),
+        ("sampling.temperature=hot", r"sampling\.temperature: expected `float`, got `str`"),
+        ("grpo=3", r"grpo: expected `object`, got `int`"),
+        ("sandbox.preload=sympy", r"sandbox\.preload: expected `array`, got `str`"),
+        ("reward.line.timeout=x", r"reward\.line.*: expected `float`, got `str`"),
+        ("model=3", r"model: expected `str \| null`, got `int`"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_with_its_key(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        resolve(overrides=[override])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("grpo.loss_type=ppo", r"loss_type = 'ppo'; expected one of dapo, grpo, dr_grpo, bnpo"),
+        ("sampling.device=tpu", r"sampling\.device = 'tpu'; expected one of auto, cpu, cuda"),
+        ("dtype=float16", r"dtype = 'float16'; expected one of float32, bfloat16"),
+        ("grpo.credit=3", r"grpo\.credit = 3; expected one of outcome, line_local"),
+    ],
+)  # fmt: skip
+def test_a_word_that_is_no_choice_is_refused_with_the_choices(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        resolve(overrides=[override])
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "grpo.group_size=1",
+        "grpo.steps=-1",
+        "sampling.max_lines=0",
+        "sampling.max_tokens=1",
+        "sampling.temperature=0",
+        "sampling.temperature=nan",
+        "grpo.learning_rate=inf",
+        "reward.no_submission=nan",
+        "reward.line.timeout=nan",
+        "sandbox.standby=-1",
+        "sandbox.memory_mib=0",
+        "reward.max_line_charge=-1",
+        "eval.problems=-1",
+        "grading.deadline_s=0",
+    ],
+)
+def test_a_number_that_cannot_work_is_refused(override: str) -> None:
+    with pytest.raises(ConfigError, match=override.partition("=")[0]):
+        resolve(overrides=[override])
+
+
+@pytest.mark.parametrize("override", ["grpo.steps", "=3", "", "  = 3"])
+def test_an_override_needs_a_key_and_a_value(override: str) -> None:
+    with pytest.raises(ConfigError, match=r"expected section\.key=value"):
+        resolve(overrides=[override])
+
+
+def test_a_value_cannot_become_a_section() -> None:
+    with pytest.raises(ConfigError, match="is a value, not a section"):
+        resolve(overrides=["seed=1", "seed.x=2"])
+
+
+def test_silence_may_not_be_a_better_deal_than_errors() -> None:
+    with pytest.raises(ConfigError, match="would make silence a better deal"):
+        resolve(overrides=["reward.no_submission=-0.3"])
+
+
+def test_silence_may_not_be_a_better_deal_than_the_worst_submission() -> None:
+    """A malformed answer after the most errors earns -0.1 - 0.4, less than -0.45."""
+    with pytest.raises(ConfigError, match="would make silence a better deal"):
+        resolve(overrides=["reward.no_submission=-0.45"])
+
+
+def test_a_larger_charge_needs_a_larger_price_of_silence() -> None:
+    with pytest.raises(ConfigError, match="expected less than -1 "):
+        resolve(overrides=["reward.max_line_charge=0.9"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("grpo = [", "is not valid TOML"), ("\udcff", "is not valid TOML"), (None, "cannot read")],
+)
+def test_a_file_that_is_no_toml_is_a_config_error(
+    tmp_path: Path, content: str | None, message: str
+) -> None:
+    path = tmp_path / "a.toml"
+    if content is not None:
+        path.write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(ConfigError, match=message):
+        resolve(files=[path])
+
+
+# What is saved
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["model=folder"],
+        ["model='a \"quoted\" \\folder'", "seed=7"],
+        ["grpo.learning_rate=1e-7", "grpo.epsilon_high=1e20", "reward.line.timeout=-0.125"],
+        ['sandbox.preload=[]', "task='mine:Task'", "sampling.device=cpu"],
+        ["model='tab\tand \u4e2d'", "reward.verdict.undecided=0.5"],
+    ],
+)  # fmt: skip
+def test_a_saved_config_is_read_back_equal(tmp_path: Path, overrides: list[str]) -> None:
+    config = resolve(overrides=overrides)
+    path = write(tmp_path / "config.toml", to_toml(config))
+    assert resolve(files=[path]) == config
+
+
+def test_a_saved_config_names_every_key() -> None:
+    saved = tomllib.loads(to_toml(Config(model="m")))
+    assert set(saved["grpo"]) == set(GRPOConfig.__slots__)
+    assert saved["reward"]["line"]["timeout"] == -0.3

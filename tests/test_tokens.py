@@ -1,0 +1,136 @@
+"""Laws between text and token ids, on a byte-level vocabulary built by hand."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from repl_rl.errors import ConfigError
+from repl_rl.tokens import ByteCodec, TokenizerCodec
+
+NEWLINE, BRACKET_NEWLINE, TWO_NEWLINES, NEWLINE_TEXT, END, THINK = 198, 256, 257, 258, 259, 260
+
+
+def byte_level(extra_merges: bool = True) -> Tokenizer:
+    """Ids 0-255 are bytes in the order of GPT-2's alphabet, then merges with newlines in them.
+
+    256 is `)\\n`, 257 `\\n\\n`, 258 `\\nx` (text after the newline).
+    """
+    alphabet = {symbol: i for i, symbol in enumerate(ordered_alphabet())}
+    newline = "\u010a"
+    merges = [(")", newline), (newline, newline), (newline, "x")] if extra_merges else []
+    vocab: Mapping[str, int] = alphabet | {a + b: 256 + i for i, (a, b) in enumerate(merges)}
+    tokenizer = Tokenizer(models.BPE(vocab=dict(vocab), merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken("<|im_end|>", special=True)])
+    tokenizer.add_tokens([AddedToken("<think>", special=False)])
+    return tokenizer
+
+
+def ordered_alphabet() -> list[str]:
+    """GPT-2's 256 symbols: printable bytes first, then the rest from U+0100 on; newline is 198."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    return [chr(i) for i in printable] + [chr(256 + i) for i in range(256 - len(printable))]
+
+
+@pytest.fixture(scope="module")
+def codec() -> TokenizerCodec:
+    with warnings.catch_warnings():
+        # Importing transformers is not what is tested here.
+        warnings.simplefilter("ignore")
+        from transformers import PreTrainedTokenizerFast
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_level(), eos_token="<|im_end|>")
+    return TokenizerCodec(tokenizer, eos_ids=[END])
+
+
+def test_a_line_stops_at_every_token_that_ends_in_a_newline(codec: TokenizerCodec) -> None:
+    assert codec.newline_ids == {NEWLINE, BRACKET_NEWLINE, TWO_NEWLINES}
+
+
+def test_a_token_with_text_after_its_newline_is_no_stop(codec: TokenizerCodec) -> None:
+    assert codec.decode([NEWLINE_TEXT]) == "\nx"
+    assert NEWLINE_TEXT not in codec.newline_ids
+
+
+def test_an_end_of_sequence_token_is_no_newline(codec: TokenizerCodec) -> None:
+    assert codec.newline_ids.isdisjoint(codec.eos_ids)
+
+
+def test_merged_newlines_are_one_token(codec: TokenizerCodec) -> None:
+    assert codec.encode(")\n\n\nx") == [BRACKET_NEWLINE, TWO_NEWLINES, ord("x") - 33]
+
+
+@pytest.mark.parametrize("text", ["<|im_end|>", "a<|im_end|>\n", "<|im_end|><|im_end|>"])
+def test_text_that_looks_like_a_control_token_never_becomes_one(
+    codec: TokenizerCodec, text: str
+) -> None:
+    assert END not in codec.encode(text)
+
+
+def test_text_that_looks_like_an_added_token_never_becomes_one(codec: TokenizerCodec) -> None:
+    """`<think>` is an added token of many chat models, and not marked as special."""
+    assert THINK not in codec.encode("<think>")
+
+
+def test_text_of_our_own_may_use_an_added_token_but_no_control_token(codec: TokenizerCodec) -> None:
+    assert codec.encode("<think>", is_trusted=True) == [THINK]
+    assert END not in codec.encode("<|im_end|>", is_trusted=True)
+
+
+@pytest.mark.parametrize("text", ["<<think>", "<think><think>", "a <think> b", "<<think>think>"])
+def test_no_cut_of_a_look_alike_makes_another(codec: TokenizerCodec, text: str) -> None:
+    ids = codec.encode(text)
+    assert THINK not in ids
+    assert codec.decode(ids) == text
+
+
+@pytest.mark.parametrize("text", ["<|im_end|>", "<think>", " 1+1\n", "\u4e2d\u6587 \u00e9\n", "\t"])
+def test_text_survives_its_tokens(codec: TokenizerCodec, text: str) -> None:
+    assert codec.decode(codec.encode(text)) == text
+
+
+def test_decoding_shows_special_tokens(codec: TokenizerCodec) -> None:
+    assert codec.decode([ord("1") - 33, END]) == "1<|im_end|>"
+
+
+def test_decoding_cleans_nothing_up(codec: TokenizerCodec) -> None:
+    text = "f (x) , y . z n't 's\n"
+    assert codec.decode(codec.encode(text)) == text
+
+
+def test_half_a_character_decodes_to_a_replacement(codec: TokenizerCodec) -> None:
+    assert codec.decode(codec.encode("\u4e2d")[:2]).count("\ufffd") >= 1
+
+
+def test_a_vocabulary_without_a_newline_is_refused() -> None:
+    class Poor:
+        def __len__(self) -> int:
+            return 2
+
+        def encode(self, *_: object, **__: object) -> list[int]:
+            return []
+
+        def decode(self, *_: object, **__: object) -> str:
+            return ""
+
+        def batch_decode(self, sequences: list[list[int]]) -> list[str]:
+            return ["a", "\nb"]
+
+    with pytest.raises(ConfigError, match="no token that ends in a newline"):
+        TokenizerCodec(Poor(), eos_ids=[])
+
+
+@given(st.text())
+def test_bytes_round_trip(text: str) -> None:
+    codec = ByteCodec()
+    assert codec.decode(codec.encode(text)) == text
+
+
+def test_the_byte_codec_drops_its_end_of_sequence_from_text() -> None:
+    assert ByteCodec().decode([97, 256]) == "a"

@@ -1,0 +1,65 @@
+"""Laws of the main job that need no model: what is refused, and what ends a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from repl_rl.errors import ConfigError, DivergedError
+from repl_rl.evaluate import held_out_attempts
+from repl_rl.train import ProblemSequence, _StepCallback
+from repl_rl.types import Problem, Split
+
+
+class Few:
+    """A task with fixed problems on each side."""
+
+    name = "few"
+
+    def __init__(self, **ids: str) -> None:
+        self._ids = ids
+
+    def problems(self, split: Split, *, seed: int) -> Iterator[Problem]:
+        for id_ in self._ids.get(split, ""):
+            yield Problem(id=id_, statement="")
+
+
+def few(**ids: str) -> Any:
+    return Few(**ids)
+
+
+def test_a_finite_task_starts_over() -> None:
+    problems = ProblemSequence(few(train="abc"), seed=0)
+    assert "".join(problems[number].id for number in (0, 1, 2, 3, 7, 2)) == "abcabc"
+
+
+def test_a_task_without_training_problems_is_refused() -> None:
+    with pytest.raises(ConfigError, match="task 'few' has no problems in its split train"):
+        ProblemSequence(few(held_out="abc"), seed=0)
+
+
+def test_a_task_without_held_out_problems_is_refused() -> None:
+    with pytest.raises(ConfigError, match="task 'few' has no problems in its split held_out"):
+        held_out_attempts(few(train="abc"), count=3, seed=0)
+
+
+def test_no_held_out_problem_is_needed_where_none_is_asked_for() -> None:
+    assert held_out_attempts(few(train="abc"), count=0, seed=0) == []
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf])
+@pytest.mark.parametrize("name", ["loss", "grad_norm"])
+def test_a_run_that_diverged_ends_and_says_where(name: str, value: float | None) -> None:
+    logged: list[int] = []
+    training = SimpleNamespace(log=lambda step, *_: logged.append(step))
+    callback: Any = _StepCallback(training, None)  # type: ignore[arg-type]
+    state = SimpleNamespace(global_step=3, max_steps=9)
+    callback.on_log(None, state, None, logs={"loss": 0.1, "grad_norm": 1.0})
+    message = rf"diverged at step 3: the {name} is not finite; lower grpo\.learning_rate"
+    with pytest.raises(DivergedError, match=message):
+        callback.on_log(None, state, None, logs={"loss": 0.1, "grad_norm": 1.0, name: value})
+    assert logged == [3]
