@@ -50,8 +50,8 @@ of an expression, so it has the same tokens in a statement and in the line that 
 class Recipe:
     """Everything the starter depends on. Its hash names the cached folder."""
 
-    num_demonstrations: int = 4000
-    steps: int = 750
+    num_demonstrations: int = 3600
+    steps: int = 680
     batch_size: int = 16
     matrix_learning_rate: float = 0.03
     learning_rate: float = 3e-3
@@ -125,7 +125,7 @@ def build(
     scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
     try:
         texts = [list(pieces(trajectory)) for trajectory in demonstrations]
-        tokenizer = train_tokenizer(
+        tokenizer: Any = train_tokenizer(
             ("".join(piece for piece, _ in one) for one in texts), recipe.vocab_size
         )
         tokenizer.add_tokens(common_lines([t.prompt_text for t in demonstrations]))

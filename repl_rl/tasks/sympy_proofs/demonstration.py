@@ -17,6 +17,8 @@ from repl_rl.tasks.sympy_proofs.strategies.strategy import SUBMIT_LAST, Strategy
 from repl_rl.types import Problem
 
 # Chances of each habit, in 1.
+SKILL = 0.25
+"""The first strategy of the table, which is always right, whatever its weight."""
 THOUGHT = 0.20
 """A comment first."""
 NAMED = 0.20
@@ -59,6 +61,8 @@ def demonstration(problem: Problem, rng: random.Random) -> Script:
     """Source lines for `problem`; each yield expects the observation of the line before."""
     table = TABLES[problem.meta["family"]][problem.meta["kind"]]
     strategy = rng.choices(table, [strategy.weight for strategy in table])[0]
+    if rng.random() < SKILL:
+        strategy = table[0]
     facts = facts_of(problem)
     lines = _styled(strategy, facts, rng)
     if rng.random() < UNFINISHED:

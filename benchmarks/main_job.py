@@ -1,0 +1,78 @@
+"""Measure the main job: `python benchmarks/main_job.py [--seeds 0 1 2]`, a row a seed.
+
+Runs `repl-rl train --task sympy-proofs` as a user would, one seed after another, and reads what
+the run folders say. Prints wall time, held-out solve rate before and after, speed, peak memory.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--set", dest="overrides", action="append", default=[])
+    args = parser.parse_args()
+    print(f"{'seed':>4} {'before':>7} {'after':>7} {'steps min':>9} {'all min':>8} "
+          f"{'tokens/s':>9} {'lines/s':>8} {'peak GiB':>9}")  # fmt: skip
+    for seed in args.seeds:
+        with tempfile.TemporaryDirectory(prefix="repl-rl-benchmark-") as folder:
+            print(measure(seed, Path(folder) / "run", args.overrides), flush=True)
+
+
+def measure(seed: int, run: Path, overrides: list[str]) -> str:
+    """One seed's row."""
+    command = [sys.executable, "-c", "from repl_rl.cli import main; main()", "train"]
+    command += ["--task", "sympy-proofs", "--seed", str(seed), "--output", str(run)]
+    for override in overrides:
+        command += ["--set", override]
+    started = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    peak_kib = 0
+    while process.poll() is None:
+        peak_kib = max(peak_kib, resident_kib(process.pid))
+        time.sleep(0.2)
+    minutes = (time.monotonic() - started) / 60
+    if process.returncode:
+        raise SystemExit(f"seed {seed}: exit code {process.returncode}")
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    steps = [row for row in rows if "loss" in row]
+    held_out = {key: value for row in rows for key, value in row.items() if "held_out" in key}
+    step_minutes = sum(row["step_time"] for row in steps) / 60
+    return (
+        f"{seed:>4} {held_out['held_out_before/solve_rate']:>7.1%} "
+        f"{held_out['held_out_after/solve_rate']:>7.1%} {step_minutes:>9.1f} {minutes:>8.1f} "
+        f"{mean(steps, 'rollout/tokens_per_s'):>9,.0f} {mean(steps, 'rollout/lines_per_s'):>8,.0f} "
+        f"{peak_kib / 2**20:>9.2f}"
+    )
+
+
+def mean(rows: list[dict[str, float]], key: str) -> float:
+    return statistics.fmean(row[key] for row in rows)
+
+
+def resident_kib(pid: int) -> int:
+    """Resident memory of a process and all below it; shared pages are counted in each."""
+    total = 0
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            total = int(line.split()[1])
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return total + sum(_resident_or_gone(int(child)) for child in children)
+
+
+def _resident_or_gone(pid: int) -> int:
+    try:
+        return resident_kib(pid)
+    except OSError:
+        return 0
+
+
+if __name__ == "__main__":
+    main()
