@@ -7,19 +7,19 @@ Floor 4. Knows tasks, kernels and the loop. Does not know models or training.
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import itertools
-import platform
 import random
 from collections.abc import Callable
 
+from repl_rl.concurrency import run_all
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, Writer
 from repl_rl.sampler import LineSampler, Rollout
 from repl_rl.seeds import derive_seed
-from repl_rl.tasks.base import DemonstrableTask, Script
+from repl_rl.tasks.base import DemonstrableTask, Script, prompt_text
 from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import TranscriptFormat, prompt_lines
+from repl_rl.transcript import TranscriptFormat
 from repl_rl.types import Problem, Split, Trajectory
 from sandbox.types import KernelSource
 
@@ -41,18 +41,15 @@ async def demonstrate(
 ) -> list[tuple[Problem, Trajectory]]:
     """`count` scripted trajectories on different training problems; tokens in them are bytes."""
     problems = itertools.islice(task.problems(Split.TRAIN, seed=derive_seed(seed, "demo")), count)
-    gate = asyncio.Semaphore(max_in_flight)
 
-    async def one(index: int, problem: Problem) -> tuple[Problem, Trajectory]:
+    async def one(numbered: tuple[int, Problem]) -> tuple[Problem, Trajectory]:
+        index, problem = numbered
         script = task.demonstrate(problem, random.Random(derive_seed(seed, "script", index)))
-        async with gate:
-            trajectory = await _run(task, problem, script, kernels, fmt, derive_seed(seed, index))
+        trajectory = await _run(task, problem, script, kernels, fmt, derive_seed(seed, index))
         on_done()
         return problem, trajectory
 
-    async with asyncio.TaskGroup() as group:
-        running = [group.create_task(one(i, problem)) for i, problem in enumerate(problems)]
-    return [one.result() for one in running]
+    return await run_all(one, enumerate(problems), at_once=max_in_flight)
 
 
 async def _run(
@@ -65,19 +62,15 @@ async def _run(
 ) -> Trajectory:
     engine = ScriptedEngine(ByteCodec(), script_writer(script, fmt))
     sampler = LineSampler(engine, ByteCodec(), fmt, _UNLIMITED, context_tokens=1 << 20)
-    lines = prompt_lines(task.prompt, problem.statement)
     rollout = Rollout(
         problem_id=problem.id,
         group_index=0,
         sibling_index=0,
         seed=seed,
-        prompt_text=fmt.render_prompt(lines, python_version=platform.python_version()),
+        prompt_text=prompt_text(task, problem, fmt),
     )
-    kernel = await kernels.acquire(seed=seed)
-    try:
+    async with contextlib.aclosing(await kernels.acquire(seed=seed)) as kernel:
         return await sampler.sample(rollout, kernel)
-    finally:
-        await kernel.aclose()
 
 
 def script_writer(script: Script, fmt: TranscriptFormat) -> Writer:

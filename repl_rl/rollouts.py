@@ -7,18 +7,17 @@ Floor 4. The one place that catches a rollout's errors. Knows no tensors and no 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from repl_rl.concurrency import run_all
 from repl_rl.config import RewardConfig
 from repl_rl.rewards import RewardFunction
 from repl_rl.sampler import Rollout
-from repl_rl.tasks.base import Task
-from repl_rl.transcript import TranscriptFormat, prompt_lines
+from repl_rl.tasks.base import Task, prompt_text
+from repl_rl.transcript import TranscriptFormat
 from repl_rl.types import Problem, Scored, Trajectory, Verdict
 from sandbox.types import Kernel, KernelSource, SandboxError
 
@@ -81,22 +80,14 @@ class RolloutRunner:
         A dead or stubborn kernel ends its own trajectory and is part of the result. A failure of
         our side (engine, sandbox twice for one attempt, a user's reward) ends them all and raises.
         """
-        gate = asyncio.Semaphore(self._max_in_flight)
 
         async def one(attempt: Attempt) -> Scored:
-            async with gate:
-                scored = await self._attempt(attempt)
+            scored = await self._attempt(attempt)
             if on_scored is not None:
                 on_scored(scored)
             return scored
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one(attempt)) for attempt in attempts]
-        except BaseExceptionGroup as errors:
-            # The first to fail ended the others; a bug in a reward shows as itself.
-            raise errors.exceptions[0] from None
-        return [task.result() for task in tasks]
+        return await run_all(one, attempts, at_once=self._max_in_flight)
 
     async def _attempt(self, attempt: Attempt) -> Scored:
         trajectory = await self._roll_out(attempt)
@@ -133,9 +124,3 @@ class RolloutRunner:
             seed=attempt.seed,
             prompt_text=prompt_text(self._task, attempt.problem, self._format),
         )
-
-
-def prompt_text(task: Task, problem: Problem, fmt: TranscriptFormat) -> str:
-    """What a policy sees of a problem before its first line."""
-    lines = prompt_lines(task.prompt, problem.statement)
-    return fmt.render_prompt(lines, python_version=platform.python_version())

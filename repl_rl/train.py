@@ -75,6 +75,7 @@ class Training:
         started = time.monotonic()
         scored = self._bench.run(self._attempts(numbers, policy_version))
         self._row = rollout_metrics(scored, seconds=time.monotonic() - started)
+        self._row["rollout/retries"] = self._bench.num_retries
         self._scored = scored
         self._folder.append_trajectories(f"step-{policy_version:06d}", scored)
         return scored

@@ -19,9 +19,9 @@ from repl_rl.errors import ConfigError
 from repl_rl.grading.grader import Grader
 from repl_rl.models import LoadedModel, check_memory, usable_context
 from repl_rl.rewards import load_reward
-from repl_rl.rollouts import Attempt, RolloutRunner, prompt_text
+from repl_rl.rollouts import Attempt, RolloutRunner
 from repl_rl.sampler import LineSampler
-from repl_rl.tasks.base import Task
+from repl_rl.tasks.base import Task, prompt_text
 from repl_rl.transcript import PYTHON, setup_sources
 from repl_rl.types import Scored, Split
 from sandbox.pool import KernelPool
@@ -62,6 +62,11 @@ class Workbench:
     engine: HFEngine
     _runner: RolloutRunner
     _loop: asyncio.Runner
+
+    @property
+    def num_retries(self) -> int:
+        """See `RolloutRunner.num_retries`."""
+        return self._runner.num_retries
 
     def run(
         self, attempts: Sequence[Attempt], *, on_scored: Callable[[Scored], None] | None = None

@@ -5,12 +5,14 @@ Floor 3. Knows no tokens, no kernel, no training.
 
 from __future__ import annotations
 
+import platform
 import random
 from collections.abc import Generator, Iterator
 from typing import Protocol, runtime_checkable
 
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_spec, resolve_spec
+from repl_rl.transcript import TranscriptFormat, prompt_lines
 from repl_rl.types import Problem, Split, Verdict
 
 Script = Generator[str, str, None]
@@ -56,3 +58,9 @@ def load_task(name: str) -> tuple[Task, str]:
     if missing:
         raise ConfigError(f"{spec!r} is no task: it lacks {', '.join(missing)}")
     return task, spec
+
+
+def prompt_text(task: Task, problem: Problem, fmt: TranscriptFormat) -> str:
+    """What a policy sees of a problem before its first line."""
+    lines = prompt_lines(task.prompt, problem.statement)
+    return fmt.render_prompt(lines, python_version=platform.python_version())

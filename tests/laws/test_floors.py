@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 FLOORS: dict[int, tuple[str, ...]] = {
     0: ("sandbox",),
-    1: ("types", "errors", "config", "seeds", "plugins", "settings"),
+    1: ("types", "errors", "config", "seeds", "plugins", "settings", "concurrency"),
     2: (
         "transcript",
         "tokens",

@@ -1,0 +1,111 @@
+"""The examples do what their first lines say, and the README shows the one that it names."""
+
+import asyncio
+import itertools
+import runpy
+import sys
+import textwrap
+from pathlib import Path
+
+from repl_rl.advantages import line_advantages
+from repl_rl.config import RewardConfig, SamplingConfig
+from repl_rl.engines.scripted import ScriptedEngine, script
+from repl_rl.plugins import load_spec
+from repl_rl.rollouts import Attempt, RolloutRunner
+from repl_rl.sampler import LineSampler
+from repl_rl.store import RunFolder
+from repl_rl.tokens import ByteCodec
+from repl_rl.transcript import PYTHON
+from repl_rl.types import Scored, Split, VerdictKind
+from sandbox.fake import FakeKernels
+from sandbox.types import ExecStatus, Execution
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+
+
+def load(monkeypatch, spec):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return load_spec(spec)
+
+
+class Direct:
+    """Judges in this process: the example's grade() is a comparison of strings."""
+
+    def __init__(self, task):
+        self._task = task
+
+    async def grade(self, _spec, problem, submission):
+        return self._task.grade(problem, submission)
+
+
+def roll_out(task, reward, *lines: str) -> list[Scored]:
+    codec = ByteCodec()
+    runner = RolloutRunner(
+        task=task,
+        task_spec="",
+        fmt=PYTHON,
+        sampler=LineSampler(
+            ScriptedEngine(codec, script(*lines)),
+            codec,
+            PYTHON,
+            SamplingConfig(),
+            context_tokens=4096,
+        ),
+        kernels=FakeKernels(lambda source: Execution(status=ExecStatus.OK, value=source)),
+        judge=Direct(task),
+        reward=reward,
+        reward_config=RewardConfig(),
+        max_in_flight=1,
+    )
+    problem = next(iter(task.problems(Split.TRAIN, seed=0)))
+    attempt = Attempt(problem=problem, group_index=0, sibling_index=0, seed=0)
+    return asyncio.run(runner.run([attempt]))
+
+
+def test_the_task_never_shows_a_held_out_product_in_training(monkeypatch):
+    task = load(monkeypatch, "multiplication:Multiplication")()
+    sides = [{p.id for p in itertools.islice(task.problems(split, seed=1), 500)} for split in Split]
+    assert not sides[0] & sides[1]
+
+
+def test_the_task_proves_the_product_and_nothing_else(monkeypatch):
+    task = load(monkeypatch, "multiplication:Multiplication")()
+    problem = next(iter(task.problems(Split.TRAIN, seed=0)))
+    a, b = map(int, problem.id.split("x"))
+    assert task.grade(problem, str(a * b)).kind is VerdictKind.PROVED
+    assert task.grade(problem, str(a * b + 1)).kind is VerdictKind.WRONG
+
+
+def test_the_reward_of_ones_own_pays_a_shorter_proof_more(monkeypatch):
+    task = load(monkeypatch, "multiplication:Multiplication")()
+    reward = load(monkeypatch, "no_charge_reward:outcome_only")
+    problem = next(iter(task.problems(Split.TRAIN, seed=0)))
+    answer = f" submit_final_answer({problem.meta['answer']})\n"
+    (short,) = roll_out(task, reward, answer)
+    (long,) = roll_out(task, reward, " # think\n", answer)
+    assert short.reward.outcome_reward == 0.99
+    assert long.reward.outcome_reward == 0.98
+    (first, second) = line_advantages([short.reward, long.reward], credit="line_local", weight=0.5)
+    assert first[0] > 0 > second[0]
+
+
+def test_the_reader_counts_outcomes_and_sampled_tokens(monkeypatch, tmp_path, capsys):
+    task = load(monkeypatch, "multiplication:Multiplication")()
+    reward = load(monkeypatch, "no_charge_reward:outcome_only")
+    scored = roll_out(task, reward, " # a\n", " submit_final_answer(6)\n")
+    RunFolder(tmp_path / "run").append_trajectories("after", scored)
+    path = tmp_path / "run" / "trajectories" / "after.jsonl"
+    monkeypatch.setattr(sys, "argv", ["read_a_run.py", str(path)])
+    runpy.run_path(str(EXAMPLES / "read_a_run.py"), run_name="__main__")
+    # 5 bytes, then `>>>`, then 24 bytes: 3 of 32 were injected.
+    assert capsys.readouterr().out.split() == (
+        ["comment", "1", "submitted", "1", "sampled", "tokens", "29", "of", "32"]
+    )
+
+
+def test_the_readme_shows_the_task_as_it_is():
+    source = (EXAMPLES / "multiplication.py").read_text()
+    shown = textwrap.indent(source[source.index("class Multiplication") :], "    ")
+    assert shown.strip("\n") in (ROOT / "README.md").read_text()
+    assert len(source.splitlines()) <= 25

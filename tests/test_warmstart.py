@@ -1,0 +1,123 @@
+"""The starter policy, in small: what it is made of, and that it is made whole or not at all."""
+
+import asyncio
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from repl_rl.config import SandboxConfig
+from repl_rl.sft import IGNORED, MuonAdamW, batch_order
+from repl_rl.tasks.sympy_proofs import SympyProofs
+from repl_rl.tokens import TokenizerCodec
+from repl_rl.warmstart import (
+    Progress,
+    Recipe,
+    build,
+    collect,
+    common_lines,
+    encode_example,
+    pieces,
+    starter_path,
+    train_tokenizer,
+)
+from repl_rl.workbench import kernel_pool
+
+SMALL = Recipe(
+    num_demonstrations=12, steps=2, batch_size=4, hidden_size=32, intermediate_size=64, num_layers=2
+)
+
+
+@pytest.fixture(scope="module")
+def demonstrations():
+    async def run():
+        task = SympyProofs()
+        async with kernel_pool(task, SandboxConfig(standby=2)) as pool:
+            return await collect(task, pool, SMALL, max_in_flight=4, progress=Progress())
+
+    return asyncio.run(run())
+
+
+@pytest.mark.kernel
+def test_a_demonstration_is_the_prompt_then_lines_and_what_really_came_back(demonstrations):
+    for trajectory in demonstrations:
+        parts = list(pieces(trajectory))
+        assert parts[0] == (trajectory.prompt_text, False)
+        assert [is_sampled for _, is_sampled in parts[1:]].count(True) == len(trajectory.lines)
+        assert all(text.endswith((">>>", "...")) for text, sampled in parts if not sampled)
+
+
+@pytest.mark.kernel
+@pytest.mark.train
+def test_the_starter_is_a_qwen3_with_a_small_tokenizer_of_single_digits(demonstrations, tmp_path):
+    build(demonstrations, SMALL, tmp_path / "starter", progress=Progress())
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "starter")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "starter")
+    assert model.config.model_type == "qwen3"
+    assert len(tokenizer) <= 2000
+    assert len(tokenizer.encode("1234567")) == 7
+    assert [entry.name for entry in tmp_path.iterdir()] == ["starter"]
+
+
+@pytest.mark.kernel
+@pytest.mark.train
+def test_a_starter_that_fails_half_way_leaves_nothing_behind(demonstrations, tmp_path):
+    class Stop(Progress):
+        def training(self, done, total, loss):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(demonstrations, SMALL, tmp_path / "starter", progress=Stop())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_starter_is_cached_by_its_recipe(monkeypatch, tmp_path):
+    monkeypatch.setenv("REPL_RL_CACHE", str(tmp_path))
+    one, two = starter_path(SympyProofs(), Recipe()), starter_path(SympyProofs(), Recipe(steps=1))
+    assert one != two
+    assert one == starter_path(SympyProofs(), Recipe())
+    assert one.parent == tmp_path / "starters"
+
+
+def test_an_expression_has_the_same_tokens_in_a_statement_and_in_code():
+    tokenizer = train_tokenizer(["# Solve: 3*x**2 - 6*x = 0\n", " solve(3*x**2 - 6*x, x)\n"], 400)
+    codec = TokenizerCodec(tokenizer, eos_ids=[0])
+    expression = codec.encode("3*x**2 - 6*x")
+    for text in ("# Solve: 3*x**2 - 6*x = 0\n", " solve(3*x**2 - 6*x, x)\n"):
+        ids = codec.encode(text)
+        at = ids.index(expression[0])
+        assert ids[at : at + len(expression)] == expression
+
+
+def test_labels_stand_on_sampled_pieces_alone():
+    codec = TokenizerCodec(train_tokenizer(["x = 1\n>>>"], 300), eos_ids=[0])
+    ids, labels = encode_example([(">>>", False), (" x\n", True), (">>>", False)], codec)
+    assert codec.decode(ids) == ">>> x\n>>>"
+    assert codec.decode([label for label in labels if label != IGNORED]) == " x\n"
+
+
+def test_lines_that_every_prompt_holds_are_found():
+    assert common_lines([">>> import a\n>>> # 1\n>>>", ">>> import a\n>>> # 2\n>>>"]) == [
+        ">>> import a"
+    ]
+
+
+def test_batches_hold_like_lengths_and_every_example_once_an_epoch():
+    examples = [([0] * n, [0] * n) for n in range(1, 65)]
+    ordered = batch_order(examples, batch_size=4, count=64, seed=0)
+    assert sorted(len(ids) for ids, _ in ordered) == list(range(1, 65))
+    for start in range(0, 64, 4):
+        lengths = [len(ids) for ids, _ in ordered[start : start + 4]]
+        assert max(lengths) - min(lengths) == 3
+
+
+def test_a_rate_set_on_the_outside_reaches_both_optimizers():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False), torch.nn.LayerNorm(4))
+    optimizer = MuonAdamW(model, matrix_learning_rate=0.1, learning_rate=0.1)
+    optimizer.load_state_dict(optimizer.state_dict())  # as accelerate does: the groups are copies
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    before = [parameter.clone() for parameter in model.parameters()]
+    model(torch.ones(2, 4)).pow(2).sum().backward()
+    optimizer.step()
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
