@@ -26,8 +26,9 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # A polite kill cleans up as Ctrl-C does, through whatever handles that at the moment.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    # Where there are several GPUs transformers would split batches over them behind our back.
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         cli(standalone_mode=False)
     except click.ClickException as error:
@@ -39,6 +40,13 @@ def main() -> None:
         _fail(str(error), USAGE_ERROR)
     except (ReplRLError, SandboxError) as error:
         _fail(str(error), FAILED)
+
+
+def _interrupt(*_: object) -> None:
+    """A polite kill cleans up as Ctrl-C does, through whatever handles that at the moment."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in a shell's background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.raise_signal(signal.SIGINT)
 
 
 def _fail(message: str, code: int) -> None:

@@ -38,16 +38,16 @@ async def demonstrate(
     seed: int,
     max_in_flight: int,
     on_done: Callable[[], None] = lambda: None,
-) -> list[tuple[Problem, Trajectory]]:
+) -> list[Trajectory]:
     """`count` scripted trajectories on different training problems; tokens in them are bytes."""
     problems = itertools.islice(task.problems(Split.TRAIN, seed=derive_seed(seed, "demo")), count)
 
-    async def one(numbered: tuple[int, Problem]) -> tuple[Problem, Trajectory]:
+    async def one(numbered: tuple[int, Problem]) -> Trajectory:
         index, problem = numbered
         script = task.demonstrate(problem, random.Random(derive_seed(seed, "script", index)))
         trajectory = await _run(task, problem, script, kernels, fmt, derive_seed(seed, index))
         on_done()
-        return problem, trajectory
+        return trajectory
 
     return await run_all(one, enumerate(problems), at_once=max_in_flight)
 

@@ -10,6 +10,7 @@ clip metrics and the token count, and still attends to them. Everything else is 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from repl_rl.batch import advantage_rows, pad_right
 from repl_rl.config import Config, GRPOConfig
+from repl_rl.errors import ConfigError
 from repl_rl.seeds import derive_seed
 from repl_rl.types import Scored
 
@@ -40,6 +42,8 @@ class LineGRPOTrainer(GRPOTrainer):
         self._line_config = line_config
         self.scored: list[Scored] = []
         """The trajectories behind the current update, in the order of the batch."""
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ConfigError("repl-rl trains in one process; start it without a launcher")
         super().__init__(rollout_func=_rollout, reward_funcs=[outcome_reward], **kwargs)
 
     def collect(self, prompts: Sequence[str]) -> dict[str, Any]:

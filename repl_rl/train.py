@@ -59,13 +59,13 @@ class Training:
         self._row: dict[str, float] = {}
         self._scored: list[Scored] = []
 
-    def evaluate(self, name: str) -> Report:
+    def evaluate(self, name: str, *, step: int) -> Report:
         """Held-out problems, one trajectory each; kept under `trajectories/NAME.jsonl`."""
         scored = run_shown(self._bench, self._held_out, f"held-out problems {name}", self._screen)
         self._folder.append_trajectories(name, scored)
         found = report(scored)
         self._folder.append_metrics(
-            -1, {f"held_out_{name}/solve_rate": found.rate, f"held_out_{name}/total": found.total}
+            step, {f"held_out_{name}/solve_rate": found.rate, f"held_out_{name}/total": found.total}
         )
         return found
 
@@ -155,11 +155,11 @@ def train(config: Config, path: Path, screen: Screen) -> tuple[Report, Report]:
         folder = RunFolder(path)
         folder.write_config(to_toml(config), isolation="process")
         training = Training(config, problems, held_out, bench, folder, screen)
-        before = training.evaluate("before")
+        before = training.evaluate("before", step=0)
         screen.say(f"held-out before: {before}")
         _update(config, loaded, training, folder, screen)
         bench.engine.sync(config.grpo.steps)
-        after = training.evaluate("after")
+        after = training.evaluate("after", step=config.grpo.steps)
         screen.say(f"held-out after:  {after}")
     return before, after
 

@@ -105,7 +105,7 @@ async def collect(
         done += 1
         progress.demonstrations(done, recipe.num_demonstrations)
 
-    pairs = await demonstrate(
+    return await demonstrate(
         task,
         kernels,
         PYTHON,
@@ -114,7 +114,6 @@ async def collect(
         max_in_flight=max_in_flight,
         on_done=step,
     )
-    return [trajectory for _, trajectory in pairs]
 
 
 def build(

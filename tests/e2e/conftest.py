@@ -39,8 +39,12 @@ def repl_rl(tmp_path: Path) -> Command:
         *arguments: str,
         interrupt_when: Callable[[], bool] | None = None,
         interrupt_with: signal.Signals = signal.SIGINT,
+        in_background: bool = False,
     ) -> Ended:
         marker = uuid.uuid4().hex
+        # A shell starts its background jobs with SIGINT ignored, perhaps this very test run.
+        sigint = "SIG_IGN" if in_background else "default_int_handler"
+        boot = f"import signal; signal.signal(signal.SIGINT, signal.{sigint}); "
         environment = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
@@ -51,7 +55,7 @@ def repl_rl(tmp_path: Path) -> Command:
         with (tmp_path / "out").open("w+") as out, (tmp_path / "err").open("w+") as err:
             started = time.monotonic()
             process = subprocess.Popen(
-                [sys.executable, "-c", "from repl_rl.cli import main; main()", *arguments],
+                [sys.executable, "-c", f"{boot}from repl_rl.cli import main; main()", *arguments],
                 cwd=tmp_path,
                 env=environment,
                 stdin=subprocess.DEVNULL,

@@ -161,9 +161,15 @@ def test_an_unknown_flag_names_the_nearest(repl_rl: Command) -> None:
 # Ctrl-C
 
 
-@pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    ("signal_", "in_background"), [(signal.SIGINT, False), (signal.SIGTERM, True)]
+)
 def test_an_interrupt_leaves_readable_files_and_no_process(
-    repl_rl: Command, tiny_model: Path, tmp_path: Path, signal_: signal.Signals
+    repl_rl: Command,
+    tiny_model: Path,
+    tmp_path: Path,
+    signal_: signal.Signals,
+    in_background: bool,
 ) -> None:
     run = tmp_path / "run"
     metrics = run / "metrics.jsonl"
@@ -171,6 +177,7 @@ def test_an_interrupt_leaves_readable_files_and_no_process(
         *("train", "--model", str(tiny_model), "--output", "run", *small(grpo__steps=5000)),
         interrupt_when=lambda: metrics.exists() and '"step": 3' in metrics.read_text(),
         interrupt_with=signal_,
+        in_background=in_background,
     )
     assert ended.code == 130, ended.stderr
     assert ended.left_behind == []
