@@ -2,6 +2,9 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+# What pip is asked for first. The default build of some platforms brings gigabytes for GPUs:
+# make train TORCH='torch --index-url URL' takes another.
+TORCH ?= torch
 PIP = $(VENV)/bin/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
 .PHONY: train test check format clean
@@ -27,9 +30,10 @@ clean:
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "repl-rl needs Python 3.11 or newer; name one with PYTHON=")'
+	$(PYTHON) -c 'import ensurepip' || { echo "the module venv is missing: install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing (a few minutes the first time)"
-	$(PIP) torch
+	$(PIP) $(TORCH)
 	$(PIP) --editable .
 	touch $@
 

@@ -36,8 +36,8 @@ def measure(seed: int, run: Path, overrides: list[str]) -> str:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     peak_kib = 0
     while process.poll() is None:
-        peak_kib = max(peak_kib, resident_kib(process.pid))
-        time.sleep(0.2)
+        peak_kib = max(peak_kib, proportional_kib(process.pid))
+        time.sleep(2)
     minutes = (time.monotonic() - started) / 60
     if process.returncode:
         raise SystemExit(f"seed {seed}: exit code {process.returncode}")
@@ -57,21 +57,15 @@ def mean(rows: list[dict[str, float]], key: str) -> float:
     return statistics.fmean(row[key] for row in rows)
 
 
-def resident_kib(pid: int) -> int:
-    """Resident memory of a process and all below it; shared pages are counted in each."""
-    total = 0
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            total = int(line.split()[1])
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return total + sum(_resident_or_gone(int(child)) for child in children)
-
-
-def _resident_or_gone(pid: int) -> int:
+def proportional_kib(pid: int) -> int:
+    """Memory of a process and all below it; a page that n processes share counts 1/n in each."""
     try:
-        return resident_kib(pid)
-    except OSError:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:  # it ended in the meantime
         return 0
+    own = sum(int(line.split()[1]) for line in rollup if line.startswith("Pss:"))
+    return own + sum(proportional_kib(int(child)) for child in children)
 
 
 if __name__ == "__main__":

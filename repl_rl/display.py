@@ -120,9 +120,9 @@ class Screen:
             return
         shown = ("solve rate", "mean outcome", "  error", "tokens/s", "lines/s", "KL", "entropy")
         cells = [
-            f"{item.label.strip()} {item.form.format(_value(item, row))}"
+            f"{item.label.strip()} {item.form.format(value)}"
             for item in _ROWS
-            if item.label.startswith(shown)
+            if item.label.startswith(shown) and (value := _value(item, row)) is not None
         ]
         self.say(f"step {step}/{total}  " + "  ".join(cells))
 
@@ -145,17 +145,18 @@ class Screen:
         for name in ("now", "last 10", "first"):
             table.add_column(name, justify="right")
         table.add_column("trend")
-        now, first = self._history[-1], self._history[0]
         for item in _ROWS:
-            values = [_value(item, row) for row in self._history]
-            recent = sum(values[-10:]) / len(values[-10:])
-            cells = (_value(item, now), recent, _value(item, first))
-            table.add_row(item.label, *map(item.form.format, cells), trend(values))
+            values = [value for row in self._history if (value := _value(item, row)) is not None]
+            if values:  # the KL is not measured where it is not charged
+                cells = (values[-1], sum(values[-10:]) / len(values[-10:]), values[0])
+                table.add_row(item.label, *map(item.form.format, cells), trend(values))
         return table
 
 
-def _value(item: _Row, row: Mapping[str, float]) -> float:
-    return sum(row.get(key, 0.0) for key in item.keys)
+def _value(item: _Row, row: Mapping[str, float]) -> float | None:
+    """The row's number, None where the step has none of its metrics."""
+    found = [row[key] for key in item.keys if key in row]
+    return sum(found) if found else None
 
 
 def trend(values: Sequence[float], width: int = _TREND) -> str:

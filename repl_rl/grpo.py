@@ -2,7 +2,7 @@
 
     rollout_func -> TRL pads, masks, scores -> advantages swapped for (B, T) -> TRL's loss
 
-Floor 5. The one importer of trl. Does not know kernels, tasks or screens.
+Floor 5. Imports trl, as `sft` alone does beside it. Does not know kernels, tasks or screens.
 
 Injected tokens enter as `env_mask` 0: TRL leaves them out of the loss, the KL, the entropy, the
 clip metrics and the token count, and still attends to them. Everything else is TRL's own code.

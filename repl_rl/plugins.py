@@ -42,8 +42,9 @@ def load_spec(spec: str) -> object:
     """
     if not _SPEC.fullmatch(spec):
         raise ConfigError(f"{spec!r} names nothing; expected module:attribute")
+    # Last: a `random.py` of the user's must not stand before the library's.
     if (here := os.getcwd()) not in sys.path:
-        sys.path.insert(0, here)
+        sys.path.append(here)
     module, _, attribute = spec.partition(":")
     try:
         return EntryPoint(name="", value=spec, group="").load()

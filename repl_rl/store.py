@@ -28,7 +28,10 @@ from repl_rl.types import Scored
 FORMAT = 1
 """Version of the trajectory lines. A reader refuses a version it does not know."""
 
-_PACKAGES = ("torch", "transformers", "trl", "jupyter_client", "ipykernel", "sympy", "tokenizers")
+_PACKAGES = (
+    *("torch", "transformers", "trl", "accelerate", "tokenizers", "numpy"),
+    *("jupyter_client", "ipykernel", "sympy"),
+)
 
 
 class _Header(msgspec.Struct):
@@ -56,7 +59,8 @@ def check_output(path: Path) -> None:
 class RunFolder:
     """Writes one run, and takes its folder from the moment it is made.
 
-    Every file is complete after every call: an interrupted run stays readable.
+    Rows are appended whole, and readers pass over a last one that was cut: an interrupted run
+    stays readable.
 
     Raises ConfigError if the folder cannot be made or already holds a run.
     """
@@ -71,12 +75,14 @@ class RunFolder:
         except OSError as error:  # another run was faster, or the disk is full
             raise ConfigError(f"cannot write to {str(path)!r}: {error.strerror}") from None
 
-    def write_config(self, toml: str, *, isolation: str) -> None:
+    def write_config(self, toml: str, *, policy: str, isolation: str) -> None:
+        """`config.toml` and `versions.json`; `policy` names the weights the run starts from."""
         (self.path / "config.toml").write_text(toml)
         found = {
             "repl_rl": __version__,
             "python": platform.python_version(),
             "platform": platform.platform(),
+            "policy": policy,
             "isolation": isolation,
             **{name: importlib.metadata.version(name) for name in _PACKAGES},
         }
@@ -107,6 +113,8 @@ def read_trajectories(path: Path) -> Iterator[Scored]:
     decode = msgspec.json.Decoder(_Row).decode
     with path.open("rb") as file:
         for number, row in enumerate(file, 1):
+            if not row.endswith(b"\n"):  # cut off while it was written: the run was ended there
+                return
             try:
                 found = read_header(row).format
                 if found != FORMAT:

@@ -8,12 +8,12 @@ Floor 6. Knows the order of things. Does not know flags or terminals.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import math
 import random
-import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,19 @@ from repl_rl.store import RunFolder, check_output
 from repl_rl.summary import is_solved, rollout_metrics
 from repl_rl.tasks.base import Task, load_task
 from repl_rl.types import Problem, Scored, Split
-from repl_rl.warmstart import Progress, Recipe, build, collect, starter_path
+from repl_rl.warmstart import (
+    Progress,
+    Recipe,
+    build,
+    check_cache,
+    collect,
+    starter_path,
+    starter_sandbox,
+)
 from repl_rl.workbench import Workbench, kernel_pool, open_workbench
+
+DEFAULT_RECIPE = Recipe()
+_DEMONSTRATIONS_AT_ONCE = 48
 
 
 class Training:
@@ -137,7 +148,9 @@ class ProblemSequence:
         return self._drawn[number % len(self._drawn)]
 
 
-def train(config: Config, path: Path, screen: Screen) -> tuple[Report, Report]:
+def train(
+    config: Config, path: Path, screen: Screen, *, recipe: Recipe = DEFAULT_RECIPE
+) -> tuple[Report, Report]:
     """Run `config` into the folder `path`; the held-out reports from before and after.
 
     Raises ConfigError before anything is started if the config cannot work. An interrupt leaves
@@ -149,11 +162,12 @@ def train(config: Config, path: Path, screen: Screen) -> tuple[Report, Report]:
     held_out = held_out_attempts(task, count=config.eval.problems, seed=config.seed)
     check_output(path)
     set_seed(derive_seed(config.seed, "torch") % 2**32)
-    loaded = load_policy(config, task, device, screen)
+    policy = policy_folder(config, task, screen, recipe=recipe)
+    loaded = load_model(policy, device=device, dtype=config.dtype)
     with open_workbench(config, task, task_spec, loaded) as bench:
         # Taken as late as this, so that a run that was refused leaves its --output free.
         folder = RunFolder(path)
-        folder.write_config(to_toml(config), isolation="process")
+        folder.write_config(to_toml(config), policy=policy, isolation="process")
         training = Training(config, problems, held_out, bench, folder, screen)
         before = training.evaluate("before", step=0)
         screen.say(f"held-out before: {before}")
@@ -177,9 +191,25 @@ def _update(
             callbacks=[_StepCallback(training, update)],
         )
         if config.grpo.steps:
-            trainer.train()
+            with _memory_explained():
+                trainer.train()
     loaded.model.save_pretrained(folder.final_checkpoint)
     loaded.tokenizer.save_pretrained(folder.final_checkpoint)
+
+
+@contextlib.contextmanager
+def _memory_explained() -> Iterator[None]:
+    """Running out of memory in the update is the user's to mend: say how."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        # torch has a type for it on a GPU; on a CPU only the words tell.
+        is_full = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if not is_full and "allocate memory" not in str(error):
+            raise
+        raise ConfigError(
+            "no memory for the update; lower grpo.micro_batch_size or sampling.max_tokens"
+        ) from error
 
 
 class _StepCallback(TrainerCallback):
@@ -209,29 +239,26 @@ def _refuse_divergence(step: int, logs: Mapping[str, float | None]) -> None:
             )
 
 
-def load_policy(config: Config, task: Task, device: torch.device, screen: Screen) -> LoadedModel:
+def policy_folder(config: Config, task: Task, screen: Screen, *, recipe: Recipe) -> str:
     """The model that the config names, or the task's starter, made on first use."""
     if config.model is not None:
-        return load_model(config.model, device=device, dtype=config.dtype)
-    path = starter_path(task, Recipe())
+        return config.model
+    path = starter_path(task, recipe)
     if not path.exists():
-        make_starter(config, task, Recipe(), path, screen)
-    return load_model(str(path), device=device, dtype=config.dtype)
+        make_starter(task, recipe, path, screen)
+    return str(path)
 
 
-def make_starter(config: Config, task: Task, recipe: Recipe, path: Path, screen: Screen) -> None:
+def make_starter(task: Task, recipe: Recipe, path: Path, screen: Screen) -> None:
     """Run the demonstrations in kernels and train the starter on them, behind two bars."""
+    check_cache(path)
     with screen.bar("starter: running demonstrations", recipe.num_demonstrations) as update:
         progress = _Bars(update)
 
         async def run() -> Any:
-            async with kernel_pool(task, config.sandbox) as pool:
+            async with kernel_pool(task, starter_sandbox()) as pool:
                 return await collect(
-                    task,
-                    pool,
-                    recipe,
-                    max_in_flight=config.sampling.max_in_flight,
-                    progress=progress,
+                    task, pool, recipe, max_in_flight=_DEMONSTRATIONS_AT_ONCE, progress=progress
                 )
 
         demonstrations = asyncio.run(run())
@@ -243,10 +270,9 @@ def make_starter(config: Config, task: Task, recipe: Recipe, path: Path, screen:
 def warm_start(config: Config, screen: Screen) -> Path:
     """Make the starter of the config's task anew, whether it is cached or not; its folder."""
     task, _ = load_task(config.task)
-    recipe = Recipe()
+    recipe = DEFAULT_RECIPE
     path = starter_path(task, recipe)
-    shutil.rmtree(path, ignore_errors=True)
-    make_starter(config, task, recipe, path, screen)
+    make_starter(task, recipe, path, screen)
     return path
 
 
@@ -255,7 +281,8 @@ def evaluate_model(config: Config, screen: Screen) -> Report:
     task, task_spec = load_task(config.task)
     device = pick_device(config.sampling.device)
     attempts = held_out_attempts(task, count=config.eval.problems, seed=config.seed)
-    loaded = load_policy(config, task, device, screen)
+    policy = policy_folder(config, task, screen, recipe=DEFAULT_RECIPE)
+    loaded = load_model(policy, device=device, dtype=config.dtype)
     with open_workbench(config, task, task_spec, loaded) as bench:
         return report(run_shown(bench, attempts, "held-out problems", screen))
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib.metadata
 import inspect
 import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,11 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, TrainerCallback
 
-from repl_rl import __version__
+import sandbox
+from repl_rl.config import SandboxConfig
 from repl_rl.demonstrations import demonstrate
 from repl_rl.errors import ConfigError
+from repl_rl.settings import resolve
 from repl_rl.sft import IGNORED, fit
 from repl_rl.tasks.base import DemonstrableTask, Task
 from repl_rl.tokens import TokenizerCodec
@@ -37,6 +40,8 @@ from repl_rl.types import Trajectory
 from sandbox.types import KernelSource
 
 END_OF_TEXT = "<|endoftext|>"
+_PACKAGES = ("torch", "transformers", "trl", "tokenizers", "sympy")
+_MODULES = ("demonstrations", "outcomes", "sampler", "sft", "tokens", "transcript", "warmstart")
 
 _PIECES = (
     r">>>|\.\.\.| [-+*/%=<>!]+ |[,:] |\*\*| ?[A-Za-z_]{2,}|[A-Za-z_]|[0-9]|\n|[^\S\n]"
@@ -79,15 +84,30 @@ def starter_path(task: Task, recipe: Recipe) -> Path:
 
 
 def recipe_hash(task: Task, recipe: Recipe) -> str:
-    """16 hex digits over the recipe, the task's own source and prompt, and what renders outputs."""
+    """16 hex digits over all that a starter depends on: recipe, task, code that made it, versions.
+
+    The code is the task's own, the sandbox's (it renders outputs) and that of the loop.
+    """
     digest = hashlib.blake2b(digest_size=8)
-    digest.update(msgspec.json.encode([dataclasses.asdict(recipe), __version__, _PIECES]))
-    digest.update(f"{platform.python_version()} {task.prompt}".encode())
-    home = Path(inspect.getfile(type(task)))
-    sources = sorted(home.parent.rglob("*.py")) if home.parent.name != "." else [home]
-    for source in sources:
+    versions = [platform.python_version(), *map(importlib.metadata.version, _PACKAGES)]
+    settings = [dataclasses.asdict(recipe), dataclasses.asdict(starter_sandbox()), task.prompt]
+    digest.update(msgspec.json.encode([settings, versions]))
+    for source in sorted(_sources(task)):
         digest.update(source.read_bytes())
     return digest.hexdigest()
+
+
+def _sources(task: Task) -> Iterator[Path]:
+    home, ours = Path(inspect.getfile(type(task))), Path(__file__).parent
+    # A task that is one file in somebody's folder does not own what else lies there.
+    yield from home.parent.rglob("*.py") if "." in type(task).__module__ else [home]
+    yield from Path(sandbox.__file__).parent.glob("*.py")
+    yield from (ours / f"{name}.py" for name in _MODULES)
+
+
+def starter_sandbox() -> SandboxConfig:
+    """The kernels that demonstrations run in, whatever a run sets for its own."""
+    return resolve().sandbox
 
 
 async def collect(
@@ -116,11 +136,26 @@ async def collect(
     )
 
 
+def check_cache(folder: Path) -> None:
+    """ConfigError unless a starter can be written to `folder`: known before minutes are spent."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder.parent).close()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write the starter to {str(folder.parent)!r}: {error.strerror}; "
+            f"set REPL_RL_CACHE to another folder"
+        ) from None
+
+
 def build(
     demonstrations: Sequence[Trajectory], recipe: Recipe, folder: Path, *, progress: Progress
 ) -> None:
-    """Train tokenizer and model on demonstrations; `folder` appears whole or not at all."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    """Train tokenizer and model on demonstrations; `folder` appears whole or not at all.
+
+    What was in `folder` is replaced.
+    """
+    check_cache(folder)
     scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
     try:
         texts = [list(pieces(trajectory)) for trajectory in demonstrations]
@@ -147,8 +182,7 @@ def build(
         tokenizer.save_pretrained(scratch)
         (scratch / "recipe.json").write_bytes(msgspec.json.encode(dataclasses.asdict(recipe)))
         shutil.rmtree(scratch / "trainer", ignore_errors=True)
-        if folder.exists():  # another process was faster: same recipe, same starter
-            return
+        shutil.rmtree(folder, ignore_errors=True)
         scratch.rename(folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

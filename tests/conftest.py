@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
+from hypothesis import settings
 
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import Engine
@@ -26,6 +27,10 @@ from repl_rl.types import (
 )
 from sandbox.fake import FakeKernel
 from sandbox.types import Execution, Kernel
+
+# A slow machine is no counterexample.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 CODEC = ByteCodec()
 

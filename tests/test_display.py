@@ -113,12 +113,15 @@ def test_the_table_fits_80_columns(sampled: Sampled, num_steps: int) -> None:
 
 
 def test_every_row_of_the_table_has_its_numbers(sampled: Sampled) -> None:
-    """13 rows with their header: none is lost for want of a metric."""
+    """13 rows with their header; without a reference policy there is no KL to show."""
     file = io.StringIO()
     screen = Screen(Console(file=file, width=80))
-    screen._history.append(rollout_metrics([sampled(" x\n", "")], seconds=1.0))
+    row = {**rollout_metrics([sampled(" x\n", "")], seconds=1.0), "kl": 0.1, "entropy": 0.2}
+    screen._history.append(row)
     Console(file=file, width=80).print(screen._table())
     assert len(file.getvalue().splitlines()) == 13
+    screen._history = [{key: value for key, value in row.items() if key != "kl"}]
+    assert screen._table().row_count == 11
 
 
 def test_without_a_terminal_a_step_is_one_line(sampled: Sampled) -> None:

@@ -99,7 +99,7 @@ def test_metrics_are_one_row_a_step(tmp_path: Path) -> None:
 
 
 def test_versions_name_what_the_run_was_made_with(tmp_path: Path) -> None:
-    RunFolder(tmp_path).write_config("seed = 0\n", isolation="process")
+    RunFolder(tmp_path).write_config("seed = 0\n", policy="p", isolation="process")
     versions = json.loads((tmp_path / "versions.json").read_text())
     assert {"repl_rl", "python", "torch", "trl", "sympy", "isolation"} <= set(versions)
     assert (tmp_path / "config.toml").read_text() == "seed = 0\n"

@@ -57,7 +57,8 @@ def compare_sets(
             return _wrong("set", f"{element} does not belong to it")
         verdicts.append(verdict)
         missing.discard(match)
-    if missing and all(verdict.is_solved for verdict in verdicts):
+    # An element that nobody can judge may stand for one that is missing, not for several.
+    if len(missing) > sum(not verdict.is_solved for verdict in verdicts):
         return _wrong("set", f"{len(missing)} of {len(expected)} elements are missing")
     return _weakest(verdicts, method="set")
 

@@ -129,13 +129,13 @@ def test_a_cancelled_grade_leaves_the_grader_usable() -> None:
 
 def test_two_workers_wait_side_by_side() -> None:
     async def hang_twice() -> float:
-        async with Grader(num_workers=2, deadline_s=1.0) as grader:
+        async with Grader(num_workers=2, deadline_s=3.0) as grader:
             await asyncio.gather(*(grader.grade(JUDGE, PROBLEM, "2") for _ in range(2)))
             started = time.monotonic()
             await asyncio.gather(*(grader.grade(JUDGE, PROBLEM, "hang") for _ in range(2)))
             return time.monotonic() - started
 
-    assert asyncio.run(hang_twice()) < 1.9
+    assert asyncio.run(hang_twice()) < 5.9
 
 
 HANGING_PARENT = """

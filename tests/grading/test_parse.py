@@ -142,10 +142,10 @@ def test_what_is_no_answer_is_malformed(text: str) -> None:
     ],
 )
 def test_what_would_cost_too_much_is_refused_at_once(text: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(Malformed):
         parse(text, symbols=("x",))
-    assert time.monotonic() - started < 0.5
+    assert time.process_time() - started < 0.5
 
 
 @pytest.mark.parametrize(

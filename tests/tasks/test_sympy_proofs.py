@@ -240,9 +240,9 @@ def test_a_closed_sum_may_take_any_form() -> None:
 )
 def test_a_tower_is_judged_in_no_time(tower: str) -> None:
     problem = made("", "n**2/2 + n/2", family="calculus", kind="closed_sum")
-    started = time.monotonic()
+    started = time.process_time()
     assert not TASK.grade(problem, tower).is_solved
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_a_family_cannot_be_learnt_by_heart() -> None:
