@@ -28,7 +28,10 @@ def main() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # Where there are several GPUs transformers would split batches over them behind our back.
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
-    signal.signal(signal.SIGTERM, _interrupt)
+    # A polite kill cleans up as Ctrl-C does, through whatever handles that at the moment. A shell's
+    # background job starts with Ctrl-C ignored, which would leave it nothing to go through.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         cli(standalone_mode=False)
     except click.ClickException as error:
@@ -40,13 +43,6 @@ def main() -> None:
         _fail(str(error), USAGE_ERROR)
     except (ReplRLError, SandboxError) as error:
         _fail(str(error), FAILED)
-
-
-def _interrupt(*_: object) -> None:
-    """A polite kill cleans up as Ctrl-C does, through whatever handles that at the moment."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in a shell's background
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.raise_signal(signal.SIGINT)
 
 
 def _fail(message: str, code: int) -> None:

@@ -3,9 +3,9 @@
 trainer --(exec, hand-built environment)--> zygote --(fork)--> kernel
 
 It is single-threaded and runs no policy code: the child becomes the kernel, the zygote never does.
-It dies with the trainer, and every kernel dies with it. Packets on the control socket are JSON;
-the answer to a fork carries a pidfd. Knows processes. Does not know deadlines, pools or why anyone
-wants a kernel.
+It dies with the trainer, and every kernel dies with it, and whatever a kernel started. Packets on
+the control socket are JSON; the answer to a fork carries a pidfd. Knows processes. Does not know
+deadlines, pools or why anyone wants a kernel.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import json
 import logging
 import os
 import resource
+import select
 import shutil
 import signal
 import socket
@@ -25,6 +26,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
+from sandbox.children import Children, become_subreaper
 from sandbox.kernel import ReplKernel
 from sandbox.repl import Repl, seed_generators
 
@@ -32,7 +34,6 @@ MAX_PACKET_BYTES = 1 << 17
 PR_SET_PDEATHSIG = 1
 MAX_OPEN_FILES = 64
 MAX_FILE_BYTES = 1 << 20
-HELD_DURING_FORK = (signal.SIGCHLD, signal.SIGTERM)
 
 
 def main(control_fd: int) -> None:
@@ -43,12 +44,13 @@ def main(control_fd: int) -> None:
     try:
         kernel = _warm_up(config["preload"], config["warmup"])
         assert len(os.listdir("/proc/self/task")) == 1, "a thread would not survive the fork"
+        children = Children()
     # Whatever a preloaded module raises belongs into the trainer's error message.
     except Exception:  # noqa: BLE001
         control.send(json.dumps({"error": traceback.format_exc()}).encode()[:MAX_PACKET_BYTES])
         return
     control.send(json.dumps({"ready": True}).encode())
-    _Zygote(control, kernel, config).serve()
+    _Zygote(control, kernel, children, config).serve()
 
 
 def _warm_up(preload: list[str], sources: list[str]) -> ReplKernel:
@@ -65,34 +67,47 @@ def _warm_up(preload: list[str], sources: list[str]) -> ReplKernel:
 
 
 class _Zygote:
-    """The loop of the fork server, and the set of children it has to bury."""
+    """The loop of the fork server."""
 
     def __init__(
-        self, control: socket.socket, kernel: ReplKernel, config: dict[str, object]
+        self,
+        control: socket.socket,
+        kernel: ReplKernel,
+        children: Children,
+        config: dict[str, object],
     ) -> None:
         self._control = control
         self._kernel = kernel
         self._config = config
-        self._children: set[int] = set()
+        self._children = children
 
     def serve(self) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGCHLD, lambda *_: self._reap())
-        # An exception here could cut the clean-up short; the end of the stream cannot.
-        signal.signal(signal.SIGTERM, lambda *_: self._control.shutdown(socket.SHUT_RDWR))
+        """Fork and reap until the control socket closes or SIGTERM comes."""
+        signals = _hear_signals()
+        poller = select.poll()
+        poller.register(self._control, select.POLLIN)
+        poller.register(signals, select.POLLIN)
         try:
-            while packet := self._control.recv(MAX_PACKET_BYTES):
-                self._fork(json.loads(packet))
+            while True:
+                ready = {fd for fd, _event in poller.poll()}
+                if signals in ready:
+                    if signal.SIGTERM in os.read(signals, select.PIPE_BUF):
+                        return
+                    self._children.reap()
+                if self._control.fileno() in ready:
+                    packet = self._control.recv(MAX_PACKET_BYTES)
+                    if not packet:
+                        return
+                    self._fork(json.loads(packet))
         except ConnectionError:
             pass
         finally:
-            self._end()
+            self._children.end()
+            shutil.rmtree(str(self._config["runtime"]), ignore_errors=True)
 
     def _fork(self, request: dict[str, str]) -> None:
         name = request["name"]
         zygote_pid = os.getpid()
-        # A child that dies before it is noted here must not be buried meanwhile.
-        signal.pthread_sigmask(signal.SIG_BLOCK, HELD_DURING_FORK)
         try:
             pid = os.fork()
             if pid == 0:
@@ -102,25 +117,22 @@ class _Zygote:
         except OSError as error:
             self._control.send(json.dumps({"name": name, "error": str(error)}).encode())
             return
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_DURING_FORK)
         socket.send_fds(self._control, [json.dumps({"name": name}).encode()], [pidfd])
         os.close(pidfd)
 
-    def _reap(self) -> None:
-        while self._children:
-            pid, _status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                return
-            self._children.discard(pid)
 
-    def _end(self) -> None:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for pid in self._children:
-            os.kill(pid, signal.SIGKILL)
-        for pid in self._children:
-            os.waitpid(pid, 0)
-        shutil.rmtree(str(self._config["runtime"]), ignore_errors=True)
+def _hear_signals() -> int:
+    """The end of a pipe on which signals arrive as bytes, their numbers.
+
+    A handler would run between any two steps of a fork or a burial, and inside itself.
+    """
+    heard, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        # Python writes the byte only for a signal that it handles.
+        signal.signal(number, lambda *_: None)
+    return heard
 
 
 def _become_kernel(
@@ -171,6 +183,10 @@ def _be_born(
 def _settle(control: socket.socket, home: Path, zygote_pid: int) -> None:
     """Leave the zygote behind: its session, signals, streams, folder."""
     os.setsid()
+    # While it lives, the end of another kernel must not take what it started.
+    become_subreaper()
+    # Its descriptor is closed below, and the number will be another's.
+    signal.set_wakeup_fd(-1)
     _die_with_parent(signal.SIGKILL, parent=zygote_pid)
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)

@@ -14,9 +14,11 @@ from repl_rl.plugins import load_spec
 from repl_rl.rollouts import Attempt, RolloutRunner
 from repl_rl.sampler import LineSampler
 from repl_rl.store import RunFolder
+from repl_rl.tasks.base import prompt_text
+from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.tokens import ByteCodec
 from repl_rl.transcript import PYTHON
-from repl_rl.types import Scored, Split, VerdictKind
+from repl_rl.types import Problem, Scored, Split, VerdictKind
 from sandbox.fake import FakeKernels
 from sandbox.types import ExecStatus, Execution
 
@@ -102,6 +104,16 @@ def test_the_reader_counts_outcomes_and_sampled_tokens(monkeypatch, tmp_path, ca
     assert capsys.readouterr().out.split() == (
         ["comment", "1", "submitted", "1", "sampled", "tokens", "29", "of", "32"]
     )
+
+
+def test_the_readme_shows_the_prompt_as_it_is():
+    problem = Problem(id="p", statement="Solve over the reals: 2*x**2 + 7*x + 3 = 0")
+    prompt = prompt_text(SympyProofs(), problem, PYTHON).splitlines()
+    readme = (ROOT / "README.md").read_text()
+    shown = [line.removesuffix("prompt").strip() for line in readme.splitlines()]
+    start = shown.index(prompt[1])
+    # The first line names the Python that runs, the last is the prompt of the first sampled line.
+    assert shown[start : start + len(prompt) - 2] == prompt[1:-1]
 
 
 def test_the_readme_shows_the_task_as_it_is():

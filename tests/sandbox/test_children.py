@@ -1,0 +1,159 @@
+"""What a kernel starts ends with it, however far it ran from home; what another started stays."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from sandbox.pool import KernelPool
+from sandbox.types import ExecStatus, Limits
+
+pytestmark = pytest.mark.kernel
+LIMITS = Limits(line_cpu_s=5.0, line_wall_s=20.0, grace_s=2.0)
+PATIENCE_S = 10.0
+"""Ten times what the law allows, for a loaded machine; what is started would sleep for longer."""
+
+IMPORTS = "import os, signal, subprocess, time"
+CHILD = "child = subprocess.Popen(['/bin/sleep', '60'])"
+SHELL = "done = subprocess.run(['/bin/sh', '-c', {script!r}]).returncode"
+ORPHAN = SHELL.format(script="sleep 60 &")
+DAEMON = SHELL.format(script="setsid sleep 60 &")
+TREE = SHELL.format(script="setsid sh -c 'setsid sh -c \"setsid sleep 60 & wait\" & wait' &")
+# Each process is in a session of its own and gone as soon as it has a child.
+RELAY = """
+def relay():
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        if os.fork(): os._exit(0)
+        os.setsid()
+    os._exit(0)
+
+if os.fork() == 0: relay()
+
+"""
+SPAWNS = {
+    "child": CHILD,
+    "own session": CHILD.replace("])", "], start_new_session=True)"),
+    "own group": CHILD.replace("])", "], process_group=0)"),
+    "orphan": ORPHAN,
+    "daemon": DAEMON,
+    "tree": TREE,
+    "deaf": "if os.fork() == 0:\n    os.setsid()\n    for n in range(1, 32):\n"
+    "        if n not in (9, 19): signal.signal(n, signal.SIG_IGN)\n    time.sleep(60)\n",
+}
+
+
+def processes_in(folder: Path) -> set[int]:
+    """The living processes that work in `folder` or below, as a kernel and all it starts do."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                where = Path(os.readlink(entry / "cwd").removesuffix(" (deleted)"))
+            except OSError:
+                # It ended, or it is a zombie.
+                continue
+            if where.is_relative_to(folder):
+                found.add(int(entry.name))
+    return found
+
+
+async def until_in(folder: Path, claim) -> bool:
+    """Whether `claim` of the number of processes in `folder` came true in time."""
+    deadline = time.monotonic() + PATIENCE_S
+    # No event tells of a stranger's end.
+    while not claim(len(processes_in(folder))) and time.monotonic() < deadline:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    return claim(len(processes_in(folder)))
+
+
+async def acquire_and_spawn(pool: KernelPool, source: str):
+    """A kernel that has started something, and its folder."""
+    kernel = await pool.acquire(seed=1)
+    folder = kernel._newborn.folder
+    await kernel.run(IMPORTS)
+    said = await kernel.run(source)
+    assert said.status is ExecStatus.OK, said
+    assert await until_in(folder, lambda number: number > 1)
+    return kernel, folder
+
+
+@pytest.mark.parametrize("spawn", SPAWNS.values(), ids=SPAWNS)
+def test_what_a_kernel_started_ends_with_it_while_its_sibling_lives(loop_runner, pool, spawn):
+    async def attack():
+        sibling = await pool.acquire(seed=2)
+        await sibling.run("x = 5")
+        kernel, folder = await acquire_and_spawn(pool, spawn)
+        await kernel.aclose()
+        is_gone = await until_in(folder, lambda number: number == 0)
+        after = await sibling.run("x")
+        await sibling.aclose()
+        return is_gone, after.output
+
+    assert loop_runner.run(attack()) == (True, "5\n")
+
+
+def test_what_a_kernel_started_ends_when_the_kernel_ends_itself(loop_runner, pool):
+    async def attack():
+        kernel, folder = await acquire_and_spawn(pool, DAEMON)
+        await kernel.run("os._exit(0)")
+        is_gone = await until_in(folder, lambda number: number == 0)
+        await kernel.aclose()
+        return is_gone
+
+    assert loop_runner.run(attack())
+
+
+@pytest.mark.parametrize("spawn", [CHILD, ORPHAN, DAEMON], ids=["child", "orphan", "daemon"])
+def test_what_a_sibling_started_outlives_the_end_of_another_kernel(loop_runner, pool, spawn):
+    async def attack():
+        sibling, home = await acquire_and_spawn(pool, spawn)
+        kernel, folder = await acquire_and_spawn(pool, DAEMON)
+        before = processes_in(home)
+        await kernel.aclose()
+        assert await until_in(folder, lambda number: number == 0)
+        after = processes_in(home)
+        await sibling.aclose()
+        return before, after
+
+    before, after = loop_runner.run(attack())
+    assert after == before
+
+
+def test_a_relay_of_sessions_is_overtaken(loop_runner, pool):
+    async def attack():
+        kernel = await pool.acquire(seed=1)
+        folder = kernel._newborn.folder
+        await kernel.run(IMPORTS)
+        await kernel.run(RELAY)
+        await kernel.aclose()
+        return await until_in(folder, lambda number: number == 0)
+
+    assert loop_runner.run(attack())
+
+
+@pytest.mark.parametrize("spawn", SPAWNS.values(), ids=SPAWNS)
+def test_nothing_is_left_once_the_pool_is_closed(spawn):
+    async def attack():
+        async with KernelPool(LIMITS, preload=(), standby=1) as pool:
+            await acquire_and_spawn(pool, spawn)
+            runtime = pool._link._runtime
+        return processes_in(runtime)
+
+    assert asyncio.run(attack()) == set()
+
+
+def test_a_kernel_is_forked_and_buried_while_others_are(loop_runner, pool):
+    async def live_and_die(seed: int) -> str:
+        kernel, _folder = await acquire_and_spawn(pool, DAEMON if seed % 2 else CHILD)
+        await kernel.run(f"x = {seed}")
+        said = await kernel.run("x")
+        await kernel.aclose()
+        return said.output
+
+    async def attack():
+        return await asyncio.gather(*(live_and_die(seed) for seed in range(12)))
+
+    assert loop_runner.run(attack()) == [f"{seed}\n" for seed in range(12)]
