@@ -235,8 +235,8 @@ STARTER_PRESET: Mapping[str, Any] = {
     "sampling": {
         "max_lines": 10,
         "max_line_tokens": 64,
-        "max_tokens": 384,
-        "max_observation_tokens": 160,
+        "max_tokens": 224,
+        "max_observation_tokens": 96,
         "max_in_flight": 96,
     },
     "sandbox": {"standby": 96, "max_output_chars": 512},

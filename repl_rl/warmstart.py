@@ -55,7 +55,7 @@ of an expression, so it has the same tokens in a statement and in the line that 
 class Recipe:
     """Everything the starter depends on. Its hash names the cached folder."""
 
-    num_demonstrations: int = 3300
+    num_demonstrations: int = 3000
     steps: int = 600
     batch_size: int = 16
     matrix_learning_rate: float = 0.03

@@ -69,7 +69,7 @@ def test_most_attempts_take_two_to_five_lines(attempts: list[tuple[Problem, Any]
     assert sum(lengths[length] for length in range(2, 6)) > 0.75 * len(attempts)
 
 
-def test_half_of_the_attempts_is_right(attempts: list[tuple[Problem, Any]]) -> None:
+def test_more_than_half_of_the_attempts_are_right(attempts: list[tuple[Problem, Any]]) -> None:
     """In every family: enough to learn from, and much left to learn."""
     right = Counter(
         problem.meta["family"]
@@ -77,7 +77,7 @@ def test_half_of_the_attempts_is_right(attempts: list[tuple[Problem, Any]]) -> N
         if is_proved(problem, attempt.submission)
     )
     for family in FAMILIES:
-        assert 0.38 < right[family] / 120 < 0.62, (family, right[family])
+        assert 0.43 < right[family] / 120 < 0.72, (family, right[family])
 
 
 def test_few_attempts_end_without_a_submission(attempts: list[tuple[Problem, Any]]) -> None:
