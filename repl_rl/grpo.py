@@ -15,7 +15,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from datasets import Dataset
+from torch.nn.functional import pad
 from transformers import PrinterCallback, TrainerCallback
 from trl.trainer.grpo_config import GRPOConfig as TRLConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
@@ -32,6 +34,9 @@ Collect = Callable[[Sequence[int], int], list[Scored]]
 _MASKED_REFERENCE = -1e4
 """Stands for the reference's log-probability of an injected token. TRL multiplies the KL by the
 mask, so a token that is next to impossible would make inf * 0 = NaN; exp(-1e4 - x) is a plain 0."""
+
+_LENGTH_PARTS = 4
+"""Forward passes a micro-batch is cut into, by length: more of them, less padding."""
 
 
 class LineGRPOTrainer(GRPOTrainer):
@@ -68,6 +73,44 @@ class LineGRPOTrainer(GRPOTrainer):
                 out["tool_mask"] == 0, _MASKED_REFERENCE
             )
         return out
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,  # (B, P + T), prompts padded on the left
+        attention_mask: torch.Tensor,  # (B, P + T)
+        logits_to_keep: int,  # T
+        batch_size: int | None = None,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """TRL's, with rows of like length together and cut to the longest of them.
+
+        TRL pads to the longest trajectory of the whole batch; where some give up early and some
+        run into their budget, most of that is padding. Cut positions get 0, which the mask drops.
+        """
+        num_prompt = input_ids.shape[1] - logits_to_keep
+        order = attention_mask.sum(dim=1).argsort()
+        rows_per_part = -(-min(len(order), batch_size or len(order)) // _LENGTH_PARTS)
+        parts = []
+        for rows in torch.split(order, rows_per_part):
+            used = attention_mask[rows].any(dim=0).nonzero()
+            start, stop = int(used[0]), max(int(used[-1]) + 1, num_prompt + 1)
+            found = super()._get_per_token_logps_and_entropies(
+                model,
+                input_ids[rows, start:stop],
+                attention_mask[rows, start:stop],
+                stop - num_prompt,
+                **kwargs,
+            )
+            missing = logits_to_keep - (stop - num_prompt)
+            parts.append([x if x is None or x.dim() == 0 else pad(x, (0, missing)) for x in found])
+        back = order.argsort()
+        logps, entropies, aux_losses = zip(*parts, strict=True)
+        return (
+            torch.cat(logps)[back],
+            None if entropies[0] is None else torch.cat(entropies)[back],
+            None if aux_losses[0] is None else torch.stack(aux_losses).mean(),
+        )
 
 
 def make_trainer(

@@ -55,8 +55,8 @@ of an expression, so it has the same tokens in a statement and in the line that 
 class Recipe:
     """Everything the starter depends on. Its hash names the cached folder."""
 
-    num_demonstrations: int = 3000
-    steps: int = 600
+    num_demonstrations: int = 2400
+    steps: int = 520
     batch_size: int = 16
     matrix_learning_rate: float = 0.03
     learning_rate: float = 3e-3

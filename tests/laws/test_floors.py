@@ -134,6 +134,7 @@ def test_torch_stays_with_models_and_tensors() -> None:
         "repl_rl/batch.py",
         "repl_rl/engines/hf.py",
         "repl_rl/engines/row_cache.py",
+        "repl_rl/grpo.py",
         "repl_rl/models.py",
         "repl_rl/sft.py",
         "repl_rl/train.py",

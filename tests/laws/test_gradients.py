@@ -317,6 +317,21 @@ def test_without_line_credit_it_is_stock_trl(
     assert largest(stock.gradients) > 1e-3
 
 
+def test_no_forward_pass_sees_padding_where_rows_are_few(step: Step, group: list[Scored]) -> None:
+    """As many parts as rows: what is forwarded is what the trajectories hold, and no token more."""
+    widths: list[int] = []
+
+    def watch(trainer: LineGRPOTrainer) -> None:
+        trainer.model.base_model.register_forward_pre_hook(
+            lambda _module, _args, kwargs: widths.append(kwargs["input_ids"].numel()),
+            with_kwargs=True,
+        )
+
+    step(group, change=watch)
+    trajectories = [item.trajectory for item in group]
+    assert widths == sorted(len(t.prompt_ids) + len(t.completion_ids) for t in trajectories)
+
+
 @pytest.mark.parametrize("micro_batch_size", [1, 2])
 def test_the_update_does_not_depend_on_the_micro_batch(
     step: Step, group: list[Scored], micro_batch_size: int
