@@ -241,7 +241,7 @@ STARTER_PRESET: Mapping[str, Any] = {
     },
     "sandbox": {"standby": 96, "max_output_chars": 512},
     "grpo": {
-        "steps": 80,
+        "steps": 100,
         "problems_per_step": 12,
         "learning_rate": 5e-4,
         "micro_batch_size": 32,

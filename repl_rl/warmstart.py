@@ -56,7 +56,7 @@ class Recipe:
     """Everything the starter depends on. Its hash names the cached folder."""
 
     num_demonstrations: int = 2400
-    steps: int = 520
+    steps: int = 550
     batch_size: int = 16
     matrix_learning_rate: float = 0.03
     learning_rate: float = 3e-3
