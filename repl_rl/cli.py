@@ -158,6 +158,22 @@ def tasks(name: str | None, count: int, seed: int) -> None:
         click.echo(f"{problem.id}  {problem.statement}")
 
 
+@cli.command()
+@click.option("--config", "files", multiple=True, type=Path, help="TOML file; repeatable.")
+@click.option("--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE")
+def doctor(files: tuple[Path, ...], overrides: tuple[str, ...]) -> None:
+    """Say what this machine can do: packages, device, how well kernels are sealed, how fast."""
+    from repl_rl.doctor import examine
+    from repl_rl.settings import resolve
+
+    findings = examine(resolve(files=files, overrides=overrides).sandbox)
+    for finding in findings:
+        mark = "ok" if finding.is_well else "!!"
+        click.echo(f"{mark}  {finding.name:12}{finding.text}")
+    if not all(finding.is_well for finding in findings):
+        sys.exit(FAILED)
+
+
 def _resolve(options: dict[str, Any]) -> Any:
     """The config, once its task and its model have been found: a wrong name is refused at once."""
     from repl_rl.plugins import resolve_model, resolve_spec

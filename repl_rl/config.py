@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from repl_rl.errors import ConfigError
 from repl_rl.types import OutcomeKind, VerdictKind
+from sandbox.types import Isolation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +36,14 @@ class SamplingConfig:
 class SandboxConfig:
     """One kernel: what it may use and what it is born with."""
 
+    isolation: Isolation = Isolation.AUTO
+    """`auto`: the best walls this machine has; `strict`: namespaces too, or an error; `none`."""
     preload: tuple[str, ...] = ("sympy",)
-    """Modules imported once, before kernels are forked."""
+    """Modules imported once, before kernels are forked. Kernels can import these and what these
+    depend on, and nothing else beside the standard library."""
+    warmup: tuple[str, ...] | None = None
+    """Sources run once before kernels are forked, to fill caches; None: those for sympy if it is
+    preloaded."""
     standby: int = 16
     """Kernels forked ahead of need."""
     line_cpu_s: float = 2.0

@@ -122,11 +122,17 @@ def _check(shape: type, values: Mapping[str, Any], prefix: str) -> None:
         if dataclasses.is_dataclass(hint) and isinstance(hint, type):
             if isinstance(value, Mapping):
                 _check(hint, value, f"{name}.")
-        elif get_origin(hint) is Literal and value not in get_args(hint):
-            choices = ", ".join(map(str, get_args(hint)))
-            raise ConfigError(f"{name} = {value!r}; expected one of {choices}")
+        elif (choices := _choices(hint)) and value not in choices:
+            raise ConfigError(f"{name} = {value!r}; expected one of {', '.join(choices)}")
         elif isinstance(value, Mapping):
             _check_names(hint, value, name)
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    """The words that a field takes; none where it takes any."""
+    if get_origin(hint) is Literal:
+        return tuple(map(str, get_args(hint)))
+    return tuple(hint) if isinstance(hint, type) and issubclass(hint, StrEnum) else ()
 
 
 def _check_names(hint: Any, values: Mapping[str, Any], name: str) -> None:

@@ -14,6 +14,7 @@ import math
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ from repl_rl.warmstart import (
     starter_sandbox,
 )
 from repl_rl.workbench import Workbench, kernel_pool, open_workbench
+from sandbox.isolation import Standing, Tier
+from sandbox.types import Isolation
 
 DEFAULT_RECIPE = Recipe()
 _DEMONSTRATIONS_AT_ONCE = 48
@@ -167,7 +170,8 @@ def train(
     with open_workbench(config, task, task_spec, loaded) as bench:
         # Taken as late as this, so that a run that was refused leaves its --output free.
         folder = RunFolder(path)
-        folder.write_config(to_toml(config), policy=policy, isolation="process")
+        folder.write_config(to_toml(config), policy=policy, isolation=str(bench.standing))
+        say_standing(bench.standing, screen)
         training = Training(config, problems, held_out, bench, folder, screen)
         before = training.evaluate("before", step=0)
         screen.say(f"held-out before: {before}")
@@ -176,6 +180,13 @@ def train(
         after = training.evaluate("after", step=config.grpo.steps)
         screen.say(f"held-out after:  {after}")
     return before, after
+
+
+def say_standing(standing: Standing, screen: Screen) -> None:
+    """The walls around kernels, and what would make them better."""
+    screen.say(f"kernels: {standing}")
+    if standing.shortfall and standing.tier is not Tier.NONE:
+        screen.say(f"  not tier A: {standing.shortfall}")
 
 
 def _update(
@@ -245,18 +256,21 @@ def policy_folder(config: Config, task: Task, screen: Screen, *, recipe: Recipe)
         return config.model
     path = starter_path(task, recipe)
     if not path.exists():
-        make_starter(task, recipe, path, screen)
+        make_starter(task, recipe, path, screen, isolation=config.sandbox.isolation)
     return str(path)
 
 
-def make_starter(task: Task, recipe: Recipe, path: Path, screen: Screen) -> None:
+def make_starter(
+    task: Task, recipe: Recipe, path: Path, screen: Screen, *, isolation: Isolation
+) -> None:
     """Run the demonstrations in kernels and train the starter on them, behind two bars."""
     check_cache(path)
+    sandbox = replace(starter_sandbox(), isolation=isolation)
     with screen.bar("starter: running demonstrations", recipe.num_demonstrations) as update:
         progress = _Bars(update)
 
         async def run() -> Any:
-            async with kernel_pool(task, starter_sandbox()) as pool:
+            async with kernel_pool(task, sandbox) as pool:
                 return await collect(
                     task, pool, recipe, max_in_flight=_DEMONSTRATIONS_AT_ONCE, progress=progress
                 )
@@ -272,7 +286,7 @@ def warm_start(config: Config, screen: Screen) -> Path:
     task, _ = load_task(config.task)
     recipe = DEFAULT_RECIPE
     path = starter_path(task, recipe)
-    make_starter(task, recipe, path, screen)
+    make_starter(task, recipe, path, screen, isolation=config.sandbox.isolation)
     return path
 
 

@@ -24,6 +24,7 @@ from repl_rl.sampler import LineSampler
 from repl_rl.tasks.base import Task, prompt_text
 from repl_rl.transcript import PYTHON, setup_sources
 from repl_rl.types import Scored, Split
+from sandbox.isolation import Standing
 from sandbox.pool import KernelPool
 from sandbox.types import Limits
 
@@ -46,8 +47,10 @@ def kernel_pool(task: Task, config: SandboxConfig) -> KernelPool:
     return KernelPool(
         limits,
         preload=config.preload,
+        warmup=config.warmup,
         setup=setup_sources(task.prompt),
         standby=config.standby,
+        isolation=config.isolation,
     )
 
 
@@ -60,6 +63,8 @@ class Workbench:
     """An open set of tools. `run` is the only way in from plain code."""
 
     engine: HFEngine
+    standing: Standing
+    """The walls around its kernels."""
     _runner: RolloutRunner
     _loop: asyncio.Runner
 
@@ -113,7 +118,7 @@ def open_workbench(
         stack = contextlib.AsyncExitStack()
         try:
             loop.run(_open(stack, engine, pool, grader))
-            yield Workbench(engine, runner, loop)
+            yield Workbench(engine, pool.standing, runner, loop)
         finally:
             loop.run(stack.aclose())
 

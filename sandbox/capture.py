@@ -1,12 +1,16 @@
-"""A text stream that keeps head and tail of what is written, and does not take it endlessly.
+"""Where stdout and stderr of a kernel end: head and tail of what is written, and no more of it.
 
-Stands for stdout and stderr at once inside a kernel, so their order is kept.
-Knows characters. Does not know prompts, rendering or who writes.
+print -> TextIOWrapper, as in any Python -> Capture
+
+Both streams end in one place, so their order is kept. Knows characters. Does not know prompts,
+rendering or who writes.
 """
 
 from __future__ import annotations
 
-from io import TextIOBase
+from codecs import utf_8_decode
+from io import RawIOBase, TextIOWrapper
+from typing import Any
 
 MAX_WRITTEN_CHARS = 1 << 20
 """Reached within the CPU time of a line also by the shortest of prints."""
@@ -20,11 +24,8 @@ class OutputLimit(RuntimeError):
 OutputLimit.__module__ = "builtins"
 
 
-class Capture(TextIOBase):
+class Capture:
     """Keeps `max_chars` from the head and `max_chars` from the tail of what is written."""
-
-    encoding = "utf-8"
-    errors = "backslashreplace"
 
     def __init__(self, *, max_chars: int) -> None:
         self._max_chars = max_chars
@@ -37,26 +38,21 @@ class Capture(TextIOBase):
         self._num_tail = 0
         self._num_written = 0
 
-    def writable(self) -> bool:
-        return True
+    def open(self, fd: int, name: str, *, mode: str = "w", errors: str = "strict") -> TextIOWrapper:
+        """A stream like the one CPython opens on `fd`. Closing it does not close the capture."""
+        end = _End(self, fd, name, mode)
+        stream = TextIOWrapper(end, "utf-8", errors, write_through=True)
+        vars(stream)["mode"] = mode
+        return stream
 
-    def close(self) -> None:
-        """Nothing to close: the next line writes to the same stream."""
-
-    def write(self, text: str) -> int:
-        """Take `text`. Raises OutputLimit once the line has written `MAX_WRITTEN_CHARS`."""
-        if type(text) is not str:
-            if not isinstance(text, str):
-                raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-            # A subclass of str could answer slices with anything.
-            text = str.__str__(text)
-        self.add_unlimited(text)
+    def take(self, text: str) -> None:
+        """Keep `text`. Raises OutputLimit once the line has written `MAX_WRITTEN_CHARS`."""
+        self.take_unlimited(text)
         if self._num_written > MAX_WRITTEN_CHARS:
             raise OutputLimit(f"more than {MAX_WRITTEN_CHARS} characters of output")
-        return len(text)
 
-    def add_unlimited(self, text: str) -> None:
-        """Take `text` without raising: for the traceback that ends a line."""
+    def take_unlimited(self, text: str) -> None:
+        """Keep `text` without raising: for the traceback that ends a line."""
         self._num_written += len(text)
         room = self._max_chars - self._num_head
         if room > 0:
@@ -80,3 +76,30 @@ class Capture(TextIOBase):
         tail = "".join(self._tail)[-self._max_chars :]
         self._tail = [tail]
         self._num_tail = len(tail)
+
+
+class _End(RawIOBase):
+    """The raw end of a stream. One that is read is at its end."""
+
+    def __init__(self, capture: Capture, fd: int, name: str, mode: str) -> None:
+        self._capture = capture
+        self._fd = fd
+        self.name = name
+        self.mode = mode
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def readable(self) -> bool:
+        return self.mode == "r"
+
+    def writable(self) -> bool:
+        return self.mode == "w"
+
+    def readinto(self, buffer: object) -> int:
+        return 0
+
+    def write(self, data: Any) -> int:  # Any: whatever has a buffer
+        text, num_bytes = utf_8_decode(data, "replace", True)
+        self._capture.take(text)
+        return num_bytes

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
+import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,10 @@ from jupyter_client.session import Session
 from sandbox.repl import Repl, Said
 from sandbox.wire import Message, WireError, make_header, pack, unpack
 
-SHELL, IOPUB, CONTROL = 1, 2, 5
+SHELL, IOPUB, HEARTBEAT, CONTROL = 1, 2, 4, 5
+CHANNELS = {SHELL: zmq.ROUTER, IOPUB: zmq.PUB, CONTROL: zmq.ROUTER}
+CONSOLE_CHANNELS = CHANNELS | {HEARTBEAT: zmq.ROUTER}
+"""A console takes a kernel without a heartbeat for dead."""
 PAYLOAD_SOURCE = "repl"
 
 
@@ -49,20 +54,36 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
 
     repl: Repl
     key: bytes
+    listeners: dict[int, socket.socket]
     is_stopped = False
 
-    def open(self, repl: Repl, *, folder: Path, key: bytes) -> None:
-        """Bind the sockets of this kernel. Starts zmq's threads: nothing may fork after it."""
+    def listen(self, folder: Path, *, is_console: bool) -> None:
+        """Make the sockets' files in `folder`: the last thing that needs the right to make any."""
+        self.listeners = {}
+        for channel in CONSOLE_CHANNELS if is_console else CHANNELS:
+            self.listeners[channel] = listener = socket.socket(socket.AF_UNIX)
+            listener.setblocking(False)
+            listener.bind(str(socket_path(folder, channel)))
+            listener.listen()
+
+    def open(self, repl: Repl, *, key: bytes) -> None:
+        """Hand the listening sockets to zmq. It starts threads: nothing may fork after it."""
         self.repl, self.key = repl, key
         self.session = Session(key=key, check_pid=False)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.shell_stream = context.socket(zmq.ROUTER)
-        self.control_stream = context.socket(zmq.ROUTER)
-        self.iopub_socket = context.socket(zmq.PUB)
-        channels = {SHELL: self.shell_stream, CONTROL: self.control_stream}
-        for channel, socket in (channels | {IOPUB: self.iopub_socket}).items():
-            socket.linger = 0
-            socket.bind(f"ipc://{socket_path(folder, channel)}")
+        opened = {channel: context.socket(CONSOLE_CHANNELS[channel]) for channel in self.listeners}
+        for channel, made in opened.items():
+            listener = self.listeners.pop(channel)
+            address = f"ipc://{listener.getsockname()}"
+            made.linger = 0
+            made.use_fd = listener.detach()
+            made.bind(address)
+        self.shell_stream, self.control_stream = opened[SHELL], opened[CONTROL]
+        self.iopub_socket = opened[IOPUB]
+        if HEARTBEAT in opened:
+            echo = opened[HEARTBEAT]
+            # It beats while a line runs; zmq.proxy lets the interpreter go.
+            threading.Thread(target=zmq.proxy, args=(echo, echo), daemon=True).start()
 
     def serve(self) -> None:
         """Answer messages until a shutdown request. A message that is none of ours is dropped."""
@@ -70,10 +91,10 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
         poller.register(self.shell_stream, zmq.POLLIN)
         poller.register(self.control_stream, zmq.POLLIN)
         while not self.is_stopped:
-            for socket, _event in poller.poll():
-                frames = socket.recv_multipart()
-                if socket is self.control_stream or not self._answer(frames):
-                    self._dispatch(socket, frames)
+            for channel, _event in poller.poll():
+                frames = channel.recv_multipart()
+                if channel is self.control_stream or not self._answer(frames):
+                    self._dispatch(channel, frames)
 
     def _answer(self, frames: list[bytes]) -> bool:
         """The fast path; False if this message is not for it."""
@@ -110,9 +131,9 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
             case _:
                 return self.repl.run(code)
 
-    def _dispatch(self, socket: Any, frames: list[bytes]) -> None:  # Any: pyzmq's own generics
+    def _dispatch(self, channel: Any, frames: list[bytes]) -> None:  # Any: pyzmq's own generics
         parts = [zmq.Frame(frame) for frame in frames]
-        is_shell = socket is self.shell_stream
+        is_shell = channel is self.shell_stream
         asyncio.run(self.dispatch_shell(parts) if is_shell else self.process_control(parts))
 
     def pre_handler_hook(self) -> None:
@@ -134,14 +155,16 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
         if text and not silent:
             stream = {"name": "stdout", "text": text}
             self.send_response(self.iopub_socket, "stream", stream)
-        content = _reply_content(said) | {"payload": []}
+        content = _reply_content(said)
+        content |= {"payload": [], "execution_count": self.execution_count}
         if said.error_type and not silent:
             error = {key: content[key] for key in ("ename", "evalue", "traceback")}
             self.send_response(self.iopub_socket, "error", error)
         return content
 
     async def do_is_complete(self, code: str) -> dict[str, object]:
-        return {"status": "unknown"}
+        """As the REPL sees it: a block is open until a blank line."""
+        return {"status": "complete" if self.repl.is_complete(code) else "incomplete", "indent": ""}
 
     async def shutdown_request(self, stream: Any, ident: Any, parent: Any) -> None:
         """Reply, then leave `serve`. Any: the base class is untyped."""

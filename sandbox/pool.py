@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+from sandbox.canary import inspect
+from sandbox.isolation import Standing, Tier
 from sandbox.supervisor import SupervisedKernel
-from sandbox.types import Limits, SandboxError
+from sandbox.types import Isolation, Limits, SandboxError
 from sandbox.zygote_link import ZygoteLink
 
 ACQUIRE_TIMEOUT_S = 60.0
@@ -42,6 +44,7 @@ class KernelPool:
     warmup:  sources that the fork server runs once, for its caches; None: those for sympy if it
              is preloaded.
     standby: kernels kept ready.
+    isolation: what walls must stand around each; `standing` says which do.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class KernelPool:
         warmup: Sequence[str] | None = None,
         setup: Sequence[str] = (),
         standby: int = 0,
+        isolation: Isolation = Isolation.AUTO,
     ) -> None:
         if standby < 0:
             raise ValueError(f"standby must be 0 or more, not {standby}")
@@ -60,20 +64,30 @@ class KernelPool:
         default_warmup = SYMPY_WARMUP if "sympy" in preload else ()
         self._warmup = tuple(default_warmup if warmup is None else warmup)
         self._standby = standby
+        self._isolation = isolation
+        self.standing = Standing(tier=Tier.NONE)
+        """Which walls stand, once the pool is open."""
         self._link = ZygoteLink(limits, setup=setup)
         self._kernels: set[SupervisedKernel] = set()
         self._num_waiting = 0
         self._is_open = False
 
     async def __aenter__(self) -> Self:
-        """Start the fork server. Raises SandboxError if it cannot import or warm up."""
+        """Start the fork server and have a canary try its walls.
+
+        Raises SandboxError if it cannot import or warm up, or if a wall is missing.
+        """
         try:
-            await self._link.start(preload=self._preload, warmup=self._warmup)
+            self.standing = await self._link.start(
+                preload=self._preload, warmup=self._warmup, isolation=self._isolation
+            )
+            self._is_open = True
+            if self.standing.tier is not Tier.NONE:
+                await self._inspect()
             self._restock(standby=self._standby)
         except BaseException:
-            await self._link.aclose()
+            await self.aclose()
             raise
-        self._is_open = True
         return self
 
     async def __aexit__(
@@ -108,6 +122,13 @@ class KernelPool:
         # Only then: its successor's birth would slow this one's first answer.
         self._restock(standby=self._standby)
         return kernel
+
+    async def _inspect(self) -> None:
+        canary, bystander = [await self.acquire(seed=0) for _ in range(2)]
+        try:
+            await inspect(canary, bystander, folder=self._link.runtime)
+        finally:
+            await asyncio.gather(canary.aclose(), bystander.aclose())
 
     async def aclose(self) -> None:
         """End every kernel and the fork server, remove every file. Safe to call twice."""

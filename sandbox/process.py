@@ -20,7 +20,10 @@ class Process:
 
     def __init__(self, pidfd: int) -> None:
         self._pidfd = pidfd
-        self._clock_id = _cpu_clock(pidfd)
+        self.pid = _pid(pidfd)
+        """Its number in our namespace; another's, once it is dead."""
+        # As clock_getcpuclockid(3) makes it.
+        self._clock_id = ((~self.pid) << 3) | 2
         self._last_cpu_s = 0.0
         self.died = asyncio.Event()
         """Set when the process ended; known only while watched."""
@@ -53,8 +56,6 @@ class Process:
         os.close(self._pidfd)
 
 
-def _cpu_clock(pidfd: int) -> int:
-    """The clock id of a process (clock_getcpuclockid(3)), by its number in our namespace."""
+def _pid(pidfd: int) -> int:
     lines = Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines()
-    pid = next(int(line.split()[1]) for line in lines if line.startswith("Pid:"))
-    return ((~pid) << 3) | 2
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pid:"))

@@ -1,6 +1,6 @@
 r"""CPython's REPL as an object: one source in, what a terminal would have shown out.
 
-source -> statements, by codeop's rules -> exec(..., "single") -> captured text or plain traceback
+source -> statements -> exec, one by one -> captured text or plain traceback
 
 Runs inside a kernel, among the code it runs: after every source it puts back what that code may
 have bent (builtins, streams, hooks, signal handlers). It is no wall: code in a kernel owns the
@@ -10,28 +10,31 @@ kernel. Knows Python. Does not know sockets, messages, limits of the process or 
 from __future__ import annotations
 
 import builtins
-import codeop
 import random
+import re
 import signal
 import sys
-import traceback
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib.machinery import BuiltinImporter
 from io import StringIO
 
 from sandbox.capture import Capture, OutputLimit
+from sandbox.statements import FILENAME, Compiler, Statement
 
-FILENAME = "<stdin>"
-OWN_FILES = frozenset({__file__, Capture.write.__code__.co_filename})
-MAX_PENDING_LINES = 64
-MAX_PENDING_CHARS = 4000
-# ValueError: NUL bytes, lone surrogates. The last three: a source nested too deep.
-UNCOMPILABLE = (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError)
+OWN_FILES = frozenset({__file__, Capture.take.__code__.co_filename})
+FRAME = re.compile(r'^([ |+]*)  File "(.*)", line \d+, in .*\n(?:\1    .*\n)*', re.MULTILINE)
+"""A frame of a traceback, with the source lines and carets below it."""
 DUMMY_BASE = 10**7
 """Above every index that sympy draws at import, so no Dummy made in a warm-up is met again."""
 
-SET_TRACE, SET_PROFILE = sys.settrace, sys.setprofile
+# By these names, because user code may bend what `sys` holds.
+SET_TRACE, SET_PROFILE, GET_FRAME = sys.settrace, sys.setprofile, sys._getframe
+GET_LIMIT, SET_LIMIT = sys.getrecursionlimit, sys.setrecursionlimit
+SHOW_TRACEBACK = sys.__excepthook__
+OWN_LIMIT = GET_LIMIT()
+MAX_LIMIT = 2**31 - 1
 BUILTINS = vars(builtins)
 PRISTINE_BUILTINS = dict(BUILTINS)
 
@@ -50,18 +53,18 @@ class Said:
     value: str | None = None
 
 
-Statement = types.CodeType | BaseException
-
-
 class Repl:
     """One `__main__` namespace and the rules by which lines run in it."""
 
     def __init__(self, *, max_output_chars: int, max_value_chars: int) -> None:
         self._max_value_chars = max_value_chars
         self._capture = Capture(max_chars=max_output_chars)
-        self._compiler = codeop.CommandCompiler()
+        self._compiler = Compiler()
         self._main = _fresh_main()
         self._home = _Home()
+        self._recursion_limit = OWN_LIMIT
+        # Only an interactive session has them.
+        sys.ps1, sys.ps2 = ">>> ", "... "
 
     def run(self, source: str) -> Said:
         """Run physical lines, separated by newlines, as if typed at `>>>`.
@@ -72,6 +75,10 @@ class Repl:
         source.
         """
         return self._guard(lambda: self._run(source))
+
+    def is_complete(self, source: str) -> bool:
+        """False where `run` would find `source` incomplete. Nothing runs."""
+        return self._compiler.is_complete(source)
 
     def evaluate(self, expression: str) -> Said:
         """Evaluate one expression; `value` is its repr. One that is too long is an OutputLimit."""
@@ -94,7 +101,7 @@ class Repl:
         return replace(said, head=head, tail=tail, num_omitted=num_omitted)
 
     def _run(self, source: str) -> Said:
-        statements = self._statements(source)
+        statements = self._compiler.statements(source)
         if statements is None:
             self._capture.clear()
             return Said(status="incomplete")
@@ -103,54 +110,34 @@ class Repl:
             error = self._execute(statement)
             if error is None:
                 continue
+            _remember(error)
             failed = self._failed(error)
             said = said if said.error_type else failed
             if isinstance(error, KeyboardInterrupt | OutputLimit):
                 break
         return said
 
-    def _statements(self, source: str) -> list[Statement] | None:
-        """What there is to run, compiled; None while the last statement may go on."""
-        flags = self._compiler.compiler.flags
-        statements: list[Statement] = []
-        pending = ""
-        for line in source.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
-            if not pending and (not line.strip() or line.lstrip().startswith("#")):
-                continue
-            pending = f"{pending}\n{line}" if pending else line
-            statement = self._compile(pending)
-            if statement is not None:
-                statements.append(statement)
-                pending = ""
-        if pending and _may_go_on(source):
-            self._compiler.compiler.flags = flags
-            return None
-        if pending:
-            statements.append(_compile_as_is(pending))
-        return statements
-
-    def _compile(self, text: str) -> Statement | None:
-        try:
-            return self._compiler(text, FILENAME, "single")
-        except UNCOMPILABLE as error:
-            failed = error.with_traceback(None)
-        # codeop loses the caret of an error at the end of a line that has no newline.
-        retried = _compile_as_is(text + "\n")
-        return retried if isinstance(retried, SyntaxError) else failed
-
     def _execute(self, statement: Statement) -> BaseException | None:
         if isinstance(statement, BaseException):
             return statement
+        limit = min(self._recursion_limit + _depth(), MAX_LIMIT)
+        SET_LIMIT(limit)
         try:
-            exec(statement, self._main.__dict__)
+            # By a tuple: a plain call loses its share of the limit once the interpreter is warm.
+            exec(*(statement, self._main.__dict__))
         # User code may raise anything, SystemExit and GeneratorExit included, and the kernel stays.
         except BaseException as error:  # noqa: BLE001
-            return error
+            # The first frame is this one. A class of the user may define a `with_traceback`.
+            trace = error.__traceback__ and error.__traceback__.tb_next
+            return BaseException.with_traceback(error, trace)
         finally:
             # By bound names and no Python call: a trace function or a builtin may be hostile.
             SET_PROFILE(None)
             SET_TRACE(None)
             BUILTINS.update(PRISTINE_BUILTINS)
+            if GET_LIMIT() != limit:
+                self._recursion_limit = GET_LIMIT()
+            SET_LIMIT(OWN_LIMIT)
         return None
 
     def _evaluate(self, expression: str) -> Said:
@@ -167,22 +154,27 @@ class Repl:
 
     def _failed(self, error: BaseException) -> Said:
         try:
-            self._capture.add_unlimited(format_error(error))
+            self._capture.take_unlimited(format_error(error))
         # Formatting runs the `__str__` of a class that user code wrote, and memory may be out.
         except BaseException:  # noqa: BLE001
-            self._capture.add_unlimited("<the traceback could not be shown>\n")
+            self._capture.take_unlimited("<the traceback could not be shown>\n")
         return Said(status="error", error_type=type.__dict__["__name__"].__get__(type(error)))
 
 
 class _Home:
-    """What user code may bend for one source: streams, hooks, signals, the recursion limit."""
+    """What user code may bend for one source: streams, the displayhook, signals."""
 
     def __init__(self) -> None:
         self._displayhook = sys.__displayhook__
-        self._recursion_limit = sys.getrecursionlimit()
 
     def enter(self, capture: Capture) -> None:
-        sys.stdout, sys.stderr, sys.stdin = capture, capture, StringIO()
+        streams = {
+            "stdin": capture.open(0, "<stdin>", mode="r"),
+            "stdout": capture.open(1, "<stdout>"),
+            "stderr": capture.open(2, "<stderr>", errors="backslashreplace"),
+        }
+        for name, stream in streams.items():
+            vars(sys)[name] = vars(sys)[f"__{name}__"] = stream
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -190,9 +182,19 @@ class _Home:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.setitimer(signal.ITIMER_REAL, 0)
         sys.displayhook = self._displayhook
-        # A higher limit is the user's right; a lower one would fell the kernel's own loop.
-        if sys.getrecursionlimit() < self._recursion_limit:
-            sys.setrecursionlimit(self._recursion_limit)
+
+
+def _depth() -> int:
+    """How much of the recursion limit is ours: the frames below a statement.
+
+    At a prompt a statement is the first frame; here, too, it may go as deep as the limit says.
+    """
+    frame = GET_FRAME(1)
+    # Before 3.12 a call of `exec` counts as well.
+    depth = 1 if sys.version_info >= (3, 12) else 2
+    while frame.f_back is not None:
+        depth, frame = depth + 1, frame.f_back
+    return depth
 
 
 def seed_generators(seed: int) -> None:
@@ -211,46 +213,33 @@ def format_error(error: BaseException) -> str:
 
     No source lines, because whether a library's file is readable depends on the sandbox.
     """
-    shown = traceback.TracebackException.from_exception(error, lookup_lines=False)
-    for part in _chain(shown):
-        part.stack = traceback.StackSummary.from_list(
-            traceback.FrameSummary(frame.filename, frame.lineno, frame.name, line="")
-            for frame in part.stack
-            if frame.filename not in OWN_FILES
-        )
-    lines = shown.format() if shown.stack or shown.exc_type is None else _bare(shown)
-    return "".join(lines)
+    stderr, sys.stderr = sys.stderr, StringIO()
+    shown = sys.stderr
+    try:
+        SHOW_TRACEBACK(type(error), error, error.__traceback__)
+    finally:
+        sys.stderr = stderr
+    text = FRAME.sub(_short_frame, shown.getvalue())
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _bare(shown: traceback.TracebackException) -> Iterator[str]:
-    """An error without a frame of its own: one that the compiler found has no header either."""
-    if shown.__cause__ is None and (shown.__context__ is None or shown.__suppress_context__):
-        return shown.format_exception_only()
-    return shown.format()
+def _short_frame(match: re.Match[str]) -> str:
+    return "" if match[2] in OWN_FILES else match[0].splitlines(keepends=True)[0]
 
 
-def _chain(shown: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
-    todo = [shown]
-    while todo:
-        part = todo.pop()
-        yield part
-        linked = (part.__cause__, part.__context__, *(part.exceptions or ()))
-        todo += [link for link in linked if link is not None]
+def _remember(error: BaseException) -> None:
+    """What a REPL keeps of the last error, for `pdb.pm()` and the curious."""
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    if sys.version_info >= (3, 12):
+        sys.last_exc = error
 
 
 def _fresh_main() -> types.ModuleType:
     main = types.ModuleType("__main__")
-    main.__dict__.update(__builtins__=builtins, __annotations__={})
+    names = main.__dict__
+    names["__loader__"] = BuiltinImporter
+    if sys.version_info < (3, 14):
+        names["__annotations__"] = {}
+    names["__builtins__"] = builtins
     sys.modules["__main__"] = main
     return main
-
-
-def _may_go_on(source: str) -> bool:
-    return len(source) <= MAX_PENDING_CHARS and source.count("\n") < MAX_PENDING_LINES
-
-
-def _compile_as_is(text: str) -> Statement:
-    try:
-        return compile(text, FILENAME, "single")
-    except UNCOMPILABLE as error:
-        return error.with_traceback(None)

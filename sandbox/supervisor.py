@@ -52,6 +52,11 @@ class SupervisedKernel:
         self.is_closed = False
         self._connection: DealerProtocol | None = None
 
+    @property
+    def pid(self) -> int:
+        """The number of its process, as seen from here."""
+        return self._process.pid
+
     async def open(self, *, seed: int) -> None:
         """Connect and seed. Raises SandboxError if the kernel does not answer."""
         loop = asyncio.get_running_loop()

@@ -17,6 +17,17 @@ class SandboxError(RuntimeError):
     """
 
 
+class Isolation(StrEnum):
+    """What the user asks for."""
+
+    AUTO = "auto"
+    """The best tier that this machine has; none at all is an error."""
+    STRICT = "strict"
+    """Tier A, or an error."""
+    NONE = "none"
+    """No walls: for code that one trusts."""
+
+
 class ExecStatus(StrEnum):
     """How the execution of one source ended."""
 

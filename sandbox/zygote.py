@@ -1,11 +1,11 @@
 """The fork server: imports everything once, then forks kernels in milliseconds.
 
-trainer --(exec, hand-built environment)--> zygote --(fork)--> kernel
+trainer --(exec, hand-built environment)--> zygote --(fork, walls)--> kernel
 
 It is single-threaded and runs no policy code: the child becomes the kernel, the zygote never does.
 It dies with the trainer, and every kernel dies with it, and whatever a kernel started. Packets on
 the control socket are JSON; the answer to a fork carries a pidfd. Knows processes. Does not know
-deadlines, pools or why anyone wants a kernel.
+deadlines, pools or why anyone wants a kernel, nor what the walls are made of.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ import socket
 import sys
 import traceback
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from sandbox.children import Children, become_subreaper
+from sandbox.confine import Walls, limit
 from sandbox.kernel import ReplKernel
 from sandbox.repl import Repl, seed_generators
 
@@ -34,23 +35,47 @@ MAX_PACKET_BYTES = 1 << 17
 PR_SET_PDEATHSIG = 1
 MAX_OPEN_FILES = 64
 MAX_FILE_BYTES = 1 << 20
+"""What an unsealed kernel may write into one file; a sealed one can open none for writing."""
 
 
-def main(control_fd: int) -> None:
-    """Serve until the control socket closes. What goes wrong before is told on that socket."""
+def main(control_fd: int, base_fd: int) -> None:
+    """Serve until the control socket closes. What goes wrong before is told on that socket.
+
+    base_fd: the folder that the runtime folder lies in. Out of the namespaces there is no other
+             way to it.
+    """
     control = socket.socket(fileno=control_fd)
     config = json.loads(control.recv(MAX_PACKET_BYTES))
-    _die_with_parent(signal.SIGTERM, parent=config["trainer_pid"])
+    _die_with_parent(signal.SIGTERM, parent=config["parent_pid"])
+    # Set by bubblewrap, and different in every run.
+    os.environ.pop("PWD", None)
     try:
         kernel = _warm_up(config["preload"], config["warmup"])
         assert len(os.listdir("/proc/self/task")) == 1, "a thread would not survive the fork"
         children = Children()
     # Whatever a preloaded module raises belongs into the trainer's error message.
     except Exception:  # noqa: BLE001
-        control.send(json.dumps({"error": traceback.format_exc()}).encode()[:MAX_PACKET_BYTES])
+        _tell(control, error=traceback.format_exc())
         return
-    control.send(json.dumps({"ready": True}).encode())
-    _Zygote(control, kernel, children, config).serve()
+    try:
+        walls = _walls(config["walls"])
+    except OSError as error:
+        _tell(control, missing=str(error))
+        return
+    _tell(control, ready=True)
+    _Zygote(control, base_fd, kernel, children, walls, config).serve()
+
+
+def _walls(plan: dict[str, object] | None) -> Walls | None:
+    if plan is None:
+        return None
+    readable = plan["readable"]
+    assert isinstance(readable, list)
+    return Walls([Path(path) for path in readable], has_namespaces=bool(plan["has_namespaces"]))
+
+
+def _tell(control: socket.socket, **told: object) -> None:
+    control.send(json.dumps(told).encode()[:MAX_PACKET_BYTES])
 
 
 def _warm_up(preload: list[str], sources: list[str]) -> ReplKernel:
@@ -61,6 +86,9 @@ def _warm_up(preload: list[str], sources: list[str]) -> ReplKernel:
     for source in sources:
         exec(source, {"__name__": "warmup"})
     kernel = ReplKernel(log=logging.getLogger(__name__))
+    # To its guest a kernel is plain Python: what runs it cannot be imported by name.
+    for name in [name for name in sys.modules if name.partition(".")[0] == "sandbox"]:
+        del sys.modules[name]
     gc.collect()
     gc.freeze()
     return kernel
@@ -72,14 +100,18 @@ class _Zygote:
     def __init__(
         self,
         control: socket.socket,
+        base_fd: int,
         kernel: ReplKernel,
         children: Children,
+        walls: Walls | None,
         config: dict[str, object],
     ) -> None:
         self._control = control
+        self._base_fd = base_fd
         self._kernel = kernel
-        self._config = config
         self._children = children
+        self._walls = walls
+        self._config = config
 
     def serve(self) -> None:
         """Fork and reap until the control socket closes or SIGTERM comes."""
@@ -103,15 +135,18 @@ class _Zygote:
             pass
         finally:
             self._children.end()
-            shutil.rmtree(str(self._config["runtime"]), ignore_errors=True)
+            runtime = Path(str(self._config["runtime"]))
+            shutil.rmtree(runtime.name, ignore_errors=True, dir_fd=self._base_fd)
 
-    def _fork(self, request: dict[str, str]) -> None:
+    def _fork(self, request: dict[str, Any]) -> None:
         name = request["name"]
         zygote_pid = os.getpid()
         try:
-            pid = os.fork()
+            pid = os.fork() if self._walls is None else self._walls.fork()
             if pid == 0:
-                _become_kernel(self._control, self._kernel, self._config, request, zygote_pid)
+                _Child(self._control, self._walls, self._config, request, zygote_pid).become(
+                    self._kernel
+                )
             self._children.add(pid)
             pidfd = os.pidfd_open(pid)
         except OSError as error:
@@ -135,73 +170,111 @@ def _hear_signals() -> int:
     return heard
 
 
-def _become_kernel(
-    control: socket.socket,
-    kernel: ReplKernel,
-    config: dict[str, object],
-    request: dict[str, str],
-    zygote_pid: int,
-) -> NoReturn:
-    """The rest of the child's life. The control socket is closed before anything untrusted runs."""
-    try:
-        error = _be_born(control, kernel, config, request, zygote_pid)
-        told = {"name": request["name"], "is_born": True, "error": error}
-        control.send(json.dumps(told).encode()[:MAX_PACKET_BYTES])
-        control.close()
-        if error is None:
-            kernel.serve()
-    finally:
-        # No clean-up of the zygote's objects, no `atexit` of user code.
-        os._exit(0)
+class _Child:
+    """A kernel between the fork and its first line."""
+
+    def __init__(
+        self,
+        control: socket.socket,
+        walls: Walls | None,
+        config: dict[str, object],
+        request: dict[str, Any],
+        zygote_pid: int,
+    ) -> None:
+        self._control = control
+        self._walls = walls
+        self._config = config
+        self._request = request
+        # Out of a namespace of one's own, the zygote has no number.
+        self._parent_pid = 0 if walls is not None and walls.has_namespaces else zygote_pid
+
+    def become(self, kernel: ReplKernel) -> NoReturn:
+        """The rest of its life. The control socket is closed before anything untrusted runs."""
+        try:
+            error = self._be_born(kernel)
+            _tell(self._control, name=self._request["name"], is_born=True, error=error)
+            self._control.close()
+            if error is None:
+                kernel.serve()
+        finally:
+            # No clean-up of the zygote's objects, no `atexit` of user code.
+            os._exit(0)
+
+    def _be_born(self, kernel: ReplKernel) -> str | None:
+        """All that comes before it may be used; the reason why it may not, if there is one."""
+        limits = self._config["limits"]
+        assert isinstance(limits, dict)
+        repl_limits = {key: limits[key] for key in ("max_output_chars", "max_value_chars")}
+        try:
+            self._settle()
+            repl = Repl(**repl_limits)
+            with open("/proc/self/statm", "rb") as statm:
+                kernel.listen(
+                    Path(self._request["folder"]), is_console=bool(self._request["is_console"])
+                )
+                if self._walls is not None:
+                    self._walls.enter()
+                kernel.open(repl, key=self._request["key"].encode())
+                error = _set_up(repl, self._config["setup"])
+                born_pages = int(statm.read().split()[0])
+            self._limit(born_pages, memory_mib=limits["memory_mib"], cpu_s=limits["kernel_cpu_s"])
+            if self._walls is not None:
+                self._walls.seal()
+            return error
+        # Nobody else would hear of it: the streams lead nowhere.
+        except Exception:  # noqa: BLE001
+            return traceback.format_exc()
+
+    def _settle(self) -> None:
+        """Leave the zygote behind: its session, signals, streams, folder."""
+        os.setsid()
+        # While it lives, the end of another kernel must not take what it started.
+        become_subreaper()
+        # Its descriptor is closed below, and the number will be another's.
+        signal.set_wakeup_fd(-1)
+        _die_with_parent(signal.SIGKILL, parent=self._parent_pid)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(null, fd)
+        _close_all_but(
+            self._control.fileno(), *([] if self._walls is None else [self._walls.kept_fd])
+        )
+        os.umask(0o077)
+        home = self._home()
+        os.chdir(home)
+        os.environ["HOME"] = str(home)
+        sys.argv = [""]
+        sys.path[:0] = [""]
+
+    def _home(self) -> Path:
+        """Where the kernel finds itself: the same for each that can neither read nor write it."""
+        if self._walls is not None:
+            return Path("/")
+        home = Path(self._request["folder"]) / "home"
+        home.mkdir(mode=0o700)
+        return home
+
+    def _limit(self, born_pages: int, *, memory_mib: int, cpu_s: int) -> None:
+        limit(
+            {
+                resource.RLIMIT_AS: born_pages * resource.getpagesize() + (memory_mib << 20),
+                resource.RLIMIT_CPU: cpu_s,
+                resource.RLIMIT_NOFILE: MAX_OPEN_FILES,
+                resource.RLIMIT_FSIZE: MAX_FILE_BYTES if self._walls is None else 0,
+                resource.RLIMIT_CORE: 0,
+            }
+        )
 
 
-def _be_born(
-    control: socket.socket,
-    kernel: ReplKernel,
-    config: dict[str, object],
-    request: dict[str, str],
-    zygote_pid: int,
-) -> str | None:
-    """All that a kernel does before it may be used; the reason why not, if there is one."""
-    limits, folder = config["limits"], Path(request["folder"])
-    assert isinstance(limits, dict)
-    repl_limits = {key: limits[key] for key in ("max_output_chars", "max_value_chars")}
-    try:
-        _settle(control, folder / "home", zygote_pid)
-        repl = Repl(**repl_limits)
-        # The walls that must stand before the first thread go here.
-        kernel.open(repl, folder=folder, key=request["key"].encode())
-        error = _set_up(repl, config["setup"])
-        _limit(memory_mib=limits["memory_mib"], cpu_s=limits["kernel_cpu_s"])
-        # The walls that may stand only after zmq's threads go here.
-        return error
-    # Nobody else would hear of it: the streams lead nowhere.
-    except Exception:  # noqa: BLE001
-        return traceback.format_exc()
-
-
-def _settle(control: socket.socket, home: Path, zygote_pid: int) -> None:
-    """Leave the zygote behind: its session, signals, streams, folder."""
-    os.setsid()
-    # While it lives, the end of another kernel must not take what it started.
-    become_subreaper()
-    # Its descriptor is closed below, and the number will be another's.
-    signal.set_wakeup_fd(-1)
-    _die_with_parent(signal.SIGKILL, parent=zygote_pid)
-    for number in (signal.SIGCHLD, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    null = os.open(os.devnull, os.O_RDWR)
-    for fd in (0, 1, 2):
-        os.dup2(null, fd)
-    kept = control.fileno()
-    os.closerange(3, kept)
-    os.closerange(kept + 1, 1 << 16)
-    os.umask(0o077)
-    os.chdir(home)
-    os.environ["HOME"] = str(home)
-    sys.argv = [""]
-    sys.path[:0] = [""]
+def _close_all_but(*kept: int) -> None:
+    start = 3
+    for fd in sorted(kept):
+        os.closerange(start, fd)
+        start = fd + 1
+    os.closerange(start, 1 << 16)
 
 
 def _set_up(repl: Repl, sources: object) -> str | None:
@@ -212,20 +285,6 @@ def _set_up(repl: Repl, sources: object) -> str | None:
         if said.status != "ok":
             return f"setup line {source!r}: {said.error_type or said.status}\n{said.head}"
     return None
-
-
-def _limit(*, memory_mib: int, cpu_s: int) -> None:
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    born_bytes = pages * resource.getpagesize()
-    ceilings = {
-        resource.RLIMIT_AS: born_bytes + (memory_mib << 20),
-        resource.RLIMIT_CPU: cpu_s,
-        resource.RLIMIT_NOFILE: MAX_OPEN_FILES,
-        resource.RLIMIT_FSIZE: MAX_FILE_BYTES,
-        resource.RLIMIT_CORE: 0,
-    }
-    for which, ceiling in ceilings.items():
-        resource.setrlimit(which, (ceiling, ceiling))
 
 
 def _die_with_parent(number: int, *, parent: int) -> None:

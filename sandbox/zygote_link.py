@@ -1,6 +1,6 @@
 """The trainer's end of the fork server: starts it, orders kernels, receives the newborn.
 
-order() -> [socket] -> zygote forks -> [socket, pidfd] -> Newborn
+start() -> the best tier that comes up; order() -> zygote forks -> [socket, pidfd] -> Newborn
 
 Orders are queued to the fork server at once and filled while nobody reads, also while the
 trainer's event loop stands still. Knows packets and pidfds. Does not know what runs in a kernel.
@@ -16,14 +16,19 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import BinaryIO
 
+from sandbox import bubblewrap
 from sandbox.folder import make_runtime_folder, remove_folder
-from sandbox.types import Limits, SandboxError
+from sandbox.isolation import ESCAPE, Standing, Tier, tiers
+from sandbox.types import Isolation, Limits, SandboxError
+from sandbox.view import as_mounts, readable_paths
 
 START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 5.0
@@ -33,7 +38,7 @@ FLAGS = ("-s", "-P")
 # Not `-m`: it would need the package on a path that only the trainer may have.
 BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); from sandbox.zygote import main;"
-    "del sys.path[0]; main(int(sys.argv[2]))"
+    "del sys.path[0]; main(*map(int, sys.argv[2:]))"
 )
 
 
@@ -73,52 +78,104 @@ class ZygoteLink:
         self._setup = tuple(setup)
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._runtime = Path()
+        self.runtime = Path()
+        """The folder of its kernels, once started."""
         self._num_orders = 0
         self._backlog: deque[bytes] = deque()
         self._births: dict[str, _Birth] = {}
         self._newborns: asyncio.Queue[Newborn | SandboxError] = asyncio.Queue()
 
-    async def start(self, *, preload: Sequence[str], warmup: Sequence[str]) -> None:
-        """Start the fork server and wait until it is warm. Raises SandboxError if it fails.
+    async def start(
+        self, *, preload: Sequence[str], warmup: Sequence[str], isolation: Isolation
+    ) -> Standing:
+        """Start the fork server behind the best walls there are; return which, once it is warm.
 
-        The server dies with the thread that calls this.
+        The server dies with the thread that calls this. Raises SandboxError if it fails.
         """
-        self._runtime = make_runtime_folder()
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._control.setblocking(False)
-        with theirs:
-            self._process = _spawn(theirs.fileno(), home=self._runtime)
-        config = {
-            "trainer_pid": os.getpid(),
-            "runtime": str(self._runtime),
+        candidates, shortfall = tiers(isolation)
+        self.runtime = make_runtime_folder()
+        config: dict[str, object] = {
+            "runtime": str(self.runtime),
             "preload": list(preload),
             "warmup": list(warmup),
             "setup": list(self._setup),
             "limits": asdict(self._limits),
         }
-        loop = asyncio.get_running_loop()
-        await loop.sock_sendall(self._control, json.dumps(config).encode())
         try:
-            answer = await asyncio.wait_for(
-                loop.sock_recv(self._control, MAX_PACKET_BYTES), START_TIMEOUT_S
-            )
-        except (TimeoutError, OSError) as error:
-            raise SandboxError(f"the fork server did not start: {error!r}") from error
-        if not answer or "error" in (told := json.loads(answer)):
-            raise SandboxError(f"the fork server did not start: {told['error'] if answer else ''}")
-        loop.add_reader(self._control, self._receive)
+            readable = () if isolation is Isolation.NONE else readable_paths(preload)
+        except ValueError as error:
+            raise SandboxError(str(error)) from None
+        for tier in candidates:
+            missing = await self._try(tier, config, readable)
+            if missing is None:
+                asyncio.get_running_loop().add_reader(self._socket(), self._receive)
+                return Standing(tier=tier, shortfall=shortfall)
+            shortfall = f"namespaces are not to be had ({missing})"
+        raise SandboxError(f"kernels cannot be sealed: {shortfall}; {ESCAPE}")
 
-    def order(self) -> None:
-        """Ask for one kernel; it comes out of `newborn` some time later."""
+    async def _try(
+        self, tier: Tier, config: dict[str, object], readable: Sequence[Path]
+    ) -> str | None:
+        """Start a fork server of this tier; what it lacks, in a few words, if it cannot be.
+
+        Raises SandboxError if it fails for any other reason.
+        """
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.setblocking(False)
+        with theirs, tempfile.TemporaryFile() as stderr:
+            self._process = _spawn(
+                theirs.fileno(), runtime=self.runtime, tier=tier, readable=readable, stderr=stderr
+            )
+            theirs.close()
+            told = await self._first_word(config | _plan(tier, readable))
+            if told.get("ready"):
+                return None
+            await self._stop()
+            stderr.seek(0)
+            said = stderr.read().decode(errors="replace").strip()
+        if "missing" in told or (tier is Tier.A and not told):
+            return str(told.get("missing") or said.rpartition("\n")[2] or "bwrap said nothing")
+        raise SandboxError(f"the fork server did not start: {told.get('error', said)}")
+
+    async def _first_word(self, config: dict[str, object]) -> dict[str, object]:
+        """What the fork server says to its configuration; nothing if it ended without a word."""
+        loop = asyncio.get_running_loop()
+        control = self._socket()
+        try:
+            await loop.sock_sendall(control, json.dumps(config).encode())
+            async with asyncio.timeout(START_TIMEOUT_S):
+                answer = await loop.sock_recv(control, MAX_PACKET_BYTES)
+        except TimeoutError:
+            return {"error": f"nothing heard of it within {START_TIMEOUT_S} s"}
+        except OSError:
+            return {}
+        return dict(json.loads(answer)) if answer else {}
+
+    def order(
+        self, *, key: bytes | None = None, folder: Path | None = None, is_console: bool = False
+    ) -> None:
+        """Ask for one kernel; it comes out of `newborn` some time later.
+
+        key:        what signs its messages; made here if not given.
+        folder:     that of a dead kernel, whose place the new one takes.
+        is_console: whether it has the sockets that only a person's client asks for.
+        """
         name = f"k{self._num_orders}"
         self._num_orders += 1
-        folder = self._runtime / name
-        (folder / "home").mkdir(parents=True, mode=0o700)
-        folder.chmod(0o700)
-        key = secrets.token_hex(16)
-        self._births[name] = _Birth(folder, key.encode())
-        self._backlog.append(json.dumps({"name": name, "folder": str(folder), "key": key}).encode())
+        if folder is None:
+            folder = self.runtime / name
+        else:
+            remove_folder(folder)
+        folder.mkdir(mode=0o700)
+        key = secrets.token_hex(16).encode() if key is None else key
+        self._births[name] = _Birth(folder, key)
+        request = {
+            "name": name,
+            "folder": str(folder),
+            "key": key.decode(),
+            "is_console": is_console,
+        }
+        self._backlog.append(json.dumps(request).encode())
         self._flush()
 
     async def newborn(self, *, timeout_s: float) -> Newborn:
@@ -153,17 +210,24 @@ class ZygoteLink:
     async def aclose(self) -> None:
         """End the fork server and every kernel; remove their folder. Safe to call twice."""
         try:
-            if self._control is not None:
-                self._drop_control(self._control)
-            if self._process is not None:
-                await _wait_or_kill(self._process)
+            await self._stop()
         finally:
             if self._process is not None and self._process.poll() is None:
                 self._process.kill()
                 self._process.wait()
             self._close_unclaimed()
-            if self._runtime != Path():
-                remove_folder(self._runtime)
+            if self.runtime != Path():
+                remove_folder(self.runtime)
+
+    async def _stop(self) -> None:
+        if self._control is not None:
+            self._drop_control(self._control)
+        if self._process is not None:
+            await _wait_or_kill(self._process)
+
+    def _socket(self) -> socket.socket:
+        assert self._control is not None, "start first"
+        return self._control
 
     def _drop_control(self, control: socket.socket) -> None:
         if control.fileno() >= 0:
@@ -183,26 +247,26 @@ class ZygoteLink:
                 os.close(born.pidfd)
 
     def _flush(self) -> None:
-        assert self._control is not None
+        control = self._socket()
         loop = asyncio.get_running_loop()
         try:
             while self._backlog:
-                self._control.send(self._backlog[0])
+                control.send(self._backlog[0])
                 self._backlog.popleft()
         except BlockingIOError:
-            loop.add_writer(self._control, self._flush)
+            loop.add_writer(control, self._flush)
             return
         except OSError:
             # Gone: `_receive` sees the end of the stream and tells those who wait.
             self._backlog.clear()
-        loop.remove_writer(self._control)
+        loop.remove_writer(control)
 
     def _receive(self) -> None:
         """Read every packet there is; at the end of the stream, fail whoever still waits."""
-        assert self._control is not None
+        control = self._socket()
         try:
             while True:
-                packet, fds, _flags, _address = socket.recv_fds(self._control, MAX_PACKET_BYTES, 1)
+                packet, fds, _flags, _address = socket.recv_fds(control, MAX_PACKET_BYTES, 1)
                 if not packet:
                     break
                 self._sort(json.loads(packet), fds)
@@ -210,7 +274,7 @@ class ZygoteLink:
             return
         except OSError:
             pass
-        asyncio.get_running_loop().remove_reader(self._control)
+        asyncio.get_running_loop().remove_reader(control)
         for birth in self._births.values():
             birth.error = "the fork server is gone"
             self._newborns.put_nowait(birth.outcome())
@@ -235,19 +299,43 @@ class ZygoteLink:
             self._newborns.put_nowait(birth.outcome())
 
 
-def _spawn(control_fd: int, *, home: Path) -> subprocess.Popen[bytes]:
+def _plan(tier: Tier, readable: Sequence[Path]) -> dict[str, object]:
+    """What differs between tiers in the fork server's configuration."""
+    if tier is Tier.NONE:
+        return {"parent_pid": os.getpid(), "walls": None}
+    walls = {"readable": [str(path) for path in readable], "has_namespaces": tier is Tier.A}
+    # Out of a namespace of its own, the server's parent has no number.
+    return {"parent_pid": 0 if tier is Tier.A else os.getpid(), "walls": walls}
+
+
+def _spawn(
+    control_fd: int, *, runtime: Path, tier: Tier, readable: Sequence[Path], stderr: BinaryIO
+) -> subprocess.Popen[bytes]:
     """Exec the zygote with an environment made by hand: nothing of the trainer's is in it."""
-    root = Path(__file__).resolve().parent.parent
-    return subprocess.Popen(
-        [sys.executable, *FLAGS, "-c", BOOT, str(root), str(control_fd)],
-        env=make_environment(home),
-        pass_fds=(control_fd,),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd=home,
-        start_new_session=True,
-    )
+    package = Path(__file__).resolve().parent
+    base_fd = os.open(runtime.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    fds = (control_fd, base_fd)
+    program = [sys.executable, *FLAGS, "-c", BOOT, str(package.parent), *map(str, fds)]
+    if tier is Tier.A:
+        bwrap = bubblewrap.find()
+        assert bwrap is not None, "tier A was not to be tried"
+        shown, covered = as_mounts([*readable, package])
+        program = bubblewrap.wrap(
+            program, bwrap=bwrap, shown=shown, covered=covered, writable=runtime
+        )
+    try:
+        return subprocess.Popen(
+            program,
+            env=make_environment(runtime),
+            pass_fds=fds,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            cwd=runtime,
+            start_new_session=True,
+        )
+    finally:
+        os.close(base_fd)
 
 
 def make_environment(home: Path) -> dict[str, str]:

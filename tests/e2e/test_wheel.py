@@ -76,7 +76,13 @@ def call(installed: Path, folder: Path, *arguments: str) -> str:
 def test_the_wheel_holds_the_packages_the_prompts_and_no_tests(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"repl_rl", "sandbox"}
+    assert {top for top in tops if not top.endswith((".dist-info", ".data"))} == {
+        "repl_rl",
+        "sandbox",
+    }
+    assert [name.partition(".data/")[2] for name in names if ".data/" in name] == [
+        "data/share/jupyter/kernels/repl-rl/kernel.json"
+    ]
     assert "repl_rl/prompts/sympy-proofs.txt" in names
     assert [name for name in names if name.endswith((".pyc", ".jsonl"))] == []
 

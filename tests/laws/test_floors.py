@@ -28,7 +28,7 @@ FLOORS: dict[int, tuple[str, ...]] = {
     3: ("tasks", "sampler", "batch", "models", "summary"),
     4: ("rollouts", "demonstrations", "display"),
     5: ("grpo", "sft", "workbench"),
-    6: ("train", "evaluate", "warmstart"),
+    6: ("train", "evaluate", "warmstart", "doctor"),
     7: ("cli",),
 }
 FLOOR = {part: floor for floor, parts in FLOORS.items() for part in parts}

@@ -6,9 +6,10 @@ from typing import TypeVar
 
 import pytest
 
+from sandbox import bubblewrap, confine
 from sandbox.pool import KernelPool
 from sandbox.supervisor import SupervisedKernel
-from sandbox.types import Execution, Limits
+from sandbox.types import Execution, Isolation, Limits
 
 T = TypeVar("T")
 # Short in CPU time, which a loaded machine does not stretch; long on the wall clock, which it does.
@@ -30,6 +31,24 @@ def _open_pool(runner: asyncio.Runner, pool: KernelPool) -> Iterator[KernelPool]
         runner.run(pool.aclose())
 
 
+@pytest.fixture(params=["A", "B", "none"])
+def tier(request: pytest.FixtureRequest) -> str:
+    """Each tier that this machine has."""
+    if request.param != "none" and (lacking := confine.missing()) is not None:
+        pytest.skip(f"this machine lacks {lacking}")
+    if request.param == "A" and bubblewrap.find() is None:
+        pytest.skip("bubblewrap is not installed")
+    return request.param
+
+
+@pytest.fixture
+def walls(tier: str, monkeypatch: pytest.MonkeyPatch) -> Isolation:
+    """What to ask of a pool to get `tier`."""
+    if tier == "B":
+        monkeypatch.setattr(bubblewrap, "find", lambda: None)
+    return {"A": Isolation.STRICT, "B": Isolation.AUTO, "none": Isolation.NONE}[tier]
+
+
 @pytest.fixture(scope="session")
 def pool(loop_runner: asyncio.Runner) -> Iterator[KernelPool]:
     yield from _open_pool(loop_runner, KernelPool(LIMITS, preload=(), standby=1))
@@ -39,6 +58,14 @@ def pool(loop_runner: asyncio.Runner) -> Iterator[KernelPool]:
 def sympy_pool(loop_runner: asyncio.Runner) -> Iterator[KernelPool]:
     yield from _open_pool(
         loop_runner, KernelPool(LIMITS, setup=("from sympy import *",), standby=1)
+    )
+
+
+@pytest.fixture(scope="session")
+def unsealed_pool(loop_runner: asyncio.Runner) -> Iterator[KernelPool]:
+    """For what must hold where there are no walls, and for what only their absence permits."""
+    yield from _open_pool(
+        loop_runner, KernelPool(LIMITS, preload=(), standby=1, isolation=Isolation.NONE)
     )
 
 
@@ -56,12 +83,26 @@ def with_kernel(loop_runner: asyncio.Runner, pool: KernelPool) -> Callable[[Use[
 
 
 @pytest.fixture
-def run_all(loop_runner: asyncio.Runner, pool: KernelPool) -> Callable[..., list[Execution]]:
-    """Run sources one after the other in one fresh kernel."""
+def with_unsealed(loop_runner: asyncio.Runner, unsealed_pool: KernelPool) -> Callable[[Use[T]], T]:
+    return lambda use: loop_runner.run(use_kernel(unsealed_pool, use))
 
-    async def run_each(kernel: SupervisedKernel, sources: tuple[str, ...]) -> list[Execution]:
+
+async def run_each(pool: KernelPool, sources: tuple[str, ...]) -> list[Execution]:
+    async def use(kernel: SupervisedKernel) -> list[Execution]:
         return [await kernel.run(source) for source in sources]
 
-    return lambda *sources: loop_runner.run(
-        use_kernel(pool, lambda kernel: run_each(kernel, sources))
-    )
+    return await use_kernel(pool, use)
+
+
+@pytest.fixture
+def run_all(loop_runner: asyncio.Runner, pool: KernelPool) -> Callable[..., list[Execution]]:
+    """Run sources one after the other in one fresh kernel."""
+    return lambda *sources: loop_runner.run(run_each(pool, sources))
+
+
+@pytest.fixture
+def run_unsealed(
+    loop_runner: asyncio.Runner, unsealed_pool: KernelPool
+) -> Callable[..., list[Execution]]:
+    """The same in a kernel without walls."""
+    return lambda *sources: loop_runner.run(run_each(unsealed_pool, sources))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.pool import KernelPool
-from sandbox.types import ExecStatus, Limits
+from sandbox.types import ExecStatus, Isolation, Limits
 
 pytestmark = pytest.mark.kernel
 LIMITS = Limits(line_cpu_s=5.0, line_wall_s=20.0, grace_s=2.0)
@@ -81,11 +81,13 @@ async def acquire_and_spawn(pool: KernelPool, source: str):
 
 
 @pytest.mark.parametrize("spawn", SPAWNS.values(), ids=SPAWNS)
-def test_what_a_kernel_started_ends_with_it_while_its_sibling_lives(loop_runner, pool, spawn):
+def test_what_a_kernel_started_ends_with_it_while_its_sibling_lives(
+    loop_runner, unsealed_pool, spawn
+):
     async def attack():
-        sibling = await pool.acquire(seed=2)
+        sibling = await unsealed_pool.acquire(seed=2)
         await sibling.run("x = 5")
-        kernel, folder = await acquire_and_spawn(pool, spawn)
+        kernel, folder = await acquire_and_spawn(unsealed_pool, spawn)
         await kernel.aclose()
         is_gone = await until_in(folder, lambda number: number == 0)
         after = await sibling.run("x")
@@ -95,9 +97,9 @@ def test_what_a_kernel_started_ends_with_it_while_its_sibling_lives(loop_runner,
     assert loop_runner.run(attack()) == (True, "5\n")
 
 
-def test_what_a_kernel_started_ends_when_the_kernel_ends_itself(loop_runner, pool):
+def test_what_a_kernel_started_ends_when_the_kernel_ends_itself(loop_runner, unsealed_pool):
     async def attack():
-        kernel, folder = await acquire_and_spawn(pool, DAEMON)
+        kernel, folder = await acquire_and_spawn(unsealed_pool, DAEMON)
         await kernel.run("os._exit(0)")
         is_gone = await until_in(folder, lambda number: number == 0)
         await kernel.aclose()
@@ -107,10 +109,12 @@ def test_what_a_kernel_started_ends_when_the_kernel_ends_itself(loop_runner, poo
 
 
 @pytest.mark.parametrize("spawn", [CHILD, ORPHAN, DAEMON], ids=["child", "orphan", "daemon"])
-def test_what_a_sibling_started_outlives_the_end_of_another_kernel(loop_runner, pool, spawn):
+def test_what_a_sibling_started_outlives_the_end_of_another_kernel(
+    loop_runner, unsealed_pool, spawn
+):
     async def attack():
-        sibling, home = await acquire_and_spawn(pool, spawn)
-        kernel, folder = await acquire_and_spawn(pool, DAEMON)
+        sibling, home = await acquire_and_spawn(unsealed_pool, spawn)
+        kernel, folder = await acquire_and_spawn(unsealed_pool, DAEMON)
         before = processes_in(home)
         await kernel.aclose()
         assert await until_in(folder, lambda number: number == 0)
@@ -122,9 +126,9 @@ def test_what_a_sibling_started_outlives_the_end_of_another_kernel(loop_runner, 
     assert after == before
 
 
-def test_a_relay_of_sessions_is_overtaken(loop_runner, pool):
+def test_a_relay_of_sessions_is_overtaken(loop_runner, unsealed_pool):
     async def attack():
-        kernel = await pool.acquire(seed=1)
+        kernel = await unsealed_pool.acquire(seed=1)
         folder = kernel._newborn.folder
         await kernel.run(IMPORTS)
         await kernel.run(RELAY)
@@ -137,17 +141,17 @@ def test_a_relay_of_sessions_is_overtaken(loop_runner, pool):
 @pytest.mark.parametrize("spawn", SPAWNS.values(), ids=SPAWNS)
 def test_nothing_is_left_once_the_pool_is_closed(spawn):
     async def attack():
-        async with KernelPool(LIMITS, preload=(), standby=1) as pool:
+        async with KernelPool(LIMITS, preload=(), standby=1, isolation=Isolation.NONE) as pool:
             await acquire_and_spawn(pool, spawn)
-            runtime = pool._link._runtime
+            runtime = pool._link.runtime
         return processes_in(runtime)
 
     assert asyncio.run(attack()) == set()
 
 
-def test_a_kernel_is_forked_and_buried_while_others_are(loop_runner, pool):
+def test_a_kernel_is_forked_and_buried_while_others_are(loop_runner, unsealed_pool):
     async def live_and_die(seed: int) -> str:
-        kernel, _folder = await acquire_and_spawn(pool, DAEMON if seed % 2 else CHILD)
+        kernel, _folder = await acquire_and_spawn(unsealed_pool, DAEMON if seed % 2 else CHILD)
         await kernel.run(f"x = {seed}")
         said = await kernel.run("x")
         await kernel.aclose()

@@ -26,6 +26,13 @@ def left_behind() -> tuple[list[str], list[str]]:
     return sorted(os.listdir("/proc/self/fd")), children
 
 
+def fork_server(started: int) -> int:
+    """The fork server: the process that we started, or the child of it that is in namespaces."""
+    children = Path(f"/proc/{started}/task/{started}/children").read_text().split()
+    is_bubblewrap = Path(f"/proc/{started}/comm").read_text() == "bwrap\n"
+    return int(children[0]) if is_bubblewrap else started
+
+
 def is_running(pid: int) -> bool:
     try:
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
@@ -33,26 +40,26 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_fifty_kernels_leave_nothing_behind():
+def test_fifty_kernels_leave_nothing_behind(walls):
     async def use_fifty():
         before = left_behind()
-        async with KernelPool(LIMITS, preload=(), standby=2) as pool:
+        async with KernelPool(LIMITS, preload=(), standby=2, isolation=walls) as pool:
             for index in range(50):
                 kernel = await pool.acquire(seed=index)
                 await kernel.run("import os; os._exit(0)" if index % 10 == 0 else "x = 2")
                 if index % 2:
                     await kernel.aclose()
         await asyncio.sleep(0)
-        return before, left_behind(), pool._link._runtime
+        return before, left_behind(), pool._link.runtime
 
     before, after, folder = asyncio.run(use_fifty())
     assert after == before
     assert not folder.exists()
 
 
-def test_an_exception_in_the_block_leaves_nothing_behind():
+def test_an_exception_in_the_block_leaves_nothing_behind(walls):
     async def fail():
-        async with KernelPool(LIMITS, preload=(), standby=1) as pool:
+        async with KernelPool(LIMITS, preload=(), standby=1, isolation=walls) as pool:
             kernel = await pool.acquire(seed=1)
             line = asyncio.create_task(kernel.run("while True: pass\n"))
             await asyncio.sleep(0.05)
@@ -67,27 +74,33 @@ def test_an_exception_in_the_block_leaves_nothing_behind():
 
 TRAINER = """
 import asyncio, sys
+from sandbox import bubblewrap
 from sandbox.pool import KernelPool
-from sandbox.types import Limits
+from sandbox.types import Isolation, Limits
+
+if sys.argv[1] == "B": bubblewrap.find = lambda: None
+isolation = Isolation.NONE if sys.argv[1] == "none" else Isolation.AUTO
 
 async def train():
-    async with KernelPool(Limits(line_cpu_s=60, line_wall_s=60), preload=(), standby=2) as pool:
-        kernels = [await pool.acquire(seed=i) for i in range(3)]
-        pids = [int((await kernel.run("import os; os.getpid()")).output) for kernel in kernels]
-        for kernel, prefix in zip(kernels, ("", "setsid ")):
-            script = prefix + "sleep 60 >/dev/null 2>&1 & echo $!"
-            start = f"__import__('subprocess').getoutput({script!r})"
-            pids.append(int((await kernel.evaluate(start)).value.strip("'")))
-        print(pool._link._runtime, pool._link._process.pid, *pids, flush=True)
+    limits = Limits(line_cpu_s=60, line_wall_s=60)
+    async with KernelPool(limits, preload=(), standby=2, isolation=isolation) as pool:
+        kernels = [await pool.acquire(seed=i) for i in range(64)]
+        pids = [kernel.pid for kernel in kernels]
+        if isolation is Isolation.NONE:
+            for kernel, prefix in zip(kernels, ("", "setsid ")):
+                script = prefix + "sleep 60 >/dev/null 2>&1 & echo $!"
+                start = f"__import__('subprocess').getoutput({script!r})"
+                pids.append(int((await kernel.evaluate(start)).value.strip("'")))
+        print(pool._link.runtime, pool._link._process.pid, *pids, flush=True)
         await asyncio.gather(*(kernel.run("while True: pass\\n") for kernel in kernels[:2]))
 
 asyncio.run(train())
 """
 
 
-def test_no_process_outlives_a_trainer_that_was_killed():
-    trainer = subprocess.Popen([sys.executable, "-c", TRAINER], cwd=ROOT, stdout=subprocess.PIPE)
-    with trainer:
+def test_nothing_outlives_a_trainer_that_was_killed(tier):
+    command = [sys.executable, "-c", TRAINER, tier]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as trainer:
         folder, *numbers = trainer.stdout.readline().decode().split()
         pids = [int(number) for number in numbers]
         are_running = list(map(is_running, pids))
@@ -102,13 +115,16 @@ def test_no_process_outlives_a_trainer_that_was_killed():
     assert not os.path.exists(folder)
 
 
-def test_a_dead_fork_server_is_our_fault_not_the_kernels():
+@pytest.mark.parametrize("victim", ["the process we started", "the fork server"])
+def test_a_dead_fork_server_is_our_fault_not_the_kernels(walls, victim):
     async def lose_the_server():
-        async with KernelPool(LIMITS, preload=()) as pool:
+        async with KernelPool(LIMITS, preload=(), isolation=walls) as pool:
+            started = pool._link._process.pid
+            server = started if victim == "the process we started" else fork_server(started)
             idle, busy = await pool.acquire(seed=1), await pool.acquire(seed=2)
             line = asyncio.create_task(busy.run("while True: pass\n"))
             await asyncio.sleep(0.05)
-            os.kill(pool._link._process.pid, signal.SIGKILL)
+            os.kill(server, signal.SIGKILL)
             with pytest.raises(SandboxError):
                 await line
             with pytest.raises(SandboxError):
@@ -121,13 +137,14 @@ def test_a_dead_fork_server_is_our_fault_not_the_kernels():
     assert left_behind() == before
 
 
-def test_a_waiting_acquire_hears_of_the_death_of_the_server():
+def test_a_waiting_acquire_hears_of_the_death_of_the_server(walls):
     async def lose_the_server():
-        async with KernelPool(LIMITS, preload=()) as pool:
-            os.kill(pool._link._process.pid, signal.SIGSTOP)
+        async with KernelPool(LIMITS, preload=(), isolation=walls) as pool:
+            server = fork_server(pool._link._process.pid)
+            os.kill(server, signal.SIGSTOP)
             waiting = asyncio.create_task(pool.acquire(seed=1))
             await asyncio.sleep(0.05)
-            os.kill(pool._link._process.pid, signal.SIGKILL)
+            os.kill(server, signal.SIGKILL)
             async with asyncio.timeout(PATIENCE_S):
                 await waiting
 
@@ -175,18 +192,21 @@ def test_the_same_seed_gives_the_same_transcript_in_another_pool():
     assert first[6] == "[-2, -1, 1, 2]\n"
 
 
-def test_the_environment_is_made_by_hand(monkeypatch):
+def environment(pid: int) -> str:
+    return Path(f"/proc/{pid}/environ").read_text()
+
+
+def test_the_environment_is_made_by_hand(monkeypatch, walls):
     monkeypatch.setenv("SECRET_TOKEN", "hunter2")
 
     async def look():
-        async with KernelPool(LIMITS, preload=()) as pool:
+        async with KernelPool(LIMITS, preload=(), isolation=walls) as pool:
             kernel = await pool.acquire(seed=1)
             names = await kernel.evaluate("sorted(__import__('os').environ)")
-            block = await kernel.evaluate("open('/proc/self/environ').read()")
             home = await kernel.evaluate("__import__('os').path.expanduser('~')")
             where = await kernel.evaluate("__import__('os').getcwd()")
             mode = os.stat(kernel._newborn.folder).st_mode & 0o777
-            return names.value, block.value, home.value == where.value, mode
+            return names.value, environment(kernel.pid), home.value == where.value, mode
 
     names, block, is_at_home, mode = asyncio.run(look())
     assert names == repr(

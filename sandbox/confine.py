@@ -1,0 +1,170 @@
+"""The walls around one kernel: what a child of the fork server gives up before it runs our guest.
+
+fork into a PID namespace -> uid, capabilities, Landlock -> [threads start] -> limits, seccomp
+
+The order is the point. Credentials, `no_new_privs` and Landlock belong to a thread and pass on to
+those it starts: they come while there is one. Resource limits and seccomp cover every thread, and
+take away what birth needs: they come last. Knows the operating system. Does not know what a kernel
+is for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import resource
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from sandbox import landlock, seccomp
+
+PR_SET_PDEATHSIG = 1
+PR_CAPBSET_DROP = 24
+PR_SET_NO_NEW_PRIVS = 38
+PR_CAP_AMBIENT = 47
+PR_CAP_AMBIENT_CLEAR_ALL = 4
+CAPABILITY_VERSION_3 = 0x20080522
+NUM_CAPABILITIES = 64
+CLONE_NEWPID = 0x20000000
+
+MAX_UIDS = 1 << 16
+LAST_UID = 1 << 31
+"""Above it, some programs take a user id for a negative number."""
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class Walls:
+    """What all children share, made once in the fork server, before its first fork.
+
+    readable: files, and folders with all below them, that a kernel may read.
+    has_namespaces: whether each child becomes process 1 of a PID namespace of its own; it takes
+                    CAP_SYS_ADMIN.
+
+    Raises OSError where the kernel of this machine refuses.
+    """
+
+    def __init__(self, readable: Sequence[Path], *, has_namespaces: bool) -> None:
+        self._ruleset = landlock.make_ruleset(readable)
+        self._namespace = (
+            os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC) if has_namespaces else None
+        )
+        if self._namespace is not None:
+            _check(_LIBC.unshare(CLONE_NEWPID), "unshare")
+            self._return()
+        # Each kernel is process 1 of its namespace: one filter fits all.
+        self._filter = make_filter(own_pid=1) if has_namespaces else None
+        self._uids = _uids() if os.geteuid() == 0 and _all_may_read(readable) else range(0)
+        self._num_forks = 0
+
+    @property
+    def kept_fd(self) -> int:
+        """The one descriptor that a child still needs when it calls `enter`, which closes it."""
+        return self._ruleset
+
+    @property
+    def has_namespaces(self) -> bool:
+        return self._namespace is not None
+
+    @property
+    def has_own_uids(self) -> bool:
+        """Whether each kernel runs as a user of its own; only a fork server of root's can."""
+        return bool(self._uids)
+
+    def fork(self) -> int:
+        """`os.fork`, into a PID namespace of the child's own if there are namespaces."""
+        self._num_forks += 1
+        if self._namespace is None:
+            return os.fork()
+        _check(_LIBC.unshare(CLONE_NEWPID), "unshare")
+        try:
+            pid = os.fork()
+        except OSError:
+            self._return()
+            raise
+        if pid:
+            self._return()
+        return pid
+
+    def enter(self) -> None:
+        """In the child, in its only thread: give up user, capabilities and files."""
+        for capability in range(NUM_CAPABILITIES):
+            # Without the capability to do so there is none to lose either.
+            _LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+        if self._uids:
+            uid = self._uids[self._num_forks % len(self._uids)]
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+        _drop_capabilities()
+        _check(_LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
+        landlock.restrict(self._ruleset)
+        os.close(self._ruleset)
+        # Credentials changed: that forgets it.
+        _LIBC.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+    def seal(self) -> None:
+        """In the child, with all its threads: leave it the system calls of a calculator."""
+        seccomp.install(self._filter or make_filter(own_pid=os.getpid()))
+
+    def _return(self) -> None:
+        """Let the next child that is not a kernel be born in our own namespace."""
+        assert self._namespace is not None
+        _check(_LIBC.setns(self._namespace, CLONE_NEWPID), "setns")
+
+
+def make_filter(*, own_pid: int) -> bytes:
+    """The seccomp program of a kernel with this number on this machine."""
+    return seccomp.make_filter(platform.machine(), own_pid=own_pid)
+
+
+def limit(ceilings: Mapping[int, int]) -> None:
+    """Set resource limits, soft and hard, by the numbers of `resource`."""
+    for which, ceiling in ceilings.items():
+        resource.setrlimit(which, (ceiling, ceiling))
+
+
+def missing() -> str | None:
+    """What this machine lacks for any wall at all, as half a sentence; None if nothing."""
+    if not seccomp.is_available():
+        return "seccomp filters (Linux 4.14 or later, x86_64 or aarch64)"
+    if landlock.abi() == 0:
+        return "Landlock (Linux 5.13 or later, with `landlock` in /sys/kernel/security/lsm)"
+    return None
+
+
+def _drop_capabilities() -> None:
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    nothing = (ctypes.c_uint32 * 6)()
+    _LIBC.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    _check(_LIBC.capset(header, nothing), "capset")
+
+
+def _uids() -> range:
+    """User ids for kernels, out of those that exist here and that nobody is likely to have."""
+    lines = Path("/proc/self/uid_map").read_text().splitlines()
+    starts = [(int(line.split()[0]), int(line.split()[2])) for line in lines]
+    start, length = max(starts, key=lambda mapped: mapped[1])
+    count = min(MAX_UIDS, length // 2)
+    last = min(start + length, LAST_UID)
+    return range(last - count, last)
+
+
+def _all_may_read(paths: Sequence[Path]) -> bool:
+    """Whether any user may read all of `paths`: a folder of root's can be closed to others."""
+    with suppress(OSError):
+        return all(
+            path.stat().st_mode & 0o004
+            and all(parent.stat().st_mode & 0o001 for parent in path.parents)
+            for path in map(Path.resolve, paths)
+        )
+    return False
+
+
+def _check(result: int, call: str) -> None:
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"{call}: {os.strerror(error)}")

@@ -1,0 +1,131 @@
+"""The same kernels for any Jupyter client: consoles, notebooks, nbclient, papermill.
+
+KernelManager -> ReplProvisioner -> fork server of its own -> one kernel with a console's sockets
+
+Chosen by the kernelspec `repl-rl`. Nobody times the lines: a person interrupts. Knows
+jupyter_client's protocol of provisioners. Does not know who asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+from contextlib import suppress
+from typing import Any
+
+import traitlets
+from jupyter_client.provisioning import KernelProvisionerBase
+
+from sandbox.pool import SYMPY_WARMUP
+from sandbox.types import Isolation, Limits
+from sandbox.zygote_link import Newborn, ZygoteLink
+
+BIRTH_TIMEOUT_S = 20.0
+POLL_S = 0.01
+CHANNEL_NUMBERS = {
+    "shell_port": 1,
+    "iopub_port": 2,
+    "stdin_port": 3,
+    "hb_port": 4,
+    "control_port": 5,
+}
+"""By which a client finds the sockets of transport `ipc`: `IP-NUMBER` is a file."""
+
+
+class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_client is untyped here
+    """Owner of one fork server and one kernel. Its traits are the kernelspec's `config`."""
+
+    isolation = traitlets.Enum(list(map(str, Isolation)), default_value=str(Isolation.AUTO)).tag(
+        config=True
+    )
+    preload = traitlets.List(traitlets.Unicode(), default_value=["sympy"]).tag(config=True)
+    setup = traitlets.List(traitlets.Unicode()).tag(config=True)
+    memory_mib = traitlets.Int(2048).tag(config=True)
+    kernel_cpu_s = traitlets.Int(24 * 3600).tag(config=True)
+    max_output_chars = traitlets.Int(1 << 20).tag(config=True)
+
+    _link: ZygoteLink | None = None
+    _newborn: Newborn | None = None
+
+    @property
+    def has_process(self) -> bool:
+        return self._newborn is not None
+
+    async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
+        """Order the kernel, for its sockets are what the connection file must name."""
+        manager = self.parent
+        assert manager is not None, "a provisioner belongs to a KernelManager"
+        if self._link is None:
+            self._link = await self._start_server()
+        # A restart binds the same files again: clients stay connected to their names.
+        folder = None if self._newborn is None else self._newborn.folder
+        self._forget()
+        self._link.order(key=manager.session.key, folder=folder, is_console=True)
+        self._newborn = await self._link.newborn(timeout_s=BIRTH_TIMEOUT_S)
+        manager.transport, manager.ip = "ipc", str(self._newborn.folder / "s")
+        for name, number in CHANNEL_NUMBERS.items():
+            setattr(manager, name, number)
+        manager.write_connection_file()
+        self.connection_info = manager.get_connection_info()
+        return dict(await super().pre_launch(cmd=[], **kwargs))
+
+    async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
+        """It runs already; say how to reach it."""
+        return self.connection_info
+
+    async def poll(self) -> int | None:
+        """None while it lives. Its exit code is not ours to see."""
+        if self._newborn is None:
+            return 0
+        return 0 if select.select([self._newborn.pidfd], [], [], 0)[0] else None
+
+    async def wait(self) -> int | None:
+        # A pidfd is no Event, and the loop that could watch it may not be this one.
+        while await self.poll() is None:  # noqa: ASYNC110
+            await asyncio.sleep(POLL_S)
+        return 0
+
+    async def send_signal(self, signum: int) -> None:
+        if self._newborn is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._newborn.pidfd, signum)
+
+    async def kill(self, restart: bool = False) -> None:
+        await self.send_signal(signal.SIGKILL)
+
+    async def terminate(self, restart: bool = False) -> None:
+        # The first process of a namespace is deaf to SIGTERM.
+        await self.kill(restart=restart)
+
+    async def cleanup(self, restart: bool = False) -> None:
+        if restart:
+            return
+        self._forget()
+        link, self._link = self._link, None
+        if link is not None:
+            await link.aclose()
+
+    def _forget(self) -> None:
+        newborn, self._newborn = self._newborn, None
+        if newborn is not None:
+            os.close(newborn.pidfd)
+
+    async def _start_server(self) -> ZygoteLink:
+        limits = Limits(
+            memory_mib=self.memory_mib,
+            kernel_cpu_s=self.kernel_cpu_s,
+            max_output_chars=self.max_output_chars,
+        )
+        link = ZygoteLink(limits, setup=self.setup)
+        warmup = SYMPY_WARMUP if "sympy" in self.preload else ()
+        try:
+            standing = await link.start(
+                preload=self.preload, warmup=warmup, isolation=Isolation(self.isolation)
+            )
+        except BaseException:
+            await link.aclose()
+            raise
+        self.log.info("kernel: %s", standing)
+        return link

@@ -1,0 +1,210 @@
+"""The kernel shows what `python -i` shows, line for line, in whichever version runs the tests.
+
+transcripts/*.txt -> typed line by line at `python -i`, and at a kernel -> the same text
+
+A file there is one session and holds only what is typed; `#: name` begins a transcript in it. What
+is expected comes from the interpreter itself. Both sides are rendered as a kernel's output is:
+addresses are numbered, control characters dropped, long output cut, the last newline added.
+"""
+
+import functools
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandbox.render import number_addresses, render
+from sandbox.types import ExecStatus
+
+pytestmark = pytest.mark.kernel
+
+FOLDER = Path(__file__).parent / "transcripts"
+NAME = "#: "
+MAX_CHARS = 6144
+MARKS = {"\x01": ">>> ", "\x02": "... "}
+# They show as marks, which no output contains, and say that they are the usual prompts.
+SET_PROMPTS = (
+    "import sys; Mark = type('Mark', (str,), {'__str__': lambda self: self.mark});"
+    "sys.ps1, sys.ps2 = Mark('>>> '), Mark('... ');"
+    "sys.ps1.mark, sys.ps2.mark = '\\x01', '\\x02';"
+    "del sys, Mark\n"
+)
+# The kernel shows no source lines, whether or not the sandbox can read the library's files.
+SOURCE_LINES = re.compile(r'^([ |+]*)(  File ".*", line \d+, in .*\n)(?:\1    .*\n)+', re.MULTILINE)
+# 3.13 shows them in warnings too, and there it numbers the statements.
+NUMBERED = re.compile(r"<stdin>-\d+")
+WARNED_LINES = re.compile(r"^(<stdin>:\d+: \w+Warning: .*\n)  .*\n", re.MULTILINE)
+
+INTENDED = {
+    "the kernel outlives an exit; the line is an error": (
+        ["raise SystemExit(3)"],
+        'Traceback (most recent call last):\n  File "<stdin>", line 1, in <module>\n'
+        "SystemExit: 3\n",
+    ),
+    "lines are no input; a kernel has none": (
+        ["input() # reads", "'the next line'"],
+        "'the next line'\n",
+    ),
+    "prompts are the transcript's": (
+        ["import sys", "sys.ps1 = '(in) '", "1"],
+        "1\n",
+    ),
+    "a displayhook lasts for one line": (
+        ["import sys", "sys.displayhook = print", "'text'"],
+        "'text'\n",
+    ),
+    "an excepthook is not asked: no code runs after a line failed": (
+        ["import sys", "sys.excepthook = print; 1 / 0"],
+        'Traceback (most recent call last):\n  File "<stdin>", line 1, in <module>\n'
+        "ZeroDivisionError: division by zero\n",
+    ),
+    "tracing ends with the line": (
+        ["import sys", "sys.settrace(lambda *event: None)", "sys.gettrace() is None"],
+        "True\n",
+    ),
+    "streams are put back for the next line": (
+        ["import io, sys", "sys.stdout = io.StringIO()", "print('seen')"],
+        "seen\n",
+    ),
+    "builtins are put back for the next line": (
+        ["import builtins", "builtins.len = None", "len('abc')"],
+        "3\n",
+    ),
+    "the stack goes on below a line: the kernel is a program": (
+        ["import sys", "sys._getframe().f_back is None"],
+        "False\n",
+    ),
+    "the recursion limit counts the kernel's own frames, so that a line may go as deep": (
+        ["import sys", "sys.getrecursionlimit() > 1000"],
+        "True\n",
+    ),
+    "a string that does not end is found first: compile() reads on behind an error": (
+        ["x = = 'a"],
+        '  File "<stdin>", line 1\n    x = = \'a\n          ^\n'
+        "SyntaxError: unterminated string literal (detected at line 1)\n",
+    ),
+}
+"""Why the kernel differs: (what is typed, what it shows for the last line)."""
+
+
+def read_session(topic):
+    """[(name of the transcript, line)] in the order of the file."""
+    session = []
+    for line in (FOLDER / f"{topic}.txt").read_text("utf-8").removesuffix("\n").split("\n"):
+        if line.startswith(NAME):
+            name = line.removeprefix(NAME)
+        else:
+            session.append((name, line))
+    return session
+
+
+TOPICS = sorted(path.stem for path in FOLDER.glob("*.txt"))
+TRANSCRIPTS = [(topic, name) for topic in TOPICS for name in dict(read_session(topic))]
+AT_THE_END = (
+    "input()",
+    "input('name? ')",
+    "int(input('n = '))",
+    "import sys; sys.stdin.read()",
+    "import sys; sys.stdin.readlines(), sys.stdin.readline(), list(sys.stdin)",
+    "import sys; sys.stdin.buffer.read()",
+)
+
+
+def type_at_interpreter(lines):
+    """[line with its prompt and output], as far as the interpreter came. Then its input ends."""
+    typed = SET_PROMPTS + "".join(line + "\n" for line in lines)
+    environment = {
+        "LANG": "C.UTF-8",
+        "PYTHONHASHSEED": "0",
+        "PYTHONIOENCODING": "utf-8",
+        "PYTHON_BASIC_REPL": "1",
+        "PYTHON_COLORS": "0",
+    }
+    shown = subprocess.run(
+        [sys.executable, "-i", "-q", "-u"],
+        input=typed.encode(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        cwd="/",
+        check=False,
+    ).stdout.decode()
+    # Nothing, mark, output of the line, mark, output of the line, ...
+    parts = re.split("([\x01\x02])", shown)
+    outputs = [render(comparable(part), max_chars=MAX_CHARS, ordinals={}) for part in parts[2::2]]
+    return [
+        MARKS[mark] + line + "\n" + output.text
+        for line, mark, output in zip(lines, parts[1::2], outputs, strict=False)
+    ]
+
+
+def comparable(output):
+    """Without source lines; an address may be taken again, so each line counts its own."""
+    output = WARNED_LINES.sub(r"\1", NUMBERED.sub("<stdin>", output))
+    return number_addresses(SOURCE_LINES.sub(r"\1\2", output), {})
+
+
+async def type_at_kernel(pool, lines, *, keep=comparable):
+    """[line with its prompt and output], an unfinished statement sent again with its next line."""
+    kernel = await pool.acquire(seed=0)
+    shown, pending = [], ""
+    try:
+        for line in lines:
+            execution = await kernel.run(pending + line)
+            prompt = "... " if pending else ">>> "
+            shown.append(prompt + line + "\n" + keep(execution.output))
+            is_open = execution.status is ExecStatus.INCOMPLETE
+            pending = pending + line + "\n" if is_open else ""
+    finally:
+        await kernel.aclose()
+    return shown
+
+
+@pytest.fixture(scope="session")
+def play(loop_runner, pool, sympy_pool):
+    """[(name, line at the interpreter, line at the kernel)] of a file, played once."""
+
+    @functools.cache
+    def play_session(topic):
+        names, lines = zip(*read_session(topic), strict=True)
+        theirs = type_at_interpreter(lines)
+        # Importing sympy would take longer than a line may.
+        topic_pool = sympy_pool if topic == "sympy" else pool
+        ours = loop_runner.run(type_at_kernel(topic_pool, lines))
+        return list(zip(names, theirs, ours, strict=True))
+
+    return play_session
+
+
+@pytest.mark.parametrize(
+    ("topic", "name"), TRANSCRIPTS, ids=[f"{topic}: {name}" for topic, name in TRANSCRIPTS]
+)
+def test_a_transcript_is_that_of_python_dash_i(play, topic, name):
+    session = play(topic)
+    theirs = "".join(theirs for owner, theirs, _ in session if owner == name)
+    ours = "".join(ours for owner, _, ours in session if owner == name)
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("line", AT_THE_END)
+def test_input_meets_its_end(loop_runner, pool, line):
+    """As it does at `python -i` where no line follows: there the lines themselves are the input."""
+    assert loop_runner.run(type_at_kernel(pool, [line])) == type_at_interpreter([line])
+
+
+@pytest.mark.parametrize("reason", INTENDED)
+def test_an_intended_difference(loop_runner, pool, reason):
+    lines, shown = INTENDED[reason]
+    ours = loop_runner.run(type_at_kernel(pool, lines))[-1]
+    assert ours == f">>> {lines[-1]}\n{shown}"
+    # Otherwise it is none, and belongs among the transcripts.
+    assert type_at_interpreter(lines)[-1] != ours
+
+
+def test_the_traceback_of_a_library_has_no_source_lines(loop_runner, pool):
+    lines = ["import json", "json.loads('{')"]
+    kernel_side = loop_runner.run(type_at_kernel(pool, lines, keep=str))[-1]
+    assert "json/decoder.py" in kernel_side
+    assert "\n    " not in kernel_side

@@ -1,0 +1,93 @@
+"""Each machine gets the tier it can have, or a sentence; a wall that is missing is noticed."""
+
+import asyncio
+import stat
+
+import pytest
+
+from sandbox import bubblewrap, confine, landlock, seccomp
+from sandbox.canary import PROBES, inspect
+from sandbox.isolation import Tier
+from sandbox.pool import KernelPool
+from sandbox.types import Isolation, Limits, SandboxError
+
+pytestmark = pytest.mark.kernel
+
+
+def standing(isolation: Isolation):
+    async def open_pool():
+        async with KernelPool(Limits(), preload=(), isolation=isolation) as pool:
+            return pool.standing
+
+    return asyncio.run(open_pool())
+
+
+@pytest.fixture
+def sealable():
+    if (lacking := confine.missing()) is not None:
+        pytest.skip(f"this machine lacks {lacking}")
+
+
+def test_a_pool_stands_where_it_was_asked_to(walls, tier):
+    assert standing(walls).tier == tier
+
+
+@pytest.mark.usefixtures("sealable")
+def test_without_bubblewrap_there_is_tier_b_and_a_reason(monkeypatch):
+    monkeypatch.setattr(bubblewrap, "find", lambda: None)
+    found = standing(Isolation.AUTO)
+    assert found.tier is Tier.B
+    assert found.shortfall == "bubblewrap is not installed (`apt install bubblewrap`)"
+    with pytest.raises(SandboxError, match=r"strict.*bubblewrap is not installed"):
+        standing(Isolation.STRICT)
+
+
+@pytest.mark.usefixtures("sealable")
+def test_without_user_namespaces_there_is_tier_b_and_what_bubblewrap_said(monkeypatch, tmp_path):
+    refusing = tmp_path / "bwrap"
+    refusing.write_text(
+        "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n"
+    )
+    refusing.chmod(refusing.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(bubblewrap, "find", lambda: str(refusing))
+    found = standing(Isolation.AUTO)
+    assert found.tier is Tier.B
+    assert "bwrap: No permissions to create new namespace" in found.shortfall
+    with pytest.raises(SandboxError, match="No permissions to create new namespace"):
+        standing(Isolation.STRICT)
+
+
+@pytest.mark.parametrize("isolation", [Isolation.AUTO, Isolation.STRICT])
+@pytest.mark.parametrize(
+    ("module", "name", "value", "said"),
+    [
+        (landlock, "abi", 0, "Landlock .Linux 5.13"),
+        (seccomp, "is_available", False, "seccomp filters"),
+    ],
+)
+def test_without_landlock_or_seccomp_nothing_starts(
+    monkeypatch, isolation, module, name, value, said
+):
+    monkeypatch.setattr(module, name, lambda: value)
+    with pytest.raises(SandboxError, match=f"lacks {said}.*isolation = .none."):
+        standing(isolation)
+    assert standing(Isolation.NONE).tier is Tier.NONE
+
+
+def test_the_canary_finds_every_way_out_of_an_unsealed_kernel(loop_runner, unsealed_pool, tmp_path):
+    async def try_walls():
+        canary = await unsealed_pool.acquire(seed=0)
+        bystander = await unsealed_pool.acquire(seed=0)
+        try:
+            await inspect(canary, bystander, folder=tmp_path)
+        finally:
+            await canary.aclose()
+            await bystander.aclose()
+
+    with pytest.raises(SandboxError, match="the walls around kernels do not hold") as caught:
+        loop_runner.run(try_walls())
+    # It gave itself up to the limits of an unsealed kernel, and its modules are not on its path.
+    spared = {"make a namespace", "lift its limits", "import what runs it", "trace a kernel"}
+    assert {name for name in PROBES if name not in str(caught.value)} <= spared
+    assert "change a file" in str(caught.value)
+    assert "harm another kernel" in str(caught.value)

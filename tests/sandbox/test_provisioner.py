@@ -1,0 +1,176 @@
+"""Any Jupyter client runs on the kernels that the trainer uses, sealed as they are."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import papermill
+import pexpect
+import pytest
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+pytestmark = pytest.mark.kernel
+NAME = "repl-rl"
+TIMEOUT_S = 30
+
+
+@pytest.fixture(autouse=True)
+def quiet_home(tmp_path, monkeypatch):
+    """No file of the user's Jupyter is read or written."""
+    for variable in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+
+
+def run_with_kernel(use):
+    """Start a kernel through its manager, `use(manager, client)`, shut it down."""
+
+    async def run():
+        manager = AsyncKernelManager(kernel_name=NAME)
+        await manager.start_kernel()
+        client = manager.client()
+        client.start_channels()
+        try:
+            await client.wait_for_ready(timeout=TIMEOUT_S)
+            return await use(manager, client)
+        finally:
+            client.stop_channels()
+            await manager.shutdown_kernel(now=True)
+
+    return asyncio.run(run())
+
+
+async def execute(client, code):
+    """(reply content, text that the client was sent)."""
+    said = []
+    reply = await client.execute_interactive(
+        code,
+        timeout=TIMEOUT_S,
+        allow_stdin=False,
+        output_hook=lambda message: said.append(message["content"].get("text", "")),
+    )
+    return reply["content"], "".join(said)
+
+
+def cells(*sources):
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(s) for s in sources])
+    notebook.metadata["kernelspec"] = {"name": NAME, "display_name": NAME, "language": "python"}
+    return notebook
+
+
+def test_the_kernelspec_is_installed_with_the_package():
+    spec = KernelSpecManager().get_kernel_spec(NAME)
+    assert spec.metadata["kernel_provisioner"]["provisioner_name"] == "repl-rl-provisioner"
+    assert Path(spec.resource_dir).is_relative_to(sys.prefix)
+
+
+def test_a_manager_gets_a_sealed_kernel_that_keeps_its_state():
+    async def use(_manager, client):
+        await execute(client, "x = 20")
+        return [await execute(client, code) for code in ("x + 1", "import os; os.fork()", "1/0")]
+
+    (_, shown), (forked, _), (divided, trace) = run_with_kernel(use)
+    assert shown == "21\n"
+    assert (forked["status"], forked["ename"]) == ("error", "PermissionError")
+    assert divided["ename"] == "ZeroDivisionError"
+    assert trace.endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_an_interrupt_ends_the_line_and_keeps_the_state():
+    async def use(manager, client):
+        await execute(client, "x = 5")
+        line = asyncio.create_task(execute(client, "while True: pass\n"))
+        await asyncio.sleep(0.3)
+        await manager.interrupt_kernel()
+        return (await line)[0]["ename"], (await execute(client, "x"))[1]
+
+    assert run_with_kernel(use) == ("KeyboardInterrupt", "5\n")
+
+
+def test_a_restart_keeps_the_connection_and_drops_the_state():
+    async def use(manager, client):
+        await execute(client, "x = 5")
+        await manager.restart_kernel(now=True)
+        await client.wait_for_ready(timeout=TIMEOUT_S)
+        return (await execute(client, "x"))[0]["ename"]
+
+    assert run_with_kernel(use) == "NameError"
+
+
+def test_a_kernel_that_died_is_seen_dead():
+    async def use(manager, client):
+        client.execute("import os; os._exit(1)")
+        deadline = time.monotonic() + TIMEOUT_S
+        while await manager.is_alive() and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        return await manager.is_alive()
+
+    assert run_with_kernel(use) is False
+
+
+def test_a_shut_down_leaves_neither_process_nor_file():
+    async def use(manager, _client):
+        link = manager.provisioner._link
+        return link.runtime, link._process.pid
+
+    runtime, pid = run_with_kernel(use)
+    assert not runtime.exists()
+    assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_nbclient_runs_a_notebook():
+    notebook = cells("from sympy import *", "x = symbols('x')", "expand((x + 1)**2)")
+    NotebookClient(notebook, timeout=TIMEOUT_S).execute()
+    assert notebook.cells[2].outputs[0].text == "x**2 + 2*x + 1\n"
+    assert [cell.execution_count for cell in notebook.cells] == [1, 2, 3]
+
+
+def test_nbclient_stops_at_the_cell_that_failed():
+    with pytest.raises(CellExecutionError, match="NameError"):
+        NotebookClient(cells("y", "1"), timeout=TIMEOUT_S).execute()
+
+
+def test_papermill_runs_a_notebook_with_parameters(tmp_path):
+    source, made = tmp_path / "in.ipynb", tmp_path / "out.ipynb"
+    notebook = cells("n = 1", "n * 7")
+    notebook.cells[0].metadata["tags"] = ["parameters"]
+    nbformat.write(notebook, source)
+    papermill.execute_notebook(source, made, parameters={"n": 6}, progress_bar=False)
+    assert nbformat.read(made, as_version=4).cells[-1].outputs[0].text == "42\n"
+
+
+def test_a_console_runs_on_it():
+    console = pexpect.spawn(
+        sys.executable,
+        ["-m", "jupyter_console", "--kernel", NAME, "--simple-prompt"],
+        timeout=TIMEOUT_S,
+        encoding="utf-8",
+        env={**os.environ, "TERM": "dumb"},
+    )
+    with console:
+        console.expect(r"In \[1\]:")
+        console.sendline("6 * 7")
+        console.expect("42")
+        console.sendeof()
+        console.expect("exit")
+        console.sendline("y")
+        console.expect(pexpect.EOF)
+
+
+def test_a_console_attaches_to_a_running_kernel():
+    async def use(manager, client):
+        await execute(client, "x = 1234 * 5")
+        command = [sys.executable, "-m", "jupyter_console", "--simple-prompt"]
+        command += ["--existing", manager.connection_file]
+        done = await asyncio.to_thread(
+            subprocess.run, command, input="x\n", capture_output=True, text=True, timeout=TIMEOUT_S
+        )
+        return done.stdout
+
+    assert "6170" in run_with_kernel(use)

@@ -1,0 +1,53 @@
+"""Every row of the attack table, in both tiers, as root and as nobody: no effect outside.
+
+A kernel may harm itself; what it must not do is read, change, signal or start anything else.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+from attacks import ATTACKS, Attack
+
+pytestmark = pytest.mark.kernel
+
+LAB = Path(__file__).parents[1] / "support" / "attack_lab.py"
+NOBODY = 65534
+USERS = [0, NOBODY] if os.geteuid() == 0 else [os.geteuid()]
+
+
+@cache
+def outcomes(tier: str, uid: int) -> dict[str, dict[str, object]]:
+    """What came of each attack; the table runs once for each tier and user."""
+    done = subprocess.run(
+        [sys.executable, str(LAB), tier, str(uid)],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        cwd="/",
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    told = json.loads(done.stdout)
+    assert (told["tier"], told["uid"]) == (tier, uid)
+    return told["outcomes"]
+
+
+@pytest.fixture(params=USERS, ids=lambda uid: f"uid{uid}")
+def uid(request: pytest.FixtureRequest) -> int:
+    return request.param
+
+
+@pytest.mark.parametrize("tier", ["A", "B"], indirect=True)
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name.replace(" ", "_"))
+def test_an_attack_stays_inside(attack: Attack, tier: str, uid: int) -> None:
+    outcome = outcomes(tier, uid)[attack.name]
+    assert outcome["stumbled"] is None
+    assert outcome["end"] in attack.ends
+    assert not outcome["has_harmed"]
+    if attack.says is not None:
+        assert outcome["says"] == attack.says

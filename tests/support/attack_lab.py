@@ -1,0 +1,157 @@
+"""Run the attack table in real kernels and print what came of it, as JSON.
+
+`python attack_lab.py TIER UID`, as root or as that user. Each attack gets a kernel of its own, with
+a victim beside it and a file that nothing but the walls protects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import platform
+import stat
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
+
+from attacks import ATTACKS, NUMBERS, Attack  # noqa: E402  # the paths come first
+
+from sandbox import bubblewrap  # noqa: E402
+from sandbox.pool import KernelPool  # noqa: E402
+from sandbox.types import ExecStatus, Execution, Isolation, Limits  # noqa: E402
+
+# Short in CPU time, which a loaded machine does not stretch; long on the wall clock, which it does.
+LIMITS = Limits(line_cpu_s=0.4, line_wall_s=4.0, grace_s=0.5, memory_mib=256)
+SECRET = "nobody has read this\n"
+AT_ONCE = 4
+MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 4096, 16384, 1 << 18, 2
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    stumbled: str | None
+    """The line before the last that did not end `ok`, and how it ended."""
+    end: str
+    says: str
+    has_harmed: bool
+    """Whether the victim or the file were not as before."""
+
+
+async def perform(
+    attack: Attack, pool: KernelPool, names: dict[str, object]
+) -> tuple[Execution, str | None]:
+    """(how the last line ended, which line before it went wrong)."""
+    kernel = await pool.acquire(seed=0)
+    try:
+        *first, last = (line.format(**names) for line in attack.lines)
+        for line in first:
+            execution = await kernel.run(line)
+            if execution.status is not ExecStatus.OK:
+                return execution, f"{line!r}: {execution}"
+        return await kernel.run(last), None
+    finally:
+        await kernel.aclose()
+
+
+def make_decoy(home: Path) -> Path:
+    decoy = home / "secret"
+    decoy.write_text(SECRET)
+    decoy.chmod(0o666)
+    home.chmod(0o777)
+    os.utime(decoy, (1.0, 1.0))
+    return decoy
+
+
+def is_untouched(decoy: Path) -> bool:
+    found = decoy.stat()
+    return (
+        decoy.read_text() == SECRET
+        and stat.S_IMODE(found.st_mode) == 0o666
+        and found.st_mtime == 1.0
+        and os.listdir(decoy.parent) == [decoy.name]
+    )
+
+
+async def run(tier: str, decoy: Path) -> dict[str, object]:
+    asked = Isolation.STRICT if tier == "A" else Isolation.AUTO
+    async with KernelPool(LIMITS, preload=(), standby=AT_ONCE, isolation=asked) as pool:
+        victim = await pool.acquire(seed=0)
+        await victim.run("state = 'intact'")
+        names = {
+            "decoy": str(decoy),
+            "folder": str(pool._link.runtime),
+            "victim": victim.pid,
+            **NUMBERS[platform.machine()],
+        }
+        turns, checks = asyncio.Semaphore(AT_ONCE), asyncio.Lock()
+
+        async def one(attack: Attack) -> Outcome:
+            async with turns:
+                execution, stumbled = await perform(attack, pool, names)
+            async with checks:
+                answer = await victim.run("state")
+            is_well = answer.output == "'intact'\n" and is_untouched(decoy)
+            end = str(execution.status)
+            if execution.status is ExecStatus.ERROR:
+                end = f"error:{execution.error_type}"
+            return Outcome(stumbled, end, execution.output, not is_well)
+
+        outcomes = await asyncio.gather(*map(one, ATTACKS))
+        standing = str(pool.standing.tier)
+    found = {attack.name: asdict(made) for attack, made in zip(ATTACKS, outcomes, strict=True)}
+    return {"tier": standing, "uid": os.geteuid(), "outcomes": found}
+
+
+def become(uid: int) -> None:
+    """Go on as another user, to whom the interpreter and this checkout are open."""
+    _open_way([ROOT, Path(sys.prefix), Path(sys.base_prefix)])
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+
+
+def _open_way(needed: list[Path]) -> None:
+    """Show this process alone an empty open folder, with `needed` in it, for each closed one."""
+    closed = {parent for path in needed for parent in path.parents if not _is_open(parent)}
+    _mount("unshare", 0x00020000)
+    _mount("mount", b"none", b"/", 0, MS_REC | MS_PRIVATE, 0)
+    for folder in sorted(closed):
+        kept = [path for path in needed if folder in path.parents]
+        holders = [Path(tempfile.mkdtemp()) for _ in kept]
+        for path, holder in zip(kept, holders, strict=True):
+            _mount("mount", bytes(path), bytes(holder), 0, MS_BIND | MS_REC, 0)
+        _mount("mount", b"none", bytes(folder), b"tmpfs", 0, b"mode=0755")
+        for path, holder in zip(kept, holders, strict=True):
+            path.mkdir(parents=True)
+            _mount("mount", bytes(holder), bytes(path), 0, MS_BIND | MS_REC, 0)
+            _mount("umount2", bytes(holder), MNT_DETACH)
+            holder.rmdir()
+
+
+def _is_open(folder: Path) -> bool:
+    return bool(folder.stat().st_mode & 0o001)
+
+
+def _mount(call: str, *arguments: object) -> None:
+    if getattr(LIBC, call)(*arguments) < 0:
+        raise OSError(ctypes.get_errno(), f"{call}{arguments}")
+
+
+def main(tier: str, uid: int) -> None:
+    if uid != os.geteuid():
+        become(uid)
+    if tier == "B":
+        bubblewrap.find = lambda: None
+    with tempfile.TemporaryDirectory() as home:
+        print(json.dumps(asyncio.run(run(tier, make_decoy(Path(home))))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
