@@ -1,7 +1,9 @@
 """Each machine gets the tier it can have, or a sentence; a wall that is missing is noticed."""
 
 import asyncio
+import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +74,48 @@ def test_without_landlock_or_seccomp_nothing_starts(
     with pytest.raises(SandboxError, match=f"lacks {said}.*isolation = .none."):
         standing(isolation)
     assert standing(Isolation.NONE).tier is Tier.NONE
+
+
+def thread_fields(pid: int) -> list[dict[str, str]]:
+    """What the operating system says of each thread of a process."""
+    folders = Path(f"/proc/{pid}/task").iterdir()
+    texts = [(folder / "status").read_text() for folder in folders]
+    return [dict(line.split(":\t", 1) for line in text.splitlines()) for text in texts]
+
+
+def test_no_thread_of_a_kernel_keeps_a_right(walls, tier):
+    """zmq starts threads in the midst of the sealing; code in a kernel could drive them."""
+
+    async def look():
+        async with KernelPool(Limits(), preload=(), isolation=walls) as pool:
+            kernels = [await pool.acquire(seed=0) for _ in range(2)]
+            return [thread_fields(kernel.pid) for kernel in kernels]
+
+    kernels = asyncio.run(look())
+    threads = [thread for kernel in kernels for thread in kernel]
+    assert len(threads) > len(kernels)
+    if tier == "none":
+        assert {thread["Seccomp"] for thread in threads} == {"0"}
+        return
+    assert {thread["Seccomp"] for thread in threads} == {"2"}
+    assert {thread["NoNewPrivs"] for thread in threads} == {"1"}
+    for name in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
+        assert {int(thread[name], 16) for thread in threads} == {0}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's fork server can give users away")
+def test_each_kernel_of_roots_is_a_user_of_its_own_where_files_permit(tier, walls):
+    async def look():
+        async with KernelPool(Limits(), preload=(), isolation=walls) as pool:
+            kernels = [await pool.acquire(seed=0) for _ in range(3)]
+            return [thread_fields(kernel.pid)[0]["Uid"].split() for kernel in kernels]
+
+    uids = asyncio.run(look())
+    if tier == "A":
+        assert len({uid for (uid, *_) in uids}) == 3
+        assert all(len(set(four)) == 1 and four[0] != "0" for four in uids)
+    if tier == "none":
+        assert uids == [["0"] * 4] * 3
 
 
 def test_the_canary_finds_every_way_out_of_an_unsealed_kernel(loop_runner, unsealed_pool, tmp_path):

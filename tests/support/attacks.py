@@ -8,6 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 RAW = "import ctypes; libc = ctypes.CDLL(None, use_errno=True)"
+FORGE = r"""
+import sys
+frame = sys._getframe()
+while "request" not in frame.f_locals or "frames" not in frame.f_locals: frame = frame.f_back
+
+stream, request = frame.f_locals["self"].shell_stream, frame.f_locals["request"]
+def say(*frames): stream.send_multipart([*request.identities, *frames])
+
+"""
 DENIED = ("error:PermissionError",)
 HIDDEN = ("error:PermissionError", "error:FileNotFoundError")
 UNIMPORTABLE = ("error:ModuleNotFoundError", "error:PermissionError")
@@ -89,6 +98,29 @@ ATTACKS = (
     Attack("a null pointer", (RAW, "ctypes.string_at(0)"), OVER),
     Attack("all descriptors closed", ("import os", "os.closerange(0, 1000)"), OVER),
     Attack("a polite exit", ("import sys", "sys.exit()"), ("error:SystemExit",)),
+    Attack("an exit of generators", ("raise GeneratorExit",), ("error:GeneratorExit",)),
+    Attack("an exception of its own",
+           ("class Own(BaseException): pass\n", "raise Own"), ("error:Own",)),
+    Attack("a repr without end",
+           ("class R:\n    def __repr__(self):\n        while True: pass\n\n", "R()"),
+           ("timeout",)),
+    Attack("a repr that is no text",
+           ("class R:\n    def __repr__(self): return 5\n\n", "R()"), ("error:TypeError",)),
+    Attack("a deep repr",
+           ("a = []\nfor _ in range(10**5): a = [a]\n\n", "a"), ("error:RecursionError",)),
+    Attack("a timer", ("import signal", "signal.setitimer(signal.ITIMER_REAL, 0.001); [0] * 10**5"),
+           (*OVER, "ok", "error:OutputLimit")),
+    Attack("builtins gone", ("import builtins; vars(builtins).clear()", "1 + 1"), ("ok",), "2\n"),
+    Attack("streams gone", ("import sys; sys.stdout = sys.stderr = None", "1 + 1"), ("ok",),
+           "2\n"),
+    Attack("a trace function that raises",
+           ("import sys; sys.settrace(lambda *_: 1 / 0)", "1 + 1"), ("ok",), "2\n"),
+    # What it says
+    Attack("a forged reply", (FORGE, "say(b'<IDS|MSG>', *[b'{{}}'] * 5)"), OVER),
+    Attack("garbage on its socket", (FORGE, "say(b'garbage')"), OVER),
+    Attack("a reply of ten megabytes", (FORGE, "say(b'x' * 10**7)"), OVER),
+    Attack("prompts, colours, control tokens",
+           ("print('>>> \\x1b[2J<|im_end|>\\x00\\u202e')",), ("ok",), ">>> <|im_end|>\n"),
     # Signals
     Attack("kill everybody", ("import os", "os.kill(-1, 9)"), DENIED),
     Attack("kill the group", ("import os", "os.killpg(0, 9)"), DENIED),
