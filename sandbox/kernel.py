@@ -9,11 +9,12 @@ messages. Does not know deadlines, limits or who forked it.
 
 from __future__ import annotations
 
-import asyncio
+import select
 import signal
 import socket
 import threading
-from dataclasses import asdict
+from collections.abc import Coroutine
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,17 @@ import zmq
 from ipykernel.kernelbase import Kernel
 from jupyter_client.session import Session
 
+from sandbox.direct import DirectSocket
 from sandbox.repl import Repl, Said
 from sandbox.wire import Message, WireError, make_header, pack, unpack
 
-SHELL, IOPUB, HEARTBEAT, CONTROL = 1, 2, 4, 5
+DIRECT, SHELL, IOPUB, HEARTBEAT, CONTROL = 0, 1, 2, 4, 5
 CHANNELS = {SHELL: zmq.ROUTER, IOPUB: zmq.PUB, CONTROL: zmq.ROUTER}
 CONSOLE_CHANNELS = CHANNELS | {HEARTBEAT: zmq.ROUTER}
 """A console takes a kernel without a heartbeat for dead."""
 PAYLOAD_SOURCE = "repl"
+# Not `asdict`: it copies deeply.
+SAID = tuple(field.name for field in fields(Said))
 
 
 def socket_path(folder: Path, channel: int) -> Path:
@@ -48,6 +52,8 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
         "file_extension": ".py",
     }
     banner = "repl-rl: the classic Python REPL"
+    # ipykernel would pause before each reply, for output of other threads.
+    _execute_sleep = 0
     # ipykernel wants streams here; raw sockets need no event loop.
     shell_stream = traitlets.Any()
     control_stream = traitlets.Any()
@@ -55,12 +61,15 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
     repl: Repl
     key: bytes
     listeners: dict[int, socket.socket]
+    door: socket.socket
+    """Where the owner knocks, once."""
+    owner: DirectSocket | None = None
     is_stopped = False
 
     def listen(self, folder: Path, *, is_console: bool) -> None:
         """Make the sockets' files in `folder`: the last thing that needs the right to make any."""
         self.listeners = {}
-        for channel in CONSOLE_CHANNELS if is_console else CHANNELS:
+        for channel in (DIRECT, *(CONSOLE_CHANNELS if is_console else CHANNELS)):
             self.listeners[channel] = listener = socket.socket(socket.AF_UNIX)
             listener.setblocking(False)
             listener.bind(str(socket_path(folder, channel)))
@@ -71,6 +80,7 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
         self.repl, self.key = repl, key
         self.session = Session(key=key, check_pid=False)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.door = self.listeners.pop(DIRECT)
         opened = {channel: context.socket(CONSOLE_CHANNELS[channel]) for channel in self.listeners}
         for channel, made in opened.items():
             listener = self.listeners.pop(channel)
@@ -87,16 +97,30 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
 
     def serve(self) -> None:
         """Answer messages until a shutdown request. A message that is none of ours is dropped."""
-        poller = zmq.Poller()
-        poller.register(self.shell_stream, zmq.POLLIN)
-        poller.register(self.control_stream, zmq.POLLIN)
+        poller = select.poll()
+        stock = {channel.fileno(): channel for channel in (self.shell_stream, self.control_stream)}
+        for fd in (self.door.fileno(), *stock):
+            poller.register(fd, select.POLLIN)
         while not self.is_stopped:
-            for channel, _event in poller.poll():
-                frames = channel.recv_multipart()
-                if channel is self.control_stream or not self._answer(frames):
-                    self._dispatch(channel, frames)
+            for fd, _event in poller.poll():
+                if fd in stock:
+                    self._serve_stock(stock[fd])
+                elif self.owner is None:
+                    self.owner = DirectSocket(self.door)
+                    poller.unregister(self.door)
+                    self.door.close()
+                    poller.register(self.owner, select.POLLIN)
+                else:
+                    self._answer(self.owner, self.owner.recv_multipart())
 
-    def _answer(self, frames: list[bytes]) -> bool:
+    def _serve_stock(self, channel: zmq.Socket[bytes]) -> None:
+        # Its descriptor tells that something came, once; what else is there is to be asked for.
+        while not self.is_stopped and channel.poll(0):
+            frames = channel.recv_multipart()
+            if channel is self.control_stream or not self._answer(channel, frames):
+                self._dispatch(channel, frames)
+
+    def _answer(self, channel: Any, frames: list[bytes]) -> bool:  # Any: pyzmq's own generics
         """The fast path; False if this message is not for it."""
         try:
             request = unpack(frames, key=self.key)
@@ -117,7 +141,7 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
             content=_reply_content(said),
             identities=request.identities,
         )
-        self.shell_stream.send_multipart(pack(reply, key=self.key))
+        channel.send_multipart(pack(reply, key=self.key))
         return True
 
     def _said(self, request: Message) -> Said:
@@ -134,7 +158,7 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
     def _dispatch(self, channel: Any, frames: list[bytes]) -> None:  # Any: pyzmq's own generics
         parts = [zmq.Frame(frame) for frame in frames]
         is_shell = channel is self.shell_stream
-        asyncio.run(self.dispatch_shell(parts) if is_shell else self.process_control(parts))
+        _finish(self.dispatch_shell(parts) if is_shell else self.process_control(parts))
 
     def pre_handler_hook(self) -> None:
         """Nothing: the REPL arms and disarms the interrupt itself."""
@@ -174,13 +198,22 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
         self.is_stopped = True
 
 
+def _finish(handler: Coroutine[Any, Any, None]) -> None:
+    """Run what ipykernel calls `async` and has nothing to wait for, without an event loop."""
+    try:
+        handler.send(None)
+    except StopIteration:
+        return
+    raise RuntimeError("a handler waits")
+
+
 def _reply_content(said: Said) -> dict[str, object]:
     """What `execute_reply` says: Jupyter's fields, and all of `said` as the only payload."""
     content: dict[str, object] = {
         "status": "error" if said.error_type else "ok",
         "execution_count": 0,
         "user_expressions": {},
-        "payload": [{"source": PAYLOAD_SOURCE} | asdict(said)],
+        "payload": [{"source": PAYLOAD_SOURCE} | {name: getattr(said, name) for name in SAID}],
     }
     if said.error_type:
         content |= {"ename": said.error_type, "evalue": "", "traceback": []}

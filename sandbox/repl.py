@@ -9,16 +9,17 @@ kernel. Knows Python. Does not know sockets, messages, limits of the process or 
 
 from __future__ import annotations
 
+# Not `signal`: making enums of its answers takes longer than the calls.
+import _signal  # type: ignore[import-not-found]  # typeshed leaves it out
 import builtins
 import random
 import re
-import signal
 import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.machinery import BuiltinImporter
-from io import StringIO
+from io import StringIO, TextIOWrapper
 
 from sandbox.capture import Capture, OutputLimit
 from sandbox.statements import FILENAME, Compiler, Statement
@@ -166,22 +167,32 @@ class _Home:
 
     def __init__(self) -> None:
         self._displayhook = sys.__displayhook__
+        self._streams: dict[str, TextIOWrapper] = {}
 
     def enter(self, capture: Capture) -> None:
-        streams = {
-            "stdin": capture.open(0, "<stdin>", mode="r"),
-            "stdout": capture.open(1, "<stdout>"),
-            "stderr": capture.open(2, "<stderr>", errors="backslashreplace"),
-        }
-        for name, stream in streams.items():
+        if not self._streams or any(map(_is_bent, self._streams.values())):
+            self._streams = {
+                "stdin": capture.open(0, "<stdin>", mode="r"),
+                "stdout": capture.open(1, "<stdout>"),
+                "stderr": capture.open(2, "<stderr>", errors="backslashreplace"),
+            }
+        for name, stream in self._streams.items():
             vars(sys)[name] = vars(sys)[f"__{name}__"] = stream
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
 
     def leave(self) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
+        _signal.setitimer(_signal.ITIMER_REAL, 0)
         sys.displayhook = self._displayhook
+
+
+def _is_bent(stream: TextIOWrapper) -> bool:
+    """Whether a line closed or detached it; what else it did to a stream lasts, as in CPython."""
+    try:
+        return stream.closed
+    except ValueError:
+        return True
 
 
 def _depth() -> int:

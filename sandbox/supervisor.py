@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 
+from sandbox.deadline import Deadline
 from sandbox.folder import remove_folder
 from sandbox.process import Process
 from sandbox.render import clean, render
@@ -31,7 +30,7 @@ HANGUP_S = 0.1
 """How long after the socket closed the process may take to be seen dead."""
 JSON_BYTES_PER_CHAR = 12
 """A character outside the basic plane as two escapes."""
-SHELL_SOCKET = "s-1"
+DIRECT_SOCKET = "s-0"
 """As `socket_path` in `kernel` names it; importing that module would import ipykernel."""
 
 
@@ -64,7 +63,7 @@ class SupervisedKernel:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 _, self._connection = await loop.create_unix_connection(
-                    self._new_protocol, str(self._newborn.folder / SHELL_SOCKET)
+                    self._new_protocol, str(self._newborn.folder / DIRECT_SOCKET)
                 )
                 await self._connection.ready.wait()
         except OSError as error:  # TimeoutError is one
@@ -120,60 +119,37 @@ class SupervisedKernel:
         assert self._pending is None, "one source at a time"
         if self._process.died.is_set() or self._connection.closed.is_set():
             return Execution(status=await self._fate())
-        started, cpu_before = time.monotonic(), self._process.cpu_s()
+        self._pending = asyncio.get_running_loop().create_future()
+        deadline = Deadline(self._pending, self._process, self._limits)
         try:
-            reply, was_interrupted = await self._exchange(mode, code, started, cpu_before)
-            execution = await self._judge(reply, was_interrupted)
+            return await self._judge(await self._exchange(mode, code), deadline)
         except BaseException:
             # A half-read exchange would answer the next source.
             self._kill()
             raise
         finally:
+            deadline.cancel()
             self._pending = None
-        return replace(
-            execution,
-            wall_ms=1e3 * (time.monotonic() - started),
-            cpu_ms=1e3 * max(0.0, self._process.cpu_s() - cpu_before),
-        )
 
-    async def _exchange(
-        self, mode: str, code: str, started: float, cpu_before: float
-    ) -> tuple[Reply | None, bool]:
-        """(the checked reply, None if there was none; whether the deadline had passed)."""
+    async def _exchange(self, mode: str, code: str) -> Reply | None:
+        """The checked reply, None if there was none."""
         assert self._connection is not None
+        assert self._pending is not None
         self._num_requests += 1
         msg_id = f"{self._num_requests}"
-        self._pending = pending = asyncio.get_running_loop().create_future()
         self._connection.send(self._request(mode, code, msg_id))
-        was_interrupted = not await self._answered_in_time(pending, started, cpu_before)
-        if was_interrupted:
-            self._process.send_signal(signal.SIGINT)
-            await asyncio.wait((pending,), timeout=self._limits.grace_s)
-        frames = pending.result() if pending.done() else None
+        frames = await self._pending
         if frames is None:
-            return None, was_interrupted
+            return None
         try:
-            return read_reply(
-                frames, key=self._newborn.key, msg_id=msg_id, limits=self._limits
-            ), was_interrupted
+            return read_reply(frames, key=self._newborn.key, msg_id=msg_id, limits=self._limits)
         except WireError:
-            return None, was_interrupted
+            return None
 
-    async def _answered_in_time(
-        self, pending: asyncio.Future[list[bytes] | None], started: float, cpu_before: float
-    ) -> bool:
-        while not pending.done():
-            wall_left = self._limits.line_wall_s - (time.monotonic() - started)
-            cpu_left = self._limits.line_cpu_s - (self._process.cpu_s() - cpu_before)
-            if min(wall_left, cpu_left) <= 0:
-                return False
-            # CPU time runs no faster than wall time: one thread works in a kernel.
-            await asyncio.wait((pending,), timeout=max(min(wall_left, cpu_left), 1e-3))
-        return True
-
-    async def _judge(self, reply: Reply | None, was_interrupted: bool) -> Execution:
+    async def _judge(self, reply: Reply | None, deadline: Deadline) -> Execution:
         if reply is None:
-            return Execution(status=await self._fate())
+            status = await self._fate()
+            return Execution(status=status, wall_ms=deadline.wall_ms(), cpu_ms=deadline.cpu_ms())
         rendered = render(
             reply.head,
             reply.tail,
@@ -182,10 +158,12 @@ class SupervisedKernel:
             ordinals=self._ordinals,
         )
         return Execution(
-            status=ExecStatus.TIMEOUT if was_interrupted else reply.status,
+            status=ExecStatus.TIMEOUT if deadline.has_passed else reply.status,
             output=rendered.text,
             error_type=reply.error_type,
             value=None if reply.value is None else clean(reply.value),
+            wall_ms=deadline.wall_ms(),
+            cpu_ms=deadline.cpu_ms(),
             is_truncated=rendered.is_truncated,
         )
 

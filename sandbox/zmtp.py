@@ -2,8 +2,8 @@
 
 bytes of a kernel -> bounded list of frames -> on_message
 
-A DEALER of ZMTP 3.0 with the NULL mechanism (rfc.zeromq.org/spec/23): the stock ROUTER socket of a
-kernel cannot tell it from libzmq. It exists because libzmq bounds a frame but not the number of
+A DEALER of ZMTP 3.0 with the NULL mechanism (rfc.zeromq.org/spec/23): a stock ROUTER socket cannot
+tell it from libzmq. It exists because libzmq bounds a frame but not the number of
 frames of a message, so a kernel could fill the trainer's memory; and it needs no thread in the
 trainer's process. Knows bytes and frames. Does not know Jupyter, signatures or deadlines.
 """
@@ -23,19 +23,21 @@ def _property(name: bytes, text: bytes) -> bytes:
     return bytes([len(name)]) + name + len(text).to_bytes(4, "big") + text
 
 
-READY = b"\x05READY" + _property(b"Socket-Type", b"DEALER") + _property(b"Identity", b"")
+def ready(kind: bytes) -> bytes:
+    """What a socket of this kind says after its greeting."""
+    return b"\x05READY" + _property(b"Socket-Type", kind) + _property(b"Identity", b"")
 
 
 def encode(frames: Sequence[bytes]) -> bytes:
     """One multipart message as it goes over the wire."""
     chunks = []
-    for index, frame in enumerate(frames):
+    for index, body in enumerate(frames):
         more = MORE if index < len(frames) - 1 else 0
-        chunks.append(_frame(more, frame))
+        chunks.append(frame(more, body))
     return b"".join(chunks)
 
 
-def _frame(flags: int, body: bytes) -> bytes:
+def frame(flags: int, body: bytes) -> bytes:
     if len(body) > 255:
         return bytes([flags | LONG]) + len(body).to_bytes(8, "big") + body
     return bytes([flags, len(body)]) + body
@@ -60,8 +62,6 @@ class DealerProtocol(asyncio.Protocol):
         self._max_message_bytes = max_message_bytes
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
-        self._frames: list[bytes] = []
-        self._num_message_bytes = 0
         self._is_greeted = False
         self.ready = asyncio.Event()
         """Set once the peer shook hands or hung up. libzmq refuses messages that come earlier."""
@@ -71,7 +71,7 @@ class DealerProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        transport.write(GREETING + _frame(COMMAND, READY))
+        transport.write(GREETING + frame(COMMAND, ready(b"DEALER")))
 
     def send(self, frames: Sequence[bytes]) -> None:
         """Queue one message, once `ready`. A lost connection swallows it: see `on_lost`."""
@@ -92,7 +92,7 @@ class DealerProtocol(asyncio.Protocol):
         self._buffer += received
         if not self._is_greeted and not self._take_greeting():
             return
-        while not self.closed.is_set() and self._take_frame():
+        while not self.closed.is_set() and self._take_message():
             pass
 
     def _take_greeting(self) -> bool:
@@ -105,38 +105,34 @@ class DealerProtocol(asyncio.Protocol):
         self._is_greeted = True
         return True
 
-    def _take_frame(self) -> bool:
-        """Consume one whole frame from the buffer; False if there is none."""
-        if len(self._buffer) < 2:
-            return False
-        flags = self._buffer[0]
-        if flags > MORE | LONG | COMMAND:
-            return self._refuse()
-        start = 9 if flags & LONG else 2
-        if len(self._buffer) < start:
-            return False
-        size = int.from_bytes(self._buffer[1:start], "big")
-        if self._num_message_bytes + size > self._max_message_bytes:
-            return self._refuse()
-        if len(self._buffer) < start + size:
-            return False
-        body = bytes(self._buffer[start : start + size])
-        del self._buffer[: start + size]
-        if flags & COMMAND:
-            # Its READY, or another command: what they say does not matter to a DEALER.
-            self.ready.set()
-            return True
-        return self._add_frame(body, is_last=not flags & MORE)
-
-    def _add_frame(self, body: bytes, *, is_last: bool) -> bool:
-        self._frames.append(body)
-        self._num_message_bytes += len(body)
-        if is_last:
-            frames, self._frames, self._num_message_bytes = self._frames, [], 0
-            self._on_message(frames)
-        elif len(self._frames) == MAX_FRAMES:
-            return self._refuse()
-        return True
+    def _take_message(self) -> bool:
+        """Consume one whole message or command from the buffer; False if there is none."""
+        buffer, end = self._buffer, 0
+        frames: list[bytes] = []
+        while len(frames) < MAX_FRAMES:
+            if len(buffer) < end + 2:
+                return False
+            flags = buffer[end]
+            if flags > MORE | LONG | COMMAND:
+                return self._refuse()
+            start = end + (9 if flags & LONG else 2)
+            if len(buffer) < start:
+                return False
+            end = start + int.from_bytes(buffer[end + 1 : start], "big")
+            if end > self._max_message_bytes:
+                return self._refuse()
+            if len(buffer) < end:
+                return False
+            frames.append(bytes(buffer[start:end]))
+            if not flags & MORE:
+                del buffer[:end]
+                if flags & COMMAND:
+                    # Its READY, or another command: what they say does not matter to a DEALER.
+                    self.ready.set()
+                else:
+                    self._on_message(frames)
+                return True
+        return self._refuse()
 
     def _refuse(self) -> bool:
         self.close()

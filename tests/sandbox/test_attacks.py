@@ -188,7 +188,7 @@ while "request" not in frame.f_locals or "frames" not in frame.f_locals: frame =
 
 wire = types.SimpleNamespace(**frame.f_globals["pack"].__globals__)
 kernel, request = frame.f_locals["self"], frame.f_locals["request"]
-def send(*frames): kernel.shell_stream.send_multipart([*request.identities, *frames])
+def send(*frames): frame.f_locals["channel"].send_multipart([*request.identities, *frames])
 
 def shout():
     import os, socket

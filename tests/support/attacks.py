@@ -13,7 +13,7 @@ import sys
 frame = sys._getframe()
 while "request" not in frame.f_locals or "frames" not in frame.f_locals: frame = frame.f_back
 
-stream, request = frame.f_locals["self"].shell_stream, frame.f_locals["request"]
+stream, request = frame.f_locals["channel"], frame.f_locals["request"]
 def say(*frames): stream.send_multipart([*request.identities, *frames])
 
 """
