@@ -17,6 +17,7 @@ import re
 import sys
 import types
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.machinery import BuiltinImporter
 from io import StringIO, TextIOWrapper
@@ -183,14 +184,18 @@ class _Home:
 
     def leave(self) -> None:
         _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
+        for stream in self._streams.values():
+            # As CPython does at a prompt: a line may have told it to hold its output back.
+            with suppress(ValueError, OutputLimit):
+                TextIOWrapper.flush(stream)
         _signal.setitimer(_signal.ITIMER_REAL, 0)
         sys.displayhook = self._displayhook
 
 
 def _is_bent(stream: TextIOWrapper) -> bool:
-    """Whether a line closed or detached it; what else it did to a stream lasts, as in CPython."""
+    """Whether a line closed, detached or reconfigured it."""
     try:
-        return stream.closed
+        return stream.closed or not stream.write_through or stream.encoding != "utf-8"
     except ValueError:
         return True
 

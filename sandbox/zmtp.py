@@ -62,6 +62,8 @@ class DealerProtocol(asyncio.Protocol):
         self._max_message_bytes = max_message_bytes
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
+        self._frames: list[bytes] = []
+        self._num_message_bytes = 0
         self._is_greeted = False
         self.ready = asyncio.Event()
         """Set once the peer shook hands or hung up. libzmq refuses messages that come earlier."""
@@ -92,7 +94,7 @@ class DealerProtocol(asyncio.Protocol):
         self._buffer += received
         if not self._is_greeted and not self._take_greeting():
             return
-        while not self.closed.is_set() and self._take_message():
+        while not self.closed.is_set() and self._take_frame():
             pass
 
     def _take_greeting(self) -> bool:
@@ -105,34 +107,38 @@ class DealerProtocol(asyncio.Protocol):
         self._is_greeted = True
         return True
 
-    def _take_message(self) -> bool:
-        """Consume one whole message or command from the buffer; False if there is none."""
-        buffer, end = self._buffer, 0
-        frames: list[bytes] = []
-        while len(frames) < MAX_FRAMES:
-            if len(buffer) < end + 2:
-                return False
-            flags = buffer[end]
-            if flags > MORE | LONG | COMMAND:
-                return self._refuse()
-            start = end + (9 if flags & LONG else 2)
-            if len(buffer) < start:
-                return False
-            end = start + int.from_bytes(buffer[end + 1 : start], "big")
-            if end > self._max_message_bytes:
-                return self._refuse()
-            if len(buffer) < end:
-                return False
-            frames.append(bytes(buffer[start:end]))
-            if not flags & MORE:
-                del buffer[:end]
-                if flags & COMMAND:
-                    # Its READY, or another command: what they say does not matter to a DEALER.
-                    self.ready.set()
-                else:
-                    self._on_message(frames)
-                return True
-        return self._refuse()
+    def _take_frame(self) -> bool:
+        """Consume one whole frame from the buffer; False if there is none."""
+        if len(self._buffer) < 2:
+            return False
+        flags = self._buffer[0]
+        if flags > MORE | LONG | COMMAND:
+            return self._refuse()
+        start = 9 if flags & LONG else 2
+        if len(self._buffer) < start:
+            return False
+        size = int.from_bytes(self._buffer[1:start], "big")
+        if self._num_message_bytes + size > self._max_message_bytes:
+            return self._refuse()
+        if len(self._buffer) < start + size:
+            return False
+        body = bytes(self._buffer[start : start + size])
+        del self._buffer[: start + size]
+        if flags & COMMAND:
+            # Its READY, or another command: what they say does not matter to a DEALER.
+            self.ready.set()
+            return True
+        return self._add_frame(body, is_last=not flags & MORE)
+
+    def _add_frame(self, body: bytes, *, is_last: bool) -> bool:
+        self._frames.append(body)
+        self._num_message_bytes += len(body)
+        if is_last:
+            frames, self._frames, self._num_message_bytes = self._frames, [], 0
+            self._on_message(frames)
+        elif len(self._frames) == MAX_FRAMES:
+            return self._refuse()
+        return True
 
     def _refuse(self) -> bool:
         self.close()

@@ -242,8 +242,6 @@ class _Child:
         _close_all_but(
             self._control.fileno(), *([] if self._walls is None else [self._walls.kept_fd])
         )
-        # Awake, it waits for its turn: the trainer that woke it has more to send.
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         os.umask(0o077)
         home = self._home()
         os.chdir(home)

@@ -316,3 +316,24 @@ def hook(message):
 client.execute_interactive("x", output_hook=hook, timeout=20)
 client.stop_channels()
 """
+
+
+def test_a_warm_up_source_runs_before_every_kernel():
+    async def ask():
+        warmup = ("import decimal", "decimal.DefaultContext.prec = 7")
+        async with KernelPool(LIMITS, preload=("decimal",), warmup=warmup) as pool:
+            kernels = [await pool.acquire(seed=i) for i in range(2)]
+            source = "from decimal import Context, DefaultContext; DefaultContext.prec"
+            return [(await kernel.run(source)).output for kernel in kernels]
+
+    assert asyncio.run(ask()) == ["7\n", "7\n"]
+
+
+def test_what_is_preloaded_can_be_imported_and_what_is_not_cannot():
+    async def ask(preload):
+        async with KernelPool(LIMITS, preload=preload) as pool:
+            kernel = await pool.acquire(seed=1)
+            return (await kernel.run("import mpmath")).error_type
+
+    assert asyncio.run(ask(("sympy",))) is None
+    assert asyncio.run(ask(())) in ("ModuleNotFoundError", "PermissionError")

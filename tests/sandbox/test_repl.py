@@ -16,6 +16,13 @@ def test_an_exit_is_an_error_and_the_kernel_stays(run_all, source):
     assert second.output == "2\n"
 
 
+def test_output_that_a_line_holds_back_is_shown_with_that_line(run_all):
+    _, held, after = run_all(
+        "import sys", "sys.stdout.reconfigure(write_through=False); print('a')", "print('b')"
+    )
+    assert (held.output, after.output) == ("a\n", "b\n")
+
+
 INCOMPLETE = (
     "for i in range(3): print(i)",
     "if x:",
