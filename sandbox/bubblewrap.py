@@ -16,8 +16,8 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 can return to the PID namespace in which it forks."""
 CAPABILITIES = ("CAP_SYS_ADMIN",)
 """To make a PID namespace for each kernel."""
-ROOT_CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL", "CAP_DAC_OVERRIDE")
-"""To give each kernel a user of its own, and to end and bury it."""
+ROOT_CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL")
+"""To give each kernel a user of its own, and to end it."""
 
 
 def find() -> str | None:

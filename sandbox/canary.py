@@ -1,6 +1,6 @@
 """The first kernel of a pool tries to break out; if it can, nobody gets a second one.
 
-canary + bystander -> a dozen probes -> nothing, or SandboxError with what got through
+canary + bystander -> the probes -> nothing, or SandboxError with what got through
 
 A wall that is believed to stand is worth nothing: a library, a container or an old Linux may have
 left it out. Knows attacks. Does not know how a wall is built.
@@ -50,7 +50,7 @@ async def inspect(canary: Subject, bystander: Subject, *, folder: Path) -> None:
     """
     decoy = folder / "decoy"
     decoy.write_text(DECOY_TEXT)
-    # Closed to nobody: what keeps it must be the walls.
+    # Where all kernels are one user, only the walls keep it.
     decoy.chmod(0o666)
     through = []
     for name, source in PROBES.items():

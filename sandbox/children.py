@@ -34,16 +34,22 @@ class Children:
         """Note a kernel. Call it before the next `reap`, which would kill a stranger."""
         self._kernels.add(pid)
 
-    def reap(self) -> None:
-        """Bury the dead and kill the orphans that there are. Call it after each SIGCHLD."""
+    def reap(self) -> list[int]:
+        """Bury the dead and kill the orphans that there are. Call it after each SIGCHLD.
+
+        Returns the numbers of the kernels among the dead.
+        """
+        dead = []
         while (pid := _next_dead()) is not None:
             if pid in self._kernels:
                 # Once reaped, its number may name the group of somebody else.
                 _kill_group(pid)
+                dead.append(pid)
             os.waitpid(pid, 0)
             self._kernels.discard(pid)
         for pid in _living_or_dead() - self._kernels:
             _kill_orphan(pid)
+        return dead
 
     def end(self) -> None:
         """Kill every child and what it started; return when none is left or the time is up."""

@@ -17,16 +17,25 @@ from sandbox.types import Limits
 
 
 class Deadline:
-    """Starts when it is made. Sets `answer` to None if nothing else did in time."""
+    """Starts when it is made. Sets `answer` to None if nothing else did in time.
+
+    billed_cpu_s: CPU seconds of the process that are paid for; what exceeds them is this line's,
+                  so that none gains by going on after its answer.
+    """
 
     def __init__(
-        self, answer: asyncio.Future[list[bytes] | None], process: Process, limits: Limits
+        self,
+        answer: asyncio.Future[list[bytes] | None],
+        process: Process,
+        limits: Limits,
+        *,
+        billed_cpu_s: float,
     ) -> None:
         self._answer = answer
         self._process = process
         self._limits = limits
         self._started = time.monotonic()
-        self._cpu_before = process.cpu_s()
+        self._cpu_before = billed_cpu_s
         self.has_passed = False
         """Whether the line was interrupted."""
         self._wait(min(limits.line_cpu_s, limits.line_wall_s))
@@ -50,7 +59,7 @@ class Deadline:
             self._answer.set_result(None)
             return
         wall_left_s = self._limits.line_wall_s - self.wall_ms() / 1e3
-        # CPU time runs no faster than wall time: one thread works in a kernel.
+        # CPU time runs no faster than wall time: one thread works in a kernel, zmq's hardly ever.
         left_s = min(wall_left_s, self._limits.line_cpu_s - self.cpu_ms() / 1e3)
         if left_s > 0:
             self._wait(left_s)

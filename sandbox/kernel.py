@@ -76,7 +76,10 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
             listener.listen()
 
     def open(self, repl: Repl, *, key: bytes) -> None:
-        """Hand the listening sockets to zmq. It starts threads: nothing may fork after it."""
+        """Hand all listening sockets but the owner's to zmq.
+
+        It starts threads: nothing may fork after it.
+        """
         self.repl, self.key = repl, key
         self.session = Session(key=key, check_pid=False)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

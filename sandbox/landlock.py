@@ -25,6 +25,7 @@ LANDLOCK_ADD_RULE = 445
 LANDLOCK_RESTRICT_SELF = 446
 CREATE_RULESET_VERSION = 1
 RULE_PATH_BENEATH = 1
+LOG_SAME_EXEC_OFF = 1
 
 EXECUTE = 1 << 0
 READ_FILE = 1 << 2
@@ -75,7 +76,8 @@ def make_ruleset(readable: Sequence[Path]) -> int:
 
 def restrict(ruleset: int) -> None:
     """Hold this thread and what it starts to the rules. The caller has set `no_new_privs`."""
-    call(LANDLOCK_RESTRICT_SELF, ruleset, 0)
+    # Each refusal would be a line in the log of a machine that audits.
+    call(LANDLOCK_RESTRICT_SELF, ruleset, LOG_SAME_EXEC_OFF if abi() >= 7 else 0)
 
 
 def _allow_reading(ruleset: int, path: Path) -> None:

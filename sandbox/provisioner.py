@@ -62,8 +62,13 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         # A restart binds the same files again: clients stay connected to their names.
         folder = None if self._newborn is None else self._newborn.folder
         self._forget()
-        self._link.order(key=manager.session.key, folder=folder, is_console=True)
-        self._newborn = await self._link.newborn(timeout_s=BIRTH_TIMEOUT_S)
+        try:
+            self._link.order(key=manager.session.key, folder=folder, is_console=True)
+            self._newborn = await self._link.newborn(timeout_s=BIRTH_TIMEOUT_S)
+        except BaseException:
+            # Nobody calls `cleanup` after a start that failed.
+            await self.cleanup()
+            raise
         manager.transport, manager.ip = "ipc", str(self._newborn.folder / "s")
         for name, number in CHANNEL_NUMBERS.items():
             setattr(manager, name, number)
@@ -79,7 +84,9 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         """None while it lives. Its exit code is not ours to see."""
         if self._newborn is None:
             return 0
-        return 0 if select.select([self._newborn.pidfd], [], [], 0)[0] else None
+        watch = select.poll()
+        watch.register(self._newborn.pidfd, select.POLLIN)
+        return 0 if watch.poll(0) else None
 
     async def wait(self) -> int | None:
         # A pidfd is no Event, and the loop that could watch it may not be this one.

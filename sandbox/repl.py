@@ -186,7 +186,7 @@ class _Home:
         _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
         for stream in self._streams.values():
             # As CPython does at a prompt: a line may have told it to hold its output back.
-            with suppress(ValueError, OutputLimit):
+            with suppress(Exception):
                 TextIOWrapper.flush(stream)
         _signal.setitimer(_signal.ITIMER_REAL, 0)
         sys.displayhook = self._displayhook

@@ -17,7 +17,7 @@ import struct
 from itertools import groupby
 from operator import itemgetter
 
-from sandbox.syscalls import ANSWERS, Guard, Lacks, Null, OneOf, call, guards, numbers
+from sandbox.syscalls import ANSWERS, Guard, Has, Lacks, Null, OneOf, call, guards, numbers
 
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 SYS_SECCOMP = {"x86_64": 317, "aarch64": 277}
@@ -118,7 +118,7 @@ def _judge(guard: Guard) -> Code:
     return checks + _step(RETURN, SECCOMP_RET_ALLOW)
 
 
-def _check(required: OneOf | Lacks | Null, refused: Code) -> bytes:
+def _check(required: OneOf | Lacks | Has | Null, refused: Code) -> bytes:
     """Go on behind these steps if the requirement holds."""
     match required:
         case OneOf(argument, values):
@@ -126,6 +126,8 @@ def _check(required: OneOf | Lacks | Null, refused: Code) -> bytes:
             return _load(argument) + _if_among(values) + refused
         case Lacks(argument, bits):
             return _load(argument) + _step(IF_ANY_BIT, bits, if_false=1) + refused
+        case Has(argument, bit):
+            return _load(argument) + _step(IF_ANY_BIT, bit, if_true=1) + refused
         case Null(argument):
             halves = (_load(argument), _load(argument, upper=True))
             return b"".join(half + _if_among((0,)) + refused for half in halves)

@@ -25,7 +25,8 @@ from sandbox.zmtp import DealerProtocol
 from sandbox.zygote_link import Newborn
 
 CONNECT_TIMEOUT_S = 5.0
-DEATH_TIMEOUT_S = 2.0
+DEATH_TIMEOUT_S = 30.0
+"""Many at once, each with much memory to give back, take their time."""
 HANGUP_S = 0.1
 """How long after the socket closed the process may take to be seen dead."""
 JSON_BYTES_PER_CHAR = 12
@@ -44,6 +45,8 @@ class SupervisedKernel:
         self._limits = limits
         self._is_server_gone = is_server_gone
         self._process = Process(newborn.pidfd)
+        self._billed_cpu_s = self._process.cpu_s()
+        """Up to the last answer. What it used after it counts for the next line."""
         self._ordinals: dict[str, str] = {}
         self._num_requests = 0
         self._pending: asyncio.Future[list[bytes] | None] | None = None
@@ -120,7 +123,9 @@ class SupervisedKernel:
         if self._process.died.is_set() or self._connection.closed.is_set():
             return Execution(status=await self._fate())
         self._pending = asyncio.get_running_loop().create_future()
-        deadline = Deadline(self._pending, self._process, self._limits)
+        deadline = Deadline(
+            self._pending, self._process, self._limits, billed_cpu_s=self._billed_cpu_s
+        )
         try:
             return await self._judge(await self._exchange(mode, code), deadline)
         except BaseException:
@@ -129,6 +134,7 @@ class SupervisedKernel:
             raise
         finally:
             deadline.cancel()
+            self._billed_cpu_s = self._process.cpu_s()
             self._pending = None
 
     async def _exchange(self, mode: str, code: str) -> Reply | None:
@@ -200,6 +206,8 @@ class SupervisedKernel:
         if self._pending is None or self._pending.done():
             # Nobody asked: what else it says could be taken for the next answer.
             self._kill()
+            if self._connection is not None:
+                self._connection.close()
             return
         self._settle(frames)
 

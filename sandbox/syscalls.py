@@ -63,7 +63,6 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     # Threads; zmq's may still be on their first lines
     "futex": (202, 98),
     "gettid": (186, 178),
-    "membarrier": (324, 283),
     "rseq": (334, 293),
     "set_robust_list": (273, 99),
     "sched_getaffinity": (204, 123),
@@ -164,6 +163,14 @@ class Lacks:
 
 
 @dataclass(frozen=True, slots=True)
+class Has:
+    """This argument, an int of 32 bits, has this one bit set."""
+
+    argument: int
+    bit: int
+
+
+@dataclass(frozen=True, slots=True)
 class Null:
     """This argument, a pointer of 64 bits, points nowhere."""
 
@@ -174,7 +181,7 @@ class Null:
 class Guard:
     """A call passes if all of this holds; if not, it fails with `otherwise`."""
 
-    requirements: tuple[OneOf | Lacks | Null, ...]
+    requirements: tuple[OneOf | Lacks | Has | Null, ...]
     otherwise: int = errno.EPERM
 
 
@@ -191,6 +198,17 @@ FCNTLS = (
     fcntl.F_DUPFD,
     fcntl.F_DUPFD_CLOEXEC,
 )
+SOCKET_OPTIONS = tuple(
+    int(option)
+    for option in (
+        socket.SO_ACCEPTCONN,
+        socket.SO_DOMAIN,
+        socket.SO_ERROR,
+        socket.SO_PROTOCOL,
+        socket.SO_TYPE,
+    )
+)
+FUTEX_PRIVATE_FLAG = 128
 # Not MSG_OOB: on unix sockets it is new, unused and a way that has led into the Linux kernel.
 UNUSUAL_MESSAGE = int(socket.MSG_OOB)
 
@@ -209,6 +227,10 @@ def guards(*, own_pid: int) -> dict[str, Guard]:
         "prlimit64": Guard((Null(2),)),
         "socketpair": Guard((OneOf(0, (int(socket.AF_UNIX),)),)),
         # With an address, one end of a pair of datagram sockets speaks to whoever listens there.
+        # Without that flag, two kernels that map one file could wake each other.
+        "futex": Guard((Has(1, FUTEX_PRIVATE_FLAG),)),
+        # Not SO_PEERPIDFD: it hands out a handle on the trainer.
+        "getsockopt": Guard((OneOf(2, SOCKET_OPTIONS),)),
         "sendto": Guard((Lacks(3, UNUSUAL_MESSAGE), Null(4))),
         "recvfrom": Guard((Lacks(3, UNUSUAL_MESSAGE),)),
     }

@@ -65,8 +65,9 @@ class DealerProtocol(asyncio.Protocol):
         self._frames: list[bytes] = []
         self._num_message_bytes = 0
         self._is_greeted = False
+        self._is_closing = False
         self.ready = asyncio.Event()
-        """Set once the peer shook hands or hung up. libzmq refuses messages that come earlier."""
+        """Set once the peer shook hands or hung up. A stock peer refuses what comes earlier."""
         self.closed = asyncio.Event()
         """Set when the socket is closed."""
 
@@ -81,6 +82,7 @@ class DealerProtocol(asyncio.Protocol):
         self._transport.write(encode(frames))
 
     def close(self) -> None:
+        self._is_closing = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -94,7 +96,8 @@ class DealerProtocol(asyncio.Protocol):
         self._buffer += received
         if not self._is_greeted and not self._take_greeting():
             return
-        while not self.closed.is_set() and self._take_frame():
+        # Once it is to be closed, what came before is not worth the time to parse it.
+        while not self._is_closing and self._take_frame():
             pass
 
     def _take_greeting(self) -> bool:
@@ -125,7 +128,9 @@ class DealerProtocol(asyncio.Protocol):
         body = bytes(self._buffer[start : start + size])
         del self._buffer[: start + size]
         if flags & COMMAND:
-            # Its READY, or another command: what they say does not matter to a DEALER.
+            # Its READY; a peer of ours has nothing else to command, and could do so without end.
+            if self.ready.is_set() or flags & MORE:
+                return self._refuse()
             self.ready.set()
             return True
         return self._add_frame(body, is_last=not flags & MORE)

@@ -23,6 +23,7 @@ import signal
 import socket
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -32,6 +33,10 @@ from sandbox.kernel import ReplKernel
 from sandbox.repl import Repl, seed_generators
 
 MAX_PACKET_BYTES = 1 << 17
+MAX_TOLD_CHARS = 8000
+"""Of one value in a packet. JSON makes up to twelve bytes of a character."""
+M_ARENA_MAX = -8
+RLIMIT_SIGPENDING = 11
 PR_SET_PDEATHSIG = 1
 MAX_OPEN_FILES = 64
 MAX_FILE_BYTES = 1 << 20
@@ -46,12 +51,17 @@ def main(control_fd: int, base_fd: int) -> None:
     """
     control = socket.socket(fileno=control_fd)
     config = json.loads(control.recv(MAX_PACKET_BYTES))
-    _die_with_parent(signal.SIGTERM, parent=config["parent_pid"])
+    # Nobody hears a politer signal before `serve`.
+    _die_with_parent(signal.SIGKILL, parent=config["parent_pid"])
+    # An arena for each thread of zmq would be 64 MiB of address space at a moment of its choosing,
+    # before or after a kernel's memory is limited.
+    ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
     # Set by bubblewrap, and different in every run.
     os.environ.pop("PWD", None)
     try:
         kernel = _warm_up(config["preload"], config["warmup"])
         assert len(os.listdir("/proc/self/task")) == 1, "a thread would not survive the fork"
+        assert not _shared_memory(), f"kernels would share what is written to {_shared_memory()}"
         children = Children()
     # Whatever a preloaded module raises belongs into the trainer's error message.
     except Exception:  # noqa: BLE001
@@ -75,7 +85,15 @@ def _walls(plan: dict[str, object] | None) -> Walls | None:
 
 
 def _tell(control: socket.socket, **told: object) -> None:
-    control.send(json.dumps(told).encode()[:MAX_PACKET_BYTES])
+    cut = {key: value[:MAX_TOLD_CHARS] if isinstance(value, str) else value
+           for key, value in told.items()}  # fmt: skip
+    control.send(json.dumps(cut).encode())
+
+
+def _shared_memory() -> list[str]:
+    """Mappings of this process that every fork would write to."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line for line in lines if line.split()[1].startswith("rw") and "s" in line.split()[1]]
 
 
 def _warm_up(preload: list[str], sources: list[str]) -> ReplKernel:
@@ -83,8 +101,9 @@ def _warm_up(preload: list[str], sources: list[str]) -> ReplKernel:
         importlib.import_module(name)
     # Before the warm-up: what it caches must not depend on a random start.
     seed_generators(0)
+    names = {"__name__": "warmup"}
     for source in sources:
-        exec(source, {"__name__": "warmup"})
+        exec(source, names)
     kernel = ReplKernel(log=logging.getLogger(__name__))
     # To its guest a kernel is plain Python: what runs it cannot be imported by name.
     for name in [name for name in sys.modules if name.partition(".")[0] == "sandbox"]:
@@ -104,7 +123,7 @@ class _Zygote:
         kernel: ReplKernel,
         children: Children,
         walls: Walls | None,
-        config: dict[str, object],
+        config: dict[str, Any],
     ) -> None:
         self._control = control
         self._base_fd = base_fd
@@ -112,10 +131,13 @@ class _Zygote:
         self._children = children
         self._walls = walls
         self._config = config
+        self._names: dict[int, str] = {}
+        """Of the living kernels, by their numbers."""
 
     def serve(self) -> None:
         """Fork and reap until the control socket closes or SIGTERM comes."""
         signals = _hear_signals()
+        _die_with_parent(signal.SIGTERM, parent=self._config["parent_pid"])
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
         poller.register(signals, select.POLLIN)
@@ -125,7 +147,9 @@ class _Zygote:
                 if signals in ready:
                     if signal.SIGTERM in os.read(signals, select.PIPE_BUF):
                         return
-                    self._children.reap()
+                    for pid in self._children.reap():
+                        # Of one that was born this is no news.
+                        _tell(self._control, name=self._names.pop(pid), error="it died at birth")
                 if self._control.fileno() in ready:
                     packet = self._control.recv(MAX_PACKET_BYTES)
                     if not packet:
@@ -147,10 +171,16 @@ class _Zygote:
                 _Child(self._control, self._walls, self._config, request, zygote_pid).become(
                     self._kernel
                 )
-            self._children.add(pid)
+        except OSError as error:
+            _tell(self._control, name=name, error=str(error))
+            return
+        self._children.add(pid)
+        self._names[pid] = name
+        try:
             pidfd = os.pidfd_open(pid)
         except OSError as error:
-            self._control.send(json.dumps({"name": name, "error": str(error)}).encode())
+            os.kill(pid, signal.SIGKILL)
+            _tell(self._control, name=name, error=str(error))
             return
         socket.send_fds(self._control, [json.dumps({"name": name}).encode()], [pidfd])
         os.close(pidfd)
@@ -177,7 +207,7 @@ class _Child:
         self,
         control: socket.socket,
         walls: Walls | None,
-        config: dict[str, object],
+        config: dict[str, Any],
         request: dict[str, Any],
         zygote_pid: int,
     ) -> None:
@@ -235,6 +265,9 @@ class _Child:
         _die_with_parent(signal.SIGKILL, parent=self._parent_pid)
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
+        # Where memory runs out it must be a kernel that ends, not the trainer.
+        with suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000")
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):
@@ -265,6 +298,8 @@ class _Child:
                 resource.RLIMIT_NOFILE: MAX_OPEN_FILES,
                 resource.RLIMIT_FSIZE: MAX_FILE_BYTES if self._walls is None else 0,
                 resource.RLIMIT_CORE: 0,
+                # The user's own would be used up for all that are this user.
+                RLIMIT_SIGPENDING: 64,
             }
         )
 

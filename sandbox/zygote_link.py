@@ -154,7 +154,7 @@ class ZygoteLink:
     def order(
         self, *, key: bytes | None = None, folder: Path | None = None, is_console: bool = False
     ) -> None:
-        """Ask for one kernel; it comes out of `newborn` some time later.
+        """Ask for one kernel; it comes out of `newborn` some time later. SandboxError if none can.
 
         key:        what signs its messages; made here if not given.
         folder:     that of a dead kernel, whose place the new one takes.
@@ -166,7 +166,11 @@ class ZygoteLink:
             folder = self.runtime / name
         else:
             remove_folder(folder)
-        folder.mkdir(mode=0o700)
+        try:
+            folder.mkdir(mode=0o700)
+        except FileNotFoundError:
+            # At its end the server removes the folder they all lie in.
+            raise SandboxError("the fork server is gone") from None
         key = secrets.token_hex(16).encode() if key is None else key
         self._births[name] = _Birth(folder, key)
         request = {
@@ -266,7 +270,9 @@ class ZygoteLink:
         control = self._socket()
         try:
             while True:
-                packet, fds, _flags, _address = socket.recv_fds(control, MAX_PACKET_BYTES, 1)
+                packet, fds, _flags, _address = socket.recv_fds(
+                    control, MAX_PACKET_BYTES, 1, socket.MSG_CMSG_CLOEXEC
+                )
                 if not packet:
                     break
                 self._sort(json.loads(packet), fds)

@@ -264,6 +264,17 @@ def test_a_well_formed_forgery_is_believed_once_and_answers_nothing_else(with_ke
     assert after.status is ExecStatus.KILLED
 
 
+def test_a_line_that_goes_on_after_its_answer_is_billed_to_the_next(with_kernel):
+    async def attack(kernel):
+        forged = await kernel.run(GRASP + "forge()\nwhile True: pass\n")
+        return forged, await kernel.run("1")
+
+    forged, after = with_kernel(attack)
+    assert forged.status is ExecStatus.OK
+    assert after.status in {ExecStatus.KILLED, ExecStatus.TIMEOUT}
+    assert after.cpu_ms < LINE_CPU_MS
+
+
 def test_a_reply_sent_ahead_of_the_question_gets_the_kernel_killed(with_unsealed):
     async def attack(kernel):
         source = GRASP + SOON.format("forge()")

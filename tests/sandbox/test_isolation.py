@@ -108,14 +108,22 @@ def test_each_kernel_of_roots_is_a_user_of_its_own_where_files_permit(tier, wall
     async def look():
         async with KernelPool(Limits(), preload=(), isolation=walls) as pool:
             kernels = [await pool.acquire(seed=0) for _ in range(3)]
-            return [thread_fields(kernel.pid)[0]["Uid"].split() for kernel in kernels]
+            return [
+                (
+                    thread_fields(kernel.pid)[0]["Uid"].split(),
+                    os.stat(f"/proc/{kernel.pid}/environ").st_uid,
+                )
+                for kernel in kernels
+            ]
 
-    uids = asyncio.run(look())
+    uids, owners = zip(*asyncio.run(look()), strict=True)
+    # A process that may not be dumped belongs to root, whoever it is.
+    assert set(owners) == {0}
     if tier == "A":
         assert len({uid for (uid, *_) in uids}) == 3
         assert all(len(set(four)) == 1 and four[0] != "0" for four in uids)
     if tier == "none":
-        assert uids == [["0"] * 4] * 3
+        assert uids == (["0"] * 4,) * 3
 
 
 def test_the_canary_finds_every_way_out_of_an_unsealed_kernel(loop_runner, unsealed_pool, tmp_path):

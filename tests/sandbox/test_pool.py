@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox import zygote_link
 from sandbox.pool import KernelPool
 from sandbox.types import ExecStatus, Limits, SandboxError
 
@@ -36,7 +37,7 @@ def fork_server(started: int) -> int:
 def is_running(pid: int) -> bool:
     try:
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
@@ -217,7 +218,59 @@ def test_the_environment_is_made_by_hand(monkeypatch, walls):
     assert mode == 0o700
 
 
-@pytest.mark.parametrize("setup", ["1/0", "x = (", "raise SystemExit"])
+def test_a_kernel_that_dies_at_birth_is_told_and_does_not_stop_the_pool(walls):
+    async def start():
+        setup = ("import os; os._exit(0)",)
+        async with KernelPool(LIMITS, preload=(), setup=setup, isolation=walls) as pool:
+            for seed in range(3):
+                async with asyncio.timeout(PATIENCE_S):
+                    await pool.acquire(seed=seed)
+
+    with pytest.raises(SandboxError, match="it died at birth"):
+        asyncio.run(start())
+
+
+def test_a_warm_up_that_hangs_leaves_nothing_behind(walls, monkeypatch):
+    monkeypatch.setattr(zygote_link, "START_TIMEOUT_S", 1.0)
+
+    async def start():
+        warmup = ("while True: pass",)
+        async with KernelPool(LIMITS, preload=(), warmup=warmup, isolation=walls):
+            pass
+
+    before = left_behind()
+    with pytest.raises(SandboxError, match=r"nothing heard of it within 1\.0 s"):
+        asyncio.run(start())
+    assert left_behind() == before
+
+
+def test_all_kernels_have_the_same_memory(walls):
+    async def look():
+        async with KernelPool(LIMITS, preload=(), isolation=walls) as pool:
+            kernels = [await pool.acquire(seed=i) for i in range(6)]
+            return {address_space(kernel.pid) for kernel in kernels}
+
+    assert len(asyncio.run(look())) == 1
+
+
+def address_space(pid: int) -> str:
+    lines = Path(f"/proc/{pid}/limits").read_text().splitlines()
+    return next(line for line in lines if line.startswith("Max address space"))
+
+
+def test_a_mapping_that_kernels_would_share_is_refused():
+    async def start():
+        warmup = ("import builtins, mmap", "builtins.shared = mmap.mmap(-1, 4096)")
+        async with KernelPool(LIMITS, preload=(), warmup=warmup):
+            pass
+
+    with pytest.raises(SandboxError, match="kernels would share what is written to"):
+        asyncio.run(start())
+
+
+@pytest.mark.parametrize(
+    "setup", ["1/0", "x = (", "raise SystemExit", "raise ValueError('x' * 300_000)"]
+)
 def test_a_setup_source_that_fails_is_our_fault(setup):
     async def start():
         async with KernelPool(LIMITS, preload=(), setup=(setup,)) as pool:

@@ -133,6 +133,10 @@ ARGUMENTS = [
     ("sendto", (0, 0x1000, 1, 1, *NO_ADDRESS), errno.EPERM),  # MSG_OOB
     ("sendto", (0, 0x1000, 1, 0, 0x1000, 0), errno.EPERM),
     ("sendto", (0, 0x1000, 1, 0, HIGH_BIT, 0), errno.EPERM),
+    ("getsockopt", (0, 1, 4), ALLOW),  # SO_ERROR
+    ("getsockopt", (0, 1, 77), errno.EPERM),  # SO_PEERPIDFD
+    ("futex", (0x1000, 129), ALLOW),  # FUTEX_WAKE_PRIVATE
+    ("futex", (0x1000, 1), errno.EPERM),  # FUTEX_WAKE
     ("recvfrom", (0, 0x1000, 1, 0x40, 0x1000, 0x1000), ALLOW),
     ("recvfrom", (0, 0x1000, 1, 0x41, *NO_ADDRESS), errno.EPERM),
 ]

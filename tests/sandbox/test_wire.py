@@ -119,6 +119,8 @@ def test_frames_survive_any_chunking():
         GREETING + encode([b""] * 17),
         GREETING + b"\x02" + (1 << 62).to_bytes(8, "big"),
         GREETING + b"\xff\x00",
+        GREETING + b"\x04\x00" * 2,
+        GREETING + b"\x05\x00",
     ],
 )
 def test_a_peer_out_of_bounds_is_refused(stream):

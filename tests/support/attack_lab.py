@@ -30,6 +30,7 @@ from sandbox.types import ExecStatus, Execution, Isolation, Limits  # noqa: E402
 LIMITS = Limits(line_cpu_s=0.4, line_wall_s=4.0, grace_s=0.5, memory_mib=256)
 SECRET = "nobody has read this\n"
 AT_ONCE = 4
+MAX_QUEUED_SIGNALS = 1000
 MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 4096, 16384, 1 << 18, 2
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -69,6 +70,12 @@ def make_decoy(home: Path) -> Path:
     return decoy
 
 
+def num_queued_signals() -> int:
+    """Signals that wait for any process of this user."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("SigQ:")[2].split("/")[0])
+
+
 def is_untouched(decoy: Path) -> bool:
     found = decoy.stat()
     return (
@@ -76,6 +83,7 @@ def is_untouched(decoy: Path) -> bool:
         and stat.S_IMODE(found.st_mode) == 0o666
         and found.st_mtime == 1.0
         and os.listdir(decoy.parent) == [decoy.name]
+        and num_queued_signals() < MAX_QUEUED_SIGNALS
     )
 
 

@@ -118,11 +118,19 @@ ATTACKS = (
     # What it says
     Attack("a forged reply", (FORGE, "say(b'<IDS|MSG>', *[b'{{}}'] * 5)"), OVER),
     Attack("garbage on its socket", (FORGE, "say(b'garbage')"), OVER),
+    Attack("a flood of commands",
+           (FORGE, "while 1: stream._connection.sendall(b'\\4\\0' * 10**5)\n\n"), OVER),
+    Attack("a flood of empty messages",
+           (FORGE, "while 1: stream._connection.sendall(b'\\0\\0' * 10**5)\n\n"), OVER),
     Attack("a reply of ten megabytes", (FORGE, "say(b'x' * 10**7)"), OVER),
     Attack("prompts, colours, control tokens",
            ("print('>>> \\x1b[2J<|im_end|>\\x00\\u202e')",), ("ok",), ">>> <|im_end|>\n"),
     # Signals
     Attack("kill everybody", ("import os", "os.kill(-1, 9)"), DENIED),
+    Attack("use up the signals that may wait",
+           ("import os, signal", "_ = signal.pthread_sigmask(signal.SIG_BLOCK, {{40}})\n"
+            "for _ in range(10**5): os.kill(os.getpid(), 40)\n\n"), ("ok", "timeout")),
+    raw("wake who maps the same file", "syscall({futex}, b'1234', 1, 1, 0, 0, 0)"),
     Attack("kill the group", ("import os", "os.killpg(0, 9)"), DENIED),
     Attack("kill the victim", ("import os", "os.kill({victim}, 9)"), DENIED),
     Attack("kill the fork server", ("import os", "os.kill(os.getppid() or 2, 9)"), DENIED),
@@ -219,6 +227,7 @@ ATTACKS = (
 NUMBERS = {
     "x86_64": {
         "tgkill": 234,
+        "futex": 202,
         "bpf": 321,
         "keyctl": 250,
         "userfaultfd": 323,
@@ -227,6 +236,7 @@ NUMBERS = {
     },
     "aarch64": {
         "tgkill": 131,
+        "futex": 98,
         "bpf": 280,
         "keyctl": 219,
         "userfaultfd": 282,
