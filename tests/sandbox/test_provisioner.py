@@ -1,6 +1,7 @@
 """Any Jupyter client runs on the kernels that the trainer uses, sealed as they are."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -16,8 +17,11 @@ from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
+from sandbox.types import SandboxError
+
 pytestmark = pytest.mark.kernel
 NAME = "repl-rl"
+ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 30
 
 
@@ -122,6 +126,23 @@ def test_a_shut_down_leaves_neither_process_nor_file():
     runtime, pid = run_with_kernel(use)
     assert not runtime.exists()
     assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_a_start_that_fails_leaves_no_process(tmp_path):
+    spec = json.loads((ROOT / "sandbox" / "kernelspec" / "kernel.json").read_text())
+    spec["metadata"]["kernel_provisioner"]["config"] = {"preload": [], "setup": ["1/0"]}
+    folder = tmp_path / "JUPYTER_DATA_DIR" / "kernels" / "broken"
+    folder.mkdir(parents=True)
+    (folder / "kernel.json").write_text(json.dumps(spec))
+
+    async def start():
+        await AsyncKernelManager(kernel_name="broken").start_kernel()
+
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    before = children.read_text()
+    with pytest.raises(SandboxError, match="ZeroDivisionError"):
+        asyncio.run(start())
+    assert children.read_text() == before
 
 
 def test_nbclient_runs_a_notebook():
