@@ -111,8 +111,6 @@ class GRPOConfig:
     problems_per_step: int = 8
     group_size: int = 8
     learning_rate: float = 1e-6
-    schedule: Literal["constant", "linear"] = "constant"
-    """Of the learning rate after the warm-up: as it is, or in a straight line to 0."""
     warmup_steps: int = 5
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
@@ -252,8 +250,7 @@ STARTER_PRESET: Mapping[str, Any] = {
     "grpo": {
         "steps": 100,
         "problems_per_step": 12,
-        "learning_rate": 6e-4,
-        "schedule": "linear",
+        "learning_rate": 5e-4,
         "micro_batch_size": 32,
         "gradient_checkpointing": False,
         "kl_beta": 0.001,

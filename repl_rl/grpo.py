@@ -35,8 +35,6 @@ _MASKED_REFERENCE = -1e4
 """Stands for the reference's log-probability of an injected token. TRL multiplies the KL by the
 mask, so a token that is next to impossible would make inf * 0 = NaN; exp(-1e4 - x) is a plain 0."""
 
-_SCHEDULES = {"constant": "constant_with_warmup", "linear": "linear"}
-"""Ours -> transformers', each with a warm-up."""
 _LENGTH_PARTS = 4
 """Forward passes a micro-batch is cut into, by length: more of them, less padding."""
 
@@ -145,7 +143,7 @@ def make_trainer(
         max_completion_length=config.sampling.max_tokens,
         temperature=config.sampling.temperature,
         learning_rate=grpo.learning_rate,
-        lr_scheduler_type=_SCHEDULES[grpo.schedule],
+        lr_scheduler_type="constant_with_warmup",
         warmup_steps=grpo.warmup_steps,
         weight_decay=grpo.weight_decay,
         max_grad_norm=grpo.max_grad_norm,

@@ -17,7 +17,7 @@ from repl_rl.types import OutcomeKind, VerdictKind
 
 def test_without_a_model_the_starter_preset_applies() -> None:
     config = resolve()
-    assert (config.grpo.learning_rate, config.sampling.max_tokens) == (6e-4, 224)
+    assert (config.grpo.learning_rate, config.sampling.max_tokens) == (5e-4, 224)
 
 
 def test_a_model_turns_the_preset_off() -> None:

@@ -17,7 +17,7 @@ from repl_rl.tasks.sympy_proofs.strategies.strategy import SUBMIT_LAST, Strategy
 from repl_rl.types import Problem
 
 # Chances of each habit, in 1.
-SKILL = 0.3
+SKILL = 0.36
 """The first strategy of the table, which is always right, whatever its weight."""
 THOUGHT = 0.20
 """A comment first."""
