@@ -11,8 +11,9 @@ from typing import Any, Literal
 import psutil
 import torch
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from repl_rl.engines.row_cache import attention_windows, context_tokens
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import resolve_model
 from repl_rl.tokens import TokenizerCodec
@@ -36,18 +37,23 @@ def pick_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
 def load_model(name: str, *, device: torch.device, dtype: str) -> LoadedModel:
     """A causal language model from a folder, or from the hub by `owner/name`.
 
-    Raises ConfigError if it is not there or is no such model.
+    Raises ConfigError if it is not there, is no such model or is none that can be sampled from.
     """
     source = resolve_model(name)
     try:
+        config = AutoConfig.from_pretrained(source)
+        attention_windows(config)  # before gigabytes of weights are read
+        num_context = context_tokens(config)
         model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=getattr(torch, dtype))
         tokenizer: Any = AutoTokenizer.from_pretrained(source)
     except (OSError, ValueError, SafetensorError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(f"cannot load a model from {name!r}: {reason}") from None
-    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+    # Ids may have holes; what is embedded is the id, not its rank.
+    num_ids = max(len(tokenizer), 1 + max(tokenizer.get_vocab().values(), default=0))
+    if num_ids > model.get_input_embeddings().num_embeddings:
         raise ConfigError(
-            f"the tokenizer of {name!r} has {len(tokenizer)} entries, its model embeds "
+            f"the tokenizer of {name!r} has {num_ids} entries, its model embeds "
             f"{model.get_input_embeddings().num_embeddings}; they do not belong together"
         )
     if tokenizer.pad_token_id is None:
@@ -55,16 +61,24 @@ def load_model(name: str, *, device: torch.device, dtype: str) -> LoadedModel:
     return LoadedModel(
         model=model.to(device),
         tokenizer=tokenizer,
-        codec=TokenizerCodec(tokenizer, eos_ids=_eos_ids(model, tokenizer)),
-        context_tokens=model.config.get_text_config().max_position_embeddings,
+        codec=_codec(name, model, tokenizer),
+        context_tokens=num_context,
     )
+
+
+def _codec(name: str, model: Any, tokenizer: Any) -> TokenizerCodec:
+    try:
+        return TokenizerCodec(tokenizer, eos_ids=_eos_ids(model, tokenizer))
+    except ConfigError as error:
+        raise ConfigError(
+            f"cannot use {name!r}: {error}; give a model whose tokenizer keeps newlines"
+        ) from None
 
 
 def usable_context(loaded: LoadedModel, *, row_tokens: int) -> int:
     """Tokens that every layer attends to; ConfigError if a full trajectory has more, `row_tokens`.
 
-    The engine shows every layer all keys of a row, so a sliding window would make it sample from
-    another distribution than the one that is trained.
+    Beyond its window a layer no longer sees the problem that the trajectory solves.
     """
     config = loaded.model.config.get_text_config()
     window: int | None = getattr(config, "sliding_window", None)

@@ -44,10 +44,11 @@ class Engine(Protocol):
         """Sample after `ids` up to a newline id, an end-of-sequence id or `max_tokens` >= 1.
 
         The same ids, seed and weights give the same line, whatever else is in flight.
-        Raises EngineError if the engine cannot go on.
+        Raises EngineError if the engine cannot go on, ConfigError for a request that it cannot
+        serve; one that is cancelled or refused leaves no trace in others.
         """
         ...
 
     async def aclose(self) -> None:
-        """Free what the engine holds. Lines in flight end in EngineError."""
+        """Free what the engine holds; again, nothing. Lines in flight end in EngineError."""
         ...

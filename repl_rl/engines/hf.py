@@ -24,11 +24,15 @@ from typing import Any
 import torch
 
 from repl_rl.engines.base import SampledLine, line_end
-from repl_rl.engines.row_cache import RowCache
-from repl_rl.errors import EngineError
+from repl_rl.engines.row_cache import RowCache, context_tokens
+from repl_rl.errors import ConfigError, EngineError
 
 _COLUMNS = 64
 """Rows have a multiple of this many columns, tokens."""
+
+_TRIAL = ((6, 11), (7, 12), (8, 13), (13, 15))
+"""Lengths that the first and the last row grow to when a model is tried: prompts, tokens, chunks;
+never as long as each other, which a model may count on."""
 
 
 @dataclass(slots=True)
@@ -55,6 +59,7 @@ class HFEngine:
     """See the module. `num_rows` bounds the lines in flight; more wait for a free row.
 
     Rows double their columns up to `row_tokens`, and grow beyond it only for a request that does.
+    Raises ConfigError for a model that cannot go on from a row's keys and values.
     """
 
     def __init__(
@@ -78,18 +83,18 @@ class HFEngine:
         self._stepper: asyncio.Task[None] | None = None
         self._version = 0
         self._clock = 0
-        self._cache = RowCache(
-            num_layers=model.config.get_text_config().num_hidden_layers,
-            num_rows=num_rows,
-            capacity=_COLUMNS,
-        )
+        self._vocabulary: int = model.get_input_embeddings().num_embeddings
+        self._context_tokens = context_tokens(model.config)
+        self._cache = RowCache(model.config, num_rows=num_rows, capacity=_COLUMNS)
         self.num_sampled = 0
         """Tokens sampled since the engine was made."""
+        self._try_model()
 
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
         """See `Engine.line`."""
         if self._is_closed:
             raise EngineError("the engine was closed")
+        self._check(ids, max_tokens)
         done: asyncio.Future[SampledLine] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Request(list(ids), max_tokens, random.Random(seed), done))
         if self._stepper is None or self._stepper.done():
@@ -110,25 +115,87 @@ class HFEngine:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._stepper
         self._fail(EngineError("the engine was closed"))
-        self._cache.clear()
+
+    def _try_model(self) -> None:
+        """ConfigError if logits from rows differ from those of one forward over everything.
+
+        A model is judged by what it does, not by its name: there are those that keep a state in
+        place of keys, that read positions off a padding mask, that attend without any mask.
+        """
+        ids = [i % self._vocabulary for i in range(1, 1 + max(map(max, _TRIAL)))]
+        rows = self._rows[:1] if len(self._rows) == 1 else [self._rows[0], self._rows[-1]]
+        stops = [lengths[: len(rows)] for lengths in _TRIAL]
+        try:
+            with self._model_borrowed(), torch.no_grad(), self._autocast():
+                whole = self._model(input_ids=torch.tensor([ids], device=self._model.device))
+                found = [self._forward(rows, [ids[:stop] for stop in each]) for each in stops]
+            expected = whole.logits[0, torch.tensor(stops) - 1].float()  # (4, rows, V)
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise self._refusal(f"{type(error).__name__}: {reason}") from error
+        for row in rows:
+            row.cached = []
+        gap = (torch.stack(found).float() - expected).abs().max().item()
+        spread = expected.std().item()
+        # Keys that are not those of the sequence move logits by about their spread, and rounding
+        # to half precision by a few hundredths of it.
+        is_exact = self._model.dtype is torch.float32 and self._model.device.type != "cuda"
+        if gap > (0.01 if is_exact else 0.5) * spread:
+            raise self._refusal(f"logits are off by {gap:.2g}, their spread is {spread:.2g}")
+
+    def _refusal(self, reason: str) -> ConfigError:
+        return ConfigError(
+            f"the engine 'hf' cannot go on from cached keys and values with a "
+            f"{self._model.config.model_type} model ({reason}); give a model of full or sliding "
+            f"attention that takes a mask, with attn_implementation 'sdpa' or 'eager'"
+        )
+
+    def _check(self, ids: Sequence[int], max_tokens: int) -> None:
+        """ConfigError for a request that would fail in the forward, and all others with it."""
+        if not ids or max_tokens < 1:
+            raise ConfigError(
+                f"{max_tokens} tokens to sample after {len(ids)}; expected at least one of each"
+            )
+        if min(ids) < 0 or max(ids) >= self._vocabulary:
+            raise ConfigError(
+                f"token ids from {min(ids)} to {max(ids)}, the model embeds {self._vocabulary}; "
+                f"give it the tokenizer it was trained with"
+            )
+        if len(ids) + max_tokens > self._context_tokens:
+            raise ConfigError(
+                f"{len(ids)} tokens and {max_tokens} to sample, the model's context holds "
+                f"{self._context_tokens}; lower sampling.max_tokens or give a model with more"
+            )
 
     async def _run(self) -> None:
+        try:
+            with self._model_borrowed():
+                while self._admit():
+                    for rows in self._batches():
+                        self._step(rows)
+                    # Kernels that answered in the meantime get their say before the next step.
+                    await asyncio.sleep(0)
+        # A model may raise anything, and a line that nobody answers would wait for ever.
+        except Exception as error:  # noqa: BLE001
+            self._fail(EngineError(f"the model's forward failed: {error!r}"))
+
+    @contextlib.contextmanager
+    def _model_borrowed(self) -> Iterator[None]:
+        """The trainer's model in evaluation mode and one thread less; both as before after it."""
         was_training, num_threads = self._model.training, torch.get_num_threads()
         self._model.eval()
         # One core is the kernels': threads that wait for one that lost its core cost all of them.
         torch.set_num_threads(max(1, num_threads - 1))
         try:
-            while self._admit():
-                for rows in self._batches():
-                    self._step(rows)
-                # Kernels that answered in the meantime get their say before the next step.
-                await asyncio.sleep(0)
-        # A model may raise anything, and a line that nobody answers would wait for ever.
-        except Exception as error:  # noqa: BLE001
-            self._fail(EngineError(f"the model's forward failed: {error!r}"))
+            yield
         finally:
             torch.set_num_threads(num_threads)
             self._model.train(was_training)
+
+    def _autocast(self) -> torch.autocast:
+        """The trainer's forward is under the same: both sides must agree on a logprob."""
+        kind = self._model.device.type
+        return torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda")
 
     def _admit(self) -> bool:
         """Seat waiting requests on free rows; False when there is nothing left to do."""
@@ -159,12 +226,14 @@ class HFEngine:
     @torch.no_grad()
     def _step(self, rows: list[_Row]) -> None:
         """Run the new tokens of `rows` through the model and sample one token for each."""
-        logits = self._forward(rows).float() / self._temperature  # (B, V)
+        requests = [row.request for row in rows if row.request is not None]
+        logits = self._forward(rows, [request.ids for request in requests])  # (B, V)
+        logits = logits.float() / self._temperature
         logprobs = torch.log_softmax(logits, dim=-1)
         # Inverse transform with one uniform number a row: what a row draws depends on its own
         # seed alone, never on what else is in the batch.
         uniform = torch.tensor(
-            [row.request.rng.random() for row in rows if row.request is not None],
+            [request.rng.random() for request in requests],
             dtype=torch.float64,
             device=logprobs.device,
         )
@@ -177,11 +246,11 @@ class HFEngine:
         for row, token, logprob in zip(rows, drawn.tolist(), chosen, strict=True):
             self._take(row, token, logprob)
 
-    def _forward(self, rows: list[_Row]) -> torch.Tensor:
-        """Logits (B, V) after the last token of each row; its keys and values stay in the cache."""
+    def _forward(self, rows: list[_Row], ids: list[list[int]]) -> torch.Tensor:
+        """Logits (B, V) after the last of each row's ids; the rows hold their keys from then on."""
         device = self._model.device
-        width = max(_num_new(row) for row in rows)
-        num_keys = max(len(row.request.ids) for row in rows if row.request is not None)
+        width = max(len(one) - len(row.cached) for row, one in zip(rows, ids, strict=True))
+        num_keys = max(map(len, ids))
         if num_keys > self._cache.capacity:
             self._grow(num_keys)
         in_place = _in_place(rows)
@@ -192,26 +261,22 @@ class HFEngine:
         positions = [[0] * width for _ in range(size)]
         writes = [[self._cache.capacity] * width for _ in range(size)]
         places = [row.index if in_place else place for place, row in enumerate(rows)]
-        for place, row in zip(places, rows, strict=True):
-            assert row.request is not None
-            where = range(len(row.cached), len(row.request.ids))
-            tokens[place][width - len(where) :] = row.request.ids[where.start :]
+        for place, row, one in zip(places, rows, ids, strict=True):
+            where = range(len(row.cached), len(one))
+            tokens[place][width - len(where) :] = one[where.start :]
             positions[place][width - len(where) :] = where
             writes[place][width - len(where) :] = where
-            row.cached.extend(row.request.ids[where.start :])
+            row.cached.extend(one[where.start :])
         position_ids = torch.tensor(positions, device=device)  # (B, Q)
         self._cache.view(
             None if in_place else torch.tensor([row.index for row in rows], device=device),
             torch.tensor(writes, device=device),
             num_keys=num_keys,
         )
-        keys = torch.arange(num_keys, device=device)
-        mask = keys <= position_ids[:, None, :, None]  # (B, 1, Q, K)
-        # The trainer's forward is under the same autocast: both sides must agree on a logprob.
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        with self._autocast():
             output = self._model(
                 input_ids=torch.tensor(tokens, device=device),
-                attention_mask=mask,
+                attention_mask=self._cache.mask(position_ids, dtype=self._model.dtype),
                 position_ids=position_ids,
                 past_key_values=self._cache,
                 use_cache=True,
@@ -254,6 +319,8 @@ class HFEngine:
         for row in self._rows:
             row.request = None
             row.cached = []
+        # A mask hides what is no number as little as what is: 0 times NaN is NaN.
+        self._cache.reset()
         for request in requests:
             if not request.done.done():
                 request.done.set_exception(error)

@@ -4,7 +4,8 @@ Floor 2. Knows `transformers`' cache protocol. Does not know tokens, requests or
 
 Rows keep their keys and values between lines, so resuming a trajectory computes nothing twice. A
 forward names its rows and, per token, the position to write; a token sees what its row holds up to
-its own position, so whatever an earlier use left behind further on is never visible.
+its own position, so whatever an earlier use left behind further on is never visible. A row keeps
+what a sliding window has left behind too: the mask of such a layer hides it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,51 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from repl_rl.errors import ConfigError
+
 # B rows of a forward, Q new tokens per row, H key-value heads, K keys in view, D head dimension
+
+
+def attention_windows(config: Any) -> dict[str, int | None]:  # Any: a config of any model
+    """Kinds of layer -> tokens that one looks back on, its own among them; None: all of them.
+
+    Raises ConfigError if some layers are of another kind: they hold no key for every token, or
+    hide keys by a rule of their own.
+    """
+    text = config.get_text_config()
+    window: int | None = getattr(text, "sliding_window", None)
+    kinds: list[str] = (
+        getattr(text, "layer_types", None)
+        # GPT-Neo's name for them: its local layers hide keys by a mask of their own.
+        or getattr(text, "attention_layers", None)
+        or ["sliding_attention" if hasattr(text, "num_attention_heads") else "no attention"]
+    )
+    windows = {"full_attention": None, "sliding_attention": window}
+    if others := sorted(set(kinds) - set(windows)):
+        raise ConfigError(
+            f"a {text.model_type} model has layers of {', '.join(others)}, the engine 'hf' serves "
+            f"those of full and sliding attention; give a model that has no others"
+        )
+    return {kind: windows[kind] for kind in kinds}
+
+
+def context_tokens(config: Any) -> int:  # Any: a config of any model
+    """Tokens that a sequence may have; ConfigError if the config does not tell.
+
+    With `longrope` that is the original length: past it a forward of the whole sequence turns all
+    keys by other angles, which those in a cache were not.
+    """
+    text = config.get_text_config()
+    limit: int | None = getattr(text, "max_position_embeddings", None)
+    if limit is None:
+        raise ConfigError(
+            f"the config of this {text.model_type} model has no max_position_embeddings; give a "
+            f"model whose config says how many tokens it holds"
+        )
+    rope = getattr(text, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        return min(limit, int(rope["original_max_position_embeddings"]))
+    return limit
 
 
 class _RowLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # untyped upstream
@@ -71,15 +116,17 @@ class _RowLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # untyped up
 
 
 class RowCache(Cache):
-    """All layers' rows. `view` says what the next forward works on."""
+    """All layers' rows. `view` says what the next forward works on, `mask` what its tokens see."""
 
-    def __init__(self, *, num_layers: int, num_rows: int, capacity: int) -> None:
+    def __init__(self, config: Any, *, num_rows: int, capacity: int) -> None:
+        self._config = config.get_text_config()
+        self._windows = attention_windows(config)
         self.num_rows = num_rows
         self.capacity = capacity
         self.rows: torch.Tensor | None = None  # (B,)
         self.positions = torch.empty(0, dtype=torch.long)  # (B, Q)
         self.num_keys = 0
-        self._row_layers = [_RowLayer(self) for _ in range(num_layers)]
+        self._row_layers = [_RowLayer(self) for _ in range(self._config.num_hidden_layers)]
         super().__init__(layers=list(self._row_layers))
 
     def view(self, rows: torch.Tensor | None, positions: torch.Tensor, *, num_keys: int) -> None:
@@ -89,13 +136,35 @@ class RowCache(Cache):
         """
         self.rows, self.positions, self.num_keys = rows, positions, num_keys
 
+    def mask(
+        self, positions: torch.Tensor, *, dtype: torch.dtype
+    ) -> torch.Tensor | dict[str, torch.Tensor]:
+        """The keys in sight that tokens at `positions` (B, Q) see, (B, 1, Q, K).
+
+        In the form that the model's attention takes; by kind of layer where it has two kinds.
+        """
+        at = positions[:, None, :, None]
+        keys = torch.arange(self.num_keys, device=positions.device)
+        masks = {}
+        for kind, window in self._windows.items():
+            seen = keys <= at
+            if window is not None and window < self.num_keys:
+                seen = seen & (keys > at - window)
+            if self._config._attn_implementation == "eager":
+                # Added to the scores: a boolean mask would hide nothing.
+                bias = torch.zeros_like(seen, dtype=dtype)
+                seen = bias.masked_fill(~seen, torch.finfo(dtype).min)
+            masks[kind] = seen
+        return masks if len(masks) > 1 else masks.popitem()[1]
+
     def grow(self, capacity: int) -> None:
         """Make room for longer rows; what they hold stays."""
         self.capacity = capacity
         for layer in self._row_layers:
             layer.grow()
 
-    def clear(self) -> None:
-        """Give the memory back. The cache cannot be used afterwards."""
-        self._row_layers = []
-        self.layers = []
+    def reset(self) -> None:
+        """Give the memory back; it is taken anew, all zeros, by the next forward."""
+        for layer in self._row_layers:
+            layer.keys = layer.values = None
+            layer.is_initialized = False
