@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from queue import Empty
@@ -26,7 +26,7 @@ from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.manager import AsyncKernelManager
 
 from sandbox.pool import KernelPool
-from sandbox.supervisor import SupervisedKernel
+from sandbox.provisioner import PORTS
 from sandbox.types import Isolation, Limits
 
 IMPORT = "from sympy import *"
@@ -61,6 +61,7 @@ SESSION = (
 )
 DEADLINE_S = 30.0
 SUBSCRIBED_S = 0.2
+CHANNELS = {"stdin": False, "hb": False, "control": False}
 
 START = "start with sympy to first reply"
 STANDBY = "the same, from standby"
@@ -114,16 +115,7 @@ class Counts:
     """Of a throughput."""
 
 
-QUICK = Counts(
-    stock_starts=2,
-    our_starts=5,
-    stock_lines=60,
-    our_lines=300,
-    stock_lines_each=5,
-    our_lines_each=50,
-    crowd_lines_each=5,
-    repeats=1,
-)
+QUICK = Counts(**{name: max(1, count // 4) for name, count in asdict(Counts()).items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,10 +262,14 @@ async def through_stock_client(pool: KernelPool, num_lines: int) -> Figures:
     """jupyter_client talks to one of our kernels over the sockets in its folder."""
     kernel = await pool.acquire(seed=0)
     context = zmq.asyncio.Context()
-    client = AsyncKernelClient(context=context, transport="ipc", **_address(kernel))
-    client.session.key = _key(kernel)
+    # What a kernel's owner keeps to itself: where its sockets are, and their key.
+    newborn = kernel._newborn
+    client = AsyncKernelClient(
+        context=context, transport="ipc", ip=str(newborn.folder / "s"), **PORTS
+    )
+    client.session.key = newborn.key
     try:
-        _open_channels(client)
+        client.start_channels(**CHANNELS)
         await _subscribed(client)
         opened = Opened(start_ms=0, run=partial(ask, client), pid=kernel.pid)
         return {THROUGH_STOCK: p50_p99(await line_ms(opened, LINE, num_lines))}
@@ -341,7 +337,7 @@ async def stock_kernel(context: zmq.asyncio.Context) -> AsyncIterator[Opened]:
     await manager.start_kernel(stdout=DEVNULL, stderr=DEVNULL)
     client = manager.client()
     try:
-        _open_channels(client)
+        client.start_channels(**CHANNELS)
         client.execute(f"{IMPORT}\n{LINE}")
         await client.get_shell_msg(timeout=DEADLINE_S)
         start_ms = _ms_since(started)
@@ -376,23 +372,6 @@ async def _subscribed(client: AsyncKernelClient) -> None:
             continue
         return
     raise TimeoutError("iopub stayed silent")
-
-
-def _open_channels(client: AsyncKernelClient) -> None:
-    client.start_channels(stdin=False, hb=False, control=False)
-
-
-# What a kernel's owner keeps to itself: where its sockets are, and their key.
-
-
-def _address(kernel: SupervisedKernel) -> dict[str, object]:
-    ports = {"shell": 1, "iopub": 2, "stdin": 3, "hb": 4, "control": 5}
-    ip = str(kernel._newborn.folder / "s")
-    return {"ip": ip} | {f"{name}_port": port for name, port in ports.items()}
-
-
-def _key(kernel: SupervisedKernel) -> bytes:
-    return kernel._newborn.key
 
 
 def private_mib(pid: int) -> float:

@@ -59,7 +59,7 @@ async def inspect(canary: Subject, bystander: Subject, *, folder: Path) -> None:
             through.append(name)
     if not decoy.exists() or decoy.read_text() != DECOY_TEXT:
         through.append("change a file")
-    if (await bystander.run("1 + 1")).output != "2\n":
+    if (await bystander.run("print(2)")).output != "2\n":
         through.append("harm another kernel")
     decoy.unlink(missing_ok=True)
     if through:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sandbox import bubblewrap, confine
-from sandbox.types import Isolation, SandboxError
+from sandbox.types import Isolation, SettingError
 
 
 class Tier(StrEnum):
@@ -46,16 +46,16 @@ ESCAPE = 'isolation = "none" under [sandbox] runs kernels unsealed'
 def tiers(isolation: Isolation) -> tuple[list[Tier], str]:
     """(the tiers to try, best first; why tier A is not among them).
 
-    Raises SandboxError if there is none.
+    Raises SettingError if there is none.
     """
     if isolation is Isolation.NONE:
         return [Tier.NONE], "nothing else was asked for"
     lacking = confine.missing()
     if lacking is not None:
-        raise SandboxError(f"kernels cannot be sealed: this machine lacks {lacking}; {ESCAPE}")
+        raise SettingError(f"kernels cannot be sealed: this machine lacks {lacking}; {ESCAPE}")
     if bubblewrap.find() is None:
         shortfall = "bubblewrap is not installed (`apt install bubblewrap`)"
         if isolation is Isolation.STRICT:
-            raise SandboxError(f'isolation = "strict" takes tier A, but {shortfall}')
+            raise SettingError(f'isolation = "strict" takes tier A, but {shortfall}')
         return [Tier.B], shortfall
     return ([Tier.A] if isolation is Isolation.STRICT else [Tier.A, Tier.B]), ""

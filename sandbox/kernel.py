@@ -25,20 +25,14 @@ from jupyter_client.session import Session
 
 from sandbox.direct import DirectSocket
 from sandbox.repl import Repl, Said
+from sandbox.sockets import CONTROL, DIRECT, HEARTBEAT, IOPUB, PAYLOAD_SOURCE, SHELL, socket_path
 from sandbox.wire import Message, WireError, make_header, pack, unpack
 
-DIRECT, SHELL, IOPUB, HEARTBEAT, CONTROL = 0, 1, 2, 4, 5
 CHANNELS = {SHELL: zmq.ROUTER, IOPUB: zmq.PUB, CONTROL: zmq.ROUTER}
 CONSOLE_CHANNELS = CHANNELS | {HEARTBEAT: zmq.ROUTER}
 """A console takes a kernel without a heartbeat for dead."""
-PAYLOAD_SOURCE = "repl"
 # Not `asdict`: it copies deeply.
 SAID = tuple(field.name for field in fields(Said))
-
-
-def socket_path(folder: Path, channel: int) -> Path:
-    """Where a channel listens. A Jupyter client finds it by transport `ipc`, ip `folder/s`."""
-    return folder / f"s-{channel}"
 
 
 class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types

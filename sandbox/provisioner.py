@@ -19,19 +19,20 @@ import traitlets
 from jupyter_client.provisioning import KernelProvisionerBase
 
 from sandbox.pool import SYMPY_WARMUP
+from sandbox.sockets import CONTROL, HEARTBEAT, IOPUB, SHELL, STDIN
 from sandbox.types import Isolation, Limits
 from sandbox.zygote_link import Newborn, ZygoteLink
 
 BIRTH_TIMEOUT_S = 20.0
 POLL_S = 0.01
-CHANNEL_NUMBERS = {
-    "shell_port": 1,
-    "iopub_port": 2,
-    "stdin_port": 3,
-    "hb_port": 4,
-    "control_port": 5,
+PORTS = {
+    "shell_port": SHELL,
+    "iopub_port": IOPUB,
+    "stdin_port": STDIN,
+    "hb_port": HEARTBEAT,
+    "control_port": CONTROL,
 }
-"""By which a client finds the sockets of transport `ipc`: `IP-NUMBER` is a file."""
+"""A manager's names for the channels."""
 
 
 class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_client is untyped here
@@ -70,7 +71,7 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
             await self.cleanup()
             raise
         manager.transport, manager.ip = "ipc", str(self._newborn.folder / "s")
-        for name, number in CHANNEL_NUMBERS.items():
+        for name, number in PORTS.items():
             setattr(manager, name, number)
         manager.write_connection_file()
         self.connection_info = manager.get_connection_info()

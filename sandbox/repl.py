@@ -78,6 +78,10 @@ class Repl:
         """
         return self._guard(lambda: self._run(source))
 
+    def set_up(self, source: str) -> Said:
+        """Run a source of ours: the `sys.displayhook` that it leaves is every later line's."""
+        return self._guard(lambda: self._set_up(source))
+
     def is_complete(self, source: str) -> bool:
         """False where `run` would find `source` incomplete. Nothing runs."""
         return self._compiler.is_complete(source)
@@ -117,6 +121,11 @@ class Repl:
             said = said if said.error_type else failed
             if isinstance(error, KeyboardInterrupt | OutputLimit):
                 break
+        return said
+
+    def _set_up(self, source: str) -> Said:
+        said = self._run(source)
+        self._home.displayhook = sys.displayhook
         return said
 
     def _execute(self, statement: Statement) -> BaseException | None:
@@ -167,7 +176,7 @@ class _Home:
     """What user code may bend for one source: streams, the displayhook, signals."""
 
     def __init__(self) -> None:
-        self._displayhook = sys.__displayhook__
+        self.displayhook = sys.__displayhook__
         self._streams: dict[str, TextIOWrapper] = {}
 
     def enter(self, capture: Capture) -> None:
@@ -189,7 +198,7 @@ class _Home:
             with suppress(Exception):
                 TextIOWrapper.flush(stream)
         _signal.setitimer(_signal.ITIMER_REAL, 0)
-        sys.displayhook = self._displayhook
+        sys.displayhook = self.displayhook
 
 
 def _is_bent(stream: TextIOWrapper) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from sandbox.sockets import PAYLOAD_SOURCE
 from sandbox.types import ExecStatus, Limits
 from sandbox.wire import WireError, unpack
 
@@ -41,7 +42,7 @@ def read_reply(frames: Sequence[bytes], *, key: bytes, msg_id: str, limits: Limi
         raise WireError("not exactly one payload")
     said: dict[str, object] = payload[0]
     status = STATUSES.get(_text(said, "status", max_chars=MAX_NAME_CHARS))
-    if status is None or said.get("source") != "repl":
+    if status is None or said.get("source") != PAYLOAD_SOURCE:
         raise WireError("an unknown status or source")
     error_type = _optional_text(said, "error_type", max_chars=MAX_NAME_CHARS)
     if error_type is not None and not error_type.isidentifier():

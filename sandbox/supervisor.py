@@ -19,6 +19,7 @@ from sandbox.folder import remove_folder
 from sandbox.process import Process
 from sandbox.render import clean, render
 from sandbox.reply import Reply, read_reply
+from sandbox.sockets import DIRECT, socket_path
 from sandbox.types import ExecStatus, Execution, Limits, SandboxError
 from sandbox.wire import Message, WireError, make_header, pack
 from sandbox.zmtp import DealerProtocol
@@ -31,8 +32,6 @@ HANGUP_S = 0.1
 """How long after the socket closed the process may take to be seen dead."""
 JSON_BYTES_PER_CHAR = 12
 """A character outside the basic plane as two escapes."""
-DIRECT_SOCKET = "s-0"
-"""As `socket_path` in `kernel` names it; importing that module would import ipykernel."""
 
 
 class SupervisedKernel:
@@ -66,7 +65,7 @@ class SupervisedKernel:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 _, self._connection = await loop.create_unix_connection(
-                    self._new_protocol, str(self._newborn.folder / DIRECT_SOCKET)
+                    self._new_protocol, str(socket_path(self._newborn.folder, DIRECT))
                 )
                 await self._connection.ready.wait()
         except OSError as error:  # TimeoutError is one

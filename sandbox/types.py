@@ -28,6 +28,10 @@ class Isolation(StrEnum):
     """No walls: for code that one trusts."""
 
 
+class SettingError(SandboxError):
+    """What was asked for cannot be had here; the message says what to ask for instead."""
+
+
 class ExecStatus(StrEnum):
     """How the execution of one source ended."""
 

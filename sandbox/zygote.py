@@ -28,16 +28,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from sandbox.children import Children, become_subreaper
-from sandbox.confine import Walls, limit
+from sandbox.confine import PR_SET_PDEATHSIG, Walls, limit
 from sandbox.kernel import ReplKernel
 from sandbox.repl import Repl, seed_generators
+from sandbox.sockets import MAX_PACKET_BYTES
 
-MAX_PACKET_BYTES = 1 << 17
 MAX_TOLD_CHARS = 8000
 """Of one value in a packet. JSON makes up to twelve bytes of a character."""
 M_ARENA_MAX = -8
 RLIMIT_SIGPENDING = 11
-PR_SET_PDEATHSIG = 1
 MAX_OPEN_FILES = 64
 MAX_FILE_BYTES = 1 << 20
 """What an unsealed kernel may write into one file; a sealed one can open none for writing."""
@@ -316,7 +315,7 @@ def _set_up(repl: Repl, sources: object) -> str | None:
     """Run the sources that every kernel begins with; the text of the first failure."""
     assert isinstance(sources, list)
     for source in sources:
-        said = repl.run(source + "\n")
+        said = repl.set_up(source + "\n")
         if said.status != "ok":
             return f"setup line {source!r}: {said.error_type or said.status}\n{said.head}"
     return None

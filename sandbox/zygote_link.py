@@ -27,12 +27,12 @@ from typing import BinaryIO
 from sandbox import bubblewrap
 from sandbox.folder import make_runtime_folder, remove_folder
 from sandbox.isolation import ESCAPE, Standing, Tier, tiers
-from sandbox.types import Isolation, Limits, SandboxError
+from sandbox.sockets import MAX_PACKET_BYTES
+from sandbox.types import Isolation, Limits, SandboxError, SettingError
 from sandbox.view import as_mounts, readable_paths
 
 START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 5.0
-MAX_PACKET_BYTES = 1 << 17
 # Not `-I`: it would ignore PYTHONHASHSEED; the environment is made by hand and holds nothing else.
 FLAGS = ("-s", "-P")
 # Not `-m`: it would need the package on a path that only the trainer may have.
@@ -70,6 +70,18 @@ class _Birth:
         return SandboxError(f"a kernel could not start: {self.error}")
 
 
+def choices(isolation: Isolation, preload: Sequence[str]) -> tuple[list[Tier], str, Sequence[Path]]:
+    """(tiers to try, best first; why A is not among them; what kernels may read).
+
+    Raises SettingError, before anything is started, for what cannot be had here.
+    """
+    candidates, shortfall = tiers(isolation)
+    try:
+        return candidates, shortfall, readable_paths(preload)
+    except ValueError as error:
+        raise SettingError(str(error)) from None
+
+
 class ZygoteLink:
     """Owner of the fork server and of the folder in which its kernels live."""
 
@@ -92,7 +104,7 @@ class ZygoteLink:
 
         The server dies with the thread that calls this. Raises SandboxError if it fails.
         """
-        candidates, shortfall = tiers(isolation)
+        candidates, shortfall, readable = choices(isolation, preload)
         self.runtime = make_runtime_folder()
         config: dict[str, object] = {
             "runtime": str(self.runtime),
@@ -101,17 +113,13 @@ class ZygoteLink:
             "setup": list(self._setup),
             "limits": asdict(self._limits),
         }
-        try:
-            readable = () if isolation is Isolation.NONE else readable_paths(preload)
-        except ValueError as error:
-            raise SandboxError(str(error)) from None
         for tier in candidates:
             missing = await self._try(tier, config, readable)
             if missing is None:
                 asyncio.get_running_loop().add_reader(self._socket(), self._receive)
                 return Standing(tier=tier, shortfall=shortfall)
             shortfall = f"namespaces are not to be had ({missing})"
-        raise SandboxError(f"kernels cannot be sealed: {shortfall}; {ESCAPE}")
+        raise SettingError(f"kernels cannot be sealed: {shortfall}; {ESCAPE}")
 
     async def _try(
         self, tier: Tier, config: dict[str, object], readable: Sequence[Path]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -10,6 +11,7 @@ from sandbox import bubblewrap, confine
 from sandbox.pool import KernelPool
 from sandbox.supervisor import SupervisedKernel
 from sandbox.types import Execution, Isolation, Limits
+from sandbox.view import readable_paths
 
 T = TypeVar("T")
 # Short in CPU time, which a loaded machine does not stretch; long on the wall clock, which it does.
@@ -67,6 +69,12 @@ def unsealed_pool(loop_runner: asyncio.Runner) -> Iterator[KernelPool]:
     yield from _open_pool(
         loop_runner, KernelPool(LIMITS, preload=(), standby=1, isolation=Isolation.NONE)
     )
+
+
+@pytest.fixture(scope="session")
+def paths() -> tuple[Path, ...]:
+    """What a kernel with sympy may read."""
+    return readable_paths(["sympy"])
 
 
 async def use_kernel(pool: KernelPool, use: Use[T]) -> T:

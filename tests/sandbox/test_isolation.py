@@ -11,7 +11,7 @@ from sandbox import bubblewrap, confine, landlock, seccomp
 from sandbox.canary import PROBES, inspect
 from sandbox.isolation import Tier
 from sandbox.pool import KernelPool
-from sandbox.types import Isolation, Limits, SandboxError
+from sandbox.types import Isolation, Limits, SandboxError, SettingError
 
 pytestmark = pytest.mark.kernel
 
@@ -40,7 +40,7 @@ def test_without_bubblewrap_there_is_tier_b_and_a_reason(monkeypatch):
     found = standing(Isolation.AUTO)
     assert found.tier is Tier.B
     assert found.shortfall == "bubblewrap is not installed (`apt install bubblewrap`)"
-    with pytest.raises(SandboxError, match=r"strict.*bubblewrap is not installed"):
+    with pytest.raises(SettingError, match=r"strict.*bubblewrap is not installed"):
         standing(Isolation.STRICT)
 
 
@@ -55,7 +55,7 @@ def test_without_user_namespaces_there_is_tier_b_and_what_bubblewrap_said(monkey
     found = standing(Isolation.AUTO)
     assert found.tier is Tier.B
     assert "bwrap: No permissions to create new namespace" in found.shortfall
-    with pytest.raises(SandboxError, match="No permissions to create new namespace"):
+    with pytest.raises(SettingError, match="No permissions to create new namespace"):
         standing(Isolation.STRICT)
 
 
@@ -71,7 +71,7 @@ def test_without_landlock_or_seccomp_nothing_starts(
     monkeypatch, isolation, module, name, value, said
 ):
     monkeypatch.setattr(module, name, lambda: value)
-    with pytest.raises(SandboxError, match=f"lacks {said}.*isolation = .none."):
+    with pytest.raises(SettingError, match=f"lacks {said}.*isolation = .none."):
         standing(isolation)
     assert standing(Isolation.NONE).tier is Tier.NONE
 

@@ -12,7 +12,7 @@ import pytest
 
 from sandbox import zygote_link
 from sandbox.pool import KernelPool
-from sandbox.types import ExecStatus, Limits, SandboxError
+from sandbox.types import ExecStatus, Limits, SandboxError, SettingError
 
 pytestmark = pytest.mark.kernel
 LIMITS = Limits(line_cpu_s=5.0, line_wall_s=20.0, grace_s=2.0)
@@ -280,12 +280,12 @@ def test_a_setup_source_that_fails_is_our_fault(setup):
         asyncio.run(start())
 
 
-def test_a_module_that_cannot_be_preloaded_is_named():
+def test_a_module_that_cannot_be_preloaded_is_named(walls):
     async def start():
-        async with KernelPool(LIMITS, preload=("no_such_module",)):
+        async with KernelPool(LIMITS, preload=("no_such_module",), isolation=walls):
             pass
 
-    with pytest.raises(SandboxError, match="no_such_module"):
+    with pytest.raises(SettingError, match="no_such_module"):
         asyncio.run(start())
 
 

@@ -15,7 +15,8 @@ from attacks import ATTACKS, Attack
 
 pytestmark = pytest.mark.kernel
 
-LAB = Path(__file__).parents[1] / "support" / "attack_lab.py"
+ROOT = Path(__file__).resolve().parents[2]
+LAB = ROOT / "tests" / "support" / "attack_lab.py"
 NOBODY = 65534
 USERS = [0, NOBODY] if os.geteuid() == 0 else [os.geteuid()]
 
@@ -29,6 +30,7 @@ def outcomes(tier: str, uid: int) -> dict[str, dict[str, object]]:
         text=True,
         timeout=180,
         cwd="/",
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -3,10 +3,6 @@
 import importlib.machinery
 import importlib.util
 import json
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,12 +17,6 @@ from sandbox.view import (
     readable_paths,
     standard_library,
 )
-
-NOBODY = 65534
-SERVER_IMPORTS = "import zmq, tornado, ipykernel.kernelbase, jupyter_client.session, sympy"
-LIBRARY_IMPORTS = "import lzma, bz2, ssl, hashlib, sqlite3, ctypes, decimal"
-ZONE = "import zoneinfo; zoneinfo.ZoneInfo('UTC')"
-LOCALE = "import locale; locale.setlocale(locale.LC_ALL, 'C.UTF-8')"
 
 
 def write(path: Path, text: str = "") -> Path:
@@ -316,11 +306,6 @@ def _module_file(name: str) -> Path:
     return Path(spec.origin)
 
 
-@pytest.fixture(scope="module")
-def paths() -> tuple[Path, ...]:
-    return readable_paths(["sympy"])
-
-
 @pytest.mark.parametrize("module", ["sympy", "mpmath", "zmq", "ipykernel", "json", "_ctypes"])
 def test_a_kernel_may_read_what_it_may_import(paths, module: str):
     assert _covers(paths, _module_file(module))
@@ -344,65 +329,3 @@ def test_no_time_is_lost_on_mounts(paths):
     shown, covered = as_mounts(paths)
     # 0.1 s; at 300 it is a quarter of a second.
     assert len(shown) + len(covered) < 200
-
-
-def _bwrap(mounts: Sequence[str]) -> list[str]:
-    found = shutil.which("bwrap")
-    if found is None:
-        pytest.skip("bubblewrap is not installed")
-    command = [found, "--unshare-all", *mounts, "--proc", "/proc", "--dev", "/dev"]
-    probe = [found, "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
-    if subprocess.run(probe, capture_output=True, check=False).returncode:
-        pytest.skip("bubblewrap is not allowed to make namespaces here")
-    return [*command, "--chdir", "/", sys.executable, "-s", "-P", "-c"]
-
-
-def _may_read(path: Path) -> bool:
-    """Whether anybody may."""
-    path = path.resolve()
-    is_open = all(parent.stat().st_mode & 0o001 for parent in path.parents)
-    return is_open and bool(path.stat().st_mode & 0o004)
-
-
-@pytest.fixture(params=["as we are", "as nobody"])
-def user(request, paths) -> dict[str, object]:
-    if request.param == "as we are":
-        return {}
-    if os.geteuid() != 0:
-        pytest.skip("only root can become nobody")
-    if not all(map(_may_read, paths)):
-        pytest.skip("this Python lies in a folder that is closed to nobody")
-    return {"user": NOBODY, "group": NOBODY, "extra_groups": []}
-
-
-@pytest.fixture(params=["one mount per path", "fewest mounts"])
-def command(request, paths) -> list[str]:
-    """What runs a source in a file system of nothing but `paths`."""
-    shown, covered = as_mounts(paths) if request.param == "fewest mounts" else (paths, ())
-    mounts = []
-    for path in sorted({*shown, *covered}):
-        mounts += ["--tmpfs", path] if path in covered else ["--ro-bind", path, path]
-    return _bwrap([str(option) for option in mounts])
-
-
-def _run(command: list[str], source: str, user: dict[str, object]) -> tuple[int, str]:
-    done = subprocess.run(
-        [*command, source], env={"LANG": "C.UTF-8"}, capture_output=True, text=True, **user
-    )
-    return done.returncode, done.stderr
-
-
-def test_python_runs_where_nothing_else_exists(command, user):
-    source = "\n".join([SERVER_IMPORTS, LIBRARY_IMPORTS, ZONE, LOCALE])
-    assert _run(command, source, user) == (0, "")
-
-
-def test_nothing_else_exists_where_python_runs(command, user):
-    source = f"""
-import importlib.util, os
-for name in ("torch", "transformers", "repl_rl", "sandbox", "pip"):
-    assert importlib.util.find_spec(name) is None, name
-for path in ("/etc/passwd", "/bin/sh", {__file__!r}):
-    assert not os.path.exists(path), path
-"""
-    assert _run(command, source, user) == (0, "")

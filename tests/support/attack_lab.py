@@ -7,7 +7,6 @@ a victim beside it and a file that nothing but the walls protects.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
 import os
 import platform
@@ -17,22 +16,18 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
+from attacks import ATTACKS, NUMBERS, Attack
+from nobody import become
 
-from attacks import ATTACKS, NUMBERS, Attack  # noqa: E402  # the paths come first
-
-from sandbox import bubblewrap  # noqa: E402
-from sandbox.pool import KernelPool  # noqa: E402
-from sandbox.types import ExecStatus, Execution, Isolation, Limits  # noqa: E402
+from sandbox import bubblewrap
+from sandbox.pool import KernelPool
+from sandbox.types import ExecStatus, Execution, Isolation, Limits
 
 # Short in CPU time, which a loaded machine does not stretch; long on the wall clock, which it does.
 LIMITS = Limits(line_cpu_s=0.4, line_wall_s=4.0, grace_s=0.5, memory_mib=256)
 SECRET = "nobody has read this\n"
 AT_ONCE = 4
 MAX_QUEUED_SIGNALS = 1000
-MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 4096, 16384, 1 << 18, 2
-LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,41 +110,6 @@ async def run(tier: str, decoy: Path) -> dict[str, object]:
         standing = str(pool.standing.tier)
     found = {attack.name: asdict(made) for attack, made in zip(ATTACKS, outcomes, strict=True)}
     return {"tier": standing, "uid": os.geteuid(), "outcomes": found}
-
-
-def become(uid: int) -> None:
-    """Go on as another user, to whom the interpreter and this checkout are open."""
-    _open_way([ROOT, Path(sys.prefix), Path(sys.base_prefix)])
-    os.setgroups([])
-    os.setresgid(uid, uid, uid)
-    os.setresuid(uid, uid, uid)
-
-
-def _open_way(needed: list[Path]) -> None:
-    """Show this process alone an empty open folder, with `needed` in it, for each closed one."""
-    closed = {parent for path in needed for parent in path.parents if not _is_open(parent)}
-    _mount("unshare", 0x00020000)
-    _mount("mount", b"none", b"/", 0, MS_REC | MS_PRIVATE, 0)
-    for folder in sorted(closed):
-        kept = [path for path in needed if folder in path.parents]
-        holders = [Path(tempfile.mkdtemp()) for _ in kept]
-        for path, holder in zip(kept, holders, strict=True):
-            _mount("mount", bytes(path), bytes(holder), 0, MS_BIND | MS_REC, 0)
-        _mount("mount", b"none", bytes(folder), b"tmpfs", 0, b"mode=0755")
-        for path, holder in zip(kept, holders, strict=True):
-            path.mkdir(parents=True)
-            _mount("mount", bytes(holder), bytes(path), 0, MS_BIND | MS_REC, 0)
-            _mount("umount2", bytes(holder), MNT_DETACH)
-            holder.rmdir()
-
-
-def _is_open(folder: Path) -> bool:
-    return bool(folder.stat().st_mode & 0o001)
-
-
-def _mount(call: str, *arguments: object) -> None:
-    if getattr(LIBC, call)(*arguments) < 0:
-        raise OSError(ctypes.get_errno(), f"{call}{arguments}")
 
 
 def main(tier: str, uid: int) -> None:

@@ -85,7 +85,7 @@ ATTACKS = (
     Attack("many digits", ("str(9**99999)",), ("error:ValueError",)),
     # Output
     Attack("print without end", ("while True: print('x' * 100)\n\n",), ("error:OutputLimit",)),
-    Attack("a huge repr", ("'x' * 10**8",), ("error:OutputLimit", "error:MemoryError")),
+    Attack("a huge repr", ("'x' * 2 * 10**7",), ("error:OutputLimit", "error:MemoryError")),
     Attack("output that swallows its limit",
            ("while True:\n    try: print('x' * 10**6)\n    except BaseException: pass\n\n",),
            ("killed", "timeout")),

@@ -1,0 +1,23 @@
+"""What both ends of a socket must agree on: names, numbers, sizes.
+
+Floor 0's own floor: imports nothing of ours, so that the trainer's end needs no ipykernel and the
+fork server no asyncio. Knows names. Does not know what is said.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+MAX_PACKET_BYTES = 1 << 17
+"""Of one message between trainer and fork server."""
+
+DIRECT, SHELL, IOPUB, STDIN, HEARTBEAT, CONTROL = range(6)
+"""A kernel's channels: that of its owner, and Jupyter's."""
+
+PAYLOAD_SOURCE = "repl"
+"""Names our payload in a reply."""
+
+
+def socket_path(folder: Path, channel: int) -> Path:
+    """Where a channel listens. A Jupyter client finds it by transport `ipc`, ip `folder/s`."""
+    return folder / f"s-{channel}"
