@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,8 @@ class LineGRPOTrainer(GRPOTrainer):
 
         TRL pads to the longest trajectory of the whole batch; where some give up early and some
         run into their budget, most of that is padding. Cut positions get 0, which the mask drops.
+        It leaves positions to the model, which counts padding on the left among them: harmless
+        where only distances matter, another sequence for a model that knows where it is (GPT-2).
         """
         num_prompt = input_ids.shape[1] - logits_to_keep
         order = attention_mask.sum(dim=1).argsort()
@@ -95,10 +98,11 @@ class LineGRPOTrainer(GRPOTrainer):
         for rows in torch.split(order, rows_per_part):
             used = attention_mask[rows].any(dim=0).nonzero()
             start, stop = int(used[0]), max(int(used[-1]) + 1, num_prompt + 1)
+            seen = attention_mask[rows, start:stop]
             found = super()._get_per_token_logps_and_entropies(
-                model,
+                partial(model, position_ids=(seen.cumsum(dim=1) - 1).clamp(min=0)),
                 input_ids[rows, start:stop],
-                attention_mask[rows, start:stop],
+                seen,
                 stop - num_prompt,
                 **kwargs,
             )
