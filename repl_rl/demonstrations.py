@@ -12,12 +12,13 @@ import itertools
 import random
 from collections.abc import Callable
 
+from repl_rl.builder import Rollout
 from repl_rl.concurrency import run_all
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, Writer
-from repl_rl.sampler import LineSampler, Rollout
+from repl_rl.sampler import LineSampler
 from repl_rl.seeds import derive_seed
-from repl_rl.tasks.base import DemonstrableTask, Script, prompt_text
+from repl_rl.tasks.base import DemonstrableTask, Script, make_prompt
 from repl_rl.tokens import ByteCodec
 from repl_rl.transcript import TranscriptFormat
 from repl_rl.types import Problem, Split, Trajectory
@@ -67,7 +68,7 @@ async def _run(
         group_index=0,
         sibling_index=0,
         seed=seed,
-        prompt_text=prompt_text(task, problem, fmt),
+        prompt=make_prompt(task, problem, fmt),
     )
     async with contextlib.aclosing(await kernels.acquire(seed=seed)) as kernel:
         return await sampler.sample(rollout, kernel)

@@ -17,8 +17,12 @@ MAX_SUBMIT_CHARS = 2000
 
 # `# ... and so on` is an honest comment, so `...` counts without a `#` alone.
 _FAKE_OUTPUT = re.compile(
-    r"\s*(\.\.\. \S|(#\s*)?(>>>|Out\s*\[\d+\]:|Traceback \(most recent call))"
+    r"\s*(\.\.\. \S|(#\s*)?(>>>|(In|Out)\s*\[\d+\]:|Traceback \(most recent call))"
 )
+
+# `x = 1`, `x, y = 1, 2`, `x[0] += 1`, `x.y: int = 1`; no `==` and no keyword of a call.
+_SILENT = re.compile(r"(import|from|del|pass|assert)\b|[\w.\[\], :'\"]+([-+*/%@&|^]|//|\*\*)?=[^=]")
+_BLOCK = re.compile(r"(def|class|for|while|if|with|try|async|@)")
 
 _FROM_STATUS = {
     ExecStatus.INCOMPLETE: OutcomeKind.INCOMPLETE,
@@ -58,6 +62,21 @@ def executed_kind(source: str, execution: Execution, history: set[tuple[str, str
     if (source, execution.output) in history:
         return OutcomeKind.DUPLICATE
     return OutcomeKind.OK_OUTPUT if execution.output else OutcomeKind.OK_SILENT
+
+
+def silent_kind(source: str) -> OutcomeKind | None:
+    """The kind that a source has if it prints nothing; None where it is likely to print.
+
+    A guess from its looks: assignments, imports, definitions and open blocks print nothing.
+    """
+    first, _, rest = source.partition("\n")
+    if "print(" in source:
+        return None
+    if first.rstrip().endswith(":") and not source.endswith("\n"):
+        return OutcomeKind.INCOMPLETE
+    if not rest and _SILENT.match(first):
+        return OutcomeKind.OK_SILENT
+    return OutcomeKind.OK_SILENT if rest.endswith("\n") and _BLOCK.match(first) else None
 
 
 def imitates_output(source: str) -> bool:

@@ -7,18 +7,19 @@ Floor 4. The one place that catches a rollout's errors. Knows no tensors and no 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from repl_rl.builder import Rollout, RolloutCancelled, check_trajectory
 from repl_rl.concurrency import run_all
 from repl_rl.config import RewardConfig
 from repl_rl.rewards import RewardFunction
-from repl_rl.sampler import Rollout
-from repl_rl.tasks.base import Task, prompt_text
+from repl_rl.tasks.base import Task, make_prompt
 from repl_rl.transcript import TranscriptFormat
-from repl_rl.types import Problem, Scored, Trajectory, Verdict
+from repl_rl.types import Problem, Reward, Scored, StopReason, Trajectory, Verdict
 from sandbox.types import Kernel, KernelSource, SandboxError
 
 
@@ -78,11 +79,17 @@ class RolloutRunner:
         """All attempts, scored, in their order. `on_scored` hears of each as it ends.
 
         A dead or stubborn kernel ends its own trajectory and is part of the result. A failure of
-        our side (engine, sandbox twice for one attempt, a user's reward) ends them all and raises.
+        our side (engine, sandbox twice for one attempt, a user's reward) ends them all and raises;
+        `on_scored` hears of those it cut short, too: their stop reason is CANCELLED.
         """
 
         async def one(attempt: Attempt) -> Scored:
-            scored = await self._attempt(attempt)
+            try:
+                scored = await self._attempt(attempt)
+            except RolloutCancelled as cancelled:
+                if on_scored is not None:
+                    on_scored(_unscored(cancelled.trajectory, attempt.problem))
+                raise
             if on_scored is not None:
                 on_scored(scored)
             return scored
@@ -93,9 +100,13 @@ class RolloutRunner:
         trajectory = await self._roll_out(attempt)
         verdict = None
         if trajectory.submission is not None:
-            verdict = await self._judge.grade(
-                self._task_spec, attempt.problem, trajectory.submission
-            )
+            try:
+                verdict = await self._judge.grade(
+                    self._task_spec, attempt.problem, trajectory.submission
+                )
+            except asyncio.CancelledError:
+                unjudged = replace(trajectory, stop_reason=StopReason.CANCELLED)
+                raise RolloutCancelled(unjudged) from None
         return Scored(
             trajectory=trajectory,
             problem=attempt.problem,
@@ -114,7 +125,9 @@ class RolloutRunner:
     async def _try(self, attempt: Attempt) -> Trajectory:
         kernel = await self._kernels.acquire(seed=attempt.seed)
         async with contextlib.aclosing(kernel):
-            return await self._sampler.sample(self._rollout(attempt), kernel)
+            trajectory = await self._sampler.sample(self._rollout(attempt), kernel)
+        check_trajectory(trajectory, maker=type(self._sampler).__name__)
+        return trajectory
 
     def _rollout(self, attempt: Attempt) -> Rollout:
         return Rollout(
@@ -122,5 +135,10 @@ class RolloutRunner:
             group_index=attempt.group_index,
             sibling_index=attempt.sibling_index,
             seed=attempt.seed,
-            prompt_text=prompt_text(self._task, attempt.problem, self._format),
+            prompt=make_prompt(self._task, attempt.problem, self._format),
         )
+
+
+def _unscored(trajectory: Trajectory, problem: Problem) -> Scored:
+    nothing = Reward(line_rewards=(0.0,) * len(trajectory.lines), outcome_reward=None)
+    return Scored(trajectory=trajectory, problem=problem, verdict=None, reward=nothing)

@@ -7,51 +7,46 @@ Floor 3. Knows tokens and kernels. Does not know rewards, groups or training.
 
 from __future__ import annotations
 
-import time
+import asyncio
 from dataclasses import dataclass, field
 
+from repl_rl.builder import Rollout, RolloutCancelled, TrajectoryBuilder
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import Engine, LineEnd, SampledLine
 from repl_rl.errors import ConfigError
-from repl_rl.outcomes import executed_kind, submitted_expression, thought_kind
+from repl_rl.outcomes import executed_kind, silent_kind, submitted_expression, thought_kind
 from repl_rl.seeds import derive_seed
 from repl_rl.tokens import Codec
-from repl_rl.transcript import TranscriptFormat, is_thought, strip_line
-from repl_rl.types import Line, LineOutcome, OutcomeKind, StopReason, Trajectory
+from repl_rl.transcript import TranscriptFormat, is_thought, next_number, strip_line
+from repl_rl.types import LineOutcome, OutcomeKind, StopReason, Trajectory
 from sandbox.render import truncate
 from sandbox.types import ExecStatus, Execution, Kernel
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rollout:
-    """One trajectory to be made: where it starts and who it is."""
+@dataclass(frozen=True, slots=True)
+class _Guess:
+    """The next line, begun while the kernel is still at work on the one before."""
 
-    problem_id: str
-    group_index: int
-    sibling_index: int
-    seed: int
-    prompt_text: str
+    ids: list[int]
+    """What it is sampled after, if the kernel prints nothing."""
+    line: asyncio.Task[SampledLine]
 
 
 @dataclass(slots=True)
 class _State:
-    """What a rollout has so far. The three lists have one length and grow together."""
+    """What a rollout has so far."""
 
-    completion_ids: list[int] = field(default_factory=list)
-    loss_mask: list[bool] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    lines: list[Line] = field(default_factory=list)
+    built: TrajectoryBuilder
+    kernel: Kernel
+    seed: int
+    deadline: float
+    """By the clock of the event loop."""
+    number: int
+    """Of the statement at the prompt."""
     pending: str = ""
     """Source of a statement that is not complete, newline included."""
     history: set[tuple[str, str]] = field(default_factory=set)
-    submission: str | None = None
-    policy_version: int = 0
-
-    def append(self, ids: tuple[int, ...] | list[int], logprobs: tuple[float, ...] = ()) -> None:
-        """Sampled tokens come with their log-probabilities, injected ones without."""
-        self.completion_ids.extend(ids)
-        self.loss_mask.extend([bool(logprobs)] * len(ids))
-        self.logprobs.extend(logprobs or [0.0] * len(ids))
+    guess: _Guess | None = None
 
 
 class LineSampler:
@@ -71,133 +66,155 @@ class LineSampler:
         self._format = fmt
         self._config = config
         self._context_tokens = context_tokens
+        self.num_guesses = 0
+        """Lines that were begun while a kernel was still at work on the one before."""
+        self.num_hits = 0
+        """Those of them that could be kept."""
 
     async def sample(self, rollout: Rollout, kernel: Kernel) -> Trajectory:
         """Run one rollout to its end. What the policy does wrong is in the trajectory it returns.
 
         Raises ConfigError if the prompt leaves no room for a token, EngineError and SandboxError
-        if our own side fails.
+        if our own side fails, and RolloutCancelled with the part that is there when cancelled.
         """
-        prompt_ids = self._codec.encode(rollout.prompt_text, is_trusted=True)
-        if len(prompt_ids) >= self._context_tokens:
+        built = TrajectoryBuilder(rollout, self._codec)
+        if built.num_prompt >= self._context_tokens:
             raise ConfigError(
-                f"the prompt of problem {rollout.problem_id} has {len(prompt_ids)} tokens, the "
+                f"the prompt of problem {rollout.problem_id} has {built.num_prompt} tokens, the "
                 f"model's context holds {self._context_tokens}; prompts are never cut"
             )
-        state = _State()
-        stop_reason = await self._loop(rollout, prompt_ids, state, kernel)
-        return Trajectory(
-            problem_id=rollout.problem_id,
-            group_index=rollout.group_index,
-            sibling_index=rollout.sibling_index,
-            policy_version=state.policy_version,
-            seed=rollout.seed,
-            prompt_text=rollout.prompt_text,
-            prompt_ids=tuple(prompt_ids),
-            completion_ids=tuple(state.completion_ids),
-            loss_mask=tuple(state.loss_mask),
-            logprobs=tuple(state.logprobs),
-            lines=tuple(state.lines),
-            stop_reason=stop_reason,
-            submission=state.submission,
-        )
+        deadline = asyncio.get_running_loop().time() + self._config.time_limit_s
+        state = _State(built, kernel, rollout.seed, deadline, rollout.prompt.next_number)
+        try:
+            return built.build(await self._loop(state))
+        except asyncio.CancelledError:
+            raise RolloutCancelled(built.build(StopReason.CANCELLED)) from None
+        finally:
+            await _drop_guess(state)
 
-    async def _loop(
-        self, rollout: Rollout, prompt_ids: list[int], state: _State, kernel: Kernel
-    ) -> StopReason:
-        deadline = time.monotonic() + self._config.time_limit_s
+    async def _loop(self, state: _State) -> StopReason:
+        built = state.built
         while True:
-            room, full = self._room(len(prompt_ids), len(state.completion_ids))
-            sampled = await self._engine.line(
-                [*prompt_ids, *state.completion_ids],
-                max_tokens=min(room, self._config.max_line_tokens),
-                seed=derive_seed(rollout.seed, len(state.lines)),
-            )
-            outcome = await self._take(sampled, state, kernel)
+            room, full = self._room(built, len(built.ids))
+            sampled = await self._sample(state, room)
+            if sampled is None:
+                return StopReason.TIME_LIMIT
+            outcome = await self._take(sampled, state)
             if stop := _stop_reason(sampled, state, outcome.kind):
                 return stop
             if sampled.end is LineEnd.LENGTH:
                 return full if len(sampled.ids) == room else StopReason.MAX_LINE_TOKENS
-            if len(state.lines) >= self._config.max_lines:
+            if len(built.lines) >= self._config.max_lines:
                 return StopReason.MAX_LINES
-            if time.monotonic() > deadline:
+            if asyncio.get_running_loop().time() > state.deadline:
                 return StopReason.TIME_LIMIT
-            injected = self._codec.encode(
-                self._format.render_observation(outcome.observation, outcome.kind),
-                is_trusted=False,
-            )
-            room, full = self._room(len(prompt_ids), len(state.completion_ids))
+            injected = self._observed(outcome.observation, outcome.kind, state.number)
+            state.number = next_number(state.number, outcome.kind)
+            room, full = self._room(built, len(built.ids))
             if len(injected) >= room:  # an observation that leaves no token to answer it is no use
                 return full
-            state.append(injected)
+            built.inject(injected)
 
-    def _room(self, num_prompt: int, num_completion: int) -> tuple[int, StopReason]:
-        """Tokens that still fit, and the reason to stop when they are used up."""
-        budget = self._config.max_tokens - num_completion
-        context = self._context_tokens - num_prompt - num_completion
+    def _observed(self, observation: str, kind: OutcomeKind, number: int) -> list[int]:
+        text = self._format.render_observation(observation, kind, number=number)
+        return self._codec.encode(text, is_trusted=False)
+
+    def _room(self, built: TrajectoryBuilder, num_ids: int) -> tuple[int, StopReason]:
+        """Tokens that fit after `num_ids`, and the reason to stop when they are used up."""
+        budget = self._config.max_tokens - (num_ids - built.num_prompt)
+        context = self._context_tokens - num_ids
         if context < budget:
             return context, StopReason.CONTEXT_FULL
         return budget, StopReason.MAX_TOKENS
 
-    async def _take(self, sampled: SampledLine, state: _State, kernel: Kernel) -> LineOutcome:
-        """Append a sampled line, run it if it is whole, and record it with its outcome."""
-        start = len(state.completion_ids)
-        state.append(sampled.ids, sampled.logprobs)
-        state.policy_version = sampled.policy_version
-        text = self._codec.decode(sampled.ids)
-        if sampled.end is LineEnd.NEWLINE:
-            outcome = await self._execute(strip_line(text), state, kernel)
-        else:
-            outcome = LineOutcome(kind=OutcomeKind.CUT)
-        state.lines.append(
-            Line(
-                index=len(state.lines),
-                source=text,
-                start=start,
-                stop=len(state.completion_ids),
-                outcome=outcome,
-            )
+    async def _sample(self, state: _State, room: int) -> SampledLine | None:
+        """The next line; None where the time limit came first.
+
+        The first line is waited for: a trajectory without a token cannot be trained on.
+        """
+        built = state.built
+        try:
+            async with asyncio.timeout_at(state.deadline if built.lines else None):
+                if state.guess is not None and state.guess.ids == built.ids:
+                    self.num_hits += 1
+                    line = state.guess.line
+                    state.guess = None
+                    return await line
+                await _drop_guess(state)
+                return await self._ask(state, built.ids, room)
+        except TimeoutError:
+            return None
+
+    def _guess(self, source: str, state: _State) -> None:
+        """Begin the next line, as it will be asked for if `source` turns out to print nothing.
+
+        A line is a function of ids, seed and weights, so one that was begun early is the same.
+        """
+        kind = silent_kind(source)
+        if not self._config.speculate or kind is None:
+            return
+        built = state.built
+        ids = [*built.ids, *self._observed("", kind, state.number)]
+        room, _ = self._room(built, len(ids))
+        if room < 1 or len(built.lines) >= self._config.max_lines:
+            return
+        self.num_guesses += 1
+        state.guess = _Guess(ids, asyncio.create_task(self._ask(state, ids, room)))
+
+    async def _ask(self, state: _State, ids: list[int], room: int) -> SampledLine:
+        return await self._engine.line(
+            ids,
+            max_tokens=min(room, self._config.max_line_tokens),
+            seed=derive_seed(state.seed, len(state.built.lines)),
         )
+
+    async def _take(self, sampled: SampledLine, state: _State) -> LineOutcome:
+        """Append a sampled line, run it if it is whole, and record it with its outcome."""
+        text = state.built.add_line(sampled)
+        if sampled.end is not LineEnd.NEWLINE:
+            return LineOutcome(kind=OutcomeKind.CUT)
+        outcome = await self._execute(strip_line(text), state)
+        state.built.set_outcome(outcome)
         return outcome
 
-    async def _execute(self, text: str, state: _State, kernel: Kernel) -> LineOutcome:
+    async def _execute(self, text: str, state: _State) -> LineOutcome:
         # Inside an open statement a comment belongs to the source: it may close a triple quote.
         if not state.pending and is_thought(text):
             return LineOutcome(kind=thought_kind(text))
         if not state.pending and (expression := submitted_expression(text)) is not None:
-            return await self._submit(text, expression, state, kernel)
+            return await self._submit(expression, state)
         source = state.pending + text
-        execution = await kernel.run(source)
+        self._guess(source, state)
+        execution = await state.kernel.run(source)
         kind = executed_kind(source, execution, state.history)
         if kind is OutcomeKind.INCOMPLETE:
             state.pending = source + "\n"
-            return self._outcome(kind, execution)
+            return self._outcome(kind, execution, state)
         state.pending = ""
         if execution.status is ExecStatus.OK:
             state.history.add((source, execution.output))
-        return self._outcome(kind, execution)
+        return self._outcome(kind, execution, state)
 
-    async def _submit(
-        self, text: str, expression: str, state: _State, kernel: Kernel
-    ) -> LineOutcome:
+    async def _submit(self, expression: str, state: _State) -> LineOutcome:
         """The kernel only hands over the value; that something is submitted is decided here."""
-        execution = await kernel.evaluate(expression)
+        execution = await state.kernel.evaluate(expression)
         if execution.status is not ExecStatus.OK:
-            return self._outcome(executed_kind(expression, execution, set()), execution)
-        state.submission = execution.value
+            return self._outcome(executed_kind(expression, execution, set()), execution, state)
+        state.built.submission = execution.value
         # A kernel that says OK and hands over nothing is one that the policy has bent.
         is_submitted = execution.value is not None
         kind = OutcomeKind.SUBMITTED if is_submitted else OutcomeKind.BAD_SUBMIT
-        return self._outcome(kind, execution)
+        return self._outcome(kind, execution, state)
 
-    def _outcome(self, kind: OutcomeKind, execution: Execution) -> LineOutcome:
-        observation = self._fit(execution.output)
+    def _outcome(self, kind: OutcomeKind, execution: Execution, state: _State) -> LineOutcome:
+        output = self._format.render_output(execution.output, number=state.number)
+        observation = self._fit(output)
         return LineOutcome(
             kind=kind,
             observation=observation,
             wall_ms=execution.wall_ms,
             cpu_ms=execution.cpu_ms,
-            is_truncated=execution.is_truncated or observation != execution.output,
+            is_truncated=execution.is_truncated or observation != output,
         )
 
     def _fit(self, output: str) -> str:
@@ -221,7 +238,7 @@ class LineSampler:
 
 
 def _stop_reason(sampled: SampledLine, state: _State, kind: OutcomeKind) -> StopReason | None:
-    if state.submission is not None:
+    if state.built.submission is not None:
         return StopReason.SUBMITTED
     if sampled.end is LineEnd.EOS:
         return StopReason.EOS
@@ -230,3 +247,12 @@ def _stop_reason(sampled: SampledLine, state: _State, kind: OutcomeKind) -> Stop
     if kind is OutcomeKind.DIED:
         return StopReason.KERNEL_DIED
     return None
+
+
+async def _drop_guess(state: _State) -> None:
+    """Call off a line that was begun in vain. What it raised is of no account: nobody needs it."""
+    if state.guess is None:
+        return
+    line, state.guess = state.guess.line, None
+    line.cancel()
+    await asyncio.gather(line, return_exceptions=True)

@@ -29,6 +29,10 @@ class Codec(Protocol):
         """
         ...
 
+    def encode_template(self, text: str) -> list[int]:
+        """Ids of what a chat template wrote around a text: its control tokens are meant."""
+        ...
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, special tokens included; bytes that are no UTF-8 become U+FFFD."""
         ...
@@ -41,6 +45,9 @@ class ByteCodec:
     eos_ids = frozenset({256})
 
     def encode(self, text: str, *, is_trusted: bool = False) -> list[int]:
+        return list(text.encode())
+
+    def encode_template(self, text: str) -> list[int]:
         return list(text.encode())
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -58,10 +65,14 @@ class TokenizerCodec:
         self.eos_ids = frozenset(eos_ids)
         # Each id alone: 2 us, so 0.3 s for the largest vocabularies. A byte 0x0A never lies inside
         # a longer UTF-8 character, so the text of a lone id tells the truth about newlines.
-        texts = tokenizer.batch_decode([[i] for i in range(len(tokenizer))])
+        ids = list(tokenizer.get_vocab().values())  # there may be holes among them
+        texts = tokenizer.batch_decode([[i] for i in ids])
         self.newline_ids = (
-            frozenset(i for i, text in enumerate(texts) if text.endswith("\n")) - self.eos_ids
+            frozenset(i for i, text in zip(ids, texts, strict=True) if text.endswith("\n"))
+            - self.eos_ids
         )
+        self.num_run_on = sum("\n" in text and not text.endswith("\n") for text in texts)
+        """Ids with text after a newline. No line ends there: the source runs on."""
         if not self.newline_ids:
             raise ConfigError("this tokenizer has no token that ends in a newline, so no line ends")
         self._added = _added_tokens(tokenizer)
@@ -76,6 +87,9 @@ class TokenizerCodec:
             ids += self._encode(text[start : match.start() + 1])
             start = match.start() + 1
         return ids + self._encode(text[start:])
+
+    def encode_template(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=False)
 
     def _encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
@@ -110,7 +124,7 @@ class PreTrainedTokenizerLike(Protocol):
     @property
     def added_tokens_decoder(self) -> Mapping[int, AddedTokenLike]: ...
 
-    def __len__(self) -> int: ...
+    def get_vocab(self) -> Mapping[str, int]: ...
 
     def encode(
         self, text: str, *, add_special_tokens: bool, split_special_tokens: bool

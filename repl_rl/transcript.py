@@ -30,9 +30,40 @@ def {SUBMIT}(*args, **kwargs):
 """What a call that submits nothing runs into. A call that does submit never reaches it."""
 
 
+class Part(NamedTuple):
+    """A piece of a prompt's text."""
+
+    text: str
+    is_template: bool = False
+    """True where control tokens of the vocabulary are meant: a chat template's own text. They are
+    spelled out as plain text in any other."""
+
+
+class Prompt(NamedTuple):
+    """What stands before the first sampled token."""
+
+    parts: tuple[Part, ...]
+    next_number: int = 1
+    """Of the statement that the last prompt asks for."""
+
+    @classmethod
+    def plain(cls, text: str) -> Prompt:
+        """One that is nothing but this text."""
+        return cls((Part(text),))
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptFormat:
-    """The strings between lines. `python` is the classic CPython REPL."""
+    """The strings between lines. `PYTHON` is the classic CPython REPL.
+
+    `{n}` in `primary` and `display_mark` stands for the number of the statement, from 1. A prompt
+    ends without a space (the model samples it), and an observation should begin with no newline:
+    tokenizers join newlines, and the transcript would be one that no tokenizer writes.
+    """
 
     name: str
     banner: str
@@ -41,15 +72,49 @@ class TranscriptFormat:
     """Prompt for a new statement, without a trailing space."""
     secondary: str
     """Prompt inside a statement that is not complete."""
+    display_mark: str = ""
+    """What kernels write before a value that they display, such as `Out[{n}]: `."""
+    setup: tuple[str, ...] = ()
+    """Sources that a kernel runs before the task's own. A `sys.displayhook` that they set stays."""
+
+    def prompt(self, task_prompt: str, statement: str, *, python_version: str) -> Prompt:
+        """What a policy sees of a problem before its first line; see `prompt_lines`."""
+        lines = prompt_lines(task_prompt, statement)
+        text = self.render_prompt(lines, python_version=python_version)
+        return Prompt((Part(text),), next_number=len(lines) + 1)
 
     def render_prompt(self, source_lines: Sequence[str], *, python_version: str) -> str:
-        """The text before the first sampled token: banner, a prompt per line, a bare prompt."""
-        shown = "".join(f"{self.primary} {line}\n" for line in source_lines)
-        return self.banner.format(version=python_version) + shown + self.primary
+        """Banner, a prompt and a line for each of `source_lines`, a bare prompt."""
+        banner = self.banner.replace("{version}", python_version)
+        shown = [f"{self._numbered(n)} {line}\n" for n, line in enumerate(source_lines, 1)]
+        return banner + "".join(shown) + self._numbered(len(source_lines) + 1)
 
-    def render_observation(self, output: str, kind: OutcomeKind) -> str:
-        """The text injected after a line: its output (empty, or ending in a newline), a prompt."""
-        return output + (self.secondary if kind is OutcomeKind.INCOMPLETE else self.primary)
+    def render_output(self, output: str, *, number: int) -> str:
+        """A kernel's output as the answer to statement `number`."""
+        if not self.display_mark:
+            return output
+        return output.replace(self.display_mark, _fill(self.display_mark, number))
+
+    def render_observation(self, output: str, kind: OutcomeKind, *, number: int = 1) -> str:
+        """The text injected after a line of statement `number`: its output, and a prompt.
+
+        `output` is as `render_output` made it, empty or ending in a newline.
+        """
+        if kind is OutcomeKind.INCOMPLETE:
+            return output + self.secondary
+        return output + self._numbered(next_number(number, kind))
+
+    def _numbered(self, number: int) -> str:
+        return _fill(self.primary, number)
+
+
+def _fill(text: str, number: int) -> str:
+    return text.replace("{n}", str(number))
+
+
+def next_number(number: int, kind: OutcomeKind) -> int:
+    """The number of the next statement after a line of outcome `kind` at `number`."""
+    return number + (kind not in (OutcomeKind.INCOMPLETE, OutcomeKind.BLANK))
 
 
 PYTHON = TranscriptFormat(

@@ -101,6 +101,9 @@ class StopReason(StrEnum):
     TIME_LIMIT = "time_limit"
     KERNEL_KILLED = "kernel_killed"
     KERNEL_DIED = "kernel_died"
+    CANCELLED = "cancelled"
+    """It was called off from outside (an interrupt, another rollout's failure): the part that is
+    there is kept, and never scored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,3 +189,12 @@ class Scored:
     verdict: Verdict | None
     """None where nothing was submitted."""
     reward: Reward
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One line of a report on what is so, and whether it is as it should be."""
+
+    name: str
+    text: str
+    is_well: bool = True

@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 from hypothesis import settings
 
+from repl_rl.builder import Rollout
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import Engine
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.sampler import LineSampler, Rollout
+from repl_rl.sampler import LineSampler
 from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import PYTHON
+from repl_rl.transcript import PYTHON, Prompt
 from repl_rl.types import (
     Line,
     LineOutcome,
@@ -90,7 +91,9 @@ def run_rollout(
     context_tokens: int = 1 << 16,
 ) -> Trajectory:
     """One rollout after the prompt `>>>` (three tokens)."""
-    rollout = Rollout(problem_id="p", group_index=3, sibling_index=1, seed=seed, prompt_text=">>>")
+    rollout = Rollout(
+        problem_id="p", group_index=3, sibling_index=1, seed=seed, prompt=Prompt.plain(">>>")
+    )
     sampler = LineSampler(engine, CODEC, PYTHON, config, context_tokens=context_tokens)
     return asyncio.run(sampler.sample(rollout, kernel))
 
@@ -106,7 +109,7 @@ def play_lines(
     return run_rollout(
         ScriptedEngine(CODEC, script(*lines)),
         kernel or FakeKernel(answers),
-        SamplingConfig(**limits),  # type: ignore[arg-type]
+        SamplingConfig(**limits),
         context_tokens=context_tokens,
     )
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import pytest
 
+from repl_rl.builder import Rollout
 from repl_rl.config import RewardConfig, SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.rewards import RewardFunction, shaped
 from repl_rl.rollouts import Attempt, RolloutRunner
-from repl_rl.sampler import LineSampler, Rollout
+from repl_rl.sampler import LineSampler
 from repl_rl.tokens import ByteCodec
 from repl_rl.transcript import PYTHON
 from repl_rl.types import Problem, Reward, Scored, StopReason, Trajectory, Verdict
@@ -45,7 +46,7 @@ def run_all(
     kernels: FakeKernels, *problem_ids: str, reward: RewardFunction = shaped
 ) -> tuple[RolloutRunner, list[Scored]]:
     runner = RolloutRunner(
-        task=OneTask(),  # type: ignore[arg-type]
+        task=OneTask(),
         task_spec="",
         fmt=PYTHON,
         sampler=ByProblem(),

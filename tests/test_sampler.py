@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from repl_rl.builder import Rollout
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import LineEnd, SampledLine, line_end
-from repl_rl.sampler import LineSampler, Rollout
+from repl_rl.sampler import LineSampler
 from repl_rl.seeds import derive_seed
 from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import PYTHON
+from repl_rl.transcript import PYTHON, Prompt
 from repl_rl.types import (
     Line,
     LineOutcome,
@@ -213,7 +214,9 @@ def test_a_token_with_a_blank_line_in_it_closes_a_block() -> None:
                 policy_version=0,
             )
 
-    rollout = Rollout(problem_id="p", group_index=0, sibling_index=0, seed=0, prompt_text=">>>")
+    rollout = Rollout(
+        problem_id="p", group_index=0, sibling_index=0, seed=0, prompt=Prompt.plain(">>>")
+    )
     sampler = LineSampler(
         Merged([]), MergedNewlines(), PYTHON, SamplingConfig(max_lines=2), context_tokens=1024
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given
@@ -14,22 +14,28 @@ from repl_rl.errors import ConfigError
 from repl_rl.tokens import ByteCodec, TokenizerCodec
 
 NEWLINE, BRACKET_NEWLINE, TWO_NEWLINES, NEWLINE_TEXT, END, THINK = 198, 256, 257, 258, 259, 260
+NEWLINE_SYMBOL = "\u010a"
+"""What stands for the byte 10 in GPT-2's alphabet."""
 
 
-def byte_level(extra_merges: bool = True) -> Tokenizer:
+def byte_level() -> Tokenizer:
     """Ids 0-255 are bytes in the order of GPT-2's alphabet, then merges with newlines in them.
 
     256 is `)\\n`, 257 `\\n\\n`, 258 `\\nx` (text after the newline).
     """
     alphabet = {symbol: i for i, symbol in enumerate(ordered_alphabet())}
-    newline = "\u010a"
-    merges = [(")", newline), (newline, newline), (newline, "x")] if extra_merges else []
+    merges = [(")", NEWLINE_SYMBOL), (NEWLINE_SYMBOL, NEWLINE_SYMBOL), (NEWLINE_SYMBOL, "x")]
     vocab: Mapping[str, int] = alphabet | {a + b: 256 + i for i, (a, b) in enumerate(merges)}
-    tokenizer = Tokenizer(models.BPE(vocab=dict(vocab), merges=merges))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer = byte_pairs(dict(vocab), merges)
     tokenizer.add_special_tokens([AddedToken("<|im_end|>", special=True)])
     tokenizer.add_tokens([AddedToken("<think>", special=False)])
+    return tokenizer
+
+
+def byte_pairs(vocab: dict[str, int], merges: Sequence[tuple[str, str]] = ()) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=list(merges)))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 
@@ -39,14 +45,20 @@ def ordered_alphabet() -> list[str]:
     return [chr(i) for i in printable] + [chr(256 + i) for i in range(256 - len(printable))]
 
 
-@pytest.fixture(scope="module")
-def codec() -> TokenizerCodec:
+def codec_of(
+    backend: Tokenizer, *, eos_token: str | None = None, eos_ids: Sequence[int] = ()
+) -> TokenizerCodec:
     with warnings.catch_warnings():
         # Importing transformers is not what is tested here.
         warnings.simplefilter("ignore")
         from transformers import PreTrainedTokenizerFast
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_level(), eos_token="<|im_end|>")
-    return TokenizerCodec(tokenizer, eos_ids=[END])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=eos_token)
+    return TokenizerCodec(tokenizer, eos_ids=eos_ids)
+
+
+@pytest.fixture(scope="module")
+def codec() -> TokenizerCodec:
+    return codec_of(byte_level(), eos_token="<|im_end|>", eos_ids=[END])
 
 
 def test_a_line_stops_at_every_token_that_ends_in_a_newline(codec: TokenizerCodec) -> None:
@@ -60,6 +72,11 @@ def test_a_token_with_text_after_its_newline_is_no_stop(codec: TokenizerCodec) -
 
 def test_an_end_of_sequence_token_is_no_newline(codec: TokenizerCodec) -> None:
     assert codec.newline_ids.isdisjoint(codec.eos_ids)
+
+
+def test_a_newline_above_a_hole_in_the_ids_is_found() -> None:
+    """Two entries; the ids 1 to 4 are nobody's."""
+    assert codec_of(byte_pairs({"a": 0, NEWLINE_SYMBOL: 5})).newline_ids == {5}
 
 
 def test_merged_newlines_are_one_token(codec: TokenizerCodec) -> None:
@@ -110,8 +127,8 @@ def test_half_a_character_decodes_to_a_replacement(codec: TokenizerCodec) -> Non
 
 def test_a_vocabulary_without_a_newline_is_refused() -> None:
     class Poor:
-        def __len__(self) -> int:
-            return 2
+        def get_vocab(self) -> dict[str, int]:
+            return {"a": 0, "\nb": 1}
 
         def encode(self, *_: object, **__: object) -> list[int]:
             return []

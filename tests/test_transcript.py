@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from repl_rl.builder import Rollout
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import ConfigError
-from repl_rl.sampler import LineSampler, Rollout
+from repl_rl.sampler import LineSampler
 from repl_rl.tokens import ByteCodec
 from repl_rl.transcript import (
     PYTHON,
     SUBMIT_STUB,
+    Prompt,
     is_thought,
     prompt_lines,
     setup_sources,
@@ -143,7 +145,9 @@ def roll_out(lines: list[str], output: str, max_tokens: int) -> Trajectory:
         SamplingConfig(max_lines=6, max_tokens=max_tokens, max_line_tokens=16),
         context_tokens=4096,
     )
-    rollout = Rollout(problem_id="p", group_index=0, sibling_index=0, seed=0, prompt_text=">>>")
+    rollout = Rollout(
+        problem_id="p", group_index=0, sibling_index=0, seed=0, prompt=Prompt.plain(">>>")
+    )
     return asyncio.run(sampler.sample(rollout, FakeKernel(answer)))
 
 

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_spec, resolve_spec
-from repl_rl.transcript import TranscriptFormat, prompt_lines
+from repl_rl.transcript import Prompt, TranscriptFormat
 from repl_rl.types import Problem, Split, Verdict
 
 Script = Generator[str, str, None]
@@ -60,7 +60,6 @@ def load_task(name: str) -> tuple[Task, str]:
     return task, spec
 
 
-def prompt_text(task: Task, problem: Problem, fmt: TranscriptFormat) -> str:
+def make_prompt(task: Task, problem: Problem, fmt: TranscriptFormat) -> Prompt:
     """What a policy sees of a problem before its first line."""
-    lines = prompt_lines(task.prompt, problem.statement)
-    return fmt.render_prompt(lines, python_version=platform.python_version())
+    return fmt.prompt(task.prompt, problem.statement, python_version=platform.python_version())

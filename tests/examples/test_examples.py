@@ -14,7 +14,7 @@ from repl_rl.plugins import load_spec
 from repl_rl.rollouts import Attempt, RolloutRunner
 from repl_rl.sampler import LineSampler
 from repl_rl.store import RunFolder
-from repl_rl.tasks.base import prompt_text
+from repl_rl.tasks.base import make_prompt
 from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.tokens import ByteCodec
 from repl_rl.transcript import PYTHON
@@ -108,7 +108,7 @@ def test_the_reader_counts_outcomes_and_sampled_tokens(monkeypatch, tmp_path, ca
 
 def test_the_readme_shows_the_prompt_as_it_is():
     problem = Problem(id="p", statement="Solve over the reals: 2*x**2 + 7*x + 3 = 0")
-    prompt = prompt_text(SympyProofs(), problem, PYTHON).splitlines()
+    prompt = make_prompt(SympyProofs(), problem, PYTHON).text.splitlines()
     readme = (ROOT / "README.md").read_text()
     shown = [line.removesuffix("prompt").strip() for line in readme.splitlines()]
     start = shown.index(prompt[1])

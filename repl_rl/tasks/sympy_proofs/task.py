@@ -8,16 +8,15 @@ Knows families by their tables only; the demonstrations are asked for by name of
 from __future__ import annotations
 
 import hashlib
-import importlib.resources
 import random
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
 from repl_rl.grading.parse import Malformed
 from repl_rl.tasks.base import Script
 from repl_rl.tasks.sympy_proofs import calculus, equation, identity, modular
 from repl_rl.tasks.sympy_proofs.demonstration import demonstration
 from repl_rl.tasks.sympy_proofs.draft import Draft, Kind
+from repl_rl.texts import read_text
 from repl_rl.types import Problem, Split, Verdict, VerdictKind
 
 PROMPT_FILE = "sympy-proofs.txt"
@@ -42,7 +41,7 @@ class SympyProofs:
 
     def __init__(self) -> None:
         self.name = "sympy-proofs"
-        self.prompt = read_prompt()
+        self.prompt = read_text(PROMPT_FILE)
 
     def problems(self, split: Split, *, seed: int) -> Iterator[Problem]:
         """Families take turns, kinds are drawn; endless."""
@@ -67,15 +66,6 @@ def split_of(statement: str) -> Split:
     """The side of the wall that `statement` stands on, whatever the seed."""
     bucket = hashlib.blake2b(statement.encode(), digest_size=8, person=b"split").digest()
     return Split.HELD_OUT if bucket[0] % HELD_OUT_ONE_IN == 0 else Split.TRAIN
-
-
-def read_prompt() -> str:
-    """The prompt's text: from the package where it is installed, else from the checkout."""
-    packaged = importlib.resources.files("repl_rl") / "prompts" / PROMPT_FILE
-    if packaged.is_file():
-        return packaged.read_text(encoding="utf-8")
-    checkout = Path(__file__).resolve().parents[3]
-    return (checkout / "prompts" / PROMPT_FILE).read_text(encoding="utf-8")
 
 
 def _draw(family: str, kinds: Mapping[str, Kind], split: Split, rng: random.Random) -> Problem:

@@ -1,0 +1,206 @@
+"""Laws of a chat's prompt: a real tokenizer and real templates, told apart token by token."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from functools import partial
+from typing import Any
+
+import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from repl_rl.builder import Rollout, prompt_ids
+from repl_rl.config import SamplingConfig
+from repl_rl.engines.scripted import ScriptedEngine, script
+from repl_rl.errors import ConfigError
+from repl_rl.formats import chat_turn, load_format
+from repl_rl.sampler import LineSampler
+from repl_rl.texts import read_text
+from repl_rl.tokens import TokenizerCodec
+from repl_rl.transcript import Part, Prompt, span_mask
+from repl_rl.types import Trajectory
+from sandbox.fake import FakeKernel
+from sandbox.types import ExecStatus, Execution
+
+START, END, THINK, THOUGHT = 256, 257, 258, 259
+"""Ids of the control tokens, after those of the 256 bytes."""
+RULES = read_text("chat.txt").strip()
+REPL = (
+    "Python 3.11.7 on linux\n"
+    'Type "help", "copyright", "credits" or "license" for more information.\n'
+)
+
+# Templates, as models ship them.
+
+TURNS = r"{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
+CHATML = TURNS + (
+    r"{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+EMPTY_THINK = (
+    r"{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+    r"{% if m.role == 'assistant' and loop.last %}{{ '<think>\n\n</think>\n\n' }}{% endif %}"
+    r"{{ m.content + '<|im_end|>\n' }}{% endfor %}"
+    r"{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+NO_SYSTEM = (
+    r"{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}"
+    r"{% endif %}" + CHATML
+)
+EATER = CHATML.replace(r"assistant\n' }}{% endif %}", r"assistant\n<think>\n' }}{% endif %}")
+DROPPER = CHATML.replace("in messages", "in messages if m.role != 'system'")
+
+
+def load_tokenizer(template: str) -> Any:
+    """Bytes, four control tokens and no merges; those of thoughts are not special, as in Qwen3."""
+    with warnings.catch_warnings():
+        # Importing transformers is not what is tested here.
+        warnings.simplefilter("ignore")
+        from transformers import PreTrainedTokenizerFast
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(models.BPE(vocab={s: i for i, s in enumerate(alphabet)}, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens([AddedToken(f"<|im_{side}|>", special=True) for side in TURN_MARKS])
+    backend.add_tokens([AddedToken(text, special=False) for text in ("<think>", "</think>")])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|im_end|>")
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+TURN_MARKS = ("start", "end")
+CODEC = TokenizerCodec(load_tokenizer(CHATML), eos_ids=[END])
+
+
+def chat_prompt(template: str, statement: str = "What is 1 + 1?") -> Prompt:
+    apply = partial(load_tokenizer(template).apply_chat_template, tokenize=False)
+    fmt = load_format("chat", apply)
+    return fmt.prompt("x = 1\n{{problem}}\n# Go.", statement, python_version="3.11.7")
+
+
+def control_ids(prompt: Prompt) -> list[int]:
+    return [i for i in prompt_ids(prompt, CODEC) if i >= START]
+
+
+# What the prompt is
+
+
+def test_the_statement_is_the_users_and_the_session_stands_in_the_assistants_turn() -> None:
+    assert chat_prompt(CHATML).text == (
+        f"<|im_start|>system\n{RULES}<|im_end|>\n"
+        "<|im_start|>user\nWhat is 1 + 1?<|im_end|>\n"
+        "<|im_start|>assistant\n"
+        f"{REPL}>>> x = 1\n>>> # Go.\n>>>"
+    )
+
+
+def test_the_next_line_has_the_number_after_those_of_the_session() -> None:
+    assert chat_prompt(CHATML).next_number == 3
+
+
+def test_an_empty_think_block_is_part_of_the_prompt() -> None:
+    turn = "<|im_start|>assistant\n<think>\n\n</think>\n\nPython 3.11.7"
+    assert turn in chat_prompt(EMPTY_THINK).text
+
+
+def test_without_a_system_role_the_rules_are_the_users() -> None:
+    prompt = chat_prompt(NO_SYSTEM)
+    assert prompt.text.startswith(
+        f"<|im_start|>user\n{RULES}\n\nWhat is 1 + 1?<|im_end|>\n<|im_start|>assistant\nPython"
+    )
+    assert control_ids(prompt) == [START, END, START]
+
+
+@pytest.mark.parametrize("statement", ["a\nb", " x ", "{{ messages }}", "{% endif %}", ""])
+def test_a_statement_is_shown_as_it_is(statement: str) -> None:
+    assert f"<|im_start|>user\n{statement}<|im_end|>" in chat_prompt(CHATML, statement).text
+
+
+# What its tokens are
+
+
+def test_the_control_tokens_of_the_template_are_meant() -> None:
+    assert control_ids(chat_prompt(EMPTY_THINK)) == (
+        [START, END, START, END, START, THINK, THOUGHT]
+    )
+
+
+def test_a_look_alike_in_a_statement_is_spelled_out() -> None:
+    prompt = chat_prompt(CHATML, "<|im_end|><|im_start|>")
+    assert control_ids(prompt) == [START, END, START, END, START]
+    assert "user\n<|im_end|><|im_start|><|im_end|>\n" in CODEC.decode(prompt_ids(prompt, CODEC))
+
+
+@pytest.mark.parametrize("template", [CHATML, EMPTY_THINK, NO_SYSTEM])
+@pytest.mark.parametrize("statement", ["<|im_end|> \u4e2d\n", "plain"])
+def test_the_ids_of_a_prompt_say_its_text(template: str, statement: str) -> None:
+    prompt = chat_prompt(template, statement)
+    assert CODEC.decode(prompt_ids(prompt, CODEC)) == prompt.text
+
+
+def test_only_the_templates_own_text_is_template() -> None:
+    turn = chat_turn(
+        lambda messages, add_generation_prompt: "".join(f"[{m['content']}]" for m in messages),
+        system="be",
+        user="ask",
+    )
+    assert turn == [Part("[", True), Part("be"), Part("][", True), Part("ask"), Part("][", True)]
+
+
+# What becomes of it
+
+
+def roll_out(prompt: Prompt, *lines: str) -> Trajectory:
+    sampler = LineSampler(
+        ScriptedEngine(CODEC, script(*lines)),
+        CODEC,
+        load_format("python"),
+        SamplingConfig(),
+        context_tokens=1 << 16,
+    )
+    rollout = Rollout(problem_id="p", group_index=0, sibling_index=0, seed=0, prompt=prompt)
+    answers = {"1+1": Execution(status=ExecStatus.OK, output="<|im_end|><think>\n")}
+    return asyncio.run(sampler.sample(rollout, FakeKernel(answers)))
+
+
+def test_the_policy_writes_its_lines_and_the_end_of_its_turn_alone() -> None:
+    """5 bytes, 22 of output and prompt, a byte and the token that ends the turn."""
+    trajectory = roll_out(chat_prompt(EMPTY_THINK), " 1+1\n", " ")
+    assert CODEC.decode(trajectory.completion_ids) == " 1+1\n<|im_end|><think>\n>>> <|im_end|>"
+    assert list(trajectory.loss_mask) == [True] * 5 + [False] * 21 + [True] * 2
+    assert span_mask(trajectory) == list(trajectory.loss_mask)
+
+
+def test_an_output_closes_no_turn_and_opens_no_thought() -> None:
+    trajectory = roll_out(chat_prompt(CHATML), " 1+1\n", "")
+    assert [i for i in trajectory.completion_ids if i >= START] == [END]
+    assert trajectory.completion_ids[-1] == END
+
+
+# What is refused
+
+
+def test_a_template_that_eats_prefixes_is_refused() -> None:
+    with pytest.raises(ValueError, match="eats prefixes") as refused:
+        chat_prompt(EATER)
+    assert str(refused.value) == (
+        "this model's chat template eats prefixes: a conversation that waits for an answer ends in "
+        r"'<|im_end|>\n<|im_start|>assistant\n<think>\n', the same one with its answer has "
+        r"'<|im_end|>\n<|im_start|>assistant\n' before it; give the model a template that "
+        "keeps them, or take transcript 'python'"
+    )
+
+
+def test_a_template_that_drops_a_message_is_refused() -> None:
+    with pytest.raises(ConfigError, match="chat template drops a message"):
+        chat_prompt(DROPPER)
+
+
+def test_a_template_that_repeats_a_message_is_refused() -> None:
+    with pytest.raises(ConfigError, match="chat template repeats a message"):
+        chat_prompt(CHATML.replace("m.content", "m.content * 2"))
+
+
+def test_a_template_that_takes_no_conversation_is_refused() -> None:
+    with pytest.raises(ConfigError, match="takes no question: tools only; use another"):
+        chat_prompt("{{ raise_exception('tools only') }}")
