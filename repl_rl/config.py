@@ -19,7 +19,13 @@ from sandbox.types import Isolation
 class SamplingConfig:
     """One trajectory: how it is sampled and when it ends."""
 
-    engine: Literal["hf"] = "hf"
+    engine: Literal["hf", "vllm", "vllm-server"] = "hf"
+    """`hf`: transformers, in the trainer's process and on its weights. `vllm`: in this process
+    too, with weights of its own. `vllm-server`: those that `servers` names."""
+    servers: tuple[str, ...] = ()
+    """Addresses of `vllm serve` processes, for the engine `vllm-server`."""
+    weights_dir: str | None = None
+    """Where they find new weights: a folder they and the trainer see. None: a temporary one."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     temperature: float = 1.0
     max_lines: int = 24
@@ -30,6 +36,11 @@ class SamplingConfig:
     time_limit_s: float = 120.0
     max_in_flight: int = 64
     """Trajectories, and so kernels and rows of the KV cache, alive at once."""
+    sampler: str = "repl_rl.sampler:LineSampler"
+    """`module:Class` that makes a trajectory: the line loop, or one of your own in its place."""
+    speculate: bool = False
+    """Sample the next line while the kernel is at work on one that is likely to print nothing. The
+    trajectories are the same; tokens are wasted where the guess is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +166,8 @@ class Config:
     """A whole run. Saved as `config.toml` in its folder."""
 
     task: str = "sympy-proofs"
+    transcript: str = "python"
+    """What a transcript looks like: `python`, `ipython`, `chat`, or `module:attribute`."""
     model: str | None = None
     """Folder of a transformers model; None stands for the task's starter policy."""
     dtype: Literal["float32", "bfloat16"] = "float32"

@@ -5,6 +5,7 @@ Floor 3. Knows transformers. Does not know tasks, kernels or training.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,10 +22,17 @@ from repl_rl.tokens import TokenizerCodec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
+    source: str
+    """Folder, or `owner/name`, that it was loaded from."""
     model: Any  # PreTrainedModel
     tokenizer: Any  # PreTrainedTokenizerBase
     codec: TokenizerCodec
     context_tokens: int
+
+    @property
+    def is_exact(self) -> bool:
+        """True where forwards run in float32: log-probabilities then agree to about 1e-5."""
+        return self.model.dtype is torch.float32 and self.model.device.type != "cuda"
 
 
 def pick_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
@@ -59,6 +67,7 @@ def load_model(name: str, *, device: torch.device, dtype: str) -> LoadedModel:
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return LoadedModel(
+        source=source,
         model=model.to(device),
         tokenizer=tokenizer,
         codec=_codec(name, model, tokenizer),
@@ -126,3 +135,26 @@ def _eos_ids(model: Any, tokenizer: Any) -> list[int]:
     named = model.generation_config.eos_token_id
     several = named if isinstance(named, list) else [named]
     return sorted({i for i in [*several, tokenizer.eos_token_id] if i is not None})
+
+
+@torch.no_grad()
+def logprobs(
+    model: Any,  # a PreTrainedModel
+    ids: Sequence[int],
+    start: int,
+    *,
+    temperature: float,
+) -> list[float]:
+    """Log-probabilities of `ids[start:]`, nats, by one forward over everything."""
+    was_training = model.training
+    model.eval()
+    kind = model.device.type
+    try:
+        with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda"):
+            output = model(torch.tensor([list(ids)], device=model.device))
+    finally:
+        model.train(was_training)
+    scores = torch.log_softmax(output.logits[0, start - 1 : -1].float() / temperature, -1)
+    wanted = torch.tensor(ids[start:], device=scores.device)[:, None]
+    found: list[float] = scores.gather(-1, wanted)[:, 0].tolist()
+    return found

@@ -10,27 +10,47 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import sandbox
 from repl_rl import __version__
+from repl_rl.builder import prompt_ids
 from repl_rl.config import Config, SandboxConfig
-from repl_rl.engines.hf import HFEngine
+from repl_rl.engines.base import Engine
 from repl_rl.errors import ConfigError
+from repl_rl.formats import ChatTemplate, load_format
 from repl_rl.grading.grader import Grader
-from repl_rl.models import LoadedModel, check_memory, usable_context
+from repl_rl.models import LoadedModel, usable_context
+from repl_rl.plugins import load_spec
 from repl_rl.rewards import load_reward
-from repl_rl.rollouts import Attempt, RolloutRunner
+from repl_rl.rollouts import Attempt, RolloutRunner, TrajectorySampler
 from repl_rl.sampler import LineSampler
-from repl_rl.tasks.base import Task, prompt_text
-from repl_rl.transcript import PYTHON, setup_sources
+from repl_rl.serving import make_engine, sync
+from repl_rl.tasks.base import Task, make_prompt
+from repl_rl.transcript import TranscriptFormat, setup_sources
 from repl_rl.types import Scored, Split
 from sandbox.isolation import Standing
 from sandbox.pool import KernelPool
 from sandbox.types import Limits
+from sandbox.zygote_link import choices
 
 
-def kernel_pool(task: Task, config: SandboxConfig) -> KernelPool:
-    """Kernels in the state that the task's prompt shows."""
+def check_names(config: Config) -> None:
+    """ConfigError or SettingError for what `open_workbench` would refuse by its name alone.
+
+    To be known before minutes are spent on a starter or gigabytes of weights are read.
+    """
+    load_reward(config.reward)
+    _sampler_class(config.sampling.sampler)
+    if config.transcript != "chat":
+        load_format(config.transcript)
+    if config.sampling.engine == "vllm-server" and not config.sampling.servers:
+        raise ConfigError("the engine 'vllm-server' has no server; name some in sampling.servers")
+    choices(config.sandbox.isolation, config.sandbox.preload)
+
+
+def kernel_pool(config: SandboxConfig, *, setup: Sequence[str] = ()) -> KernelPool:
+    """Kernels as configured, each of which has run the sources of `setup`."""
     if sandbox.__repl_rl__ != __version__:
         raise ConfigError(
             f"the package `sandbox` in this environment is not repl-rl's ({sandbox.__file__}); "
@@ -48,7 +68,7 @@ def kernel_pool(task: Task, config: SandboxConfig) -> KernelPool:
         limits,
         preload=config.preload,
         warmup=config.warmup,
-        setup=setup_sources(task.prompt),
+        setup=setup,
         standby=config.standby,
         isolation=config.isolation,
     )
@@ -57,16 +77,24 @@ def kernel_pool(task: Task, config: SandboxConfig) -> KernelPool:
 _NUM_PROMPTS = 16
 """Problems of a split that are looked at for the length of its prompts."""
 
+_PROBE_TOKENS = 64
+"""Leading tokens of a prompt that an engine's weights are checked with."""
+
 
 @dataclass(frozen=True, slots=True)
 class Workbench:
-    """An open set of tools. `run` is the only way in from plain code."""
+    """An open set of tools: the way in from plain code."""
 
-    engine: HFEngine
     standing: Standing
     """The walls around its kernels."""
+    engine: Engine
+    _sampler: TrajectorySampler
     _runner: RolloutRunner
     _loop: asyncio.Runner
+    _loaded: LoadedModel
+    _probe: Sequence[int]
+    """What to sample after when the engine's weights are checked."""
+    _temperature: float
 
     @property
     def num_retries(self) -> int:
@@ -79,35 +107,67 @@ class Workbench:
         """See `RolloutRunner.run`."""
         return self._loop.run(self._runner.run(attempts, on_scored=on_scored))
 
+    def guesses(self) -> dict[str, float]:
+        """Metrics of speculative lines since the start; none where none were begun."""
+        if not isinstance(self._sampler, LineSampler) or not self._sampler.num_guesses:
+            return {}
+        return {
+            "speculation/guesses": self._sampler.num_guesses,
+            "speculation/hit_rate": self._sampler.num_hits / self._sampler.num_guesses,
+        }
+
+    def sleep(self) -> None:
+        """See `Engine.sleep`."""
+        self._loop.run(self.engine.sleep())
+
+    def sync(self, version: int) -> float:
+        """See `serving.sync`."""
+        return self._loop.run(
+            sync(
+                self.engine,
+                self._loaded,
+                self._probe,
+                version=version,
+                temperature=self._temperature,
+            )
+        )
+
 
 @contextlib.contextmanager
 def open_workbench(
-    config: Config, task: Task, task_spec: str, loaded: LoadedModel
+    config: Config,
+    task: Task,
+    task_spec: str,
+    loaded: LoadedModel,
+    *,
+    watch: Callable[[Engine], Engine] = lambda engine: engine,
 ) -> Iterator[Workbench]:
     """Kernels forked, grader started, engine ready; all gone after the block, however it ends.
+
+    `watch` may put something between the engine and all that use it.
 
     Raises ConfigError if the trajectories in flight cannot fit in memory, or one of them in what
     the model attends to.
     """
     sampling = config.sampling
-    row_tokens = _longest_prompt(task, loaded) + sampling.max_tokens
-    context_tokens = usable_context(loaded, row_tokens=row_tokens)
-    check_memory(loaded, num_rows=sampling.max_in_flight, row_tokens=row_tokens)
-    engine = HFEngine(
-        loaded.model,
-        newline_ids=loaded.codec.newline_ids,
-        eos_ids=loaded.codec.eos_ids,
-        num_rows=sampling.max_in_flight,
-        row_tokens=min(row_tokens, context_tokens),
-        temperature=sampling.temperature,
-    )
-    pool = kernel_pool(task, config.sandbox)
+    fmt = load_format(config.transcript, _chat_template(loaded))
+    prompts = _some_prompts(task, fmt, loaded)
+    longest = max(map(len, prompts), default=0)
+    context_tokens = usable_context(loaded, row_tokens=longest + sampling.max_tokens)
+    row_tokens = min(context_tokens, longest + sampling.max_tokens)
+    if sampling.engine != "hf":
+        # Rows of the others do not grow, and a prompt that was not looked at may be longer.
+        row_tokens = context_tokens = min(context_tokens, row_tokens + longest)
+    sampler_class = _sampler_class(sampling.sampler)
+    engine = watch(make_engine(config, loaded, row_tokens=row_tokens))
+    sampler = sampler_class(engine, loaded.codec, fmt, sampling, context_tokens=context_tokens)
+    pool = kernel_pool(config.sandbox, setup=[*fmt.setup, *setup_sources(task.prompt)])
     grader = Grader(num_workers=config.grading.num_workers, deadline_s=config.grading.deadline_s)
     runner = RolloutRunner(
         task=task,
         task_spec=task_spec,
-        fmt=PYTHON,
-        sampler=LineSampler(engine, loaded.codec, PYTHON, sampling, context_tokens=context_tokens),
+        fmt=fmt,
+        sampler=sampler,
         kernels=pool,
         judge=grader,
         reward=load_reward(config.reward),
@@ -118,24 +178,53 @@ def open_workbench(
         stack = contextlib.AsyncExitStack()
         try:
             loop.run(_open(stack, engine, pool, grader))
-            yield Workbench(engine, pool.standing, runner, loop)
+            bench = Workbench(
+                standing=pool.standing,
+                engine=engine,
+                _sampler=sampler,
+                _runner=runner,
+                _loop=loop,
+                _loaded=loaded,
+                _probe=prompts[0][:_PROBE_TOKENS],
+                _temperature=sampling.temperature,
+            )
+            # A server may hold the weights of another run.
+            bench.sync(0)
+            yield bench
         finally:
             loop.run(stack.aclose())
 
 
-def _longest_prompt(task: Task, loaded: LoadedModel) -> int:
-    """Tokens of the longest prompt among some problems of both splits."""
+def _some_prompts(task: Task, fmt: TranscriptFormat, loaded: LoadedModel) -> list[list[int]]:
+    """Ids of the prompts of some problems of both splits."""
     problems = [
         problem
         for split in Split
         for problem in itertools.islice(task.problems(split, seed=0), _NUM_PROMPTS)
     ]
-    texts = [prompt_text(task, problem, PYTHON) for problem in problems]
-    return max((len(loaded.codec.encode(text, is_trusted=True)) for text in texts), default=0)
+    return [prompt_ids(make_prompt(task, problem, fmt), loaded.codec) for problem in problems]
+
+
+def _chat_template(loaded: LoadedModel) -> ChatTemplate | None:
+    if loaded.tokenizer.chat_template is None:
+        return None
+    return partial(loaded.tokenizer.apply_chat_template, tokenize=False)
+
+
+def _sampler_class(spec: str) -> Callable[..., TrajectorySampler]:
+    """The class that makes trajectories; ConfigError unless it has a method `sample`."""
+    found = load_spec(spec)
+    if not callable(found) or not callable(getattr(found, "sample", None)):
+        raise ConfigError(
+            f"sampling.sampler = {spec!r} is no sampler; expected a class with the arguments of "
+            f"repl_rl.sampler.LineSampler and its method `sample`"
+        )
+    made: Callable[..., TrajectorySampler] = found
+    return made
 
 
 async def _open(
-    stack: contextlib.AsyncExitStack, engine: HFEngine, pool: KernelPool, grader: Grader
+    stack: contextlib.AsyncExitStack, engine: Engine, pool: KernelPool, grader: Grader
 ) -> None:
     stack.push_async_callback(engine.aclose)
     await stack.enter_async_context(pool)

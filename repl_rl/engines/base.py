@@ -5,10 +5,18 @@ Floor 2. Tokens only: an engine knows no text, no kernel, no reward.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
+
+from repl_rl.errors import ConfigError
+
+Weights = Iterable[tuple[str, Any]]
+"""Names and tensors of a model, as `model.named_parameters()` gives them. Any: no torch here."""
+
+
+NOT_FINITE = "logits are not finite: the weights have diverged; lower grpo.learning_rate"
 
 
 class LineEnd(StrEnum):
@@ -26,6 +34,26 @@ def line_end(last_id: int, *, newline_ids: Set[int], eos_ids: Set[int]) -> LineE
     return LineEnd.EOS if last_id in eos_ids else LineEnd.LENGTH
 
 
+def check_request(
+    ids: Sequence[int], max_tokens: int, *, vocabulary: int, context_tokens: int
+) -> None:
+    """ConfigError for a request that would fail in the forward, and all others with it."""
+    if not ids or max_tokens < 1:
+        raise ConfigError(
+            f"{max_tokens} tokens to sample after {len(ids)}; expected at least one of each"
+        )
+    if min(ids) < 0 or max(ids) >= vocabulary:
+        raise ConfigError(
+            f"token ids from {min(ids)} to {max(ids)}, the model embeds {vocabulary}; "
+            f"give it the tokenizer it was trained with"
+        )
+    if len(ids) + max_tokens > context_tokens:
+        raise ConfigError(
+            f"{len(ids)} tokens and {max_tokens} to sample, the model's context holds "
+            f"{context_tokens}; lower sampling.max_tokens or give a model with more"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledLine:
     ids: tuple[int, ...]  # [N], N >= 1
@@ -40,12 +68,32 @@ class SampledLine:
 class Engine(Protocol):
     """Many trajectories wait on one engine; none waits for another."""
 
+    @property
+    def num_sampled(self) -> int:
+        """Tokens sampled since the engine was made, those of cancelled lines among them."""
+        ...
+
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
         """Sample after `ids` up to a newline id, an end-of-sequence id or `max_tokens` >= 1.
 
         The same ids, seed and weights give the same line, whatever else is in flight.
         Raises EngineError if the engine cannot go on, ConfigError for a request that it cannot
         serve; one that is cancelled or refused leaves no trace in others.
+        """
+        ...
+
+    async def sync(self, weights: Weights, *, version: int) -> None:
+        """Sample every line that is asked for from here on with `weights`, which are `version`.
+
+        Lines in flight end before that, or go on with them. Raises EngineError if they did not
+        arrive. An engine that shares the trainer's weights reads none.
+        """
+        ...
+
+    async def sleep(self) -> None:
+        """Give memory that the trainer could use back until the next line or `sync`.
+
+        Lines in flight end before that.
         """
         ...
 

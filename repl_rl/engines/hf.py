@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from repl_rl.engines.base import SampledLine, line_end
+from repl_rl.engines.base import NOT_FINITE, SampledLine, Weights, check_request, line_end
 from repl_rl.engines.row_cache import RowCache, context_tokens
 from repl_rl.errors import ConfigError, EngineError
 
@@ -42,6 +42,8 @@ class _Request:
     max_tokens: int
     rng: random.Random
     done: asyncio.Future[SampledLine]
+    num_kept: int = 0
+    """Leading ids whose keys its row held from the line before."""
     sampled: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
 
@@ -94,18 +96,35 @@ class HFEngine:
         """See `Engine.line`."""
         if self._is_closed:
             raise EngineError("the engine was closed")
-        self._check(ids, max_tokens)
+        check_request(
+            ids,
+            max_tokens,
+            vocabulary=self._vocabulary,
+            context_tokens=self._context_tokens,
+        )
         done: asyncio.Future[SampledLine] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Request(list(ids), max_tokens, random.Random(seed), done))
         if self._stepper is None or self._stepper.done():
             self._stepper = asyncio.create_task(self._run())
         return await done
 
-    def sync(self, version: int) -> None:
-        """The weights have changed: forget every key and value made with the old ones."""
+    async def sync(self, weights: Weights, *, version: int) -> None:
+        """See `Engine.sync`: the model is the trainer's, so what goes is what was cached of it."""
         self._version = version
         for row in self._rows:
             row.cached = []
+
+    async def sleep(self) -> None:
+        """See `Engine.sleep`: what is cached is worth nothing once the weights have moved."""
+        if self._stepper is not None:
+            await asyncio.wait([self._stepper])
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop all keys and values, and their memory."""
+        for row in self._rows:
+            row.cached = []
+        self._cache.reset()
 
     async def aclose(self) -> None:
         """See `Engine.aclose`."""
@@ -150,23 +169,6 @@ class HFEngine:
             f"attention that takes a mask, with attn_implementation 'sdpa' or 'eager'"
         )
 
-    def _check(self, ids: Sequence[int], max_tokens: int) -> None:
-        """ConfigError for a request that would fail in the forward, and all others with it."""
-        if not ids or max_tokens < 1:
-            raise ConfigError(
-                f"{max_tokens} tokens to sample after {len(ids)}; expected at least one of each"
-            )
-        if min(ids) < 0 or max(ids) >= self._vocabulary:
-            raise ConfigError(
-                f"token ids from {min(ids)} to {max(ids)}, the model embeds {self._vocabulary}; "
-                f"give it the tokenizer it was trained with"
-            )
-        if len(ids) + max_tokens > self._context_tokens:
-            raise ConfigError(
-                f"{len(ids)} tokens and {max_tokens} to sample, the model's context holds "
-                f"{self._context_tokens}; lower sampling.max_tokens or give a model with more"
-            )
-
     async def _run(self) -> None:
         try:
             with self._model_borrowed():
@@ -201,6 +203,8 @@ class HFEngine:
         """Seat waiting requests on free rows; False when there is nothing left to do."""
         for row in self._rows:
             if row.request is not None and row.request.done.cancelled():
+                # What it asked for may never come again; what it went on from may.
+                del row.cached[row.request.num_kept :]
                 row.request = None
         self._waiting = [request for request in self._waiting if not request.done.cancelled()]
         free = [row for row in self._rows if row.request is None]
@@ -211,6 +215,7 @@ class HFEngine:
             # At least one token must go through the model to get the next one's distribution.
             num_kept = min(len(row.cached), len(request.ids) - 1)
             row.cached = row.cached[:num_kept] if _begins(request.ids, row.cached) else []
+            request.num_kept = len(row.cached)
             row.request = request
         return any(row.request is not None for row in self._rows)
 
@@ -242,7 +247,7 @@ class HFEngine:
         drawn = drawn.clamp_max(logits.shape[-1] - 1)
         chosen = logprobs.gather(-1, drawn[:, None])[:, 0].tolist()
         if not all(map(math.isfinite, chosen)):
-            raise FloatingPointError("logits are not finite: the weights have diverged")
+            raise FloatingPointError(NOT_FINITE)
         for row, token, logprob in zip(rows, drawn.tolist(), chosen, strict=True):
             self._take(row, token, logprob)
 
@@ -318,9 +323,8 @@ class HFEngine:
         self._waiting = []
         for row in self._rows:
             row.request = None
-            row.cached = []
         # A mask hides what is no number as little as what is: 0 times NaN is NaN.
-        self._cache.reset()
+        self._forget()
         for request in requests:
             if not request.done.done():
                 request.done.set_exception(error)

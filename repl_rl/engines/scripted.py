@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from repl_rl.engines.base import SampledLine, line_end
+from repl_rl.engines.base import SampledLine, Weights, line_end
 from repl_rl.tokens import Codec
 
 Writer = Callable[[str], str]
@@ -25,6 +25,7 @@ class ScriptedEngine:
         self._codec = codec
         self._write = write
         self._num_seen = 0
+        self.num_sampled = 0
 
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
         written = self._codec.encode(self._write(self._codec.decode(ids[self._num_seen :])))
@@ -32,8 +33,15 @@ class ScriptedEngine:
             written.append(min(self._codec.eos_ids))
         kept = tuple(written[:max_tokens])
         self._num_seen = len(ids) + len(kept)
+        self.num_sampled += len(kept)
         end = line_end(kept[-1], newline_ids=self._codec.newline_ids, eos_ids=self._codec.eos_ids)
         return SampledLine(ids=kept, logprobs=(0.0,) * len(kept), end=end, policy_version=0)
+
+    async def sync(self, weights: Weights, *, version: int) -> None:
+        pass
+
+    async def sleep(self) -> None:
+        pass
 
     async def aclose(self) -> None:
         pass

@@ -139,7 +139,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=4,
-        head_dim=8,
+        head_dim=32,  # the least that vLLM's attention takes on a CPU
         max_position_embeddings=1024,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,

@@ -31,7 +31,7 @@ def test_logprobs_are_those_of_the_weights_after_an_update(any_model: Any) -> No
     async def use(engine: HFEngine) -> Written:
         first = await engine.line(prompt(0, 20), max_tokens=8, seed=1)
         shake(any_model)
-        engine.sync(1)
+        await engine.sync((), version=1)
         return await trajectory(engine, [*prompt(0, 20), *first.ids, 20], seed=2, num_lines=1)
 
     assert worst_difference(any_model, *run(any_model, use)) < 1e-5

@@ -22,29 +22,6 @@ from repl_rl.engines.hf import HFEngine
 from repl_rl.errors import EngineError
 
 
-def test_lines_in_flight_end_in_an_error_when_the_engine_is_closed(model: Any) -> None:
-    async def use(engine: HFEngine) -> list[object]:
-        waiting = [
-            asyncio.create_task(engine.line(prompt(i), max_tokens=400, seed=i)) for i in range(3)
-        ]
-        await asyncio.sleep(0.02)
-        await engine.aclose()
-        return await asyncio.gather(*waiting, return_exceptions=True)
-
-    results = run(model, use, num_rows=2, newline_ids=frozenset(), eos_ids=frozenset())
-    assert [type(result) for result in results] == [EngineError] * 3
-
-
-def test_a_line_asked_of_a_closed_engine_ends_in_an_error(model: Any) -> None:
-    async def use(engine: HFEngine) -> SampledLine:
-        await engine.aclose()
-        async with asyncio.timeout(1):
-            return await engine.line(prompt(0), max_tokens=2, seed=0)
-
-    with pytest.raises(EngineError, match="closed"):
-        run(model, use)
-
-
 @pytest.mark.parametrize("error", [RuntimeError("out of memory"), IndexError("out of range")])
 def test_a_forward_that_fails_ends_waiting_lines_in_an_error(
     model: Any, monkeypatch: pytest.MonkeyPatch, error: Exception
@@ -79,7 +56,7 @@ def test_an_engine_goes_on_after_a_forward_that_failed(model: Any) -> None:
         failed = await asyncio.gather(*doomed, return_exceptions=True)
         assert [type(one) for one in failed] == [EngineError] * 2
         model.load_state_dict(weights)
-        engine.sync(1)
+        await engine.sync((), version=1)
         return await asyncio.gather(
             *(trajectory(engine, prompt(i, 5 + 30 * i), seed=i) for i in range(2))
         )

@@ -23,7 +23,6 @@ from transformers import (
 )
 
 from engine_kit import GROUPED, SIZE, phi3, prompt, qwen3, random_model, run, worst_difference
-from repl_rl.engines.base import SampledLine
 from repl_rl.engines.hf import HFEngine
 from repl_rl.engines.row_cache import context_tokens
 from repl_rl.errors import ConfigError
@@ -163,46 +162,3 @@ def test_a_tokenizer_whose_ids_have_holes_may_be_too_large_with_few_entries(
     save_tokenizer(tmp_path, {"a": 0, NEWLINE: 1, "b": 48})
     with pytest.raises(ConfigError, match="has 49 entries, its model embeds 48"):
         load(tmp_path)
-
-
-# Requests
-
-
-@pytest.mark.parametrize(
-    ("ids", "max_tokens", "message"),
-    [
-        ([], 4, "4 tokens to sample after 0; expected at least one of each"),
-        ([1], 0, "0 tokens to sample after 1; expected"),
-        ([1, 48], 4, "from 1 to 48, the model embeds 48; give it the tokenizer"),
-        ([-1, 4], 4, "from -1 to 4, the model embeds 48"),
-        ([1] * 510, 3, "510 tokens and 3 to sample, the model's context holds 512; lower"),
-        ([1] * 600, 1, "600 tokens and 1 to sample, the model's context holds 512"),
-    ],
-)
-def test_a_request_that_no_forward_could_serve_is_refused(
-    model: Any, ids: list[int], max_tokens: int, message: str
-) -> None:
-    async def use(engine: HFEngine) -> SampledLine:
-        return await engine.line(ids, max_tokens=max_tokens, seed=0)
-
-    with pytest.raises(ConfigError, match=message):
-        run(model, use)
-
-
-def test_a_request_that_is_refused_disturbs_no_other(model: Any) -> None:
-    async def use(engine: HFEngine) -> SampledLine:
-        with pytest.raises(ConfigError):
-            await engine.line([99], max_tokens=4, seed=0)
-        return await engine.line(prompt(0), max_tokens=4, seed=0)
-
-    assert run(model, use).ids
-
-
-def test_a_request_may_fill_the_context_to_its_last_token(model: Any) -> None:
-    line = run(
-        model,
-        lambda engine: engine.line(prompt(0, 510), max_tokens=2, seed=0),
-        newline_ids=NONE,
-        eos_ids=NONE,
-    )
-    assert len(line.ids) == 2

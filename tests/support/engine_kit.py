@@ -27,6 +27,7 @@ from transformers import (
     SmolLM3Config,
 )
 
+from repl_rl.engines.base import Engine
 from repl_rl.engines.hf import HFEngine
 
 T = TypeVar("T")
@@ -184,7 +185,7 @@ Written = tuple[list[int], list[float | None]]
 
 
 async def trajectory(
-    engine: HFEngine, ids: Sequence[int], *, seed: int, num_lines: int = 4, max_tokens: int = 12
+    engine: Engine, ids: Sequence[int], *, seed: int, num_lines: int = 4, max_tokens: int = 12
 ) -> Written:
     """Lines with observations of several lengths between them."""
     ids, logprobs = list(ids), [None] * len(ids)
@@ -199,7 +200,7 @@ async def trajectory(
     return ids, logprobs
 
 
-async def trajectories(engine: HFEngine, count: int, **lengths: int) -> list[Written]:
+async def trajectories(engine: Engine, count: int, **lengths: int) -> list[Written]:
     """Several at once, after prompts of several lengths."""
     return await asyncio.gather(
         *(trajectory(engine, prompt(i, 4 + i), seed=i, **lengths) for i in range(count))

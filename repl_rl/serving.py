@@ -1,0 +1,92 @@
+"""Which engine samples, and whether it still samples from the weights that are trained.
+
+    Config, LoadedModel -> Engine;  weights -> engine -> a few tokens, scored on both sides
+
+Floor 4. Knows engines and models. Does not know tasks, kernels or the update.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from repl_rl.config import Config
+from repl_rl.engines.base import Engine
+from repl_rl.engines.hf import HFEngine
+from repl_rl.engines.vllm import VLLMEngine
+from repl_rl.engines.vllm_server import VLLMServerEngine
+from repl_rl.errors import DivergedError, EngineError
+from repl_rl.models import LoadedModel, check_memory, logprobs
+
+_PROBE_TOKENS = 8
+_EXACT_GAP, _HALF_GAP = 1e-3, 0.05
+"""Mean difference of log-probabilities, nats. Engines in float32 differ by 1e-6; in bfloat16 by
+4e-3, and by far more than this where weights or cached keys are stale."""
+
+
+def make_engine(config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
+    """The engine that the config names, for trajectories of `row_tokens` with their prompts.
+
+    Raises ConfigError if those in flight cannot fit in memory, or the engine is not to be had.
+    """
+    sampling = config.sampling
+    stops: Any = {"newline_ids": loaded.codec.newline_ids, "eos_ids": loaded.codec.eos_ids}
+    if sampling.engine == "vllm-server":
+        return VLLMServerEngine(
+            sampling.servers,
+            **stops,
+            vocabulary=loaded.model.get_input_embeddings().num_embeddings,
+            row_tokens=row_tokens,
+            temperature=sampling.temperature,
+            weights_dir=None if sampling.weights_dir is None else Path(sampling.weights_dir),
+        )
+    num_rows = sampling.max_in_flight
+    check_memory(loaded, num_rows=num_rows, row_tokens=row_tokens)
+    if sampling.engine == "vllm":
+        return VLLMEngine(
+            loaded.source,
+            dtype=config.dtype,
+            device=loaded.model.device.type,
+            **stops,
+            num_rows=num_rows,
+            row_tokens=row_tokens,
+            temperature=sampling.temperature,
+        )
+    return HFEngine(
+        loaded.model,
+        **stops,
+        num_rows=num_rows,
+        row_tokens=row_tokens,
+        temperature=sampling.temperature,
+    )
+
+
+async def sync(
+    engine: Engine, loaded: LoadedModel, prompt: Sequence[int], *, version: int, temperature: float
+) -> float:
+    """Have `engine` sample from the model's weights, and check that it does.
+
+    Returns the mean difference between the log-probabilities of a few tokens after `prompt`, as
+    the engine gave them and as the model has them, nats. Raises EngineError if it is too large:
+    engines have been seen to keep an old head, and old keys and values. Raises DivergedError for
+    weights that are no numbers any more.
+    """
+    await engine.sync(loaded.model.named_parameters(), version=version)
+    line = await engine.line(prompt, max_tokens=_PROBE_TOKENS, seed=version)
+    scored = logprobs(loaded.model, [*prompt, *line.ids], len(prompt), temperature=temperature)
+    if not all(map(math.isfinite, scored)):
+        raise DivergedError(
+            f"training diverged at step {version}: log-probabilities are not finite; lower "
+            f"grpo.learning_rate, or grpo.max_grad_norm"
+        )
+    gap = statistics.fmean(abs(a - b) for a, b in zip(scored, line.logprobs, strict=True))
+    if not gap <= (_EXACT_GAP if loaded.is_exact else _HALF_GAP):
+        raise EngineError(
+            f"the engine does not sample from the weights of step {version}: log-probabilities of "
+            f"{len(line.ids)} tokens differ by {gap:.2g} on average; use the engine 'hf', which "
+            f"shares the trainer's weights"
+        )
+    return gap

@@ -1,0 +1,262 @@
+"""The engine of vLLM servers when they fail, in front of servers that fail on order."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from typing import Any
+
+import pytest
+
+from fake_vllm import EOS, NEWLINE, Answer, Drop, FakeServer, hurry, line_of, reply, use, written
+from repl_rl.engines.base import LineEnd, SampledLine
+from repl_rl.engines.vllm_server import VLLMServerEngine
+from repl_rl.errors import ConfigError, EngineError
+
+EXPECTED = tuple(written([20, 21, 22], 0, 9))
+FAILURES: list[Answer | type[Drop]] = [
+    Drop,
+    (500, {"error": {"message": "EngineCore encountered an issue."}}),
+    (503, "no healthy upstream"),
+    (200, "<html>"),
+    (200, {}),
+    (200, {"choices": []}),
+    (200, {"choices": [{"token_ids": [20, NEWLINE], "finish_reason": "stop"}]}),
+    reply([20, NEWLINE], finish_reason="abort"),
+    reply([20, NEWLINE], token_ids=[21, NEWLINE]),
+    reply([]),
+    reply([20, 21]),
+    reply([NEWLINE, 20, NEWLINE]),
+    reply([20] * 9 + [NEWLINE]),
+    reply([20, NEWLINE], logprob=math.nan),
+    (400, {"error": {"message": "Out of range float values are not JSON compliant"}}),
+]
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    hurry(monkeypatch)
+
+
+# Lines
+
+
+async def a_line(engine: VLLMServerEngine, *_: FakeServer) -> SampledLine:
+    return await line_of(engine)
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda one: str(one)[:60])
+def test_a_line_that_failed_is_asked_for_again(failure: Answer | type[Drop]) -> None:
+    async def act(engine: VLLMServerEngine, server: FakeServer) -> SampledLine:
+        server.trouble = [failure, failure]
+        return await line_of(engine)
+
+    line, (server,) = use(act)
+    assert line.ids == EXPECTED
+    assert line.logprobs == (-1.5,) * len(EXPECTED)
+    assert server.asked == [server.asked[0]] * 3
+
+
+@pytest.mark.parametrize(
+    ("ids", "end"),
+    [([NEWLINE], LineEnd.NEWLINE), ([20, EOS], LineEnd.EOS), ([20] * 9, LineEnd.LENGTH)],
+)
+def test_a_line_is_ended_by_its_last_token(ids: list[int], end: LineEnd) -> None:
+    async def act(engine: VLLMServerEngine, server: FakeServer) -> SampledLine:
+        server.trouble = [reply(ids)]
+        return await line_of(engine)
+
+    assert use(act)[0].end is end
+
+
+def test_a_server_that_fails_for_good_ends_the_line_in_a_sentence_with_its_address() -> None:
+    async def act(engine: VLLMServerEngine, server: FakeServer) -> None:
+        server.trouble = [(500, {"error": {"message": "out of memory"}})] * 99
+        with pytest.raises(EngineError, match=rf"{server.url} does not sample: out of memory; see"):
+            await line_of(engine)
+
+    use(act)
+
+
+def test_a_server_that_is_gone_ends_the_line_at_once() -> None:
+    async def act(engine: VLLMServerEngine, server: FakeServer) -> float:
+        await line_of(engine)
+        await server.stop()
+        begun = time.monotonic()
+        with pytest.raises(EngineError, match="does not sample: ConnectError"):
+            await line_of(engine)
+        return time.monotonic() - begun
+
+    assert use(act)[0] < 2.0
+
+
+def test_a_server_that_never_answers_ends_the_line_in_time() -> None:
+    async def act(engine: VLLMServerEngine, server: FakeServer) -> None:
+        server.trouble = [None] * 99
+        with pytest.raises(EngineError, match=rf"no line from {server.url} in 0.6 s; see"):
+            await line_of(engine)
+
+    use(act, line_timeout_s=0.6)
+
+
+def test_a_line_that_the_server_refuses_is_the_users_to_mend() -> None:
+    async def act(engine: VLLMServerEngine, server: FakeServer) -> None:
+        server.trouble = [(400, {"error": {"message": "stop_token_ids: too many"}})]
+        with pytest.raises(ConfigError, match=r"refuses a line: stop_token_ids: too many"):
+            await line_of(engine)
+
+    _, (server,) = use(act)
+    assert len(server.asked) == 1
+
+
+def test_a_cancelled_line_hangs_up() -> None:
+    async def act(engine: VLLMServerEngine, server: FakeServer) -> None:
+        server.trouble = [None]
+        line = asyncio.ensure_future(line_of(engine))
+        await asyncio.sleep(0.2)
+        line.cancel()
+        await asyncio.gather(line, return_exceptions=True)
+        assert line.cancelled()
+        await asyncio.sleep(0.05)
+
+    assert use(act)[1][0].num_cut == 1
+
+
+def test_a_closed_engine_ends_its_lines_and_its_updates_in_an_error() -> None:
+    async def act(engine: VLLMServerEngine, server: FakeServer) -> list[object]:
+        await engine.open()
+        server.trouble = [None, None]
+        lines = [asyncio.ensure_future(line_of(engine, seed=seed)) for seed in range(2)]
+        await asyncio.sleep(0.1)
+        await engine.aclose()
+        await engine.aclose()
+        with pytest.raises(EngineError, match="closed"):
+            await engine.sync([], version=1)
+        return await asyncio.gather(*lines, line_of(engine), return_exceptions=True)
+
+    assert [str(one) for one in use(act)[0]] == ["the engine was closed"] * 3
+
+
+# Several servers
+
+
+def test_a_line_that_fails_at_one_server_is_sampled_by_the_other() -> None:
+    async def act(engine: VLLMServerEngine, *servers: FakeServer) -> list[SampledLine]:
+        await engine.open()
+        await servers[0].stop()
+        return [await line_of(engine, seed=seed) for seed in range(4)]
+
+    lines, servers = use(act, num_servers=2)
+    assert [list(line.ids) for line in lines] == [written([20, 21, 22], s, 9) for s in range(4)]
+    assert [len(server.asked) for server in servers] == [0, 4]
+
+
+def test_a_server_that_stands_still_leaves_time_to_ask_the_other() -> None:
+    async def act(engine: VLLMServerEngine, *servers: FakeServer) -> SampledLine:
+        await engine.open()
+        servers[0].trouble = [None]
+        return await line_of(engine)
+
+    line, servers = use(act, num_servers=2, line_timeout_s=1.0)
+    assert line.ids == EXPECTED
+    assert [len(server.asked) for server in servers] == [1, 1]
+
+
+async def trajectory(engine: VLLMServerEngine, first: int) -> list[int]:
+    """Six lines with an observation after each."""
+    ids = [20, 21, 22]
+    for index in range(6):
+        line = await engine.line(ids, max_tokens=9, seed=100 * first + index)
+        ids += [*line.ids, 30 + index, 31]
+        await asyncio.sleep(0.003 * (first % 3))
+    return ids
+
+
+def test_a_trajectory_stays_with_the_server_that_holds_its_keys() -> None:
+    """Eight siblings of one prompt, half of them with each of two servers."""
+
+    async def act(engine: VLLMServerEngine, *_: FakeServer) -> list[list[int]]:
+        return await asyncio.gather(*(trajectory(engine, first) for first in range(1, 9)))
+
+    whole, servers = use(act, num_servers=2)
+    homes = [
+        {at for at, server in enumerate(servers) for body in server.asked if began(ids, body)}
+        for ids in whole
+    ]
+    assert sorted(map(sorted, homes)) == [[0]] * 4 + [[1]] * 4
+
+
+def began(ids: list[int], body: dict[str, Any]) -> bool:
+    """Whether a line was asked for as part of this trajectory, after its prompt."""
+    asked: list[int] = body["token_ids"]
+    return len(asked) > 3 and ids[: len(asked)] == asked
+
+
+# What a server is
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        ({"/v1/models": (200, {"data": [{"max_model_len": 399}]})}, "--max-model-len 400"),
+        ({"/v1/models": (200, "<html>")}, "no vLLM server to sample from at .* no JSON"),
+        ({"/v1/models": (404, "not found")}, "refuses: not found"),
+        ({"/v1/models": (200, {"data": []})}, "what answers is no vLLM server"),
+        ({"/inference/v1/generate": (404, {"detail": "Not Found"})}, "--enable-scale-out"),
+        ({"/inference/v1/generate": reply([47])}, "does not have the 48 tokens of the"),
+        ({"/is_paused": (200, {"is_paused": True})}, "is paused: .* start it again"),
+    ],
+)
+def test_a_server_that_cannot_be_used_is_refused(answers: dict[str, Answer], message: str) -> None:
+    async def act(engine: VLLMServerEngine, server: FakeServer) -> None:
+        server.answers = answers
+        for _ in range(2):
+            with pytest.raises(ConfigError, match=message):
+                await line_of(engine)
+
+    use(act)
+
+
+@pytest.mark.parametrize("vocabulary", [47, 49])
+def test_a_server_of_another_vocabulary_is_refused(vocabulary: int) -> None:
+    async def act(engine: VLLMServerEngine, server: FakeServer) -> None:
+        with pytest.raises(ConfigError, match=f"does not have the {vocabulary} tokens"):
+            await engine.open()
+
+    use(act, vocabulary=vocabulary)
+
+
+def test_a_server_that_is_not_there_is_said_with_how_to_start_it() -> None:
+    async def act(engine: VLLMServerEngine, server: FakeServer) -> None:
+        await server.stop()
+        with pytest.raises(
+            ConfigError, match=f"no vLLM server to sample from at {server.url}: Connect"
+        ):
+            await engine.open()
+
+    use(act)
+
+
+@pytest.mark.parametrize(
+    ("urls", "settings", "message"),
+    [
+        ([], {}, "has no server; name some in sampling.servers"),
+        (["localhost:8000"], {}, "'localhost:8000'; expected an address such as 'http://"),
+        (["http://"], {}, "expected an address"),
+        (["http://a"], {"temperature": 2.5}, "temperature 2.5; a vLLM server takes 0.01 to 2"),
+        (["http://a"], {"temperature": 0.0}, "temperature 0.0; a vLLM"),
+    ],
+)
+def test_settings_that_no_server_could_serve_are_refused(
+    urls: list[str], settings: dict[str, float], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        VLLMServerEngine(
+            urls,
+            newline_ids=frozenset({NEWLINE}),
+            eos_ids=frozenset({EOS}),
+            vocabulary=48,
+            row_tokens=400,
+            **settings,
+        )

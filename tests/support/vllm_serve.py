@@ -1,0 +1,142 @@
+"""A real vLLM server on loopback, as small as it gets: what the tests of its engine talk to."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from repl_rl.engines.vllm_server import VLLMServerEngine
+
+if TYPE_CHECKING:
+    from engine_stands import Wish
+
+START_S = 100.0
+SETTINGS = (
+    *("--host", "127.0.0.1"),
+    *("--max-model-len", "512", "--max-num-batched-tokens", "512", "--max-num-seqs", "16"),
+    *("--kv-cache-memory-bytes", str(16 << 20), "--block-size", "32"),
+    *("--dtype", "float32"),
+    "--skip-tokenizer-init",
+    "--enforce-eager",
+    # The generator of a seeded line cannot be wound back, which chunks ask for on a CPU.
+    "--no-enable-chunked-prefill",
+    "--enable-scale-out",
+)
+PROCESSED = ("--logprobs-mode", "processed_logprobs")
+LOADER = ("--worker-extension-cls", "repl_rl.engines.vllm_worker.PolicyLoader")
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "TORCHDYNAMO_DISABLE": "1",  # else log-probabilities are compiled, with a C++ compiler
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+
+
+class Server:
+    """A server that was started and not waited for."""
+
+    def __init__(
+        self,
+        model: Path,
+        log: Path,
+        *,
+        flags: Sequence[str] = (*PROCESSED, *LOADER),
+        is_dev: bool = True,
+    ) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._log = log
+        # By its module: the console script asks for metadata that builds for CPUs lack.
+        command = [sys.executable, "-W", "ignore", "-m", "vllm.entrypoints.openai.api_server"]
+        arguments = ["--model", str(model), "--port", str(self.port), *SETTINGS, *flags]
+        environment = {**os.environ, **ENVIRONMENT, "VLLM_SERVER_DEV_MODE": str(int(is_dev))}
+        with log.open("w") as output:
+            self.process = subprocess.Popen(
+                [*command, *arguments],
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def wait(self) -> str:
+        """Its address, when it answers."""
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline and self.process.poll() is None:
+            with contextlib.suppress(urllib.error.URLError, ConnectionError):
+                urllib.request.urlopen(self.url + "/health", timeout=2).close()
+                return self.url
+            time.sleep(0.2)
+        raise AssertionError(f"the server did not start:\n{self._log.read_text()[-4000:]}")
+
+    def kill(self) -> None:
+        """End it and its workers at once; again, nothing."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(10)
+
+
+_KEPT: dict[Path, Server] = {}
+"""Servers of the contract by the folder of their model, until the end of the tests."""
+
+
+def open_vllm_server(model: Any, folder: Path, wish: Wish) -> VLLMServerEngine:
+    """An engine whose server has the weights of `model`; a server is started once for a folder."""
+    if folder not in _KEPT:
+        _KEPT[folder] = Server(folder, folder.with_suffix(".log"))
+        atexit.register(_KEPT[folder].kill)
+    engine = VLLMServerEngine(
+        [_KEPT[folder].wait()],
+        newline_ids=wish.newline_ids,
+        eos_ids=wish.eos_ids,
+        vocabulary=model.config.vocab_size,
+        row_tokens=512,
+        temperature=wish.temperature,
+    )
+    # In a thread: whoever opens an engine may be inside an event loop of its own.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, engine.sync(model.named_parameters(), version=0)).result()
+    return engine
+
+
+@dataclass(frozen=True)
+class Farm:
+    folder: Path
+    """The model that all serve."""
+    urls: list[str]
+    """Two replicas."""
+    raw_url: str
+    """One that gives log-probabilities before temperature, and knows nothing of our weights."""
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def serving(*servers: Server) -> Iterator[list[str]]:
+    """Addresses of servers, which are ended after the block."""
+    try:
+        yield [server.wait() for server in servers]
+    finally:
+        for server in servers:
+            server.kill()

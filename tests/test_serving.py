@@ -1,0 +1,203 @@
+"""Laws of the engine's choice, and of the check that it samples from the weights it was given."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import importlib.util
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+
+from engine_kit import EOS, NEWLINE, prompt, qwen3, random_model, shake
+from repl_rl.config import Config, SamplingConfig
+from repl_rl.engines.base import Engine, SampledLine, Weights
+from repl_rl.engines.hf import HFEngine
+from repl_rl.errors import ConfigError, DivergedError, EngineError
+from repl_rl.models import LoadedModel
+from repl_rl.serving import make_engine, sync
+
+
+class Codec:
+    newline_ids = frozenset({NEWLINE})
+    eos_ids = frozenset({EOS})
+
+
+@dataclass
+class Off:
+    """What an engine says, with log-probabilities that are `gap` too high."""
+
+    engine: Engine
+    gap: float
+
+    async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
+        line = await self.engine.line(ids, max_tokens=max_tokens, seed=seed)
+        return replace(line, logprobs=tuple(one + self.gap for one in line.logprobs))
+
+    async def sync(self, weights: Weights, *, version: int) -> None:
+        await self.engine.sync(weights, version=version)
+
+    async def sleep(self) -> None:
+        await self.engine.sleep()
+
+    async def aclose(self) -> None:
+        await self.engine.aclose()
+
+    @property
+    def num_sampled(self) -> int:
+        return self.engine.num_sampled
+
+
+def load(model: Any) -> LoadedModel:
+    return LoadedModel(
+        source="folder", model=model, tokenizer=None, codec=Codec(), context_tokens=512
+    )
+
+
+@pytest.fixture
+def loaded() -> LoadedModel:
+    return load(random_model(qwen3))
+
+
+def open_engine(model: Any, *, temperature: float = 1.0) -> HFEngine:
+    return HFEngine(
+        model,
+        newline_ids=Codec.newline_ids,
+        eos_ids=Codec.eos_ids,
+        num_rows=2,
+        temperature=temperature,
+    )
+
+
+def gap(
+    engine: Engine, loaded: LoadedModel, *, temperature: float = 1.0, version: int = 3
+) -> float:
+    async def use() -> float:
+        try:
+            return await sync(engine, loaded, prompt(0), version=version, temperature=temperature)
+        finally:
+            await engine.aclose()
+
+    return asyncio.run(use())
+
+
+# Weights
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_an_engine_on_the_models_own_weights_agrees_with_it(
+    loaded: LoadedModel, temperature: float
+) -> None:
+    engine = open_engine(loaded.model, temperature=temperature)
+    assert gap(engine, loaded, temperature=temperature) < 1e-5
+
+
+def test_an_engine_is_told_of_the_step_that_its_weights_are_of(loaded: LoadedModel) -> None:
+    engine = open_engine(loaded.model)
+
+    async def use() -> SampledLine:
+        await sync(engine, loaded, prompt(0), version=3, temperature=1.0)
+        line = await engine.line(prompt(1), max_tokens=1, seed=0)
+        await engine.aclose()
+        return line
+
+    assert asyncio.run(use()).policy_version == 3
+
+
+def test_an_engine_with_old_weights_is_found_out(loaded: LoadedModel) -> None:
+    engine = open_engine(copy.deepcopy(loaded.model))
+    shake(loaded.model)
+    with pytest.raises(EngineError, match="does not sample from the weights of step 3: log-prob"):
+        gap(engine, loaded)
+
+
+def test_weights_that_are_no_numbers_are_a_divergence(loaded: LoadedModel) -> None:
+    """Not the engine's fault, though it goes on with what it has."""
+    engine = open_engine(copy.deepcopy(loaded.model))
+    with torch.no_grad():
+        loaded.model.get_output_embeddings().weight.fill_(math.nan)
+    with pytest.raises(DivergedError, match="training diverged at step 3"):
+        gap(engine, loaded)
+
+
+def test_an_engine_at_another_temperature_is_found_out(loaded: LoadedModel) -> None:
+    with pytest.raises(EngineError, match="use the engine 'hf'"):
+        gap(open_engine(loaded.model, temperature=0.7), loaded)
+
+
+@pytest.mark.parametrize(("off", "is_found"), [(0.0009, False), (0.0011, True), (math.nan, True)])
+def test_in_float32_a_thousandth_of_a_nat_is_too_much(
+    loaded: LoadedModel, off: float, is_found: bool
+) -> None:
+    engine = Off(open_engine(loaded.model), off)
+    if is_found:
+        with pytest.raises(EngineError, match=f"differ by {off:.2g} on average"):
+            gap(engine, loaded)
+    else:
+        assert gap(engine, loaded) == pytest.approx(off, abs=1e-5)
+
+
+@pytest.mark.parametrize(("off", "is_found"), [(0.02, False), (0.1, True)])
+def test_in_half_precision_five_hundredths_are(off: float, is_found: bool) -> None:
+    loaded = load(random_model(qwen3).to(torch.bfloat16))
+    engine = Off(open_engine(loaded.model), off)
+    if is_found:
+        with pytest.raises(EngineError, match="differ by"):
+            gap(engine, loaded)
+    else:
+        assert 0.0 < gap(engine, loaded) < 0.05
+
+
+# Which engine
+
+
+def make(loaded: LoadedModel, **sampling: Any) -> Engine:
+    config = Config(sampling=SamplingConfig(max_in_flight=2, **sampling))
+    return make_engine(config, loaded, row_tokens=64)
+
+
+def test_the_default_engine_samples_with_the_trainers_model(loaded: LoadedModel) -> None:
+    engine = make(loaded)
+    shake(loaded.model)
+    assert isinstance(engine, HFEngine)
+    assert gap(engine, loaded) < 1e-5
+
+
+def test_vllm_that_is_not_installed_is_a_config_error_that_names_the_extra(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find: Callable[..., Any] = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name == "vllm" else find(name)
+    )
+    with pytest.raises(ConfigError, match=r"not installed: pip install 'repl-rl\[vllm\]'"):
+        make(loaded, engine="vllm")
+
+
+def test_an_engine_of_servers_without_a_server_is_a_config_error(loaded: LoadedModel) -> None:
+    with pytest.raises(ConfigError, match=r"no server; name some in sampling\.servers"):
+        make(loaded, engine="vllm-server")
+
+
+def test_an_engine_of_servers_takes_the_models_vocabulary(loaded: LoadedModel) -> None:
+    """Of 48 ids: a request with another is refused before a server is asked."""
+
+    async def use() -> None:
+        engine = make(loaded, engine="vllm-server", servers=("http://127.0.0.1:9",))
+        try:
+            await engine.line([48], max_tokens=1, seed=0)
+        finally:
+            await engine.aclose()
+
+    with pytest.raises(ConfigError, match="the model embeds 48"):
+        asyncio.run(use())
+
+
+def test_rows_that_cannot_fit_in_memory_are_refused(loaded: LoadedModel) -> None:
+    config = Config(sampling=SamplingConfig(max_in_flight=1_000_000_000))
+    with pytest.raises(ConfigError, match=r"lower sampling\.max_in_flight"):
+        make_engine(config, loaded, row_tokens=64)
