@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -16,7 +17,8 @@ import click
 
 from repl_rl import __version__
 from repl_rl.errors import ConfigError, ReplRLError
-from sandbox.types import SandboxError
+from repl_rl.types import Finding
+from sandbox.types import SandboxError, SettingError
 
 USAGE_ERROR, INTERRUPTED, FAILED = 2, 130, 1
 
@@ -39,7 +41,7 @@ def main() -> None:
         sys.exit(USAGE_ERROR)
     except (KeyboardInterrupt, click.Abort):
         _fail("interrupted; what was written so far is complete", INTERRUPTED)
-    except ConfigError as error:
+    except (ConfigError, SettingError) as error:
         _fail(str(error), USAGE_ERROR)
     except (ReplRLError, SandboxError) as error:
         _fail(str(error), FAILED)
@@ -60,6 +62,7 @@ def _config_options(command: Any) -> Any:
     for option in (
         click.option("--task", metavar="NAME", help="Entry point or module:Class [sympy-proofs]."),
         click.option("--model", metavar="PATH", help="Model folder or owner/name [the starter]."),
+        click.option("--engine", type=click.Choice(["hf", "vllm", "vllm-server"]), help="[hf]"),
         click.option("--config", "files", multiple=True, type=Path, help="TOML file; repeatable."),
         click.option("--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE"),
         click.option("--seed", type=int, help="Seed of everything random."),
@@ -108,6 +111,27 @@ def evaluate(run_or_model: Path, **options: Any) -> None:
     with Screen() as screen:
         report = _jobs().evaluate_model(config, screen)
     click.echo(report.table())
+
+
+@cli.command()
+@click.argument("run_or_model", type=Path)
+@_config_options
+@click.option("-n", "count", default=32, show_default=True, help="Trajectories to sample.")
+def audit(run_or_model: Path, count: int, **options: Any) -> None:
+    """Check that what is sampled is what is trained: tokens, mask, log-probabilities.
+
+    Exit code 1 if something is amiss. What each line means: ARCHITECTURE.md, section Audit.
+    """
+    from repl_rl.display import Screen
+
+    config = _resolve(_of_run(run_or_model, options))
+    _quieten()
+    from repl_rl.audit import audit as find
+
+    is_run = (run_or_model / "config.toml").is_file()
+    with Screen() as screen:
+        findings = find(config, count=count, run=run_or_model if is_run else None, screen=screen)
+    _tell(findings)
 
 
 @cli.command()
@@ -166,10 +190,15 @@ def doctor(files: tuple[Path, ...], overrides: tuple[str, ...]) -> None:
     from repl_rl.doctor import examine
     from repl_rl.settings import resolve
 
-    findings = examine(resolve(files=files, overrides=overrides).sandbox)
+    _tell(examine(resolve(files=files, overrides=overrides).sandbox))
+
+
+def _tell(findings: Sequence[Finding]) -> None:
+    """A line for each; exit code 1 unless all is well."""
+    width = max(12, *(len(finding.name) + 2 for finding in findings))
     for finding in findings:
         mark = "ok" if finding.is_well else "!!"
-        click.echo(f"{mark}  {finding.name:12}{finding.text}")
+        click.echo(f"{mark}  {finding.name:{width}}{finding.text}")
     if not all(finding.is_well for finding in findings):
         sys.exit(FAILED)
 
@@ -180,6 +209,8 @@ def _resolve(options: dict[str, Any]) -> Any:
     from repl_rl.settings import resolve
 
     given = {key: options[key] for key in ("task", "model", "seed") if options[key] is not None}
+    if options["engine"] is not None:
+        given["sampling"] = {"engine": options["engine"]}
     config = resolve(files=options["files"], overrides=options["overrides"], flags=given)
     resolve_spec(config.task, group="repl_rl.tasks")
     if config.model is not None:
@@ -188,15 +219,20 @@ def _resolve(options: dict[str, Any]) -> Any:
 
 
 def _jobs() -> ModuleType:
-    """`repl_rl.train`, with the progress bars of its libraries off: `Screen` has its own."""
+    """`repl_rl.train`."""
+    _quieten()
+    import repl_rl.train
+
+    return repl_rl.train
+
+
+def _quieten() -> None:
+    """No progress bars of libraries: `Screen` has its own."""
     import datasets
     from transformers.utils import logging
 
-    import repl_rl.train
-
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # untyped upstream
     datasets.disable_progress_bars()
-    return repl_rl.train
 
 
 def _of_run(path: Path, options: dict[str, Any]) -> dict[str, Any]:

@@ -11,25 +11,19 @@ import importlib.metadata
 import os
 import platform
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 
 from repl_rl import __version__
 from repl_rl.config import SandboxConfig
 from repl_rl.models import pick_device
+from repl_rl.types import Finding
+from repl_rl.workbench import kernel_pool
 from sandbox import landlock
 from sandbox.canary import PROBES
 from sandbox.isolation import Standing, Tier
-from sandbox.pool import KernelPool
-from sandbox.types import Limits, SandboxError
+from sandbox.types import SandboxError
 
 _PACKAGES = ("torch", "transformers", "trl", "jupyter_client", "ipykernel", "sympy")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    name: str
-    text: str
-    is_well: bool = True
 
 
 def examine(config: SandboxConfig) -> list[Finding]:
@@ -49,7 +43,7 @@ def _machine() -> list[Finding]:
 
 
 async def _kernels(config: SandboxConfig) -> list[Finding]:
-    pool = KernelPool(Limits(), preload=config.preload, isolation=config.isolation)
+    pool = kernel_pool(replace(config, standby=0))
     started = time.monotonic()
     try:
         async with pool:

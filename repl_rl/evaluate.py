@@ -9,12 +9,14 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from repl_rl.display import Screen
 from repl_rl.errors import ConfigError
 from repl_rl.rollouts import Attempt
 from repl_rl.seeds import derive_seed
-from repl_rl.summary import is_ungraded, solve_counts, wilson_interval
+from repl_rl.summary import is_solved, is_ungraded, solve_counts, wilson_interval
 from repl_rl.tasks.base import Task
 from repl_rl.types import Scored, Split
+from repl_rl.workbench import Workbench
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,21 @@ def held_out_attempts(task: Task, *, count: int, seed: int) -> list[Attempt]:
         )
         for index, problem in enumerate(problems)
     ]
+
+
+def run_shown(
+    bench: Workbench, attempts: Sequence[Attempt], description: str, screen: Screen
+) -> list[Scored]:
+    """Run attempts behind a bar that counts the solved ones."""
+    counts = [0, 0]
+    with screen.bar(description, len(attempts)) as update:
+
+        def on_scored(scored: Scored) -> None:
+            counts[0] += 1
+            counts[1] += is_solved(scored)
+            update(counts[0], f"{counts[1]} solved")
+
+        return bench.run(attempts, on_scored=on_scored)
 
 
 def report(scored: Sequence[Scored]) -> Report:
