@@ -1,0 +1,248 @@
+"""Measure slow tools: `python benchmarks/tool_loop.py [--share 0.05] [--tries 3] [--threads 1]`.
+
+32 trajectories (4 prompts of 8 siblings) of a random model of 1.3 M weights: 6 rounds of 12 sampled
+tokens with a call after each, then 12 tokens that end. A call takes 10 ms, a share of them 2 s: the
+same calls on every side.
+
+    TRL        a GRPOTrainer with `tools=[run]`, its own tool loop and its default generation; once
+               more with an `async` tool (continuous batching takes longer for so small a model)
+    repl-rl    RolloutRunner, LineSampler and HFEngine, with kernels that sleep
+
+A random model writes no calls. TRL's trainer samples 12 tokens for each row, throws them away and
+goes on with 12 that spell a call, or the end. With repl-rl the sampled tokens stay, the engine
+takes every 12 of them for a line, or for the end, and the codec reads each line as one statement.
+Prompts, replies and answers (TRL's chat template around them counted) are of the same number of
+tokens on every side. Only rollouts are timed; the best try counts: other work only ever slows.
+"""
+
+import argparse
+import asyncio
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, update_wrapper
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import torch
+from datasets import Dataset
+from huggingface_hub import constants
+from sampling import make_model
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast, logging
+from trl import GRPOConfig, GRPOTrainer
+from trl.chat_template_utils import qwen3_chat_template
+
+from repl_rl.config import RewardConfig, SamplingConfig
+from repl_rl.engines.base import LineEnd, SampledLine
+from repl_rl.engines.hf import HFEngine
+from repl_rl.rewards import shaped
+from repl_rl.rollouts import Attempt, RolloutRunner
+from repl_rl.sampler import LineSampler
+from repl_rl.tokens import ByteCodec
+from repl_rl.transcript import PROBLEM_MARKER, TranscriptFormat
+from repl_rl.types import Problem
+from sandbox.types import ExecStatus, Execution
+
+SIBLINGS, ROUNDS, SAMPLED = 8, 6, 12
+STATEMENTS = [f"Solve problem {number}." for number in range(4)]
+COUNT = len(STATEMENTS) * SIBLINGS
+CALL_S, STRAGGLER_S = 0.01, 2.0
+OUTPUT = "1 2 3 4 5 6 7 8"
+CALL = '{"name": "run", "arguments": {}}'
+TAGS = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
+PLAIN = TranscriptFormat(name="plain", banner="", primary=">>>", secondary="...")
+
+
+class Made(NamedTuple):
+    """How long one side took, and the tokens of each prompt and of each completion."""
+
+    seconds: float
+    num_prompt: int
+    num_completion: int
+
+
+Side = Callable[[list[float]], Made]
+"""Gets the seconds of each call: entry `r * COUNT + i` is that of trajectory i in round r."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--share", type=float, nargs="+", default=[0.05, 0.0])
+    parser.add_argument("--tries", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    constants.HF_HUB_DISABLE_TELEMETRY = True
+    logging.set_verbosity_error()
+    sides = all_sides()
+    print(f"{'slow':>5}  {'side':26}{'s':>7}{'trajectories/min':>18}{'/ TRL':>8}")
+    for share in args.share:
+        each = delays(share)
+        # Turn and turn about: a busy spell of the machine meets all of them.
+        tries = [[make(each).seconds for make in sides.values()] for _ in range(args.tries)]
+        best = [min(seconds) for seconds in zip(*tries, strict=True)]
+        for name, seconds in zip(sides, best, strict=True):
+            print(f"{share:>5.0%}  {name:26}{seconds:>7.2f}{COUNT / seconds * 60:>18.0f}"
+                  f"{best[0] / seconds:>8.2f}", flush=True)  # fmt: skip
+
+
+def all_sides() -> dict[str, Side]:
+    """Every side by name. Each has run once, and made as many tokens as the others."""
+    sides: dict[str, Side] = {"TRL": trl, "TRL, async tool": partial(trl, is_async=True)}
+    no_delays = [0.0] * (ROUNDS * COUNT)
+    found = [make(no_delays) for make in sides.values()]
+    sides["repl-rl"] = lambda each: asyncio.run(repl_rl(each, found[0]))
+    found.append(sides["repl-rl"](no_delays))
+    assert len({one[1:] for one in found}) == 1, f"not the same work: {found}"
+    return sides
+
+
+def delays(share: float) -> list[float]:
+    """The seconds of each call; `share` of them are slow."""
+    slow = round(share * ROUNDS * COUNT)
+    each = [STRAGGLER_S] * slow + [CALL_S] * (ROUNDS * COUNT - slow)
+    random.Random(1).shuffle(each)  # two slow ones on one trajectory, as in most draws
+    return each
+
+
+def measured(started: float, prompts: Iterable[Any], completions: Iterable[Any]) -> Made:
+    """ValueError unless all prompts have one length, and all completions."""
+    seconds = time.perf_counter() - started
+    (num_prompt,), (num_completion,) = set(map(len, prompts)), set(map(len, completions))
+    return Made(seconds, num_prompt, num_completion)
+
+
+class CallingTrainer(GRPOTrainer):
+    """TRL's trainer with a model that calls a tool `ROUNDS` times and ends; see the module."""
+
+    made: Made
+    turn = 0
+
+    def _generate(self, prompts: list[Any]) -> Any:
+        started = time.perf_counter()
+        out = super()._generate(prompts)
+        self.made = measured(started, out[0], out[1])
+        return out
+
+    def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
+        sampled, logprobs = super()._generate_single_turn(*args, **kwargs)
+        assert len(sampled) == COUNT
+        end = f"<tool_call>{CALL}</tool_call><|im_end|>" if self.turn < ROUNDS else "<|im_end|>"
+        self.turn += 1
+        ids = self.processing_class.encode(end)
+        ids = self.processing_class.encode("x") * (SAMPLED - len(ids)) + ids
+        return [list(ids) for _ in sampled], logprobs
+
+
+def trl(each: list[float], *, is_async: bool = False) -> Made:
+    """One generation phase of a trainer of its own."""
+    left = iter(each)
+    rows = [{"prompt": [{"role": "user", "content": text}]} for text in STATEMENTS]
+    with tempfile.TemporaryDirectory() as folder:
+        config = GRPOConfig(
+            folder, per_device_train_batch_size=COUNT, num_generations=SIBLINGS, use_cpu=True,
+            max_completion_length=512, generation_kwargs={"max_new_tokens": SAMPLED}, bf16=False,
+            report_to="none")  # fmt: skip
+        trainer = CallingTrainer(
+            make_model(), lambda completions, **_: [0.0] * len(completions), config,
+            Dataset.from_list(rows), processing_class=make_tokenizer(),
+            tools=[make_tool(left, is_async=is_async)])  # fmt: skip
+        trainer.model.train()
+        trainer._generate_and_score_completions([row for row in rows for _ in range(SIBLINGS)])
+    assert next(left, None) is None, "a call was not made"
+    return trainer.made
+
+
+def make_tool(left: Iterator[float], *, is_async: bool) -> Callable[[], Any]:
+    def run() -> str:
+        """Run the next statement."""
+        time.sleep(next(left))
+        return OUTPUT
+
+    async def run_async() -> str:
+        await asyncio.sleep(next(left))
+        return OUTPUT
+
+    return update_wrapper(run_async, run) if is_async else run
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    """Each word of the chat template is a token, and so are its tags and a call."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_tokens(["<|im_start|>", "<|im_end|>", *TAGS, CALL])
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    words = trainers.BpeTrainer(vocab_size=2048, initial_alphabet=alphabet, show_progress=False)
+    backend.train_from_iterator([qwen3_chat_template, OUTPUT, *STATEMENTS] * 2, words)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|im_end|>")
+    tokenizer.chat_template = qwen3_chat_template
+    return tokenizer
+
+
+@dataclass(frozen=True)
+class Lines:
+    """An engine whose every `SAMPLED` tokens are a line; after `num_ids` ids, the end."""
+
+    engine: HFEngine
+    num_ids: int
+
+    async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
+        line = await self.engine.line(ids, max_tokens=SAMPLED, seed=seed)
+        return replace(line, end=LineEnd.NEWLINE if len(ids) < self.num_ids else LineEnd.EOS)
+
+
+class Codec(ByteCodec):
+    """A token for each character written; whatever was sampled reads as one statement."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return " solve(x**2 - 4)\n"
+
+
+@dataclass(frozen=True)
+class SleepingKernel:
+    left: Iterator[float]
+    """Seconds of the calls to come."""
+    output: str
+
+    async def run(self, source: str) -> Execution:
+        await asyncio.sleep(next(self.left))
+        return Execution(status=ExecStatus.OK, output=self.output)
+
+    async def aclose(self) -> None:
+        assert next(self.left, None) is None, "a call was not made"
+
+
+async def repl_rl(each: list[float], like: Made) -> Made:
+    """One rollout phase, with prompts and completions as long as those of `like`."""
+    num_observed = (like.num_completion - (ROUNDS + 1) * SAMPLED) // ROUNDS
+    output = "4" * (num_observed - len("\n>>>")) + "\n"
+    engine = HFEngine(make_model(), newline_ids=set(), eos_ids=set(), num_rows=COUNT)
+
+    async def acquire(*, seed: int) -> SleepingKernel:
+        return SleepingKernel(iter(each[seed::COUNT]), output)
+
+    lines = Lines(engine, like.num_prompt + like.num_completion - SAMPLED)
+    runner = RolloutRunner(
+        task=SimpleNamespace(prompt=PROBLEM_MARKER), task_spec="", fmt=PLAIN,
+        sampler=LineSampler(lines, Codec(), PLAIN, SamplingConfig(), context_tokens=1024),
+        kernels=SimpleNamespace(acquire=acquire), judge=None,  # nothing is ever submitted
+        reward=shaped, reward_config=RewardConfig(), max_in_flight=COUNT)  # fmt: skip
+    started = time.perf_counter()
+    scored = await runner.run([attempt(number, like.num_prompt) for number in range(COUNT)])
+    made = [(one.trajectory.prompt_ids, one.trajectory.completion_ids) for one in scored]
+    return measured(started, *zip(*made, strict=True))
+
+
+def attempt(number: int, num_prompt: int) -> Attempt:
+    group, sibling = divmod(number, SIBLINGS)
+    statement = STATEMENTS[group].ljust(num_prompt - len(">>> # \n>>>"), ".")
+    problem = Problem(id=str(group), statement=statement)
+    return Attempt(problem=problem, group_index=group, sibling_index=sibling, seed=number)
+
+
+if __name__ == "__main__":
+    main()
