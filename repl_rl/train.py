@@ -25,15 +25,16 @@ from transformers.trainer_utils import set_seed
 from repl_rl.config import Config
 from repl_rl.display import Screen
 from repl_rl.errors import ConfigError, DivergedError
-from repl_rl.evaluate import Report, held_out_attempts, report
+from repl_rl.evaluate import Report, held_out_attempts, report, run_shown
 from repl_rl.grpo import make_trainer
 from repl_rl.models import LoadedModel, load_model, pick_device
 from repl_rl.rollouts import Attempt
 from repl_rl.seeds import derive_seed
 from repl_rl.settings import to_toml
 from repl_rl.store import RunFolder, check_output
-from repl_rl.summary import is_solved, rollout_metrics
+from repl_rl.summary import rollout_metrics
 from repl_rl.tasks.base import Task, load_task
+from repl_rl.transcript import PYTHON, setup_sources
 from repl_rl.types import Problem, Scored, Split
 from repl_rl.warmstart import (
     Progress,
@@ -44,7 +45,7 @@ from repl_rl.warmstart import (
     starter_path,
     starter_sandbox,
 )
-from repl_rl.workbench import Workbench, kernel_pool, open_workbench
+from repl_rl.workbench import Workbench, check_names, kernel_pool, open_workbench
 from sandbox.isolation import Standing, Tier
 from sandbox.types import Isolation
 
@@ -85,13 +86,31 @@ class Training:
 
     def collect(self, numbers: Sequence[int], policy_version: int) -> list[Scored]:
         """The rollouts of one step: see `grpo.Collect`."""
-        self._bench.engine.sync(policy_version)
-        started = time.monotonic()
-        scored = self._bench.run(self._attempts(numbers, policy_version))
+        gap = self._bench.sync(policy_version)
+        started, num_sampled = time.monotonic(), self._bench.engine.num_sampled
+        scored = self._roll_out(numbers, policy_version)
+        self._bench.sleep()
         self._row = rollout_metrics(scored, seconds=time.monotonic() - started)
-        self._row["rollout/retries"] = self._bench.num_retries
+        num_kept = sum(sum(item.trajectory.loss_mask) for item in scored)
+        self._row |= {
+            "rollout/retries": self._bench.num_retries,
+            "rollout/wasted_tokens": self._bench.engine.num_sampled - num_sampled - num_kept,
+            "rollout/sync_gap": gap,
+            **self._bench.guesses(),
+        }
         self._scored = scored
-        self._folder.append_trajectories(f"step-{policy_version:06d}", scored)
+        return scored
+
+    def _roll_out(self, numbers: Sequence[int], policy_version: int) -> list[Scored]:
+        """The trajectories of one step; those that are there are kept where something ends it."""
+        name, kept = f"step-{policy_version:06d}", list[Scored]()
+        try:
+            scored = self._bench.run(self._attempts(numbers, policy_version), on_scored=kept.append)
+        except BaseException:
+            if kept:
+                self._folder.append_trajectories(name, kept)
+            raise
+        self._folder.append_trajectories(name, scored)
         return scored
 
     def log(self, step: int, total: int, logs: dict[str, float]) -> None:
@@ -120,21 +139,6 @@ class Training:
         return attempts
 
 
-def run_shown(
-    bench: Workbench, attempts: Sequence[Attempt], description: str, screen: Screen
-) -> list[Scored]:
-    """Run attempts behind a bar that counts the solved ones."""
-    counts = [0, 0]
-    with screen.bar(description, len(attempts)) as update:
-
-        def on_scored(scored: Scored) -> None:
-            counts[0] += 1
-            counts[1] += is_solved(scored)
-            update(counts[0], f"{counts[1]} solved")
-
-        return bench.run(attempts, on_scored=on_scored)
-
-
 class ProblemSequence:
     """Training problems by number, drawn as they are asked for; ConfigError if there are none."""
 
@@ -159,6 +163,7 @@ def train(
     Raises ConfigError before anything is started if the config cannot work. An interrupt leaves
     the folder readable and no process behind.
     """
+    check_names(config)
     task, task_spec = load_task(config.task)
     device = pick_device(config.sampling.device)
     problems = ProblemSequence(task, seed=config.seed)
@@ -176,7 +181,7 @@ def train(
         before = training.evaluate("before", step=0)
         screen.say(f"held-out before: {before}")
         _update(config, loaded, training, folder, screen)
-        bench.engine.sync(config.grpo.steps)
+        bench.sync(config.grpo.steps)
         after = training.evaluate("after", step=config.grpo.steps)
         screen.say(f"held-out after:  {after}")
     return before, after
@@ -254,6 +259,11 @@ def policy_folder(config: Config, task: Task, screen: Screen, *, recipe: Recipe)
     """The model that the config names, or the task's starter, made on first use."""
     if config.model is not None:
         return config.model
+    if config.transcript != PYTHON.name:
+        raise ConfigError(
+            f"the starter writes transcripts of the kind 'python', not {config.transcript!r}; give "
+            f"--model PATH"
+        )
     path = starter_path(task, recipe)
     if not path.exists():
         make_starter(task, recipe, path, screen, isolation=config.sandbox.isolation)
@@ -270,7 +280,7 @@ def make_starter(
         progress = _Bars(update)
 
         async def run() -> Any:
-            async with kernel_pool(task, sandbox) as pool:
+            async with kernel_pool(sandbox, setup=setup_sources(task.prompt)) as pool:
                 return await collect(
                     task, pool, recipe, max_in_flight=_DEMONSTRATIONS_AT_ONCE, progress=progress
                 )
@@ -292,12 +302,14 @@ def warm_start(config: Config, screen: Screen) -> Path:
 
 def evaluate_model(config: Config, screen: Screen) -> Report:
     """Held-out report of the config's model on the config's task; writes nothing."""
+    check_names(config)
     task, task_spec = load_task(config.task)
     device = pick_device(config.sampling.device)
     attempts = held_out_attempts(task, count=config.eval.problems, seed=config.seed)
     policy = policy_folder(config, task, screen, recipe=DEFAULT_RECIPE)
     loaded = load_model(policy, device=device, dtype=config.dtype)
     with open_workbench(config, task, task_spec, loaded) as bench:
+        say_standing(bench.standing, screen)
         return report(run_shown(bench, attempts, "held-out problems", screen))
 
 

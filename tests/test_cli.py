@@ -16,6 +16,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.settings import resolve, to_toml
 from repl_rl.store import RunFolder
 from repl_rl.types import OutcomeKind, Scored, Trajectory
+from sandbox import bubblewrap, confine
 
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]
@@ -67,6 +68,45 @@ def test_a_dry_run_prints_a_config_that_gives_the_same_run(call: Call, tmp_path:
     assert resolve(files=[tmp_path / "config.toml"]) == expected
 
 
+@pytest.mark.parametrize("engine", ["hf", "vllm", "vllm-server"])
+def test_the_engines_flag_is_its_setting(call: Call, tmp_path: Path, engine: str) -> None:
+    _, out, _ = call("train", "--dry-run", "--engine", engine)
+    (tmp_path / "config.toml").write_text(out)
+    assert resolve(files=[tmp_path / "config.toml"]).sampling.engine == engine
+
+
+def test_without_the_engines_flag_a_file_decides(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('[sampling]\nengine = "vllm"\nmax_lines = 3\n')
+    given = ("train", "--dry-run", "--config", "mine.toml")
+    assert 'engine = "vllm"' in call(*given)[1]
+    out = call(*given, "--engine", "hf")[1]
+    assert 'engine = "hf"' in out
+    assert "max_lines = 3" in out
+
+
+def test_an_unknown_engine_is_bad_usage(call: Call) -> None:
+    code, _, err = call("train", "--engine", "vlm")
+    assert code == 2
+    assert "'vlm' is not one of 'hf', 'vllm', 'vllm-server'" in err
+
+
+@pytest.mark.parametrize("transcript", ["chat", "ipython", "inline_calls:PROSE"])
+def test_the_starter_takes_the_transcript_that_it_was_trained_on(
+    call: Call,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    transcript: str,
+) -> None:
+    monkeypatch.setenv("REPL_RL_CACHE", str(tmp_path / "cache"))
+    code, out, err = call("train", "--output", "run", "--set", f"transcript={transcript}")
+    assert (code, out) == (2, "")
+    assert err == (
+        f"repl-rl: the starter writes transcripts of the kind 'python', not {transcript!r}; give "
+        f"--model PATH\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -81,6 +121,55 @@ def test_what_the_user_can_mend_is_one_line_and_exit_code_2(
 ) -> None:
     code, out, err = call(*arguments)
     assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"repl-rl: {message}")
+
+
+@pytest.fixture
+def model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """A folder with a random model and a vocabulary of newline and end."""
+    from tokenizers import Tokenizer, decoders, models
+    from transformers import PreTrainedTokenizerFast
+
+    from engine_kit import EOS, NEWLINE, qwen3, random_model
+
+    backend = Tokenizer(models.BPE(vocab={"\u010a": NEWLINE, "<|end|>": EOS}, merges=[]))
+    backend.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|end|>")
+    tokenizer.save_pretrained(tmp_path / "model")
+    random_model(qwen3).save_pretrained(tmp_path / "model")
+    capsys.readouterr()  # the bars of `save_pretrained`
+    return "model"
+
+
+@pytest.mark.parametrize(
+    ("setting", "lacking", "message"),
+    [
+        ("preload=['sympi']", None, "preload 'sympi': no such module; expected one that "),
+        (
+            "isolation=strict",
+            None,
+            'isolation = "strict" takes tier A, but bubblewrap is not installed (`apt install',
+        ),
+        (
+            "isolation=auto",
+            "Landlock",
+            'kernels cannot be sealed: this machine lacks Landlock; isolation = "none" under',
+        ),
+    ],
+    ids=["module", "bubblewrap", "landlock"],
+)
+def test_kernels_that_cannot_be_had_are_one_line_and_exit_code_2(
+    call: Call,
+    monkeypatch: pytest.MonkeyPatch,
+    model: str,
+    setting: str,
+    lacking: str | None,
+    message: str,
+) -> None:
+    monkeypatch.setattr(confine, "missing", lambda: lacking)
+    monkeypatch.setattr(bubblewrap, "find", lambda: None)
+    code, _, err = call("eval", model, "--set", f"sandbox.{setting}")
+    assert (code, err.count("\n")) == (2, 1)
     assert err.startswith(f"repl-rl: {message}")
 
 

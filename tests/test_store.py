@@ -200,7 +200,7 @@ def test_the_first_the_best_or_the_worst_are_selected(
 ) -> None:
     RunFolder(tmp_path).append_trajectories("s", three)
     path = tmp_path / "trajectories" / "s.jsonl"
-    chosen = select_trajectories(path, which=which, count=count)  # type: ignore[arg-type]
+    chosen = select_trajectories(path, which=which, count=count)
     assert [title for title, _ in chosen] == titles
 
 

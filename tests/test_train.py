@@ -56,7 +56,7 @@ def test_no_held_out_problem_is_needed_where_none_is_asked_for() -> None:
 def test_a_run_that_diverged_ends_and_says_where(name: str, value: float | None) -> None:
     logged: list[int] = []
     training = SimpleNamespace(log=lambda step, *_: logged.append(step))
-    callback: Any = _StepCallback(training, None)  # type: ignore[arg-type]
+    callback: Any = _StepCallback(training, None)
     state = SimpleNamespace(global_step=3, max_steps=9)
     callback.on_log(None, state, None, logs={"loss": 0.1, "grad_norm": 1.0})
     message = rf"diverged at step 3: the {name} is not finite; lower grpo\.learning_rate"

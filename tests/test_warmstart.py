@@ -10,6 +10,7 @@ from repl_rl.config import SandboxConfig
 from repl_rl.sft import IGNORED, MuonAdamW, batch_order
 from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.tokens import TokenizerCodec
+from repl_rl.transcript import setup_sources
 from repl_rl.warmstart import (
     Progress,
     Recipe,
@@ -32,7 +33,7 @@ SMALL = Recipe(
 def demonstrations():
     async def run():
         task = SympyProofs()
-        async with kernel_pool(task, SandboxConfig(standby=2)) as pool:
+        async with kernel_pool(SandboxConfig(standby=2), setup=setup_sources(task.prompt)) as pool:
             return await collect(task, pool, SMALL, max_in_flight=4, progress=Progress())
 
     return asyncio.run(run())

@@ -128,7 +128,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_a_starter_is_made(
 def test_a_batch_that_cannot_fit_in_memory_is_refused(
     repl_rl: Command, tiny_model: Path, tmp_path: Path
 ) -> None:
-    """2 x 2 layers x 4 heads x 8 x 4 bytes x 160 tokens x 10 million rows: 763 GiB and more."""
+    """2 x 2 layers x 4 heads x 32 x 4 bytes x 160 tokens x 10 million rows: 3 TiB and more."""
     huge = small(sampling__max_in_flight=10_000_000)
     line = refused(repl_rl("train", "--model", str(tiny_model), "--output", "run", *huge))
     assert "lower sampling.max_in_flight or sampling.max_tokens" in line

@@ -18,9 +18,10 @@ import repl_rl, sandbox
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.plugins import load_spec, resolve_spec
-from repl_rl.sampler import LineSampler, Rollout
+from repl_rl.builder import Rollout
+from repl_rl.sampler import LineSampler
 from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import PYTHON, prompt_lines
+from repl_rl.transcript import PYTHON
 from sandbox.fake import FakeKernel
 from sandbox.types import ExecStatus, Execution
 
@@ -28,11 +29,11 @@ home = pathlib.Path(sys.argv[1])
 assert pathlib.Path(repl_rl.__file__).is_relative_to(home), repl_rl.__file__
 assert pathlib.Path(sandbox.__file__).is_relative_to(home), sandbox.__file__
 task = load_spec(resolve_spec("sympy-proofs", group="repl_rl.tasks"))()
-prompt = PYTHON.render_prompt(prompt_lines(task.prompt, "What is 1 + 1?"), python_version="3.11")
+prompt = PYTHON.prompt(task.prompt, "What is 1 + 1?", python_version="3.11")
 kernel = FakeKernel({"1+1": Execution(status=ExecStatus.OK, value="2")})
 engine = ScriptedEngine(ByteCodec(), script(" submit_final_answer(1+1)\\n"))
 sampler = LineSampler(engine, ByteCodec(), PYTHON, SamplingConfig(), context_tokens=4096)
-rollout = Rollout(problem_id="p", group_index=0, sibling_index=0, seed=0, prompt_text=prompt)
+rollout = Rollout(problem_id="p", group_index=0, sibling_index=0, seed=0, prompt=prompt)
 print(asyncio.run(sampler.sample(rollout, kernel)).submission)
 """
 

@@ -14,9 +14,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 FLOORS: dict[int, tuple[str, ...]] = {
     0: ("sandbox",),
-    1: ("types", "errors", "config", "seeds", "plugins", "settings", "concurrency"),
+    1: ("types", "errors", "config", "seeds", "plugins", "settings", "concurrency", "texts"),
     2: (
         "transcript",
+        "formats",
+        "builder",
         "tokens",
         "outcomes",
         "engines",
@@ -26,9 +28,9 @@ FLOORS: dict[int, tuple[str, ...]] = {
         "store",
     ),
     3: ("tasks", "sampler", "batch", "models", "summary"),
-    4: ("rollouts", "demonstrations", "display"),
+    4: ("rollouts", "demonstrations", "display", "serving"),
     5: ("grpo", "sft", "workbench"),
-    6: ("train", "evaluate", "warmstart", "doctor"),
+    6: ("train", "evaluate", "warmstart", "doctor", "audit"),
     7: ("cli",),
 }
 FLOOR = {part: floor for floor, parts in FLOORS.items() for part in parts}
@@ -42,7 +44,12 @@ NEIGHBOURS = {
     ("engines", "tokens"),
     ("outcomes", "transcript"),
     ("advantages", "transcript"),
+    ("formats", "transcript"),
+    ("builder", "engines"),
+    ("builder", "tokens"),
+    ("builder", "transcript"),
     ("train", "evaluate"),
+    ("audit", "evaluate"),
     ("train", "warmstart"),
 }
 """(importer, imported) on one floor. There is no ring among them."""
@@ -134,6 +141,7 @@ def test_torch_stays_with_models_and_tensors() -> None:
         "repl_rl/batch.py",
         "repl_rl/engines/hf.py",
         "repl_rl/engines/row_cache.py",
+        "repl_rl/engines/vllm_core.py",
         "repl_rl/grpo.py",
         "repl_rl/models.py",
         "repl_rl/sft.py",

@@ -1,0 +1,131 @@
+"""Runs under other conventions than the plain REPL: another format, a loop of one's own."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repl_rl.store import read_metrics, read_trajectories
+from repl_rl.transcript import span_mask
+from repl_rl.types import Scored
+
+pytestmark = [pytest.mark.train, pytest.mark.kernel]
+
+Command = Callable[..., Any]
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+SMALL = (
+    "grpo.steps=2",
+    "grpo.problems_per_step=1",
+    "grpo.group_size=4",
+    "grpo.micro_batch_size=4",
+    "grpo.gradient_checkpointing=false",
+    "sampling.max_lines=3",
+    "sampling.max_line_tokens=12",
+    "sampling.max_tokens=160",
+    "sampling.max_in_flight=4",
+    "sampling.device=cpu",
+    "sandbox.standby=1",
+    "eval.problems=2",
+)
+INLINE = ("transcript=inline_calls:PROSE", "sampling.sampler=inline_calls:InlineCalls")
+
+WRONG = """\
+from dataclasses import replace
+from repl_rl.sampler import LineSampler
+
+class Shifted(LineSampler):
+    async def sample(self, rollout, kernel):
+        made = await super().sample(rollout, kernel)
+        return replace(made, loss_mask=(False, *made.loss_mask[:-1]))
+"""
+
+
+def settings(*more: str) -> list[str]:
+    return [word for setting in (*SMALL, *more) for word in ("--set", setting)]
+
+
+def train(repl_rl: Command, model: Path, *more: str) -> Any:
+    return repl_rl("train", "--model", str(model), "--output", "run", *settings(*more))
+
+
+def sampled(run: Path) -> list[Scored]:
+    """All trajectories of a run of two steps, masks checked."""
+    assert [row["step"] for row in read_metrics(run / "metrics.jsonl") if "loss" in row] == [1, 2]
+    scored = [one for path in (run / "trajectories").iterdir() for one in read_trajectories(path)]
+    assert len(scored) == 2 + 4 + 4 + 2
+    for one in scored:
+        assert span_mask(one.trajectory) == list(one.trajectory.loss_mask)
+    return scored
+
+
+def refused(ended: Any) -> str:
+    """The one line that a refusal prints."""
+    assert ended.code == 2, ended.stderr
+    assert ended.left_behind == []
+    (line,) = ended.stderr.splitlines()
+    return str(line)
+
+
+def test_a_loop_of_ones_own_is_trained(repl_rl: Command, tiny_model: Path, tmp_path: Path) -> None:
+    shutil.copy(EXAMPLES / "inline_calls.py", tmp_path)
+    ended = train(repl_rl, tiny_model, *INLINE)
+    assert (ended.code, ended.left_behind) == (0, []), ended.stderr
+    prompts = {one.trajectory.prompt_text for one in sampled(tmp_path / "run")}
+    assert all(text.endswith("Python in <fn>...</fn> is run at once.\n\n") for text in prompts)
+
+
+def test_ipythons_transcript_is_trained(repl_rl: Command, tiny_model: Path, tmp_path: Path) -> None:
+    ended = train(repl_rl, tiny_model, "transcript=ipython")
+    assert (ended.code, ended.left_behind) == (0, []), ended.stderr
+    prompts = {one.trajectory.prompt_text for one in sampled(tmp_path / "run")}
+    assert all("\nIn [1]: from sympy import *\n" in text for text in prompts)
+    assert all(text.endswith("\nIn [5]:") for text in prompts)
+
+
+@pytest.fixture
+def chat_model(tiny_model: Path, tmp_path: Path) -> Path:
+    """The tiny model with a template: `<|end|>` after each turn."""
+    path = tmp_path / "chat"
+    shutil.copytree(tiny_model, path)
+    (path / "chat_template.jinja").write_text(
+        "{% for m in messages %}{{ m.role + ': ' + m.content + '<|end|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+    )
+    return path
+
+
+def test_a_chats_transcript_is_trained(repl_rl: Command, chat_model: Path, tmp_path: Path) -> None:
+    ended = train(repl_rl, chat_model, "transcript=chat")
+    assert (ended.code, ended.left_behind) == (0, []), ended.stderr
+    for one in sampled(tmp_path / "run"):
+        text = one.trajectory.prompt_text
+        assert f"<|end|>user: {one.problem.statement}<|end|>assistant: Python 3." in text
+        assert text.endswith("\n>>>")
+
+
+# What is refused
+
+
+def test_a_chat_takes_a_template(repl_rl: Command, tiny_model: Path) -> None:
+    line = refused(train(repl_rl, tiny_model, "transcript=chat"))
+    assert line == (
+        "repl-rl: transcript = 'chat' takes a model whose tokenizer has a chat template"
+    )
+
+
+def test_what_is_no_sampler_is_refused(repl_rl: Command, tiny_model: Path, tmp_path: Path) -> None:
+    line = refused(train(repl_rl, tiny_model, "sampling.sampler=math:sin"))
+    assert line.startswith("repl-rl: sampling.sampler = 'math:sin' is no sampler; expected a class")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_sampler_that_tells_a_wrong_mask_is_refused_by_its_name(
+    repl_rl: Command, tiny_model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "wrong.py").write_text(WRONG)
+    line = refused(train(repl_rl, tiny_model, "sampling.sampler=wrong:Shifted"))
+    assert line.startswith("repl-rl: Shifted made a trajectory with a loss mask that its lines do ")
