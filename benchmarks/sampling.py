@@ -7,7 +7,8 @@ tokens after each. Beside it, in the same run:
     whole      as many tokens sampled in one go, nothing observed
     resident   the same after reading all that would be observed, in one piece: what observed tokens
                cost by being read once and looked back on, without a line being resumed
-    latency    the lines again, with a kernel that takes 50 ms to answer each
+    uneven     lines of 4 to 20 tokens, as drawn: lines of one length keep all trajectories in step
+    latency    the same lines, with a kernel that takes 50 ms to answer each
 
 Rates are sampled tokens per second, the best of the rounds: other work only ever slows.
 """
@@ -58,14 +59,15 @@ async def row(name: str, make: Callable[[], Engine], count: int, rounds: int) ->
     """One engine's measurements with `count` trajectories."""
     engine = make()
     try:
-        await rate(engine, count, [SAMPLED] * 2, num_read=0, key="warm", delay=0.0)
+        await rate(engine, count, (SAMPLED,) * 2, num_read=0, key="warm", delay=0.0)
         found: dict[str, float] = {}
         for seed in range(rounds):
             for kind, sizes, num_read, delay in (
-                ("whole", [LINES * SAMPLED], 0, 0.0),
-                ("resident", [LINES * SAMPLED], LINES * OBSERVED, 0.0),
-                ("lines", [SAMPLED] * LINES, 0, 0.0),
-                ("latency", [SAMPLED] * LINES, 0, 0.05),
+                ("whole", (LINES * SAMPLED,), 0, 0.0),
+                ("resident", (LINES * SAMPLED,), LINES * OBSERVED, 0.0),
+                ("lines", (SAMPLED,) * LINES, 0, 0.0),
+                ("uneven", None, 0, 0.0),
+                ("latency", None, 0, 0.05),
             ):
                 # Nobody else's prompts: a cache must not know them from the round before.
                 key = f"{kind} {seed}"
@@ -79,14 +81,20 @@ async def row(name: str, make: Callable[[], Engine], count: int, rounds: int) ->
     return (
         f"{name:8}{count:>4}{found['whole']:>9.0f}{found['resident']:>10.0f}{lines:>9.0f}"
         f"{lines / found['whole']:>8.2f}{lines / found['resident']:>11.2f}{lines / SAMPLED:>9.0f}"
-        f"{lines / found['latency']:>14.2f}"
+        f"{found['uneven'] / found['latency']:>14.2f}"
     )
 
 
 async def rate(
-    engine: Engine, count: int, sizes: list[int], *, num_read: int, key: str, delay: float
+    engine: Engine,
+    count: int,
+    sizes: tuple[int, ...] | None,
+    *,
+    num_read: int,
+    key: str,
+    delay: float,
 ) -> float:
-    """Sampled tokens per second of `count` trajectories at once."""
+    """Sampled tokens per second of `count` trajectories at once; sizes None: uneven lines."""
 
     async def begin(rng: random.Random) -> list[int]:
         prompt = tokens(rng, PROMPT)
@@ -95,7 +103,7 @@ async def rate(
     async def go_on(rng: random.Random, ids: list[int]) -> int:
         ids = ids + tokens(rng, num_read)
         num_sampled = 0
-        for size in sizes:
+        for size in sizes or uneven(rng):
             line = await engine.line(ids, max_tokens=size, seed=rng.getrandbits(60))
             num_sampled += len(line.ids)
             if delay:
@@ -109,6 +117,15 @@ async def rate(
     started = time.perf_counter()
     sampled = await asyncio.gather(*map(go_on, rngs, begun))
     return sum(sampled) / (time.perf_counter() - started)
+
+
+def uneven(rng: random.Random) -> list[int]:
+    """As many tokens as those of the even lines."""
+    sizes = [rng.randint(4, 20) for _ in range(LINES)]
+    while (left := LINES * SAMPLED - sum(sizes)) != 0:
+        at = rng.randrange(LINES)
+        sizes[at] = min(20, max(4, sizes[at] + left))
+    return sizes
 
 
 def tokens(rng: random.Random, count: int) -> list[int]:

@@ -23,12 +23,17 @@ from typing import Any
 
 import torch
 
+from repl_rl.engines import row_attention
 from repl_rl.engines.base import NOT_FINITE, SampledLine, Weights, check_request, line_end
+from repl_rl.engines.row_attention import Run
 from repl_rl.engines.row_cache import RowCache, context_tokens
 from repl_rl.errors import ConfigError, EngineError
 
 _COLUMNS = 64
 """Rows have a multiple of this many columns, tokens."""
+
+_FEW_RUNS = 4
+"""Slices of the cache that a GPU attends to one by one rather than having them copied together."""
 
 _TRIAL = ((6, 11), (7, 12), (8, 13), (13, 15))
 """Lengths that the first and the last row grow to when a model is tried: prompts, tokens, chunks;
@@ -90,7 +95,18 @@ class HFEngine:
         self._cache = RowCache(model.config, num_rows=num_rows, capacity=_COLUMNS)
         self.num_sampled = 0
         """Tokens sampled since the engine was made."""
-        self._try_model()
+        text = model.config.get_text_config()
+        self._reads_in_place = text._attn_implementation == "sdpa"
+        row_attention.install()
+        try:
+            self._try_model()
+        except ConfigError:
+            if not self._reads_in_place:
+                raise
+            # It does more with keys than to hand them on.
+            self._reads_in_place = False
+            self._forget()
+            self._try_model()
 
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
         """See `Engine.line`."""
@@ -185,13 +201,18 @@ class HFEngine:
     def _model_borrowed(self) -> Iterator[None]:
         """The trainer's model in evaluation mode and one thread less; both as before after it."""
         was_training, num_threads = self._model.training, torch.get_num_threads()
+        config = self._model.config.get_text_config()
+        attention = config._attn_implementation
         self._model.eval()
+        if self._reads_in_place:
+            config._attn_implementation = row_attention.NAME
         # One core is the kernels': threads that wait for one that lost its core cost all of them.
         torch.set_num_threads(max(1, num_threads - 1))
         try:
             yield
         finally:
             torch.set_num_threads(num_threads)
+            config._attn_implementation = attention
             self._model.train(was_training)
 
     def _autocast(self) -> torch.autocast:
@@ -258,27 +279,26 @@ class HFEngine:
         num_keys = max(map(len, ids))
         if num_keys > self._cache.capacity:
             self._grow(num_keys)
-        in_place = _in_place(rows)
-        size = rows[-1].index + 1 if in_place else len(rows)
         # Padding stands on the left, so that the last column is every row's last token. It is
-        # written to the spare column that no mask ever shows. Idle rows are padding throughout.
-        tokens = [[0] * width for _ in range(size)]
-        positions = [[0] * width for _ in range(size)]
-        writes = [[self._cache.capacity] * width for _ in range(size)]
-        places = [row.index if in_place else place for place, row in enumerate(rows)]
-        for place, row, one in zip(places, rows, ids, strict=True):
+        # written to the spare column that no mask ever shows.
+        tokens = [[0] * width for _ in rows]
+        positions = [[0] * width for _ in rows]
+        writes = [[self._cache.capacity] * width for _ in rows]
+        for place, (row, one) in enumerate(zip(rows, ids, strict=True)):
             where = range(len(row.cached), len(one))
             tokens[place][width - len(where) :] = one[where.start :]
             positions[place][width - len(where) :] = where
             writes[place][width - len(where) :] = where
             row.cached.extend(one[where.start :])
         position_ids = torch.tensor(positions, device=device)  # (B, Q)
+        runs = self._runs(rows)
         self._cache.view(
-            None if in_place else torch.tensor([row.index for row in rows], device=device),
+            torch.tensor([row.index for row in rows], device=device),
             torch.tensor(writes, device=device),
             num_keys=num_keys,
+            is_whole=bool(runs),
         )
-        with self._autocast():
+        with self._autocast(), row_attention.in_view(runs):
             output = self._model(
                 input_ids=torch.tensor(tokens, device=device),
                 attention_mask=self._cache.mask(position_ids, dtype=self._model.dtype),
@@ -287,8 +307,24 @@ class HFEngine:
                 use_cache=True,
                 logits_to_keep=1,
             )
-        logits: torch.Tensor = output.logits[places, -1]
+        logits: torch.Tensor = output.logits[:, -1]
         return logits
+
+    def _runs(self, rows: list[_Row]) -> list[Run]:
+        """Neighbours among `rows`; none where keys had better be copied together."""
+        if not self._reads_in_place:
+            return []
+        runs: list[Run] = []
+        for at, row in enumerate(rows):
+            if runs and row.index == runs[-1].row + runs[-1].size:
+                last = runs.pop()
+                size, num_keys = last.size + 1, max(last.num_keys, len(row.cached))
+                runs.append(last._replace(size=size, num_keys=num_keys))
+            else:
+                runs.append(Run(at, row.index, 1, len(row.cached)))
+        # Each is a kernel launch of its own, in every layer.
+        is_few = self._model.device.type == "cpu" or len(runs) <= _FEW_RUNS
+        return runs if is_few else []
 
     def _grow(self, num_keys: int) -> None:
         """Double the columns: each is copied about once, however long the rows become."""
@@ -333,14 +369,6 @@ class HFEngine:
 def _num_new(row: _Row) -> int:
     assert row.request is not None
     return len(row.request.ids) - len(row.cached)
-
-
-def _in_place(rows: list[_Row]) -> bool:
-    """Whether to run idle rows along and read the cache in place rather than copy keys together.
-
-    The copy is the dearest part of a step where models are small: worth up to 40 % idle rows.
-    """
-    return len(rows) >= 0.6 * (rows[-1].index + 1)
 
 
 def _begins(ids: list[int], prefix: list[int]) -> bool:

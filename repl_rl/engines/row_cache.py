@@ -81,18 +81,19 @@ class _RowLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # untyped up
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write (B, H, Q, D) states at their positions; the rows' keys and values (B, H, K, D)."""
+        """Write (B, H, Q, D) states at their positions; keys and values of the rows, (B, H, K, D).
+
+        Those of all rows, as they lie, where the view is a whole one.
+        """
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         assert self.keys is not None
         assert self.values is not None
         rows, positions, num_keys = self._cache.rows, self._cache.positions, self._cache.num_keys
-        size = len(positions)
-        index = torch.arange(size, device=positions.device) if rows is None else rows
-        self.keys[index[:, None], :, positions] = key_states.transpose(1, 2)
-        self.values[index[:, None], :, positions] = value_states.transpose(1, 2)
-        if rows is None:
-            return self.keys[:size, :, :num_keys], self.values[:size, :, :num_keys]
+        self.keys[rows[:, None], :, positions] = key_states.transpose(1, 2)
+        self.values[rows[:, None], :, positions] = value_states.transpose(1, 2)
+        if self._cache.is_whole:
+            return self.keys, self.values
         return self.keys[rows, :, :num_keys], self.values[rows, :, :num_keys]
 
     def grow(self) -> None:
@@ -123,18 +124,23 @@ class RowCache(Cache):
         self._windows = attention_windows(config)
         self.num_rows = num_rows
         self.capacity = capacity
-        self.rows: torch.Tensor | None = None  # (B,)
+        self.rows = torch.empty(0, dtype=torch.long)  # (B,)
         self.positions = torch.empty(0, dtype=torch.long)  # (B, Q)
         self.num_keys = 0
+        self.is_whole = False
         self._row_layers = [_RowLayer(self) for _ in range(self._config.num_hidden_layers)]
         super().__init__(layers=list(self._row_layers))
 
-    def view(self, rows: torch.Tensor | None, positions: torch.Tensor, *, num_keys: int) -> None:
+    def view(
+        self, rows: torch.Tensor, positions: torch.Tensor, *, num_keys: int, is_whole: bool
+    ) -> None:
         """Set rows (B,) and write positions (B, Q) of the next forward; keys in sight: num_keys.
 
-        None stands for the rows 0..B-1: read in place, where named rows are copied together.
+        A whole view is for an attention that finds the rows by itself; for any other, their keys
+        are copied together.
         """
         self.rows, self.positions, self.num_keys = rows, positions, num_keys
+        self.is_whole = is_whole
 
     def mask(
         self, positions: torch.Tensor, *, dtype: torch.dtype

@@ -172,3 +172,27 @@ def test_a_cancelled_line_leaves_its_row_where_the_line_began(model: Any) -> Non
 
     asyncio.run(use())
     assert widths[0] == 4  # the last token that was sampled, and the observation of three
+
+
+def test_the_model_attends_as_before_once_lines_are_sampled(model: Any) -> None:
+    async def use(engine: HFEngine) -> str:
+        line = asyncio.create_task(engine.line(prompt(0), max_tokens=20, seed=1))
+        await some_steps(engine)
+        during: str = model.config._attn_implementation
+        await line
+        return during
+
+    before = model.config._attn_implementation
+    assert run(model, use, newline_ids=NEVER, eos_ids=NEVER) != before
+    assert model.config._attn_implementation == before == "sdpa"
+
+
+def test_a_model_that_attends_in_its_own_way_has_its_keys_copied_together(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("keys of another shape")
+
+    monkeypatch.setattr("repl_rl.engines.row_attention.scaled_dot_product_attention", broken)
+    results = run(model, lambda engine: trajectories(engine, 3))
+    assert max(worst_difference(model, *result) for result in results) < 1e-5

@@ -140,6 +140,7 @@ def test_torch_stays_with_models_and_tensors() -> None:
     assert importers_of("torch") == {
         "repl_rl/batch.py",
         "repl_rl/engines/hf.py",
+        "repl_rl/engines/row_attention.py",
         "repl_rl/engines/row_cache.py",
         "repl_rl/engines/vllm_core.py",
         "repl_rl/grpo.py",

@@ -1,0 +1,89 @@
+"""Attention over rows of a cache where they lie: no step copies keys together.
+
+Floor 2. Knows `transformers`' attention interface. Does not know tokens, requests or caches.
+
+A batch whose rows are neighbours in the cache is a slice of it, and a batch of any rows a few such
+slices, each attended to by itself. Copying the keys of a batch together instead costs as much as
+attending to them, and so does repeating keys for the query heads that share them: those heads are
+queries of one another's rows here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+NAME = "repl_rl_rows"
+
+
+class Run(NamedTuple):
+    """Rows of a batch that are neighbours in the cache."""
+
+    at: int
+    """Of the first, in the batch."""
+    row: int
+    """Of the first, in the cache."""
+    size: int
+    num_keys: int
+    """Of the longest."""
+
+
+_in_view: Sequence[Run] = ()
+
+
+def install() -> None:
+    """Make the attention known by its name; again, nothing."""
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+@contextlib.contextmanager
+def in_view(runs: Sequence[Run]) -> Iterator[None]:
+    """Say which rows the keys of the forwards inside are of; none: keys are the batch's own."""
+    global _in_view
+    _in_view = runs
+    try:
+        yield
+    finally:
+        _in_view = ()
+
+
+def attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,  # (B, H, Q, D)
+    key: torch.Tensor,  # (rows, KV, K, D); (B, KV, K, D) where nothing is in view
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,  # (B, 1, Q, K), True where a key is seen
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """What `sdpa` gives for the rows in view, (B, Q, H, D)."""
+    if not _in_view:
+        found: tuple[torch.Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **kwargs
+        )
+        return found
+    assert attention_mask is not None
+    batch, heads, width, _ = query.shape
+    kv_heads = key.shape[1]
+    queries = query.reshape(batch, kv_heads, -1, query.shape[-1])
+    seen = attention_mask.repeat(1, 1, heads // kv_heads, 1)
+    parts = [
+        scaled_dot_product_attention(
+            queries[at : at + size],
+            key[row : row + size, :, :num_keys],
+            value[row : row + size, :, :num_keys],
+            attn_mask=seen[at : at + size, :, :, :num_keys],
+            scale=scaling,
+        )
+        for at, row, size, num_keys in _in_view
+    ]
+    together = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return together.reshape(batch, heads, width, -1).transpose(1, 2).contiguous(), None
