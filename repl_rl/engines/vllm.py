@@ -72,9 +72,7 @@ class VLLMEngine:
         row_tokens: int,
         temperature: float = 1.0,
     ) -> None:
-        if importlib.util.find_spec("vllm") is None:
-            raise ConfigError(_INSTALL)
-        set_environment()
+        prepare()
         self._newline_ids = newline_ids
         self._eos_ids = eos_ids
         self._is_closed = False
@@ -241,8 +239,13 @@ class VLLMEngine:
         return self._last
 
 
-def set_environment() -> None:
-    """What vLLM reads when it is imported and started. TRL imports it too: call this before."""
+def prepare() -> None:
+    """Say what vLLM reads when it is imported, which importing TRL does too: call this before.
+
+    Raises ConfigError if it is not installed.
+    """
+    if importlib.util.find_spec("vllm") is None:
+        raise ConfigError(_INSTALL)
     # The engine lives in this process: the trainer's tensors are at hand.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     # It warns of what is chosen here on purpose.

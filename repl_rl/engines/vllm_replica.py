@@ -30,6 +30,9 @@ _GENERATE = "/inference/v1/generate"
 _QUICK_S = 10.0
 """For what a server answers at once, if it answers."""
 
+_FIRST_S = 300.0
+"""For a first line: a server may have kernels to compile before it."""
+
 _CONTROL_S = 30.0
 """For what it answers between two steps of all its lines."""
 
@@ -57,7 +60,7 @@ class Replica:
     """See the module. Raises ConfigError for an address that is none."""
 
     def __init__(self, url: str, client: httpx.AsyncClient) -> None:
-        _check_address(url)
+        check_address(url)
         self.url = url.rstrip("/")
         self.version = 0
         """Of the weights that it samples with."""
@@ -134,7 +137,7 @@ class Replica:
         params = {"max_tokens": 1, "logprobs": 0, "detokenize": False, "ignore_eos": True}
         try:
             _, (logprob,) = await self._generate(
-                [0], {**params, "allowed_token_ids": [token]}, timeout_s=_QUICK_S
+                [0], {**params, "allowed_token_ids": [token]}, timeout_s=_FIRST_S
             )
         except _Refused as error:
             if error.status == 404:
@@ -168,7 +171,6 @@ class Replica:
             raise ConfigError(f"the server at {self.url} refuses a line: {error}") from None
         if self._num_failures != num_failures:
             raise Unavailable("its weights were changed, and not all of them")
-        self._confirmed_at = time.monotonic()
         self.num_lines += 1
         return sampled
 
@@ -179,8 +181,12 @@ class Replica:
         return _sampled(await self._ask("POST", _GENERATE, json=body, timeout_s=timeout_s))
 
     async def _check_label(self) -> None:
-        """Unavailable if it was started anew since the last line, or has another run's weights."""
-        if self._label is None or time.monotonic() - self._confirmed_at < _TRUST_S:
+        if time.monotonic() - self._confirmed_at >= _TRUST_S:
+            await self.confirm()
+
+    async def confirm(self) -> None:
+        """Unavailable if it was started anew since it was sent weights, or has another run's."""
+        if self._label is None:
             return
         try:
             label = (await self._ask("GET", "/weight_info")).get("weight_version")
@@ -282,7 +288,8 @@ def _settled() -> asyncio.Event:
     return event
 
 
-def _check_address(url: str) -> None:
+def check_address(url: str) -> None:
+    """ConfigError unless `url` is the address of an HTTP server."""
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL:

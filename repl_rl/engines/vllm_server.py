@@ -30,7 +30,7 @@ from safetensors.torch import save_file
 
 from repl_rl.concurrency import run_all
 from repl_rl.engines.base import SampledLine, Weights, check_request, line_end
-from repl_rl.engines.vllm_replica import Replica, Sampled, Unavailable
+from repl_rl.engines.vllm_replica import Replica, Sampled, Unavailable, check_address
 from repl_rl.errors import ConfigError, EngineError
 
 T = TypeVar("T")
@@ -66,12 +66,7 @@ class VLLMServerEngine:
         line_timeout_s: float = 300.0,
         sync_timeout_s: float = 600.0,
     ) -> None:
-        if not urls:
-            raise ConfigError(
-                "the engine 'vllm-server' has no server; name some in sampling.servers"
-            )
-        if not 0.01 <= temperature <= 2.0:
-            raise ConfigError(f"temperature {temperature}; a vLLM server takes 0.01 to 2")
+        check_settings(urls, temperature=temperature)
         self._newline_ids = newline_ids
         self._eos_ids = eos_ids
         self._stop_ids = newline_ids | eos_ids
@@ -121,9 +116,21 @@ class VLLMServerEngine:
         await self._tracked(self._sync(weights, version))
 
     async def sleep(self) -> None:
-        """See `Engine.sleep`: the servers' memory is not the trainer's to take."""
+        """See `Engine.sleep`: the servers' memory is not the trainer's to take.
+
+        A phase of sampling has ended: EngineError if a server has got weights from somebody else.
+        """
         if self._tasks:
             await asyncio.wait(self._tasks)
+        if self._is_open:
+            await self._tracked(self._confirm())
+
+    async def _confirm(self) -> None:
+        """EngineError if lines may have been sampled from other weights than those sent last."""
+        await run_all(self._confirm_one, self._replicas, at_once=len(self._replicas))
+
+    async def _confirm_one(self, replica: Replica) -> None:
+        await _persist(replica.confirm)
 
     async def aclose(self) -> None:
         """See `Engine.aclose`; the servers go on."""
@@ -213,7 +220,7 @@ class VLLMServerEngine:
         await self.open()
         label = f"{self._run}-{version}"
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="repl-rl-weights-", dir=self._weights_dir))
+            self._folder = _make_folder(self._weights_dir)
         path = self._folder.resolve() / f"{label}.safetensors"
 
         async def update(replica: Replica) -> None:
@@ -235,6 +242,27 @@ class VLLMServerEngine:
         return ", ".join(replica.url for replica in self._replicas)
 
 
+def check_settings(urls: Sequence[str], *, temperature: float) -> None:
+    """ConfigError for what no server could serve."""
+    if not urls:
+        raise ConfigError("the engine 'vllm-server' has no server; name some in sampling.servers")
+    for url in urls:
+        check_address(url)
+    if not 0.01 <= temperature <= 2.0:
+        raise ConfigError(f"temperature {temperature}; a vLLM server takes 0.01 to 2")
+
+
+def _make_folder(inside: Path | None) -> Path:
+    """A folder for weights; one that was asked for is readable to servers of other users."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="repl-rl-weights-", dir=inside))
+        if inside is not None:
+            folder.chmod(0o755)
+    except OSError as error:
+        raise ConfigError(f"cannot write weights to {inside}: {error.strerror}") from None
+    return folder
+
+
 def _write(weights: Weights, path: Path) -> None:
     try:
         save_file({name: tensor.detach().contiguous() for name, tensor in weights}, path)
@@ -253,7 +281,7 @@ async def _persist(attempt: Callable[[], Awaitable[T]]) -> T:
         return await attempt()
     except Unavailable as error:
         raise EngineError(
-            f"{error}; see its log, start it again if it is gone, and resume the run"
+            f"{error}; see its log, start it again if it is gone, and begin the run again"
         ) from None
 
 

@@ -25,7 +25,7 @@ from transformers import (
 
 from engine_kit import SIZE, prompt, random_model, shake, worst_difference
 from engine_stands import contract_model
-from repl_rl.engines.vllm import set_environment
+from repl_rl.engines.vllm import prepare
 from repl_rl.engines.vllm_core import Finished, VLLMCore
 from repl_rl.errors import ConfigError, EngineError
 
@@ -58,7 +58,7 @@ def open_core(folder: Path, **changed: Any) -> VLLMCore:
         "row_tokens": 256,
         "temperature": 1.0,
     }
-    set_environment()
+    prepare()
     return VLLMCore(str(folder), **{**settings, **changed})
 
 

@@ -174,3 +174,45 @@ def test_a_server_that_tells_nothing_of_its_weights_samples() -> None:
         return await line_of(engine)
 
     assert use(act)[0].policy_version == 0
+
+
+def test_weights_that_somebody_else_sends_while_lines_flow_are_found_at_the_end_of_the_phase() -> (
+    None
+):
+    async def act(engine: VLLMServerEngine, server: FakeServer) -> None:
+        await engine.sync(WEIGHTS, version=1)
+        await line_of(engine)
+        server.label = "5d2f-40"
+        await line_of(engine)
+        with pytest.raises(EngineError, match="it has the weights '5d2f-40'"):
+            await engine.sleep()
+
+    use(act)
+
+
+async def lines_for_a_while(engine: VLLMServerEngine) -> None:
+    for seed in range(200):
+        await line_of(engine, seed=seed)
+        await asyncio.sleep(0.01)
+
+
+def test_lines_do_not_put_off_the_question_whose_weights_a_server_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(vllm_replica, "_TRUST_S", 0.2)
+
+    async def act(engine: VLLMServerEngine, server: FakeServer) -> None:
+        await engine.sync(WEIGHTS, version=1)
+        server.label = "5d2f-40"
+        with pytest.raises(EngineError, match="it has the weights '5d2f-40'"):
+            await lines_for_a_while(engine)
+
+    use(act)
+
+
+def test_a_folder_for_weights_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    async def act(engine: VLLMServerEngine, _: FakeServer) -> None:
+        with pytest.raises(ConfigError, match=r"cannot write weights to .*nowhere: No such file"):
+            await engine.sync(WEIGHTS, version=1)
+
+    use(act, weights_dir=tmp_path / "nowhere")
