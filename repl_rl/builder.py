@@ -40,11 +40,11 @@ class RolloutCancelled(asyncio.CancelledError):
 def prompt_ids(prompt: Prompt, codec: Codec) -> list[int]:
     """Ids [P] of a prompt, each part encoded alone."""
     ids: list[int] = []
-    for text, is_template in prompt.parts:
-        encoded = (
-            codec.encode_template(text) if is_template else codec.encode(text, is_trusted=True)
-        )
-        ids.extend(encoded)
+    for part in prompt.parts:
+        if part.is_template:
+            ids.extend(codec.encode_template(part.text))
+        else:
+            ids.extend(codec.encode(part.text, is_trusted=part.is_ours))
     return ids
 
 

@@ -135,7 +135,11 @@ def _cut(text: str, texts: Mapping[str, str]) -> list[Part]:
             raise ConfigError(
                 f"this model's chat template {fault} a message; use another transcript"
             )
-        parts += [Part(head, is_template=True), Part(filling), Part(tail, is_template=True)]
+        parts += [
+            Part(head, is_template=True),
+            Part(filling, is_ours=False),
+            Part(tail, is_template=True),
+        ]
     return parts
 
 

@@ -75,7 +75,7 @@ class RunFolder:
         except OSError as error:  # another run was faster, or the disk is full
             raise ConfigError(f"cannot write to {str(path)!r}: {error.strerror}") from None
 
-    def write_config(self, toml: str, *, policy: str, isolation: str) -> None:
+    def write_config(self, toml: str, *, policy: str, device: str, isolation: str) -> None:
         """`config.toml` and `versions.json`; `policy` names the weights the run starts from."""
         (self.path / "config.toml").write_text(toml)
         found = {
@@ -83,6 +83,7 @@ class RunFolder:
             "python": platform.python_version(),
             "platform": platform.platform(),
             "policy": policy,
+            "device": device,
             "isolation": isolation,
             **{name: importlib.metadata.version(name) for name in _PACKAGES},
         }
@@ -145,6 +146,21 @@ def select_trajectories(
     return pick(count, rows, key=lambda row: total_reward(row[1]))
 
 
+def trajectory_file(path: Path) -> Path:
+    """The file itself, or that of a run's last step, for evaluations have no siblings.
+
+    Raises ConfigError where there is none.
+    """
+    if path.is_dir():
+        steps = sorted((path / "trajectories").glob("step-*.jsonl"))
+        if not steps:
+            raise ConfigError(f"no step in {str(path)!r}; expected a run folder that was trained")
+        return steps[-1]
+    if not path.is_file():
+        raise ConfigError(f"no such file or run folder: {str(path)!r}")
+    return path
+
+
 def total_reward(scored: Scored) -> float:
     """Outcome and lines together; an unscorable trajectory counts with its lines alone."""
     return (scored.reward.outcome_reward or 0.0) + sum(scored.reward.line_rewards)
@@ -159,3 +175,12 @@ def new_run_path(task: str, root: Path) -> Path:
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The rows of a `metrics.jsonl`, in order."""
     return [json.loads(row) for row in path.read_text().splitlines()]
+
+
+def read_versions(run: Path) -> dict[str, str]:
+    """What a run's `versions.json` says, empty where there is none."""
+    try:
+        found: dict[str, str] = json.loads((run / "versions.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return found

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import itertools
 import math
+import os
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -163,6 +164,7 @@ def train(
     Raises ConfigError before anything is started if the config cannot work. An interrupt leaves
     the folder readable and no process behind.
     """
+    _refuse_launcher()
     check_names(config)
     task, task_spec = load_task(config.task)
     device = pick_device(config.sampling.device)
@@ -175,7 +177,9 @@ def train(
     with open_workbench(config, task, task_spec, loaded) as bench:
         # Taken as late as this, so that a run that was refused leaves its --output free.
         folder = RunFolder(path)
-        folder.write_config(to_toml(config), policy=policy, isolation=str(bench.standing))
+        folder.write_config(
+            to_toml(config), policy=policy, device=device.type, isolation=str(bench.standing)
+        )
         say_standing(bench.standing, screen)
         training = Training(config, problems, held_out, bench, folder, screen)
         before = training.evaluate("before", step=0)
@@ -185,6 +189,15 @@ def train(
         after = training.evaluate("after", step=config.grpo.steps)
         screen.say(f"held-out after:  {after}")
     return before, after
+
+
+def _refuse_launcher() -> None:
+    """ConfigError where a launcher wants several processes: kernels, folder and screen are one's.
+
+    The update alone would take them: see `grpo.make_trainer`.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("repl-rl trains in one process; start it without a launcher")
 
 
 def say_standing(standing: Standing, screen: Screen) -> None:

@@ -37,6 +37,8 @@ class Part(NamedTuple):
     is_template: bool = False
     """True where control tokens of the vocabulary are meant: a chat template's own text. They are
     spelled out as plain text in any other."""
+    is_ours: bool = True
+    """False for a text from elsewhere, in which no added token of the vocabulary is meant."""
 
 
 class Prompt(NamedTuple):

@@ -25,7 +25,7 @@ from repl_rl.plugins import load_spec
 from repl_rl.rewards import load_reward
 from repl_rl.rollouts import Attempt, RolloutRunner, TrajectorySampler
 from repl_rl.sampler import LineSampler
-from repl_rl.serving import make_engine, sync
+from repl_rl.serving import check_engine, make_engine, sync
 from repl_rl.tasks.base import Task, make_prompt
 from repl_rl.transcript import TranscriptFormat, setup_sources
 from repl_rl.types import Scored, Split
@@ -40,12 +40,11 @@ def check_names(config: Config) -> None:
 
     To be known before minutes are spent on a starter or gigabytes of weights are read.
     """
-    load_reward(config.reward)
+    load_reward(config.reward, config.grpo)
     _sampler_class(config.sampling.sampler)
     if config.transcript != "chat":
         load_format(config.transcript)
-    if config.sampling.engine == "vllm-server" and not config.sampling.servers:
-        raise ConfigError("the engine 'vllm-server' has no server; name some in sampling.servers")
+    check_engine(config)
     choices(config.sandbox.isolation, config.sandbox.preload)
 
 
@@ -159,30 +158,33 @@ def open_workbench(
         # Rows of the others do not grow, and a prompt that was not looked at may be longer.
         row_tokens = context_tokens = min(context_tokens, row_tokens + longest)
     sampler_class = _sampler_class(sampling.sampler)
-    engine = watch(make_engine(config, loaded, row_tokens=row_tokens))
-    sampler = sampler_class(engine, loaded.codec, fmt, sampling, context_tokens=context_tokens)
     pool = kernel_pool(config.sandbox, setup=[*fmt.setup, *setup_sources(task.prompt)])
     grader = Grader(num_workers=config.grading.num_workers, deadline_s=config.grading.deadline_s)
-    runner = RolloutRunner(
-        task=task,
-        task_spec=task_spec,
-        fmt=fmt,
-        sampler=sampler,
-        kernels=pool,
-        judge=grader,
-        reward=load_reward(config.reward),
-        reward_config=config.reward,
-        max_in_flight=sampling.max_in_flight,
-    )
+    reward = load_reward(config.reward, config.grpo)
     with asyncio.Runner() as loop:
         stack = contextlib.AsyncExitStack()
         try:
-            loop.run(_open(stack, engine, pool, grader))
+            engine = watch(make_engine(config, loaded, row_tokens=row_tokens))
+            stack.push_async_callback(engine.aclose)
+            sampler = sampler_class(
+                engine, loaded.codec, fmt, sampling, context_tokens=context_tokens
+            )
+            loop.run(_open(stack, pool, grader))
             bench = Workbench(
                 standing=pool.standing,
                 engine=engine,
                 _sampler=sampler,
-                _runner=runner,
+                _runner=RolloutRunner(
+                    task=task,
+                    task_spec=task_spec,
+                    fmt=fmt,
+                    sampler=sampler,
+                    kernels=pool,
+                    judge=grader,
+                    reward=reward,
+                    reward_config=config.reward,
+                    max_in_flight=sampling.max_in_flight,
+                ),
                 _loop=loop,
                 _loaded=loaded,
                 _probe=prompts[0][:_PROBE_TOKENS],
@@ -223,9 +225,6 @@ def _sampler_class(spec: str) -> Callable[..., TrajectorySampler]:
     return made
 
 
-async def _open(
-    stack: contextlib.AsyncExitStack, engine: Engine, pool: KernelPool, grader: Grader
-) -> None:
-    stack.push_async_callback(engine.aclose)
+async def _open(stack: contextlib.AsyncExitStack, pool: KernelPool, grader: Grader) -> None:
     await stack.enter_async_context(pool)
     await stack.enter_async_context(grader)

@@ -27,7 +27,6 @@ from sandbox.types import ExecStatus, Execution
 MakeTrajectory = Callable[..., Trajectory]
 RollOut = Callable[..., Trajectory]
 OK = OutcomeKind.OK_OUTPUT
-EXACT_GAP = 1e-4
 
 
 class Joining(ByteCodec):
@@ -52,7 +51,7 @@ def swap(trajectory: Trajectory, at: int, token: int) -> Trajectory:
 
 
 def findings(counts: Counts) -> dict[str, Finding]:
-    return {finding.name: finding for finding in counts.findings(largest_gap=EXACT_GAP)}
+    return {finding.name: finding for finding in counts.findings(is_exact=True)}
 
 
 # Tokens

@@ -144,7 +144,8 @@ def test_only_the_templates_own_text_is_template() -> None:
         system="be",
         user="ask",
     )
-    assert turn == [Part("[", True), Part("be"), Part("][", True), Part("ask"), Part("][", True)]
+    theirs = [Part("be", is_ours=False), Part("ask", is_ours=False)]
+    assert turn == [Part("[", True), theirs[0], Part("][", True), theirs[1], Part("][", True)]
 
 
 # What becomes of it

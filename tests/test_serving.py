@@ -19,7 +19,7 @@ from repl_rl.engines.base import Engine, SampledLine, Weights
 from repl_rl.engines.hf import HFEngine
 from repl_rl.errors import ConfigError, DivergedError, EngineError
 from repl_rl.models import LoadedModel
-from repl_rl.serving import make_engine, sync
+from repl_rl.serving import check_engine, make_engine, sync
 
 
 class Codec:
@@ -201,3 +201,42 @@ def test_rows_that_cannot_fit_in_memory_are_refused(loaded: LoadedModel) -> None
     config = Config(sampling=SamplingConfig(max_in_flight=1_000_000_000))
     with pytest.raises(ConfigError, match=r"lower sampling\.max_in_flight"):
         make_engine(config, loaded, row_tokens=64)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"engine": "vllm"}, "the starter's heads are too small for vLLM; give --model PATH"),
+        ({"engine": "vllm-server", "servers": ("ftp://x",)}, "expected an address such as"),
+        (
+            {"engine": "vllm-server", "servers": ("http://x",), "temperature": 3.0},
+            "a vLLM server takes 0.01 to 2",
+        ),
+    ],
+)
+def test_an_engine_that_cannot_be_is_refused_before_a_model_is_read(
+    settings: dict[str, Any], message: str
+) -> None:
+    model = None if settings["engine"] == "vllm" else "somewhere"
+    with pytest.raises(ConfigError, match=message):
+        check_engine(Config(model=model, sampling=SamplingConfig(**settings)))
+
+
+def test_one_token_that_is_rounded_another_way_is_no_sign_of_other_weights(
+    loaded: LoadedModel,
+) -> None:
+    class OnceOff(Off):
+        async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
+            line = await super().line(ids, max_tokens=max_tokens, seed=seed)
+            self.gap = 0.0
+            return line
+
+    async def use() -> float:
+        engine = make_engine(Config(), loaded, row_tokens=64)
+        off = OnceOff(engine, 2e-3)
+        try:
+            return await sync(off, loaded, prompt(0), version=0, temperature=1.0)
+        finally:
+            await engine.aclose()
+
+    assert 1e-4 < asyncio.run(use()) < 1e-3

@@ -17,6 +17,7 @@ from repl_rl.store import (
     new_run_path,
     read_metrics,
     read_trajectories,
+    read_versions,
     select_trajectories,
     total_reward,
 )
@@ -99,9 +100,11 @@ def test_metrics_are_one_row_a_step(tmp_path: Path) -> None:
 
 
 def test_versions_name_what_the_run_was_made_with(tmp_path: Path) -> None:
-    RunFolder(tmp_path).write_config("seed = 0\n", policy="p", isolation="process")
+    RunFolder(tmp_path).write_config("seed = 0\n", policy="p", device="cuda", isolation="process")
     versions = json.loads((tmp_path / "versions.json").read_text())
     assert {"repl_rl", "python", "torch", "trl", "sympy", "isolation"} <= set(versions)
+    assert read_versions(tmp_path) == versions
+    assert versions["device"] == "cuda"
     assert (tmp_path / "config.toml").read_text() == "seed = 0\n"
 
 
