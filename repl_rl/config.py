@@ -14,6 +14,11 @@ from repl_rl.errors import ConfigError
 from repl_rl.types import OutcomeKind, VerdictKind
 from sandbox.types import Isolation
 
+Loss = Literal["dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
+Credit = Literal["outcome", "line_local", "return_to_go", "potential"]
+Baseline = Literal["mean", "leave_one_out"]
+Scale = Literal["group", "batch", "none"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingConfig:
@@ -97,13 +102,14 @@ def _verdict_rewards() -> dict[VerdictKind, float]:
 class RewardConfig:
     """What lines and answers are worth.
 
-    Lines are only ever charged for errors, never paid for running; the charge is capped; and
-    ending without a submission costs more than the worst answer after the highest charge, so
-    silence never beats an honest attempt.
+    Lines are only ever charged for errors, never paid for running; the charge is capped below
+    what a correct answer is worth more than any other; and ending without a submission costs more
+    than the worst answer after the highest charge, so silence never beats an honest attempt.
     """
 
     function: str = "repl_rl.rewards:shaped"
-    """`module:function` of (Trajectory, Verdict | None, RewardConfig) -> Reward."""
+    """`module:function` of (Trajectory, Verdict | None, RewardConfig) -> Reward, or the name of
+    an entry point of the group `repl_rl.rewards`."""
     line: Mapping[OutcomeKind, float] = field(default_factory=_line_rewards)
     """Reward of a line by its outcome, 0 where not named."""
     max_line_charge: float = 0.4
@@ -112,6 +118,9 @@ class RewardConfig:
     """Outcome reward by verdict. A verdict not named leaves the trajectory out of the update."""
     no_submission: float = -0.6
     """Outcome reward where nothing was submitted."""
+    potential: float = 0.0
+    """Weight of a potential, the progress so far: paid as it grows, taken back with the last line.
+    For the credit modes `return_to_go` and `potential`. See `rewards.potential_steps`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,19 +135,37 @@ class GRPOConfig:
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
     micro_batch_size: int = 8
-    """Trajectories per forward and backward; the update does not depend on it."""
+    """Trajectories per forward and backward; the update does not depend on it, but for `bnpo`."""
     gradient_checkpointing: bool = True
     """Recompute activations in the backward: less memory for a third more time."""
-    loss_type: Literal["dapo", "grpo", "dr_grpo", "bnpo"] = "dapo"
+    loss_type: Loss = "dapo"
+    """What a token's share is divided by: all sampled tokens of the step (`dapo`), those of its
+    trajectory (`grpo`), `sampling.max_tokens` (`dr_grpo`), nothing (`luspo`), or those of its
+    micro-batch (`bnpo`, which depends on `micro_batch_size`). Each step updates the policy that
+    sampled, and there `cispo` and `vespo` are `dapo`, and `sapo` is `grpo`."""
     epsilon_low: float = 0.2
     epsilon_high: float = 0.28
+    importance: Literal["auto", "line", "off"] = "auto"
+    """Weigh each line by how much likelier the trainer finds it than the engine that sampled it,
+    at the price of one forward a step. `auto`: unless the engine is `hf` in float32 on a CPU, which
+    agrees with the trainer to 1e-5. `vespo`, which weighs whole trajectories, goes without."""
+    importance_cap: float = 2.0
+    """The highest weight."""
     kl_beta: float = 0.0
     """Weight of the KL divergence to the policy the run started from."""
-    credit: Literal["outcome", "line_local"] = "line_local"
+    credit: Credit = "line_local"
+    """Which lines answer for a line's reward; see `advantages.line_advantages`."""
     line_credit_weight: float = 0.5
-    """Lambda: weight of a line's own reward beside the outcome; 0 is plain GRPO."""
-    scale: Literal["group", "batch", "none"] = "group"
+    """Lambda: weight of line rewards beside the outcome; 0 is plain GRPO."""
+    baseline: Baseline = "mean"
+    """What a trajectory is compared with: the mean of its group, itself included, or of the
+    others. `leave_one_out` (RLOO, arXiv:2402.14740) is without the factor (G - 1) / G."""
+    scale: Scale = "group"
     """What the standard deviation that divides the outcome advantage is taken over."""
+
+    @property
+    def reads_line_rewards(self) -> bool:
+        return self.credit != "outcome" and self.line_credit_weight != 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,15 +216,60 @@ class Config:
                 raise ConfigError(f"{name} = {value}; expected more than 0")
             if value < _LEAST.get(name, value):
                 raise ConfigError(f"{name} = {value}; expected at least {_LEAST[name]}")
-        reward = self.reward
-        worst = min(0.0, *reward.verdict.values()) - reward.max_line_charge
-        if reward.no_submission >= worst:
+        if (self.grpo.loss_type, self.grpo.importance) == ("vespo", "line"):
             raise ConfigError(
-                f"reward.no_submission = {reward.no_submission} would make silence a better deal "
-                f"than an attempt with errors; expected less than {worst:g} (the least of "
-                f"reward.verdict, minus reward.max_line_charge)"
+                "grpo.loss_type = 'vespo' weighs whole trajectories, so it takes no weights of "
+                "lines; give grpo.importance = 'off', or another loss"
             )
+        _check_prices(self.reward)
+        _check_potential(self.reward, self.grpo)
 
+
+def _check_prices(reward: RewardConfig) -> None:
+    """ConfigError unless errors cost less than answers pay, and silence costs more."""
+    for line, price in reward.line.items():
+        if price > 0:
+            raise ConfigError(
+                f"reward.line.{line} = {price} would pay for each such line, and lines are cheap; "
+                f"expected at most 0"
+            )
+    worst = min(0.0, *reward.verdict.values()) - reward.max_line_charge
+    if reward.no_submission >= worst:
+        raise ConfigError(
+            f"reward.no_submission = {reward.no_submission} would make silence a better deal "
+            f"than an attempt with errors; expected less than {worst:g} (the least of "
+            f"reward.verdict, minus reward.max_line_charge)"
+        )
+    solved = [reward.verdict[kind] for kind in _SOLVED if kind in reward.verdict]
+    failed = [reward.verdict[kind] for kind in _FAILED if kind in reward.verdict]
+    gap = min(solved, default=math.inf) - max(failed, default=-math.inf)
+    if reward.max_line_charge >= gap:
+        raise ConfigError(
+            f"reward.max_line_charge = {reward.max_line_charge} would let errors outweigh a "
+            f"correct answer; expected less than {gap:g} (the least of reward.verdict for a "
+            f"correct answer, minus the most for a wrong one)"
+        )
+
+
+def _check_potential(reward: RewardConfig, grpo: GRPOConfig) -> None:
+    """ConfigError where a potential would be read by nobody, or by one who does not sum it up."""
+    if reward.potential == 0:
+        return
+    if not grpo.reads_line_rewards:
+        raise ConfigError(
+            f"reward.potential = {reward.potential} is read by nobody: grpo.credit is "
+            f"{grpo.credit!r} at grpo.line_credit_weight = {grpo.line_credit_weight}"
+        )
+    if grpo.credit == "line_local":
+        raise ConfigError(
+            f"reward.potential = {reward.potential} with grpo.credit = 'line_local' would charge "
+            f"the last line, often the submission, for all progress before it; expected "
+            f"grpo.credit 'return_to_go' or 'potential'"
+        )
+
+
+_SOLVED = (VerdictKind.PROVED, VerdictKind.SUPPORTED)
+_FAILED = (VerdictKind.REFUTED, VerdictKind.WRONG, VerdictKind.MALFORMED)
 
 _LEAST: Mapping[str, float] = {
     "sampling.max_in_flight": 1,
@@ -211,6 +283,7 @@ _LEAST: Mapping[str, float] = {
     "sandbox.memory_mib": 1,
     "sandbox.max_output_chars": 1,
     "reward.max_line_charge": 0,
+    "reward.potential": 0,
     "grpo.steps": 0,
     "grpo.problems_per_step": 1,
     "grpo.group_size": 2,
@@ -218,6 +291,8 @@ _LEAST: Mapping[str, float] = {
     "grpo.learning_rate": 0,
     "grpo.warmup_steps": 0,
     "grpo.kl_beta": 0,
+    "grpo.line_credit_weight": 0,
+    "grpo.importance_cap": 1,
     "eval.problems": 0,
     "grading.num_workers": 1,
     "report.sample_every": 1,

@@ -15,10 +15,37 @@ from sandbox.types import ExecStatus, Execution
 
 MAX_SUBMIT_CHARS = 2000
 
-# `# ... and so on` is an honest comment, so `...` counts without a `#` alone.
-_FAKE_OUTPUT = re.compile(
-    r"\s*(\.\.\. \S|(#\s*)?(>>>|(In|Out)\s*\[\d+\]:|Traceback \(most recent call))"
+# What the interpreter alone writes: prompts, numbered outputs, tracebacks, its banner.
+_SCREEN = re.compile(
+    r"""\s*(\#+\s*)?(
+        >>>
+      | (In|Out)\s*\[\d+\]:
+      | Traceback\ \(most\ recent\ call
+      | File\ "<(stdin|string|module|ipython-input[^>]*)>",\ line\ \d
+      | (NameError:\ name\ '\w+'\ is\ not\ defined
+        |ZeroDivisionError:\ division\ by\ zero
+        |IndexError:\ \w+\ index\ out\ of\ range
+        |SyntaxError:\ invalid\ syntax
+        |TypeError:\ unsupported\ operand\ type\(s\).*
+        |\w+Error:\ '\w+'\ object\ (is\ not|has\ no|does\ not)\ .*)\s*$
+      | Python\ 3\.\d+\.\d+\ .*\ on\ (linux|darwin|win32)
+      | Type\ "help",\ "copyright"
+      | </?(output|stdout|interpreter|repl)>
+      | ```(output|text|console|stdout)\b
+    )""",
+    re.VERBOSE,
 )
+# `# ... and so on` is an honest comment, and no variable is called after an exception.
+_SCREEN_CODE = re.compile(r"\.\.\.\s+\S|[A-Z]\w*(Error|Exception|Warning|Interrupt|Iteration): ")
+
+# `# Output: 4` and `# => 4` show a value; `# Output: the roots` and `# => x is even` say something.
+_LABEL = re.compile(
+    r"\s*#+\s*((the\s+)?((python|repl|interpreter|console|program|code)\s+)?(output|stdout)|out|"
+    r"(this\s+)?(prints|printed))\s*(:|=>|->)",
+    re.IGNORECASE,
+)
+_ARROW = re.compile(r"\s*#+\s*([-=]{1,2}>|<<<|\u2192|\u21d2)")
+_SHOWN = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.BinOp, ast.UnaryOp, ast.Call)
 
 # `x = 1`, `x, y = 1, 2`, `x[0] += 1`, `x.y: int = 1`; no `==` and no keyword of a call.
 _SILENT = re.compile(r"(import|from|del|pass|assert)\b|[\w.\[\], :'\"]+([-+*/%@&|^]|//|\*\*)?=[^=]")
@@ -43,23 +70,27 @@ _FROM_ERROR = {
 
 
 def thought_kind(source: str) -> OutcomeKind:
-    """The kind of a source that holds nothing but comments and blanks."""
+    """The kind of a source that holds nothing but comments and blanks: no kernel sees it."""
     if imitates_output(source):
         return OutcomeKind.FAKE_OUTPUT
     return OutcomeKind.COMMENT if source.strip() else OutcomeKind.BLANK
 
 
 def executed_kind(source: str, execution: Execution, history: set[tuple[str, str]]) -> OutcomeKind:
-    """The kind of a source that a kernel ran. `history` holds (source, output) of what ran well."""
+    """The kind of a source that a kernel ran. `history` holds (source, output) of what ran well.
+
+    An imitation is known by its first line: a prompt or a traceback further down may stand in a
+    docstring.
+    """
     if execution.status in _FROM_STATUS:
         return _FROM_STATUS[execution.status]
+    if _is_imitation(source.partition("\n")[0]):
+        return OutcomeKind.FAKE_OUTPUT
     if execution.status is ExecStatus.ERROR:
-        if imitates_output(source):
-            return OutcomeKind.FAKE_OUTPUT
         if _calls_submit(source):
             return OutcomeKind.BAD_SUBMIT
         return _FROM_ERROR.get(execution.error_type or "", OutcomeKind.RUNTIME_ERROR)
-    if (source, execution.output) in history:
+    if (source, execution.output) in history and (execution.output or _is_restated(source)):
         return OutcomeKind.DUPLICATE
     return OutcomeKind.OK_OUTPUT if execution.output else OutcomeKind.OK_SILENT
 
@@ -80,8 +111,61 @@ def silent_kind(source: str) -> OutcomeKind | None:
 
 
 def imitates_output(source: str) -> bool:
-    """True where a line pretends to be a prompt, an `Out[n]` or a traceback of the interpreter."""
-    return any(_FAKE_OUTPUT.match(line) for line in source.split("\n"))
+    """True where a line pretends to be what the interpreter writes.
+
+    That is a prompt, an `Out[n]`, a traceback, a stock message of an exception, or a value behind
+    `Output:` or an arrow. A bare value, `# 4`, is none: after a statement its output stands there
+    already, and before one it is a guess that a person would write down too.
+    """
+    return any(map(_is_imitation, source.split("\n")))
+
+
+def _is_imitation(line: str) -> bool:
+    return bool(_SCREEN.match(line) or _SCREEN_CODE.match(line)) or _labels_a_value(line)
+
+
+def _labels_a_value(line: str) -> bool:
+    """`# Output: [2, x]`, `# Output:` and `# => 4`, but neither `# Output: roots` nor `# => x`."""
+    if found := _LABEL.match(line):
+        shown = line[found.end() :].strip()
+        return not shown or _is_value(shown)
+    found = _ARROW.match(line)
+    return found is not None and _is_literal(line[found.end() :].strip())
+
+
+def _is_value(text: str) -> bool:
+    match _parse(text):
+        case ast.Module(body=[ast.Expr(value=value)]):
+            return isinstance(value, _SHOWN)
+        case _:
+            return False
+
+
+def _is_literal(text: str) -> bool:
+    """True for numbers, strings, True, None, and lists of them: no name stands in them."""
+    tree = _parse(text) if _is_value(text) else None
+    return tree is not None and not any(isinstance(node, ast.Name) for node in ast.walk(tree))
+
+
+def _is_restated(source: str) -> bool:
+    """True where a silent source can change nothing when it runs again: imports, plain assignments.
+
+    `i += 1`, `x = x - f(x)/g(x)` and `a.append(1)` are steps, however often they are taken.
+    """
+    tree = _parse(source)
+    return tree is not None and all(map(_only_names, tree.body))
+
+
+def _only_names(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Import() | ast.ImportFrom() | ast.Pass():
+            return True
+        case ast.Assign(targets=targets, value=value):
+            read = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+            named = [node for target in targets for node in ast.walk(target)]
+            return not any(isinstance(n, ast.Name) and n.id in read for n in named)
+        case _:
+            return False
 
 
 def submitted_expression(source: str) -> str | None:

@@ -28,6 +28,12 @@ ERROR_KINDS = frozenset(
 )
 
 
+IDLE_KINDS = frozenset(
+    {OutcomeKind.COMMENT, OutcomeKind.BLANK, OutcomeKind.FAKE_OUTPUT, OutcomeKind.CUT}
+)
+"""What no kernel was asked to run, or nothing that a kernel could run."""
+
+
 def is_solved(scored: Scored) -> bool:
     return scored.verdict is not None and scored.verdict.is_solved
 
@@ -70,6 +76,22 @@ def line_shares(scored: Sequence[Scored]) -> dict[OutcomeKind, float]:
     return {kind: count / total for kind, count in counts.most_common()}
 
 
+def farming_metrics(scored: Sequence[Scored]) -> dict[str, float]:
+    """What a policy does more of when it has found out that trying does not pay.
+
+    The share of lines that are comments is `lines/comment`, of blank ones `lines/blank`.
+    """
+    kinds = [[line.outcome.kind for line in item.trajectory.lines] for item in scored]
+    num_lines = sum(map(len, kinds)) or 1
+    num_code = sum(kind not in IDLE_KINDS for seen in kinds for kind in seen)
+    num_first = sum(seen[:1] == [OutcomeKind.SUBMITTED] for seen in kinds)
+    return {
+        "lines/code_share": num_code / num_lines,
+        "silent_share": sum(IDLE_KINDS.issuperset(seen) for seen in kinds) / len(scored),
+        "first_line_submit_share": num_first / len(scored),
+    }
+
+
 def rollout_metrics(scored: Sequence[Scored], *, seconds: float) -> dict[str, float]:
     """Numbers of one step's rollouts, by the names they have in metrics.jsonl."""
     trajectories = [item.trajectory for item in scored]
@@ -86,6 +108,7 @@ def rollout_metrics(scored: Sequence[Scored], *, seconds: float) -> dict[str, fl
         "ungraded_share": sum(map(is_ungraded, scored)) / len(scored),
         "lines/mean": num_lines / len(scored),
         "lines/error_share": sum(share for kind, share in shares.items() if kind in ERROR_KINDS),
+        **farming_metrics(scored),
         **{f"lines/{kind}": shares.get(kind, 0.0) for kind in OutcomeKind},
         **{f"stop/{reason}": stops[reason] / len(scored) for reason in StopReason},
         "rollout/seconds": seconds,

@@ -47,7 +47,8 @@ class OutcomeKind(StrEnum):
     OK_SILENT = "ok_silent"
     OK_OUTPUT = "ok_output"
     DUPLICATE = "duplicate"
-    """It ran without error, and had run before in the same words with the same output."""
+    """It ran without error, and had run before in the same words with the same output. Without
+    any output: only imports and plain assignments; `i += 1` is a step, each time."""
     SYNTAX_ERROR = "syntax_error"
     NAME_ERROR = "name_error"
     RUNTIME_ERROR = "runtime_error"

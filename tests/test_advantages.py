@@ -10,9 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repl_rl.advantages import EPSILON, batch_scale, line_advantages, token_advantages
-from repl_rl.batch import advantage_rows
-from repl_rl.config import GRPOConfig
+from repl_rl.advantages import (
+    EPSILON,
+    advantage_rows,
+    batch_scale,
+    line_advantages,
+    token_advantages,
+)
+from repl_rl.config import Baseline, Credit, GRPOConfig
 from repl_rl.types import OutcomeKind, Reward, Scored, Trajectory
 
 MakeTrajectory = Callable[..., Trajectory]
@@ -74,6 +79,60 @@ def test_the_scale_of_a_batch_is_its_deviation_without_the_unscorable() -> None:
     rewards = [reward(1.0), reward(None), reward(0.0), reward(0.0), reward(1.0)]
     assert batch_scale(rewards, "batch") == pytest.approx(0.57735027)
     assert batch_scale(rewards, "group") is None
+
+
+# The other modes
+
+TWO = [reward(1.0, -0.2, -0.1), reward(0.0, -0.4)]
+
+
+def credit_of(group: list[Reward], credit: Credit, baseline: Baseline) -> list[list[float]]:
+    """The part of line rewards alone: at weight 1, without that of the outcome."""
+    full = line_advantages(group, credit=credit, weight=1.0, baseline=baseline, scale_by=1.0)
+    plain = line_advantages(group, credit=credit, weight=0.0, baseline=baseline, scale_by=1.0)
+    return [[a - b for a, b in zip(f, p, strict=True)] for f, p in zip(full, plain, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("credit", "baseline", "expected"),
+    [
+        # Lines -0.2, -0.1 and -0.4: their mean is -0.7/3; those of the others are -0.4 and -0.15.
+        ("line_local", "mean", [[0.1 / 3, 0.4 / 3], [-0.5 / 3]]),
+        ("line_local", "leave_one_out", [[0.2, 0.3], [-0.25]]),
+        # To go: -0.3, -0.1 and -0.4, 0 (ended). Means -0.35 and -0.05.
+        ("return_to_go", "mean", [[0.05, -0.05], [-0.05]]),
+        ("return_to_go", "leave_one_out", [[0.1, -0.1], [-0.1]]),
+        # Phi before a line: 0, -0.2 and 0, 0 (ended). Means 0 and -0.1.
+        ("potential", "mean", [[0.0, 0.1], [0.0]]),
+        ("potential", "leave_one_out", [[0.0, 0.2], [0.0]]),
+        ("outcome", "mean", [[0.0, 0.0], [0.0]]),
+    ],
+)
+def test_the_credit_of_lines_by_hand(
+    credit: Credit, baseline: Baseline, expected: list[list[float]]
+) -> None:
+    found = credit_of(TWO, credit, baseline)
+    assert found == [pytest.approx(lines, abs=1e-12) for lines in expected]
+
+
+def test_leave_one_out_by_hand() -> None:
+    """1, 0, 0: the others' means are 0, 1/2, 1/2."""
+    group = [reward(1.0, 0.0), reward(0.0, 0.0), reward(0.0, 0.0)]
+    found = line_advantages(
+        group,
+        credit="outcome",
+        weight=0.5,
+        baseline="leave_one_out",
+        scale_by=batch_scale([], "none"),
+    )
+    assert [a for (a,) in found] == pytest.approx([1.0, -0.5, -0.5])
+
+
+def test_equal_outcomes_do_not_blow_line_credit_up() -> None:
+    """The deviation of the outcomes is 0, and only the outcomes are divided by it."""
+    group = [reward(0.8, -0.3, 0.0), reward(0.8, 0.0, -0.3)]
+    found = line_advantages(group, credit="return_to_go", weight=0.5)
+    assert found == [pytest.approx([0.0, 0.075]), pytest.approx([0.0, -0.075])]
 
 
 # Nothing to learn
@@ -202,6 +261,22 @@ def test_groups_do_not_mix(make_trajectory: MakeTrajectory, make_scored: MakeSco
         for group in (0, 0, 1, 1)
     ]
     assert rows(scored) == [[0.0, 0.0]] * 4
+
+
+def test_credit_baseline_and_scale_come_from_the_config(
+    make_trajectory: MakeTrajectory, make_scored: MakeScored
+) -> None:
+    """Outcomes 1 and 0 against each other, unscaled; lines -0.2, -0.1, -0.4 as above at 0.5."""
+    first = make_trajectory([("a\n", OK, None), ("b\n", OK, None)])
+    scored = [
+        make_scored(first, 1.0, [-0.2, -0.1]),
+        make_scored(make_trajectory([("c\n", OK, None)]), 0.0, [-0.4]),
+    ]
+    config = GRPOConfig(credit="return_to_go", baseline="leave_one_out", scale="none")
+    assert advantage_rows(scored, config) == [
+        pytest.approx([1.05, 1.05, 0.95, 0.95]),
+        pytest.approx([-1.05, -1.05]),
+    ]
 
 
 def test_the_epsilon_is_that_of_trl() -> None:

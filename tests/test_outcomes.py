@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from repl_rl.outcomes import (
@@ -12,6 +14,8 @@ from repl_rl.outcomes import (
 )
 from repl_rl.types import OutcomeKind
 from sandbox.types import ExecStatus, Execution
+
+CORPUS = Path(__file__).parent / "corpus"
 
 
 def failed(error_type: str | None) -> Execution:
@@ -70,6 +74,44 @@ def test_a_duplicate_has_the_same_words_and_the_same_output(
     assert executed_kind("x", Execution(status=ExecStatus.OK, output="1\n"), history) is kind
 
 
+def test_every_kind_comes_of_a_text_an_execution_or_the_loop() -> None:
+    """The loop alone knows of a line without a newline, and of an answer that was handed over."""
+    kind = OutcomeKind
+    errors = ["SyntaxError", "NameError", "MemoryError", "OutputLimit", "KeyError"]
+    executions = [Execution(status=status) for status in ExecStatus] + [*map(failed, errors)]
+    executions.append(Execution(status=ExecStatus.OK, output="1\n"))
+    found = {thought_kind(source) for source in ("", "# so", "# >>> x")}
+    found |= {executed_kind("x", execution, set()) for execution in executions}
+    found.add(executed_kind("x", executions[-1], {("x", "1\n")}))
+    found.add(executed_kind("submit_final_answer()", failed("RuntimeError"), set()))
+    assert found == set(kind) - {kind.CUT, kind.SUBMITTED}
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["import math", "from sympy import *", "pass", "y = f(x)", "a, b = 1, 2", "a = b = []"],
+)
+def test_a_silent_line_that_can_change_nothing_again_is_a_duplicate(source: str) -> None:
+    silent = Execution(status=ExecStatus.OK)
+    assert executed_kind(source, silent, {(source, "")}) is OutcomeKind.DUPLICATE
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "i += 1",
+        "x = x - f(x)/g(x)",
+        "a, b = b, a % b",
+        "a.append(1)",
+        "a[i] = a[i] + 1",
+        "del a[0]",
+    ],
+)
+def test_a_step_taken_twice_is_no_duplicate(source: str) -> None:
+    silent = Execution(status=ExecStatus.OK)
+    assert executed_kind(source, silent, {(source, "")}) is OutcomeKind.OK_SILENT
+
+
 @pytest.mark.parametrize(
     ("source", "kind"),
     [
@@ -126,10 +168,63 @@ def test_honest_comments_and_code_are_no_imitations(source: str) -> None:
     assert not imitates_output(source)
 
 
-def test_an_imitation_that_runs_is_what_it_is() -> None:
-    assert executed_kind("'''\n>>> f(1)\n'''", Execution(status=ExecStatus.OK), set()) is (
-        OutcomeKind.OK_SILENT
-    )
+DOCTEST = """def f(x):
+    '''
+    >>> f(1)
+    '''
+    return x
+"""
+
+
+def test_a_prompt_inside_a_statement_is_no_imitation() -> None:
+    assert executed_kind(DOCTEST, Execution(status=ExecStatus.OK), set()) is OutcomeKind.OK_SILENT
+    assert executed_kind(DOCTEST, failed("NameError"), set()) is OutcomeKind.NAME_ERROR
+
+
+def test_an_annotation_that_reads_like_an_error_is_a_fake_output() -> None:
+    """`KeyError: 'x'` is valid Python, and does nothing."""
+    found = executed_kind("KeyError: 'x'", Execution(status=ExecStatus.OK), set())
+    assert found is OutcomeKind.FAKE_OUTPUT
+
+
+def listed(name: str) -> list[str]:
+    return (CORPUS / name).read_text().split("\n")[:-1]
+
+
+def test_few_honest_comments_are_taken_for_fakes() -> None:
+    """2 of 382 (0.5 %): `# => -1` and `# -> 0`, which may be a conclusion and a limit."""
+    honest = listed("honest_comments.txt")
+    assert len(honest) == len(set(honest)) == 382
+    assert [line for line in honest if imitates_output(line)] == ["# => -1", "# -> 0"]
+
+
+def test_most_fakes_are_seen() -> None:
+    """77 of 82 (94 %). The rest tell of an output in words of their own, as honest ones do."""
+    fakes = listed("fakes.txt")
+    assert len(fakes) == 82
+    assert [line for line in fakes if not imitates_output(line)] == [
+        "# [Out] 5",
+        "# result> 5",
+        "# the REPL says 5",
+        "# output is 5",
+        "# it printed [-2, 2]",
+    ]
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["# Output: [2, x]", "# Output:", "# => 4", "# Out: 7", "# NameError: name 'y' is not defined"],
+)
+def test_a_value_behind_a_label_is_an_imitation(source: str) -> None:
+    assert imitates_output(source)
+
+
+@pytest.mark.parametrize(
+    "source", ["x = f(2)  # => 4", "f(2)  # Output: 4", "x: list[int] = []", "output: list[int]"]
+)
+def test_a_note_behind_code_is_no_imitation(source: str) -> None:
+    """The interpreter answers such a line at once, whatever it claims."""
+    assert not imitates_output(source)
 
 
 def test_an_imitation_that_fails_is_a_fake_output() -> None:

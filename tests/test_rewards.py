@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repl_rl.config import RewardConfig
+from repl_rl.config import GRPOConfig, RewardConfig
 from repl_rl.errors import ConfigError
 from repl_rl.rewards import load_reward, shaped
 from repl_rl.types import OutcomeKind, Reward, Trajectory, Verdict, VerdictKind
@@ -97,6 +98,15 @@ def test_a_verdict_has_its_price_and_an_undecided_one_has_none(
     assert shaped(trajectory, Verdict(kind=kind), CONFIG).outcome_reward == outcome
 
 
+def test_a_potential_is_a_term_that_sums_to_nothing(of_kinds: OfKinds) -> None:
+    """One result of four at weight 0.8: 0.2 for it, taken back with the submission."""
+    kind = OutcomeKind
+    trajectory = of_kinds(kind.SYNTAX_ERROR, kind.OK_OUTPUT, kind.SUBMITTED)
+    reward = shaped(trajectory, PROVED, RewardConfig(potential=0.8))
+    assert reward.line_rewards == pytest.approx((-0.3, 0.2, -0.2))
+    assert reward.terms == {"line/syntax_error": -0.3, "potential": 0.0, "outcome/proved": 1.0}
+
+
 def test_silence_has_a_price_of_its_own(of_kinds: OfKinds) -> None:
     reward = shaped(of_kinds(OutcomeKind.OK_OUTPUT), None, CONFIG)
     assert (reward.outcome_reward, reward.terms) == (-0.6, {"outcome/no_submission": -0.6})
@@ -161,6 +171,11 @@ def test_a_users_function_is_called_with_the_trajectory_verdict_and_config(
         (Reward(line_rewards=(math.nan,), outcome_reward=1.0), r"mine:reward .* not finite"),
         (Reward(line_rewards=(0.0,), outcome_reward=math.nan), r"mine:reward .* not finite"),
         (Reward(line_rewards=(0.0,), outcome_reward=math.inf), r"mine:reward .* not finite"),
+        (Reward(line_rewards=(0.0,), outcome_reward="1"), r"mine:reward .* is no float"),
+        (
+            Reward(line_rewards=(-0.5,), outcome_reward=1.0, terms={"a": 1.0}),
+            r"mine:reward returned terms that add up to 1 and rewards that add up to 0\.5",
+        ),
     ],
 )
 def test_what_a_users_function_returns_is_checked(
@@ -169,6 +184,56 @@ def test_what_a_users_function_returns_is_checked(
     function = load(monkeypatch, lambda *_: returned)
     with pytest.raises(ConfigError, match=message):
         function(of_kinds(OutcomeKind.BLANK), None, RewardConfig(function="mine:reward"))
+
+
+UNREAD = [GRPOConfig(credit="outcome"), GRPOConfig(line_credit_weight=0.0)]
+
+
+@pytest.mark.parametrize("grpo", UNREAD, ids=["outcome", "weight 0"])
+def test_line_rewards_that_nobody_reads_are_refused(
+    monkeypatch: pytest.MonkeyPatch, of_kinds: OfKinds, grpo: GRPOConfig
+) -> None:
+    config = RewardConfig(function="mine:reward")
+    reward = Reward(line_rewards=(0.5,), outcome_reward=1.0)
+    monkeypatch.setitem(sys.modules, "mine", SimpleNamespace(reward=lambda *_: reward))
+    function = load_reward(config, grpo)
+    with pytest.raises(
+        ConfigError, match=r"mine:reward returned line rewards, and grpo\.credit = "
+    ):
+        function(of_kinds(OutcomeKind.BLANK), None, config)
+
+
+@pytest.mark.parametrize("grpo", UNREAD, ids=["outcome", "weight 0"])
+def test_line_rewards_of_zero_go_unread(
+    monkeypatch: pytest.MonkeyPatch, of_kinds: OfKinds, grpo: GRPOConfig
+) -> None:
+    config = RewardConfig(function="mine:reward")
+    reward = Reward(line_rewards=(0.0,), outcome_reward=1.0)
+    monkeypatch.setitem(sys.modules, "mine", SimpleNamespace(reward=lambda *_: reward))
+    assert load_reward(config, grpo)(of_kinds(OutcomeKind.BLANK), None, config) is reward
+
+
+def test_the_default_reward_serves_an_ablation_of_credit(of_kinds: OfKinds) -> None:
+    function = load_reward(CONFIG, GRPOConfig(credit="outcome"))
+    assert function(of_kinds(OutcomeKind.TIMEOUT), PROVED, CONFIG).line_rewards == (-0.3,)
+
+
+def test_a_function_may_be_named_by_an_entry_point(
+    monkeypatch: pytest.MonkeyPatch, of_kinds: OfKinds
+) -> None:
+    point = EntryPoint(name="gentle", value="repl_rl.rewards:shaped", group="repl_rl.rewards")
+    monkeypatch.setattr("repl_rl.plugins.entry_points", lambda group: [point])
+    function = load_reward(RewardConfig(function="gentle"))
+    assert function(of_kinds(OutcomeKind.TIMEOUT), PROVED, CONFIG).line_rewards == (-0.3,)
+
+
+def test_an_entry_point_that_is_not_there_names_the_nearest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    point = EntryPoint(name="gentle", value="repl_rl.rewards:shaped", group="repl_rl.rewards")
+    monkeypatch.setattr("repl_rl.plugins.entry_points", lambda group: [point])
+    with pytest.raises(ConfigError, match=r"unknown reward 'gentel'; did you mean 'gentle'\?"):
+        load_reward(RewardConfig(function="gentel"))
 
 
 def test_a_function_that_raises_keeps_its_error(

@@ -110,7 +110,11 @@ def test_a_value_of_another_type_is_refused_with_its_key(override: str, message:
         ("grpo.loss_type=ppo", r"loss_type = 'ppo'; expected one of dapo, grpo, dr_grpo, bnpo"),
         ("sampling.device=tpu", r"sampling\.device = 'tpu'; expected one of auto, cpu, cuda"),
         ("dtype=float16", r"dtype = 'float16'; expected one of float32, bfloat16"),
-        ("grpo.credit=3", r"grpo\.credit = 3; expected one of outcome, line_local"),
+        (
+            "grpo.credit=3",
+            r"grpo\.credit = 3; expected one of outcome, line_local, return_to_go, potential",
+        ),
+        ("grpo.baseline=median", r"'median'; expected one of mean, leave_one_out"),
     ],
 )  # fmt: skip
 def test_a_word_that_is_no_choice_is_refused_with_the_choices(override: str, message: str) -> None:
@@ -133,6 +137,8 @@ def test_a_word_that_is_no_choice_is_refused_with_the_choices(override: str, mes
         "sandbox.standby=-1",
         "sandbox.memory_mib=0",
         "reward.max_line_charge=-1",
+        "reward.potential=-1",
+        "grpo.line_credit_weight=-1",
         "eval.problems=-1",
         "grading.deadline_s=0",
     ],
@@ -167,6 +173,36 @@ def test_silence_may_not_be_a_better_deal_than_the_worst_submission() -> None:
 def test_a_larger_charge_needs_a_larger_price_of_silence() -> None:
     with pytest.raises(ConfigError, match="expected less than -1 "):
         resolve(overrides=["reward.max_line_charge=0.9"])
+
+
+def test_no_line_is_paid_for_running() -> None:
+    with pytest.raises(ConfigError, match=r"reward\.line\.ok_output = 0\.1 would pay"):
+        resolve(overrides=["reward.line.ok_output=0.1"])
+
+
+def test_errors_may_not_outweigh_a_correct_answer() -> None:
+    """0.3 for what numbers support, less 0.4 for errors, is less than 0 for a wrong answer."""
+    with pytest.raises(ConfigError, match=r"max_line_charge = 0\.4 would .* less than 0\.3"):
+        resolve(overrides=["reward.verdict.supported=0.3"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["grpo.credit=outcome"], "is read by nobody"),
+        (["grpo.credit=return_to_go", "grpo.line_credit_weight=0"], "is read by nobody"),
+        (["grpo.credit=line_local"], "would charge the last line"),
+    ],
+)
+def test_a_potential_needs_credit_that_sums_it_up(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        resolve(overrides=["reward.potential=0.3", *overrides])
+
+
+@pytest.mark.parametrize("credit", ["return_to_go", "potential"])
+def test_a_potential_goes_with_credit_that_sums_it_up(credit: str) -> None:
+    config = resolve(overrides=["reward.potential=0.3", f"grpo.credit={credit}"])
+    assert config.reward.potential == 0.3
 
 
 @pytest.mark.parametrize(

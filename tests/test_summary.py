@@ -7,7 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from repl_rl.evaluate import percent, report
-from repl_rl.summary import line_shares, rollout_metrics, solve_counts, wilson_interval
+from repl_rl.summary import (
+    farming_metrics,
+    line_shares,
+    rollout_metrics,
+    solve_counts,
+    wilson_interval,
+)
 from repl_rl.types import OutcomeKind, Scored, StopReason, Trajectory, Verdict, VerdictKind
 
 MakeTrajectory = Callable[..., Trajectory]
@@ -85,6 +91,22 @@ def test_the_numbers_of_a_step_by_hand(four: list[Scored]) -> None:
         "rollout/mask_ratio": 12 / 20,
     }
     assert {key: metrics[key] for key in expected} == pytest.approx(expected)
+
+
+def test_farming_shows_by_hand(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> None:
+    """Of five lines two are code; of three trajectories one is silent, one submits at once."""
+    parts = [
+        [KIND.COMMENT, KIND.OK_OUTPUT],
+        [KIND.BLANK, KIND.FAKE_OUTPUT],
+        [KIND.SUBMITTED],
+    ]
+    scored = [
+        make_scored(make_trajectory([("x\n", kind, None) for kind in kinds]), 0.0)
+        for kinds in parts
+    ]
+    assert farming_metrics(scored) == pytest.approx(
+        {"lines/code_share": 2 / 5, "silent_share": 1 / 3, "first_line_submit_share": 1 / 3}
+    )
 
 
 def test_every_outcome_and_every_end_has_a_metric(four: list[Scored]) -> None:
