@@ -11,21 +11,24 @@ clip metrics and the token count, and still attends to them. Everything else is 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object
 from datasets import Dataset
 from torch.nn.functional import pad
 from transformers import PrinterCallback, TrainerCallback
 from trl.trainer.grpo_config import GRPOConfig as TRLConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from repl_rl.batch import advantage_rows, pad_right
+from repl_rl.advantages import advantage_rows
 from repl_rl.config import Config, GRPOConfig
 from repl_rl.errors import ConfigError
+from repl_rl.importance import importance_metrics, largest_gap, line_ratios, weigh_lines
+from repl_rl.models import is_exact
 from repl_rl.seeds import derive_seed
 from repl_rl.types import Scored
 
@@ -36,20 +39,30 @@ _MASKED_REFERENCE = -1e4
 """Stands for the reference's log-probability of an injected token. TRL multiplies the KL by the
 mask, so a token that is next to impossible would make inf * 0 = NaN; exp(-1e4 - x) is a plain 0."""
 
-_LENGTH_PARTS = 4
-"""Forward passes a micro-batch is cut into, by length: more of them, less padding."""
-
 
 class LineGRPOTrainer(GRPOTrainer):
-    """GRPO with one advantage per token. Collects its own rollouts through `collect`."""
+    """GRPO with one advantage per token. Collects its own rollouts through `collect`.
 
-    def __init__(self, *, collect: Collect, line_config: GRPOConfig, **kwargs: Any) -> None:
+    In several processes each collects its own rows; a group may have siblings in two of them.
+    """
+
+    length_parts = 4
+    """Forward passes a micro-batch is cut into, by length: more of them, less padding. With 1, rows
+    stay as TRL has them."""
+
+    def __init__(
+        self,
+        *,
+        collect: Collect,
+        line_config: GRPOConfig,
+        weighs_lines: bool = False,
+        **kwargs: Any,
+    ) -> None:
         self._collect = collect
         self._line_config = line_config
+        self._weighs_lines = weighs_lines
         self.scored: list[Scored] = []
-        """The trajectories behind the current update, in the order of the batch."""
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise ConfigError("repl-rl trains in one process; start it without a launcher")
+        """This process's trajectories behind the current update, in the order of the batch."""
         super().__init__(rollout_func=_rollout, reward_funcs=[outcome_reward], **kwargs)
 
     def collect(self, prompts: Sequence[str]) -> dict[str, Any]:
@@ -67,13 +80,54 @@ class LineGRPOTrainer(GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         out: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        advantages = pad_right(advantage_rows(self.scored, self._line_config))
-        out["advantages"] = advantages.to(out["completion_ids"].device)
+        rows = self._advantage_rows()
+        if self._weighs_lines:
+            rows = self._weigh(rows, out)
+        out["advantages"] = pad_right(rows).to(out["completion_ids"].device)
         if "ref_per_token_logps" in out:
             out["ref_per_token_logps"] = out["ref_per_token_logps"].masked_fill(
                 out["tool_mask"] == 0, _MASKED_REFERENCE
             )
         return out
+
+    def _advantage_rows(self) -> list[list[float]]:
+        """Of this process's trajectories; their siblings' rewards are gathered from all others."""
+        rows = advantage_rows(gather_object(self.scored), self._line_config)
+        start = self.accelerator.process_index * len(self.scored)
+        return rows[start : start + len(self.scored)]
+
+    def _weigh(self, rows: list[list[float]], out: dict[str, Any]) -> list[list[float]]:
+        """Advantages weighed by what the trainer makes of each line: see `importance`."""
+        cap, weighed, ratios, gaps = self._line_config.importance_cap, [], [], []
+        logprobs_BT = self._score(out).tolist()
+        for item, row, padded in zip(self.scored, rows, logprobs_BT, strict=True):
+            trajectory = item.trajectory
+            ratios_L = line_ratios(trajectory, padded[: len(row)])
+            weighed.append(weigh_lines(trajectory, row, ratios_L, cap=cap))
+            ratios.extend(ratios_L)
+            gaps.append(largest_gap(trajectory, padded[: len(row)]))
+        found = importance_metrics(gather_object(ratios), gather_object(gaps), cap=cap)
+        for name, value in found.items():
+            self._metrics["train"][name].append(value)
+        return weighed
+
+    @torch.no_grad()
+    def _score(self, out: dict[str, Any]) -> torch.Tensor:
+        """Log-probabilities (B, T) of a batch under the weights that sampled it."""
+        model: Any = self.model
+        was_training = model.training
+        model.eval()  # engines drop nothing out
+        try:
+            logps, _, _ = self._get_per_token_logps_and_entropies(
+                model,
+                torch.cat([out["prompt_ids"], out["completion_ids"]], dim=1),
+                torch.cat([out["prompt_mask"], out["completion_mask"]], dim=1),
+                out["completion_ids"].shape[1],
+                batch_size=self.args.per_device_train_batch_size,
+            )
+        finally:
+            model.train(was_training)
+        return logps
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -92,12 +146,8 @@ class LineGRPOTrainer(GRPOTrainer):
         where only distances matter, another sequence for a model that knows where it is (GPT-2).
         """
         num_prompt = input_ids.shape[1] - logits_to_keep
-        order = attention_mask.sum(dim=1).argsort()
-        rows_per_part = -(-min(len(order), batch_size or len(order)) // _LENGTH_PARTS)
-        parts = []
-        for rows in torch.split(order, rows_per_part):
-            used = attention_mask[rows].any(dim=0).nonzero()
-            start, stop = int(used[0]), max(int(used[-1]) + 1, num_prompt + 1)
+        order, parts = [], []
+        for rows, start, stop in self._parts(attention_mask, num_prompt, batch_size):
             seen = attention_mask[rows, start:stop]
             found = super()._get_per_token_logps_and_entropies(
                 partial(model, position_ids=(seen.cumsum(dim=1) - 1).clamp(min=0)),
@@ -106,15 +156,30 @@ class LineGRPOTrainer(GRPOTrainer):
                 stop - num_prompt,
                 **kwargs,
             )
+            order.append(rows)
             missing = logits_to_keep - (stop - num_prompt)
             parts.append([x if x is None or x.dim() == 0 else pad(x, (0, missing)) for x in found])
-        back = order.argsort()
+        back = torch.cat(order).argsort()
         logps, entropies, aux_losses = zip(*parts, strict=True)
         return (
             torch.cat(logps)[back],
             None if entropies[0] is None else torch.cat(entropies)[back],
             None if aux_losses[0] is None else torch.stack(aux_losses).mean(),
         )
+
+    def _parts(
+        self, mask: torch.Tensor, num_prompt: int, batch_size: int | None
+    ) -> Iterator[tuple[torch.Tensor, int, int]]:
+        """(rows, start, stop): what is forwarded together is `[rows, start:stop]`."""
+        size = min(len(mask), batch_size or len(mask))
+        if self.length_parts == 1:
+            for rows in torch.split(torch.arange(len(mask), device=mask.device), size):
+                yield rows, 0, mask.shape[1]
+            return
+        order = mask.sum(dim=1).argsort()
+        for rows in torch.split(order, -(-size // self.length_parts)):
+            used = mask[rows].any(dim=0).nonzero()
+            yield rows, int(used[0]), max(int(used[-1]) + 1, num_prompt + 1)
 
 
 def make_trainer(
@@ -129,12 +194,14 @@ def make_trainer(
     """A trainer of `config.grpo.steps` updates that keeps its checkpoints in `folder`.
 
     One rollout phase makes `problems_per_step * group_size` trajectories and feeds one optimiser
-    step, in micro-batches: the policy that sampled is the policy that is updated, so the
-    importance ratio is exactly 1. Problem i of the run is prompt `str(i)`: TRL repeats prompts for
+    step, in micro-batches: the policy that sampled is the policy that is updated, so the ratio of
+    one to the other is exactly 1. Problem i of the run is prompt `str(i)`: TRL repeats prompts for
     their groups and hands them to the rollout as they are.
+
+    Under a launcher that sets WORLD_SIZE the trajectories are dealt out to that many processes.
     """
     grpo = config.grpo
-    size = grpo.problems_per_step * grpo.group_size
+    size = rows_per_rank(grpo, num_ranks=int(os.environ.get("WORLD_SIZE", "1")))
     micro = largest_divisor(size, at_most=grpo.micro_batch_size)
     on_gpu = model.device.type == "cuda"
     args = TRLConfig(
@@ -153,7 +220,8 @@ def make_trainer(
         max_grad_norm=grpo.max_grad_norm,
         loss_type=grpo.loss_type,
         epsilon=grpo.epsilon_low,
-        epsilon_high=grpo.epsilon_high,
+        # To TRL the highest ratio under `cispo`, and how far above 1 it may be under the others.
+        epsilon_high=grpo.epsilon_high + (grpo.loss_type == "cispo"),
         beta=grpo.kl_beta,
         scale_rewards=grpo.scale,
         gradient_checkpointing=grpo.gradient_checkpointing,
@@ -176,6 +244,7 @@ def make_trainer(
     trainer = LineGRPOTrainer(
         collect=collect,
         line_config=grpo,
+        weighs_lines=weighs_lines(config, model),
         model=model,
         args=args,
         processing_class=tokenizer,
@@ -186,6 +255,25 @@ def make_trainer(
     )
     trainer.remove_callback(PrinterCallback)
     return trainer
+
+
+def weighs_lines(config: Config, model: Any) -> bool:
+    """Whether advantages are weighed by line: where the engine may find lines likelier or not."""
+    if config.grpo.importance != "auto":
+        return config.grpo.importance == "line"
+    is_same = config.sampling.engine == "hf" and is_exact(model)
+    return not is_same and config.grpo.loss_type != "vespo"
+
+
+def rows_per_rank(grpo: GRPOConfig, *, num_ranks: int) -> int:
+    """Trajectories of a step that each process trains on; ConfigError if they cannot be dealt."""
+    size = grpo.problems_per_step * grpo.group_size
+    if size % num_ranks:
+        raise ConfigError(
+            f"{grpo.problems_per_step} problems of {grpo.group_size} trajectories cannot be dealt "
+            f"to {num_ranks} processes; change grpo.problems_per_step or grpo.group_size"
+        )
+    return size // num_ranks
 
 
 def largest_divisor(number: int, *, at_most: int) -> int:
@@ -201,3 +289,9 @@ def outcome_reward(*, outcome_reward: list[float | None], **_: Any) -> list[floa
 def _rollout(prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
     assert isinstance(trainer, LineGRPOTrainer)
     return trainer.collect(prompts)
+
+
+def pad_right(rows: Sequence[Sequence[float]]) -> torch.Tensor:
+    """Rows of different lengths as one float tensor (B, T), zeros after the end of each."""
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[0.0] * (width - len(row))] for row in rows])

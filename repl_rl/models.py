@@ -31,8 +31,13 @@ class LoadedModel:
 
     @property
     def is_exact(self) -> bool:
-        """True where forwards run in float32: log-probabilities then agree to about 1e-5."""
-        return self.model.dtype is torch.float32 and self.model.device.type != "cuda"
+        """See `is_exact`."""
+        return is_exact(self.model)
+
+
+def is_exact(model: Any) -> bool:
+    """True where forwards run in float32: log-probabilities then agree to about 1e-5."""
+    return model.dtype is torch.float32 and model.device.type != "cuda"
 
 
 def pick_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:

@@ -24,16 +24,20 @@ FLOORS: dict[int, tuple[str, ...]] = {
         "engines",
         "rewards",
         "advantages",
+        "importance",
         "grading",
         "store",
+        "ledger",
     ),
-    3: ("tasks", "sampler", "batch", "models", "summary"),
-    4: ("rollouts", "demonstrations", "display", "serving"),
+    3: ("tasks", "sampler", "models", "summary"),
+    4: ("rollouts", "demonstrations", "display", "serving", "golden"),
     5: ("grpo", "sft", "workbench"),
-    6: ("train", "evaluate", "warmstart", "doctor", "audit"),
-    7: ("cli",),
+    6: ("train", "evaluate", "warmstart", "doctor", "audit", "explain"),
+    7: ("cli", "reward_cli", "pytest_plugin"),
 }
 FLOOR = {part: floor for floor, parts in FLOORS.items() for part in parts}
+
+GOLDEN = str(ROOT / "tests" / "golden")
 
 NEIGHBOURS = {
     ("config", "types"),
@@ -51,6 +55,7 @@ NEIGHBOURS = {
     ("train", "evaluate"),
     ("audit", "evaluate"),
     ("train", "warmstart"),
+    ("cli", "reward_cli"),
 }
 """(importer, imported) on one floor. There is no ring among them."""
 
@@ -138,7 +143,6 @@ def test_only_the_two_trainers_import_trl() -> None:
 
 def test_torch_stays_with_models_and_tensors() -> None:
     assert importers_of("torch") == {
-        "repl_rl/batch.py",
         "repl_rl/engines/hf.py",
         "repl_rl/engines/row_attention.py",
         "repl_rl/engines/row_cache.py",
@@ -179,12 +183,16 @@ def loaded_by(code: str) -> set[str]:
         "rewards",
         "store",
         "advantages",
+        "importance",
         "settings",
         "rollouts",
         "demonstrations",
         "display",
         "tasks.base",
         "engines.scripted",
+        "golden.bench",
+        "ledger",
+        "pytest_plugin",
         "cli",
     ],
 )
@@ -204,8 +212,15 @@ def loaded_by_command(*arguments: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--help",), ("tasks",), ("train", "--task", "no-such"), ("train", "--model", "/no/such")],
-    ids=" ".join,
+    [
+        ("--help",),
+        ("reward", "test", GOLDEN),
+        ("reward", "mutate", GOLDEN),
+        ("tasks",),
+        ("train", "--task", "no-such"),
+        ("train", "--model", "/no/such"),
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
 )
 def test_a_command_that_answers_at_once_loads_neither_torch_nor_sympy(
     arguments: tuple[str, ...],

@@ -5,168 +5,21 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import (
-    PreTrainedTokenizerFast,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-    TrainerCallback,
-)
-from trl.trainer.grpo_trainer import GRPOTrainer
 
-from repl_rl.config import Config, GRPOConfig, SamplingConfig
-from repl_rl.grpo import LineGRPOTrainer, largest_divisor, make_trainer, outcome_reward
+from repl_rl.grpo import LineGRPOTrainer, largest_divisor
 from repl_rl.types import OutcomeKind, Scored, Trajectory
+from trainer_kit import Step, difference, drop_env_mask, largest
 
 pytestmark = pytest.mark.train
 
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]
-Gradients = dict[str, torch.Tensor]
 OK = OutcomeKind.OK_OUTPUT
-EOS = 256
 IMPOSSIBLE = ord("~")
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    """Bytes as ids, and an end of text."""
-    symbols = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocab = {symbol: i for i, symbol in enumerate(symbols)} | {"<|end|>": EOS}
-    backend = Tokenizer(models.BPE(vocab=vocab, merges=[]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend, eos_token="<|end|>", pad_token="<|end|>"
-    )
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, tokenizer: Any) -> Path:
-    """A random Qwen3 of two layers: TRL loads its reference policy from where a model came from."""
-    torch.manual_seed(0)
-    model = Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=257,
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=4,
-            head_dim=8,
-            max_position_embeddings=128,
-            tie_word_embeddings=False,
-            bos_token_id=None,
-            eos_token_id=EOS,
-            pad_token_id=EOS,
-        )
-    )
-    path: Path = tmp_path_factory.mktemp("model")
-    model.save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
-
-
-@pytest.fixture
-def group(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> list[Scored]:
-    """Four siblings of different lengths, errors and outcomes; each ends on injected text."""
-    error = OutcomeKind.NAME_ERROR
-    parts = [
-        [(" a+1\n", OK, "2\n>>>"), (" f(2)\n", OK, "[3]\n>>>")],
-        [(" q\n", error, "NameError\n>>>"), (" a\n", OK, "1\n>>>"), (" b\n", OK, ">>>")],
-        [(" longer line\n", OK, "a long answer\n>>>")],
-        [(" x\n", error, "E\n>>>")],
-    ]
-    rewards = [(1.0, (0.0, 0.0)), (0.0, (-0.1, 0.0, 0.0)), (0.0, (0.0,)), (-0.6, (-0.1,))]
-    return [
-        make_scored(make_trajectory(lines, sibling_index=i), outcome, line_rewards)
-        for i, (lines, (outcome, line_rewards)) in enumerate(zip(parts, rewards, strict=True))
-    ]
-
-
-class Catch(TrainerCallback):
-    """Keeps the gradients that the optimiser is about to use, and what was logged."""
-
-    def __init__(self) -> None:
-        self.gradients: Gradients = {}
-        self.logs: dict[str, float] = {}
-
-    def on_pre_optimizer_step(
-        self, args: Any, state: Any, control: Any, model: Any = None, **_: Any
-    ) -> None:
-        self.gradients = {
-            name: parameter.grad.clone()
-            for name, parameter in model.named_parameters()
-            if parameter.grad is not None
-        }
-
-    def on_log(
-        self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any
-    ) -> None:
-        self.logs = {**(logs or {}), **self.logs}
-
-
-def config_of(size: int, **grpo: Any) -> Config:
-    """One step on one group, nothing clipped: the gradients are the loss's own."""
-    values: dict[str, Any] = {
-        "steps": 1,
-        "problems_per_step": 1,
-        "group_size": size,
-        "micro_batch_size": size,
-        "max_grad_norm": 1e9,
-        "gradient_checkpointing": False,
-    }
-    return Config(
-        model="m",
-        sampling=SamplingConfig(max_tokens=64, device="cpu"),
-        grpo=GRPOConfig(**(values | grpo)),
-    )
-
-
-Step = Callable[..., Catch]
-
-
-@pytest.fixture
-def step(folder: Path, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Step:
-    """`step(scored, **grpo)`: what one real update caught; `change` may alter its trainer first."""
-    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-
-    def run(
-        scored: Sequence[Scored],
-        *,
-        change: Callable[[LineGRPOTrainer], None] = lambda _: None,
-        **grpo: Any,
-    ) -> Catch:
-        catch = Catch()
-        trainer = make_trainer(
-            model=Qwen3ForCausalLM.from_pretrained(folder),
-            tokenizer=tokenizer,
-            collect=lambda numbers, _: list(scored),
-            config=config_of(len(scored), **grpo),
-            folder=tmp_path,
-            callbacks=[catch],
-        )
-        change(trainer)
-        trainer.train()
-        return catch
-
-    return run
-
-
-def largest(gradients: Gradients) -> float:
-    return max(gradient.abs().max().item() for gradient in gradients.values())
-
-
-def difference(one: Gradients, other: Gradients) -> float:
-    assert one.keys() == other.keys()
-    assert one
-    return max((one[name] - other[name]).abs().max().item() for name in one)
 
 
 def rewrite_injected_end(scored: Scored) -> Scored:
@@ -178,26 +31,17 @@ def rewrite_injected_end(scored: Scored) -> Scored:
     return dataclasses.replace(scored, trajectory=changed)
 
 
-def drop_env_mask(trainer: LineGRPOTrainer) -> None:
-    """Say of every token that it was sampled."""
-    collect = trainer.collect
-
-    def maskless(prompts: Sequence[str]) -> dict[str, Any]:
-        rows = collect(prompts)
-        return {**rows, "env_mask": [[1] * len(mask) for mask in rows["env_mask"]]}
-
-    trainer.collect = maskless
-
-
 # Who is trained
 
 
-def test_injected_tokens_get_exactly_no_gradient_and_sampled_ones_get_some(
-    step: Step, group: list[Scored]
-) -> None:
+def trained_tokens(
+    step: Step, scored: Sequence[Scored], change: Callable[[LineGRPOTrainer], None], **grpo: Any
+) -> set[tuple[bool, ...]]:
+    """Which tokens of each row moved the loss, (T) a row. TRL shuffles rows, so it is a set."""
     seen: list[torch.Tensor] = []
 
     def watch(trainer: LineGRPOTrainer) -> None:
+        change(trainer)
         score = trainer._get_per_token_logps_and_entropies
 
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -209,19 +53,42 @@ def test_injected_tokens_get_exactly_no_gradient_and_sampled_ones_get_some(
 
         trainer._get_per_token_logps_and_entropies = watched
 
-    step(group, change=watch)
+    step(scored, change=watch, **grpo)
     (logprobs,) = seen
     assert logprobs.grad is not None
-    width = logprobs.shape[1]
-    sampled = torch.tensor(
-        [
-            [*item.trajectory.loss_mask, *[False] * (width - len(item.trajectory.loss_mask))]
-            for item in group
-        ]
-    )
-    # TRL shuffles the rows of a step: match them by their pattern of zeros.
-    patterns = {tuple(row.tolist()) for row in logprobs.grad != 0}
-    assert patterns == {tuple(row.tolist()) for row in sampled}
+    return {tuple(row) for row in (logprobs.grad != 0).tolist()}
+
+
+def sampled_tokens(scored: Sequence[Scored]) -> set[tuple[bool, ...]]:
+    masks = [item.trajectory.loss_mask for item in scored]
+    width = max(map(len, masks))
+    return {(*mask, *[False] * (width - len(mask))) for mask in masks}
+
+
+def leave_the_reference(trainer: LineGRPOTrainer) -> None:
+    """Move the policy away from what it is pulled to."""
+    with torch.no_grad():
+        trainer.model.lm_head.weight.mul_(1.5)
+
+
+@pytest.mark.parametrize("kl_beta", [0.0, 1.0])
+def test_injected_tokens_get_exactly_no_gradient_and_sampled_ones_get_some(
+    step: Step, group: list[Scored], kl_beta: float
+) -> None:
+    trained = trained_tokens(step, group, leave_the_reference, kl_beta=kl_beta)
+    assert trained == sampled_tokens(group)
+
+
+def test_without_the_mask_injected_tokens_get_a_gradient(step: Step, group: list[Scored]) -> None:
+    """The check above can fail: a KL pulls at every token that is said to be sampled."""
+
+    def change(trainer: LineGRPOTrainer) -> None:
+        drop_env_mask(trainer)
+        leave_the_reference(trainer)
+
+    trained = trained_tokens(step, group, change, kl_beta=1.0)
+    assert trained != sampled_tokens(group)
+    assert {sum(row) for row in trained} == {len(x.trajectory.completion_ids) for x in group}
 
 
 def test_the_ids_of_injected_tokens_at_the_end_do_not_matter(
@@ -242,8 +109,7 @@ def test_without_the_mask_the_ids_at_the_end_would_matter(step: Step, group: lis
 
     def both(trainer: LineGRPOTrainer) -> None:
         drop_env_mask(trainer)
-        with torch.no_grad():
-            trainer.model.lm_head.weight.mul_(1.5)
+        leave_the_reference(trainer)
 
     rewritten = [rewrite_injected_end(item) for item in group]
     one, other = (step(scored, kl_beta=1.0, change=both) for scored in (group, rewritten))
@@ -281,42 +147,6 @@ def test_the_credit_of_lines_changes_the_update(step: Step, group: list[Scored])
     assert difference(plain, step(group, line_credit_weight=0.5).gradients) > 1e-4
 
 
-@pytest.mark.parametrize(
-    ("loss_type", "credit"),
-    [
-        ("dapo", {"credit": "outcome"}),
-        ("dapo", {"line_credit_weight": 0.0}),
-        ("grpo", {"line_credit_weight": 0.0}),
-        ("dr_grpo", {"line_credit_weight": 0.0}),
-        ("bnpo", {"line_credit_weight": 0.0}),
-    ],
-)
-def test_without_line_credit_it_is_stock_trl(
-    step: Step,
-    group: list[Scored],
-    folder: Path,
-    tokenizer: Any,
-    loss_type: str,
-    credit: dict[str, Any],
-) -> None:
-    made: list[LineGRPOTrainer] = []
-    ours = step(group, loss_type=loss_type, change=made.append, **credit)
-    stock = Catch()
-    rows = made[0].collect(["0"] * len(group))
-    GRPOTrainer(
-        model=Qwen3ForCausalLM.from_pretrained(folder),
-        args=made[0].args,
-        reward_funcs=[outcome_reward],
-        rollout_func=lambda prompts, _: rows,
-        processing_class=tokenizer,
-        train_dataset=made[0].train_dataset,
-        callbacks=[stock],
-    ).train()
-    assert ours.logs["loss"] == pytest.approx(stock.logs["loss"], abs=1e-6)
-    assert difference(ours.gradients, stock.gradients) < 1e-6
-    assert largest(stock.gradients) > 1e-3
-
-
 def test_no_forward_pass_sees_padding_where_rows_are_few(step: Step, group: list[Scored]) -> None:
     """As many parts as rows: what is forwarded is what the trajectories hold, and no token more."""
     widths: list[int] = []
@@ -330,15 +160,6 @@ def test_no_forward_pass_sees_padding_where_rows_are_few(step: Step, group: list
     step(group, change=watch)
     trajectories = [item.trajectory for item in group]
     assert widths == sorted(len(t.prompt_ids) + len(t.completion_ids) for t in trajectories)
-
-
-@pytest.mark.parametrize("micro_batch_size", [1, 2])
-def test_the_update_does_not_depend_on_the_micro_batch(
-    step: Step, group: list[Scored], micro_batch_size: int
-) -> None:
-    whole = step(group).gradients
-    parts = step(group, micro_batch_size=micro_batch_size).gradients
-    assert difference(whole, parts) < 1e-6 * max(1.0, largest(whole))
 
 
 def test_the_sampling_policy_is_the_policy_that_is_updated(step: Step, group: list[Scored]) -> None:
@@ -374,10 +195,17 @@ def make_impossible(trainer: LineGRPOTrainer, scored: Sequence[Scored]) -> None:
         trainer.model.lm_head.weight[IMPOSSIBLE] = solved.solution[:, 0]
 
 
+@pytest.mark.parametrize("is_corrected", [True, False])
 def test_an_injected_token_that_is_next_to_impossible_leaves_the_loss_finite(
-    step: Step, pair: list[Scored]
+    step: Step, pair: list[Scored], is_corrected: bool
 ) -> None:
-    caught = step(pair, kl_beta=0.1, change=lambda trainer: make_impossible(trainer, pair))
+    """With TRL's importance correction of the KL, and without."""
+
+    def change(trainer: LineGRPOTrainer) -> None:
+        make_impossible(trainer, pair)
+        trainer.args.use_bias_correction_kl = is_corrected
+
+    caught = step(pair, kl_beta=0.1, change=change)
     assert math.isfinite(caught.logs["loss"])
     assert math.isfinite(caught.logs["kl"])
     assert math.isfinite(largest(caught.gradients))
