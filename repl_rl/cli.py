@@ -17,6 +17,7 @@ import click
 
 from repl_rl import __version__
 from repl_rl.errors import ConfigError, ReplRLError
+from repl_rl.reward_cli import reward
 from repl_rl.types import Finding
 from sandbox.types import SandboxError, SettingError
 
@@ -58,6 +59,9 @@ def cli() -> None:
     """Reinforcement learning for language models that think in a Python REPL."""
 
 
+cli.add_command(reward)
+
+
 def _config_options(command: Any) -> Any:
     for option in (
         click.option("--task", metavar="NAME", help="Entry point or module:Class [sympy-proofs]."),
@@ -89,7 +93,7 @@ def train(output: Path | None, dry_run: bool, **options: Any) -> None:
     path = output or new_run_path(config.task, Path("runs"))
     check_output(path)  # here already, for what comes next takes seconds to import
     with Screen() as screen:
-        before, after = _jobs().train(config, path, screen)
+        before, after = _jobs(config).train(config, path, screen)
     click.echo(
         f"\nheld-out solve rate: {100 * before.rate:.1f} % before, {100 * after.rate:.1f} % after\n"
         f"run folder: {path}\n\n"
@@ -109,14 +113,21 @@ def evaluate(run_or_model: Path, **options: Any) -> None:
 
     config = _resolve(_of_run(run_or_model, options))
     with Screen() as screen:
-        report = _jobs().evaluate_model(config, screen)
+        report = _jobs(config).evaluate_model(config, screen)
     click.echo(report.table())
 
 
 @cli.command()
 @click.argument("run_or_model", type=Path)
 @_config_options
-@click.option("-n", "count", default=32, show_default=True, help="Trajectories to sample.")
+@click.option(
+    "-n",
+    "count",
+    type=click.IntRange(min=1),
+    default=32,
+    show_default=True,
+    help="Trajectories to sample.",
+)
 def audit(run_or_model: Path, count: int, **options: Any) -> None:
     """Check that what is sampled is what is trained: tokens, mask, log-probabilities.
 
@@ -125,7 +136,7 @@ def audit(run_or_model: Path, count: int, **options: Any) -> None:
     from repl_rl.display import Screen
 
     config = _resolve(_of_run(run_or_model, options))
-    _quieten()
+    _before_libraries(config)
     from repl_rl.audit import audit as find
 
     is_run = (run_or_model / "config.toml").is_file()
@@ -142,7 +153,7 @@ def warmstart(**options: Any) -> None:
 
     config = _resolve(options)
     with Screen() as screen:
-        path = _jobs().warm_start(config, screen)
+        path = _jobs(config).warm_start(config, screen)
     click.echo(path)
 
 
@@ -218,16 +229,20 @@ def _resolve(options: dict[str, Any]) -> Any:
     return config
 
 
-def _jobs() -> ModuleType:
+def _jobs(config: Any) -> ModuleType:
     """`repl_rl.train`."""
-    _quieten()
+    _before_libraries(config)
     import repl_rl.train
 
     return repl_rl.train
 
 
-def _quieten() -> None:
-    """No progress bars of libraries: `Screen` has its own."""
+def _before_libraries(config: Any) -> None:
+    """Say what must be said before they are imported: no progress bars, `Screen` has its own."""
+    if config.sampling.engine == "vllm":
+        from repl_rl.engines.vllm import prepare
+
+        prepare()
     import datasets
     from transformers.utils import logging
 

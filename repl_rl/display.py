@@ -19,6 +19,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from repl_rl.ledger import Ledger
 from repl_rl.summary import ERROR_KINDS
 from repl_rl.transcript import spans
 from repl_rl.types import OutcomeKind, Scored, StopReason
@@ -27,6 +28,8 @@ from sandbox.render import clean
 PROMPT, SAMPLED, INJECTED, ERROR = "dim", "bold green", "cyan", "bold red"
 _BARS = " .:-=+*#"
 _TREND = 16
+_SOURCE = 28
+"""Characters of a line in a ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,14 @@ class Screen:
         self.say(render_trajectory(scored))
         self._console.print(Rule(legend(), style="dim", align="left"))
 
+    def ledger(self, title: str, ledger: Ledger) -> None:
+        """What each line of a trajectory earned, and its share of its group's gradient."""
+        verdict = ledger.scored.verdict
+        shown = "nothing submitted" if verdict is None else str(verdict.kind)
+        self._console.print(Rule(Text(f"{title}: {shown}"), style="dim", align="left"))
+        self._console.print(ledger_table(ledger))
+        self._console.print(ledger_terms(ledger))
+
     def _refresh(self) -> None:
         if not self._console.is_terminal:
             return
@@ -199,3 +210,30 @@ def render_trajectory(scored: Scored) -> Text:
             text.append(f"   <- {line.outcome.kind} {reward:+.2f}", style="dim red")
         text.append("\n")
     return text
+
+
+def ledger_table(ledger: Ledger) -> Table:
+    """A row for each line, narrow enough for 80 columns."""
+    table = Table(box=None, padding=(0, 1), header_style="dim", pad_edge=False)
+    table.add_column("line", no_wrap=True)
+    table.add_column("outcome")
+    for name in ("reward", "advantage", "tokens", "share"):
+        table.add_column(name, justify="right")
+    for entry in ledger.entries:
+        kind = entry.line.outcome.kind
+        source = _shorten(clean(entry.line.source).strip("\n").removeprefix(" "), _SOURCE)
+        style = ERROR if kind in ERROR_KINDS else SAMPLED
+        numbers = (f"{entry.reward:+.3f}", f"{entry.advantage:+.3f}", str(entry.num_tokens))
+        table.add_row(Text(source, style), str(kind), *numbers, f"{entry.share:.1%}")
+    return table
+
+
+def ledger_terms(ledger: Ledger) -> Text:
+    """Its share of the group's gradient, and its reward term by term."""
+    share = f"{ledger.share:.1%} of the gradient of its group of {ledger.num_siblings}"
+    terms = [f"{name} {value:+.3f}" for name, value in ledger.scored.reward.terms.items()]
+    return Text("\n".join([share, "  ".join(terms)]).rstrip(), style="dim")
+
+
+def _shorten(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 3]}..."

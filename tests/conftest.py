@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from repl_rl.builder import Rollout
+from repl_rl.cli import main
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import Engine
 from repl_rl.engines.scripted import ScriptedEngine, script
@@ -148,3 +152,31 @@ def make_scored() -> MakeScored:
         )
 
     return build
+
+
+Called = tuple[int, str, str]
+"""(exit code, stdout, stderr)"""
+
+
+@pytest.fixture
+def call(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Iterator[Callable[..., Called]]:
+    """`call(*arguments)` -> (exit code, stdout, stderr), in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    before = signal.getsignal(signal.SIGTERM)
+    for name in ("HF_HUB_DISABLE_TELEMETRY", "TRL_EXPERIMENTAL_SILENCE", "TOKENIZERS_PARALLELISM"):
+        monkeypatch.setenv(name, "1")
+
+    def run(*arguments: str) -> Called:
+        monkeypatch.setattr(sys, "argv", ["repl-rl", *arguments])
+        code: object = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+        shown = capsys.readouterr()
+        return int(str(code or 0)), shown.out, shown.err
+
+    yield run
+    signal.signal(signal.SIGTERM, before)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import signal
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from repl_rl import __version__
-from repl_rl.cli import _of_run, main
+from repl_rl.cli import _of_run
 from repl_rl.config import Config
 from repl_rl.errors import ConfigError
 from repl_rl.settings import resolve, to_toml
@@ -21,32 +20,6 @@ from sandbox import bubblewrap, confine
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]
 Called = tuple[int, str, str]
-
-
-@pytest.fixture
-def call(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Iterator[Callable[..., Called]]:
-    """`call(*arguments)` -> (exit code, stdout, stderr), in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-    before = signal.getsignal(signal.SIGTERM)
-    for name in ("HF_HUB_DISABLE_TELEMETRY", "TRL_EXPERIMENTAL_SILENCE", "TOKENIZERS_PARALLELISM"):
-        monkeypatch.setenv(name, "1")
-
-    def run(*arguments: str) -> Called:
-        monkeypatch.setattr(sys, "argv", ["repl-rl", *arguments])
-        code: object = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code
-        shown = capsys.readouterr()
-        return int(str(code or 0)), shown.out, shown.err
-
-    yield run
-    signal.signal(signal.SIGTERM, before)
-
-
 Call = Callable[..., Called]
 
 
@@ -66,6 +39,9 @@ def test_a_dry_run_prints_a_config_that_gives_the_same_run(call: Call, tmp_path:
     assert (code, err) == (0, "")
     expected = resolve(flags={"seed": 7}, overrides=["grpo.steps=3"])
     assert resolve(files=[tmp_path / "config.toml"]) == expected
+
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 @pytest.mark.parametrize("engine", ["hf", "vllm", "vllm-server"])
@@ -98,6 +74,7 @@ def test_the_starter_takes_the_transcript_that_it_was_trained_on(
     transcript: str,
 ) -> None:
     monkeypatch.setenv("REPL_RL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(str(EXAMPLES))
     code, out, err = call("train", "--output", "run", "--set", f"transcript={transcript}")
     assert (code, out) == (2, "")
     assert err == (

@@ -10,6 +10,7 @@ from pathlib import Path
 from repl_rl.advantages import line_advantages
 from repl_rl.config import RewardConfig, SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
+from repl_rl.golden.bench import Stand
 from repl_rl.plugins import load_spec
 from repl_rl.rollouts import Attempt, RolloutRunner
 from repl_rl.sampler import LineSampler
@@ -90,6 +91,11 @@ def test_the_reward_of_ones_own_pays_a_shorter_proof_more(monkeypatch):
     assert long.reward.outcome_reward == 0.98
     (first, second) = line_advantages([short.reward, long.reward], credit="line_local", weight=0.5)
     assert first[0] > 0 > second[0]
+
+
+def test_what_the_reward_of_ones_own_is_worth_is_written_down(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    assert list(Stand.open(EXAMPLES / "no_charge.repl").misses()) == []
 
 
 def test_the_reader_counts_outcomes_and_sampled_tokens(monkeypatch, tmp_path, capsys):

@@ -1,0 +1,114 @@
+"""Golden transcripts of several files, each beside the reward that its file asks for.
+
+    paths -> Stand (file, config, reward, played transcripts) -> misses, fates of mutants
+
+Knows files and configs. Does not know screens or exit codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from repl_rl.config import Config
+from repl_rl.errors import ConfigError
+from repl_rl.golden.check import Miss, Played, misses, play_one, score
+from repl_rl.golden.mutants import Fate, Mutant, fate, gather, mutants
+from repl_rl.golden.text import GoldenFile, find_files, read_file
+from repl_rl.rewards import RewardFunction, load_reward
+from repl_rl.settings import resolve
+from repl_rl.types import Scored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stand:
+    """One file with its config and its reward."""
+
+    file: GoldenFile
+    config: Config
+    reward: RewardFunction
+
+    @classmethod
+    def open(cls, path: Path, *, files: Sequence[Path] = (), overrides: Sequence[str] = ()) -> Self:
+        """The config is that of the file, under `files` and `overrides`.
+
+        Raises ConfigError for a file or a setting that cannot be read.
+        """
+        file = read_file(path)
+        config = configured(file, files=files, overrides=overrides)
+        return cls(file=file, config=config, reward=load_reward(config.reward))
+
+    def played(self) -> list[Played]:
+        """All transcripts. ConfigError where something is submitted and no verdict written."""
+        return [play_one(self.file, index) for index in range(len(self.file.goldens))]
+
+    def scored(self, played: Played) -> Scored:
+        return score(played, self.reward, self.config.reward)
+
+    def misses(self) -> Iterator[Miss]:
+        """Where the file says something else than the code."""
+        for index in range(len(self.file.goldens)):
+            yield from self.misses_of(index)
+
+    def misses_of(self, index: int) -> list[Miss]:
+        """The same of one transcript."""
+        played = play_one(self.file, index)
+        return misses(played, self.scored(played).reward)
+
+    def fates(self) -> Iterator[tuple[Mutant, Fate]]:
+        """Every mutant of the reward's constants, and what the file makes of it."""
+        played = self.played()
+        rewards = [self.scored(one).reward for one in played]
+        for mutant in mutants(self.config.reward):
+            yield mutant, fate(mutant, self.config, self.reward, played, rewards)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """Several stands."""
+
+    stands: tuple[Stand, ...]
+
+    @classmethod
+    def open(
+        cls, paths: Sequence[Path], *, files: Sequence[Path] = (), overrides: Sequence[str] = ()
+    ) -> Self:
+        """One for each file, and for each `*.repl` below a folder; ConfigError as `Stand.open`."""
+        found = find_files(paths)
+        stands = (Stand.open(path, files=files, overrides=overrides) for path in found)
+        return cls(stands=tuple(stands))
+
+    def mutate(self, *, skip: Sequence[str] = ()) -> list[tuple[Mutant, Fate]]:
+        """One fate for each mutant, whichever file decided it. `skip` names keys or sections."""
+        left = [
+            (mutant, one)
+            for stand in self.stands
+            for mutant, one in stand.fates()
+            if not any(f"{mutant.key}.".startswith(f"{key}.") for key in skip)
+        ]
+        return gather(left)
+
+    def summary(self, num_missed: int) -> str:
+        """Such as `12 transcripts in 2 files: all as written`."""
+        num_goldens = sum(len(stand.file.goldens) for stand in self.stands)
+        num_files = len(self.stands)
+        told = f"{num_missed} not as written" if num_missed else "all as written"
+        return f"{_counted(num_goldens, 'transcript')} in {_counted(num_files, 'file')}: {told}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def configured(
+    file: GoldenFile, *, files: Sequence[Path] = (), overrides: Sequence[str] = ()
+) -> Config:
+    """The config that a file asks for, under `files` and `overrides`."""
+    try:
+        return resolve(files=(*file.config_files, *files), overrides=(*file.overrides, *overrides))
+    except ConfigError as error:
+        if not (file.config_files or file.overrides):
+            raise
+        raise ConfigError(f"{file.path}: {error}") from None

@@ -1,0 +1,117 @@
+"""Play a golden transcript: the real loop on its lines, answered by the outputs that it holds.
+
+    Golden -> ScriptedEngine + FakeKernel -> LineSampler -> Trajectory
+
+So outcomes are named by the code that names those of a policy, never by this module. What cannot be
+read from an output (a deadline, a death) is taken from the outcome that the author wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+
+from repl_rl.builder import Rollout
+from repl_rl.config import SamplingConfig
+from repl_rl.engines.scripted import ScriptedEngine
+from repl_rl.golden.text import Golden, GoldenLine
+from repl_rl.outcomes import submitted_expression
+from repl_rl.sampler import LineSampler
+from repl_rl.tokens import ByteCodec
+from repl_rl.transcript import PYTHON, Prompt, strip_line
+from repl_rl.types import OutcomeKind, Trajectory
+from sandbox.fake import FakeKernel
+from sandbox.types import ExecStatus, Execution
+
+_UNSEEN = {
+    OutcomeKind.INCOMPLETE: ExecStatus.INCOMPLETE,
+    OutcomeKind.TIMEOUT: ExecStatus.TIMEOUT,
+    OutcomeKind.KILLED: ExecStatus.KILLED,
+    OutcomeKind.DIED: ExecStatus.DIED,
+}
+"""What no output tells of an execution."""
+
+_UNLIMITED = 1 << 20
+_HEADER = re.compile(r'Traceback \(most recent call last\):|  File "<stdin>", line \d+')
+_RAISED = re.compile(r"(?:\w+\.)*(\w+)(?::.*)?")
+_ERROR = re.compile(r"(?:\w+\.)*(\w*(?:Error|Exception)|OutputLimit)(?::.*)?")
+
+
+def play(golden: Golden, *, sibling_index: int = 0) -> Trajectory:
+    """The trajectory of its lines, as far as the loop takes them; tokens in it are bytes."""
+    actor = _Actor(golden)
+    sampler = LineSampler(
+        ScriptedEngine(ByteCodec(), actor.write),
+        ByteCodec(),
+        PYTHON,
+        SamplingConfig(
+            max_lines=len(golden.lines),
+            max_line_tokens=_UNLIMITED,
+            max_tokens=_UNLIMITED,
+            max_observation_tokens=_UNLIMITED,
+        ),
+        context_tokens=2 * _UNLIMITED,
+    )
+    rollout = Rollout(
+        problem_id=golden.title,
+        group_index=0,
+        sibling_index=sibling_index,
+        seed=0,
+        prompt=Prompt.plain(PYTHON.primary),
+    )
+    return asyncio.run(sampler.sample(rollout, FakeKernel(actor.answer)))
+
+
+@dataclass(slots=True)
+class _Actor:
+    """Says the lines of a transcript, and what the interpreter answered to the last one."""
+
+    golden: Golden
+    num_written: int = 0
+
+    def write(self, _: str) -> str:
+        line = self.golden.lines[self.num_written]
+        self.num_written += 1
+        return line.source.removesuffix("\n") if line.kind is OutcomeKind.CUT else line.source
+
+    def answer(self, source: str) -> Execution:
+        """What the kernel says: `source` may hold lines before the last, or be an expression."""
+        line = self.golden.lines[self.num_written - 1]
+        error_type = raised(line)
+        return Execution(
+            status=self._status(line, error_type),
+            output=line.output,
+            error_type=error_type,
+            value=None if error_type else self._value(line, source),
+        )
+
+    def _status(self, line: GoldenLine, error_type: str | None) -> ExecStatus:
+        later = self.golden.lines[self.num_written : self.num_written + 1]
+        if any(one.is_continued for one in later):
+            return ExecStatus.INCOMPLETE
+        if line.kind in _UNSEEN:
+            return _UNSEEN[line.kind]
+        return ExecStatus.ERROR if error_type else ExecStatus.OK
+
+    def _value(self, line: GoldenLine, source: str) -> str | None:
+        """`repr` of what is submitted: as the head has it, or else as the line has it."""
+        if submitted_expression(strip_line(line.source)) != source:
+            return None
+        written = self.golden.head.get("submission")
+        return source if written is None else None if written.value is None else str(written.value)
+
+
+def raised(line: GoldenLine) -> str | None:
+    """Class name of the exception that a line's output tells of; None where it tells of none.
+
+    Below the last header of a traceback: the first line that is not indented. Without a header: the
+    last line, if it reads `SomeError: ...` and no backslash stands before it.
+    """
+    headers = [i for i, row in enumerate(line.shown) if _HEADER.match(row)]
+    if headers:
+        below = (row for row in line.shown[headers[-1] + 1 :] if row and row[0] != " ")
+        match = _RAISED.fullmatch(next(below, ""))
+    else:
+        match = _ERROR.fullmatch(line.shown[-1] if line.shown else "")
+    return match[1] if match else None

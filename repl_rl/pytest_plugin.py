@@ -1,0 +1,66 @@
+"""pytest runs golden transcripts: every `*.repl` file is collected, an item for each transcript.
+
+Floor 7. Loaded with every pytest of an environment that repl-rl is in: what it needs is imported
+when such a file is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:  # not for a ring: to stay light
+    from repl_rl.golden.bench import Stand
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> GoldenModule | None:
+    if file_path.suffix != ".repl":
+        return None
+    return GoldenModule.from_parent(parent, path=file_path)
+
+
+class GoldenModule(pytest.File):
+    """One file."""
+
+    def collect(self) -> Iterator[GoldenItem]:
+        from repl_rl.errors import ConfigError
+        from repl_rl.golden.bench import Stand
+
+        try:
+            stand = Stand.open(self.path)
+        except ConfigError as error:
+            raise self.CollectError(str(error)) from None
+        for index, golden in enumerate(stand.file.goldens):
+            yield GoldenItem.from_parent(self, name=golden.title, stand=stand, index=index)
+
+
+class GoldenItem(pytest.Item):
+    """One transcript."""
+
+    def __init__(self, *, stand: Stand, index: int, **given: Any) -> None:  # Any: pytest's own
+        super().__init__(**given)
+        self._stand = stand
+        self._index = index
+
+    def runtest(self) -> None:
+        found = self._stand.misses_of(self._index)
+        if found:
+            raise GoldenMiss("\n\n".join(map(str, found)))
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        from repl_rl.errors import ConfigError
+
+        if isinstance(excinfo.value, GoldenMiss | ConfigError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        golden = self._stand.file.goldens[self._index]
+        return self.path, golden.number - 1, golden.title
+
+
+class GoldenMiss(Exception):
+    """A transcript says something else than the code."""
