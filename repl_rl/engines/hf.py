@@ -35,6 +35,10 @@ _COLUMNS = 64
 _FEW_RUNS = 4
 """Slices of the cache that a GPU attends to one by one rather than having them copied together."""
 
+_TURNS = 8
+"""Of the event loop between two steps. From a kernel's socket to the next request an answer goes
+through several; each that is missing would cost the line a step of all others."""
+
 _TRIAL = ((6, 11), (7, 12), (8, 13), (13, 15))
 """Lengths that the first and the last row grow to when a model is tried: prompts, tokens, chunks;
 never as long as each other, which a model may count on."""
@@ -192,7 +196,8 @@ class HFEngine:
                     for rows in self._batches():
                         self._step(rows)
                     # Kernels that answered in the meantime get their say before the next step.
-                    await asyncio.sleep(0)
+                    for _ in range(_TURNS):
+                        await asyncio.sleep(0)
         # A model may raise anything, and a line that nobody answers would wait for ever.
         except Exception as error:  # noqa: BLE001
             self._fail(EngineError(f"the model's forward failed: {error!r}"))

@@ -25,11 +25,14 @@ from repl_rl.engines.hf import HFEngine
 NEVER: frozenset[int] = frozenset()
 
 
-async def some_steps(engine: HFEngine) -> None:
-    """The engine gives way to others after each token."""
-    for _ in range(10):
+async def some_steps(engine: HFEngine, *, more: int = 6) -> None:
+    """The engine gives way to others after each token, so that it is seen in the middle of one."""
+    wanted = engine.num_sampled + more
+    for _ in range(20 * more):
         await asyncio.sleep(0)
-    assert 5 <= engine.num_sampled <= 10
+        if engine.num_sampled >= wanted:
+            break
+    assert engine.num_sampled == wanted
 
 
 # Log-probabilities
@@ -162,9 +165,7 @@ def test_a_cancelled_line_leaves_its_row_where_the_line_began(model: Any) -> Non
         first = await engine.line(prompt(0, 30), max_tokens=4, seed=0)
         ids = [*prompt(0, 30), *first.ids]
         guess = asyncio.create_task(engine.line([*ids, 20], max_tokens=40, seed=1))
-        for _ in range(12):
-            await asyncio.sleep(0)
-        assert engine.num_sampled > 8
+        await some_steps(engine)
         guess.cancel()
         widths.clear()
         await engine.line([*ids, 21, 22, 23], max_tokens=2, seed=1)
