@@ -108,24 +108,28 @@ def usable_context(loaded: LoadedModel, *, row_tokens: int) -> int:
     return min(window, loaded.context_tokens)
 
 
+def cache_bytes(loaded: LoadedModel, *, num_rows: int, row_tokens: int) -> int:
+    """What keys and values of `num_rows` sequences of `row_tokens` take at most."""
+    config = loaded.model.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    per_token = 2 * config.num_hidden_layers * heads * head_dim * loaded.model.dtype.itemsize
+    return int(per_token * num_rows * min(row_tokens, loaded.context_tokens))
+
+
 def check_memory(loaded: LoadedModel, *, num_rows: int, row_tokens: int) -> None:
     """ConfigError if keys and values of `num_rows` full trajectories do not fit in free memory.
 
     `row_tokens` are a prompt's and a completion's. Half as much again is asked for: rows double
     when they grow, and an allocator may keep the halves it cannot use for the whole.
     """
-    config = loaded.model.config.get_text_config()
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    per_token = 2 * config.num_hidden_layers * heads * head_dim * loaded.model.dtype.itemsize
-    used = min(row_tokens, loaded.context_tokens)
-    needed = per_token * num_rows * used * 3 // 2
+    needed = cache_bytes(loaded, num_rows=num_rows, row_tokens=row_tokens) * 3 // 2
     free = _free_bytes(loaded.model.device)
     if needed > free:
         raise ConfigError(
-            f"{num_rows} trajectories of {used} tokens with their prompts need "
-            f"{needed / 2**30:.1f} GiB for keys and values, {free / 2**30:.1f} GiB are free; "
-            f"lower sampling.max_in_flight or sampling.max_tokens"
+            f"{num_rows} trajectories of {min(row_tokens, loaded.context_tokens)} tokens with "
+            f"their prompts need {needed / 2**30:.1f} GiB for keys and values, "
+            f"{free / 2**30:.1f} GiB are free; lower sampling.max_in_flight or sampling.max_tokens"
         )
 
 

@@ -19,7 +19,7 @@ from repl_rl.engines.hf import HFEngine
 from repl_rl.engines.vllm import VLLMEngine, prepare
 from repl_rl.engines.vllm_server import VLLMServerEngine, check_settings
 from repl_rl.errors import ConfigError, DivergedError, EngineError
-from repl_rl.models import LoadedModel, check_memory, logprobs
+from repl_rl.models import LoadedModel, cache_bytes, check_memory, logprobs
 from repl_rl.seeds import derive_seed
 
 _PROBE_TOKENS = 8
@@ -44,6 +44,18 @@ def check_engine(config: Config) -> None:
         prepare()
     else:
         check_settings(sampling.servers, temperature=sampling.temperature)
+
+
+def describe(config: Config, loaded: LoadedModel, *, row_tokens: int) -> str:
+    """The engine in a few words, with the memory that it will take for keys and values."""
+    sampling = config.sampling
+    if sampling.engine == "vllm-server":
+        return f"vllm-server: {', '.join(sampling.servers)}"
+    size = cache_bytes(loaded, num_rows=sampling.max_in_flight, row_tokens=row_tokens)
+    return (
+        f"{sampling.engine}: {sampling.max_in_flight} trajectories at once, keys and values up to "
+        f"{size / 2**20:,.0f} MiB"
+    )
 
 
 def make_engine(config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:

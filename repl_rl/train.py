@@ -47,7 +47,7 @@ from repl_rl.warmstart import (
     starter_sandbox,
 )
 from repl_rl.workbench import Workbench, check_names, kernel_pool, open_workbench
-from sandbox.isolation import Standing, Tier
+from sandbox.isolation import Tier
 from sandbox.types import Isolation
 
 DEFAULT_RECIPE = Recipe()
@@ -180,7 +180,7 @@ def train(
         folder.write_config(
             to_toml(config), policy=policy, device=device.type, isolation=str(bench.standing)
         )
-        say_standing(bench.standing, screen)
+        say_bench(bench, screen)
         training = Training(config, problems, held_out, bench, folder, screen)
         before = training.evaluate("before", step=0)
         screen.say(f"held-out before: {before}")
@@ -200,11 +200,12 @@ def _refuse_launcher() -> None:
         raise ConfigError("repl-rl trains in one process; start it without a launcher")
 
 
-def say_standing(standing: Standing, screen: Screen) -> None:
-    """The walls around kernels, and what would make them better."""
-    screen.say(f"kernels: {standing}")
-    if standing.shortfall and standing.tier is not Tier.NONE:
-        screen.say(f"  not tier A: {standing.shortfall}")
+def say_bench(bench: Workbench, screen: Screen) -> None:
+    """What samples, the walls around kernels, and what would make them better."""
+    screen.say(f"engine: {bench.about_engine}")
+    screen.say(f"kernels: {bench.standing}")
+    if bench.standing.shortfall and bench.standing.tier is not Tier.NONE:
+        screen.say(f"  not tier A: {bench.standing.shortfall}")
 
 
 def _update(
@@ -322,7 +323,7 @@ def evaluate_model(config: Config, screen: Screen) -> Report:
     policy = policy_folder(config, task, screen, recipe=DEFAULT_RECIPE)
     loaded = load_model(policy, device=device, dtype=config.dtype)
     with open_workbench(config, task, task_spec, loaded) as bench:
-        say_standing(bench.standing, screen)
+        say_bench(bench, screen)
         return report(run_shown(bench, attempts, "held-out problems", screen))
 
 

@@ -25,7 +25,7 @@ from repl_rl.plugins import load_spec
 from repl_rl.rewards import load_reward
 from repl_rl.rollouts import Attempt, RolloutRunner, TrajectorySampler
 from repl_rl.sampler import LineSampler
-from repl_rl.serving import check_engine, make_engine, sync
+from repl_rl.serving import check_engine, describe, make_engine, sync
 from repl_rl.tasks.base import Task, make_prompt
 from repl_rl.transcript import TranscriptFormat, setup_sources
 from repl_rl.types import Scored, Split
@@ -87,6 +87,8 @@ class Workbench:
     standing: Standing
     """The walls around its kernels."""
     engine: Engine
+    about_engine: str
+    """See `serving.describe`."""
     _sampler: TrajectorySampler
     _runner: RolloutRunner
     _loop: asyncio.Runner
@@ -173,6 +175,7 @@ def open_workbench(
             bench = Workbench(
                 standing=pool.standing,
                 engine=engine,
+                about_engine=describe(config, loaded, row_tokens=row_tokens),
                 _sampler=sampler,
                 _runner=RolloutRunner(
                     task=task,
