@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from repl_rl.builder import Rollout, TrajectoryBuilder
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import Engine, LineEnd, SampledLine
-from repl_rl.errors import ConfigError
 from repl_rl.outcomes import executed_kind, submitted_expression
 from repl_rl.seeds import derive_seed
 from repl_rl.tokens import Codec
@@ -53,12 +52,7 @@ class InlineCalls:
         self._context_tokens = context_tokens
 
     async def sample(self, rollout: Rollout, kernel: Kernel) -> Trajectory:
-        built = TrajectoryBuilder(rollout, self._codec)
-        if self._room(built) < 1:
-            raise ConfigError(
-                f"the prompt of problem {rollout.problem_id} has {built.num_prompt} tokens, the "
-                f"model's context holds {self._context_tokens}"
-            )
+        built = TrajectoryBuilder(rollout, self._codec, context_tokens=self._context_tokens)
         while True:
             pieces = await self._until_call_ends(built, rollout.seed)
             text = built.add_line(*pieces)

@@ -49,9 +49,12 @@ def prompt_ids(prompt: Prompt, codec: Codec) -> list[int]:
 
 
 class TrajectoryBuilder:
-    """The lists of a trajectory have one length and grow together: here, and nowhere else."""
+    """The lists of a trajectory have one length and grow together: here, and nowhere else.
 
-    def __init__(self, rollout: Rollout, codec: Codec) -> None:
+    Raises ConfigError if the prompt leaves no room for a token in a context of `context_tokens`.
+    """
+
+    def __init__(self, rollout: Rollout, codec: Codec, *, context_tokens: int) -> None:
         self._rollout = rollout
         self._codec = codec
         self._loss_mask: list[bool] = []
@@ -61,6 +64,11 @@ class TrajectoryBuilder:
         """Prompt and completion so far: what the engine is asked to go on after."""
         self.num_prompt = len(self.ids)
         """Tokens of the prompt, P."""
+        if self.num_prompt >= context_tokens:
+            raise ConfigError(
+                f"the prompt of problem {rollout.problem_id} has {self.num_prompt} tokens, the "
+                f"model's context holds {context_tokens}; prompts are never cut"
+            )
         self.lines: list[Line] = []
         self.submission: str | None = None
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from repl_rl.builder import Rollout, RolloutCancelled, TrajectoryBuilder
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import Engine, LineEnd, SampledLine
-from repl_rl.errors import ConfigError
 from repl_rl.outcomes import executed_kind, silent_kind, submitted_expression, thought_kind
 from repl_rl.seeds import derive_seed
 from repl_rl.tokens import Codec
@@ -77,12 +76,7 @@ class LineSampler:
         Raises ConfigError if the prompt leaves no room for a token, EngineError and SandboxError
         if our own side fails, and RolloutCancelled with the part that is there when cancelled.
         """
-        built = TrajectoryBuilder(rollout, self._codec)
-        if built.num_prompt >= self._context_tokens:
-            raise ConfigError(
-                f"the prompt of problem {rollout.problem_id} has {built.num_prompt} tokens, the "
-                f"model's context holds {self._context_tokens}; prompts are never cut"
-            )
+        built = TrajectoryBuilder(rollout, self._codec, context_tokens=self._context_tokens)
         deadline = asyncio.get_running_loop().time() + self._config.time_limit_s
         state = _State(built, kernel, rollout.seed, deadline, rollout.prompt.next_number)
         try:

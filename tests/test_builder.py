@@ -33,7 +33,7 @@ def new_builder(prompt: str = ">>>") -> TrajectoryBuilder:
     rollout = Rollout(
         problem_id="p", group_index=2, sibling_index=1, seed=9, prompt=Prompt.plain(prompt)
     )
-    return TrajectoryBuilder(rollout, ByteCodec())
+    return TrajectoryBuilder(rollout, ByteCodec(), context_tokens=4096)
 
 
 def piece(text: str, *logprobs: float, version: int = 0) -> SampledLine:

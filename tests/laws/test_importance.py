@@ -162,7 +162,7 @@ def keep_outputs(trainer: LineGRPOTrainer, kept: list[dict[str, Any]]) -> None:
         kept.append(generate(inputs))
         return kept[-1]
 
-    trainer._generate_and_score_completions = keeping  # type: ignore[method-assign]
+    trainer._generate_and_score_completions = keeping
 
 
 @pytest.mark.train
@@ -227,7 +227,7 @@ def old_policy(trainer: LineGRPOTrainer) -> None:
         out = generate(inputs)
         return {**out, "old_per_token_logps": torch.full(out["completion_ids"].shape, -5.5)}
 
-    trainer._generate_and_score_completions = older  # type: ignore[method-assign]
+    trainer._generate_and_score_completions = older
 
 
 def weigh_in_the_loss(trainer: LineGRPOTrainer, weights: torch.Tensor) -> None:
@@ -244,8 +244,8 @@ def weigh_in_the_loss(trainer: LineGRPOTrainer, weights: torch.Tensor) -> None:
         finally:
             trainer.use_vllm = False
 
-    trainer._generate_and_score_completions = with_weights  # type: ignore[method-assign]
-    trainer._compute_loss = weighed  # type: ignore[method-assign]
+    trainer._generate_and_score_completions = with_weights
+    trainer._compute_loss = weighed
     trainer.vllm_importance_sampling_correction = True
 
 

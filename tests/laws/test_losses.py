@@ -183,7 +183,7 @@ def test_a_ratio_of_whole_sequences_would_spread_the_credit_of_lines(
                 [sum(row) / sum(mask)] * len(row) for row, mask in zip(rows(), masks, strict=True)
             ]
 
-        trainer._advantage_rows = means  # type: ignore[method-assign]
+        trainer._advantage_rows = means
 
     by_line = step(group, loss_type="grpo").gradients
     of_gspo = step(group, loss_type="grpo", change=by_sequence).gradients

@@ -153,4 +153,4 @@ def drop_env_mask(trainer: LineGRPOTrainer) -> None:
         rows = collect(prompts)
         return {**rows, "env_mask": [[1] * len(mask) for mask in rows["env_mask"]]}
 
-    trainer.collect = maskless  # type: ignore[method-assign]
+    trainer.collect = maskless
