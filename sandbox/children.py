@@ -5,7 +5,8 @@ fork -> add -> [SIGCHLD -> reap the dead, kill the group of a dead kernel, kill 
 A child subreaper inherits what its descendants leave behind, double forks and own sessions
 included. Each kernel is one too, so that the orphans that come here are those of the dead. Each
 kill is a death to come, and each death calls `reap` again: so the killing goes down a tree of any
-depth, and nobody waits for it. Knows process ids. Does not know requests or what a kernel does.
+depth, and nobody waits for it. A kill may miss, so whoever has orphans looks again after a while.
+Knows process ids. Does not know requests or what a kernel does.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 PR_SET_CHILD_SUBREAPER = 36
 END_TIMEOUT_S = 3.0
 """Less than the trainer waits before it kills the fork server."""
+LOOK_AGAIN_S = 0.1
 
 
 class Children:
@@ -29,13 +31,18 @@ class Children:
         become_subreaper()
         assert not _living_or_dead(), "a child from elsewhere would be killed as an orphan"
         self._kernels: set[int] = set()
+        self.has_orphans = False
+        """At the last look. They were killed, and are to be looked for again: see `reap`."""
 
     def add(self, pid: int) -> None:
         """Note a kernel. Call it before the next `reap`, which would kill a stranger."""
         self._kernels.add(pid)
 
     def reap(self) -> list[int]:
-        """Bury the dead and kill the orphans that there are. Call it after each SIGCHLD.
+        """Bury the dead and kill the orphans that there are.
+
+        Call it after each SIGCHLD, and LOOK_AGAIN_S after it has seen orphans: a thread that execs
+        hides its process from a kill for a moment, and no death would follow.
 
         Returns the numbers of the kernels among the dead.
         """
@@ -47,8 +54,10 @@ class Children:
                 dead.append(pid)
             os.waitpid(pid, 0)
             self._kernels.discard(pid)
-        for pid in _living_or_dead() - self._kernels:
+        orphans = _living_or_dead() - self._kernels
+        for pid in orphans:
             _kill_orphan(pid)
+        self.has_orphans = bool(orphans)
         return dead
 
     def end(self) -> None:
@@ -60,7 +69,7 @@ class Children:
         self._kernels.clear()
         self.reap()
         while _living_or_dead() and (left_s := deadline - time.monotonic()) > 0:
-            signal.sigtimedwait((signal.SIGCHLD,), left_s)
+            signal.sigtimedwait((signal.SIGCHLD,), min(left_s, LOOK_AGAIN_S))
             self.reap()
 
 
@@ -84,7 +93,7 @@ def _living_or_dead() -> set[int]:
 
 
 def _kill_orphan(pid: int) -> None:
-    # Root's programs may be out of reach; a second thread that execs hides the number for a moment.
+    # Root's programs may be out of reach; of one that is hidden, see `reap`.
     with suppress(ProcessLookupError, PermissionError):
         group = os.getpgid(pid)
         # A kernel that has just been forked is still in our group.

@@ -27,7 +27,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sandbox.children import Children, become_subreaper
+from sandbox.children import LOOK_AGAIN_S, Children, become_subreaper
 from sandbox.confine import PR_SET_PDEATHSIG, Walls, limit
 from sandbox.kernel import ReplKernel
 from sandbox.repl import Repl, seed_generators
@@ -142,10 +142,11 @@ class _Zygote:
         poller.register(signals, select.POLLIN)
         try:
             while True:
-                ready = {fd for fd, _event in poller.poll()}
-                if signals in ready:
-                    if signal.SIGTERM in os.read(signals, select.PIPE_BUF):
-                        return
+                patience_ms = LOOK_AGAIN_S * 1000 if self._children.has_orphans else None
+                ready = {fd for fd, _event in poller.poll(patience_ms)}
+                if signals in ready and signal.SIGTERM in os.read(signals, select.PIPE_BUF):
+                    return
+                if signals in ready or self._children.has_orphans:
                     for pid in self._children.reap():
                         # Of one that was born this is no news.
                         _tell(self._control, name=self._names.pop(pid), error="it died at birth")
