@@ -31,6 +31,7 @@ from sandbox.wire import Message, WireError, make_header, pack, unpack
 CHANNELS = {SHELL: zmq.ROUTER, IOPUB: zmq.PUB, CONTROL: zmq.ROUTER}
 CONSOLE_CHANNELS = CHANNELS | {HEARTBEAT: zmq.ROUTER}
 """A console takes a kernel without a heartbeat for dead."""
+NEVER = 1 << 62
 # Not `asdict`: it copies deeply.
 SAID = tuple(field.name for field in fields(Said))
 
@@ -75,7 +76,8 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
         It starts threads: nothing may fork after it.
         """
         self.repl, self.key = repl, key
-        self.session = Session(key=key, check_pid=False)
+        # Always a copy: pyzmq frees what it did not copy from a thread, and no thread starts here.
+        self.session = Session(key=key, check_pid=False, copy_threshold=NEVER)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.door = self.listeners.pop(DIRECT)
         opened = {channel: context.socket(CONSOLE_CHANNELS[channel]) for channel in self.listeners}
@@ -172,7 +174,7 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
         said = self.repl.run(code + "\n")
         if said.status == "incomplete":
             said = Said(status="error", error_type="SyntaxError", head="incomplete input\n")
-        text = said.head + said.tail
+        text = _shown(said)
         if text and not silent:
             stream = {"name": "stdout", "text": text}
             self.send_response(self.iopub_socket, "stream", stream)
@@ -202,6 +204,13 @@ def _finish(handler: Coroutine[Any, Any, None]) -> None:
     except StopIteration:
         return
     raise RuntimeError("a handler waits")
+
+
+def _shown(said: Said) -> str:
+    """What a person sees of an output; of one that was cut, how much is missing."""
+    if not said.num_omitted:
+        return said.head + said.tail
+    return f"{said.head}\n... [{said.num_omitted} characters omitted] ...\n{said.tail}"
 
 
 def _reply_content(said: Said) -> dict[str, object]:

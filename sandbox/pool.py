@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from sandbox.canary import inspect
+from sandbox.console import write_connection_file
 from sandbox.isolation import Standing, Tier
 from sandbox.supervisor import SupervisedKernel
 from sandbox.types import Isolation, Limits, SandboxError
-from sandbox.zygote_link import ZygoteLink
+from sandbox.zygote_link import Newborn, ZygoteLink
 
 ACQUIRE_TIMEOUT_S = 60.0
 SYMPY_WARMUP = (
@@ -104,14 +106,35 @@ class KernelPool:
         Raises SandboxError if the fork server is gone, a setup source failed or no kernel came in
         time.
         """
-        if not self._is_open:
-            raise SandboxError("the pool is not open")
+        self._require_open()
         self._num_waiting += 1
         try:
             self._restock(standby=0)
             newborn = await self._link.newborn(timeout_s=ACQUIRE_TIMEOUT_S)
         finally:
             self._num_waiting -= 1
+        kernel = await self._open(newborn, seed=seed)
+        # Only then: its successor's birth would slow this one's first answer.
+        self._restock(standby=self._standby)
+        return kernel
+
+    async def acquire_console(self, *, seed: int) -> tuple[SupervisedKernel, Path]:
+        """A kernel as from `acquire` that a person's client can attach to; its connection file.
+
+        It is made to order: those on standby lack the sockets. The file goes with the kernel, which
+        has a thread more (its heartbeat). Raises as `acquire` does.
+        """
+        self._require_open()
+        self._link.order(is_console=True)
+        newborn = await self._link.newborn(timeout_s=ACQUIRE_TIMEOUT_S, is_console=True)
+        kernel = await self._open(newborn, seed=seed)
+        return kernel, write_connection_file(newborn)
+
+    def _require_open(self) -> None:
+        if not self._is_open:
+            raise SandboxError("the pool is not open")
+
+    async def _open(self, newborn: Newborn, *, seed: int) -> SupervisedKernel:
         kernel = SupervisedKernel(newborn, self._limits, is_server_gone=self._link.is_gone)
         self._kernels = {live for live in self._kernels if not live.is_closed} | {kernel}
         try:
@@ -119,8 +142,6 @@ class KernelPool:
         except BaseException:
             await kernel.aclose()
             raise
-        # Only then: its successor's birth would slow this one's first answer.
-        self._restock(standby=self._standby)
         return kernel
 
     async def _inspect(self) -> None:

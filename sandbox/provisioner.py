@@ -18,21 +18,13 @@ from typing import Any
 import traitlets
 from jupyter_client.provisioning import KernelProvisionerBase
 
+from sandbox.console import PERSON_CPU_S, address
 from sandbox.pool import SYMPY_WARMUP
-from sandbox.sockets import CONTROL, HEARTBEAT, IOPUB, SHELL, STDIN
 from sandbox.types import Isolation, Limits
 from sandbox.zygote_link import Newborn, ZygoteLink
 
 BIRTH_TIMEOUT_S = 20.0
 POLL_S = 0.01
-PORTS = {
-    "shell_port": SHELL,
-    "iopub_port": IOPUB,
-    "stdin_port": STDIN,
-    "hb_port": HEARTBEAT,
-    "control_port": CONTROL,
-}
-"""A manager's names for the channels."""
 
 
 class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_client is untyped here
@@ -44,7 +36,7 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
     preload = traitlets.List(traitlets.Unicode(), default_value=["sympy"]).tag(config=True)
     setup = traitlets.List(traitlets.Unicode()).tag(config=True)
     memory_mib = traitlets.Int(2048).tag(config=True)
-    kernel_cpu_s = traitlets.Int(24 * 3600).tag(config=True)
+    kernel_cpu_s = traitlets.Int(PERSON_CPU_S).tag(config=True)
     max_output_chars = traitlets.Int(1 << 20).tag(config=True)
 
     _link: ZygoteLink | None = None
@@ -65,14 +57,13 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         self._forget()
         try:
             self._link.order(key=manager.session.key, folder=folder, is_console=True)
-            self._newborn = await self._link.newborn(timeout_s=BIRTH_TIMEOUT_S)
+            self._newborn = await self._link.newborn(timeout_s=BIRTH_TIMEOUT_S, is_console=True)
         except BaseException:
             # Nobody calls `cleanup` after a start that failed.
             await self.cleanup()
             raise
-        manager.transport, manager.ip = "ipc", str(self._newborn.folder / "s")
-        for name, number in PORTS.items():
-            setattr(manager, name, number)
+        for name, told in address(self._newborn.folder).items():
+            setattr(manager, name, told)
         manager.write_connection_file()
         self.connection_info = manager.get_connection_info()
         return dict(await super().pre_launch(cmd=[], **kwargs))

@@ -45,7 +45,8 @@ class SupervisedKernel:
         self._is_server_gone = is_server_gone
         self._process = Process(newborn.pidfd)
         self._billed_cpu_s = self._process.cpu_s()
-        """Up to the last answer. What it used after it counts for the next line."""
+        """Up to the last answer. What it used after it counts for the next line, but not with a
+        console: there it may have been a person's line."""
         self._ordinals: dict[str, str] = {}
         self._num_requests = 0
         self._pending: asyncio.Future[list[bytes] | None] | None = None
@@ -78,13 +79,25 @@ class SupervisedKernel:
         """What `source` did. After a death every run reports that death again.
 
         Cancelling it kills the kernel. Raises SandboxError if the fork server took the kernel with
-        it.
+        it. Not while a person is at work on the kernel: the deadline would be that of their line.
         """
         return await self._ask("run", source)
 
     async def evaluate(self, expression: str) -> Execution:
         """The `repr` of a value, in `Execution.value`; an error as in `run`."""
         return await self._ask("evaluate", expression)
+
+    def interrupt(self) -> None:
+        """Raise KeyboardInterrupt in the line that runs, whoever typed it; else nothing.
+
+        A client that attached cannot do it: its request would be read after the line.
+        """
+        if not self.is_closed:
+            self._process.send_signal(signal.SIGINT)
+
+    async def wait(self) -> None:
+        """Return once the process has ended, by whatever hand: a client may shut it down."""
+        await self._process.died.wait()
 
     async def aclose(self) -> None:
         """End the process, close what belongs to it, remove its folder. Safe to call twice."""
@@ -122,6 +135,8 @@ class SupervisedKernel:
         if self._process.died.is_set() or self._connection.closed.is_set():
             return Execution(status=await self._fate())
         self._pending = asyncio.get_running_loop().create_future()
+        if self._newborn.is_console:
+            self._billed_cpu_s = self._process.cpu_s()
         deadline = Deadline(
             self._pending, self._process, self._limits, billed_cpu_s=self._billed_cpu_s
         )

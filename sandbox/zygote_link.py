@@ -50,6 +50,8 @@ class Newborn:
     key: bytes
     pidfd: int
     """Owned by whoever holds this."""
+    is_console: bool
+    """Whether it has the sockets that only a person's client asks for."""
 
 
 @dataclass(slots=True)
@@ -58,13 +60,16 @@ class _Birth:
 
     folder: Path
     key: bytes
+    is_console: bool
     pidfd: int | None = None
     is_born: bool = False
     error: str | None = None
 
     def outcome(self) -> Newborn | SandboxError:
         if self.error is None and self.pidfd is not None:
-            return Newborn(folder=self.folder, key=self.key, pidfd=self.pidfd)
+            return Newborn(
+                folder=self.folder, key=self.key, pidfd=self.pidfd, is_console=self.is_console
+            )
         if self.pidfd is not None:
             os.close(self.pidfd)
         return SandboxError(f"a kernel could not start: {self.error}")
@@ -96,6 +101,7 @@ class ZygoteLink:
         self._backlog: deque[bytes] = deque()
         self._births: dict[str, _Birth] = {}
         self._newborns: asyncio.Queue[Newborn | SandboxError] = asyncio.Queue()
+        self._consoles: asyncio.Queue[Newborn | SandboxError] = asyncio.Queue()
 
     async def start(
         self, *, preload: Sequence[str], warmup: Sequence[str], isolation: Isolation
@@ -180,7 +186,7 @@ class ZygoteLink:
             # At its end the server removes the folder they all lie in.
             raise SandboxError("the fork server is gone") from None
         key = secrets.token_hex(16).encode() if key is None else key
-        self._births[name] = _Birth(folder, key)
+        self._births[name] = _Birth(folder, key, is_console)
         request = {
             "name": name,
             "folder": str(folder),
@@ -190,12 +196,15 @@ class ZygoteLink:
         self._backlog.append(json.dumps(request).encode())
         self._flush()
 
-    async def newborn(self, *, timeout_s: float) -> Newborn:
-        """The next kernel that was ordered. Raises SandboxError if there will be none."""
+    async def newborn(self, *, timeout_s: float, is_console: bool = False) -> Newborn:
+        """The next kernel of this kind that was ordered.
+
+        Raises SandboxError if there will be none.
+        """
         if self.is_gone():
             raise SandboxError("the fork server is gone")
         try:
-            born = await asyncio.wait_for(self._newborns.get(), timeout_s)
+            born = await asyncio.wait_for(self._queue(is_console).get(), timeout_s)
         except TimeoutError:
             raise SandboxError(f"no kernel came within {timeout_s} s") from None
         if isinstance(born, SandboxError):
@@ -204,8 +213,9 @@ class ZygoteLink:
 
     @property
     def num_stocked(self) -> int:
-        """Kernels ordered and not yet taken."""
-        return len(self._births) + self._newborns.qsize()
+        """Kernels ordered and not yet taken, those for a person aside."""
+        num_due = sum(not birth.is_console for birth in self._births.values())
+        return num_due + self._newborns.qsize()
 
     def is_gone(self) -> bool:
         """True once the fork server has ended: kernels that end with it are not to blame."""
@@ -253,10 +263,17 @@ class ZygoteLink:
             if birth.pidfd is not None:
                 os.close(birth.pidfd)
         self._births.clear()
-        while not self._newborns.empty():
-            born = self._newborns.get_nowait()
-            if isinstance(born, Newborn):
-                os.close(born.pidfd)
+        for queue in (self._newborns, self._consoles):
+            while not queue.empty():
+                born = queue.get_nowait()
+                if isinstance(born, Newborn):
+                    os.close(born.pidfd)
+
+    def _queue(self, is_console: bool) -> asyncio.Queue[Newborn | SandboxError]:
+        return self._consoles if is_console else self._newborns
+
+    def _deliver(self, birth: _Birth) -> None:
+        self._queue(birth.is_console).put_nowait(birth.outcome())
 
     def _flush(self) -> None:
         control = self._socket()
@@ -291,7 +308,7 @@ class ZygoteLink:
         asyncio.get_running_loop().remove_reader(control)
         for birth in self._births.values():
             birth.error = "the fork server is gone"
-            self._newborns.put_nowait(birth.outcome())
+            self._deliver(birth)
         self._births.clear()
 
     def _sort(self, told: dict[str, str], fds: list[int]) -> None:
@@ -310,7 +327,7 @@ class ZygoteLink:
         is_unborn = birth.error is not None and not birth.is_born
         if is_unborn or (birth.is_born and birth.pidfd is not None):
             del self._births[name]
-            self._newborns.put_nowait(birth.outcome())
+            self._deliver(birth)
 
 
 def _plan(tier: Tier, readable: Sequence[Path]) -> dict[str, object]:

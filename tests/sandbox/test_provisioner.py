@@ -86,6 +86,25 @@ def test_a_manager_gets_a_sealed_kernel_that_keeps_its_state():
     assert trace.endswith("ZeroDivisionError: division by zero\n")
 
 
+def test_a_large_output_arrives_whole():
+    async def use(_manager, client):
+        return await execute(client, "print('a' * 10**6)")
+
+    assert run_with_kernel(use)[1] == "a" * 10**6 + "\n"
+
+
+def test_an_output_that_was_cut_says_how_much_is_missing():
+    async def use(_manager, client):
+        return await execute(client, "print('a' * 3_000_000)")
+
+    reply, shown = run_with_kernel(use)
+    assert reply["ename"] == "OutputLimit"
+    # Kept are the first and the last 2**20 characters, and the traceback is among the last.
+    trace = shown[shown.index("Traceback") :]
+    num_omitted = 3_000_000 + len(trace) - 2 * 2**20
+    assert f"\n... [{num_omitted} characters omitted] ...\n" in shown
+
+
 def test_an_interrupt_ends_the_line_and_keeps_the_state():
     async def use(manager, client):
         await execute(client, "x = 5")

@@ -1,0 +1,46 @@
+"""How a person's Jupyter client finds a kernel that is there: an address, a key, a file.
+
+Newborn -> connection file -> jupyter console --existing FILE
+
+Who reads the file may tell the kernel what to run. Code in the kernel may know the key too (it lies
+in its memory): each kernel has its own, which signs what that kernel says and is told, and no more.
+Knows Jupyter's names, and imports nothing of Jupyter. Does not know who attaches.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from sandbox.sockets import CONTROL, HEARTBEAT, IOPUB, SHELL, STDIN
+from sandbox.zygote_link import Newborn
+
+PERSON_CPU_S = 24 * 3600
+"""`Limits.kernel_cpu_s` for a kernel at which a person sits."""
+PORTS = {
+    "shell_port": SHELL,
+    "iopub_port": IOPUB,
+    "stdin_port": STDIN,
+    "hb_port": HEARTBEAT,
+    "control_port": CONTROL,
+}
+"""A client's names for the channels."""
+
+
+def address(folder: Path) -> dict[str, object]:
+    """Where the kernel of this folder listens, in the words of a connection file."""
+    return {"transport": "ipc", "ip": str(folder / "s"), **PORTS}
+
+
+def write_connection_file(newborn: Newborn) -> Path:
+    """The file, in the kernel's folder and gone with it. Nobody but its owner may read it.
+
+    Write it before the kernel runs anything foreign: one without walls could put a file there.
+    """
+    assert newborn.is_console, "it has no heartbeat: a client would take it for dead"
+    path = newborn.folder / "connection.json"
+    told = {"signature_scheme": "hmac-sha256", "key": newborn.key.decode()}
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump(address(newborn.folder) | told, file)
+    return path
