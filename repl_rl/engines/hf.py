@@ -191,13 +191,15 @@ class HFEngine:
 
     async def _run(self) -> None:
         try:
-            with self._model_borrowed():
-                while self._admit():
+            while self._admit():
+                # Given back before anything is waited for: the event loop may stand still by then,
+                # and the trainer be at work on the model.
+                with self._model_borrowed():
                     for rows in self._batches():
                         self._step(rows)
-                    # Kernels that answered in the meantime get their say before the next step.
-                    for _ in range(_TURNS):
-                        await asyncio.sleep(0)
+                # Kernels that answered in the meantime get their say before the next step.
+                for _ in range(_TURNS):
+                    await asyncio.sleep(0)
         # A model may raise anything, and a line that nobody answers would wait for ever.
         except Exception as error:  # noqa: BLE001
             self._fail(EngineError(f"the model's forward failed: {error!r}"))

@@ -129,6 +129,28 @@ def test_sampling_leaves_the_number_of_threads_as_it_was(model: Any) -> None:
         torch.set_num_threads(before)
 
 
+def test_a_model_is_given_back_where_the_event_loop_stands_still(model: Any) -> None:
+    """Between two rollouts the trainer is at work on the model, and nobody runs the engine."""
+    attention = model.config.get_text_config()._attn_implementation
+    with asyncio.Runner() as loop:
+        engine = HFEngine(
+            model,
+            newline_ids=NEVER,
+            eos_ids=NEVER,
+            num_rows=1,
+            row_tokens=64,
+            temperature=1.0,
+        )
+        model.train()
+        try:
+            loop.run(engine.line(prompt(0), max_tokens=4, seed=0))
+            assert model.training
+            assert model.config.get_text_config()._attn_implementation == attention
+        finally:
+            model.eval()
+            loop.run(engine.aclose())
+
+
 @pytest.mark.parametrize(
     ("row_tokens", "columns"),
     [(1000, [64, 128, 256, 512]), (150, [64, 128, 192, 256, 320])],
@@ -176,16 +198,15 @@ def test_a_cancelled_line_leaves_its_row_where_the_line_began(model: Any) -> Non
 
 
 def test_the_model_attends_as_before_once_lines_are_sampled(model: Any) -> None:
-    async def use(engine: HFEngine) -> str:
-        line = asyncio.create_task(engine.line(prompt(0), max_tokens=20, seed=1))
-        await some_steps(engine)
-        during: str = model.config._attn_implementation
-        await line
-        return during
-
-    before = model.config._attn_implementation
-    assert run(model, use, newline_ids=NEVER, eos_ids=NEVER) != before
-    assert model.config._attn_implementation == before == "sdpa"
+    during: set[str] = set()
+    hook = model.register_forward_pre_hook(lambda *_: during.add(model.config._attn_implementation))
+    try:
+        run(model, lambda engine: engine.line(prompt(0), max_tokens=20, seed=1))
+    finally:
+        hook.remove()
+    assert len(during) == 1
+    assert during != {"sdpa"}
+    assert model.config._attn_implementation == "sdpa"
 
 
 def test_a_model_that_attends_in_its_own_way_has_its_keys_copied_together(
