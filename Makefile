@@ -10,7 +10,7 @@ PIP_INSTALL = -m pip install --disable-pip-version-check --quiet --constraint co
 PIP = $(VENV)/bin/python $(PIP_INSTALL)
 VLLM_PYTHON = $(VENV)-vllm/bin/python
 
-.PHONY: train test test-vllm check format clean bubblewrap
+.PHONY: train test test-vllm check format clean bubblewrap chromium
 
 train: $(VENV)/.installed  ## Install, then the main job.
 	$(VENV)/bin/repl-rl train --task sympy-proofs
@@ -37,6 +37,12 @@ bubblewrap:
 	@command -v bwrap >/dev/null || { apt-get install -qy bubblewrap || { apt-get update -q && \
 	apt-get install -qy bubblewrap; }; } >/dev/null 2>&1 || echo "bubblewrap is not installed and \
 	cannot be installed here (apt install bubblewrap, as root): tier A is not tested"
+
+# What the tests of the page drive. Without it they skip.
+chromium:
+	@command -v chromium >/dev/null || { apt-get install -qy chromium || { apt-get update -q && \
+	apt-get install -qy chromium; }; } >/dev/null 2>&1 || echo "chromium is not installed and \
+	cannot be installed here (apt install chromium, as root): the page is not tested in a browser"
 
 clean:
 	rm -rf $(VENV) $(VENV)-vllm build dist

@@ -25,8 +25,8 @@ import zmq.asyncio
 from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.manager import AsyncKernelManager
 
+from sandbox.console import address
 from sandbox.pool import KernelPool
-from sandbox.provisioner import PORTS
 from sandbox.types import Isolation, Limits
 
 IMPORT = "from sympy import *"
@@ -265,7 +265,7 @@ async def through_stock_client(pool: KernelPool, num_lines: int) -> Figures:
     # What a kernel's owner keeps to itself: where its sockets are, and their key.
     newborn = kernel._newborn
     client = AsyncKernelClient(
-        context=context, transport="ipc", ip=str(newborn.folder / "s"), **PORTS
+        context=context, transport="ipc", ip=str(newborn.folder / "s"), **address(newborn.folder)
     )
     client.session.key = newborn.key
     try:

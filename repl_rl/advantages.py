@@ -22,10 +22,16 @@ EPSILON = 1e-4
 Lines = Sequence[Sequence[float]]  # [G][L]
 
 
-def advantage_rows(scored: Sequence[Scored], config: GRPOConfig) -> list[list[float]]:
-    """Advantages of every token, one list [T_i] a trajectory; siblings must stand together."""
+def advantage_rows(
+    scored: Sequence[Scored], config: GRPOConfig, *, scale_by: float | None = None
+) -> list[list[float]]:
+    """Advantages of every token, one list [T_i] a trajectory; siblings must stand together.
+
+    `scale_by` is the `batch_scale` of the step where `scored` is a part of it.
+    """
     rows: list[list[float]] = []
-    scale_by = batch_scale([item.reward for item in scored], config.scale)
+    if scale_by is None:
+        scale_by = batch_scale([item.reward for item in scored], config.scale)
     for _, siblings in groupby(scored, key=lambda item: item.trajectory.group_index):
         group = list(siblings)
         lines_GL = line_advantages(

@@ -51,16 +51,24 @@ def prompt_ids(prompt: Prompt, codec: Codec) -> list[int]:
 class TrajectoryBuilder:
     """The lists of a trajectory have one length and grow together: here, and nowhere else.
 
-    Raises ConfigError if the prompt leaves no room for a token in a context of `context_tokens`.
+    `prompt` are the ids of its prompt where they are known already. Raises ConfigError if they
+    leave no room for a token in a context of `context_tokens`.
     """
 
-    def __init__(self, rollout: Rollout, codec: Codec, *, context_tokens: int) -> None:
+    def __init__(
+        self,
+        rollout: Rollout,
+        codec: Codec,
+        *,
+        context_tokens: int,
+        prompt: Sequence[int] | None = None,
+    ) -> None:
         self._rollout = rollout
         self._codec = codec
         self._loss_mask: list[bool] = []
         self._logprobs: list[float] = []
         self._policy_version = 0
-        self.ids = prompt_ids(rollout.prompt, codec)
+        self.ids = prompt_ids(rollout.prompt, codec) if prompt is None else list(prompt)
         """Prompt and completion so far: what the engine is asked to go on after."""
         self.num_prompt = len(self.ids)
         """Tokens of the prompt, P."""
@@ -132,21 +140,21 @@ class TrajectoryBuilder:
 
 def check_trajectory(trajectory: Trajectory, *, maker: str) -> None:
     """ConfigError that names `maker` unless lists, mask and spans agree and a token is trained."""
-    mask, logprobs, num_tokens = (
-        trajectory.loss_mask,
-        trajectory.logprobs,
-        len(trajectory.completion_ids),
-    )
-    if len(mask) != num_tokens or len(logprobs) != num_tokens:
-        problem = f"{len(mask)} mask entries and {len(logprobs)} logprobs for {num_tokens} tokens"
-    elif list(mask) != span_mask(trajectory):
-        problem = "a loss mask that its lines do not tell"
-    elif any(
-        logprob and not is_sampled for logprob, is_sampled in zip(logprobs, mask, strict=True)
-    ):
-        problem = "log-probabilities at tokens that were not sampled"
-    elif not any(mask):
+    problem = fault(trajectory)
+    if problem is None and not any(trajectory.loss_mask):
         problem = "no token to train"
-    else:
-        return
-    raise ConfigError(f"{maker} made a trajectory with {problem}; see repl_rl.builder")
+    if problem is not None:
+        raise ConfigError(f"{maker} made a trajectory with {problem}; see repl_rl.builder")
+
+
+def fault(trajectory: Trajectory) -> str | None:
+    """What its lists, mask and spans disagree on; None where they agree."""
+    mask, logprobs = trajectory.loss_mask, trajectory.logprobs
+    num_tokens = len(trajectory.completion_ids)
+    if len(mask) != num_tokens or len(logprobs) != num_tokens:
+        return f"{len(mask)} mask entries and {len(logprobs)} logprobs for {num_tokens} tokens"
+    if list(mask) != span_mask(trajectory):
+        return "a loss mask that its lines do not tell"
+    if any(logprob and not is_sampled for logprob, is_sampled in zip(logprobs, mask, strict=True)):
+        return "log-probabilities at tokens that were not sampled"
+    return None

@@ -8,20 +8,23 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 import click
 
 from repl_rl import __version__
+from repl_rl import cli_options as shared
 from repl_rl.errors import ConfigError, ReplRLError
+from repl_rl.replay_cli import attach, replay
 from repl_rl.reward_cli import reward
-from repl_rl.types import Finding
+from repl_rl.rollout_cli import play, rollout
+from repl_rl.terminal import one_row
+from sandbox.render import clean
 from sandbox.types import SandboxError, SettingError
 
-USAGE_ERROR, INTERRUPTED, FAILED = 2, 130, 1
+USAGE_ERROR, INTERRUPTED = 2, 130
 
 
 def main() -> None:
@@ -43,9 +46,10 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         _fail("interrupted; what was written so far is complete", INTERRUPTED)
     except (ConfigError, SettingError) as error:
-        _fail(str(error), USAGE_ERROR)
+        _fail(one_row(str(error)), USAGE_ERROR)
     except (ReplRLError, SandboxError) as error:
-        _fail(str(error), FAILED)
+        # It may hold what another process said as it ended, on rows of its own.
+        _fail(clean(str(error)), shared.FAILED)
 
 
 def _fail(message: str, code: int) -> None:
@@ -59,20 +63,13 @@ def cli() -> None:
     """Reinforcement learning for language models that think in a Python REPL."""
 
 
-cli.add_command(reward)
+for command in (rollout, play, replay, attach, reward):
+    cli.add_command(command)
 
 
-def _config_options(command: Any) -> Any:
-    for option in (
-        click.option("--task", metavar="NAME", help="Entry point or module:Class [sympy-proofs]."),
-        click.option("--model", metavar="PATH", help="Model folder or owner/name [the starter]."),
-        click.option("--engine", type=click.Choice(["hf", "vllm", "vllm-server"]), help="[hf]"),
-        click.option("--config", "files", multiple=True, type=Path, help="TOML file; repeatable."),
-        click.option("--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE"),
-        click.option("--seed", type=int, help="Seed of everything random."),
-    ):
-        command = option(command)
-    return command
+_config_options = shared.of(
+    shared.TASK, shared.MODEL, shared.ENGINE, shared.FILES, shared.OVERRIDES, shared.SEED
+)
 
 
 @cli.command()
@@ -80,10 +77,13 @@ def _config_options(command: Any) -> Any:
 @click.option("--output", type=Path, metavar="DIR", help="Run folder [runs/TASK-TIME].")
 @click.option("--dry-run", is_flag=True, help="Print the resolved config and stop.")
 def train(output: Path | None, dry_run: bool, **options: Any) -> None:
-    """Train a policy with GRPO, line by line, and measure it before and after."""
+    """Train a policy with GRPO, line by line.
+
+    It is measured on held-out problems before and after.
+    """
     from repl_rl.settings import to_toml
 
-    config = _resolve(options)
+    config = shared.resolve(options)
     if dry_run:
         click.echo(to_toml(config), nl=False)
         return
@@ -99,7 +99,8 @@ def train(output: Path | None, dry_run: bool, **options: Any) -> None:
         f"run folder: {path}\n\n"
         f"next:\n"
         f"  repl-rl eval {path} --task {config.task}\n"
-        f"  repl-rl show {path}\n"
+        f"  repl-rl show {path} --worst\n"
+        f"  repl-rl replay {path} --best\n"
         f"  repl-rl train --config {path}/config.toml --seed {config.seed + 1}"
     )
 
@@ -108,10 +109,13 @@ def train(output: Path | None, dry_run: bool, **options: Any) -> None:
 @click.argument("run_or_model", type=Path)
 @_config_options
 def evaluate(run_or_model: Path, **options: Any) -> None:
-    """Held-out solve rate of a run's last checkpoint, or of a model folder."""
+    """Measure a run's last checkpoint, or a model.
+
+    The solve rate on held-out problems, in all, by family and by tier.
+    """
     from repl_rl.display import Screen
 
-    config = _resolve(_of_run(run_or_model, options))
+    config = shared.resolve(_of_run(run_or_model, options))
     with Screen() as screen:
         report = _jobs(config).evaluate_model(config, screen)
     click.echo(report.table())
@@ -120,38 +124,35 @@ def evaluate(run_or_model: Path, **options: Any) -> None:
 @cli.command()
 @click.argument("run_or_model", type=Path)
 @_config_options
-@click.option(
-    "-n",
-    "count",
-    type=click.IntRange(min=1),
-    default=32,
-    show_default=True,
-    help="Trajectories to sample.",
-)
+@shared.count(32, "Trajectories to sample.")
 def audit(run_or_model: Path, count: int, **options: Any) -> None:
-    """Check that what is sampled is what is trained: tokens, mask, log-probabilities.
+    """Check that what is sampled is what is trained.
 
-    Exit code 1 if something is amiss. What each line means: ARCHITECTURE.md, section Audit.
+    Tokens, mask and log-probabilities, of new rollouts and of what a run has stored. Exit code 1 if
+    something is amiss. What each line means: ARCHITECTURE.md, section Audit.
     """
     from repl_rl.display import Screen
 
-    config = _resolve(_of_run(run_or_model, options))
-    _before_libraries(config)
+    config = shared.resolve(_of_run(run_or_model, options))
+    shared.before_libraries(config)
     from repl_rl.audit import audit as find
 
     is_run = (run_or_model / "config.toml").is_file()
     with Screen() as screen:
         findings = find(config, count=count, run=run_or_model if is_run else None, screen=screen)
-    _tell(findings)
+    shared.tell(findings)
 
 
 @cli.command()
 @_config_options
 def warmstart(**options: Any) -> None:
-    """Make the task's starter policy: supervised training on really executed transcripts."""
+    """Make the task's starter policy.
+
+    By supervised training on scripted, really executed transcripts.
+    """
     from repl_rl.display import Screen
 
-    config = _resolve(options)
+    config = shared.resolve(options)
     with Screen() as screen:
         path = _jobs(config).warm_start(config, screen)
     click.echo(path)
@@ -159,25 +160,39 @@ def warmstart(**options: Any) -> None:
 
 @cli.command()
 @click.argument("path", type=Path)
-@click.option("--best", "which", flag_value="best", help="Highest reward first.")
-@click.option("--worst", "which", flag_value="worst", help="Lowest reward first.")
-@click.option("-n", "count", default=3, show_default=True, help="How many to show.")
-def show(path: Path, which: Literal["best", "worst"] | None, count: int) -> None:
-    """Print trajectories of a run folder or a .jsonl file, in colours."""
-    from repl_rl.display import Screen
-    from repl_rl.store import select_trajectories
+@shared.BEST
+@shared.WORST
+@shared.count(3, "How many to show.")
+def show(path: Path, count: int, *, best: bool, worst: bool) -> None:
+    """Print stored trajectories in colours.
 
+    Those of a run's last file, or of a .jsonl file.
+    """
+    from repl_rl.display import Screen
+    from repl_rl.replay.annotated import read
+    from repl_rl.replay.many import Options
+    from repl_rl.replay_jobs import Wanted, last_file
+    from repl_rl.trajectory_file import Selection
+
+    wanted = Wanted(
+        path=path,
+        selection=Selection(which=shared.order(best=best, worst=worst)),
+        count=count,
+        options=Options(),
+        model=None,
+        say=shared.say,
+    )
     screen = Screen()
-    for title, scored in select_trajectories(path, which=which, count=count):
-        screen.sample(title, scored)
+    for place in wanted.find(last_file):
+        screen.sample(place.id, read(place))
 
 
 @cli.command()
 @click.argument("name", required=False)
-@click.option("-n", "count", default=8, show_default=True, help="How many sample problems.")
+@shared.count(8, "How many sample problems.")
 @click.option("--seed", default=0, show_default=True)
 def tasks(name: str | None, count: int, seed: int) -> None:
-    """List the installed tasks, or print sample problems of one."""
+    """List the tasks, or print sample problems of one."""
     from importlib.metadata import entry_points
     from itertools import islice
 
@@ -194,60 +209,24 @@ def tasks(name: str | None, count: int, seed: int) -> None:
 
 
 @cli.command()
-@click.option("--config", "files", multiple=True, type=Path, help="TOML file; repeatable.")
-@click.option("--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE")
+@shared.of(shared.FILES, shared.OVERRIDES)
 def doctor(files: tuple[Path, ...], overrides: tuple[str, ...]) -> None:
-    """Say what this machine can do: packages, device, how well kernels are sealed, how fast."""
+    """Say what this machine can do.
+
+    Packages, device, how well kernels are sealed, how fast they are.
+    """
     from repl_rl.doctor import examine
     from repl_rl.settings import resolve
 
-    _tell(examine(resolve(files=files, overrides=overrides).sandbox))
-
-
-def _tell(findings: Sequence[Finding]) -> None:
-    """A line for each; exit code 1 unless all is well."""
-    width = max(12, *(len(finding.name) + 2 for finding in findings))
-    for finding in findings:
-        mark = "ok" if finding.is_well else "!!"
-        click.echo(f"{mark}  {finding.name:{width}}{finding.text}")
-    if not all(finding.is_well for finding in findings):
-        sys.exit(FAILED)
-
-
-def _resolve(options: dict[str, Any]) -> Any:
-    """The config, once its task and its model have been found: a wrong name is refused at once."""
-    from repl_rl.plugins import resolve_model, resolve_spec
-    from repl_rl.settings import resolve
-
-    given = {key: options[key] for key in ("task", "model", "seed") if options[key] is not None}
-    if options["engine"] is not None:
-        given["sampling"] = {"engine": options["engine"]}
-    config = resolve(files=options["files"], overrides=options["overrides"], flags=given)
-    resolve_spec(config.task, group="repl_rl.tasks")
-    if config.model is not None:
-        resolve_model(config.model)
-    return config
+    shared.tell(examine(resolve(files=files, overrides=overrides).sandbox))
 
 
 def _jobs(config: Any) -> ModuleType:
     """`repl_rl.train`."""
-    _before_libraries(config)
+    shared.before_libraries(config)
     import repl_rl.train
 
     return repl_rl.train
-
-
-def _before_libraries(config: Any) -> None:
-    """Say what must be said before they are imported: no progress bars, `Screen` has its own."""
-    if config.sampling.engine == "vllm":
-        from repl_rl.engines.vllm import prepare
-
-        prepare()
-    import datasets
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # untyped upstream
-    datasets.disable_progress_bars()
 
 
 def _of_run(path: Path, options: dict[str, Any]) -> dict[str, Any]:

@@ -210,12 +210,17 @@ class Config:
 
     def __post_init__(self) -> None:
         for name, value in _numbers(self, ""):
+            # Before all else: what is longer may have no float, and not even digits to show.
+            if isinstance(value, int) and abs(value) > _LONGEST:
+                raise ConfigError(f"{name} is beyond 2**63; expected a number that fits 64 bits")
             if not math.isfinite(value):
                 raise ConfigError(f"{name} = {value}; expected a finite number")
             if name in _ABOVE_ZERO and value <= 0:
                 raise ConfigError(f"{name} = {value}; expected more than 0")
             if value < _LEAST.get(name, value):
                 raise ConfigError(f"{name} = {value}; expected at least {_LEAST[name]}")
+            if value > _MOST.get(name, value):
+                raise ConfigError(f"{name} = {value}; expected at most {_MOST[name]}")
         if (self.grpo.loss_type, self.grpo.importance) == ("vespo", "line"):
             raise ConfigError(
                 "grpo.loss_type = 'vespo' weighs whole trajectories, so it takes no weights of "
@@ -298,6 +303,16 @@ _LEAST: Mapping[str, float] = {
     "report.sample_every": 1,
     "report.checkpoint_every": 1,
     "report.keep_checkpoints": 1,
+}
+
+_LONGEST = 1 << 63
+
+# Beyond these a machine has no such thing to give, and fails without a word of the setting.
+_MOST: Mapping[str, float] = {
+    "sandbox.standby": 1 << 16,
+    "sandbox.kernel_cpu_s": 1 << 31,
+    "sandbox.memory_mib": 1 << 24,
+    "grading.num_workers": 1024,
 }
 
 _ABOVE_ZERO = frozenset(

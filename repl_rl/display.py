@@ -21,6 +21,7 @@ from rich.text import Text
 
 from repl_rl.ledger import Ledger
 from repl_rl.summary import ERROR_KINDS
+from repl_rl.terminal import one_row, signed
 from repl_rl.transcript import spans
 from repl_rl.types import OutcomeKind, Scored, StopReason
 from sandbox.render import clean
@@ -132,7 +133,7 @@ class Screen:
     def sample(self, title: str, scored: Scored) -> None:
         """A trajectory in colours: sampled, injected and erroneous lines told apart."""
         verdict = "nothing submitted" if scored.verdict is None else str(scored.verdict.kind)
-        self._console.print(Rule(Text(f"{title}: {verdict}"), style="dim", align="left"))
+        self._console.print(_heading(title, verdict))
         self.say(render_trajectory(scored))
         self._console.print(Rule(legend(), style="dim", align="left"))
 
@@ -140,7 +141,7 @@ class Screen:
         """What each line of a trajectory earned, and its share of its group's gradient."""
         verdict = ledger.scored.verdict
         shown = "nothing submitted" if verdict is None else str(verdict.kind)
-        self._console.print(Rule(Text(f"{title}: {shown}"), style="dim", align="left"))
+        self._console.print(_heading(title, shown))
         self._console.print(ledger_table(ledger))
         self._console.print(ledger_terms(ledger))
 
@@ -162,6 +163,11 @@ class Screen:
                 cells = (values[-1], sum(values[-10:]) / len(values[-10:]), values[0])
                 table.add_row(item.label, *map(item.form.format, cells), trend(values))
         return table
+
+
+def _heading(title: str, verdict: str) -> Rule:
+    """A title may name a problem, whose id is whatever a file says."""
+    return Rule(Text(one_row(f"{title}: {verdict}")), style="dim", align="left")
 
 
 def _value(item: _Row, row: Mapping[str, float]) -> float | None:
@@ -207,7 +213,7 @@ def render_trajectory(scored: Scored) -> Text:
         text.append(clean(line.source).rstrip("\n"), style=ERROR if is_error else SAMPLED)
         reward = scored.reward.line_rewards[span.line_index]
         if is_error or reward:
-            text.append(f"   <- {line.outcome.kind} {reward:+.2f}", style="dim red")
+            text.append(f"   <- {line.outcome.kind} {signed(reward, '+.2f')}", style="dim red")
         text.append("\n")
     return text
 
@@ -223,7 +229,7 @@ def ledger_table(ledger: Ledger) -> Table:
         kind = entry.line.outcome.kind
         source = _shorten(clean(entry.line.source).strip("\n").removeprefix(" "), _SOURCE)
         style = ERROR if kind in ERROR_KINDS else SAMPLED
-        numbers = (f"{entry.reward:+.3f}", f"{entry.advantage:+.3f}", str(entry.num_tokens))
+        numbers = (signed(entry.reward), signed(entry.advantage), str(entry.num_tokens))
         table.add_row(Text(source, style), str(kind), *numbers, f"{entry.share:.1%}")
     return table
 
@@ -231,7 +237,9 @@ def ledger_table(ledger: Ledger) -> Table:
 def ledger_terms(ledger: Ledger) -> Text:
     """Its share of the group's gradient, and its reward term by term."""
     share = f"{ledger.share:.1%} of the gradient of its group of {ledger.num_siblings}"
-    terms = [f"{name} {value:+.3f}" for name, value in ledger.scored.reward.terms.items()]
+    terms = [
+        f"{one_row(name)} {signed(value)}" for name, value in ledger.scored.reward.terms.items()
+    ]
     return Text("\n".join([share, "  ".join(terms)]).rstrip(), style="dim")
 
 

@@ -15,9 +15,9 @@ from dataclasses import replace
 
 from repl_rl import __version__
 from repl_rl.config import SandboxConfig
+from repl_rl.kernels import kernel_pool
 from repl_rl.models import pick_device
 from repl_rl.types import Finding
-from repl_rl.workbench import kernel_pool
 from sandbox import landlock
 from sandbox.canary import PROBES
 from sandbox.isolation import Standing, Tier

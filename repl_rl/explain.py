@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from repl_rl.advantages import advantage_rows
-from repl_rl.config import Config
+from repl_rl.errors import ConfigError
 from repl_rl.golden.bench import Stand
 from repl_rl.golden.text import SUFFIX
 from repl_rl.ledger import Ledger, ledgers
-from repl_rl.settings import resolve
-from repl_rl.store import read_trajectories, trajectory_file
-from repl_rl.types import Scored
+from repl_rl.replay.annotated import annotate
+from repl_rl.replay.scene import config_of
+from repl_rl.trajectory_file import last_step, places
 
 
 def explain(
@@ -29,27 +29,21 @@ def explain(
     run, then `files` and `overrides`. A golden transcript is scored here, and all of its file are
     siblings. Raises ConfigError for what cannot be read.
     """
-    read = _golden if path.suffix == SUFFIX else _stored
-    config, rows = read(path, files, overrides)
-    rows.sort(key=lambda row: row[1].trajectory.group_index)
-    scored = [item for _, item in rows]
-    made = ledgers(scored, advantage_rows(scored, config.grpo))
-    return [(where, ledger) for (where, _), ledger in zip(rows, made, strict=True)]
+    if path.suffix == SUFFIX:
+        return _golden(path, files, overrides)
+    found = sorted(places(last_step(path)), key=lambda place: place.glance.trajectory.group_index)
+    if not found:
+        raise ConfigError(f"{str(path)!r} holds no whole trajectory")
+    config = config_of(found[0], files=files, overrides=overrides)
+    return [(item.id, item.ledger) for item in annotate(found, config.grpo)]
 
 
 def _golden(
     path: Path, files: Sequence[Path], overrides: Sequence[str]
-) -> tuple[Config, list[tuple[str, Scored]]]:
+) -> list[tuple[str, Ledger]]:
     stand = Stand.open(path, files=files, overrides=overrides)
-    rows = [(f"{path.name}:{one.golden.number}", stand.scored(one)) for one in stand.played()]
-    return stand.config, rows
-
-
-def _stored(
-    path: Path, files: Sequence[Path], overrides: Sequence[str]
-) -> tuple[Config, list[tuple[str, Scored]]]:
-    path = trajectory_file(path)
-    own = path.parent.parent / "config.toml"
-    config = resolve(files=(*([own] if own.is_file() else []), *files), overrides=overrides)
-    rows = [(f"{path.name}:{n}", item) for n, item in enumerate(read_trajectories(path), 1)]
-    return config, rows
+    played = stand.played()
+    scored = [stand.scored(one) for one in played]
+    made = ledgers(scored, advantage_rows(scored, stand.config.grpo))
+    names = (f"{path.name}:{one.golden.number}" for one in played)
+    return list(zip(names, made, strict=True))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import psutil
@@ -16,6 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from repl_rl.engines.row_cache import attention_windows, context_tokens
 from repl_rl.errors import ConfigError
+from repl_rl.formats import ChatTemplate
 from repl_rl.plugins import resolve_model
 from repl_rl.tokens import TokenizerCodec
 
@@ -33,6 +35,13 @@ class LoadedModel:
     def is_exact(self) -> bool:
         """See `is_exact`."""
         return is_exact(self.model)
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """None where its tokenizer has none."""
+        if self.tokenizer.chat_template is None:
+            return None
+        return partial(self.tokenizer.apply_chat_template, tokenize=False)
 
 
 def is_exact(model: Any) -> bool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import click
 
+from repl_rl import cli_options as shared
 from repl_rl.errors import ConfigError
 
 MISSED = 1
@@ -19,16 +19,10 @@ MISSED = 1
 
 @click.group()
 def reward() -> None:
-    """Test a reward on transcripts written by hand; explain what a line earned."""
+    """Test a reward, explain it, try its constants."""
 
 
-def _options(command: Any) -> Any:
-    for option in (
-        click.option("--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE"),
-        click.option("--config", "files", multiple=True, type=Path, help="TOML file; repeatable."),
-    ):
-        command = option(command)
-    return command
+_options = shared.of(shared.FILES, shared.OVERRIDES)
 
 
 @reward.command()
@@ -87,8 +81,10 @@ def mutate(
 
 @reward.command()
 @click.argument("path", type=Path, metavar="TRAJECTORY")
-@click.option("--id", "problem_id", metavar="ID", help="Of this problem, or of this title, alone.")
-@click.option("-n", "count", default=3, show_default=True, help="How many to show.")
+@click.option(
+    "--id", "problem_id", metavar="ID", help="FILE:NUMBER, or that of a problem, or a title."
+)
+@shared.count(3, "How many to show.")
 @_options
 def explain(
     path: Path,
@@ -108,9 +104,13 @@ def explain(
     from repl_rl.explain import explain as find
 
     rows = find(path, files=files, overrides=overrides)
-    wanted = [row for row in rows if problem_id in (None, row[1].scored.trajectory.problem_id)]
+    wanted = [
+        (where, ledger)
+        for where, ledger in rows
+        if problem_id in (None, where, ledger.scored.trajectory.problem_id)
+    ]
     if not wanted:
-        raise ConfigError(f"no trajectory of problem {problem_id!r} in {str(path)!r}")
+        raise ConfigError(f"no trajectory {problem_id!r} in {str(path)!r}")
     screen = Screen()
     for where, ledger in wanted[:count]:
         screen.ledger(f"{where} {ledger.scored.trajectory.problem_id}", ledger)

@@ -17,9 +17,10 @@ from repl_rl.builder import Rollout, RolloutCancelled, check_trajectory
 from repl_rl.concurrency import run_all
 from repl_rl.config import RewardConfig
 from repl_rl.rewards import RewardFunction
+from repl_rl.scoring import Judge, Scorer, unscored
 from repl_rl.tasks.base import Task, make_prompt
 from repl_rl.transcript import TranscriptFormat
-from repl_rl.types import Problem, Reward, Scored, StopReason, Trajectory, Verdict
+from repl_rl.types import Problem, Scored, StopReason, Trajectory
 from sandbox.types import Kernel, KernelSource, SandboxError
 
 
@@ -27,12 +28,6 @@ class TrajectorySampler(Protocol):
     """Makes one trajectory in one kernel."""
 
     async def sample(self, rollout: Rollout, kernel: Kernel) -> Trajectory: ...
-
-
-class Judge(Protocol):
-    """Judges one submission in a process of its own."""
-
-    async def grade(self, task_spec: str, problem: Problem, submission: str) -> Verdict: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +38,16 @@ class Attempt:
     group_index: int
     sibling_index: int
     seed: int
+
+    def rollout(self, task: Task, fmt: TranscriptFormat) -> Rollout:
+        """It, from the prompt of its problem on."""
+        return Rollout(
+            problem_id=self.problem.id,
+            group_index=self.group_index,
+            sibling_index=self.sibling_index,
+            seed=self.seed,
+            prompt=make_prompt(task, self.problem, fmt),
+        )
 
 
 class RolloutRunner:
@@ -62,13 +67,10 @@ class RolloutRunner:
         max_in_flight: int,
     ) -> None:
         self._task = task
-        self._task_spec = task_spec
         self._format = fmt
         self._sampler = sampler
         self._kernels = kernels
-        self._judge = judge
-        self._reward = reward
-        self._reward_config = reward_config
+        self._scorer = Scorer(task_spec=task_spec, judge=judge, reward=reward, config=reward_config)
         self._max_in_flight = max_in_flight
         self.num_retries = 0
         """Rollouts begun again because our side of a kernel failed."""
@@ -88,7 +90,7 @@ class RolloutRunner:
                 scored = await self._attempt(attempt)
             except RolloutCancelled as cancelled:
                 if on_scored is not None:
-                    on_scored(_unscored(cancelled.trajectory, attempt.problem))
+                    on_scored(unscored(cancelled.trajectory, attempt.problem))
                 raise
             if on_scored is not None:
                 on_scored(scored)
@@ -98,21 +100,11 @@ class RolloutRunner:
 
     async def _attempt(self, attempt: Attempt) -> Scored:
         trajectory = await self._roll_out(attempt)
-        verdict = None
-        if trajectory.submission is not None:
-            try:
-                verdict = await self._judge.grade(
-                    self._task_spec, attempt.problem, trajectory.submission
-                )
-            except asyncio.CancelledError:
-                unjudged = replace(trajectory, stop_reason=StopReason.CANCELLED)
-                raise RolloutCancelled(unjudged) from None
-        return Scored(
-            trajectory=trajectory,
-            problem=attempt.problem,
-            verdict=verdict,
-            reward=self._reward(trajectory, verdict, self._reward_config),
-        )
+        try:
+            return await self._scorer.score(trajectory, attempt.problem)
+        except asyncio.CancelledError:
+            unjudged = replace(trajectory, stop_reason=StopReason.CANCELLED)
+            raise RolloutCancelled(unjudged) from None
 
     async def _roll_out(self, attempt: Attempt) -> Trajectory:
         """One retry: a kernel that our side lost says nothing about the policy."""
@@ -125,20 +117,7 @@ class RolloutRunner:
     async def _try(self, attempt: Attempt) -> Trajectory:
         kernel = await self._kernels.acquire(seed=attempt.seed)
         async with contextlib.aclosing(kernel):
-            trajectory = await self._sampler.sample(self._rollout(attempt), kernel)
+            rollout = attempt.rollout(self._task, self._format)
+            trajectory = await self._sampler.sample(rollout, kernel)
         check_trajectory(trajectory, maker=type(self._sampler).__name__)
         return trajectory
-
-    def _rollout(self, attempt: Attempt) -> Rollout:
-        return Rollout(
-            problem_id=attempt.problem.id,
-            group_index=attempt.group_index,
-            sibling_index=attempt.sibling_index,
-            seed=attempt.seed,
-            prompt=make_prompt(self._task, attempt.problem, self._format),
-        )
-
-
-def _unscored(trajectory: Trajectory, problem: Problem) -> Scored:
-    nothing = Reward(line_rewards=(0.0,) * len(trajectory.lines), outcome_reward=None)
-    return Scored(trajectory=trajectory, problem=problem, verdict=None, reward=nothing)

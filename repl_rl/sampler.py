@@ -8,18 +8,20 @@ Floor 3. Knows tokens and kernels. Does not know rewards, groups or training.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from repl_rl.builder import Rollout, RolloutCancelled, TrajectoryBuilder
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import Engine, LineEnd, SampledLine
-from repl_rl.outcomes import executed_kind, silent_kind, submitted_expression, thought_kind
+from repl_rl.outcomes import silent_kind
 from repl_rl.seeds import derive_seed
+from repl_rl.session import Session
 from repl_rl.tokens import Codec
-from repl_rl.transcript import TranscriptFormat, is_thought, next_number, strip_line
+from repl_rl.transcript import TranscriptFormat, strip_line
 from repl_rl.types import LineOutcome, OutcomeKind, StopReason, Trajectory
 from sandbox.render import truncate
-from sandbox.types import ExecStatus, Execution, Kernel
+from sandbox.types import Kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +38,10 @@ class _State:
     """What a rollout has so far."""
 
     built: TrajectoryBuilder
-    kernel: Kernel
+    session: Session
     seed: int
     deadline: float
     """By the clock of the event loop."""
-    number: int
-    """Of the statement at the prompt."""
-    pending: str = ""
-    """Source of a statement that is not complete, newline included."""
-    history: set[tuple[str, str]] = field(default_factory=set)
     guess: _Guess | None = None
 
 
@@ -65,6 +62,8 @@ class LineSampler:
         self._format = fmt
         self._config = config
         self._context_tokens = context_tokens
+        self.on_line: Callable[[TrajectoryBuilder], None] | None = None
+        """Hears of each line of each rollout as soon as its outcome is known."""
         self.num_guesses = 0
         """Lines that were begun while a kernel was still at work on the one before."""
         self.num_hits = 0
@@ -77,8 +76,18 @@ class LineSampler:
         if our own side fails, and RolloutCancelled with the part that is there when cancelled.
         """
         built = TrajectoryBuilder(rollout, self._codec, context_tokens=self._context_tokens)
+        session = Session(kernel, self._format, number=rollout.prompt.next_number)
+        return await self.go_on(built, session, seed=rollout.seed)
+
+    async def go_on(self, built: TrajectoryBuilder, session: Session, *, seed: int) -> Trajectory:
+        """Sample from where `built` and the kernel of `session` stand, to the end, as `sample`.
+
+        What `built` holds ends in a prompt; its tokens count against the budgets.
+        """
         deadline = asyncio.get_running_loop().time() + self._config.time_limit_s
-        state = _State(built, kernel, rollout.seed, deadline, rollout.prompt.next_number)
+        state = _State(built, session, seed, deadline)
+        session.on_run = lambda source: self._guess(source, state)
+        session.fit = self._fit
         try:
             return built.build(await self._loop(state))
         except asyncio.CancelledError:
@@ -87,13 +96,15 @@ class LineSampler:
             await _drop_guess(state)
 
     async def _loop(self, state: _State) -> StopReason:
-        built = state.built
+        built, session = state.built, state.session
         while True:
             room, full = self._room(built, len(built.ids))
             sampled = await self._sample(state, room)
             if sampled is None:
                 return StopReason.TIME_LIMIT
             outcome = await self._take(sampled, state)
+            if self.on_line is not None:
+                self.on_line(built)
             if stop := _stop_reason(sampled, state, outcome.kind):
                 return stop
             if sampled.end is LineEnd.LENGTH:
@@ -102,16 +113,15 @@ class LineSampler:
                 return StopReason.MAX_LINES
             if asyncio.get_running_loop().time() > state.deadline:
                 return StopReason.TIME_LIMIT
-            injected = self._observed(outcome.observation, outcome.kind, state.number)
-            state.number = next_number(state.number, outcome.kind)
+            injected = self._observed(session, outcome.observation, outcome.kind)
+            session.go_on(outcome.kind)
             room, full = self._room(built, len(built.ids))
             if len(injected) >= room:  # an observation that leaves no token to answer it is no use
                 return full
             built.inject(injected)
 
-    def _observed(self, observation: str, kind: OutcomeKind, number: int) -> list[int]:
-        text = self._format.render_observation(observation, kind, number=number)
-        return self._codec.encode(text, is_trusted=False)
+    def _observed(self, session: Session, observation: str, kind: OutcomeKind) -> list[int]:
+        return self._codec.encode(session.show(observation, kind), is_trusted=False)
 
     def _room(self, built: TrajectoryBuilder, num_ids: int) -> tuple[int, StopReason]:
         """Tokens that fit after `num_ids`, and the reason to stop when they are used up."""
@@ -148,7 +158,7 @@ class LineSampler:
         if not self._config.speculate or kind is None:
             return
         built = state.built
-        ids = [*built.ids, *self._observed("", kind, state.number)]
+        ids = [*built.ids, *self._observed(state.session, "", kind)]
         room, _ = self._room(built, len(ids))
         if room < 1 or len(built.lines) >= self._config.max_lines:
             return
@@ -164,52 +174,14 @@ class LineSampler:
 
     async def _take(self, sampled: SampledLine, state: _State) -> LineOutcome:
         """Append a sampled line, run it if it is whole, and record it with its outcome."""
-        text = state.built.add_line(sampled)
+        built = state.built
+        text = built.add_line(sampled)
         if sampled.end is not LineEnd.NEWLINE:
             return LineOutcome(kind=OutcomeKind.CUT)
-        outcome = await self._execute(strip_line(text), state)
-        state.built.set_outcome(outcome)
+        outcome = await state.session.run(strip_line(text))
+        built.submission = state.session.submission
+        built.set_outcome(outcome)
         return outcome
-
-    async def _execute(self, text: str, state: _State) -> LineOutcome:
-        # Inside an open statement a comment belongs to the source: it may close a triple quote.
-        if not state.pending and is_thought(text):
-            return LineOutcome(kind=thought_kind(text))
-        if not state.pending and (expression := submitted_expression(text)) is not None:
-            return await self._submit(expression, state)
-        source = state.pending + text
-        self._guess(source, state)
-        execution = await state.kernel.run(source)
-        kind = executed_kind(source, execution, state.history)
-        if kind is OutcomeKind.INCOMPLETE:
-            state.pending = source + "\n"
-            return self._outcome(kind, execution, state)
-        state.pending = ""
-        if execution.status is ExecStatus.OK:
-            state.history.add((source, execution.output))
-        return self._outcome(kind, execution, state)
-
-    async def _submit(self, expression: str, state: _State) -> LineOutcome:
-        """The kernel only hands over the value; that something is submitted is decided here."""
-        execution = await state.kernel.evaluate(expression)
-        if execution.status is not ExecStatus.OK:
-            return self._outcome(executed_kind(expression, execution, set()), execution, state)
-        state.built.submission = execution.value
-        # A kernel that says OK and hands over nothing is one that the policy has bent.
-        is_submitted = execution.value is not None
-        kind = OutcomeKind.SUBMITTED if is_submitted else OutcomeKind.BAD_SUBMIT
-        return self._outcome(kind, execution, state)
-
-    def _outcome(self, kind: OutcomeKind, execution: Execution, state: _State) -> LineOutcome:
-        output = self._format.render_output(execution.output, number=state.number)
-        observation = self._fit(output)
-        return LineOutcome(
-            kind=kind,
-            observation=observation,
-            wall_ms=execution.wall_ms,
-            cpu_ms=execution.cpu_ms,
-            is_truncated=execution.is_truncated or observation != output,
-        )
 
     def _fit(self, output: str) -> str:
         """Cut an output until it fits the cap in tokens: the cap in characters is the kernel's."""

@@ -21,27 +21,41 @@ from repl_rl.errors import ConfigError
 
 def resolve(
     *,
+    saved: str = "",
     files: Sequence[Path] = (),
     overrides: Sequence[str] = (),
     flags: Mapping[str, Any] | None = None,
 ) -> Config:
     """Defaults, then the preset, then TOML files, then flags, then `section.key=value` overrides.
 
-    The preset is the starter's unless a file, a flag or an override names a model.
+    `saved` is TOML too, that of a run, below the files. The preset is the starter's unless one of
+    these names a model.
     Raises ConfigError for an unknown key (the nearest is named) and for a value of another type.
     """
-    user: dict[str, Any] = {}
-    for path in files:
-        _merge(user, _read_toml(path))
-    _merge(user, flags or {})
-    for override in overrides:
-        _merge(user, _parse_override(override))
+    user = _parse_toml(saved, "the config of these trajectories")
+    _merge(user, told(files=files, overrides=overrides, flags=flags))
     _check(Config, user, "")
     layers: dict[str, Any] = {}
     if user.get("model") is None:
         _merge(layers, STARTER_PRESET)
     _merge(layers, user)
     return _build(layers)
+
+
+def told(
+    *,
+    files: Sequence[Path] = (),
+    overrides: Sequence[str] = (),
+    flags: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What files, flags and overrides say together, by section, whatever it is."""
+    user: dict[str, Any] = {}
+    for path in files:
+        _merge(user, _read_toml(path))
+    _merge(user, flags or {})
+    for override in overrides:
+        _merge(user, _parse_override(override))
+    return user
 
 
 def _build(layers: Mapping[str, Any]) -> Config:
@@ -79,11 +93,22 @@ def _toml_lines(section: str, values: Mapping[str, Any]) -> Iterator[str]:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
+        return _parse_toml(path.read_text(), repr(str(path)))
     except OSError as error:
         raise ConfigError(f"cannot read config file {str(path)!r}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise ConfigError(f"{str(path)!r} is not valid TOML: {error}") from None
+
+
+def _parse_toml(text: str, name: str) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(text)
+        repr(values)  # no error could show what has none
+    # A ValueError where a number has thousands of digits, a RecursionError where brackets stand
+    # in brackets thousands deep.
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{name} is not valid TOML: {error}") from None
+    return values
 
 
 def _parse_override(override: str) -> dict[str, Any]:
@@ -92,7 +117,7 @@ def _parse_override(override: str) -> dict[str, Any]:
         raise ConfigError(f"--set {override!r}; expected section.key=value")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         value = text  # a bare word is a string
     for part in reversed(key.strip().split(".")):
         value = {part: value}
@@ -105,7 +130,7 @@ def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
         if isinstance(value, Mapping):
             below = into.setdefault(key, {})
             if not isinstance(below, dict):
-                raise ConfigError(f"{key} is a value, not a section")
+                raise ConfigError(f"{key!r} is a value, not a section")
             _merge(below, value)
         else:
             into[key] = value
@@ -138,11 +163,14 @@ def _choices(hint: Any) -> tuple[str, ...]:
 def _check_names(hint: Any, values: Mapping[str, Any], name: str) -> None:
     kinds = get_args(hint)[0] if get_args(hint) else None
     if not (isinstance(kinds, type) and issubclass(kinds, StrEnum)):
-        return
+        raise ConfigError(f"{name!r} is a value, not a section")
     known = [f"{name}.{kind}" for kind in kinds]
     for key in values:
-        if f"{name}.{key}" not in known:
-            raise ConfigError(f"unknown key '{name}.{key}'; {_nearest(f'{name}.{key}', known)}")
+        full = f"{name}.{key}"
+        if full not in known:
+            raise ConfigError(f"unknown key {full!r}; {_nearest(full, known)}")
+        if isinstance(values[key], Mapping):
+            raise ConfigError(f"{full!r} is a value, not a section")
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -1,48 +1,35 @@
 """A run's folder: what is written there, and how it is read back.
 
-    config.toml  versions.json  metrics.jsonl  trajectories/*.jsonl  checkpoints/
+    config.toml  versions.json  metrics.jsonl  trajectories/*.jsonl  tokenizer/  checkpoints/
 
 Floor 2. Knows files and records. Does not know how they came about.
 """
 
 from __future__ import annotations
 
-import heapq
 import importlib.metadata
-import itertools
 import json
 import platform
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
-
-import msgspec
 
 from repl_rl import __version__
+from repl_rl.config import Config
 from repl_rl.errors import ConfigError
-from repl_rl.types import Scored
+from repl_rl.settings import to_toml
+from repl_rl.trajectory_file import append
+from repl_rl.types import Origin, Scored
 
-FORMAT = 1
-"""Version of the trajectory lines. A reader refuses a version it does not know."""
+TOKENIZER = "tokenizer"
+"""Of a run, the folder of its policy's tokenizer."""
 
 _PACKAGES = (
     *("torch", "transformers", "trl", "accelerate", "tokenizers", "numpy"),
     *("jupyter_client", "ipykernel", "sympy"),
 )
-
-
-class _Header(msgspec.Struct):
-    """What a row of any version has."""
-
-    format: int
-
-
-class _Row(msgspec.Struct, kw_only=True):
-    format: int
-    scored: Scored
 
 
 def check_output(path: Path) -> None:
@@ -74,18 +61,20 @@ class RunFolder:
             (path / "metrics.jsonl").open("x").close()
         except OSError as error:  # another run was faster, or the disk is full
             raise ConfigError(f"cannot write to {str(path)!r}: {error.strerror}") from None
+        self._origin: Origin | None = None
 
-    def write_config(self, toml: str, *, policy: str, device: str, isolation: str) -> None:
-        """`config.toml` and `versions.json`; `policy` names the weights the run starts from."""
-        (self.path / "config.toml").write_text(toml)
+    def write_config(self, origin: Origin, *, policy: str, device: str) -> None:
+        """`config.toml` and `versions.json`; `policy` names the weights the run starts from.
+
+        Every file of trajectories begins with `origin` from here on.
+        """
+        self._origin = origin
+        (self.path / "config.toml").write_text(origin.config)
         found = {
-            "repl_rl": __version__,
-            "python": platform.python_version(),
-            "platform": platform.platform(),
+            **origin.versions,
             "policy": policy,
             "device": device,
-            "isolation": isolation,
-            **{name: importlib.metadata.version(name) for name in _PACKAGES},
+            "isolation": origin.isolation,
         }
         (self.path / "versions.json").write_text(json.dumps(found, indent=2) + "\n")
 
@@ -95,75 +84,42 @@ class RunFolder:
 
     def append_trajectories(self, name: str, scored: Iterable[Scored]) -> None:
         """Add to `trajectories/NAME.jsonl`, one line each."""
-        encode = msgspec.json.Encoder().encode
-        rows = b"".join(encode(_Row(format=FORMAT, scored=item)) + b"\n" for item in scored)
-        with (self.path / "trajectories" / f"{name}.jsonl").open("ab") as file:
-            file.write(rows)
+        append(self.path / "trajectories" / f"{name}.jsonl", scored, origin=self._origin)
+
+    @property
+    def tokenizer(self) -> Path:
+        """Where the tokenizer of its policy is kept, for those who read trajectories."""
+        return self.path / TOKENIZER
 
     @property
     def final_checkpoint(self) -> Path:
         return self.path / "checkpoints" / "final"
 
 
-def read_trajectories(path: Path) -> Iterator[Scored]:
-    """The records of one `trajectories/*.jsonl`, one at a time.
-
-    Raises ConfigError, with the line's number, for a line that is no record of this format.
-    """
-    read_header = msgspec.json.Decoder(_Header).decode
-    decode = msgspec.json.Decoder(_Row).decode
-    with path.open("rb") as file:
-        for number, row in enumerate(file, 1):
-            if not row.endswith(b"\n"):  # cut off while it was written: the run was ended there
-                return
-            try:
-                found = read_header(row).format
-                if found != FORMAT:
-                    raise ConfigError(
-                        f"{path}:{number} has format {found}; this version reads {FORMAT}"
-                    )
-                record = decode(row)
-            except msgspec.DecodeError as error:
-                raise ConfigError(f"{path}:{number} is not a trajectory: {error}") from None
-            yield record.scored
+def make_origin(
+    config: Config, *, setup: Sequence[str], tokenizer: str | None, isolation: str
+) -> Origin:
+    """What the files of a run of this config begin with, made on this machine."""
+    return Origin(
+        config=to_toml(config),
+        setup=tuple(setup),
+        tokenizer=tokenizer,
+        isolation=isolation,
+        versions=here(config.sandbox.preload),
+    )
 
 
-def select_trajectories(
-    path: Path, *, which: Literal["best", "worst"] | None, count: int
-) -> list[tuple[str, Scored]]:
-    """(where it stands, record) of a run's last file or of a file: the first, best or worst."""
-    if path.is_dir():
-        files = sorted((path / "trajectories").glob("*.jsonl"), key=lambda f: f.stat().st_mtime)
-        if not files:
-            raise ConfigError(f"no trajectories in {str(path)!r}; expected a run folder")
-        path = files[-1]
-    if not path.is_file():
-        raise ConfigError(f"no such file or run folder: {str(path)!r}")
-    rows = ((f"{path.name}:{n}", item) for n, item in enumerate(read_trajectories(path), 1))
-    if which is None:
-        return list(itertools.islice(rows, count))
-    pick = heapq.nlargest if which == "best" else heapq.nsmallest
-    return pick(count, rows, key=lambda row: total_reward(row[1]))
-
-
-def trajectory_file(path: Path) -> Path:
-    """The file itself, or that of a run's last step, for evaluations have no siblings.
-
-    Raises ConfigError where there is none.
-    """
-    if path.is_dir():
-        steps = sorted((path / "trajectories").glob("step-*.jsonl"))
-        if not steps:
-            raise ConfigError(f"no step in {str(path)!r}; expected a run folder that was trained")
-        return steps[-1]
-    if not path.is_file():
-        raise ConfigError(f"no such file or run folder: {str(path)!r}")
-    return path
-
-
-def total_reward(scored: Scored) -> float:
-    """Outcome and lines together; an unscorable trajectory counts with its lines alone."""
-    return (scored.reward.outcome_reward or 0.0) + sum(scored.reward.line_rewards)
+def here(preload: Sequence[str]) -> dict[str, str]:
+    """Versions of this interpreter, of what trains and of what kernels have loaded."""
+    known = importlib.metadata.packages_distributions()
+    loaded = (name for module in preload for name in known.get(module.partition(".")[0], ())[:1])
+    packages = dict.fromkeys((*_PACKAGES, *loaded))
+    return {
+        "repl_rl": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        **{name: importlib.metadata.version(name) for name in packages},
+    }
 
 
 def new_run_path(task: str, root: Path) -> Path:
@@ -172,15 +128,11 @@ def new_run_path(task: str, root: Path) -> Path:
     return root / f"{stem}-{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}"
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a `metrics.jsonl`, in order."""
-    return [json.loads(row) for row in path.read_text().splitlines()]
-
-
 def read_versions(run: Path) -> dict[str, str]:
     """What a run's `versions.json` says, empty where there is none."""
     try:
-        found: dict[str, str] = json.loads((run / "versions.json").read_text())
+        found = json.loads((run / "versions.json").read_text())
     except (OSError, ValueError):
         return {}
-    return found
+    rows = found.items() if isinstance(found, dict) else ()
+    return {name: value for name, value in rows if isinstance(value, str)}

@@ -28,10 +28,10 @@ from repl_rl.display import Screen
 from repl_rl.errors import ConfigError, DivergedError
 from repl_rl.evaluate import Report, held_out_attempts, report, run_shown
 from repl_rl.grpo import make_trainer
+from repl_rl.kernels import kernel_pool
 from repl_rl.models import LoadedModel, load_model, pick_device
 from repl_rl.rollouts import Attempt
 from repl_rl.seeds import derive_seed
-from repl_rl.settings import to_toml
 from repl_rl.store import RunFolder, check_output
 from repl_rl.summary import rollout_metrics
 from repl_rl.tasks.base import Task, load_task
@@ -46,7 +46,7 @@ from repl_rl.warmstart import (
     starter_path,
     starter_sandbox,
 )
-from repl_rl.workbench import Workbench, check_names, kernel_pool, open_workbench
+from repl_rl.workbench import Workbench, check_names, open_workbench
 from sandbox.isolation import Tier
 from sandbox.types import Isolation
 
@@ -177,9 +177,8 @@ def train(
     with open_workbench(config, task, task_spec, loaded) as bench:
         # Taken as late as this, so that a run that was refused leaves its --output free.
         folder = RunFolder(path)
-        folder.write_config(
-            to_toml(config), policy=policy, device=device.type, isolation=str(bench.standing)
-        )
+        folder.write_config(bench.origin, policy=policy, device=device.type)
+        loaded.tokenizer.save_pretrained(folder.tokenizer)
         say_bench(bench, screen)
         training = Training(config, problems, held_out, bench, folder, screen)
         before = training.evaluate("before", step=0)

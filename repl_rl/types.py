@@ -180,6 +180,11 @@ class Reward:
     terms: Mapping[str, float] = field(default_factory=dict)
     """Sum of every term by name, for the ledger."""
 
+    @property
+    def total(self) -> float:
+        """Outcome and lines together; an unscorable trajectory counts with its lines alone."""
+        return (self.outcome_reward or 0.0) + sum(self.line_rewards)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
@@ -190,6 +195,23 @@ class Scored:
     verdict: Verdict | None
     """None where nothing was submitted."""
     reward: Reward
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where trajectories come from: what it takes to run their lines again, and to score them."""
+
+    config: str
+    """The run's resolved config, as TOML."""
+    setup: tuple[str, ...]
+    """Sources that a kernel ran before the first line."""
+    tokenizer: str | None
+    """Folder or `owner/name` of the model whose tokenizer made the ids; None: ids are bytes."""
+    isolation: str
+    """The walls around its kernels, in words."""
+    versions: Mapping[str, str]
+    """Of Python (`python`), of repl-rl (`repl_rl`), of the packages that kernels had loaded and of
+    those that trained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

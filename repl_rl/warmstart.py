@@ -41,7 +41,10 @@ from sandbox.types import KernelSource
 
 END_OF_TEXT = "<|endoftext|>"
 _PACKAGES = ("torch", "transformers", "trl", "tokenizers", "sympy")
-_MODULES = ("demonstrations", "outcomes", "sampler", "sft", "tokens", "transcript", "warmstart")
+_MODULES = (
+    *("builder", "demonstrations", "outcomes", "sampler", "session", "sft"),
+    *("tokens", "transcript", "warmstart"),
+)
 
 _PIECES = (
     r">>>|\.\.\.| [-+*/%=<>!]+ |[,:] |\*\*| ?[A-Za-z_]{2,}|[A-Za-z_]|[0-9]|\n|[^\S\n]"
@@ -55,8 +58,8 @@ of an expression, so it has the same tokens in a statement and in the line that 
 class Recipe:
     """Everything the starter depends on. Its hash names the cached folder."""
 
-    num_demonstrations: int = 2400
-    steps: int = 550
+    num_demonstrations: int = 4000
+    steps: int = 700
     batch_size: int = 16
     matrix_learning_rate: float = 0.03
     learning_rate: float = 3e-3

@@ -10,28 +10,26 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-import sandbox
-from repl_rl import __version__
 from repl_rl.builder import prompt_ids
-from repl_rl.config import Config, SandboxConfig
+from repl_rl.config import Config
 from repl_rl.engines.base import Engine
 from repl_rl.errors import ConfigError
-from repl_rl.formats import ChatTemplate, load_format
+from repl_rl.formats import load_format
 from repl_rl.grading.grader import Grader
+from repl_rl.kernels import kernel_pool
 from repl_rl.models import LoadedModel, usable_context
 from repl_rl.plugins import load_spec
 from repl_rl.rewards import load_reward
 from repl_rl.rollouts import Attempt, RolloutRunner, TrajectorySampler
 from repl_rl.sampler import LineSampler
 from repl_rl.serving import check_engine, describe, make_engine, sync
-from repl_rl.tasks.base import Task, make_prompt
-from repl_rl.transcript import TranscriptFormat, setup_sources
-from repl_rl.types import Scored, Split
+from repl_rl.store import make_origin
+from repl_rl.tasks.base import Task, make_prompt, make_setup
+from repl_rl.transcript import TranscriptFormat
+from repl_rl.types import Origin, Scored, Split
 from sandbox.isolation import Standing
 from sandbox.pool import KernelPool
-from sandbox.types import Limits
 from sandbox.zygote_link import choices
 
 
@@ -46,31 +44,6 @@ def check_names(config: Config) -> None:
         load_format(config.transcript)
     check_engine(config)
     choices(config.sandbox.isolation, config.sandbox.preload)
-
-
-def kernel_pool(config: SandboxConfig, *, setup: Sequence[str] = ()) -> KernelPool:
-    """Kernels as configured, each of which has run the sources of `setup`."""
-    if sandbox.__repl_rl__ != __version__:
-        raise ConfigError(
-            f"the package `sandbox` in this environment is not repl-rl's ({sandbox.__file__}); "
-            f"install repl-rl in an environment of its own"
-        )
-    limits = Limits(
-        line_cpu_s=config.line_cpu_s,
-        line_wall_s=config.line_wall_s,
-        grace_s=config.grace_s,
-        kernel_cpu_s=config.kernel_cpu_s,
-        memory_mib=config.memory_mib,
-        max_output_chars=config.max_output_chars,
-    )
-    return KernelPool(
-        limits,
-        preload=config.preload,
-        warmup=config.warmup,
-        setup=setup,
-        standby=config.standby,
-        isolation=config.isolation,
-    )
 
 
 _NUM_PROMPTS = 16
@@ -89,7 +62,9 @@ class Workbench:
     engine: Engine
     about_engine: str
     """See `serving.describe`."""
-    _sampler: TrajectorySampler
+    origin: Origin
+    """Of what is sampled with it."""
+    sampler: TrajectorySampler
     _runner: RolloutRunner
     _loop: asyncio.Runner
     _loaded: LoadedModel
@@ -110,11 +85,11 @@ class Workbench:
 
     def guesses(self) -> dict[str, float]:
         """Metrics of speculative lines since the start; none where none were begun."""
-        if not isinstance(self._sampler, LineSampler) or not self._sampler.num_guesses:
+        if not isinstance(self.sampler, LineSampler) or not self.sampler.num_guesses:
             return {}
         return {
-            "speculation/guesses": self._sampler.num_guesses,
-            "speculation/hit_rate": self._sampler.num_hits / self._sampler.num_guesses,
+            "speculation/guesses": self.sampler.num_guesses,
+            "speculation/hit_rate": self.sampler.num_hits / self.sampler.num_guesses,
         }
 
     def sleep(self) -> None:
@@ -151,7 +126,7 @@ def open_workbench(
     the model attends to.
     """
     sampling = config.sampling
-    fmt = load_format(config.transcript, _chat_template(loaded))
+    fmt = load_format(config.transcript, loaded.chat_template)
     prompts = _some_prompts(task, fmt, loaded)
     longest = max(map(len, prompts), default=0)
     context_tokens = usable_context(loaded, row_tokens=longest + sampling.max_tokens)
@@ -160,7 +135,8 @@ def open_workbench(
         # Rows of the others do not grow, and a prompt that was not looked at may be longer.
         row_tokens = context_tokens = min(context_tokens, row_tokens + longest)
     sampler_class = _sampler_class(sampling.sampler)
-    pool = kernel_pool(config.sandbox, setup=[*fmt.setup, *setup_sources(task.prompt)])
+    setup = make_setup(task, fmt)
+    pool = kernel_pool(config.sandbox, setup=setup)
     grader = Grader(num_workers=config.grading.num_workers, deadline_s=config.grading.deadline_s)
     reward = load_reward(config.reward, config.grpo)
     with asyncio.Runner() as loop:
@@ -176,7 +152,10 @@ def open_workbench(
                 standing=pool.standing,
                 engine=engine,
                 about_engine=describe(config, loaded, row_tokens=row_tokens),
-                _sampler=sampler,
+                origin=make_origin(
+                    config, setup=setup, tokenizer=loaded.source, isolation=str(pool.standing)
+                ),
+                sampler=sampler,
                 _runner=RolloutRunner(
                     task=task,
                     task_spec=task_spec,
@@ -208,12 +187,6 @@ def _some_prompts(task: Task, fmt: TranscriptFormat, loaded: LoadedModel) -> lis
         for problem in itertools.islice(task.problems(split, seed=0), _NUM_PROMPTS)
     ]
     return [prompt_ids(make_prompt(task, problem, fmt), loaded.codec) for problem in problems]
-
-
-def _chat_template(loaded: LoadedModel) -> ChatTemplate | None:
-    if loaded.tokenizer.chat_template is None:
-        return None
-    return partial(loaded.tokenizer.apply_chat_template, tokenize=False)
 
 
 def _sampler_class(spec: str) -> Callable[..., TrajectorySampler]:

@@ -10,12 +10,15 @@ import pytest
 
 from repl_rl import __version__
 from repl_rl.cli import _of_run
+from repl_rl.cli_options import say
 from repl_rl.config import Config
 from repl_rl.errors import ConfigError
 from repl_rl.settings import resolve, to_toml
 from repl_rl.store import RunFolder
+from repl_rl.trajectory_file import append
 from repl_rl.types import OutcomeKind, Scored, Trajectory
 from sandbox import bubblewrap, confine
+from sandbox.types import SandboxError
 
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]
@@ -202,3 +205,76 @@ def test_a_polite_kill_goes_the_way_of_an_interrupt(call: Call) -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert heard == [signal.SIGINT]
+
+
+# What a stranger's file says
+
+
+@pytest.fixture
+def stored(tmp_path: Path, make_trajectory: MakeTrajectory, make_scored: MakeScored) -> Path:
+    """A file with one trajectory of one line."""
+    path = tmp_path / "s.jsonl"
+    trajectory = make_trajectory([(" x\n", OutcomeKind.OK_SILENT, None)])
+    append(path, [make_scored(trajectory, 1.0)])
+    return path
+
+
+def test_a_file_whose_lists_disagree_is_not_shown(call: Call, stored: Path) -> None:
+    stored.write_text(stored.read_text().replace('"line_rewards":[0.0]', '"line_rewards":[]'))
+    code, _, err = call("show", "s.jsonl")
+    assert (code, err) == (
+        2,
+        "repl-rl: s:1 of s.jsonl is a trajectory with 0 line rewards for 1 lines\n",
+    )
+
+
+def test_a_file_with_nothing_but_half_a_row_shows_nothing(call: Call, stored: Path) -> None:
+    stored.write_text(stored.read_text().splitlines()[-1][:40])
+    assert call("show", "s.jsonl") == (
+        2,
+        "",
+        "repl-rl: s.jsonl ends in the middle of a row, which is left out\n"
+        "repl-rl: 's.jsonl' holds no whole trajectory\n",
+    )
+
+
+@pytest.mark.parametrize("command", [("show",), ("reward", "explain")])
+def test_less_than_one_trajectory_is_bad_usage(call: Call, command: tuple[str, ...]) -> None:
+    code, _, err = call(*command, "s.jsonl", "-n", "-5")
+    assert code == 2
+    assert "Invalid value for '-n'" in err
+
+
+@pytest.mark.parametrize("command", [("show",), ("replay", "--execute")])
+def test_best_and_worst_exclude_each_other(call: Call, command: tuple[str, ...]) -> None:
+    assert call(*command, "s.jsonl", "--best", "--worst") == (
+        2,
+        "",
+        "repl-rl: --best and --worst are given; expected one of them\n",
+    )
+
+
+HOSTILE = "a\x1b[31m\nb\u202e"
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (ConfigError(HOSTILE), "repl-rl: a\\nb\n"),
+        # What another process said as it ended keeps its rows.
+        (SandboxError(HOSTILE), "repl-rl: a\nb\n"),
+    ],
+)
+def test_no_error_moves_the_terminal(
+    call: Call, monkeypatch: pytest.MonkeyPatch, error: Exception, shown: str
+) -> None:
+    def fail(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("repl_rl.cli.cli", fail)
+    assert call()[2] == shown
+
+
+def test_what_is_said_beside_a_result_is_one_row(capsys: pytest.CaptureFixture[str]) -> None:
+    say(HOSTILE)
+    assert capsys.readouterr().err == "repl-rl: a\\nb\n"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from repl_rl.display import Screen, render_trajectory, trend
+from repl_rl.ledger import ledgers
 from repl_rl.summary import rollout_metrics
 from repl_rl.types import OutcomeKind, Scored, Trajectory
 
@@ -164,3 +166,24 @@ def test_a_trend_goes_from_its_least_to_its_most(values: list[float], expected: 
 
 def test_a_long_trend_is_averaged_to_its_width() -> None:
     assert trend([float(i) for i in range(1000)], width=4) == ".-+#"
+
+
+def ledger_of(scored: Scored) -> str:
+    file = io.StringIO()
+    (ledger,) = ledgers([scored], [[0.0] * len(scored.trajectory.completion_ids)])
+    Screen(Console(file=file, width=80)).ledger(f"s:1 {HOSTILE}\n", ledger)
+    return file.getvalue()
+
+
+def test_a_foreign_name_moves_no_terminal(sampled: Sampled) -> None:
+    scored = sampled(" x\n", "")
+    terms = {f"{HOSTILE}\nforged": 1.0}
+    text = ledger_of(replace(scored, reward=replace(scored.reward, terms=terms)))
+    assert [mark for mark in MOVES if mark in text] == []
+    assert not any(row.startswith("forged") for row in text.splitlines())
+
+
+def test_a_title_is_one_row(sampled: Sampled) -> None:
+    file = io.StringIO()
+    Screen(Console(file=file, width=80)).sample("a\nb", sampled(" x\n", ""))
+    assert file.getvalue().startswith("a\\nb: ")

@@ -67,8 +67,8 @@ def test_settings_reach_the_reward(call: Call, slip: Callable[[str], str], tmp_p
         (("test", "bad.repl"), "bad.repl:2: 'x'; expected `verdict: ...`, `outcome: ...`, "),
         (("test", GOLDEN, "--set", "reward.lines=1"), "unknown key 'reward.lines'; did you mean"),
         (("explain", "no-run"), "no such file or run folder: 'no-run'"),
-        (("explain", "empty"), "no step in 'empty'; expected a run folder that was trained"),
-        (("explain", f"{GOLDEN}/cap.repl", "--id", "x"), "no trajectory of problem 'x' in "),
+        (("explain", "empty"), "no trajectories in 'empty'; expected a run folder"),
+        (("explain", f"{GOLDEN}/cap.repl", "--id", "x"), "no trajectory 'x' in "),
     ],
 )
 def test_what_cannot_be_read_is_one_line_and_exit_code_2(
@@ -155,7 +155,7 @@ def test_siblings_of_a_run_are_found_wherever_they_stand(call: Call, run: str) -
     """(1 - 0.5) / (0.7071 + 0.0001) = 0.707; the second group's outcomes are equal."""
     out = call("reward", "explain", run, "-n", "9", "--set", "grpo.baseline=mean")[1]
     heads = [row.split()[0] for row in out.splitlines() if row.startswith("step-")]
-    assert heads == [f"step-000001.jsonl:{n}" for n in (1, 3, 2, 4)]
+    assert heads == [f"step-000001:{n}" for n in (1, 3, 2, 4)]
     rows = [row.split() for row in out.splitlines() if row.startswith("x ")]
     assert [row[-3:] for row in rows] == [
         ["+0.707", "3", "50.0%"],

@@ -243,3 +243,40 @@ def test_a_saved_config_names_every_key() -> None:
     saved = tomllib.loads(to_toml(Config(model="m")))
     assert set(saved["grpo"]) == set(GRPOConfig.__slots__)
     assert saved["reward"]["line"]["timeout"] == -0.3
+
+
+# What a stranger's file says
+
+
+@pytest.mark.parametrize(
+    ("saved", "message"),
+    [
+        pytest.param("seed = " + "9" * 5000, "is not valid TOML", id="digits"),
+        pytest.param("seed = " + "[" * 20000, "is not valid TOML", id="brackets"),
+        pytest.param("seed = " + "9" * 400, "seed is beyond 2", id="no float"),
+        pytest.param("seed = 0x" + "f" * 5000, "is not valid TOML", id="no digits"),
+        pytest.param("dtype = 0x" + "f" * 5000, "is not valid TOML", id="a choice"),
+        pytest.param(
+            "grpo.kl_beta = " + "9" * 400, "grpo.kl_beta: number out of range", id="a float"
+        ),
+        pytest.param("grading.num_workers = 1025", "= 1025; expected at most 1024", id="workers"),
+        pytest.param("sandbox.memory_mib = 16777217", "expected at most 16777216", id="memory"),
+        pytest.param("sandbox.standby = 65537", "expected at most 65536", id="kernels"),
+    ],
+)
+def test_a_number_that_no_machine_has_is_refused(saved: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        resolve(saved=saved)
+
+
+@pytest.mark.parametrize("key", ["grpo.kl_beta", "reward.line.timeout", "grpo.steps", "model"])
+def test_a_value_does_not_become_a_section_however_deep(key: str) -> None:
+    with pytest.raises(ConfigError, match="is a value, not a section"):
+        resolve(saved=f"{key}{'.a' * 200} = 1")
+
+
+@pytest.mark.parametrize("section", ["", "[reward]", "[reward.line]"])
+def test_a_foreign_key_is_quoted(section: str) -> None:
+    with pytest.raises(ConfigError, match="unknown key") as refused:
+        resolve(saved=f'{section}\n"a\\u001b[31m\\nb" = 1\n')
+    assert str(refused.value).isprintable()

@@ -7,6 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from repl_rl.config import SandboxConfig
+from repl_rl.kernels import kernel_pool
 from repl_rl.sft import IGNORED, MuonAdamW, batch_order
 from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.tokens import TokenizerCodec
@@ -22,7 +23,6 @@ from repl_rl.warmstart import (
     starter_path,
     train_tokenizer,
 )
-from repl_rl.workbench import kernel_pool
 
 SMALL = Recipe(
     num_demonstrations=12, steps=2, batch_size=4, hidden_size=32, intermediate_size=64, num_layers=2

@@ -62,10 +62,11 @@ def private_stdout() -> BinaryIO:
 
 
 def serve(requests: BinaryIO, replies: BinaryIO) -> None:
-    """Answer each request line with one reply line."""
+    """Answer each request line with one reply line, until the input ends or breaks off."""
     decoder, encoder = msgspec.json.Decoder(Request), msgspec.json.Encoder()
     judges: dict[str, Judge] = {}
-    while line := requests.readline(MAX_MESSAGE_BYTES):
+    # A parent that is killed while it writes leaves half a line.
+    while (line := requests.readline(MAX_MESSAGE_BYTES)).endswith(b"\n"):
         reply = answer(decoder.decode(line), judges)
         replies.write(encoder.encode(reply) + b"\n")
         replies.flush()

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_spec, resolve_spec
-from repl_rl.transcript import Prompt, TranscriptFormat
+from repl_rl.transcript import Prompt, TranscriptFormat, setup_sources
 from repl_rl.types import Problem, Split, Verdict
 
 Script = Generator[str, str, None]
@@ -63,3 +63,8 @@ def load_task(name: str) -> tuple[Task, str]:
 def make_prompt(task: Task, problem: Problem, fmt: TranscriptFormat) -> Prompt:
     """What a policy sees of a problem before its first line."""
     return fmt.prompt(task.prompt, problem.statement, python_version=platform.python_version())
+
+
+def make_setup(task: Task, fmt: TranscriptFormat) -> tuple[str, ...]:
+    """What a kernel runs before the policy's first line."""
+    return (*fmt.setup, *setup_sources(task.prompt))

@@ -118,34 +118,6 @@ def still_there(seen: set[psutil.Process], marker: str) -> list[str]:
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random Qwen3 of two layers with a newline in each fourth token: its lines are short."""
-    import torch
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+    from tiny_model import save_tiny_model
 
-    symbols = sorted(pre_tokenizers.ByteLevel.alphabet())
-    merges = [(symbol, "\u010a") for symbol in map(chr, range(33, 127))]
-    names = [*symbols, *(a + b for a, b in merges), "<|end|>"]
-    backend = Tokenizer(models.BPE(vocab={n: i for i, n in enumerate(names)}, merges=merges))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, eos_token="<|end|>", pad_token="<|end|>"
-    )
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        head_dim=32,  # the least that vLLM's attention takes on a CPU
-        max_position_embeddings=1024,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.eos_token_id,
-    )
-    path = tmp_path_factory.mktemp("models") / "tiny"
-    Qwen3ForCausalLM(config).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
+    return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny")

@@ -10,9 +10,10 @@ from rich.console import Console
 from repl_rl.display import Screen
 from repl_rl.errors import ConfigError
 from repl_rl.settings import resolve
-from repl_rl.store import read_metrics, read_trajectories
 from repl_rl.train import train
+from repl_rl.trajectory_file import read_trajectories
 from repl_rl.warmstart import Recipe, check_cache
+from run_metrics import read_metrics
 
 SMALL = Recipe(
     num_demonstrations=16, steps=2, batch_size=4, hidden_size=32, intermediate_size=64, num_layers=2

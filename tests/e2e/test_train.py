@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from repl_rl.settings import resolve
-from repl_rl.store import read_metrics, read_trajectories
+from repl_rl.trajectory_file import read_trajectories
 from repl_rl.transcript import span_mask
+from run_metrics import read_metrics
 
 pytestmark = [pytest.mark.train, pytest.mark.kernel]
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from repl_rl.store import read_metrics, read_trajectories
+from repl_rl.trajectory_file import read_trajectories
+from run_metrics import read_metrics
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"

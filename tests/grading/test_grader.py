@@ -1,6 +1,7 @@
 """The grader survives what its worker does, and its worker is alone in the world."""
 
 import asyncio
+import io
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from repl_rl.errors import GraderError
 from repl_rl.grading.grader import Grader
+from repl_rl.grading.worker import serve
 from repl_rl.types import Problem, Verdict, VerdictKind
 
 PROBLEM = Problem(id="p", statement="1 + 1", meta={"answer": "2"})
@@ -178,3 +180,9 @@ def is_running(pid: int) -> bool:
         return " Z " not in Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return False
+
+
+def test_half_a_request_ends_a_worker_without_a_word() -> None:
+    replies = io.BytesIO()
+    serve(io.BytesIO(b'{"task_spec": "jud'), replies)
+    assert replies.getvalue() == b""

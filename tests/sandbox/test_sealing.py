@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
 from attacks import ATTACKS, Attack
 
 pytestmark = pytest.mark.kernel

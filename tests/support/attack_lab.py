@@ -18,13 +18,12 @@ from pathlib import Path
 
 from attacks import ATTACKS, NUMBERS, Attack
 from nobody import become
-
 from sandbox import bubblewrap
 from sandbox.pool import KernelPool
 from sandbox.types import ExecStatus, Execution, Isolation, Limits
 
 # Short in CPU time, which a loaded machine does not stretch; long on the wall clock, which it does.
-LIMITS = Limits(line_cpu_s=0.4, line_wall_s=4.0, grace_s=0.5, memory_mib=256)
+LIMITS = Limits(line_cpu_s=0.4, line_wall_s=6.0, grace_s=1.0, memory_mib=256)
 SECRET = "nobody has read this\n"
 AT_ONCE = 4
 MAX_QUEUED_SIGNALS = 1000

@@ -1,0 +1,6 @@
+"""A stored trajectory seen again: stepped through, run again, scored again, shown, continued.
+
+    trajectories/*.jsonl -> Place -> Scored -> live kernel | notebook | page | rewards
+
+Floor 6. Loads no torch: a policy comes in from outside, where one goes on from a line.
+"""

@@ -1,0 +1,131 @@
+"""The tokens of what ran live: what a policy goes on after, and what a reward is asked about.
+
+    Live, Codec -> TrajectoryBuilder;  Trajectory -> Verdict -> Reward
+
+Knows tokens and rewards. Does not know engines: who samples on comes in from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from repl_rl.builder import Rollout, TrajectoryBuilder
+from repl_rl.engines.base import LineEnd, SampledLine
+from repl_rl.replay.compare import difference
+from repl_rl.replay.live import Live, LiveLine
+from repl_rl.tokens import ByteCodec, Codec
+from repl_rl.transcript import Prompt, spans
+from repl_rl.types import Line, OutcomeKind, StopReason, Trajectory
+
+_NO_LIMIT = 1 << 40
+_ENDED_BY = {
+    OutcomeKind.SUBMITTED: StopReason.SUBMITTED,
+    OutcomeKind.KILLED: StopReason.KERNEL_KILLED,
+    OutcomeKind.DIED: StopReason.KERNEL_DIED,
+}
+
+
+class Policy(Protocol):
+    """What samples on from where a live trajectory stands."""
+
+    @property
+    def source(self) -> str | None:
+        """Folder or `owner/name` of the model whose tokenizer makes its ids; None: bytes."""
+        ...
+
+    async def go_on(self, live: Live, *, on_line: Callable[[Line], None]) -> Trajectory:
+        """The whole trajectory at its end; `on_line` hears of each new line as it has run.
+
+        The lines are in `live` by then, too.
+        """
+        ...
+
+
+class ScoringPolicy(Policy, Protocol):
+    """One that also says how likely it finds a completion."""
+
+    def score(self, trajectory: Trajectory) -> tuple[float, ...]:
+        """Log-probabilities [T], nats; ConfigError for another vocabulary."""
+        ...
+
+
+def is_same_vocabulary(trajectory: Trajectory, codec: Codec) -> bool:
+    """True where a codec reads a trajectory's tokens as the texts of its lines."""
+    if not trajectory.lines:
+        return codec.decode(trajectory.prompt_ids) == trajectory.prompt_text
+    ids = trajectory.completion_ids
+    return all(codec.decode(ids[one.start : one.stop]) == one.source for one in trajectory.lines)
+
+
+def begin(live: Live, codec: Codec, *, context_tokens: int = _NO_LIMIT) -> TrajectoryBuilder:
+    """Prompt and lines that ran, up to the prompt that is open, as tokens.
+
+    Recorded tokens are kept where the codec is theirs; what was written by hand, and all of it for
+    another codec, is encoded, with the log-probability 0. Raises ConfigError for a prompt that does
+    not fit.
+    """
+    recorded = live.trajectory
+    is_same = is_same_vocabulary(recorded, codec)
+    kept = recorded if is_same else None
+    rollout = Rollout(
+        problem_id=recorded.problem_id,
+        group_index=recorded.group_index,
+        sibling_index=recorded.sibling_index,
+        seed=recorded.seed,
+        prompt=Prompt.plain(recorded.prompt_text),
+    )
+    built = TrajectoryBuilder(
+        rollout,
+        codec,
+        context_tokens=context_tokens,
+        prompt=recorded.prompt_ids if is_same else None,
+    )
+    answers = {} if kept is None else _answers(kept)
+    for line in live.lines:
+        sampled = _as_sampled(line, kept, codec)
+        built.add_line(replace(sampled, policy_version=recorded.policy_version))
+        if line.recorded is not None and line.recorded.index in answers and _printed_same(line):
+            # Perhaps less than was printed: a cap in tokens had cut it.
+            built.set_outcome(line.recorded.outcome)
+            built.inject(answers[line.recorded.index])
+        else:
+            built.set_outcome(line.outcome)
+            built.inject(codec.encode(line.shown_after, is_trusted=False))
+    built.submission = live.session.submission
+    return built
+
+
+def as_trajectory(live: Live) -> Trajectory:
+    """What ran live, in bytes for tokens: enough for rewards, and for a file of its own."""
+    built = begin(live, ByteCodec())
+    kind = live.lines[-1].outcome.kind if live.lines else OutcomeKind.BLANK
+    return built.build(_ENDED_BY.get(kind, StopReason.EOS))
+
+
+def _as_sampled(line: LiveLine, kept: Trajectory | None, codec: Codec) -> SampledLine:
+    ids: Sequence[int]
+    if kept is not None and line.recorded is not None:
+        start, stop = line.recorded.start, line.recorded.stop
+        ids, logprobs = kept.completion_ids[start:stop], kept.logprobs[start:stop]
+    else:
+        ids = codec.encode(line.source, is_trusted=False)
+        logprobs = (0.0,) * len(ids)
+    return SampledLine(
+        ids=tuple(ids), logprobs=tuple(logprobs), end=LineEnd.NEWLINE, policy_version=0
+    )
+
+
+def _answers(kept: Trajectory) -> dict[int, tuple[int, ...]]:
+    """The ids that were injected after each line, by its index."""
+    return {
+        span.line_index: kept.completion_ids[span.start : span.stop]
+        for span in spans(kept)
+        if not span.is_sampled
+    }
+
+
+def _printed_same(line: LiveLine) -> bool:
+    """False for a line that repeats none."""
+    return line.recorded is not None and not difference(line.recorded.outcome, line.outcome)

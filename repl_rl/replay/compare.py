@@ -1,0 +1,229 @@
+"""One recorded line against the same line run again: do they agree, and if not, what does it mean?
+
+    recorded LineOutcome, live LineOutcome -> None | Difference
+
+Pure. Knows outcomes and how outputs are cut. Does not know kernels, trajectories, nor which lines
+may differ by themselves: that is `volatile`'s to say.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from repl_rl.types import LineOutcome, OutcomeKind
+from sandbox.render import clean, truncate
+
+MAX_SHOWN_CHARS = 8192
+"""Of one side of a difference, its middle left out beyond that. More than a kernel's output has by
+default: a difference in what is left out would not be seen."""
+_ONE_LINE = 48
+"""Characters of one side in a headline."""
+_LEAD = 12
+"""Characters that a headline shows before the first that differs."""
+_CONTEXT = 2
+_COMPARED = 200
+"""Lines behind the first difference that a diff looks at: its time grows with their square."""
+
+# Digits are few: a hostile file may hold a number that `int` refuses for its length.
+_OMITTED = re.compile(r"^\.\.\. \[(\d{1,12}) characters omitted\] \.\.\.$", re.MULTILINE)
+
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+
+# Without OUTPUT_LIMIT: a count of characters is no matter of speed.
+PLACES = "shows where packages are installed"
+_FRAME = '  File "/'
+"""How a frame of a library begins; those of a policy's own lines have no path."""
+
+_LIMITS = frozenset({OutcomeKind.TIMEOUT, OutcomeKind.MEMORY, OutcomeKind.KILLED, OutcomeKind.DIED})
+# Where in a line these strike is up to the machine.
+_STRIKES_ANYWHERE = frozenset({OutcomeKind.TIMEOUT, OutcomeKind.MEMORY})
+
+
+class Cause(StrEnum):
+    """What a difference says."""
+
+    DIVERGED = "diverged"
+    """The same line did something else."""
+    VOLATILE = "volatile"
+    """The line, or one that it depends on, may do something else each time."""
+    LIMITS = "limits"
+    """A limit of time or memory, or a kernel's end, on one side alone or elsewhere: the speed of
+    the machine, not the code. The state of the kernel is another from here on, so later lines say
+    nothing. A limit of output is none of these: characters are counted alike on every machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """How a line that ran again differs from its record; every text is fit to be shown."""
+
+    cause: Cause
+    why: str
+    """In a few words, empty where it diverged."""
+    recorded_kind: OutcomeKind
+    live_kind: OutcomeKind
+    recorded: str
+    """The observation, for a place beside the other."""
+    live: str
+    headline: str
+    """Both in one line, such as `ok_output -> name_error; [2] -> NameError: name 'x' is not ...`"""
+
+
+def difference(
+    recorded: LineOutcome, live: LineOutcome, *, volatile: str | None = None
+) -> Difference | None:
+    """None where kind and observation agree. `volatile` says why they need not, if there is a why.
+
+    The live observation is the kernel's, cut by the cap in characters alone; a recorded one may
+    have been cut to the cap in tokens as well.
+    """
+    if recorded.kind is live.kind and _same_observation(recorded, live):
+        return None
+    volatile = volatile or _places(recorded, live)
+    cause = _cause(recorded, live, volatile)
+    return Difference(
+        cause=cause,
+        why=_why(cause, recorded, live, volatile),
+        recorded_kind=recorded.kind,
+        live_kind=live.kind,
+        recorded=truncate(clean(recorded.observation), MAX_SHOWN_CHARS),
+        live=truncate(clean(live.observation), MAX_SHOWN_CHARS),
+        headline=_headline(recorded, live),
+    )
+
+
+def _places(recorded: LineOutcome, live: LineOutcome) -> str | None:
+    """Why two tracebacks of one kind may differ: packages are installed in other folders.
+
+    Such a path is longer or shorter, so a cap may cut the two at other places, too.
+    """
+    if recorded.kind is not live.kind or recorded.observation == live.observation:
+        return None
+    pair = _first_pair(recorded.observation, live.observation)
+    return PLACES if all(line.startswith(_FRAME) for line in pair) else None
+
+
+def _same_observation(recorded: LineOutcome, live: LineOutcome) -> bool:
+    if recorded.observation == live.observation:
+        return True
+    return recorded.is_truncated and is_cut_of(recorded.observation, live.observation)
+
+
+def is_cut_of(cut: str, whole: str) -> bool:
+    """True where `cut` is what `truncate` makes of `whole` at some length.
+
+    Example: `12345678` and a newline, cut to 6 characters, is `1234`, a line that counts 3 as
+    omitted, and `8`.
+    """
+    return any(truncate(whole, length) == cut for length in _lengths(cut, whole))
+
+
+def _lengths(cut: str, whole: str) -> set[int]:
+    """Lengths at which `whole` may have been cut, from the counts of what is missing.
+
+    There may be several: an output can hold such a line itself, as one that was cut twice does.
+    """
+    return {
+        length
+        for match in _OMITTED.finditer(cut)
+        if 0 <= (length := len(whole) - int(match[1])) < len(whole)
+        # The head of a cut ends right before its count, perhaps with a newline of its own.
+        and match.start() - (length - length // 3) in (0, 1)
+    }
+
+
+def _cause(recorded: LineOutcome, live: LineOutcome, volatile: str | None) -> Cause:
+    # Limits first: even where a line may differ, nothing is known of the state after a limit.
+    if _is_about_limits(recorded.kind, live.kind):
+        return Cause.LIMITS
+    return Cause.DIVERGED if volatile is None else Cause.VOLATILE
+
+
+def _is_about_limits(recorded: OutcomeKind, live: OutcomeKind) -> bool:
+    if recorded is live:
+        return recorded in _STRIKES_ANYWHERE
+    return recorded in _LIMITS or live in _LIMITS
+
+
+def _why(cause: Cause, recorded: LineOutcome, live: LineOutcome, volatile: str | None) -> str:
+    match cause:
+        case Cause.LIMITS if recorded.kind is live.kind:
+            return f"{live.kind} at another place"
+        case Cause.LIMITS:
+            return f"{recorded.kind} when recorded, {live.kind} when run again"
+        case _:
+            return volatile or ""
+
+
+def _headline(recorded: LineOutcome, live: LineOutcome) -> str:
+    parts = []
+    if recorded.kind is not live.kind:
+        parts.append(f"{recorded.kind} -> {live.kind}")
+    if not _same_observation(recorded, live):
+        parts.append(" -> ".join(_first_difference(recorded.observation, live.observation)))
+    return "; ".join(parts)
+
+
+def _first_difference(recorded: str, live: str) -> tuple[str, str]:
+    """The first lines that differ, each as one short line."""
+    before, after = _first_pair(recorded, live)
+    shown = _one_line(before), _one_line(after)
+    if shown[0] == shown[1]:  # what differs is not to be seen, such as a newline at the end
+        shown = ascii(before), ascii(after)
+    start = max(0, _num_same(*shown) - _LEAD)
+    return _window(shown[0], start), _window(shown[1], start)
+
+
+def _first_pair(recorded: str, live: str) -> tuple[str, str]:
+    """The first lines that differ."""
+    pairs = itertools.zip_longest(_LINE.findall(recorded), _LINE.findall(live), fillvalue="")
+    return next(pair for pair in pairs if pair[0] != pair[1])
+
+
+def _one_line(text: str) -> str:
+    return clean(text).removesuffix("\n").expandtabs(1)
+
+
+def _window(text: str, start: int) -> str:
+    if not text:
+        return "(nothing)"
+    head = "..." if start else ""
+    tail = "..." if len(text) > start + _ONE_LINE else ""
+    return f"{head}{text[start : start + _ONE_LINE]}{tail}"
+
+
+def _num_same(before: Sequence[str], after: Sequence[str]) -> int:
+    """How many items both begin with."""
+    pairs = zip(before, after, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def unified(recorded: str, live: str, *, max_lines: int = 20) -> list[str]:
+    """What differs between two observations, as lines that begin with ' ', '-' or '+'.
+
+    Empty where they agree. Lines beyond `max_lines` are counted in one that takes their place.
+    """
+    before, after = _shown_lines(recorded), _shown_lines(live)
+    if before == after and recorded != live:  # as in a headline: it is not to be seen
+        before, after = [ascii(recorded)], [ascii(live)]
+    rows = list(_rows(before, after))
+    if len(rows) <= max_lines:
+        return rows
+    return [*rows[: max_lines - 1], f" ... {len(rows) - max_lines + 1} more lines"]
+
+
+def _shown_lines(text: str) -> list[str]:
+    return clean(text).removesuffix("\n").split("\n") if text else []
+
+
+def _rows(recorded: Sequence[str], live: Sequence[str]) -> Iterator[str]:
+    same = _num_same(recorded, live)
+    part = slice(max(0, same - _CONTEXT), same + _COMPARED)
+    diff = difflib.unified_diff(recorded[part], live[part], n=_CONTEXT, lineterm="")
+    # First come two lines of names and the place of the first hunk.
+    for row in itertools.islice(diff, 3, None):
+        yield " ..." if row.startswith("@@") else row

@@ -1,0 +1,114 @@
+"""Every line of a stored trajectory run again in a fresh kernel, and held to its record.
+
+    Place, Scene, KernelSource -> Rerun
+
+Knows kernels and comparisons. Does not know files, screens or rewards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from repl_rl.replay.annotated import read
+from repl_rl.replay.compare import Cause, Difference, difference
+from repl_rl.replay.live import Live, LiveLine, kernel_sources
+from repl_rl.replay.scene import Scene
+from repl_rl.replay.volatile import volatile_lines
+from repl_rl.trajectory_file import Place
+from repl_rl.types import Line, LineOutcome, OutcomeKind, Scored
+from sandbox.render import number_addresses
+from sandbox.types import KernelSource
+
+_UNSTEADY = "two runs here differ from each other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mismatch:
+    """A line that did something else than its record says."""
+
+    line: Line
+    difference: Difference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rerun:
+    """What became of one trajectory. It ends at the first line that diverged or met a limit."""
+
+    id: str
+    num_lines: int
+    """Lines that were run and compared."""
+    mismatches: tuple[Mismatch, ...]
+
+    @property
+    def divergence(self) -> Mismatch | None:
+        """The first real one."""
+        return next((one for one in self.mismatches if _is(one, Cause.DIVERGED)), None)
+
+    def count(self, cause: Cause) -> int:
+        return sum(_is(one, cause) for one in self.mismatches)
+
+
+def _is(mismatch: Mismatch, cause: Cause) -> bool:
+    return mismatch.difference.cause is cause
+
+
+def reasons(scored: Scored, scene: Scene) -> list[str | None]:
+    """Why each line may do something else each time, [L]; None where it must not."""
+    return volatile_lines(kernel_sources(scored.trajectory.lines), setup=scene.setup)
+
+
+async def rerun(place: Place, scene: Scene, kernels: KernelSource) -> Rerun:
+    """SandboxError if our own side fails; ConfigError for a record that cannot be read."""
+    scored = read(place)
+    reasons_L = reasons(scored, scene)
+    mismatches: list[Mismatch] = []
+    async with Live(scored, scene, kernels) as live:
+        while (line := await live.next()) is not None:
+            found = compare(live, line, reasons_L)
+            if found is not None and found.difference.cause is Cause.DIVERGED:
+                found = await _again(live, found, kernels, scene)
+            if found is not None:
+                mismatches.append(found)
+                if found.difference.cause is not Cause.VOLATILE:
+                    break
+        return Rerun(id=place.id, num_lines=live.at, mismatches=tuple(mismatches))
+
+
+def compare(live: Live, line: LiveLine, reasons_L: Sequence[str | None]) -> Mismatch | None:
+    """A live line held to its record, what it submitted included; None where they agree."""
+    assert line.recorded is not None, "a line by hand has no record"
+    reason = reasons_L[line.recorded.index]
+    found = difference(
+        _with_submission(line.recorded.outcome, live.trajectory.submission),
+        _with_submission(line.outcome, live.session.submission),
+        volatile=reason,
+    )
+    return None if found is None else Mismatch(line=line.recorded, difference=found)
+
+
+def _with_submission(outcome: LineOutcome, submission: str | None) -> LineOutcome:
+    """What was submitted stands where an output would: a submission shows none."""
+    if outcome.kind is not OutcomeKind.SUBMITTED or submission is None:
+        return outcome
+    shown = number_addresses(submission, {}) + "\n"
+    return LineOutcome(kind=outcome.kind, observation=outcome.observation + shown)
+
+
+async def _again(live: Live, found: Mismatch, kernels: KernelSource, scene: Scene) -> Mismatch:
+    """The same mismatch, unless a second kernel says a third thing: then the line is unsteady."""
+    async with Live(live.scored, scene, kernels) as second:
+        while second.at <= found.line.index and await second.next() is not None:
+            pass
+        # Of that line alone: those before it may differ, where they are known to be volatile.
+        if _said(second) == _said(live):
+            return found
+    unsteady = compare(live, live.lines[-1], [_UNSTEADY] * len(live.trajectory.lines))
+    assert unsteady is not None, "it did not agree before"
+    return unsteady
+
+
+def _said(live: Live) -> tuple[int, OutcomeKind, str]:
+    """How far it came, and what the last line did."""
+    outcome = _with_submission(live.lines[-1].outcome, live.session.submission)
+    return live.at, outcome.kind, outcome.observation

@@ -1,0 +1,216 @@
+"""A stored trajectory beside a live kernel: step, go back, look inside, edit a line and go on.
+
+    Scored, Scene, KernelSource -> Live: next, back, edit, variables
+
+Knows one trajectory and one kernel at a time. Does not know screens, files or policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from repl_rl.errors import ConfigError
+from repl_rl.replay.scene import Scene
+from repl_rl.replay.variables import Variable as Variable
+from repl_rl.replay.variables import ask, bound_names
+from repl_rl.session import Session
+from repl_rl.transcript import strip_line
+from repl_rl.types import Line, LineOutcome, OutcomeKind, Scored, Trajectory
+from sandbox.types import ExecStatus, Kernel, KernelSource
+
+_DEAD = (OutcomeKind.KILLED, OutcomeKind.DIED)
+_MAX_OPEN_CHARS = 1 << 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveLine:
+    """A line that ran here."""
+
+    source: str
+    """As in `Line.source`: with the space after the prompt and the newline."""
+    outcome: LineOutcome
+    recorded: Line | None
+    """The line of the trajectory that it repeats; None for one by hand and for all after it."""
+    shown_after: str = ""
+    """The text that follows it: what it printed and the next prompt; empty where it was the end."""
+
+
+class Live:
+    """Use it with `async with`: the kernel is closed at the end.
+
+    Going back is a fresh kernel with the same seed that runs the lines before (under a millisecond
+    each): a sealed kernel never forks itself.
+    """
+
+    def __init__(self, scored: Scored, scene: Scene, kernels: KernelSource) -> None:
+        self.scored = scored
+        self._scene = scene
+        self._kernels = kernels
+        self._kernel: Kernel | None = None
+        self.lines: list[LiveLine] = []
+        """Those that the kernel has run, in order."""
+
+    async def __aenter__(self) -> Self:
+        await self._start()
+        return self
+
+    async def __aexit__(
+        self,
+        _error_type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End the kernel. Safe to call twice."""
+        kernel, self._kernel = self._kernel, None
+        if kernel is not None:
+            await kernel.aclose()
+
+    @property
+    def kernel(self) -> Kernel:
+        assert self._kernel is not None, "use it with `async with`"
+        return self._kernel
+
+    @property
+    def at(self) -> int:
+        """How many lines the kernel has run: the index of the next one."""
+        return len(self.lines)
+
+    @property
+    def is_branch(self) -> bool:
+        """True once a line by hand stands in place of a recorded one."""
+        return bool(self.lines) and self.lines[-1].recorded is None
+
+    @property
+    def is_over(self) -> bool:
+        """True where nothing can follow: something was submitted, or the kernel is gone."""
+        return self.session.submission is not None or self.kernel_is_gone
+
+    @property
+    def kernel_is_gone(self) -> bool:
+        """True where the last line ended its kernel."""
+        return bool(self.lines) and self.lines[-1].outcome.kind in _DEAD
+
+    @property
+    def upcoming(self) -> Line | None:
+        """The recorded line that is next; None at the end and on a branch.
+
+        A line that was cut never ran, so it is none.
+        """
+        lines = self.trajectory.lines
+        if self.is_branch or self.is_over or self.at >= len(lines):
+            return None
+        line = lines[self.at]
+        return None if line.outcome.kind is OutcomeKind.CUT else line
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """The recorded one."""
+        return self.scored.trajectory
+
+    async def next(self) -> LiveLine | None:
+        """Run the next recorded line; None where there is none. SandboxError as `Kernel.run`."""
+        line = self.upcoming
+        return None if line is None else await self._run(line.source, line)
+
+    async def run_to(self, is_there: Callable[[LiveLine], bool]) -> LiveLine | None:
+        """Run recorded lines up to the first that `is_there` takes; None if there was none."""
+        while (line := await self.next()) is not None:
+            if is_there(line):
+                return line
+        return None
+
+    async def back(self, to: int) -> None:
+        """Have `to` lines behind: those that ran here, by hand too, in a fresh kernel.
+
+        SandboxError where none is to be had: the lines are kept, and it may be asked again.
+        """
+        assert 0 <= to <= self.at, "lines that have not run cannot be gone back to"
+        kept = self.lines[:to]
+        await self._start()
+        for line in kept:
+            await self._run(line.source, line.recorded)
+
+    async def edit(self, text: str) -> LiveLine | None:
+        """Run a line by hand in place of the next one: from here on it is a branch.
+
+        None where nothing can follow.
+        """
+        if self.is_over:
+            return None
+        return await self._run(f" {text}\n" if text else "\n", None)
+
+    def take(self, line: Line, *, shown_after: str) -> LiveLine:
+        """Note a line that somebody else ran in its session, a policy that goes on from here."""
+        taken = LiveLine(
+            source=line.source, outcome=line.outcome, recorded=None, shown_after=shown_after
+        )
+        self.lines.append(taken)
+        return taken
+
+    async def variables(self) -> list[Variable]:
+        """What lines and prompt have bound, in the order of names; at most 40.
+
+        Asks the kernel, whose state it does not change but by what a `__repr__` does. A kernel that
+        does not survive the question is replaced by one that has run the same lines, and that is
+        asked for types alone. Nothing where the kernel is gone.
+        """
+        if self.kernel_is_gone:
+            return []
+        names = bound_names([*self._scene.setup, *kernel_sources(self.lines)])
+        found = await ask(self.kernel, names)
+        if found is None:
+            await self.back(self.at)
+            found = await ask(self.kernel, names, with_values=False)
+        return found or []
+
+    def shown_after(self, outcome: LineOutcome) -> str:
+        """What follows the line that has just run, as `LiveLine.shown_after`."""
+        if self.session.submission is not None or outcome.kind in _DEAD:
+            return ""
+        return self.session.show(outcome.observation, outcome.kind)
+
+    def predicted(self, line: LiveLine) -> float:
+        """The recorded reward of the line it repeats, 0 for none."""
+        return (
+            0.0 if line.recorded is None else self.scored.reward.line_rewards[line.recorded.index]
+        )
+
+    async def _start(self) -> None:
+        await self.aclose()
+        trajectory = self.trajectory
+        self._kernel = await self._kernels.acquire(seed=trajectory.seed)
+        for source in self._scene.run_first:
+            said = await self._kernel.run(f"{source}\n")
+            if said.status is not ExecStatus.OK:
+                raise ConfigError(
+                    f"the setup of these trajectories fails here ({said.status}): {source!r}"
+                )
+        number = self._scene.first_number(trajectory.prompt_text)
+        self.session = Session(self._kernel, self._scene.fmt, number=number)
+        self.lines = []  # only here: where no kernel is to be had, one may ask again for the same
+
+    async def _run(self, source: str, recorded: Line | None) -> LiveLine:
+        outcome = await self.session.run(strip_line(source))
+        shown = self.shown_after(outcome)
+        self.session.go_on(outcome.kind)
+        line = LiveLine(source=source, outcome=outcome, recorded=recorded, shown_after=shown)
+        self.lines.append(line)
+        return line
+
+
+def kernel_sources(lines: Sequence[Line | LiveLine]) -> list[str]:
+    """What a kernel got of each line, [L]: with the end of all before it that stood open."""
+    sources: list[str] = []
+    pending = ""
+    for line in lines:
+        sources.append(pending + strip_line(line.source))
+        is_open = line.outcome.kind is OutcomeKind.INCOMPLETE
+        # Of thousands of lines that stand open each would hold all before it: gigabytes.
+        pending = f"{sources[-1]}\n"[-_MAX_OPEN_CHARS:] if is_open else ""
+    return sources

@@ -1,0 +1,127 @@
+"""What a name of a session is bound to, as far as syntax tells: `time.time`, a text, a function.
+
+    import time as t; f = t.time  ->  path("f") == "time.time"
+
+Pure. Knows bindings. Does not know which of them vary from run to run, nor when they are made.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from repl_rl.replay.syntax import MAX_SOURCE_CHARS, Scope
+from repl_rl.replay.variation import imports
+
+_BUILTINS = frozenset(vars(builtins))
+
+
+class Known(NamedTuple):
+    """What a name is bound to."""
+
+    path: str | None = None
+    """Such as `time.time`."""
+    text: str | None = None
+    body: Scope | None = None
+    """Of a function or class: it is read where it is used, with what its names mean there."""
+    line: int = 0
+
+
+NOTHING = Known()
+Locals = Mapping[str, Known]
+NOWHERE: Locals = {}
+
+
+class Names:
+    """The names of a session. `rebound` are those of which nothing is known any more.
+
+    `local` holds the names of functions and comprehensions around an expression.
+    """
+
+    def __init__(self, rebound: Collection[str]) -> None:
+        self.known: dict[str, Known] = {}
+        self._rebound = rebound
+
+    def alias(self, node: ast.expr, *, line: int) -> Known | None:
+        """What an expression hands on as it is: a function, a module, a text."""
+        match node:
+            case ast.Lambda():
+                return Known(body=node, line=line)
+            case ast.Name(id=name) if name in self.known:
+                return self.known[name]
+            case ast.Name() | ast.Attribute() if path := self.path(node, NOWHERE):
+                return Known(path=path)
+        text = self.text(node, NOWHERE)
+        return None if text is None else Known(text=text)
+
+    def path(self, node: ast.AST, local: Locals) -> str | None:
+        """The dotted name of what `node` is, None where syntax does not tell."""
+        match node:
+            case ast.Name(id=name) if name in local or name in self.known:
+                return (local.get(name) or self.known.get(name) or NOTHING).path
+            case ast.Name(id=name):
+                is_plain = name in _BUILTINS and name not in self._rebound
+                return f"builtins.{name}" if is_plain else None
+            case ast.Attribute(value=value, attr=name):
+                return _joined(self.path(value, local), name)
+            case ast.Call(func=func, args=[first, *rest]):
+                return self._made(self.path(func, local), first, rest, local)
+        return None
+
+    def _made(
+        self, path: str | None, first: ast.expr, rest: Sequence[ast.expr], local: Locals
+    ) -> str | None:
+        match path:
+            case "builtins.__import__" | "importlib.import_module":
+                return self.text(first, local)
+            case "builtins.getattr" if rest:
+                return _joined(self.path(first, local), self.text(rest[0], local))
+            case "builtins.vars":
+                return _joined(self.path(first, local), "__dict__")
+        return None
+
+    def text(self, node: ast.expr, local: Locals) -> str | None:
+        """The text that `node` is, None where syntax does not tell."""
+        match node:
+            case ast.Constant(value=str() as text):
+                return text
+            case ast.Name(id=name) if name not in local:
+                return self.known.get(name, NOTHING).text
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                whole = _joined(self.text(left, local), self.text(right, local), by="")
+                return whole if whole is not None and len(whole) <= MAX_SOURCE_CHARS else None
+        return None
+
+    def hashes_by_place(self, node: ast.expr) -> bool:
+        """True for functions, classes, None and plain objects: their hash is an address."""
+        match node:
+            case ast.Name(id=name):
+                is_builtin = (self.path(node, NOWHERE) or "").startswith("builtins.")
+                return is_builtin or self.known.get(name, NOTHING).body is not None
+            case ast.Call(func=ast.Name(id=name)):
+                body = self.known.get(name, NOTHING).body
+                return name == "object" or isinstance(body, ast.ClassDef)
+            case ast.Constant(value=value):
+                return value is None or value is ...
+        return isinstance(node, ast.Lambda)
+
+
+def _joined(first: str | None, second: str | None, *, by: str = ".") -> str | None:
+    return None if first is None or second is None else f"{first}{by}{second}"
+
+
+def own_names(scope: ast.AST) -> dict[str, Known]:
+    """Names that are the own ones of a function, class or comprehension."""
+    found: dict[str, Known] = {}
+    shared: set[str] = set()
+    for node in ast.walk(scope):
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                found.update((name, Known(path=path)) for name, path in imports(node))
+            case ast.Global(names=names) | ast.Nonlocal(names=names):
+                shared.update(names)
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                found.setdefault(name, NOTHING)
+    return {name: known for name, known in found.items() if name not in shared}

@@ -1,0 +1,10 @@
+"""The terminal in which a person walks through a stored trajectory, over a live kernel.
+
+    Live, Annotated -> Walk (what is known where one stands) -> views (text) -> app (keys)
+
+Floor 6. What a policy or a kernel wrote is shown as text alone, never as markup.
+"""
+
+from repl_rl.replay.stepper.app import Stepper
+
+__all__ = ["Stepper"]

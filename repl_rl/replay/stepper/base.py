@@ -1,0 +1,127 @@
+"""An app over one walk at a time: what a key asks for runs, what came of it is shown.
+
+    Walk, Errand -> Face
+
+Knows errands and the screen. Does not know keys.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+
+from repl_rl.errors import ReplRLError
+from repl_rl.replay.stepper.errand import CalledOff, Command, Errand
+from repl_rl.replay.stepper.panes import difference_row
+from repl_rl.replay.stepper.screen import Face
+from repl_rl.replay.stepper.texts import DIFFERS, one_row, styled
+from repl_rl.replay.stepper.walk import Walk
+from sandbox.types import SandboxError
+
+Ask = Callable[[Walk], Command]
+"""What a key asks of a walk."""
+
+_TICK_S = 0.2
+_MAX_AHEAD = 8
+"""Keys that are kept while a line runs; of more, the last."""
+_MAX_TOLD = 500
+_ERROR = "red"
+
+
+class WalkApp(App[None]):
+    """The part of the stepper that is the same for all keys."""
+
+    def __init__(self, *, num_found: int, notes: Sequence[str]) -> None:
+        super().__init__()
+        # The colours of the person's own terminal, as everywhere else in repl-rl.
+        self.theme = "ansi-dark"
+        self._face = Face()
+        self._walk: Walk | None = None
+        self._number, self._num_found = 0, num_found
+        self._notes = notes
+        self._errand = Errand()
+        self._ahead: deque[Callable[[Walk], None]] = deque(maxlen=_MAX_AHEAD)
+        self._told = Text()
+
+    def compose(self) -> ComposeResult:
+        yield self._face
+
+    def on_ready(self) -> None:
+        self.set_interval(_TICK_S, self._tick)
+
+    async def on_unmount(self) -> None:
+        if self._walk is not None:
+            await self._walk.aclose()
+
+    def _after(self) -> None:
+        """For those who have more to do once an errand has ended."""
+
+    @property
+    def is_busy(self) -> bool:
+        """True while what a key asked for runs."""
+        return self._errand.is_on
+
+    def _soon(self, act: Callable[[Walk], None]) -> None:
+        """At once, or after what runs; two lines are never interleaved."""
+        if self.is_busy:
+            self._ahead.append(act)
+        elif self._walk is not None:
+            act(self._walk)
+
+    def _do(self, doing: str, ask: Ask, *, can_stop: bool = False) -> None:
+        self._soon(lambda walk: self._start(doing, ask(walk), can_stop=can_stop))
+
+    def _start(self, doing: str, command: Command, *, can_stop: bool = False) -> None:
+        self._told = Text()
+        self._errand.begin(doing, command, can_stop=can_stop)
+        self.run_worker(self._finish())
+
+    async def _finish(self) -> None:
+        try:
+            self._told = Text(one_row(await self._outcome() or "", _MAX_TOLD))
+        except (ReplRLError, SandboxError) as error:
+            self._told = styled(one_row(str(error), _MAX_TOLD), _ERROR)
+            if self._walk is None:
+                self.exit(return_code=1, message=self._told)
+        finally:
+            self._errand.end()
+        self._after()
+        self._paint()
+        while self._ahead and self._walk is not None and not self.is_busy:
+            self._ahead.popleft()(self._walk)
+
+    async def _outcome(self) -> str | None:
+        try:
+            return await self._errand.outcome()
+        except CalledOff:
+            assert self._walk is not None, "what opens a walk is not called off"
+            # Half a line has run in this kernel: nobody knows its state.
+            await self._walk.renew()
+            return "called off"
+
+    def _tick(self) -> None:
+        """A line that takes long shows that it runs."""
+        if self.is_busy:
+            self._paint()
+
+    def _paint(self) -> None:
+        if self._walk is not None:
+            place = f"{self._number + 1} of {self._num_found}"
+            self._face.show(self._walk, place=place)
+        self._face.tell(self._status(), can_stop=self._errand.can_stop)
+
+    def _status(self) -> Text:
+        if self.is_busy:
+            return styled(str(self._errand), DIFFERS)
+        if self._told or self._walk is None:
+            return self._told
+        if self._walk.at_hand is None:
+            return styled("; ".join(one_row(note, _MAX_TOLD) for note in self._notes), DIFFERS)
+        return difference_row(self._walk)
+
+    def _tell(self, words: str) -> None:
+        self._told = Text(words)
+        self._paint()

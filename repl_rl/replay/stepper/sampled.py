@@ -1,0 +1,73 @@
+"""What a policy that went on here left behind, and what there is to show of one line's tokens.
+
+    Policy.go_on -> Sampled -> Tokens
+
+Pure. Knows trajectories and vocabularies. Does not know screens, nor who scores.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from pathlib import Path
+
+from repl_rl.replay.live import Live, LiveLine
+from repl_rl.replay.vocabulary import read_decode, token_texts
+from repl_rl.tokens import ByteCodec
+from repl_rl.types import Line, Trajectory
+
+# T completion tokens, L lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """One line of a trajectory, for a table of its tokens."""
+
+    trajectory: Trajectory
+    line: Line
+    texts: tuple[str, ...] | None  # [T]
+    """None where no vocabulary is at hand."""
+    trainer_logprobs: tuple[float, ...] | None = None  # [T]
+    advantage: float | None = None
+    """None for a line that was in no update."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """A trajectory as its policy ended it, in the policy's own tokens."""
+
+    trajectory: Trajectory
+    tokenizer: str | None
+    """As in `Origin.tokenizer`."""
+    texts: tuple[str, ...] | None  # [T]
+    num_before: int
+    """Lines that the policy went on after."""
+    lines: tuple[LiveLine, ...]
+    """All that had run at its end; a line that was cut is in the trajectory alone."""
+
+    @classmethod
+    def of(
+        cls, trajectory: Trajectory, live: Live, *, tokenizer: str | None, num_before: int
+    ) -> Sampled:
+        """To be made before anything else runs. Slow: it reads a vocabulary."""
+        folder = None if tokenizer is None else Path(tokenizer)
+        decode = ByteCodec().decode if folder is None else read_decode(folder / "tokenizer.json")
+        return cls(
+            trajectory=trajectory,
+            tokenizer=tokenizer,
+            texts=None if decode is None else token_texts(trajectory, decode),
+            num_before=num_before,
+            lines=tuple(live.lines),
+        )
+
+    def is_all_of(self, live: Live) -> bool:
+        """True while what stands there is what the policy left."""
+        # A line by hand may read the same, and was not sampled.
+        return len(self.lines) == live.at and all(map(operator.is_, self.lines, live.lines))
+
+    def tokens_of(self, index: int) -> Tokens | None:
+        """None for a line that stood there before the policy went on."""
+        if index < self.num_before:
+            return None
+        line = self.trajectory.lines[index]
+        return Tokens(trajectory=self.trajectory, line=line, texts=self.texts)

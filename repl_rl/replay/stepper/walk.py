@@ -1,0 +1,249 @@
+"""One trajectory walked through: where one stands, what differs, what the branch earns.
+
+    Annotated, Live, Scorer -> Walk: step, go_to, run_to..., by_hand, let, keep
+
+What it does comes back as words for a person, None where there is nothing to say.
+Knows a live kernel, rewards and one file to save to. Does not know screens or keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from repl_rl.errors import ConfigError
+from repl_rl.replay.annotated import Annotated
+from repl_rl.replay.branch import Policy, as_trajectory
+from repl_rl.replay.compare import Difference
+from repl_rl.replay.execute import compare, reasons
+from repl_rl.replay.live import Live, LiveLine, Variable
+from repl_rl.replay.scene import Scene
+from repl_rl.replay.stepper.sampled import Sampled
+from repl_rl.scoring import Scorer
+from repl_rl.store import make_origin
+from repl_rl.summary import ERROR_KINDS
+from repl_rl.trajectory_file import append
+from repl_rl.types import Line, Origin, OutcomeKind, Reward, Scored, Trajectory
+from sandbox.types import KernelSource, SandboxError
+
+# L lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchWorth:
+    """What a branch earns here and now."""
+
+    line_rewards: tuple[float, ...]  # [L]
+    scored: Scored | None
+    """None while it has not ended."""
+
+    @property
+    def total(self) -> float:
+        return sum(self.line_rewards) if self.scored is None else self.scored.reward.total
+
+
+class Walk:
+    """Needs `begin` before anything else, and `aclose` at the end."""
+
+    def __init__(
+        self, item: Annotated, scene: Scene, kernels: KernelSource, *, scorer: Scorer | None
+    ) -> None:
+        self.item = item
+        self.scene = scene
+        self.live = Live(item.ledger.scored, scene, kernels)
+        self.worth: BranchWorth | None = None
+        """None off a branch, and where nobody scores."""
+        self._scorer = scorer
+        self._sampled: Sampled | None = None
+        self._has_kernel = False
+        self._reasons_L = reasons(item.ledger.scored, scene)
+
+    async def begin(self) -> None:
+        """A fresh kernel that has run nothing. Raises SandboxError where there is none."""
+        await self._back(0)
+
+    async def aclose(self) -> None:
+        await self.live.aclose()
+
+    @property
+    def recorded(self) -> tuple[Line, ...]:
+        return self.live.trajectory.lines
+
+    @property
+    def at_hand(self) -> LiveLine | None:
+        """The line that ran last; None where none has."""
+        return self.live.lines[-1] if self.live.lines else None
+
+    @property
+    def beside(self) -> Line | None:
+        """The recorded line at the place of the one at hand."""
+        index = self.live.at - 1
+        return self.recorded[index] if 0 <= index < len(self.recorded) else None
+
+    @property
+    def prompt(self) -> str:
+        """What stands before the next line."""
+        before = self.at_hand.shown_after if self.at_hand else self.live.trajectory.prompt_text
+        return before.rpartition("\n")[2]
+
+    @property
+    def sampled(self) -> Sampled | None:
+        """What a policy left here; None once anything else ran, or was gone back on."""
+        found = self._sampled
+        return found if found is not None and found.is_all_of(self.live) else None
+
+    @property
+    def is_changed(self) -> bool:
+        """True where what stands here is not the beginning of the record."""
+        return self.live.is_branch or self.sampled is not None
+
+    def difference(self, line: LiveLine) -> Difference | None:
+        """How a line differs from its record; None where it has none or agrees."""
+        if line.recorded is None:
+            return None
+        found = compare(self.live, line, self._reasons_L)
+        return None if found is None else found.difference
+
+    def why_not(self) -> str:
+        """Why no recorded line follows."""
+        last = self.at_hand
+        if self.live.session.submission is not None:
+            return "an answer is submitted: nothing follows"
+        if last is not None and self.live.is_over:
+            return f"the kernel is gone ({last.outcome.kind}); b goes back to a fresh one"
+        if self.live.is_branch:
+            return "a branch: i goes on by hand, m lets the policy go on, b goes back"
+        if self.live.at < len(self.recorded):
+            return "the next line was cut while it was sampled, and never ran"
+        return "that was the last line; i goes on by hand"
+
+    async def step(self) -> str | None:
+        """Run the next line."""
+        return self.why_not() if await self.live.next() is None else None
+
+    async def go_to(self, num_lines: int) -> str | None:
+        """Have `num_lines` behind, or as many as there are."""
+        if num_lines < self.live.at:
+            await self._back(max(0, num_lines))
+            await self._weigh()
+        while self.live.at < num_lines:
+            if await self.live.next() is None:
+                return self.why_not()
+        return None
+
+    async def run_to_end(self) -> str | None:
+        await self.live.run_to(lambda line: False)
+        return None
+
+    async def run_to_error(self) -> str | None:
+        return await self._run_to("error", lambda line: line.outcome.kind in ERROR_KINDS)
+
+    async def run_to_reward(self) -> str | None:
+        return await self._run_to("reward", lambda line: self.live.predicted(line) != 0)
+
+    async def run_to_difference(self) -> str | None:
+        return await self._run_to("difference", lambda line: self.difference(line) is not None)
+
+    async def _run_to(self, name: str, is_there: Callable[[LiveLine], bool]) -> str | None:
+        if self.live.upcoming is None:
+            return self.why_not()
+        found = await self.live.run_to(is_there)
+        return f"no further {name}" if found is None else None
+
+    async def renew(self) -> None:
+        """The same lines in a fresh kernel: after a line that was called off."""
+        await self._back(self.live.at)
+        await self._weigh()
+
+    async def look(self) -> list[Variable]:
+        """The kernel's variables. SandboxError where no fresh kernel was to be had."""
+        if not self._has_kernel:
+            raise SandboxError("there is no kernel; g asks for a fresh one")
+        self._has_kernel = False  # it is replaced where it does not survive the question
+        found = await self.live.variables()
+        self._has_kernel = True
+        return found
+
+    async def by_hand(self, text: str) -> str | None:
+        """Run a line in place of the next one."""
+        line = await self.live.edit(text)
+        await self._weigh()
+        return self.why_not() if line is None else None
+
+    async def let(self, policy: Policy | None, *, on_line: Callable[[], None]) -> str | None:
+        """Have a policy go on to its end, and score that."""
+        if policy is None:
+            return "no policy is here: start with --model PATH"
+        if self.live.is_over:
+            return self.why_not()
+        num_before = self.live.at
+        done = await policy.go_on(self.live, on_line=lambda line: on_line())
+        self._sampled = await asyncio.to_thread(
+            Sampled.of, done, self.live, tokenizer=policy.source, num_before=num_before
+        )
+        await self._weigh()
+        return f"the policy ended: {done.stop_reason}"
+
+    async def keep(self, path: Path, *, isolation: str) -> str | None:
+        """Write what ran here to a file of its own, as a trajectory like any other.
+
+        Raises ConfigError where the file is there already or cannot be written.
+        """
+        scored = await self._judged()
+        origin = await asyncio.to_thread(self._origin, isolation)
+        try:
+            path.open("x").close()
+            append(path, [scored], origin=origin)
+        except FileExistsError:
+            raise ConfigError(f"{str(path)!r} is there already; give another name") from None
+        except OSError as error:
+            raise ConfigError(f"cannot write {str(path)!r}: {error.strerror}") from None
+        return f"saved; replay it with: repl-rl replay {path}"
+
+    def _origin(self, isolation: str) -> Origin:
+        """Of what ran here. Slow: it looks up what is installed."""
+        return make_origin(
+            self.scene.config,
+            setup=self.scene.setup,
+            tokenizer=None if self.sampled is None else self.sampled.tokenizer,
+            isolation=isolation,
+        )
+
+    async def _back(self, to: int) -> None:
+        self._has_kernel, self.worth = False, None
+        await self.live.back(to)
+        self._has_kernel = True
+
+    async def _judged(self) -> Scored:
+        """What ran here as it would be scored if it ended here."""
+        if self.worth is not None and self.worth.scored is not None:
+            return self.worth.scored
+        problem, trajectory = self.live.scored.problem, await self._trajectory()
+        if self._scorer is not None:
+            return await self._scorer.score(trajectory, problem)
+        unscored = Reward(line_rewards=(0.0,) * len(trajectory.lines), outcome_reward=None)
+        return Scored(trajectory=trajectory, problem=problem, verdict=None, reward=unscored)
+
+    async def _trajectory(self) -> Trajectory:
+        """As a policy sampled it, or else in bytes: of thousands of lines it takes seconds."""
+        if self.sampled is not None:
+            return self.sampled.trajectory
+        return await asyncio.to_thread(as_trajectory, self.live)
+
+    async def _weigh(self) -> None:
+        self.worth = None
+        if self._scorer is None or not self.live.is_branch:
+            return
+        trajectory = await self._trajectory()
+        if self.sampled is not None or self.live.is_over:
+            scored = await self._scorer.score(trajectory, self.live.scored.problem)
+            self.worth = BranchWorth(line_rewards=scored.reward.line_rewards, scored=scored)
+        else:
+            self.worth = BranchWorth(line_rewards=self._scorer.so_far(trajectory), scored=None)
+
+
+def opens_a_block(line: Line | LiveLine | None) -> bool:
+    """True where the line after this one stands in the same statement."""
+    return line is not None and line.outcome.kind is OutcomeKind.INCOMPLETE

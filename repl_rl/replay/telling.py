@@ -1,0 +1,104 @@
+"""Reruns and changed rewards in words, for a terminal.
+
+    [Rerun] -> rows of text;  [Change] -> rows of text
+
+Pure. What a policy or a kernel wrote is cleaned before it stands here. Knows no terminals.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+
+from repl_rl.replay.change import Change
+from repl_rl.replay.compare import Cause, unified
+from repl_rl.replay.execute import Mismatch, Rerun
+from repl_rl.terminal import one_row, signed
+from sandbox.render import clean
+
+_MAX_TOLD = 20
+"""Trajectories of one kind that are named; the others are counted."""
+_MAX_SOURCE = 60
+_MAX_WORDS = 6
+"""Differences that are listed of one trajectory."""
+
+
+def told_reruns(reruns: Sequence[Rerun]) -> Iterator[str]:
+    """What differs and may, by cause; then the first real divergence; then the sum."""
+    for cause in (Cause.VOLATILE, Cause.LIMITS):
+        found = [(one, mismatch) for one in reruns for mismatch in one.mismatches]
+        yield from _told_cause(cause, [pair for pair in found if pair[1].difference.cause is cause])
+    diverged = [one for one in reruns if one.divergence is not None]
+    if diverged:
+        first = diverged[0]
+        assert first.divergence is not None, "it was chosen by it"
+        yield f"first divergence: {clean(first.id)}, {_line(first.divergence)}"
+        yield f"  {first.divergence.difference.headline}"
+        difference = first.divergence.difference
+        for row in unified(difference.recorded, difference.live):
+            yield f"    {row}"
+        yield from _rest([one.id for one in diverged[1:]], "diverged, too")
+    yield _sum(reruns, num_diverged=len(diverged))
+
+
+def _told_cause(cause: Cause, found: Sequence[tuple[Rerun, Mismatch]]) -> Iterator[str]:
+    for rerun, mismatch in found[:_MAX_TOLD]:
+        yield f"{cause}: {clean(rerun.id)}, {_line(mismatch)}: {mismatch.difference.why}"
+    if len(found) > _MAX_TOLD:
+        yield f"{cause}: and {len(found) - _MAX_TOLD:,} more"
+
+
+def _line(mismatch: Mismatch) -> str:
+    # A source that runs on over several lines must not end this row.
+    source = one_row(mismatch.line.source.strip())
+    shown = source if len(source) <= _MAX_SOURCE else f"{source[: _MAX_SOURCE - 3]}..."
+    return f"line {mismatch.line.index + 1} `{shown}`"
+
+
+def _rest(ids: Sequence[str], word: str) -> Iterator[str]:
+    if ids:
+        more = f" and {len(ids) - _MAX_TOLD:,} more" if len(ids) > _MAX_TOLD else ""
+        yield f"{word}: {', '.join(map(clean, ids[:_MAX_TOLD]))}{more}"
+
+
+def _sum(reruns: Sequence[Rerun], *, num_diverged: int) -> str:
+    num_lines = sum(one.num_lines for one in reruns)
+    counts = {cause: sum(one.count(cause) > 0 for one in reruns) for cause in Cause}
+    told = [f"{num_diverged:,} diverged" if num_diverged else "none diverged"]
+    told += [f"{counts[c]:,} {c}" for c in (Cause.VOLATILE, Cause.LIMITS) if counts[c]]
+    counted = f"{_count(len(reruns), 'trajectory', 'trajectories')}, " + _count(
+        num_lines, "line", "lines"
+    )
+    return f"{counted} run again: {', '.join(told)}"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def told_changes(changes: Sequence[Change]) -> Iterator[str]:
+    """A line for each trajectory that is worth something else now, the first 20; then the sum."""
+    real = [change for change in changes if change.is_real]
+    ids = [clean(change.id) for change in real[:_MAX_TOLD]]
+    width = max(map(len, ids), default=0)
+    for name, change in zip(ids, real, strict=False):
+        yield f"{name:{width}}  {signed(change.gain)}  {_words(list(change.told()))}"
+    if len(real) > _MAX_TOLD:
+        yield f"and {len(real) - _MAX_TOLD:,} more"
+    yield _sum_of_changes(changes, num_real=len(real))
+
+
+def _words(told: Sequence[str]) -> str:
+    rest = [f"and {len(told) - _MAX_WORDS:,} more"] if len(told) > _MAX_WORDS else []
+    return "; ".join([*told[:_MAX_WORDS], *rest])
+
+
+def _sum_of_changes(changes: Sequence[Change], *, num_real: int) -> str:
+    counted = f"{num_real:,} of {len(changes):,} trajectories changed"
+    if not changes:
+        return counted
+    was = statistics.fmean(change.before.reward.total for change in changes)
+    now = statistics.fmean(change.after.reward.total for change in changes)
+    num_ungraded = sum(change.after.is_ungraded for change in changes)
+    left_out = f"; {num_ungraded:,} could not be graded" if num_ungraded else ""
+    return f"{counted}, mean reward {signed(was)} -> {signed(now)}{left_out}"

@@ -1,0 +1,81 @@
+"""Sample one trajectory in the open, and look at it from every side.
+
+    config, problem -> policy -> one rollout, shown as it grows -> Subject -> findings
+
+Floor 6. Knows the order of things. Does not know flags, nor what is checked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from repl_rl.attempts import find_attempt
+from repl_rl.audit import Counts, Witness
+from repl_rl.config import Config
+from repl_rl.display import Screen, render_trajectory
+from repl_rl.formats import load_format
+from repl_rl.models import LoadedModel, load_model, pick_device, usable_context
+from repl_rl.rollout_subject import Subject, score
+from repl_rl.rollout_view import LineStream
+from repl_rl.rollouts import Attempt
+from repl_rl.sampler import LineSampler
+from repl_rl.tasks.base import Task, load_task, make_prompt
+from repl_rl.train import DEFAULT_RECIPE, policy_folder, say_bench
+from repl_rl.types import Origin, Scored
+from repl_rl.workbench import Workbench, check_names, open_workbench
+
+
+def roll_out(config: Config, problem_id: str | None, screen: Screen) -> tuple[Subject, Origin]:
+    """One rollout of the config's policy, and where it comes from; raises as `train`."""
+    config = _alone(config)
+    check_names(config)
+    task, task_spec = load_task(config.task)
+    attempt = find_attempt(task, problem_id, seed=config.seed, screen=screen)
+    policy = policy_folder(config, task, screen, recipe=DEFAULT_RECIPE)
+    device = pick_device(config.sampling.device)
+    loaded = load_model(policy, device=device, dtype=config.dtype)
+    witness = Witness()
+    with open_workbench(config, task, task_spec, loaded, watch=witness.watch) as bench:
+        say_bench(bench, screen)
+        scored = _run(bench, attempt, loaded, screen)
+        return _subject(config, task, loaded, scored, witness), bench.origin
+
+
+def _alone(config: Config) -> Config:
+    """One trajectory takes one row of the cache, and one kernel at hand."""
+    return replace(
+        config,
+        sampling=replace(config.sampling, max_in_flight=1),
+        sandbox=replace(config.sandbox, standby=1),
+    )
+
+
+def _run(bench: Workbench, attempt: Attempt, loaded: LoadedModel, screen: Screen) -> Scored:
+    screen.say(f"problem {attempt.problem.id}, seed {attempt.seed}\n")
+    sampler = bench.sampler
+    if isinstance(sampler, LineSampler):
+        sampler.on_line = LineStream(loaded.codec, screen.say).hear
+        return bench.run([attempt])[0]
+    scored = bench.run([attempt])[0]
+    screen.say(render_trajectory(scored))
+    return scored
+
+
+def _subject(
+    config: Config, task: Task, loaded: LoadedModel, scored: Scored, witness: Witness
+) -> Subject:
+    trajectory, counts = scored.trajectory, Counts()
+    fmt = load_format(config.transcript, loaded.chat_template)
+    counts.take_said(trajectory, witness)
+    row_tokens = len(trajectory.prompt_ids) + config.sampling.max_tokens
+    return Subject(
+        scored=scored,
+        prompt=make_prompt(task, scored.problem, fmt),
+        codec=loaded.codec,
+        fmt=fmt,
+        config=config,
+        context_tokens=usable_context(loaded, row_tokens=row_tokens),
+        scores=score(loaded.model, trajectory, temperature=config.sampling.temperature),
+        is_exact=loaded.is_exact,
+        num_drifted=counts.drifted,
+    )

@@ -1,0 +1,23 @@
+r"""What others wrote and what they measured, made fit for one row of a terminal.
+
+    "\x1b[31ma\nb" -> "a\\nb";  1e99 -> "+1e+99"
+
+Floor 1. Pure. Does not know what a row is about, nor who prints it.
+"""
+
+from __future__ import annotations
+
+from sandbox.render import clean
+
+_LONG = 1e9
+"""From here on a number is told by its size: it would fill the row with digits."""
+
+
+def one_row(text: str) -> str:
+    r"""`text` without what a terminal obeys, its newlines shown as `\n`."""
+    return clean(text).replace("\n", "\\n")
+
+
+def signed(value: float, form: str = "+.3f") -> str:
+    """The number in `form`, or by its size where that would be long."""
+    return format(value, form if abs(value) < _LONG else "+.4g")

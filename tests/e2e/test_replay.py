@@ -1,0 +1,349 @@
+"""A run that real kernels made, run and scored again from outside: files, words and exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repl_rl.builder import Rollout
+from repl_rl.config import Config, SamplingConfig
+from repl_rl.engines.scripted import ScriptedEngine, script
+from repl_rl.kernels import kernel_pool
+from repl_rl.replay import many
+from repl_rl.sampler import LineSampler
+from repl_rl.scoring import open_scorer
+from repl_rl.settings import resolve
+from repl_rl.store import RunFolder, make_origin
+from repl_rl.tasks.base import load_task, make_setup
+from repl_rl.tokens import ByteCodec
+from repl_rl.trajectory_file import append, files, read_trajectories
+from repl_rl.transcript import PYTHON
+from repl_rl.types import Origin, Problem, Scored, Split
+
+pytestmark = pytest.mark.kernel
+
+Call = Callable[..., tuple[int, str, str]]
+Command = Callable[..., Any]
+SETTINGS = (
+    "sandbox.line_cpu_s=0.5",
+    "sandbox.line_wall_s=20.0",
+    "sandbox.standby=1",
+    "grading.deadline_s=20.0",
+)
+RIGHT = (
+    " # all roots\n",
+    " x, y))\n",
+    " for i in range(2):\n",
+    "     random_symbol = Dummy('d')\n",
+    "\n",
+    " {'a', 'b', 'c'}, object(), random_symbol\n",
+    " import random; random.random()\n",
+    " submit_final_answer({answer})\n",
+)
+WRONG = (" y + undefined\n", " 1/0\n", " submit_final_answer([10**9])\n")
+CLOCK = (" import time; time.time_ns()\n", " _ + 1\n", " 2 + 2\n")
+
+
+def config() -> Config:
+    return resolve(overrides=SETTINGS)
+
+
+async def make_rows() -> tuple[Origin, list[Scored]]:
+    """Three trajectories of two problems: scripted, run in kernels, graded, rewarded."""
+    task, _ = load_task(config().task)
+    problems = task.problems(Split.HELD_OUT, seed=0)
+    found = list(itertools.islice(problems, 2))
+    setup = make_setup(task, PYTHON)
+    right = tuple(line.replace("{answer}", found[0].meta["answer"]) for line in RIGHT)
+    plans = [(found[0], right), (found[0], WRONG), (found[1], CLOCK)]
+    rows = []
+    async with kernel_pool(config().sandbox, setup=setup) as pool, open_scorer(config()) as scorer:
+        for number, (problem, lines) in enumerate(plans):
+            trajectory = await play(pool, problem, task.prompt, lines, seed=number)
+            rows.append(await scorer.score(trajectory, problem))
+        walls = str(pool.standing)
+    return make_origin(config(), setup=setup, tokenizer=None, isolation=walls), rows
+
+
+async def play(pool: Any, problem: Problem, prompt: str, lines: Any, *, seed: int) -> Any:
+    codec = ByteCodec()
+    sampler = LineSampler(
+        ScriptedEngine(codec, script(*lines)), codec, PYTHON, SamplingConfig(), context_tokens=10**6
+    )
+    rollout = Rollout(
+        problem_id=problem.id,
+        group_index=seed // 2,
+        sibling_index=seed % 2,
+        seed=seed,
+        prompt=PYTHON.prompt(prompt, problem.statement, python_version="3.11"),
+    )
+    kernel = await pool.acquire(seed=seed)
+    try:
+        return await sampler.sample(rollout, kernel)
+    finally:
+        await kernel.aclose()
+
+
+@pytest.fixture(scope="module")
+def made() -> tuple[Origin, list[Scored]]:
+    return asyncio.run(make_rows())
+
+
+@pytest.fixture
+def run(made: tuple[Origin, list[Scored]], tmp_path: Path) -> Path:
+    """A run's folder: two trajectories in one step, one in the next."""
+    origin, rows = made
+    folder = RunFolder(tmp_path / "run")
+    folder.write_config(origin, policy="a script", device="cpu")
+    folder.append_trajectories("step-000000", rows[:2])
+    folder.append_trajectories("step-000001", rows[2:])
+    return folder.path
+
+
+def plant(run: Path, *, name: str, number: int, line: int) -> None:
+    """Another output in the record of a line (from 1) of a trajectory (from 1)."""
+    path = run / "trajectories" / f"{name}.jsonl"
+    rows = [json.loads(row) for row in path.read_text().splitlines()]
+    trajectory = rows[number]["scored"]["trajectory"]  # row 0 is the origin
+    trajectory["lines"][line - 1]["outcome"]["observation"] = "planted\n"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+# Lines run again
+
+
+def test_what_was_recorded_is_what_runs_again_and_nothing_is_left(
+    repl_rl: Command, run: Path
+) -> None:
+    ended = repl_rl("replay", "run", "--execute")
+    assert (ended.code, ended.stderr, ended.left_behind) == (0, "", [])
+    rows = ended.stdout.splitlines()
+    assert rows[-3:] == [
+        "volatile: step-000001:1, line 1 `import time; time.time_ns()`: reads the clock",
+        "volatile: step-000001:1, line 2 `_ + 1`: depends on a line that reads the clock (line 1)",
+        "3 trajectories, 14 lines run again: none diverged, 1 volatile",
+    ]
+
+
+def test_the_first_planted_divergence_is_named_and_shown(call: Call, run: Path) -> None:
+    plant(run, name="step-000000", number=2, line=2)
+    plant(run, name="step-000001", number=1, line=3)
+    code, shown, _ = call("replay", "run", "--execute")
+    assert code == 1
+    rows = shown.splitlines()
+    first = rows.index("first divergence: step-000000:2, line 2 `1/0`")
+    assert "    -planted" in rows[first:]
+    assert any(row.startswith("    +ZeroDivisionError") for row in rows[first:])
+    assert "diverged, too: step-000001:1" in rows
+    assert rows[-1].endswith("2 diverged, 1 volatile")
+
+
+def test_a_filter_picks_what_is_run_again(call: Call, run: Path) -> None:
+    plant(run, name="step-000000", number=2, line=2)
+    code, shown, _ = call("replay", "run", "--execute", "--id", "step-000000:1")
+    assert (code, shown.splitlines()[-1]) == (
+        0,
+        "1 trajectory, 8 lines run again: none diverged",
+    )
+
+
+def test_how_this_machine_differs_is_said(
+    call: Call, made: tuple[Origin, list[Scored]], tmp_path: Path
+) -> None:
+    origin = replace(made[0], versions={**made[0].versions, "sympy": "1.0"}, isolation="paper")
+    append(tmp_path / "a.jsonl", made[1][:1], origin=origin)
+    code, _, errors = call("replay", "a.jsonl", "--execute")
+    first, second = errors.splitlines()
+    assert (code, first[:39]) == (0, "repl-rl: made with sympy 1.0, here it i")
+    assert second.startswith("repl-rl: made in kernels of 'paper', here they are ")
+
+
+def test_a_file_that_was_cut_off_is_run_without_its_last_row_and_that_is_said(
+    call: Call, run: Path
+) -> None:
+    (path,) = files(run / "trajectories" / "step-000000.jsonl")
+    path.write_bytes(path.read_bytes()[:-20])
+    code, shown, errors = call("replay", str(path), "--execute")
+    assert (code, shown.splitlines()[-1]) == (
+        0,
+        "1 trajectory, 8 lines run again: none diverged",
+    )
+    assert errors == ("repl-rl: step-000000.jsonl ends in the middle of a row, which is left out\n")
+
+
+# Rewards
+
+
+def test_the_same_reward_changes_nothing(repl_rl: Command, run: Path) -> None:
+    ended = repl_rl("replay", "run", "--rescore")
+    assert (ended.code, ended.stderr, ended.left_behind) == (0, "", [])
+    assert ended.stdout.splitlines()[-1].startswith("0 of 3 trajectories changed")
+
+
+CHEAPER = ("--set", "reward.line.syntax_error=-0.1")
+
+
+def test_another_price_of_an_error_is_listed_and_no_other(call: Call, run: Path) -> None:
+    code, shown, _ = call("replay", "run", "--rescore", *CHEAPER)
+    rows = shown.splitlines()
+    assert code == 1
+    assert rows[-2:-1] == ["step-000000:1  +0.200  line 2 -0.300 -> -0.100"]
+    assert rows[-1].startswith("1 of 3 trajectories changed")
+
+
+def test_what_is_scored_again_is_a_file_like_any_other(
+    call: Call, run: Path, made: tuple[Origin, list[Scored]]
+) -> None:
+    call("replay", "run", "--rescore", *CHEAPER, "--output", "again.jsonl")
+    found = list(read_trajectories(Path("again.jsonl")))
+    assert [one.trajectory for one in found] == [one.trajectory for one in made[1]]
+    assert found[0].reward.line_rewards[1] == -0.1
+    # Its origin names the settings that scored it.
+    assert call("replay", "again.jsonl", "--rescore")[0] == 0
+    assert call("replay", "again.jsonl", "--execute")[0] == 0
+
+
+def test_a_file_that_is_there_is_never_written_over(call: Call, run: Path, idle: None) -> None:
+    Path("mine.jsonl").write_text("mine")
+    code, _, errors = call("replay", "run", "--rescore", "--output", "mine.jsonl")
+    assert (code, Path("mine.jsonl").read_text()) == (2, "mine")
+    assert errors == "repl-rl: 'mine.jsonl' is there already; give another --output\n"
+
+
+# Views
+
+
+def test_a_notebook_and_a_page_are_written(call: Call, run: Path) -> None:
+    notebook = call("replay", "run", "--notebook", "one.ipynb", "--id", "step-000000:1")
+    page = call("replay", "run", "--html", "all.html")
+    assert (notebook[0], page[0]) == (0, 0)
+    assert notebook[1].splitlines()[-1] == "step-000000:1: one.ipynb"
+    assert page[1].splitlines()[-1] == "1 trajectory: all.html"
+    assert json.loads(Path("one.ipynb").read_text())["nbformat"] == 4
+    assert "time.time_ns()" in Path("all.html").read_text()
+
+
+# What is refused
+
+
+@pytest.fixture
+def idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither kernels nor graders may be asked for."""
+
+    def refuse(*_: object, **__: object) -> None:
+        pytest.fail("something was started")
+
+    monkeypatch.setattr(many, "pool_of", refuse)
+    monkeypatch.setattr(many, "open_scorer", refuse)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("run", "--execute", "--rescore"), "--execute and --rescore are given"),
+        (("run", "--html", "a", "--notebook", "b"), "--notebook and --html are given"),
+        (("run", "--execute", "--output", "a"), "--output goes with --rescore"),
+        (("run", "--output", "a"), "--output goes with --rescore"),
+        (("run", "--execute", "--model", "m"), "--model goes with stepping or --html"),
+        (("run",), "stepping needs a terminal"),
+        (("run", "--execute", "--id", "no-such"), "no trajectory in 'run' has --id no-such; there"),
+        (("run", "--execute", "--id", "step-000000:9"), "there is 'step-000000:1'"),
+        (("run", "--execute", "--grep", "no such text"), "has --grep no such text"),
+        (("run", "--execute", "--outcome", "memory"), "has --outcome memory"),
+        (("run", "--execute", "--outcome", "no-such"), "Invalid value for '--outcome'"),
+        (("run", "--execute", "-n", "0"), "Invalid value for '-n'"),
+        (("run", "--execute", "--set", "sandbox.no=1"), "unknown key 'sandbox.no'"),
+        (("run", "--rescore", "--config", "no.toml"), "cannot read config file 'no.toml'"),
+        (("run", "--rescore", "--output", "no/such/a"), "no folder 'no/such' for --output"),
+        (("no-such", "--execute"), "no such file or run folder: 'no-such'"),
+        (("empty", "--execute"), "no trajectories in 'empty'"),
+        (("nothing.jsonl", "--execute"), "'nothing.jsonl' is empty"),
+        (("foreign.txt", "--execute"), "foreign.txt:1 is not a trajectory"),
+        (("run", "--html", "no/such/a.html"), "cannot write to 'no/such/a.html'"),
+        (("run", "--notebook", "no/such/a.ipynb"), "cannot write to 'no/such/a.ipynb'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_what_cannot_be_done_is_one_line_and_nothing_is_started(
+    call: Call, run: Path, idle: None, arguments: tuple[str, ...], told: str
+) -> None:
+    Path("empty").mkdir()
+    Path("nothing.jsonl").touch()
+    Path("foreign.txt").write_text("dear diary,\n")
+    code, _, errors = call("replay", *arguments)
+    assert code == 2
+    assert told in errors
+    assert len([row for row in errors.splitlines() if not is_usage(row)]) == 1
+
+
+def is_usage(row: str) -> bool:
+    return not row or row.startswith(("Usage:", "Try "))
+
+
+def test_trajectories_of_two_runs_are_not_written_into_one_file(
+    call: Call, run: Path, idle: None, made: tuple[Origin, list[Scored]]
+) -> None:
+    other = replace(made[0], isolation="paper")
+    append(run / "trajectories" / "step-000002.jsonl", made[1], origin=other)
+    code, _, errors = call("replay", "run", "--rescore", "--output", "a.jsonl")
+    assert (code, Path("a.jsonl").exists()) == (2, False)
+    assert "takes trajectories of one run" in errors
+
+
+def test_a_page_is_of_those_that_were_made_as_the_first_was(
+    call: Call, run: Path, made: tuple[Origin, list[Scored]]
+) -> None:
+    other = replace(made[0], isolation="paper")
+    append(run / "trajectories" / "step-000000.jsonl", made[1], origin=other)
+    code, shown, errors = call("replay", "run/trajectories/step-000000.jsonl", "--html", "a.html")
+    assert (code, shown.splitlines()[-1]) == (0, "2 trajectories: a.html")
+    assert "left out, as they were made in another way than 'step-000000:1': 3;" in errors
+
+
+def test_lines_of_another_sampler_are_refused(call: Call, run: Path, idle: None) -> None:
+    code, _, errors = call(
+        "replay", "run", "--execute", "--set", "sampling.sampler=inline_calls:InlineCalls"
+    )
+    assert code == 2
+    assert errors.startswith("repl-rl: step-000000.jsonl was made by the sampler 'inline_calls:")
+
+
+@pytest.mark.train
+def test_a_page_is_not_scored_by_a_model_of_another_vocabulary(
+    call: Call, run: Path, idle: None, tiny_model: Path
+) -> None:
+    code, _, errors = call(
+        *("replay", "run", "--html", "a.html", "--model", str(tiny_model)),
+        *("--set", "sampling.device=cpu", "--set", "sampling.max_tokens=400"),
+    )
+    assert (code, sorted(Path().iterdir())) == (2, [run.relative_to(Path.cwd())])
+    assert errors.startswith(f"repl-rl: {str(tiny_model)!r} reads other texts from these tokens")
+
+
+def test_an_attach_without_a_line_or_a_run_is_refused(call: Call, run: Path) -> None:
+    assert "Missing option '--line'" in call("attach", "run")[2]
+    code, _, errors = call("attach", "no-such", "--line", "1")
+    assert (code, errors) == (2, "repl-rl: no such file or run folder: 'no-such'\n")
+
+
+def test_a_run_of_an_older_format_is_read_with_the_config_beside_it(call: Call, run: Path) -> None:
+    for path in files(run):
+        rows = [json.loads(row) for row in path.read_text().splitlines()[1:]]
+        path.write_text("".join(json.dumps({**row, "format": 1}) + "\n" for row in rows))
+    assert call("replay", "run", "--execute")[0] == 0
+    assert call("replay", "run", "--rescore")[0] == 0
+
+
+def test_a_copy_without_its_run_needs_nothing_else(call: Call, run: Path, tmp_path: Path) -> None:
+    shutil.copy(run / "trajectories" / "step-000000.jsonl", tmp_path / "copy.jsonl")
+    shutil.rmtree(run)
+    code, _, errors = call("replay", "copy.jsonl", "--execute")
+    assert (code, errors) == (0, "")

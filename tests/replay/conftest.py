@@ -1,0 +1,115 @@
+"""Trajectories that were really sampled, by a script, in kernels of any kind."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from page_browser import open_stand
+from repl_rl.builder import Rollout
+from repl_rl.config import Config, SamplingConfig
+from repl_rl.engines.scripted import ScriptedEngine, script
+from repl_rl.replay.scene import Scene
+from repl_rl.sampler import LineSampler
+from repl_rl.tokens import ByteCodec
+from repl_rl.trajectory_file import append, places
+from repl_rl.transcript import PYTHON, SUBMIT_STUB, Part, Prompt
+from sandbox.pool import KernelPool
+from sandbox.types import Limits
+
+# Short in CPU time, which a loaded machine does not stretch; long on the wall clock, which it does.
+LIMITS = Limits(line_cpu_s=0.4, line_wall_s=20.0, grace_s=0.4)
+SETUP = ("from sympy import *", "x = symbols('x')", SUBMIT_STUB)
+
+
+@pytest.fixture(scope="session")
+def replay_loop():
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+@pytest.fixture(scope="session")
+def real_kernels(replay_loop):
+    """A pool of kernels that have run SETUP, in the loop of `replay_loop`."""
+    pool = KernelPool(LIMITS, setup=SETUP, standby=1)
+    replay_loop.run(pool.__aenter__())
+    try:
+        yield pool
+    finally:
+        replay_loop.run(pool.aclose())
+
+
+@pytest.fixture(scope="session")
+def a_scene():
+    """`a_scene(fmt=..., setup=..., ...)`: one that needs no file."""
+
+    def build(*, fmt=PYTHON, setup=SETUP, origin=None, **config):
+        return Scene(config=Config(**config), setup=setup, fmt=fmt, origin=origin, notes=())
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def record(make_scored):
+    """`await record(lines, kernels)`: what a script of these lines did, as it is stored."""
+
+    async def play(lines, kernels, *, fmt=PYTHON, prompt=">>>", number=1, seed=7, **limits):
+        kernel = await kernels.acquire(seed=seed)
+        made = Prompt((Part(prompt),), next_number=number)
+        rollout = Rollout(problem_id="p", group_index=0, sibling_index=0, seed=seed, prompt=made)
+        codec = ByteCodec()
+        engine = ScriptedEngine(codec, script(*lines))
+        config = SamplingConfig(**limits)
+        sampler = LineSampler(engine, codec, fmt, config, context_tokens=1 << 16)
+        try:
+            return make_scored(await sampler.sample(rollout, kernel), 1.0)
+        finally:
+            await kernel.aclose()
+
+    return play
+
+
+@pytest.fixture
+def quiet_home(tmp_path, monkeypatch):
+    """No file of the user's Jupyter is read or written."""
+    for variable in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """`stored(scored, ...)`: where these stand in a file."""
+
+    def write(*all_scored, origin=None, name="step-000000"):
+        path = tmp_path / f"{name}.jsonl"
+        append(path, all_scored, origin=origin)
+        return list(places(path))
+
+    return write
+
+
+# Of a module: the driver keeps an event loop running in this thread, and others need their own.
+@pytest.fixture(scope="module")
+def browser(make_trajectory, tmp_path_factory):
+    """A browser with the page of `open_stand`; skipped where there is none."""
+    with open_stand(make_trajectory, tmp_path_factory.mktemp("page")) as found:
+        yield found
+
+
+@pytest.fixture
+def stand(browser):
+    """The browser, without a page."""
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="session")
+def with_line():
+    """`with_line(scored, index, kind=..., observation=...)`: another outcome at a line."""
+
+    def change(scored, index, **outcome):
+        lines = list(scored.trajectory.lines)
+        lines[index] = replace(lines[index], outcome=replace(lines[index].outcome, **outcome))
+        return replace(scored, trajectory=replace(scored.trajectory, lines=tuple(lines)))
+
+    return change

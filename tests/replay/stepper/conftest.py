@@ -1,0 +1,55 @@
+"""Steppers over trajectories that are written out, and what is saved from them."""
+
+from dataclasses import replace
+
+import pytest
+
+from repl_rl.config import GRPOConfig, RewardConfig
+from repl_rl.replay.annotated import annotate
+from repl_rl.replay.stepper import Stepper
+from repl_rl.rewards import load_reward
+from repl_rl.scoring import Scorer
+from repl_rl.trajectory_file import append, places
+from sandbox.fake import FakeKernels
+from stepper_seat import ANSWERS, LINE_REWARDS, LINES, ORIGIN, PROVED, SCENE, SaysProved
+
+
+@pytest.fixture
+def store(make_trajectory, make_scored, tmp_path):
+    """Write trajectories of these lines to a file, one after another; where they stand."""
+
+    def write(*all_parts, rewards=LINE_REWARDS, problem=None, **options):
+        path = tmp_path / "step-000003.jsonl"
+        for sibling, parts in enumerate(all_parts):
+            trajectory = make_trajectory(parts, sibling_index=sibling, **options)
+            line_rewards = (*rewards, *[0.0] * len(parts))[: len(parts)]
+            scored = make_scored(trajectory, 1.0, line_rewards, PROVED)
+            append(path, [replace(scored, problem=problem or scored.problem)], origin=ORIGIN)
+        return list(places(path))
+
+    return write
+
+
+@pytest.fixture
+def stepper(store):
+    """A stepper over five lines, whose kernels do as they did when it was recorded."""
+
+    def make(*all_parts, kernels=None, policy=None, notes=(), **options):
+        found = store(*(all_parts or (LINES,)), **options)
+        scorer = Scorer(
+            task_spec="t",
+            judge=SaysProved(),
+            reward=load_reward(RewardConfig()),
+            config=RewardConfig(),
+        )
+        return Stepper(
+            found,
+            scene=SCENE,
+            kernels=kernels or FakeKernels(ANSWERS),
+            annotate=lambda place: next(annotate([place], GRPOConfig())),
+            scorer=scorer,
+            policy=policy,
+            notes=notes,
+        )
+
+    return make

@@ -1,0 +1,88 @@
+"""What runs without end: it is shown, keys wait for it, and it can be called off or left."""
+
+import pytest
+
+from sandbox.fake import FakeKernels
+from stepper_seat import ANSWERS, OUTPUT, SILENT, Slow, WritesLines, sit
+
+
+def test_a_policy_that_is_called_off_leaves_the_lines_that_ran(stepper):
+    kernels = FakeKernels(ANSWERS)
+
+    async def act(seat):
+        await seat.press("n")
+        await seat.begin("m")
+        await seat.until("line 2*", "Esc calls it off")
+        assert "Esc calls it off" in seat.rows[-1]
+        await seat.press("escape")
+        assert seat.at_line == "2*"
+        assert "called off" in seat.text
+        assert kernels.kernels[-1].sources == ["1+1"]  # a fresh one with the same lines
+
+    sit(stepper(kernels=kernels, policy=WritesLines("1+1", waits=True)), act)
+
+
+def test_a_key_pressed_while_a_line_runs_waits_for_its_end(stepper):
+    async def act(seat):
+        await seat.begin("n")
+        await seat.until("running ...")
+        await seat.begin("b")
+        assert seat.at_line == "0/1"
+        await seat.press("escape")
+        assert "called off" in seat.text
+        assert seat.at_line == "0/1"
+
+    sit(stepper([(" slow\n", SILENT, ">>>")], kernels=Slow()), act)
+
+
+def test_going_to_a_line_ahead_can_be_called_off(stepper):
+    async def act(seat):
+        await seat.press("colon", "3")
+        await seat.begin("enter")
+        await seat.until("line 1/3", "Esc calls it off")
+        assert "Esc calls it off" in seat.rows[-1]
+        await seat.press("escape")
+        assert seat.at_line == "1/3"
+
+    parts = [(" 1+1\n", OUTPUT, "2\n>>>"), (" slow\n", SILENT, ">>>"), (" x = 2\n", SILENT, ">>>")]
+    sit(stepper(parts, kernels=Slow(ANSWERS)), act)
+
+
+def test_a_line_by_hand_that_takes_long_shows_that_it_runs(stepper):
+    async def act(seat):
+        await seat.press("i")
+        await seat.fill("slow")
+        await seat.begin("enter")
+        await seat.until("running your line ...")
+        await seat.press("escape")
+        assert seat.rows[-2].startswith(">>>")
+
+    sit(stepper(kernels=Slow()), act)
+
+
+@pytest.mark.parametrize("key", ["q", "ctrl+c"])
+def test_leaving_closes_the_kernel(stepper, key):
+    kernels = FakeKernels(ANSWERS)
+    app = stepper(kernels=kernels)
+
+    async def act(seat):
+        await seat.leave(key)
+
+    sit(app, act)
+    assert app.return_code == 0
+    assert kernels.kernels[0].is_closed
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"), [("i", "Enter takes it"), ("n", "running ..."), ("s", "about step-000003:1")]
+)
+def test_control_c_leaves_from_a_question_and_from_a_running_line(stepper, key, shown):
+    app = stepper([(" slow\n", SILENT, ">>>")], kernels=Slow())
+
+    async def act(seat):
+        await seat.begin(key)
+        await seat.until(shown)
+        await seat.leave("ctrl+c")
+
+    sit(app, act)
+    assert app.return_code == 0

@@ -1,0 +1,56 @@
+"""A policy that goes on from where one stands, and what of it is saved."""
+
+import pytest
+
+from repl_rl.trajectory_file import places
+from repl_rl.types import StopReason
+from stepper_seat import WritesLines, after, sit
+
+
+def test_a_policy_goes_on_from_here_and_is_scored_at_its_end(stepper):
+    rows = after(stepper(policy=WritesLines("1+1", "y")), "n", "m")
+    assert "line 3*" in rows[0]
+    assert "here no answer -0.700" in rows[2]  # -0.6 and -0.1
+    assert any("the policy ended: max_lines" in row for row in rows)
+
+
+def test_without_a_policy_it_is_said_how_to_bring_one(stepper):
+    assert any("start with --model PATH" in row for row in after(stepper(), "m"))
+
+
+@pytest.fixture
+def sampled(stepper, tmp_path, monkeypatch):
+    """Save what stands there after a policy went on and after these keys; (row, origin)."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(*keys, by_hand=None, source=None):
+        async def act(seat):
+            await seat.press("n", "m", *keys)
+            if by_hand is not None:
+                await seat.write(by_hand)
+                await seat.press("escape")
+            await seat.press("w")
+            await seat.write("b")
+
+        sit(stepper(policy=WritesLines("1+1", "y", source=source)), act)
+        [place] = places(tmp_path / "b")
+        return place.read(), place.origin
+
+    return make
+
+
+def test_what_a_policy_sampled_is_saved_as_it_ended_it(sampled):
+    scored, origin = sampled(source="some/model")
+    trajectory = scored.trajectory
+    assert trajectory.stop_reason is StopReason.MAX_LINES
+    # The comment before it, ` 1+1` and ` y`, each with a newline: 9 + 5 + 3 bytes.
+    assert trajectory.logprobs.count(-0.5) == 17
+    assert origin.tokenizer == "some/model"
+
+
+@pytest.mark.parametrize(("keys", "by_hand"), [("b", None), ("i", "x = 2"), ("bi", "y")])
+def test_what_was_changed_after_a_policy_is_saved_in_bytes(sampled, keys, by_hand):
+    scored, origin = sampled(*keys, by_hand=by_hand, source="some/model")
+    assert -0.5 not in scored.trajectory.logprobs
+    assert scored.trajectory.stop_reason is StopReason.EOS
+    assert origin.tokenizer is None

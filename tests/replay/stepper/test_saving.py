@@ -1,0 +1,72 @@
+"""A saved branch is a trajectory like any other; what is there already stays."""
+
+import asyncio
+
+import pytest
+
+from repl_rl.replay.live import Live
+from repl_rl.trajectory_file import places, read_trajectories
+from repl_rl.transcript import SUBMIT_STUB
+from sandbox.fake import FakeKernels
+from stepper_seat import ANSWERS, COMMENT, NAME_ERROR, SCENE, SUBMITTED, after, sit
+
+
+@pytest.fixture
+def saved(stepper, tmp_path, monkeypatch):
+    """Where a branch was saved: the recorded comment, an error and an answer by hand."""
+    monkeypatch.chdir(tmp_path)
+
+    async def act(seat):
+        await seat.press("n", "i")
+        await seat.write("y")
+        await seat.write("submit_final_answer(3)")
+        await seat.press("w")
+        await seat.write("b")
+        assert "saved; replay it with: repl-rl replay b" in seat.text
+
+    sit(stepper(), act)
+    return tmp_path / "b"
+
+
+def test_a_saved_branch_is_a_trajectory_like_any_other(saved):
+    [scored] = read_trajectories(saved)
+    sources = [line.source for line in scored.trajectory.lines]
+    assert sources == [" # think\n", " y\n", " submit_final_answer(3)\n"]
+    assert scored.trajectory.submission == "3"
+    assert scored.reward.line_rewards == pytest.approx((0.0, -0.1, 0.0))
+    [place] = places(saved)
+    assert place.origin.tokenizer is None
+    assert place.origin.setup == (SUBMIT_STUB,)
+
+
+def test_a_saved_branch_runs_again(saved):
+    [scored] = read_trajectories(saved)
+
+    async def run():
+        async with Live(scored, SCENE, FakeKernels(ANSWERS)) as live:
+            await live.run_to(lambda line: False)
+            return [line.outcome.kind for line in live.lines]
+
+    assert asyncio.run(run()) == [COMMENT, NAME_ERROR, SUBMITTED]
+
+
+def test_a_file_that_is_there_is_never_written_over(stepper, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "kept"
+    path.write_text("dear")
+
+    async def act(seat):
+        await seat.press("n", "i")
+        await seat.write("y")
+        await seat.press("escape", "w")
+        await seat.write("kept")
+        assert "'kept' is there already" in seat.text
+
+    sit(stepper(), act)
+    assert path.read_text() == "dear"
+
+
+@pytest.mark.parametrize("keys", ["w", "nnw", "Gw"])
+def test_what_is_as_recorded_is_not_saved(stepper, keys):
+    rows = after(stepper(), *keys)
+    assert any("nothing was changed here: there is no branch to save" in row for row in rows)

@@ -1,0 +1,47 @@
+"""Sheets over the walk: tokens and help, and how they are put away."""
+
+import pytest
+
+from stepper_seat import WritesLines, after, sit
+
+
+def test_tokens_stand_one_a_row_with_mask_and_log_probability(stepper):
+    rows = after(stepper(), "n", "n", "t")
+    assert "tokens of line 2: 10" in rows[1]  # ` 1+1` and a newline, `2`, a newline and a prompt
+    cells = [row.strip("\u2502 ").split() for row in rows[3:13]]
+    # Before it stand ` # think`, a newline and a prompt: 12 bytes.
+    assert cells[1] == ["13", "'1'", "49", "1", "-1.000", "+0.000"]
+    assert cells[4] == ["16", r"'\n'", "10", "1", "-1.000", "+0.000"]
+    assert cells[5] == ["17", "'2'", "50", "0"]
+
+
+def test_tokens_of_a_line_the_policy_wrote_are_its_own(stepper):
+    rows = after(stepper(policy=WritesLines("1+1")), "n", "m", "t")
+    assert "tokens of line 2: 10" in rows[1]
+    cells = [row.strip("\u2502 ").split() for row in rows[3:13]]
+    assert cells[1] == ["13", "'1'", "49", "1", "-0.500"]  # it was in no update: no advantage
+
+
+@pytest.mark.parametrize("before", [(), ("m",)])
+def test_tokens_of_a_line_by_hand_are_not_told(stepper, before):
+    async def act(seat):
+        await seat.press("n", *before, "i")
+        await seat.write("x = 2")
+        await seat.press("escape", "t")
+        assert "tokens are those of a line that a policy sampled" in seat.text
+
+    sit(stepper(policy=WritesLines("1+1")), act)
+
+
+def test_a_sheet_is_put_away_by_its_key_and_by_escape(stepper):
+    for key in ("escape", "s", "q"):
+        rows = after(stepper(), "s", key)
+        assert "line 0/5" in rows[0]
+
+
+def test_help_names_every_key_on_one_screen(stepper):
+    rows = after(stepper(), "question_mark")
+    assert len(rows) == 24
+    assert any("n  space  down" in row for row in rows)
+    assert any("q  Ctrl-C" in row for row in rows)
+    assert any("a line of a branch" in row for row in rows)

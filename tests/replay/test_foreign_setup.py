@@ -1,0 +1,50 @@
+"""A file from elsewhere brings a setup of its own: it runs behind all walls, or not at all."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from repl_rl.errors import ConfigError
+from repl_rl.replay.live import Live
+from sandbox.pool import KernelPool
+from sandbox.types import Isolation, Limits
+
+pytestmark = pytest.mark.kernel
+
+REACHES_OUT = "import socket; s = socket.socket()"
+
+
+def first_output(scored, scene, isolation):
+    """What the first line prints in a kernel that has run the scene's setup."""
+
+    async def run():
+        limits = Limits(line_cpu_s=1.0, line_wall_s=20.0)
+        async with (
+            KernelPool(limits, preload=(), setup=scene.born_with, isolation=isolation) as pool,
+            Live(scored, scene, pool) as live,
+        ):
+            return (await live.next()).outcome.observation
+
+    return asyncio.run(run())
+
+
+@pytest.fixture
+def foreign(a_scene, make_trajectory, make_scored):
+    """`foreign(source)`: a trajectory of the line `y` after this setup, and its scene."""
+
+    def make(source):
+        trajectory = make_trajectory([(" y\n", "ok_output", "42\n>>>")])
+        scene = replace(a_scene(setup=(source,)), is_known=False)
+        return make_scored(trajectory, 1.0), scene
+
+    return make
+
+
+def test_a_foreign_setup_is_there_before_the_first_line(foreign):
+    assert first_output(*foreign("y = 42"), Isolation.AUTO) == "42\n"
+
+
+def test_a_foreign_setup_reaches_nothing(foreign):
+    with pytest.raises(ConfigError, match=r"setup of these trajectories fails here \(error\)"):
+        first_output(*foreign(REACHES_OUT), Isolation.AUTO)

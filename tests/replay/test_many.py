@@ -1,0 +1,234 @@
+"""Many trajectories at once: in order, each with its own origin, few of them held at a time."""
+
+import asyncio
+import contextlib
+import gc
+import io
+import os
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from repl_rl.config import Config, RewardConfig
+from repl_rl.display import Screen
+from repl_rl.errors import ConfigError
+from repl_rl.replay import many
+from repl_rl.replay.many import Options, execute, rescore, scenes
+from repl_rl.replay.telling import told_reruns
+from repl_rl.rewards import load_reward
+from repl_rl.scoring import Scorer
+from repl_rl.settings import resolve
+from repl_rl.store import make_origin
+from repl_rl.types import Trajectory, Verdict, VerdictKind
+from sandbox.fake import FakeKernels
+from sandbox.types import ExecStatus, Execution
+
+ANSWERS = {
+    "1+1": Execution(status=ExecStatus.OK, output="2\n"),
+    "3": Execution(status=ExecStatus.OK, value="3"),
+    "y": Execution(status=ExecStatus.ERROR, output="NameError: y\n", error_type="NameError"),
+}
+LINES = (" 1+1\n", " y\n", " submit_final_answer(3)\n")
+WALLS = "fake walls"
+
+
+class Pool(FakeKernels):
+    """Fakes behind the face of a pool."""
+
+    standing = WALLS
+
+    def __init__(self, at_acquire=lambda: None):
+        super().__init__(ANSWERS)
+        self._at_acquire = at_acquire
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_error):
+        pass
+
+    async def acquire(self, *, seed):
+        self._at_acquire()
+        await asyncio.sleep(0)
+        return await super().acquire(seed=seed)
+
+
+class SaysProved:
+    def __init__(self, at_grade=lambda: None):
+        self._at_grade = at_grade
+
+    async def grade(self, _task_spec, _problem, _submission):
+        self._at_grade()
+        await asyncio.sleep(0)
+        return Verdict(kind=VerdictKind.PROVED)
+
+
+def held():
+    """Trajectories in memory."""
+    return sum(type(item) is Trajectory for item in gc.get_objects())
+
+
+@pytest.fixture
+def origin():
+    return make_origin(Config(), setup=(), tokenizer=None, isolation=WALLS)
+
+
+@pytest.fixture
+def found(record, stored, origin):
+    """`found(count, spoil)`: that many trajectories in a file, each as `spoil` leaves it."""
+
+    def make(count, spoil=lambda number, scored: scored, **options):
+        scored = asyncio.run(record(LINES, FakeKernels(ANSWERS)))
+        return stored(*(spoil(n, scored) for n in range(count)), **{"origin": origin, **options})
+
+    return make
+
+
+@pytest.fixture
+def screen():
+    return Screen(Console(file=io.StringIO()))
+
+
+@pytest.fixture
+def use(monkeypatch):
+    """Fakes in place of pools and graders."""
+
+    def take(*, pool=None, judge=None):
+        @contextlib.asynccontextmanager
+        async def open_scorer(config):
+            yield Scorer(
+                task_spec="t",
+                judge=judge or SaysProved(),
+                reward=load_reward(config.reward),
+                config=config.reward,
+            )
+
+        made = pool or Pool()
+        monkeypatch.setattr(many, "pool_of", lambda scene, *, standby=1: made)
+        monkeypatch.setattr(many, "open_scorer", open_scorer)
+        return made
+
+    return take
+
+
+def run_all(found, screen, **options):
+    said = []
+    reruns = asyncio.run(execute(found, Options(**options), screen, say=said.append))
+    return reruns, said
+
+
+def test_reruns_come_in_the_order_of_the_file(use, found, screen, with_line):
+    use()
+
+    def spoil(number, scored):
+        return with_line(scored, 0, observation="planted\n") if number in (3, 5) else scored
+
+    reruns, said = run_all(found(7, spoil), screen)
+    assert [one.id for one in reruns] == [f"step-000000:{n}" for n in range(1, 8)]
+    assert [bool(one.divergence) for one in reruns] == [n in (3, 5) for n in range(7)]
+    assert next(row for row in told_reruns(reruns) if "first" in row).startswith(
+        "first divergence: step-000000:4, line 1"
+    )
+    assert said == []
+
+
+def test_few_trajectories_are_held_while_many_run_again(use, found, screen, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    wanted = found(24)
+    before, peak = held(), []
+    use(pool=Pool(lambda: peak.append(held() - before)))
+    run_all(wanted, screen)
+    assert len(peak) == 24
+    assert max(peak) <= 4
+
+
+def test_few_trajectories_are_held_while_many_are_scored(use, found, screen, monkeypatch):
+    monkeypatch.setattr(many, "_SCORED_AT_ONCE", 3)
+    wanted = found(24)
+    before, peak = held(), []
+    use(judge=SaysProved(lambda: peak.append(held() - before)))
+    asyncio.run(rescore(wanted, Options(), screen))
+    assert len(peak) == 24
+    assert max(peak) <= 3
+
+
+def test_how_kernels_differ_is_said_once_for_an_origin(use, found, screen, origin):
+    use()
+    other = replace(origin, isolation="none", versions={**origin.versions, "sympy": "1.0"})
+    _, said = run_all(found(3, origin=other), screen)
+    assert [one.split(" ")[2] for one in said] == ["sympy", "kernels"]
+
+
+def test_trajectories_of_one_origin_share_a_scene_and_others_have_their_own(found, stored, origin):
+    first = found(2)
+    scored = first[0].read()
+    more = stored(scored, origin=origin, name="step-000001")
+    other = stored(scored, origin=replace(origin, config="seed = 5"), name="step-000002")
+    cut = [
+        (scene.config.seed, len(some)) for scene, some in scenes(first + more + other, Options())
+    ]
+    assert cut == [(0, 3), (5, 1)]
+
+
+def test_what_is_scored_again_comes_in_order_and_in_pieces(use, found, screen, monkeypatch):
+    use()
+    monkeypatch.setattr(many, "_SCORED_AT_ONCE", 2)
+    written = []
+    changes = asyncio.run(
+        rescore(
+            found(5), Options(), screen, write=lambda scored, origin: written.append(len(scored))
+        )
+    )
+    assert [change.id for change in changes] == [f"step-000000:{n}" for n in range(1, 6)]
+    assert written == [2, 2, 1]
+
+
+def test_the_reward_is_that_of_the_settings(use, found, screen):
+    """Stored: +1 and no charge, no verdict. Scored: proved +1, a name error -0.1 or -0.2."""
+    use()
+    wanted = found(1)
+    gains = [
+        asyncio.run(rescore(wanted, Options(overrides=overrides), screen))[0].gain
+        for overrides in ((), ("reward.line.name_error=-0.2",))
+    ]
+    assert gains == pytest.approx([-0.1, -0.2])
+
+
+def test_what_is_scored_again_says_which_config_scored_it(use, found, screen):
+    use()
+    origins = []
+    options = Options(overrides=("reward.line.name_error=-0.2",))
+    asyncio.run(
+        rescore(found(1), options, screen, write=lambda scored, origin: origins.append(origin))
+    )
+    assert resolve(saved=origins[0].config).reward == RewardConfig(
+        line={**RewardConfig().line, "name_error": -0.2}
+    )
+
+
+def test_a_file_without_an_origin_has_none_when_it_is_scored_again(use, found, screen):
+    use()
+    origins = []
+    asyncio.run(
+        rescore(
+            found(1, origin=None), Options(), screen, write=lambda _, origin: origins.append(origin)
+        )
+    )
+    assert origins == [None]
+
+
+def test_a_file_that_is_gone_ends_it_with_its_name(use, found, screen):
+    use()
+    wanted = found(2)
+    wanted[0].path.unlink()
+    with pytest.raises(ConfigError, match=r"step-000000\.jsonl"):
+        run_all(wanted, screen)
+
+
+def test_a_file_that_was_changed_is_told(use, found, screen, origin):
+    use()
+    wanted = found(2)
+    wanted[0].path.write_bytes(b'{"format":2}\n' * 4000)
+    with pytest.raises(ConfigError, match="step-000000"):
+        run_all(wanted, screen)

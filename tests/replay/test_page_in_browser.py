@@ -1,0 +1,265 @@
+"""The page as a person meets it: what tokens say, how one finds and goes."""
+
+from __future__ import annotations
+
+import pytest
+
+from page_browser import Stand, chosen, facts, listed, wait_for
+
+
+def test_a_token_under_the_pointer_shows_its_numbers(stand: Stand) -> None:
+    page = stand.open("#step:1")
+    page.locator("#transcript .token.sampled").nth(1).hover()
+    # ` 1+1\n` is five tokens and ` submit_final_answer(2)\n` is 24, `1+)\n` of the sibling is five:
+    # 34 tokens of |advantage| 0.5, so the line has 5/34 and each of its tokens 1/34.
+    assert facts(page) == {
+        "token id": "49",
+        "position": "1 of 34, after 20 of the prompt",
+        "written by": "sampled",
+        "loss mask": "1",
+        "log p, sampler": "-1.0000 p = 36.8%",
+        "log p, trainer": "-1.2500 p = 28.7%",
+        "gap": "-0.2500 trainer less sampler",
+        "advantage": "+0.500 \u2191 pushed up",
+        "line": "1",
+        "outcome": "ok_output",
+        "line's reward": "+0.000",
+        "line's share": "14.7% of its group's gradient",
+        "token's share": "2.9% of the same",
+    }
+
+
+def test_an_injected_token_is_shown_as_never_trained(stand: Stand) -> None:
+    page = stand.open("#step:1")
+    page.locator("#transcript .token.injected").first.hover()
+    found = facts(page)
+    assert (found["written by"], found["loss mask"], found["log p, sampler"]) == (
+        "injected",
+        "0",
+        "\u2013 never sampled",
+    )
+
+
+def test_a_newline_in_a_token_is_spelled_out_in_its_panel(stand: Stand) -> None:
+    page = stand.open("#step:1")
+    page.locator("#transcript .token.sampled").nth(4).hover()
+    assert page.inner_text(".token-text") == "\u21b5"
+
+
+def test_sampled_and_injected_differ_in_more_than_colour(stand: Stand) -> None:
+    page = stand.open("#step:1")
+    marks = [mark.strip() for mark in page.locator(".gutter").all_inner_texts()]
+    styles = [
+        page.locator(f"#transcript .token.{kind}").first.evaluate(
+            "found => getComputedStyle(found).fontStyle"
+        )
+        for kind in ("sampled", "injected")
+    ]
+    assert (marks, styles) == (["", "1 +", ".", "2 +"], ["normal", "italic"])
+
+
+def test_newlines_of_tokens_break_rows(stand: Stand) -> None:
+    assert stand.open("#step:1").locator("#transcript .text").all_inner_texts() == [
+        "# What is 1 + 1?",
+        ">>> 1+1\u21b5",
+        "2\u21b5",
+        ">>> submit_final_answer(2)\u21b5",
+    ]
+
+
+def test_a_line_without_texts_of_tokens_is_shown_whole_with_its_ids(stand: Stand) -> None:
+    page = stand.open("#step:3")
+    page.locator("#transcript .token.sampled").first.hover()
+    assert facts(page)["token ids"].startswith("32 35 32 60 47 115")
+
+
+def test_a_token_that_was_clicked_stays_when_the_pointer_leaves(stand: Stand) -> None:
+    page = stand.open("#step:1")
+    page.locator("#transcript .token.sampled").nth(1).click()
+    page.locator("#transcript .token.sampled").nth(3).hover()
+    page.locator("#heading .statement").hover()
+    assert facts(page)["position"].startswith("1 of")
+
+
+def test_a_token_can_be_reached_and_kept_by_keys_alone(stand: Stand) -> None:
+    page = stand.open("#step:1")
+    for key in ("t", "ArrowRight", "ArrowRight", "Enter"):
+        page.keyboard.press(key)
+    pressed = page.locator('.token[aria-pressed="true"]').get_attribute("data-unit")
+    assert (pressed, facts(page)["token id"]) == ("2", "43")
+
+
+def test_the_list_counts_what_is_shown(stand: Stand) -> None:
+    assert stand.open().inner_text("#count") == "3 of 3"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "left"),
+    [
+        ("outcome", "syntax_error", ["step:2"]),
+        ("outcome", "any error", ["step:2", "step:3"]),
+        ("verdict", "proved", ["step:1"]),
+        ("verdict", "none", ["step:2"]),
+        ("stop", "submitted", ["step:1"]),
+        ("family", "sums", ["step:1", "step:2", "step:3"]),
+    ],
+)
+def test_a_filter_leaves_what_it_names(
+    stand: Stand, name: str, value: str, left: list[str]
+) -> None:
+    page = stand.open()
+    page.select_option(f"#filter-{name}", value)
+    assert (listed(page), page.inner_text("#count")) == (left, f"{len(left)} of 3")
+
+
+@pytest.mark.parametrize(
+    ("query", "left"),
+    [
+        ("1 + 1?", ["step:1", "step:2"]),
+        ("SUBMIT_final", ["step:1"]),
+        ("unmatched", ["step:2"]),
+        ("nobody wrote this", []),
+    ],
+)
+def test_a_search_reads_statements_lines_and_observations(
+    stand: Stand, query: str, left: list[str]
+) -> None:
+    page = stand.open()
+    page.fill("#search", query)
+    assert listed(page) == left
+
+
+def test_clearing_a_search_brings_all_back(stand: Stand) -> None:
+    page = stand.open()
+    page.fill("#search", "unmatched")
+    page.click("#clear")
+    assert page.inner_text("#count") == "3 of 3"
+
+
+@pytest.mark.parametrize(
+    ("order", "ids"),
+    [("best", ["step:1", "step:3", "step:2"]), ("worst", ["step:2", "step:3", "step:1"])],
+)
+def test_rewards_put_the_list_in_order(stand: Stand, order: str, ids: list[str]) -> None:
+    page = stand.open()
+    page.select_option("#sort", order)
+    assert listed(page) == ids
+
+
+def test_j_and_k_walk_the_list(stand: Stand) -> None:
+    page = stand.open()
+    places = []
+    for key in "jjjk":
+        page.keyboard.press(key)
+        places.append(chosen(page))
+    assert places == ["step:2", "step:3", "step:3", "step:2"]
+
+
+def test_j_walks_what_a_filter_leaves(stand: Stand) -> None:
+    page = stand.open("#step:2")
+    page.select_option("#filter-verdict", "proved")
+    page.locator("#heading .statement").click()
+    page.keyboard.press("j")
+    assert chosen(page) == "step:1"
+
+
+def test_keys_typed_into_the_search_are_text(stand: Stand) -> None:
+    page = stand.open()
+    page.keyboard.press("/")
+    page.keyboard.type("jj?")
+    assert (page.input_value("#search"), chosen(page)) == ("jj?", "step:1")
+
+
+@pytest.mark.parametrize(("key", "title"), [("l", "ledger-title"), ("s", "siblings-title")])
+def test_a_key_goes_to_a_section(stand: Stand, key: str, title: str) -> None:
+    page = stand.open()
+    page.keyboard.press(key)
+    assert page.evaluate("document.activeElement.id") == title
+
+
+def test_a_question_mark_opens_the_help_and_escape_closes_it(stand: Stand) -> None:
+    page = stand.open()
+    states = []
+    for key in ("?", "Escape"):
+        page.keyboard.press(key)
+        states.append(page.locator("#help").is_visible())
+    assert states == [True, False]
+
+
+def test_everything_in_the_order_of_tab_shows_its_focus(stand: Stand) -> None:
+    page = stand.open()
+    shown = []
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        shown.append(
+            page.evaluate(
+                """() => {
+                  const found = document.activeElement;
+                  const shown = found.type === "radio" ? found.parentElement : found;
+                  return [found.outerHTML.slice(0, 60), getComputedStyle(shown).outlineStyle];
+                }"""
+            )
+        )
+    assert [name for name, style in shown if style == "none" and "<body" not in name] == []
+
+
+def test_an_address_opens_its_trajectory(stand: Stand) -> None:
+    assert chosen(stand.open("#step:2")) == "step:2"
+
+
+def test_a_trajectory_leaves_its_address(stand: Stand) -> None:
+    page = stand.open()
+    page.keyboard.press("j")
+    # The driver hears of it later than the page.
+    assert page.evaluate("location.href") == f"{stand.url}#step:2"
+
+
+@pytest.mark.parametrize("name", ["#step:99", "#%E0%A4%A", "#%3Cimg%20src=x%3E"])
+def test_an_address_that_is_not_there_is_said(stand: Stand, name: str) -> None:
+    page = stand.open(name)
+    assert "is not among the trajectories" in page.inner_text("#notice")
+    assert stand.errors == []
+
+
+def test_the_ledger_has_a_row_for_each_line(stand: Stand) -> None:
+    rows = stand.open("#step:2").locator("#ledger tbody tr").all_inner_texts()
+    # 5 of 34 tokens of the group.
+    assert [row.split() for row in rows] == [
+        ["1", "1+)", "syntax_error", "-0.30", "-0.500", "5", "14.7%", "0.0", "0.0"]
+    ]
+
+
+def test_a_line_of_the_ledger_leads_to_its_tokens(stand: Stand) -> None:
+    page = stand.open("#step:1")
+    page.locator("#ledger button").nth(1).click()
+    assert facts(page)["line"] == "2"
+
+
+def test_a_sibling_is_one_click_away(stand: Stand) -> None:
+    page = stand.open("#step:1")
+    page.locator(".sibling").nth(1).click()
+    wait_for(page, "step:2")
+    assert chosen(page) == "step:2"
+
+
+def test_siblings_that_are_not_in_the_page_are_counted(stand: Stand) -> None:
+    said = stand.open("#step:1").inner_text("#siblings .hint")
+    assert said == "2 of its group of 3 are in this page; 1 is not."
+
+
+def test_the_background_follows_the_measure(stand: Stand) -> None:
+    page = stand.open("#step:2")
+    token = page.locator("#transcript .token.sampled").first
+    classes = {}
+    for name in ("advantage", "logprob", "reward", "gap", "nothing"):
+        page.check(f'input[value="{name}"]', force=True)
+        shown = token.evaluate("found => found.className.split(' ').slice(2).join()")
+        classes[name] = (shown, token.evaluate("found => found.style.getPropertyValue('--heat')"))
+    # -0.5 of 0.5; -1 of 6 nats; -0.3 of 0.3; -0.25 of 1 nat.
+    assert classes == {
+        "advantage": ("down", "1.000"),
+        "logprob": ("down", "0.167"),
+        "reward": ("down", "1.000"),
+        "gap": ("down", "0.250"),
+        "nothing": ("", "0.000"),
+    }

@@ -1,0 +1,123 @@
+"""The page as a browser takes it: hostile text, requests, colours, small screens, paper."""
+
+from __future__ import annotations
+
+import pytest
+
+from page_browser import HOSTILE, Stand, chosen, wait_for
+
+
+def test_hostile_text_becomes_no_element_and_runs_nothing(stand: Stand) -> None:
+    page = stand.open("#step:3")
+    page.locator("#transcript .token.sampled").first.click()
+    page.fill("#search", "hacked")
+    assert page.locator("img, iframe, body script:not([type])").count() == 0
+    assert page.evaluate("window.hacked") is None
+    assert (stand.dialogs, stand.errors) == ([], [])
+
+
+def test_hostile_text_is_shown_as_it_is(stand: Stand) -> None:
+    shown = stand.open("#step:3").locator("#transcript .token.sampled").first.inner_text()
+    assert shown == f" # {HOSTILE} \u2039U+202E\u203a \u2039U+001B\u203a[31m\u21b5"
+
+
+def test_nothing_is_requested_but_the_page(stand: Stand) -> None:
+    page = stand.open()
+    for key in "jjls?":
+        page.keyboard.press(key)
+    assert {url.split("#")[0] for url in stand.requests} <= {stand.url, "data:,"}
+
+
+def test_a_request_would_be_refused(stand: Stand) -> None:
+    attempt = "fetch('data:,x').then(() => 'answered', () => 'refused')"
+    assert stand.open().evaluate(attempt) == "refused"
+
+
+def test_text_given_as_markup_would_be_refused(stand: Stand) -> None:
+    attempt = "() => { try { document.body.innerHTML = '<b>' } catch (e) { return e.name } }"
+    assert stand.open().evaluate(attempt) == "TypeError"
+
+
+GROUND = "getComputedStyle(document.body).backgroundColor"
+LIGHT, DARK = "rgb(246, 247, 248)", "rgb(20, 23, 27)"
+
+
+@pytest.mark.parametrize(("scheme", "colour"), [("light", LIGHT), ("dark", DARK)])
+def test_colours_follow_the_system(stand: Stand, scheme: str, colour: str) -> None:
+    assert stand.open(scheme=scheme).evaluate(GROUND) == colour
+
+
+def test_a_button_chooses_the_colours(stand: Stand) -> None:
+    page = stand.open(scheme="light")
+    found = []
+    for _ in range(3):  # light, dark, as the system
+        page.click("#theme")
+        found.append(page.evaluate(GROUND))
+    assert found == [LIGHT, DARK, LIGHT]
+
+
+CONTRASTS = """() => {
+  const probe = document.createElement("span");
+  document.body.append(probe);
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const luminance = (colours) => {
+    for (const colour of colours) {
+      probe.style.color = colour;
+      canvas.fillStyle = getComputedStyle(probe).color;
+      canvas.fillRect(0, 0, 1, 1);
+    }
+    const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].map((value) => {
+      const part = value / 255;
+      return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ratio = (text, ...grounds) => {
+    const [a, b] = [luminance([text]), luminance(grounds)].sort((x, y) => y - x);
+    return (a + 0.05) / (b + 0.05);
+  };
+  const found = {};
+  for (const text of ["ink", "muted", "accent", "good", "bad", "unsure"])
+    for (const ground of ["ground", "surface", "raised"])
+      found[`${text} on ${ground}`] = ratio(`var(--${text})`, `var(--${ground})`);
+  for (const heat of ["up", "down"])
+    found[`ink on ${heat}`] = ratio("var(--ink)", "var(--surface)",
+      `color-mix(in srgb, var(--${heat}) 58%, transparent)`);
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_can_be_read_on_what_it_stands_on(stand: Stand, scheme: str) -> None:
+    found = stand.open(scheme=scheme).evaluate(CONTRASTS)
+    assert {pair: ratio for pair, ratio in found.items() if ratio < 4.5} == {}
+
+
+@pytest.mark.parametrize("name", ["#step:1", "#step:2", "#step:3"])
+def test_a_phone_shows_the_page_without_scrolling_sideways(stand: Stand, name: str) -> None:
+    page = stand.open(name, width=360, height=740)
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+
+
+def test_a_phone_shows_the_list_at_a_button(stand: Stand) -> None:
+    page = stand.open(width=360, height=740)
+    page.click("#list-toggle")
+    page.click("#list a >> nth=1")
+    wait_for(page, "step:2")
+    assert (page.locator("#list").is_visible(), chosen(page)) == (False, "step:2")
+
+
+def test_a_token_tapped_on_a_phone_is_not_covered_by_its_panel(stand: Stand) -> None:
+    page = stand.open("#step:1", width=360, height=740)
+    token = page.locator("#transcript .token.sampled").last
+    token.click()
+    panel = page.locator("#inspector").bounding_box()
+    place = token.bounding_box()
+    assert place["y"] + place["height"] <= panel["y"]
+
+
+def test_print_shows_the_trajectory_alone(stand: Stand) -> None:
+    page = stand.open("#step:1")
+    page.emulate_media(media="print")
+    names = ("#transcript", "#ledger", "#browser", "#inspector", ".tools")
+    assert [page.locator(name).is_visible() for name in names] == [True, True, False, False, False]

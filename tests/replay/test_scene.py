@@ -1,0 +1,277 @@
+"""Laws of what a stored trajectory is run again with: whose config, whose setup, what is told."""
+
+import importlib.metadata
+import json
+from dataclasses import replace
+
+import pytest
+
+from repl_rl import __version__
+from repl_rl.config import Config
+from repl_rl.errors import ConfigError
+from repl_rl.formats import IPYTHON
+from repl_rl.replay.scene import config_of, make_scene, other_walls
+from repl_rl.settings import to_toml
+from repl_rl.store import make_origin
+from repl_rl.tasks.base import load_task, make_setup
+from repl_rl.trajectory_file import append, places
+from repl_rl.transcript import PYTHON, SUBMIT_STUB
+from repl_rl.types import OutcomeKind
+from sandbox.types import Isolation
+
+PARTS = [(" 1+1\n", OutcomeKind.OK_OUTPUT, "2\n>>>")]
+WALLS = "tier A: namespaces"
+
+
+@pytest.fixture
+def here():
+    """Made on this very machine."""
+    return make_origin(Config(), setup=("y = 5",), tokenizer=None, isolation=WALLS)
+
+
+@pytest.fixture
+def place(make_trajectory, make_scored, tmp_path):
+    """`place(origin)`: where a trajectory stands in a run's folder."""
+
+    def write(origin=None):
+        path = tmp_path / "run" / "trajectories" / "step-000000.jsonl"
+        path.parent.mkdir(parents=True)
+        append(path, [make_scored(make_trajectory(PARTS), 1.0)], origin=origin)
+        return next(places(path))
+
+    return write
+
+
+def save(place, text, versions=None):
+    run = place.path.parent.parent
+    (run / "config.toml").write_text(text)
+    if versions is not None:
+        (run / "versions.json").write_text(json.dumps(versions))
+
+
+def test_a_file_that_says_where_it_comes_from_needs_no_folder(place, here):
+    scene = make_scene(place(replace(here, config="[sandbox]\nline_cpu_s = 3.5")))
+    assert (scene.config.sandbox.line_cpu_s, scene.setup) == (3.5, ("y = 5",))
+    assert scene.notes == ()
+
+
+def test_what_a_file_says_stands_before_the_config_beside_it(place, here):
+    found = place(replace(here, config="seed = 1"))
+    save(found, "seed = 2")
+    assert make_scene(found).config.seed == 1
+
+
+def test_a_file_that_does_not_say_takes_the_config_of_its_run(place):
+    found = place()
+    save(found, "transcript = 'ipython'", make_origin_versions())
+    scene = make_scene(found)
+    assert scene.fmt is IPYTHON
+    assert scene.setup[: len(IPYTHON.setup)] == IPYTHON.setup
+    assert (scene.setup[-1], scene.notes) == (SUBMIT_STUB, ())
+
+
+def make_origin_versions():
+    return dict(make_origin(Config(), setup=(), tokenizer=None, isolation="").versions)
+
+
+def test_a_bare_file_is_run_with_defaults_and_that_is_told(place):
+    scene = make_scene(place())
+    assert (scene.config.task, scene.fmt) == (Config().task, PYTHON)
+    assert len(scene.notes) == 1
+    assert scene.notes[0].startswith("step-000000.jsonl does not say how it was made")
+
+
+def test_what_is_said_here_stands_before_what_is_saved(place, here, tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text("seed = 2\n[sandbox]\nstandby = 7")
+    found = place(replace(here, config="seed = 1"))
+    scene = make_scene(found, files=[file], overrides=["seed=3"])
+    assert (scene.config.seed, scene.config.sandbox.standby) == (3, 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("python", "made with python 1.0, here it is 3."),
+        ("sympy", "made with sympy 1.0, here it is 1."),
+        ("repl_rl", f"made with repl_rl 1.0, here it is {__version__}"),
+    ],
+)
+def test_another_version_of_what_kernels_saw_is_told(place, here, name, said):
+    (note,) = make_scene(place(replace(here, versions={**here.versions, name: "1.0"}))).notes
+    assert note.startswith(said)
+
+
+def test_another_version_of_what_only_trained_is_not_told(place, here):
+    versions = {**here.versions, "torch": "1.0", "platform": "another"}
+    assert make_scene(place(replace(here, versions=versions))).notes == ()
+
+
+def test_a_module_is_told_by_the_version_of_what_it_came_with(place, here):
+    found = place(replace(here, config='[sandbox]\npreload = ["dateutil"]'))
+    save(found, found.origin.config)
+    (note,) = make_scene(found).notes
+    version = importlib.metadata.version("python-dateutil")
+    assert note.startswith(f"made with python-dateutil unknown, here it is {version}:")
+
+
+def test_a_version_reaches_no_terminal_as_it_is(place, here):
+    versions = {**here.versions, "python": "\x1b[31m3.1"}
+    assert (
+        make_scene(place(replace(here, versions=versions)))
+        .notes[0]
+        .startswith("made with python 3.1, here")
+    )
+
+
+def test_another_sampler_is_refused(place, here):
+    saved = "sampling.sampler = 'inline_calls:InlineCalls'"
+    found = place(replace(here, config=saved))
+    (found.path.parent.parent / "config.toml").write_text(saved)
+    with pytest.raises(ConfigError, match=r"step-000000.jsonl was made by .*InlineCalls"):
+        make_scene(found)
+
+
+FOREIGN = [
+    ("task", "os:abort"),
+    ("transcript", "os:abort"),
+    ("sampling.sampler", "os:abort"),
+    ("reward.function", "os:abort"),
+]
+
+
+@pytest.mark.parametrize(("key", "name"), FOREIGN)
+def test_a_file_from_elsewhere_names_no_code_of_its_own(place, here, key, name):
+    told = rf"step-000000.jsonl names code of its own, {key} = '{name}'; .* --set {key}={name}"
+    with pytest.raises(ConfigError, match=told):
+        make_scene(place(replace(here, config=f"{key} = '{name}'")))
+
+
+@pytest.mark.parametrize(("key", "name"), FOREIGN)
+def test_a_name_that_a_person_repeats_is_taken(place, here, key, name):
+    found = place(replace(here, config=f"{key} = '{name}'"))
+    section, _, leaf = key.rpartition(".")
+    config = config_of(found, overrides=[f"{key}={name}"])
+    assert getattr(getattr(config, section) if section else config, leaf) == name
+
+
+def test_the_code_of_ones_own_run_is_trusted_as_by_eval(place, here):
+    found = place(replace(here, config="task = 'my_tasks:Task'"))
+    save(found, "task = 'my_tasks:Task'")
+    assert config_of(found).task == "my_tasks:Task"
+
+
+def test_another_config_beside_a_file_makes_it_nobodys_own(place, here):
+    found = place(replace(here, config="task = 'os:abort'"))
+    save(found, "baseURL = 'https://a.site'")
+    with pytest.raises(ConfigError, match="names code of its own"):
+        config_of(found)
+
+
+def test_a_file_from_elsewhere_has_limits(place, here):
+    saved = "[sandbox]\nline_cpu_s = 1e9\nmemory_mib = 1000000\nline_wall_s = 4.0"
+    found = config_of(place(replace(here, config=saved))).sandbox
+    # Eight times the usual 2 s and 512 MiB; what is less is taken as it is.
+    assert (found.line_cpu_s, found.memory_mib, found.line_wall_s) == (16.0, 4096, 4.0)
+
+
+def test_a_file_from_elsewhere_has_nothing_loaded(place, here):
+    found = place(replace(here, config='[sandbox]\npreload = ["sympy", "pip.__main__"]'))
+    with pytest.raises(ConfigError, match=r"has kernels load 'pip.__main__'; if you trust it"):
+        config_of(found)
+
+
+@pytest.mark.parametrize("saved", ["no_such_key = 1", "seed = 'a'", "seed =", "[sampling]\nx = 1"])
+def test_a_saved_config_that_is_none_names_its_file(place, here, saved):
+    with pytest.raises(ConfigError, match=r"the config that .*step-000000.jsonl' was made with"):
+        make_scene(place(replace(here, config=saved)))
+
+
+def test_a_setting_of_ones_own_that_is_wrong_is_not_blamed_on_the_file(place, here):
+    with pytest.raises(ConfigError, match=r"^unknown key 'no_such_key'"):
+        make_scene(place(here), overrides=["no_such_key=1"])
+
+
+def test_a_setting_may_lean_on_what_is_saved(place, here):
+    found = place(replace(here, config="grpo.credit = 'potential'"))
+    assert make_scene(found, overrides=["reward.potential=0.1"]).config.reward.potential == 0.1
+
+
+def test_a_config_beside_that_is_no_text_is_told(place):
+    found = place()
+    (found.path.parent.parent / "config.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"cannot read .*config\.toml"):
+        make_scene(found)
+
+
+def test_a_file_takes_no_walls_down_and_runs_nothing_outside_of_them(place, here):
+    saved = "[sandbox]\nisolation = 'none'\nwarmup = [\"open('/tmp/mine', 'w')\"]"
+    sandbox = make_scene(place(replace(here, config=saved))).config.sandbox
+    assert (sandbox.isolation, sandbox.warmup) == (Isolation.AUTO, None)
+
+
+def test_who_sits_here_may_take_walls_down(place, here):
+    found = place(replace(here, config="sandbox.isolation = 'none'"))
+    scene = make_scene(found, overrides=["sandbox.isolation=none"])
+    assert scene.config.sandbox.isolation is Isolation.NONE
+
+
+def test_stricter_walls_stay(place, here):
+    scene = make_scene(place(replace(here, config="sandbox.isolation = 'strict'")))
+    assert scene.config.sandbox.isolation is Isolation.STRICT
+
+
+def test_a_whole_config_comes_back_equal(place, here):
+    config = Config(seed=4, model="owner/name")
+    assert make_scene(place(replace(here, config=to_toml(config)))).config == config
+
+
+def test_a_chat_is_a_repl_inside_one_turn(place, here):
+    scene = make_scene(place(replace(here, config="transcript = 'chat'")))
+    assert scene.fmt is PYTHON
+    assert scene.first_number("<|im_start|>assistant\n>>> # x\n>>>") == 1
+
+
+@pytest.mark.parametrize(
+    ("prompt", "number"),
+    [
+        ("In [1]: from sympy import *\nIn [12]:", 12),
+        ("In [3]:", 3),
+        ("In [3]: x", 1),
+        ("In [3]:\n", 1),
+        ("", 1),
+        (f"In [{'9' * 5000}]:", 1),
+    ],
+)
+def test_statements_are_numbered_on_from_the_prompt_that_is_open(a_scene, prompt, number):
+    assert a_scene(fmt=IPYTHON).first_number(prompt) == number
+
+
+def test_other_walls_are_told(here):
+    assert other_walls(here, WALLS) == []
+    assert other_walls(None, WALLS) == []
+    (note,) = other_walls(replace(here, isolation="\x1b[31mnone"), WALLS)
+    assert note == f"made in kernels of 'none', here they are {WALLS!r}"
+
+
+def test_a_setup_from_elsewhere_is_not_run_before_all_walls_stand(place, here):
+    scene = make_scene(place(here))
+    assert (scene.born_with, scene.run_first) == ((), ("y = 5",))
+
+
+def test_the_setup_that_the_task_has_here_is_run_as_ever(place, here):
+    setup = make_setup(load_task("sympy-proofs")[0], PYTHON)
+    scene = make_scene(place(replace(here, setup=setup)))
+    assert (scene.born_with, scene.run_first) == (setup, ())
+
+
+def test_the_setup_of_ones_own_run_is_run_as_ever(place, here):
+    found = place(here)
+    save(found, here.config)
+    assert (make_scene(found).born_with, make_scene(found).run_first) == (("y = 5",), ())
+
+
+def test_the_setup_of_a_format_is_no_foreign_one(place, here):
+    foreign = replace(here, setup=(*IPYTHON.setup, "y = 5"), config="transcript = 'ipython'")
+    scene = make_scene(place(foreign))
+    assert (scene.born_with, scene.run_first) == (IPYTHON.setup, ("y = 5",))

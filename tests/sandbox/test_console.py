@@ -1,0 +1,288 @@
+"""A person's client attaches to a kernel of a pool, and finds the state that is there."""
+
+import asyncio
+import json
+import os
+import stat
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+from person import TIMEOUT_S, Person
+from sandbox.pool import KernelPool
+from sandbox.sockets import HEARTBEAT, socket_path
+from sandbox.types import ExecStatus, Isolation, Limits, SandboxError
+
+pytestmark = pytest.mark.kernel
+LIMITS = Limits(line_cpu_s=0.4, line_wall_s=20.0, grace_s=0.4)
+BUSY = "import time; start = time.process_time()\nwhile time.process_time() - start < {}: pass\n\n"
+
+
+@pytest.fixture(autouse=True)
+def quiet_home(tmp_path, monkeypatch):
+    """No file of the user's Jupyter is read or written."""
+    for variable in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+
+
+def with_console(use, *, isolation=Isolation.AUTO, standby=0, limits=LIMITS):
+    """`use(pool, kernel, path)` on a kernel in which `x` is 6170."""
+
+    async def run():
+        async with KernelPool(
+            limits, preload=(), setup=("x = 1234",), standby=standby, isolation=isolation
+        ) as pool:
+            kernel, path = await pool.acquire_console(seed=5)
+            await kernel.run("x = x * 5")
+            return await use(pool, kernel, path)
+
+    return asyncio.run(run())
+
+
+async def type_all(path, *sources):
+    def sit():
+        with Person(path) as person:
+            return [person.type(source) for source in sources]
+
+    return await asyncio.to_thread(sit)
+
+
+def test_a_client_sees_the_state_that_was_built(walls):
+    async def use(_pool, _kernel, path):
+        return await type_all(path, "x + 1", "print('a'); y", "z = 7")
+
+    (_, shown), (failed, trace), (passed, silence) = with_console(use, isolation=walls)
+    assert shown == "6171\n"
+    assert failed["ename"] == "NameError"
+    assert trace.startswith("a\nTraceback (most recent call last):\n")
+    assert (passed["status"], silence) == ("ok", "")
+
+
+def test_the_owner_sees_what_a_client_left(walls):
+    async def use(_pool, kernel, path):
+        await type_all(path, "x = 'theirs'")
+        return await kernel.run("x")
+
+    shown = with_console(use, isolation=walls)
+    assert (shown.status, shown.output) == (ExecStatus.OK, "'theirs'\n")
+
+
+def test_a_second_client_finds_what_the_first_left():
+    async def use(_pool, _kernel, path):
+        await type_all(path, "x += 1")
+        return await type_all(path, "x")
+
+    assert with_console(use)[0][1] == "6171\n"
+
+
+def test_a_console_kernel_is_seeded_as_any_other():
+    async def use(pool, console, _path):
+        plain, draw = await pool.acquire(seed=5), "__import__('random').random()"
+        return [await kernel.evaluate(draw) for kernel in (console, plain)]
+
+    console, plain = with_console(use)
+    assert console.value == plain.value is not None
+
+
+def test_the_heart_beats_while_a_line_runs(walls):
+    async def use(_pool, kernel, path):
+        def sit():
+            with Person(path) as person:
+                person.begin("while True: pass\n")
+                heart = person.client.connect_hb()
+                heart.send(b"are you there?")
+                beat = heart.recv() if heart.poll(TIMEOUT_S * 1000) else None
+                heart.close(linger=0)
+                return beat
+
+        beat = await asyncio.to_thread(sit)
+        kernel.interrupt()
+        return beat
+
+    assert with_console(use, isolation=walls) == b"are you there?"
+
+
+def test_only_its_owner_can_read_the_connection_file():
+    async def use(_pool, _kernel, path):
+        return stat.S_IMODE(os.stat(path).st_mode), stat.S_IMODE(os.stat(path.parent).st_mode)
+
+    assert with_console(use) == (0o600, 0o700)
+
+
+def test_the_connection_file_goes_with_the_kernel(walls):
+    async def use(_pool, kernel, path):
+        was_there = path.exists()
+        await kernel.aclose()
+        return was_there, path.exists(), path.parent.exists()
+
+    assert with_console(use, isolation=walls) == (True, False, False)
+
+
+def test_code_in_a_walled_kernel_can_neither_read_nor_replace_the_connection_file(walls):
+    if walls is Isolation.NONE:
+        pytest.skip("without walls code may do what its user may")
+
+    async def use(_pool, kernel, path):
+        attacks = (f"open({str(path)!r}).read()", f"open({str(path)!r}, 'w')")
+        attacks += (f"import os; os.rename({str(path)!r}, {str(path.parent / 'mine')!r})",)
+        return [(await kernel.run(attack)).error_type for attack in attacks], path.read_text()
+
+    errors, told = with_console(use, isolation=walls)
+    assert set(errors) <= {"PermissionError", "FileNotFoundError"}
+    assert json.loads(told)["transport"] == "ipc"
+
+
+def test_each_kernel_has_a_key_of_its_own():
+    async def use(pool, _kernel, path):
+        _, other = await pool.acquire_console(seed=6)
+        return [json.loads(file.read_text())["key"] for file in (path, other)]
+
+    one, other = with_console(use)
+    assert one != other
+
+
+@pytest.mark.parametrize("standby", [0, 2])
+def test_neither_kind_of_kernel_is_handed_out_for_the_other(standby):
+    async def use(pool, console, _path):
+        asked = [pool.acquire(seed=seed) for seed in range(2)]
+        (other, _), *plain = await asyncio.gather(pool.acquire_console(seed=9), *asked)
+        folders = [kernel._newborn.folder for kernel in (console, other, *plain)]
+        return [socket_path(folder, HEARTBEAT).exists() for folder in folders]
+
+    assert with_console(use, standby=standby) == [True, True, False, False]
+
+
+def test_a_console_kernel_takes_none_from_the_stock():
+    async def use(pool, _console, _path):
+        return pool._link.num_stocked
+
+    assert with_console(use, standby=2) == 2
+
+
+def test_a_shut_down_by_a_client_ends_the_wait(walls):
+    async def use(_pool, kernel, path):
+        def sit():
+            with Person(path) as person:
+                person.client.shutdown()
+
+        await asyncio.gather(kernel.wait(), asyncio.to_thread(sit))
+        return (await kernel.run("x")).status
+
+    async def in_time(*arguments):
+        async with asyncio.timeout(TIMEOUT_S):
+            return await use(*arguments)
+
+    assert with_console(in_time, isolation=walls) is ExecStatus.DIED
+
+
+def test_closing_the_kernel_ends_the_wait():
+    async def use(_pool, kernel, _path):
+        waiting = asyncio.create_task(kernel.wait())
+        await asyncio.sleep(0)  # it begins to wait
+        await kernel.aclose()
+        async with asyncio.timeout(TIMEOUT_S):
+            await waiting
+
+    with_console(use)
+
+
+def test_the_end_of_the_pool_ends_the_wait():
+    async def use(pool, kernel, _path):
+        waiting = asyncio.create_task(kernel.wait())
+        await pool.aclose()
+        async with asyncio.timeout(TIMEOUT_S):
+            await waiting
+
+    with_console(use)
+
+
+def test_no_deadline_ends_the_line_of_a_person(walls):
+    async def use(_pool, _kernel, path):
+        # Over the limit of a line and its grace together.
+        return await type_all(path, BUSY.format(1.2) + "'done'")
+
+    assert with_console(use, isolation=walls)[0][1] == "'done'\n"
+
+
+def test_the_time_of_a_persons_line_is_not_billed_to_ours():
+    async def use(_pool, kernel, path):
+        await type_all(path, BUSY.format(0.6))
+        # Long enough for the deadline to look at the clock.
+        return await kernel.run("time.sleep(0.7)\n'done'")
+
+    ended = with_console(use)
+    assert (ended.status, ended.output) == (ExecStatus.OK, "'done'\n")
+
+
+def test_an_interrupt_of_the_owner_ends_the_line_of_a_person(walls):
+    async def use(_pool, kernel, path):
+        line = asyncio.create_task(type_all(path, "while True: pass\n"))
+        while not line.done():
+            # Before the line begins it does nothing.
+            kernel.interrupt()
+            await asyncio.sleep(0.1)
+        return *await line, *await type_all(path, "x")
+
+    (ended, _), (_, shown) = with_console(use, isolation=walls)
+    assert (ended["ename"], shown) == ("KeyboardInterrupt", "6170\n")
+
+
+def test_an_interrupt_of_an_idle_or_closed_kernel_does_nothing():
+    async def use(_pool, kernel, _path):
+        kernel.interrupt()
+        shown = await kernel.run("x")
+        await kernel.aclose()
+        kernel.interrupt()
+        return shown.output
+
+    assert with_console(use) == "6170\n"
+
+
+def test_a_kernel_outlives_the_interrupt_request_of_a_client(walls):
+    async def use(_pool, _kernel, path):
+        def sit():
+            with Person(path) as person:
+                control = person.client.control_channel
+                control.send(person.client.session.msg("interrupt_request", {}))
+                reply = person.client.get_control_msg(timeout=TIMEOUT_S)
+                return reply["msg_type"], person.see("x")
+
+        return await asyncio.to_thread(sit)
+
+    assert with_console(use, isolation=walls) == ("interrupt_reply", "6170\n")
+
+
+def test_a_setup_that_fails_is_told_to_who_asked_for_a_console():
+    async def start():
+        async with KernelPool(LIMITS, preload=(), setup=("1/0",), isolation=Isolation.NONE) as pool:
+            await pool.acquire_console(seed=1)
+
+    with pytest.raises(SandboxError, match="ZeroDivisionError"):
+        asyncio.run(start())
+
+
+def test_a_pool_that_is_not_open_has_no_console():
+    with pytest.raises(SandboxError, match="not open"):
+        asyncio.run(KernelPool(LIMITS).acquire_console(seed=1))
+
+
+@pytest.mark.skipif(find_spec("jupyter_console") is None, reason="jupyter-console is not installed")
+def test_a_jupyter_console_attaches_and_leaves_the_kernel_alive(walls):
+    async def use(_pool, kernel, path):
+        command = [sys.executable, "-m", "jupyter_console", "--simple-prompt"]
+        command += ["--existing", str(path)]
+        done = await asyncio.to_thread(
+            subprocess.run,
+            command,
+            input="x\nx = 'left'\n",
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
+        return done.stdout, (await kernel.run("x")).output
+
+    shown, left = with_console(use, isolation=walls)
+    assert "6170" in shown
+    assert left == "'left'\n"

@@ -1,0 +1,327 @@
+"""Laws of the checks of one trajectory: what is sound passes, and each fault is told by its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engine_kit import qwen3, random_model
+from repl_rl.audit import LARGEST_GAP
+from repl_rl.config import Config, SamplingConfig
+from repl_rl.models import logprobs
+from repl_rl.rewards import shaped
+from repl_rl.rollout_check import findings, possible_stops
+from repl_rl.rollout_subject import Scores, Subject, score
+from repl_rl.tokens import ByteCodec
+from repl_rl.transcript import PYTHON, Prompt
+from repl_rl.types import Finding, OutcomeKind, Problem, Scored, StopReason, Trajectory
+from sandbox.fake import FakeKernel
+from sandbox.types import ExecStatus, Execution
+
+Play = Callable[..., Trajectory]
+MakeTrajectory = Callable[..., Trajectory]
+MakeScored = Callable[..., Scored]
+Spoil = Callable[[Trajectory], Trajectory]
+
+ANSWERS = {
+    "1+1": Execution(status=ExecStatus.OK, output="2\n"),
+    "2": Execution(status=ExecStatus.OK, value="2"),
+}
+SUBMIT = " submit_final_answer(2)\n"
+
+
+def subject_of(trajectory: Trajectory, scored: Scored | None = None, **limits: Any) -> Subject:
+    """What a scripted rollout after `>>>` is held to; the trainer agrees with it."""
+    sampling = SamplingConfig(**limits)
+    config = Config(sampling=sampling)
+    reward = shaped(trajectory, None, config.reward)
+    problem = Problem(id="p", statement="What is 1 + 1?")
+    return Subject(
+        scored=scored
+        or Scored(trajectory=trajectory, problem=problem, verdict=None, reward=reward),
+        prompt=Prompt.plain(">>>"),
+        codec=ByteCodec(),
+        fmt=PYTHON,
+        config=config,
+        context_tokens=1 << 16,
+        scores=Scores(shifted=trajectory.logprobs, unshifted=(-5.0,) * len(trajectory.logprobs)),
+        is_exact=True,
+        num_drifted=0,
+    )
+
+
+@pytest.fixture
+def sound(play: Play) -> Trajectory:
+    r"""` 1+1\n` at 0, `2\n>>>` at 5, the submission's 24 tokens at 10: 34 tokens."""
+    return play(" 1+1\n", SUBMIT, answers=ANSWERS)
+
+
+def amiss(subject: Subject) -> dict[str, str]:
+    return {one.name: one.text for one in findings(subject) if not one.is_well}
+
+
+def said(subject: Subject, name: str) -> Finding:
+    return next(one for one in findings(subject) if one.name == name)
+
+
+def test_nothing_is_amiss_in_what_the_loop_made(sound: Trajectory) -> None:
+    assert amiss(subject_of(sound)) == {}
+
+
+# Tokens
+
+
+def test_a_flipped_bit_of_the_mask_is_told_with_its_place(sound: Trajectory) -> None:
+    mask = list(sound.loss_mask)
+    mask[6] = True
+    found = amiss(subject_of(replace(sound, loss_mask=tuple(mask))))
+    assert found == {"mask": "position 6: sampled by the mask, injected by the lines"}
+
+
+def with_id(trajectory: Trajectory, at: int, token: int) -> Trajectory:
+    ids = trajectory.completion_ids
+    return replace(trajectory, completion_ids=(*ids[:at], token, *ids[at + 1 :]))
+
+
+def test_another_id_in_a_line_is_told(sound: Trajectory) -> None:
+    found = amiss(subject_of(with_id(sound, 1, ord("7"))))
+    assert found == {"lines": "line 1: its ids read otherwise than its text"}
+
+
+def test_another_id_in_an_observation_is_told(sound: Trajectory) -> None:
+    found = amiss(subject_of(with_id(sound, 5, ord("3"))))
+    assert found == {"observations": "after line 1: ids are not the encoding of what was shown"}
+
+
+def test_another_id_in_the_prompt_is_told(sound: Trajectory) -> None:
+    found = amiss(subject_of(replace(sound, prompt_ids=(62, 60, 62))))
+    assert found == {"prompt": "position 1 holds id 60, its text is encoded as 62"}
+
+
+def test_another_prompt_than_the_tasks_is_told(sound: Trajectory) -> None:
+    found = amiss(subject_of(replace(sound, prompt_text="...")))
+    assert found == {"prompt": "its text is not the one that the task makes"}
+
+
+def test_what_the_engine_did_not_say_is_told(sound: Trajectory) -> None:
+    found = amiss(replace(subject_of(sound), num_drifted=3))
+    assert list(found) == ["sampled ids"]
+
+
+def test_lines_that_would_be_tokenised_otherwise_are_counted_and_are_well(
+    sound: Trajectory,
+) -> None:
+    class Joining(ByteCodec):
+        """Its `1+1` would be one id."""
+
+        def encode(self, text: str, *, is_trusted: bool = False) -> list[int]:
+            return [300 if text == " 1+1\n" else 0] if "1+1" in text else super().encode(text)
+
+    found = said(replace(subject_of(sound), codec=Joining()), "lines")
+    assert found.text == "2 are what their ids read; 1 would have other ids if encoded anew"
+    assert found.is_well
+
+
+# Log-probabilities
+
+
+def with_shifted(subject: Subject, at: int, value: float) -> Subject:
+    shifted = list(subject.scores.shifted)
+    shifted[at] = value
+    return replace(subject, scores=replace(subject.scores, shifted=tuple(shifted)))
+
+
+def test_a_gap_is_told_with_its_token(sound: Trajectory) -> None:
+    found = amiss(with_shifted(subject_of(sound), 2, -0.29))
+    assert found == {"gap": "largest 2.9e-01 nats, at position 2 '+'; mean 1.0e-02"}
+
+
+def test_a_gap_at_an_injected_token_is_none(sound: Trajectory) -> None:
+    assert amiss(with_shifted(subject_of(sound), 6, -9.0)) == {}
+
+
+@pytest.mark.parametrize(("gap", "is_well"), [(LARGEST_GAP, True), (2 * LARGEST_GAP, False)])
+def test_in_float32_the_largest_gap_counts(sound: Trajectory, gap: float, is_well: bool) -> None:
+    assert said(with_shifted(subject_of(sound), 2, -gap), "gap").is_well is is_well
+
+
+def test_in_half_precision_the_mean_gap_counts(sound: Trajectory) -> None:
+    """29 sampled tokens: 1.4 / 29 = 0.048 and 1.5 / 29 = 0.052 nats, the limit is 0.05."""
+    subject = replace(subject_of(sound), is_exact=False)
+    assert said(with_shifted(subject, 2, -1.4), "gap").is_well
+    assert not said(with_shifted(subject, 2, -1.5), "gap").is_well
+
+
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_a_log_probability_that_is_no_number_is_amiss(sound: Trajectory, is_exact: bool) -> None:
+    subject = replace(subject_of(sound), is_exact=is_exact)
+    assert "gap" in amiss(with_shifted(subject, 2, math.nan))
+
+
+def test_scores_without_the_shift_are_told(sound: Trajectory) -> None:
+    subject = subject_of(sound)
+    swapped = Scores(shifted=subject.scores.unshifted, unshifted=subject.scores.shifted)
+    assert "shift by one" in amiss(replace(subject, scores=swapped))
+
+
+def test_one_forward_scores_each_token_by_the_one_before_it_and_by_itself(
+    make_trajectory: MakeTrajectory,
+) -> None:
+    """Asked one by one: what follows the prefix that ends before token t, or with it."""
+    model = random_model(qwen3)
+    trajectory = replace(
+        make_trajectory([("ab", OutcomeKind.CUT, None)]),
+        prompt_ids=(5, 6, 7),
+        completion_ids=(8, 9),
+    )
+    found = score(model, trajectory, temperature=0.7)
+    ids = [5, 6, 7, 8, 9]
+    for t in range(2):
+        before, upto = ids[: 3 + t], ids[: 4 + t]
+        shifted = logprobs(model, [*before, ids[3 + t]], 3 + t, temperature=0.7)
+        unshifted = logprobs(model, [*upto, ids[3 + t]], 4 + t, temperature=0.7)
+        assert found.shifted[t] == pytest.approx(shifted[0], abs=1e-5)
+        assert found.unshifted[t] == pytest.approx(unshifted[0], abs=1e-5)
+
+
+# Lines
+
+
+def test_a_line_that_goes_on_after_its_newline_is_told(make_trajectory: MakeTrajectory) -> None:
+    silent = OutcomeKind.OK_SILENT
+    trajectory = make_trajectory([(" a\nb\n", silent, ">>>"), (" c\n", silent, None)])
+    found = amiss(subject_of(trajectory, max_lines=2))
+    assert found == {"stop tokens": "line 1 goes on after an id that ends it"}
+
+
+def test_a_line_that_does_not_end_is_told_unless_it_is_the_last(
+    make_trajectory: MakeTrajectory,
+) -> None:
+    silent = OutcomeKind.OK_SILENT
+    trajectory = make_trajectory([(" a", silent, ">>>"), (" c\n", silent, None)])
+    found = amiss(subject_of(trajectory, max_lines=2))
+    assert found == {"stop tokens": "line 1 does not end in a newline id"}
+    cut = make_trajectory([(" c", OutcomeKind.CUT, None)], stop_reason=StopReason.MAX_LINE_TOKENS)
+    assert amiss(subject_of(cut, max_line_tokens=2)) == {}
+
+
+@pytest.mark.parametrize(
+    ("limits", "name", "text"),
+    [
+        ({"max_tokens": 33}, "budgets", "tokens 34 of 33"),
+        ({"max_lines": 1}, "budgets", "lines 2 of 1"),
+        ({"max_line_tokens": 23}, "line budgets", "longest line 24 of 23"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_budget_that_was_overrun_is_told(
+    sound: Trajectory, limits: dict[str, int], name: str, text: str
+) -> None:
+    subject = subject_of(sound)
+    tight = replace(subject.config, sampling=replace(subject.sampling, **limits))
+    assert amiss(replace(subject, config=tight)) == {name: text}
+
+
+def test_an_output_over_its_cap_is_told(play: Play) -> None:
+    """65 tokens, the newline among them."""
+    long = Execution(status=ExecStatus.OK, output=64 * "1" + "\n")
+    subject = subject_of(play(" 1+1\n", SUBMIT, answers={**ANSWERS, "1+1": long}))
+    capped = replace(subject.sampling, max_observation_tokens=64)
+    found = amiss(replace(subject, config=replace(subject.config, sampling=capped)))
+    assert found == {"line budgets": "longest output 65 of 64"}
+
+
+def test_a_context_that_was_overrun_is_told(sound: Trajectory) -> None:
+    """3 tokens of the prompt and 34 of the completion."""
+    found = amiss(replace(subject_of(sound), context_tokens=36))
+    assert found == {"budgets": "with the prompt 37 of 36"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "limits", "reason"),
+    [
+        ((" 1+1\n", SUBMIT), {}, StopReason.SUBMITTED),
+        ((" 1+1\n", " 2"), {}, StopReason.EOS),
+        ((" 1+1\n", " 3\n"), {"max_lines": 2}, StopReason.MAX_LINES),
+        ((" 1+1\n", " 345\n"), {"max_lines": 2, "max_line_tokens": 4}, None),
+        ((" 1+1\n", " 345\n"), {"max_line_tokens": 5, "max_tokens": 14}, StopReason.MAX_TOKENS),
+        ((" die()\n",), {}, StopReason.KERNEL_DIED),
+    ],
+    ids=str,
+)
+def test_the_numbers_of_a_rollout_tell_why_it_stopped(
+    play: Play, lines: tuple[str, ...], limits: dict[str, int], reason: StopReason | None
+) -> None:
+    kernel = FakeKernel(ANSWERS, dies_at={"die()"})
+    trajectory = play(*lines, kernel=kernel, **limits)
+    told = reason or StopReason.MAX_LINE_TOKENS
+    assert trajectory.stop_reason is told
+    assert possible_stops(subject_of(trajectory, **limits)) == {told}
+
+
+def test_a_context_that_is_full_tells_why_it_stopped(play: Play) -> None:
+    r"""3 + 5 + 5 tokens leave 2 of 15 for ` 345\n`."""
+    trajectory = play(" 1+1\n", " 345\n", answers=ANSWERS, context_tokens=15)
+    subject = replace(subject_of(trajectory), context_tokens=15)
+    assert possible_stops(subject) == {trajectory.stop_reason} == {StopReason.CONTEXT_FULL}
+
+
+def test_an_observation_that_leaves_no_room_tells_why_it_stopped(play: Play) -> None:
+    """5 sampled, `2`, a newline and the prompt: 10 of 10, and no token to answer. Or the clock."""
+    trajectory = play(" 1+1\n", SUBMIT, answers=ANSWERS, max_tokens=10)
+    told = possible_stops(subject_of(trajectory, max_tokens=10))
+    assert trajectory.stop_reason is StopReason.MAX_TOKENS
+    assert told == {StopReason.MAX_TOKENS, StopReason.TIME_LIMIT}
+
+
+def test_another_reason_than_the_numbers_say_is_told(sound: Trajectory) -> None:
+    found = amiss(subject_of(replace(sound, stop_reason=StopReason.MAX_LINES)))
+    assert found == {"stop reason": "max_lines, the numbers say submitted"}
+
+
+# Rewards
+
+
+def with_reward(trajectory: Trajectory, make_scored: MakeScored, **told: Any) -> Subject:
+    scored = make_scored(trajectory, told["outcome"], told["lines"])
+    reward = replace(scored.reward, terms=told["terms"])
+    return subject_of(trajectory, replace(scored, reward=reward))
+
+
+def test_terms_that_do_not_add_up_are_told(sound: Trajectory, make_scored: MakeScored) -> None:
+    subject = with_reward(
+        sound, make_scored, outcome=1.0, lines=(-0.1, 0.0), terms={"a": -0.2, "b": 1.0}
+    )
+    assert amiss(subject) == {
+        "reward terms": "terms add up to +0.800, outcome +1.000 and lines -0.100 to +0.900"
+    }
+
+
+def test_charges_beyond_the_cap_are_told(sound: Trajectory, make_scored: MakeScored) -> None:
+    subject = with_reward(
+        sound, make_scored, outcome=1.0, lines=(-0.3, -0.2), terms={"a": -0.5, "b": 1.0}
+    )
+    assert amiss(subject) == {"line charges": "-0.500, the cap is -0.400"}
+
+
+def test_a_reward_of_ones_own_has_no_cap(sound: Trajectory, make_scored: MakeScored) -> None:
+    subject = with_reward(sound, make_scored, outcome=1.0, lines=(-3.0, 0.0), terms={})
+    reward = replace(subject.config.reward, function="mine:reward")
+    assert amiss(replace(subject, config=replace(subject.config, reward=reward))) == {}
+
+
+def test_the_lines_of_a_loop_of_ones_own_are_not_held_to_the_repls(sound: Trajectory) -> None:
+    limits = SamplingConfig(sampler="mine:Sampler", max_tokens=2)
+    subject = subject_of(sound)
+    own = replace(subject, config=replace(subject.config, sampling=limits))
+    assert {one.name for one in findings(subject)} - {one.name for one in findings(own)} == {
+        "observations",
+        "stop tokens",
+        "budgets",
+        "line budgets",
+        "stop reason",
+    }
