@@ -6,8 +6,6 @@ Floor 7. Heavy imports stand inside commands.
 from __future__ import annotations
 
 import asyncio
-import shlex
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,8 +69,9 @@ def replay(
 
     In a live kernel, line by line; or all of them at once, scored anew, as a notebook, as a page.
 
-    RUN is a run folder or a .jsonl file. Without a filter, a run's last file is stepped through,
-    its last step makes the page, and all of its files are run or scored again.
+    RUN is a run folder or a .jsonl file. Without a filter, a run's last file is stepped through or
+    makes the notebook, its last step makes the page, and all of its files are run or scored again.
+    --best and --worst put these in order and are no filter.
 
     Exit code 1 where a line diverged (--execute) or a reward changed (--rescore).
     """
@@ -147,6 +146,7 @@ def attach(
     from repl_rl.replay.attach import attach as stand
     from repl_rl.replay.many import Options
     from repl_rl.replay_jobs import Wanted, last_file
+    from sandbox.console import console_command, missing_console
 
     options = Options(files=files, overrides=overrides)
     place = Wanted(
@@ -162,9 +162,9 @@ def attach(
         click.echo(
             f"the kernel stands before line {line} of {one_row(place.id)}; attach to it with\n"
         )
-        click.echo(f"  jupyter console --existing {shlex.quote(str(connection))}\n")
-        if shutil.which("jupyter-console") is None:
-            shared.say("jupyter console is not installed here: pip install jupyter-console")
+        click.echo(f"  {console_command(connection)}\n")
+        if (installation := missing_console()) is not None:
+            shared.say(f"jupyter console is not installed here: {installation}")
         shared.say("what the kernel prints reaches your terminal as it is, whatever it is")
         shared.say("Ctrl-C here interrupts the line that runs there; twice, it ends the kernel")
 

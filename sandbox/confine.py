@@ -72,11 +72,6 @@ class Walls:
     def has_namespaces(self) -> bool:
         return self._namespace is not None
 
-    @property
-    def has_own_uids(self) -> bool:
-        """Whether each kernel runs as a user of its own; only a fork server of root's can."""
-        return bool(self._uids)
-
     def fork(self) -> int:
         """`os.fork`, into a PID namespace of the child's own if there are namespaces."""
         self._num_forks += 1

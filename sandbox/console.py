@@ -1,4 +1,4 @@
-"""How a person's Jupyter client finds a kernel that is there: an address, a key, a file.
+"""How a person's Jupyter client finds a kernel that is there: an address, a key, a file, a command.
 
 Newborn -> connection file -> jupyter console --existing FILE
 
@@ -11,6 +11,10 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from sandbox.sockets import CONTROL, HEARTBEAT, IOPUB, SHELL, STDIN
@@ -31,6 +35,26 @@ PORTS = {
 def address(folder: Path) -> dict[str, object]:
     """Where the kernel of this folder listens, in the words of a connection file."""
     return {"transport": "ipc", "ip": str(folder / "s"), **PORTS}
+
+
+def console_command(connection: Path) -> str:
+    """What a person types into a shell like ours to attach to the kernel of this file."""
+    found = shutil.which("jupyter")
+    is_ours = found is not None and Path(found).parent == Path(sys.executable).parent
+    # With no environment activated, the console may lie beside this Python and not on PATH.
+    client = "jupyter console" if is_ours else f"{_this_python()} -m jupyter_console"
+    return f"{client} --existing {shlex.quote(str(connection))}"
+
+
+def missing_console() -> str | None:
+    """How to install Jupyter's console for this Python; None if it is there."""
+    if find_spec("jupyter_console") is not None:
+        return None
+    return f"{_this_python()} -m pip install jupyter-console"
+
+
+def _this_python() -> str:
+    return shlex.quote(sys.executable)
 
 
 def write_connection_file(newborn: Newborn) -> Path:

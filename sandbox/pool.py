@@ -9,7 +9,8 @@ trainer's event loop stands still. Knows kernels as a whole. Does not know what 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -103,8 +104,8 @@ class KernelPool:
     async def acquire(self, *, seed: int) -> SupervisedKernel:
         """A fresh kernel; the caller closes it, the pool closes it at the latest.
 
-        Raises SandboxError if the fork server is gone, a setup source failed or no kernel came in
-        time.
+        Raises SandboxError if the fork server is gone, a folder could not be made, a setup source
+        failed or no kernel came in time.
         """
         self._require_open()
         self._num_waiting += 1
@@ -114,21 +115,26 @@ class KernelPool:
         finally:
             self._num_waiting -= 1
         kernel = await self._open(newborn, seed=seed)
-        # Only then: its successor's birth would slow this one's first answer.
-        self._restock(standby=self._standby)
+        async with _closed_on_failure(kernel):
+            # Only then: its successor's birth would slow this one's first answer.
+            self._restock(standby=self._standby)
         return kernel
 
     async def acquire_console(self, *, seed: int) -> tuple[SupervisedKernel, Path]:
         """A kernel as from `acquire` that a person's client can attach to; its connection file.
 
         It is made to order: those on standby lack the sockets. The file goes with the kernel, which
-        has a thread more (its heartbeat). Raises as `acquire` does.
+        has a thread more (its heartbeat). Raises as `acquire` does, and if it cannot be written.
         """
         self._require_open()
         self._link.order(is_console=True)
         newborn = await self._link.newborn(timeout_s=ACQUIRE_TIMEOUT_S, is_console=True)
         kernel = await self._open(newborn, seed=seed)
-        return kernel, write_connection_file(newborn)
+        async with _closed_on_failure(kernel):
+            try:
+                return kernel, write_connection_file(newborn)
+            except OSError as error:
+                raise SandboxError(f"no connection file for a kernel: {error.strerror}") from error
 
     def _require_open(self) -> None:
         if not self._is_open:
@@ -137,11 +143,8 @@ class KernelPool:
     async def _open(self, newborn: Newborn, *, seed: int) -> SupervisedKernel:
         kernel = SupervisedKernel(newborn, self._limits, is_server_gone=self._link.is_gone)
         self._kernels = {live for live in self._kernels if not live.is_closed} | {kernel}
-        try:
+        async with _closed_on_failure(kernel):
             await kernel.open(seed=seed)
-        except BaseException:
-            await kernel.aclose()
-            raise
         return kernel
 
     async def _inspect(self) -> None:
@@ -164,3 +167,12 @@ class KernelPool:
         """Order one kernel for everybody who waits, and `standby` on top."""
         while self._link.num_stocked < standby + self._num_waiting:
             self._link.order()
+
+
+@asynccontextmanager
+async def _closed_on_failure(kernel: SupervisedKernel) -> AsyncIterator[None]:
+    try:
+        yield
+    except BaseException:
+        await kernel.aclose()
+        raise

@@ -192,7 +192,8 @@ class SupervisedKernel:
         if self._connection is not None and self._connection.closed.is_set():
             # Its sockets close a moment before its exit shows.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._process.died.wait(), HANGUP_S)
+                async with asyncio.timeout(HANGUP_S):
+                    await self._process.died.wait()
         if not self._process.died.is_set():
             self._kill()
             return ExecStatus.KILLED

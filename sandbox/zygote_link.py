@@ -185,6 +185,8 @@ class ZygoteLink:
         except FileNotFoundError:
             # At its end the server removes the folder they all lie in.
             raise SandboxError("the fork server is gone") from None
+        except OSError as error:
+            raise SandboxError(f"no folder for a kernel: {error.strerror}") from error
         key = secrets.token_hex(16).encode() if key is None else key
         self._births[name] = _Birth(folder, key, is_console)
         request = {
@@ -204,7 +206,9 @@ class ZygoteLink:
         if self.is_gone():
             raise SandboxError("the fork server is gone")
         try:
-            born = await asyncio.wait_for(self._queue(is_console).get(), timeout_s)
+            # Not `wait_for`: called off as a kernel comes, it may return that kernel and go on.
+            async with asyncio.timeout(timeout_s):
+                born = await self._queue(is_console).get()
         except TimeoutError:
             raise SandboxError(f"no kernel came within {timeout_s} s") from None
         if isinstance(born, SandboxError):

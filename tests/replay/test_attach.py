@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -167,9 +168,10 @@ class Command:
     def connection(self):
         """The file that it names, once it does."""
         for row in self.process.stdout:
-            if found := re.match(r"  jupyter console --existing (.+)", row):
+            if found := re.match(r"  (.+ --existing .+)", row):
+                self.told = shlex.split(found[1])
                 self.seen = set(psutil.Process(self.process.pid).children(recursive=True))
-                return Path(*shlex.split(found[1]))
+                return Path(self.told[-1])
         raise AssertionError(self.errors.read_text())
 
     def wait_for_work(self):
@@ -252,6 +254,20 @@ def test_what_it_says_names_the_place_and_how_to_leave(command):
     said = command.errors.read_text()
     assert "Ctrl-C here interrupts the line that runs there; twice, it ends the kernel\n" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.skipif(find_spec("jupyter_console") is None, reason="jupyter-console is not installed")
+def test_outside_an_activated_environment_the_console_of_this_python_is_named(
+    place, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PATH", os.defpath)
+    found = place(*LINES)
+    with Command(tmp_path, "attach", str(found.path), "--line", "4") as process:
+        path = process.connection()
+        assert process.end(signal.SIGTERM) == (0, [])
+        said = process.errors.read_text()
+    assert process.told == [sys.executable, "-m", "jupyter_console", "--existing", str(path)]
+    assert "not installed" not in said
 
 
 def test_a_bad_line_is_one_row_and_exit_code_2(place, tmp_path):

@@ -1,0 +1,66 @@
+"""Who is called off stops waiting, also where what they wait for comes in the same moment."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from sandbox import supervisor
+from sandbox.types import Limits, SandboxError
+from sandbox.zygote_link import Newborn, ZygoteLink
+
+LONG_S = 60.0
+"""No wait here takes as long."""
+
+
+async def call_off_as_it_comes(waiting: asyncio.Task[object], come) -> None:
+    """Cancel what waits in the turn of the loop in which `come` gives it what it waits for."""
+    for _ in range(5):
+        await asyncio.sleep(0)  # it begins to wait
+    assert not waiting.done()
+    come()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+@pytest.fixture
+def link(monkeypatch):
+    """Of a fork server that is there and has made nothing yet."""
+    monkeypatch.setattr(ZygoteLink, "is_gone", lambda _self: False)
+    return ZygoteLink(Limits(), setup=())
+
+
+@pytest.mark.parametrize("is_console", [False, True])
+def test_a_call_off_wins_over_a_kernel_that_comes_with_it_and_the_kernel_stays(link, is_console):
+    newborn = Newborn(folder=Path("k0"), key=b"key", pidfd=-1, is_console=is_console)
+
+    async def run():
+        queue = link._queue(is_console)
+        waiting = asyncio.create_task(link.newborn(timeout_s=LONG_S, is_console=is_console))
+        await call_off_as_it_comes(waiting, lambda: queue.put_nowait(newborn))
+        return await link.newborn(timeout_s=LONG_S, is_console=is_console)
+
+    assert asyncio.run(run()) is newborn
+
+
+def test_a_kernel_that_does_not_come_in_time_is_an_error_of_ours(link):
+    with pytest.raises(SandboxError, match=r"^no kernel came within 0\.0 s$"):
+        asyncio.run(link.newborn(timeout_s=0.0))
+
+
+@pytest.mark.kernel
+def test_a_call_off_wins_over_a_death_that_is_seen_with_it(loop_runner, pool, monkeypatch):
+    monkeypatch.setattr(supervisor, "HANGUP_S", LONG_S)
+
+    async def run():
+        kernel = await pool.acquire(seed=1)
+        # Its socket has closed; its end is still to be seen.
+        kernel._connection.closed.set()
+        line = asyncio.create_task(kernel.run("x = 1"))
+        try:
+            await call_off_as_it_comes(line, kernel._process.died.set)
+        finally:
+            await kernel.aclose()
+
+    loop_runner.run(run())

@@ -1,0 +1,89 @@
+"""Where no file can be made there is no kernel: an error of ours, and nothing is left of it."""
+
+import asyncio
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from sandbox import pool as pool_module
+from sandbox.pool import KernelPool
+from sandbox.types import Limits, SandboxError
+
+pytestmark = pytest.mark.kernel
+LIMITS = Limits(line_cpu_s=5.0, line_wall_s=20.0, grace_s=2.0)
+
+
+def with_pool(use, *, walls, standby=0):
+    async def run():
+        async with KernelPool(LIMITS, preload=(), standby=standby, isolation=walls) as pool:
+            return await use(pool)
+
+    return asyncio.run(run())
+
+
+def block_next(pool: KernelPool) -> Path:
+    """Put something where the folder of the next kernel to be ordered will be."""
+    taken = pool._link.runtime / f"k{pool._link._num_orders}"
+    taken.mkdir()
+    return taken
+
+
+def open_kernels(pool: KernelPool) -> int:
+    return sum(not kernel.is_closed for kernel in pool._kernels)
+
+
+@pytest.mark.parametrize("acquire", [KernelPool.acquire, KernelPool.acquire_console])
+def test_a_folder_that_is_taken_is_refused_and_the_next_kernel_comes(walls, acquire):
+    async def use(pool):
+        taken = block_next(pool)
+        with pytest.raises(SandboxError, match=r"^no folder for a kernel: File exists$"):
+            await acquire(pool, seed=1)
+        assert taken.is_dir()
+        assert (pool._link._births, pool._link.num_stocked, open_kernels(pool)) == ({}, 0, 0)
+        return (await (await pool.acquire(seed=1)).run("6170 + 1")).output
+
+    assert with_pool(use, walls=walls) == "6171\n"
+
+
+def test_a_full_disk_is_refused_in_one_line(walls, monkeypatch):
+    def mkdir(self, mode=0o777):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self))
+
+    async def use(pool):
+        told = r"^no folder for a kernel: No space left on device$"
+        with monkeypatch.context() as full:
+            full.setattr(Path, "mkdir", mkdir)
+            with pytest.raises(SandboxError, match=told):
+                await pool.acquire(seed=1)
+        return pool._link._births, pool._link.num_stocked
+
+    assert with_pool(use, walls=walls) == ({}, 0)
+
+
+def test_a_kernel_whose_successor_cannot_be_ordered_is_closed(walls):
+    async def use(pool):
+        block_next(pool)
+        with pytest.raises(SandboxError, match="no folder for a kernel"):
+            await pool.acquire(seed=1)
+        return open_kernels(pool)
+
+    assert with_pool(use, walls=walls, standby=1) == 0
+
+
+def test_a_kernel_without_a_connection_file_is_closed(walls, monkeypatch):
+    folders = []
+
+    def write_nothing(newborn):
+        folders.append(newborn.folder)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def use(pool):
+        monkeypatch.setattr(pool_module, "write_connection_file", write_nothing)
+        told = r"^no connection file for a kernel: No space left on device$"
+        with pytest.raises(SandboxError, match=told):
+            await pool.acquire_console(seed=1)
+        return open_kernels(pool), [folder.exists() for folder in folders]
+
+    assert with_pool(use, walls=walls) == (0, [False])
