@@ -21,6 +21,7 @@ from repl_rl.config import Config
 from repl_rl.errors import ConfigError
 from repl_rl.settings import to_toml
 from repl_rl.trajectory_file import append
+from repl_rl.trust import trust
 from repl_rl.types import Origin, Scored
 
 TOKENIZER = "tokenizer"
@@ -66,9 +67,10 @@ class RunFolder:
     def write_config(self, origin: Origin, *, policy: str, device: str) -> None:
         """`config.toml` and `versions.json`; `policy` names the weights the run starts from.
 
-        Every file of trajectories begins with `origin` from here on.
+        Every file of trajectories begins with `origin` from here on, which a replay here trusts.
         """
         self._origin = origin
+        trust(origin)
         (self.path / "config.toml").write_text(origin.config)
         found = {
             **origin.versions,

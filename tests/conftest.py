@@ -118,6 +118,14 @@ def play_lines(
     )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test leaves a mark of trust with who runs it, or finds one there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def roll_out() -> Callable[..., Trajectory]:
     return run_rollout

@@ -23,6 +23,7 @@ from repl_rl.store import here, read_versions
 from repl_rl.tasks.base import load_task, make_setup
 from repl_rl.trajectory_file import Place
 from repl_rl.transcript import PYTHON, TranscriptFormat
+from repl_rl.trust import is_trusted
 from repl_rl.types import Origin
 from sandbox.render import clean
 from sandbox.types import Isolation
@@ -49,7 +50,7 @@ class Scene:
     versions: Mapping[str, str] = field(default_factory=dict)
     """Of what they were made with, and `isolation`; empty where it is not known."""
     is_known: bool = True
-    """Whether `setup` is the task's, or that of a run of one's own. Kernels run any other behind
+    """Whether `setup` is the task's, or that of a run made here. Kernels run any other behind
     all of their walls, for the last of these stand only once they are born."""
 
     @property
@@ -106,11 +107,11 @@ def make_scene(place: Place, *, files: Sequence[Path] = (), overrides: Sequence[
 
 
 def _setup(place: Place, config: Config, fmt: TranscriptFormat) -> tuple[tuple[str, ...], bool]:
-    """(what kernels ran before the first line, whether it is known to be the task's or one's own).
+    """(what kernels ran before the first line, whether it is the task's or was run here before).
 
     ConfigError where neither the file nor an installed task says it.
     """
-    if place.origin is not None and _is_own(place):
+    if place.origin is not None and is_trusted(place.origin):
         return place.origin.setup, True
     try:
         here_it_is = make_setup(load_task(config.task)[0], fmt)
@@ -126,30 +127,19 @@ def _setup(place: Place, config: Config, fmt: TranscriptFormat) -> tuple[tuple[s
 def config_of(place: Place, *, files: Sequence[Path] = (), overrides: Sequence[str] = ()) -> Config:
     """The config that a trajectory was made with, under `files` and `overrides`.
 
-    A file may come from elsewhere. Unless it lies in the folder of the run that it says it is of,
-    what it says takes no walls down, asks for no more than a few times the usual limits, and names
-    no code of its own and no module to load that a person does not name, too.
+    A file may come from elsewhere, so none takes walls down. Unless this config was run here, see
+    `trust`, it also asks for no more than a few times the usual limits, and names no code of its
+    own and no module to load that a person does not name, too.
     Raises ConfigError, which names the file, for what cannot be read or is not to be had.
     """
-    is_own = _is_own(place)
+    is_own = place.origin is not None and is_trusted(place.origin)
     saved = place.origin.config if place.origin is not None else _read(_beside(place))
-    made_with = _made_with(saved, place.path)
-    base = saved if is_own else to_toml(_walled(made_with)) if saved else ""
+    made_with = _behind_walls(_made_with(saved, place.path))
+    base = to_toml(made_with if is_own else _bounded(made_with)) if saved else ""
     config = resolve(saved=base, files=files, overrides=overrides)
     if not is_own:
         _refuse_foreign_code(config, told(files=files, overrides=overrides), place.path)
     return config
-
-
-def _is_own(place: Place) -> bool:
-    """True in the folder of the very run: the config beside it is the one that the file names.
-
-    A run's folder is trusted as code is, by all commands: its config may name modules.
-    """
-    beside = _beside(place)
-    if not beside.is_file():
-        return False
-    return place.origin is None or _read(beside) == place.origin.config
 
 
 def _refuse_foreign_code(config: Config, told_here: Mapping[str, Any], path: Path) -> None:
@@ -204,18 +194,25 @@ def _made_with(saved: str, path: Path) -> Config:
         raise ConfigError(f"the config that {str(path)!r} was made with: {error}") from None
 
 
-def _walled(config: Config) -> Config:
+def _behind_walls(config: Config) -> Config:
+    """The same, but only who sits here takes walls down: a config that was run here can be guessed,
+    and the lines that come with it are anybody's."""
+    if config.sandbox.isolation is not Isolation.NONE:
+        return config
+    return replace(config, sandbox=replace(config.sandbox, isolation=Isolation.AUTO))
+
+
+def _bounded(config: Config) -> Config:
     """A config without what only who sits here may ask for.
 
-    It takes no walls down, runs no sources in the fork server, which has none, and stays within a
-    few times the usual limits: a replay is to end.
+    It runs no sources in the fork server, which has no walls, and stays within a few times the
+    usual limits: a replay is to end.
     """
     usual, asked = SandboxConfig(), config.sandbox
     limits = {
         name: min(getattr(asked, name), _TIMES_USUAL * getattr(usual, name)) for name in _LIMITED
     }
-    isolation = Isolation.AUTO if asked.isolation is Isolation.NONE else asked.isolation
-    sandbox = replace(asked, warmup=None, isolation=isolation, **limits)
+    sandbox = replace(asked, warmup=None, **limits)
     return replace(config, sandbox=sandbox, grading=GradingConfig())
 
 

@@ -12,7 +12,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.formats import IPYTHON
 from repl_rl.replay.scene import config_of, make_scene, other_walls
 from repl_rl.settings import to_toml
-from repl_rl.store import make_origin
+from repl_rl.store import RunFolder, make_origin
 from repl_rl.tasks.base import load_task, make_setup
 from repl_rl.trajectory_file import append, places
 from repl_rl.transcript import PYTHON, SUBMIT_STUB
@@ -27,6 +27,19 @@ WALLS = "tier A: namespaces"
 def here():
     """Made on this very machine."""
     return make_origin(Config(), setup=("y = 5",), tokenizer=None, isolation=WALLS)
+
+
+@pytest.fixture
+def trusted(here, tmp_path, monkeypatch):
+    """`trusted(config=...)`: the origin of a run that was made here; no other test knows of it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+    def run(**changed):
+        origin = replace(here, **changed)
+        RunFolder(tmp_path / "made").write_config(origin, policy="a script", device="cpu")
+        return origin
+
+    return run
 
 
 @pytest.fixture
@@ -107,9 +120,8 @@ def test_another_version_of_what_only_trained_is_not_told(place, here):
     assert make_scene(place(replace(here, versions=versions))).notes == ()
 
 
-def test_a_module_is_told_by_the_version_of_what_it_came_with(place, here):
-    found = place(replace(here, config='[sandbox]\npreload = ["dateutil"]'))
-    save(found, found.origin.config)
+def test_a_module_is_told_by_the_version_of_what_it_came_with(place, trusted):
+    found = place(trusted(config='[sandbox]\npreload = ["dateutil"]'))
     (note,) = make_scene(found).notes
     version = importlib.metadata.version("python-dateutil")
     assert note.startswith(f"made with python-dateutil unknown, here it is {version}:")
@@ -124,10 +136,8 @@ def test_a_version_reaches_no_terminal_as_it_is(place, here):
     )
 
 
-def test_another_sampler_is_refused(place, here):
-    saved = "sampling.sampler = 'inline_calls:InlineCalls'"
-    found = place(replace(here, config=saved))
-    (found.path.parent.parent / "config.toml").write_text(saved)
+def test_another_sampler_is_refused(place, trusted):
+    found = place(trusted(config="sampling.sampler = 'inline_calls:InlineCalls'"))
     with pytest.raises(ConfigError, match=r"step-000000.jsonl was made by .*InlineCalls"):
         make_scene(found)
 
@@ -155,17 +165,29 @@ def test_a_name_that_a_person_repeats_is_taken(place, here, key, name):
     assert getattr(getattr(config, section) if section else config, leaf) == name
 
 
-def test_the_code_of_ones_own_run_is_trusted_as_by_eval(place, here):
-    found = place(replace(here, config="task = 'my_tasks:Task'"))
-    save(found, "task = 'my_tasks:Task'")
-    assert config_of(found).task == "my_tasks:Task"
+def test_code_that_was_run_here_is_loaded_again_unasked(place, trusted):
+    assert config_of(place(trusted(config="task = 'my_tasks:Task'"))).task == "my_tasks:Task"
 
 
-def test_another_config_beside_a_file_makes_it_nobodys_own(place, here):
-    found = place(replace(here, config="task = 'os:abort'"))
-    save(found, "baseURL = 'https://a.site'")
+def test_a_folder_that_brings_its_config_along_is_trusted_no_more(place, here):
+    saved = "task = 'os:abort'"
+    found = place(replace(here, config=saved))
+    save(found, saved)
     with pytest.raises(ConfigError, match="names code of its own"):
         config_of(found)
+
+
+def test_a_config_beside_a_file_that_says_nothing_names_no_code(place):
+    found = place()
+    save(found, "task = 'os:abort'")
+    with pytest.raises(ConfigError, match="names code of its own"):
+        config_of(found)
+
+
+def test_the_code_of_a_run_is_not_trusted_with_another_setup(place, trusted):
+    origin = trusted(config="task = 'os:abort'")
+    with pytest.raises(ConfigError, match="names code of its own"):
+        config_of(place(replace(origin, setup=("y = 6",))))
 
 
 def test_a_file_from_elsewhere_has_limits(place, here):
@@ -208,6 +230,12 @@ def test_a_file_takes_no_walls_down_and_runs_nothing_outside_of_them(place, here
     saved = "[sandbox]\nisolation = 'none'\nwarmup = [\"open('/tmp/mine', 'w')\"]"
     sandbox = make_scene(place(replace(here, config=saved))).config.sandbox
     assert (sandbox.isolation, sandbox.warmup) == (Isolation.AUTO, None)
+
+
+def test_a_run_of_ones_own_takes_no_walls_down_either(place, trusted):
+    """Its config can be guessed, and the lines may be anybody's."""
+    sandbox = config_of(place(trusted(config="sandbox.isolation = 'none'"))).sandbox
+    assert sandbox.isolation is Isolation.AUTO
 
 
 def test_who_sits_here_may_take_walls_down(place, here):
@@ -265,10 +293,9 @@ def test_the_setup_that_the_task_has_here_is_run_as_ever(place, here):
     assert (scene.born_with, scene.run_first) == (setup, ())
 
 
-def test_the_setup_of_ones_own_run_is_run_as_ever(place, here):
-    found = place(here)
-    save(found, here.config)
-    assert (make_scene(found).born_with, make_scene(found).run_first) == (("y = 5",), ())
+def test_a_setup_that_was_run_here_is_run_as_ever(place, trusted):
+    scene = make_scene(place(trusted()))
+    assert (scene.born_with, scene.run_first) == (("y = 5",), ())
 
 
 def test_the_setup_of_a_format_is_no_foreign_one(place, here):
