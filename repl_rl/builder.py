@@ -153,6 +153,10 @@ def fault(trajectory: Trajectory) -> str | None:
     num_tokens = len(trajectory.completion_ids)
     if len(mask) != num_tokens or len(logprobs) != num_tokens:
         return f"{len(mask)} mask entries and {len(logprobs)} logprobs for {num_tokens} tokens"
+    ends = [0, *(end for line in trajectory.lines for end in (line.start, line.stop)), num_tokens]
+    if ends != sorted(ends):
+        # Checked first: of a foreign file an end may be anything, and a mask takes memory for each.
+        return "lines that lie beyond its tokens or over each other"
     if list(mask) != span_mask(trajectory):
         return "a loss mask that its lines do not tell"
     if any(logprob and not is_sampled for logprob, is_sampled in zip(logprobs, mask, strict=True)):

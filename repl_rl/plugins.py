@@ -64,7 +64,7 @@ def resolve_model(name: str) -> str:
     """The folder that `name` is, or `name` as it may be on the hub; ConfigError if neither."""
     folder = Path(name).expanduser()
     if folder.is_dir():
-        return str(folder)
+        return str(folder.resolve())  # files name it, and are read from other folders, too
     if _HUB_NAME.fullmatch(name):
         return name
     raise ConfigError(f"no model at {name!r}: expected a folder with config.json, or owner/name")

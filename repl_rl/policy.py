@@ -7,10 +7,9 @@ Floor 6. Knows models and engines. Does not know screens, nor why it is asked.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 
 from repl_rl.builder import TrajectoryBuilder
@@ -53,12 +52,16 @@ class ModelPolicy:
         """Of the model and its tokenizer, as in `LoadedModel`."""
         return self._loaded.source
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """See `branch.Policy`."""
+        return self._loaded.codec.decode(ids)
+
     async def go_on(self, live: Live, *, on_line: Callable[[Line], None]) -> Trajectory:
         """See `branch.Policy`. Asked first, it has the recorded seed, and then others.
 
         So the recorded policy goes on as it did, where nothing before it was changed. A line that
-        was cut, by a limit or by the end of the sequence, is in the trajectory alone. Cancelled, it
-        leaves `live` with the lines that ended. Raises ConfigError where a budget is used up.
+        was cut, by a limit or by the end of the sequence, is in the trajectory alone. Raises
+        ConfigError where a budget is used up.
         """
         built = begin(live, self._loaded.codec, context_tokens=self._context_tokens)
         self._check_room(built)
@@ -77,15 +80,11 @@ class ModelPolicy:
         self._sampler.on_line = heard
         try:
             return await self._sampler.go_on(built, session, seed=self._seed(live))
-        except asyncio.CancelledError:
-            # Its kernel may have been killed in the middle of a line.
-            await live.back(live.at)
-            raise
         finally:
             self._sampler.on_line = None
-            # Lines by hand may follow: nothing is begun ahead for them, and the last prompt is
-            # there, which a sampler that stops does not wait for.
-            session.on_run = _nobody_hears
+            # Lines by hand may follow: nothing is begun ahead for them, they print as those before
+            # them did, and the last prompt is there, which a sampler that stops does not wait for.
+            session.on_run, session.fit = _nobody_hears, str
             session.number = number
 
     def score(self, trajectory: Trajectory) -> tuple[float, ...]:

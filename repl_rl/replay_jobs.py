@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,18 +19,19 @@ from repl_rl.display import Screen, Update
 from repl_rl.errors import ConfigError
 from repl_rl.replay.annotated import Annotated, annotate
 from repl_rl.replay.branch import ScoringPolicy
-from repl_rl.replay.many import Options, execute, pool_of, rescore
+from repl_rl.replay.many import Options, Write, execute, pool_of, rescore
 from repl_rl.replay.scene import Scene, other_walls
-from repl_rl.replay.target import check_apart
+from repl_rl.replay.target import check_apart, check_replaceable, new_file
 from repl_rl.replay.telling import told_changes, told_reruns
 from repl_rl.scoring import open_scorer
 from repl_rl.trajectory_file import (
     Place,
     Selection,
-    append,
     files,
+    head_of,
     is_cut_off,
     last_step,
+    rows_of,
     select,
 )
 from repl_rl.types import Origin, Scored
@@ -42,7 +44,7 @@ class Wanted:
     """What a command line asks for."""
 
     path: Path
-    """A run's folder, or a file of trajectories."""
+    """A run's folder, that of the trajectories in it, or a file of them."""
     selection: Selection
     count: int | None
     options: Options
@@ -58,11 +60,11 @@ class Wanted:
         """
         is_filtered = self.selection != Selection(which=self.selection.which)
         looked_at = files(self.path) if is_filtered else where(self.path)
-        for file in filter(is_cut_off, looked_at):
-            self.say(f"{file.name} ends in the middle of a row, which is left out")
         found = list(itertools.islice(select(looked_at, self.selection), self.count))
         if not found:
             raise ConfigError(self._nothing(looked_at))
+        for file in filter(is_cut_off, looked_at):
+            self.say(f"{file.name} ends in the middle of a row, which is left out")
         return found
 
     def find_alike(self, where: Callable[[Path], list[Path]]) -> list[Place]:
@@ -109,30 +111,37 @@ def score_again(wanted: Wanted, screen: Screen, *, output: Path | None) -> tuple
     found = wanted.find()
     if output is not None:
         _check_output(output, found)
-
-    def write(scored: list[Scored], origin: Origin | None) -> None:
-        if output is not None:
-            try:
-                append(output, scored, origin=origin)
-            except OSError as error:
-                raise ConfigError(f"cannot write {str(output)!r}: {error.strerror}") from None
-
-    changes = asyncio.run(rescore(found, wanted.options, screen, write=write))
+    with _written_to(output) as write:
+        changes = asyncio.run(rescore(found, wanted.options, screen, say=wanted.say, write=write))
     rows = list(told_changes(changes))
     if output is not None:
         rows.append(f"as they are scored here: {output}")
     return rows, not any(change.is_real for change in changes)
 
 
+@contextlib.contextmanager
+def _written_to(output: Path | None) -> Iterator[Write]:
+    """Takes trajectories of one origin into a file that is there once all of them are."""
+    if output is None:
+        yield lambda scored, origin: None
+        return
+    with new_file(output) as file:
+
+        def write(scored: list[Scored], origin: Origin | None) -> None:
+            head = b"" if file.tell() else head_of(origin)
+            try:
+                file.write(head + rows_of(scored))
+            except OSError as error:
+                raise ConfigError(f"cannot write {str(output)!r}: {error.strerror}") from None
+
+        yield write
+
+
 def _check_output(path: Path, found: Sequence[Place]) -> None:
     """ConfigError unless these can be written to one file, which is not there yet."""
-    try:
-        is_there = path.exists()
-    except OSError as error:
-        raise ConfigError(f"cannot write {str(path)!r}: {error.strerror}") from None
-    if is_there:
+    if os.path.lexists(path):
         raise ConfigError(f"{str(path)!r} is there already; give another --output")
-    if not path.absolute().parent.is_dir():
+    if not os.path.isdir(path.absolute().parent):  # False, too, for what no folder can be
         raise ConfigError(f"no folder {str(path.parent)!r} for --output; make it, or name another")
     if any(place.origin != found[0].origin for place in found):
         raise ConfigError(
@@ -142,11 +151,14 @@ def _check_output(path: Path, found: Sequence[Place]) -> None:
 
 def write_one_notebook(wanted: Wanted, out: Path) -> list[str]:
     """The first trajectory as a notebook; what there is to say."""
-    from repl_rl.replay.notebook import write_notebook
+    from repl_rl.replay.notebook import SUFFIXES, write_notebook
 
     place = wanted.find(last_file)[0]
     check_apart(out, [place.path])
+    check_replaceable(out, SUFFIXES)
     scene = wanted.options.scene(place)
+    for note in scene.notes:
+        wanted.say(note)
     (item,) = annotate([place], scene.config.grpo)
     write_notebook(out, item, setup=scene.setup)
     return [f"{place.id}: {out}"]
@@ -154,13 +166,16 @@ def write_one_notebook(wanted: Wanted, out: Path) -> list[str]:
 
 def write_html(wanted: Wanted, screen: Screen, out: Path) -> list[str]:
     """A page of the trajectories; what there is to say."""
-    from repl_rl.replay.page import write_page
+    from repl_rl.replay.page import SUFFIXES, write_page
 
     found = wanted.find_alike(lambda path: [last_step(path)])
     check_apart(out, {place.path for place in found})
+    check_replaceable(out, SUFFIXES)
     kept = found if wanted.count is not None else found[:_PAGE_HOLDS]
     scene = wanted.options.scene(kept[0])
-    notes = list(_notes(wanted, scene, num_kept=len(kept), num_found=len(found)))
+    for note in scene.notes:
+        wanted.say(note)
+    notes = [*_notes(wanted, scene, num_kept=len(kept), num_found=len(found)), *scene.notes]
 
     async def write() -> int:
         async with _policy(wanted, scene) as policy:
@@ -201,6 +216,8 @@ async def _walk(wanted: Wanted, found: Sequence[Place], heard: Sequence[str]) ->
     from repl_rl.replay.stepper import Stepper
 
     scene = wanted.options.scene(found[0])
+    if wanted.model is not None:
+        wanted.say(f"reading the model {wanted.model} ...")  # the stepper's screen comes after it
     async with (
         pool_of(scene) as pool,
         open_scorer(scene.config) as scorer,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from repl_rl.display import Screen
     from repl_rl.play import Played
     from repl_rl.rollout_subject import Subject
+    from repl_rl.types import Origin, Scored
 
 INTERRUPTED = 130
 
@@ -48,11 +49,11 @@ def rollout(problem: str | None, tokens: bool, output: Path | None, **options: A
     tokens, log-probabilities, limits and rewards are as they must be. Exit code 1 if one is not.
     """
     from repl_rl.display import Screen
-    from repl_rl.trajectory_file import append
+    from repl_rl.trajectory_file import check_appendable
 
     config = shared.resolve(options)
     if output is not None:
-        _check_file(output)
+        check_appendable(output)
     shared.before_libraries(config)
     from repl_rl.rollout_check import findings
     from repl_rl.rollout_job import roll_out
@@ -60,10 +61,12 @@ def rollout(problem: str | None, tokens: bool, output: Path | None, **options: A
     with Screen() as screen:
         subject, origin = roll_out(config, problem, screen)
     _show(subject, Screen(), is_table=tokens)
-    if output is not None:
-        append(output, [subject.scored], origin=origin)
-        click.echo(f"kept: {output}\n")
-    shared.tell(findings(subject))
+    failure = None if output is None else _add(output, subject.scored, origin)
+    try:
+        shared.tell(findings(subject))
+    finally:
+        if failure is not None:
+            raise failure  # it counts for more than the exit code of a check
 
 
 def _show(subject: Subject, screen: Screen, *, is_table: bool) -> None:
@@ -86,15 +89,18 @@ def _show(subject: Subject, screen: Screen, *, is_table: bool) -> None:
     screen.say("")
 
 
-def _check_file(path: Path) -> None:
-    """ConfigError unless rows can be added to it. Leaves nothing there."""
-    is_there = path.exists()
+def _add(path: Path, scored: Scored, origin: Origin) -> ConfigError | None:
+    """Keep it there, and say so; or what went wrong."""
+    from repl_rl.trajectory_file import append
+
     try:
-        path.open("ab").close()
+        append(path, [scored], origin=origin)
     except OSError as error:
-        raise ConfigError(f"cannot write to {str(path)!r}: {error.strerror}") from None
-    if not is_there:
-        path.unlink()
+        return ConfigError(f"cannot write to {str(path)!r}: {error.strerror}; it is not kept")
+    except ConfigError as error:
+        return error
+    click.echo(f"kept: {path}\n")
+    return None
 
 
 @click.command()

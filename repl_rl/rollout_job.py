@@ -14,7 +14,7 @@ from repl_rl.audit import Counts, Witness
 from repl_rl.config import Config
 from repl_rl.display import Screen, render_trajectory
 from repl_rl.formats import load_format
-from repl_rl.models import LoadedModel, load_model, pick_device, usable_context
+from repl_rl.models import LoadedModel, load_model, pick_device
 from repl_rl.rollout_subject import Subject, score
 from repl_rl.rollout_view import LineStream
 from repl_rl.rollouts import Attempt
@@ -38,7 +38,10 @@ def roll_out(config: Config, problem_id: str | None, screen: Screen) -> tuple[Su
     with open_workbench(config, task, task_spec, loaded, watch=witness.watch) as bench:
         say_bench(bench, screen)
         scored = _run(bench, attempt, loaded, screen)
-        return _subject(config, task, loaded, scored, witness), bench.origin
+        subject = _subject(
+            config, task, loaded, scored, witness, context_tokens=bench.context_tokens
+        )
+        return subject, bench.origin
 
 
 def _alone(config: Config) -> Config:
@@ -62,19 +65,24 @@ def _run(bench: Workbench, attempt: Attempt, loaded: LoadedModel, screen: Screen
 
 
 def _subject(
-    config: Config, task: Task, loaded: LoadedModel, scored: Scored, witness: Witness
+    config: Config,
+    task: Task,
+    loaded: LoadedModel,
+    scored: Scored,
+    witness: Witness,
+    *,
+    context_tokens: int,
 ) -> Subject:
     trajectory, counts = scored.trajectory, Counts()
     fmt = load_format(config.transcript, loaded.chat_template)
     counts.take_said(trajectory, witness)
-    row_tokens = len(trajectory.prompt_ids) + config.sampling.max_tokens
     return Subject(
         scored=scored,
         prompt=make_prompt(task, scored.problem, fmt),
         codec=loaded.codec,
         fmt=fmt,
         config=config,
-        context_tokens=usable_context(loaded, row_tokens=row_tokens),
+        context_tokens=context_tokens,
         scores=score(loaded.model, trajectory, temperature=config.sampling.temperature),
         is_exact=loaded.is_exact,
         num_drifted=counts.drifted,

@@ -55,7 +55,7 @@ class Subject:
     config: Config
     """What it was sampled and scored with."""
     context_tokens: int
-    """That the model holds, or attends to."""
+    """Where the sampler ended it at the latest, prompt included."""
     scores: Scores
     is_exact: bool
     """See `models.is_exact`."""

@@ -28,7 +28,6 @@ _MARKED = ERROR_KINDS | {OutcomeKind.DUPLICATE, OutcomeKind.CUT}
 _MAX_CHARS = 240
 """Of a submission or of evidence."""
 _TEXT_WIDTH = 22
-_GUTTER = 8
 
 
 class LineStream:

@@ -9,6 +9,7 @@ Does not know kernels, nor how rewards come about.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,34 +110,68 @@ def append(path: Path, scored: Iterable[Scored], *, origin: Origin | None = None
 
     Raises ConfigError for a file that is there and holds no trajectories, or ends in half of one.
     """
-    encode = msgspec.json.Encoder().encode
-    added = [encode(Row(format=FORMAT, scored=item)) + b"\n" for item in scored]
+    added = rows_of(scored)
     if not added:
         return
     if origin != _last_origin(path):
-        added.insert(0, encode(Row(format=FORMAT, origin=origin)) + b"\n")
+        added = head_of(origin) + added
     with path.open("ab") as file:
-        file.write(b"".join(added))
+        file.write(added)
+
+
+def head_of(origin: Origin | None) -> bytes:
+    """The row that says where the rows below it come from."""
+    return msgspec.json.encode(Row(format=FORMAT, origin=origin)) + b"\n"
+
+
+def rows_of(scored: Iterable[Scored]) -> bytes:
+    """A row for each."""
+    encode = msgspec.json.Encoder().encode
+    return b"".join(encode(Row(format=FORMAT, scored=item)) + b"\n" for item in scored)
+
+
+def check_appendable(path: Path) -> None:
+    """ConfigError unless `append` can add rows to it. Leaves nothing there."""
+    try:
+        if _is_there(path):
+            _last_origin(path)
+            path.open("ab").close()
+        else:
+            # A link to nothing yet: what it names is made.
+            tempfile.TemporaryFile(dir=os.path.dirname(os.path.realpath(path))).close()
+    except OSError as error:
+        raise ConfigError(f"cannot write to {str(path)!r}: {error.strerror}") from None
+
+
+def _is_there(path: Path) -> bool:
+    """Unlike `Path.exists`, an OSError for a ring of links and for what lies below a file."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _last_origin(path: Path) -> Origin | UnsetType | None:
     """That of a row at the end of a file; UNSET where it has no row."""
-    if not path.exists() or not size(path):
+    if not _is_there(path) or not size(path):
         return UNSET
     if is_cut_off(path):
         raise ConfigError(f"{path} ends in the middle of a row; remove that, or give another file")
-    last: Origin | None = None
+    last: Origin | UnsetType | None = UNSET
     for number, _, row in rows(path):
         # Most rows cost no decoding: within a text the quotes would be escaped.
-        if number == 1 or b'"origin"' in row:
+        if last is UNSET or b'"origin"' in row:
             found = glance_at(row, f"{path}:{number}").origin
-            last = last if found is UNSET else found
+            if found is not UNSET or last is UNSET:
+                last = None if found is UNSET else found
     return last
 
 
 def files(path: Path) -> list[Path]:
     """The file itself, or all of a run's that hold something, in the order of its steps.
 
+    A run may be given by the folder of them in it, too.
     Raises ConfigError where there is none.
     """
     if _is_folder(path):
@@ -154,7 +189,10 @@ def _is_folder(path: Path) -> bool:
 
 
 def _in_run(folder: Path) -> list[Path]:
-    return sorted(filter(size, (folder / FOLDER).glob("*.jsonl")), key=_rank)
+    inside = folder / FOLDER
+    if folder.absolute().name == FOLDER and not _is_folder(inside):
+        inside = folder
+    return sorted(filter(size, inside.glob("*.jsonl")), key=_rank)
 
 
 def _rank(path: Path) -> tuple[int, str]:

@@ -92,14 +92,15 @@ class GlanceRow(_Head, frozen=True, kw_only=True):
 
 
 def rows(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """(line number, offset, row); a last one that was cut off is passed over."""
+    """(line number, offset, row); a last one that was cut off is passed over, and so are blanks."""
     offset = 0
     with opened(path) as file:
         for number in itertools.count(1):
             row = read_row(file, f"{path}:{number}")
             if not row.endswith(b"\n"):
                 return
-            yield number, offset, row
+            if not row.isspace():
+                yield number, offset, row
             offset += len(row)
 
 

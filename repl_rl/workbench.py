@@ -65,6 +65,8 @@ class Workbench:
     origin: Origin
     """Of what is sampled with it."""
     sampler: TrajectorySampler
+    context_tokens: int
+    """Where the sampler ends a trajectory at the latest, prompt included."""
     _runner: RolloutRunner
     _loop: asyncio.Runner
     _loaded: LoadedModel
@@ -156,6 +158,7 @@ def open_workbench(
                     config, setup=setup, tokenizer=loaded.source, isolation=str(pool.standing)
                 ),
                 sampler=sampler,
+                context_tokens=context_tokens,
                 _runner=RolloutRunner(
                     task=task,
                     task_spec=task_spec,

@@ -179,5 +179,5 @@ def test_a_trajectory_without_a_token_is_refused(make_trajectory: MakeTrajectory
 def test_a_line_beyond_the_tokens_is_refused(make_trajectory: MakeTrajectory) -> None:
     trajectory = make_trajectory([(" x\n", OK, None)])
     lines = (replace(trajectory.lines[0], stop=4),)
-    with pytest.raises(ConfigError, match="a loss mask that its lines do not tell"):
+    with pytest.raises(ConfigError, match="lines that lie beyond its tokens or over each other"):
         check_trajectory(replace(trajectory, lines=lines), maker="Mine")

@@ -72,9 +72,9 @@ def test_paths_of_seeds_do_not_run_into_each_other() -> None:
 # Models
 
 
-def test_a_folder_is_a_model(here: Path) -> None:
+def test_a_folder_is_a_model_and_is_named_so_that_it_is_found_from_elsewhere(here: Path) -> None:
     (here / "model").mkdir()
-    assert resolve_model("model") == "model"
+    assert resolve_model("model") == str((here / "model").resolve())
 
 
 def test_a_name_with_one_slash_may_be_on_the_hub(here: Path) -> None:

@@ -210,26 +210,28 @@ def test_what_goes_on_after_a_line_by_hand_is_trained_where_the_policy_wrote(
     assert all(logprob < 0 for logprob in made.logprobs[first.start : first.stop])
 
 
-def test_called_off_it_leaves_the_lines_that_ended_and_a_kernel_that_runs(
+async def call_off(policy: ModelPolicy, live: Live) -> None:
+    """At its first line."""
+    task = asyncio.create_task(policy.go_on(live, on_line=lambda line: task.cancel()))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_called_off_it_leaves_the_lines_that_ended_and_asks_for_no_kernel(
     model: Path, recorded: list[Scored]
 ) -> None:
-    async def act(policy: ModelPolicy, live: Live) -> tuple[int, str]:
-        task = asyncio.create_task(policy.go_on(live, on_line=lambda line: task.cancel()))
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        at = live.at
-        ran = await live.edit("four")
-        assert ran is not None
-        return at, ran.outcome.observation
+    async def act(policy: ModelPolicy, live: Live) -> tuple[int, int]:
+        await call_off(policy, live)
+        assert isinstance(live._kernels, FakeKernels)
+        return live.at, len(live._kernels.kernels)
 
-    assert beside(model, recorded[0], act) == (1, answer("four").output)
+    assert beside(model, recorded[0], act) == (1, 1)
 
 
 def test_called_off_it_can_be_asked_again(model: Path, recorded: list[Scored]) -> None:
     async def act(policy: ModelPolicy, live: Live) -> Trajectory:
-        task = asyncio.create_task(policy.go_on(live, on_line=lambda line: task.cancel()))
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        await call_off(policy, live)
+        await live.back(live.at)
         return await go_on(policy, live)
 
     assert len(beside(model, recorded[0], act).lines) == 5

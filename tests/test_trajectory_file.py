@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from repl_rl.config import GRPOConfig
+from repl_rl.errors import ConfigError
 from repl_rl.replay.annotated import annotate
 from repl_rl.trajectory_file import Selection, append, places, read_trajectories, select
 from repl_rl.types import OutcomeKind, Scored, Trajectory
@@ -92,6 +93,27 @@ def test_numbers_count_trajectories_and_not_rows(tmp_path: Path) -> None:
     append(path, [FULL], origin=HERE)
     append(path, [FULL], origin=THERE)
     assert titles(path) == ["step-000012:1", "step-000012:2"]
+
+
+def test_blank_rows_are_passed_over_and_counted_as_lines(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    append(path, [FULL], origin=HERE)
+    path.write_bytes(b"\n" + path.read_bytes() + b" \r\n\n" + row(ROW) + b"\n")
+    assert [place.read() for place in places(path)] == [FULL, FULL]
+    assert list(read_trajectories(path)) == [FULL, FULL]
+    assert titles(path) == ["s:1", "s:2"]
+    path.write_bytes(path.read_bytes() + b"x\n")
+    with pytest.raises(ConfigError, match=r"s\.jsonl:8 is not a trajectory"):
+        titles(path)
+
+
+def test_rows_below_a_blank_one_keep_their_origin(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(b"\n")
+    for _ in range(2):
+        append(path, [FULL], origin=HERE)
+    assert [place.origin for place in places(path)] == [HERE, HERE]
+    assert path.read_bytes().count(b'"origin"') == 1 + 2  # a problem has one, too
 
 
 # Size

@@ -14,7 +14,14 @@ import msgspec
 import pytest
 
 from repl_rl.errors import ConfigError
-from repl_rl.trajectory_file import append, files, is_cut_off, places, read_trajectories
+from repl_rl.trajectory_file import (
+    append,
+    check_appendable,
+    files,
+    is_cut_off,
+    places,
+    read_trajectories,
+)
 from trajectory_kit import FULL, HERE, ROW, row, titles
 
 # What is no row
@@ -27,7 +34,6 @@ from trajectory_kit import FULL, HERE, ROW, row, titles
         (b'{"a": 1}\n', "is not a trajectory: .*missing required field `format`"),
         (b"step,loss\n0,0.5\n", "is not a trajectory: JSON is malformed"),
         (b"[1, 2]\n", "is not a trajectory: Expected `object`, got `array`"),
-        (b"\n", "is not a trajectory: Input data was truncated"),
         (b"\x7fELF\x02\x01\x00\n\xff\xfe\n", "is not a trajectory: JSON is malformed"),
         (b"\x1f\x8b" * 200_000, "is not a trajectory: a row without an end"),
         (b'{"cells": [], "metadata": {}, "nbformat": 4}', "is not a trajectory: a row without"),
@@ -99,6 +105,54 @@ def test_nothing_is_appended_to_a_foreign_file(tmp_path: Path, foreign: bytes) -
     with pytest.raises(ConfigError, match=r"note\.txt:1 is not a trajectory"):
         append(path, [FULL])
     assert path.read_bytes() == foreign
+
+
+def test_nothing_is_appended_to_what_is_foreign_below_blank_rows(tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_bytes(b"\n\na note\n")
+    with pytest.raises(ConfigError, match=r"note\.txt:3 is not a trajectory"):
+        append(tmp_path / "note.txt", [FULL])
+
+
+# What rows cannot be added to
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no/s.jsonl", "cannot write to .*: No such file or directory"),
+        ("note.txt/s.jsonl", "cannot write to .*: Not a directory"),
+        ("ring", "cannot write to .*: Too many levels of symbolic links"),
+        ("x" * 300, "cannot write to .*: File name too long"),
+        ("pipe", "pipe' is no regular file"),
+        ("folder", "folder' is no regular file"),
+        ("note.txt", r"note\.txt:1 is not a trajectory"),
+        ("half.jsonl", "ends in the middle of a row"),
+    ],
+)
+def test_what_nothing_can_be_added_to_is_known_before_there_is_anything(
+    tmp_path: Path, name: str, message: str
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "ring").symlink_to("ring")
+    (tmp_path / "note.txt").write_text("a note\n")
+    (tmp_path / "half.jsonl").write_bytes(row(ROW)[:-9])
+    with pytest.raises(ConfigError, match=message):
+        check_appendable(tmp_path / name)
+
+
+def test_asking_leaves_nothing_there_and_changes_nothing(tmp_path: Path) -> None:
+    there, link, empty = (tmp_path / name for name in ("there.jsonl", "link", "empty"))
+    there.write_bytes(row(ROW))
+    link.symlink_to("missing")
+    empty.touch()
+    for path in (there, link, empty, tmp_path / "none.jsonl"):
+        check_appendable(path)
+    assert sorted(tmp_path.iterdir()) == [empty, link, there]
+    assert (there.read_bytes(), link.is_symlink()) == (row(ROW), True)
+
+
+# Size
 
 
 def test_a_huge_file_without_an_end_of_line_is_not_held(tmp_path: Path) -> None:

@@ -66,6 +66,30 @@ def test_files_of_a_run_come_in_the_order_of_its_steps(run: Path) -> None:
     assert [path.stem for path in files(run)] == ["before", "step-000002", "step-000010", "after"]
 
 
+def test_the_folder_of_trajectories_stands_for_its_run(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = run / "trajectories"
+    assert files(inside) == files(run)
+    assert last_step(inside).stem == "step-000010"
+    monkeypatch.chdir(inside)
+    assert [path.stem for path in files(Path())] == [path.stem for path in files(run)]
+
+
+def test_a_run_may_have_the_name_of_that_folder(run: Path) -> None:
+    other = run / "b" / "trajectories"
+    (run / "trajectories").rename(run / "c")
+    other.mkdir(parents=True)
+    (run / "c").rename(other / "trajectories")
+    assert [path.stem for path in files(other)] == ["before", "step-000002", "step-000010", "after"]
+
+
+def test_any_other_folder_is_no_run(tmp_path: Path) -> None:
+    append(tmp_path / "s.jsonl", [FULL])
+    with pytest.raises(ConfigError, match="no trajectories in"):
+        files(tmp_path)
+
+
 def test_a_file_of_a_run_that_holds_nothing_is_passed_over(run: Path) -> None:
     (run / "trajectories" / "step-000011.jsonl").touch()
     assert [path.stem for path in files(run)] == ["before", "step-000002", "step-000010", "after"]

@@ -65,6 +65,8 @@ def _fault(scored: Scored) -> str | None:
     """What no writer of ours leaves behind, beyond what spans tell."""
     trajectory, num_rewards = scored.trajectory, len(scored.reward.line_rewards)
     lines, ids = trajectory.lines, (*trajectory.prompt_ids, *trajectory.completion_ids)
+    if not trajectory.prompt_ids:
+        return "no prompt, from which its first token would follow"
     if num_rewards != len(lines):
         return f"{num_rewards} line rewards for {len(lines)} lines"
     if [line.index for line in lines] != list(range(len(lines))):

@@ -35,10 +35,15 @@ class Policy(Protocol):
         """Folder or `owner/name` of the model whose tokenizer makes its ids; None: bytes."""
         ...
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of its ids."""
+        ...
+
     async def go_on(self, live: Live, *, on_line: Callable[[Line], None]) -> Trajectory:
         """The whole trajectory at its end; `on_line` hears of each new line as it has run.
 
-        The lines are in `live` by then, too.
+        The lines are in `live` by then, too. Cancelled, it leaves `live` with those that ended and
+        its kernel in no known state: have it go `back` to where it stands.
         """
         ...
 

@@ -42,8 +42,15 @@ class Change:
     after: Worth
 
     @property
-    def gain(self) -> float:
-        """Of the total reward."""
+    def is_scored(self) -> bool:
+        """True where both have an outcome reward: only then their totals can be compared."""
+        return None not in (self.before.reward.outcome_reward, self.after.reward.outcome_reward)
+
+    @property
+    def gain(self) -> float | None:
+        """Of the total reward; None where one of the two could not be scored."""
+        if not self.is_scored:
+            return None
         return self.after.reward.total - self.before.reward.total
 
     def told(self) -> Iterator[str]:

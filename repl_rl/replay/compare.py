@@ -64,8 +64,6 @@ class Difference:
     cause: Cause
     why: str
     """In a few words, empty where it diverged."""
-    recorded_kind: OutcomeKind
-    live_kind: OutcomeKind
     recorded: str
     """The observation, for a place beside the other."""
     live: str
@@ -88,8 +86,6 @@ def difference(
     return Difference(
         cause=cause,
         why=_why(cause, recorded, live, volatile),
-        recorded_kind=recorded.kind,
-        live_kind=live.kind,
         recorded=truncate(clean(recorded.observation), MAX_SHOWN_CHARS),
         live=truncate(clean(live.observation), MAX_SHOWN_CHARS),
         headline=_headline(recorded, live),

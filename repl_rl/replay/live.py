@@ -7,22 +7,28 @@ Knows one trajectory and one kernel at a time. Does not know screens, files or p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from repl_rl.errors import ConfigError
+from repl_rl.replay.compare import difference
 from repl_rl.replay.scene import Scene
 from repl_rl.replay.variables import Variable as Variable
 from repl_rl.replay.variables import ask, bound_names
 from repl_rl.session import Session
+from repl_rl.terminal import one_row
 from repl_rl.transcript import strip_line
 from repl_rl.types import Line, LineOutcome, OutcomeKind, Scored, Trajectory
-from sandbox.types import ExecStatus, Kernel, KernelSource
+from sandbox.types import ExecStatus, Kernel, KernelSource, SandboxError
 
 _DEAD = (OutcomeKind.KILLED, OutcomeKind.DIED)
 _MAX_OPEN_CHARS = 1 << 15
+_MAX_TOLD = 48
+"""Characters of a source in an error."""
+NO_KERNEL = "there is no kernel; go back, or to this line again, to get a fresh one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +42,8 @@ class LiveLine:
     """The line of the trajectory that it repeats; None for one by hand and for all after it."""
     shown_after: str = ""
     """The text that follows it: what it printed and the next prompt; empty where it was the end."""
+    is_taken: bool = False
+    """True where a policy ran it, which read on after `shown_after` as it stands."""
 
 
 class Live:
@@ -52,9 +60,10 @@ class Live:
         self._kernel: Kernel | None = None
         self.lines: list[LiveLine] = []
         """Those that the kernel has run, in order."""
+        self.session: Session
 
     async def __aenter__(self) -> Self:
-        await self._start()
+        await self.start()
         return self
 
     async def __aexit__(
@@ -65,6 +74,20 @@ class Live:
     ) -> None:
         await self.aclose()
 
+    async def start(self) -> None:
+        """Have nothing behind, in a fresh kernel; `async with` begins so.
+
+        Raises SandboxError where none is to be had, ConfigError where the setup fails in it.
+        """
+        await self.aclose()
+        trajectory = self.trajectory
+        self._kernel = await self._kernels.acquire(seed=trajectory.seed)
+        async with self._at_work() as kernel:
+            await self._set_up(kernel)
+        number = self._scene.first_number(trajectory.prompt_text)
+        self.session = Session(kernel, self._scene.fmt, number=number)
+        self.lines = []  # only here: where no kernel is to be had, one may ask again for the same
+
     async def aclose(self) -> None:
         """End the kernel. Safe to call twice."""
         kernel, self._kernel = self._kernel, None
@@ -72,9 +95,9 @@ class Live:
             await kernel.aclose()
 
     @property
-    def kernel(self) -> Kernel:
-        assert self._kernel is not None, "use it with `async with`"
-        return self._kernel
+    def has_kernel(self) -> bool:
+        """False after something failed or was called off in it, until `back` got a fresh one."""
+        return self._kernel is not None
 
     @property
     def at(self) -> int:
@@ -128,13 +151,19 @@ class Live:
     async def back(self, to: int) -> None:
         """Have `to` lines behind: those that ran here, by hand too, in a fresh kernel.
 
-        SandboxError where none is to be had: the lines are kept, and it may be asked again.
+        A line of a policy's that prints the same again stays as the policy saw it. Where no kernel
+        is to be had (SandboxError), and where it ends early, all lines are kept and there is no
+        kernel: it may be asked again.
         """
         assert 0 <= to <= self.at, "lines that have not run cannot be gone back to"
-        kept = self.lines[:to]
-        await self._start()
-        for line in kept:
-            await self._run(line.source, line.recorded)
+        lines, session = self.lines, self.session
+        await self.start()
+        try:
+            for line in lines[:to]:
+                await self._run_again(line)
+        except BaseException:
+            self.lines, self.session = lines, session
+            raise
 
     async def edit(self, text: str) -> LiveLine | None:
         """Run a line by hand in place of the next one: from here on it is a branch.
@@ -148,7 +177,11 @@ class Live:
     def take(self, line: Line, *, shown_after: str) -> LiveLine:
         """Note a line that somebody else ran in its session, a policy that goes on from here."""
         taken = LiveLine(
-            source=line.source, outcome=line.outcome, recorded=None, shown_after=shown_after
+            source=line.source,
+            outcome=line.outcome,
+            recorded=None,
+            shown_after=shown_after,
+            is_taken=True,
         )
         self.lines.append(taken)
         return taken
@@ -163,10 +196,10 @@ class Live:
         if self.kernel_is_gone:
             return []
         names = bound_names([*self._scene.setup, *kernel_sources(self.lines)])
-        found = await ask(self.kernel, names)
+        found = await self._ask(names)
         if found is None:
             await self.back(self.at)
-            found = await ask(self.kernel, names, with_values=False)
+            found = await self._ask(names, with_values=False)
         return found or []
 
     def shown_after(self, outcome: LineOutcome) -> str:
@@ -181,22 +214,41 @@ class Live:
             0.0 if line.recorded is None else self.scored.reward.line_rewards[line.recorded.index]
         )
 
-    async def _start(self) -> None:
-        await self.aclose()
-        trajectory = self.trajectory
-        self._kernel = await self._kernels.acquire(seed=trajectory.seed)
+    async def _set_up(self, kernel: Kernel) -> None:
         for source in self._scene.run_first:
-            said = await self._kernel.run(f"{source}\n")
+            said = await kernel.run(f"{source}\n")
             if said.status is not ExecStatus.OK:
+                told = one_row(source[:_MAX_TOLD])
                 raise ConfigError(
-                    f"the setup of these trajectories fails here ({said.status}): {source!r}"
+                    f"the setup of these trajectories fails here ({said.status}), in `{told}`"
                 )
-        number = self._scene.first_number(trajectory.prompt_text)
-        self.session = Session(self._kernel, self._scene.fmt, number=number)
-        self.lines = []  # only here: where no kernel is to be had, one may ask again for the same
+
+    @contextlib.asynccontextmanager
+    async def _at_work(self) -> AsyncIterator[Kernel]:
+        """The kernel, closed where its work ends early: nobody knows what it has run by then."""
+        if self._kernel is None:
+            raise SandboxError(NO_KERNEL)
+        try:
+            yield self._kernel
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def _ask(
+        self, names: Sequence[str], *, with_values: bool = True
+    ) -> list[Variable] | None:
+        async with self._at_work() as kernel:
+            return await ask(kernel, names, with_values=with_values)
+
+    async def _run_again(self, line: LiveLine) -> None:
+        again = await self._run(line.source, line.recorded)
+        if line.is_taken and difference(line.outcome, again.outcome) is None:
+            # Perhaps less than was printed here: it had been cut to the policy's cap in tokens.
+            self.lines[-1] = line
 
     async def _run(self, source: str, recorded: Line | None) -> LiveLine:
-        outcome = await self.session.run(strip_line(source))
+        async with self._at_work():
+            outcome = await self.session.run(strip_line(source))
         shown = self.shown_after(outcome)
         self.session.go_on(outcome.kind)
         line = LiveLine(source=source, outcome=outcome, recorded=recorded, shown_after=shown)

@@ -94,17 +94,20 @@ async def rescore(
     options: Options,
     screen: Screen,
     *,
+    say: Callable[[str], None],
     write: Write = lambda scored, origin: None,
 ) -> list[Change]:
     """What each was and is worth, in order. No kernel runs, and no model.
 
     `write` gets the trajectories as they are scored now, some at a time, in order, and their origin
-    with the config that scored them. Raises GraderError where nothing can be graded, and what the
-    reward function raises.
+    with the config that scored them. `say` hears how this machine differs from the one they were
+    made on. Raises GraderError where nothing can be graded, and what the reward function raises.
     """
     changes: list[Change] = []
     with screen.bar("scoring again", len(found)) as update:
         for scene, places in scenes(found, options):
+            for note in scene.notes:
+                say(note)
             origin = scene.origin and replace(scene.origin, config=to_toml(scene.config))
             async with open_scorer(scene.config) as scorer:
                 for start in range(0, len(places), _SCORED_AT_ONCE):

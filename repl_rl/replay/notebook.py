@@ -26,6 +26,8 @@ from repl_rl.types import LineOutcome, OutcomeKind, Trajectory
 from sandbox.render import clean
 from sandbox.repl import DUMMY_BASE
 
+SUFFIXES = (".ipynb",)
+"""Of files that are written here."""
 FORMAT = 1
 """Version of what stands under `repl_rl` in the metadata of a notebook and of its cells."""
 TIMEOUT_TAG = "repl-rl-timeout"
@@ -132,17 +134,16 @@ class _Statement:
 
     @property
     def shown(self) -> str:
-        """What its cell shows: in the source, and nowhere else, a kernel ends a line at `\\r`."""
-        source = self.source.replace("\r\n", "\n").replace("\r", "\n")
-        parts = [_typed(self.thoughts)] * bool(self.thoughts) + [source] * bool(self.body)
-        return _cleaned("\n".join(parts))
+        """What its cell shows."""
+        thoughts = [_cleaned(_typed(self.thoughts))] * bool(self.thoughts)
+        return "\n".join(thoughts + [_as_code(self.source)] * bool(self.body))
 
 
 def to_notebook(item: Annotated, *, setup: Sequence[str]) -> nbformat.NotebookNode:
     """A valid notebook of format 4.5, the same for the same trajectory.
 
-    `setup` are the sources that the kernel had run before the first line. What a policy or a kernel
-    wrote is shown as `clean` leaves it; where that changed a source, the cell's metadata has, as
+    `setup` are the sources that the kernel had run before the first line. What others wrote is
+    shown as `clean` leaves it; where that changed the source of a line, its cell's metadata has, as
     `source`, what the kernel got.
     """
     trajectory = item.ledger.scored.trajectory
@@ -307,12 +308,17 @@ def _fenced(text: str) -> str:
 
 def _setup(setup: Sequence[str], *, seed: int) -> str:
     # A blank line closes a block, as the end of each source did.
-    sources = "\n\n".join(source.rstrip("\n") for source in setup)
+    sources = "\n\n".join(_as_code(source).rstrip("\n") for source in setup)
     return _SETUP.format(sources=sources, seed=seed, dummy_base=DUMMY_BASE)
 
 
 def _typed(entries: Sequence[Entry]) -> str:
     return "\n".join(strip_line(entry.line.source) for entry in entries)
+
+
+def _as_code(source: str) -> str:
+    """Cleaned; in a source, and nowhere else, a kernel ends a line at `\\r`."""
+    return _cleaned(source.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def _cleaned(text: str) -> str:

@@ -27,6 +27,8 @@ from repl_rl.replay.target import whole_file
 from repl_rl.summary import ERROR_KINDS
 from repl_rl.transcript import spans
 
+SUFFIXES = (".html", ".htm")
+"""Of files that are written here."""
 Json = dict[str, Any]
 """An object of the page's data: Any, for it is whatever `json.dumps` takes."""
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO, TypeVar
 
 from repl_rl.errors import ConfigError
+
+File = TypeVar("File", TextIO, BinaryIO)
 
 
 @contextlib.contextmanager
@@ -23,24 +25,65 @@ def whole_file(path: Path) -> Iterator[TextIO]:
     ASCII: a character beyond it becomes a reference of XML. Raises ConfigError where `path` cannot
     be written, or is no file.
     """
-    try:
+    with _told(path):
         place = path.resolve()
         if place.exists() and not place.is_file():
             raise ConfigError(f"cannot write to {str(path)!r}: it is a folder or device")
-        part = place.with_name(f"{place.name}.{os.getpid()}.part")
-        file = part.open("w", encoding="ascii", errors="xmlcharrefreplace", newline="\n")
+    with _beside(path, place, _ascii) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """As `whole_file`, in bytes, and never in the place of a file or a link that is there."""
+    with _beside(path, path, lambda part: part.open("xb")) as file:
+        yield file
+        if os.path.lexists(path):
+            raise ConfigError(f"{str(path)!r} was made meanwhile; name another file")
+
+
+def _ascii(part: Path) -> TextIO:
+    return part.open("x", encoding="ascii", errors="xmlcharrefreplace", newline="\n")
+
+
+@contextlib.contextmanager
+def _beside(path: Path, place: Path, make: Callable[[Path], File]) -> Iterator[File]:
+    """A file that `make` makes beside `place`, and puts there at the end or never.
+
+    It is to be made with `x`: what somebody left under its name may be a link to anything.
+    """
+    part = place.with_name(f"{place.name}.{os.getpid()}.part")
+    with _told(path):
+        file = make(part)
+    try:
+        yield file
+        with _told(path):
+            file.close()
+            part.replace(place)
+    finally:
+        with contextlib.suppress(OSError):  # of what is thrown away
+            file.close()
+        part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """ConfigError where the system refuses."""
+    try:
+        yield
     except (OSError, RuntimeError) as error:  # of a ring of links
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(
             f"cannot write to {str(path)!r}: {reason}; name a file in a folder that exists and "
             f"that you may write to"
         ) from None
-    try:
-        with file:
-            yield file
-        part.replace(place)
-    finally:
-        part.unlink(missing_ok=True)
+
+
+def check_replaceable(path: Path, suffixes: Sequence[str]) -> None:
+    """ConfigError where another file than one of these kinds would be written over."""
+    place = Path(os.path.realpath(path))
+    if os.path.isfile(place) and place.suffix.lower() not in suffixes:
+        raise ConfigError(f"{str(path)!r} is there and is no {suffixes[0]} file; name another file")
 
 
 def check_apart(path: Path, sources: Iterable[Path]) -> None:

@@ -35,8 +35,10 @@ def told_reruns(reruns: Sequence[Rerun]) -> Iterator[str]:
         yield f"first divergence: {clean(first.id)}, {_line(first.divergence)}"
         yield f"  {first.divergence.difference.headline}"
         difference = first.divergence.difference
-        for row in unified(difference.recorded, difference.live):
-            yield f"    {row}"
+        rows = unified(difference.recorded, difference.live)
+        if rows:
+            yield "  (- recorded, + run again)"
+        yield from (f"    {row}" for row in rows)
         yield from _rest([one.id for one in diverged[1:]], "diverged, too")
     yield _sum(reruns, num_diverged=len(diverged))
 
@@ -82,7 +84,8 @@ def told_changes(changes: Sequence[Change]) -> Iterator[str]:
     ids = [clean(change.id) for change in real[:_MAX_TOLD]]
     width = max(map(len, ids), default=0)
     for name, change in zip(ids, real, strict=False):
-        yield f"{name:{width}}  {signed(change.gain)}  {_words(list(change.told()))}"
+        gain = "none" if change.gain is None else signed(change.gain)
+        yield f"{name:{width}}  {gain:>6}  {_words(list(change.told()))}"
     if len(real) > _MAX_TOLD:
         yield f"and {len(real) - _MAX_TOLD:,} more"
     yield _sum_of_changes(changes, num_real=len(real))
@@ -95,10 +98,17 @@ def _words(told: Sequence[str]) -> str:
 
 def _sum_of_changes(changes: Sequence[Change], *, num_real: int) -> str:
     counted = f"{num_real:,} of {len(changes):,} trajectories changed"
-    if not changes:
-        return counted
-    was = statistics.fmean(change.before.reward.total for change in changes)
-    now = statistics.fmean(change.after.reward.total for change in changes)
     num_ungraded = sum(change.after.is_ungraded for change in changes)
     left_out = f"; {num_ungraded:,} could not be graded" if num_ungraded else ""
-    return f"{counted}, mean reward {signed(was)} -> {signed(now)}{left_out}"
+    return f"{counted}{_means(changes)}{left_out}"
+
+
+def _means(changes: Sequence[Change]) -> str:
+    """Of those that are scored both times: what is not scored is not worth zero."""
+    scored = [change for change in changes if change.is_scored]
+    if not scored:
+        return ""
+    was = statistics.fmean(change.before.reward.total for change in scored)
+    now = statistics.fmean(change.after.reward.total for change in scored)
+    some = f" of the {len(scored):,} scored both times" if len(scored) < len(changes) else ""
+    return f", mean reward{some} {signed(was)} -> {signed(now)}"

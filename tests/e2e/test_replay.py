@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import shutil
 from collections.abc import Callable
@@ -13,83 +12,15 @@ from typing import Any
 
 import pytest
 
-from repl_rl.builder import Rollout
-from repl_rl.config import Config, SamplingConfig
-from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.kernels import kernel_pool
+from recorded_run import make_rows, plant, write_run
 from repl_rl.replay import many
-from repl_rl.sampler import LineSampler
-from repl_rl.scoring import open_scorer
-from repl_rl.settings import resolve
-from repl_rl.store import RunFolder, make_origin
-from repl_rl.tasks.base import load_task, make_setup
-from repl_rl.tokens import ByteCodec
 from repl_rl.trajectory_file import append, files, read_trajectories
-from repl_rl.transcript import PYTHON
-from repl_rl.types import Origin, Problem, Scored, Split
+from repl_rl.types import Origin, Scored
 
 pytestmark = pytest.mark.kernel
 
 Call = Callable[..., tuple[int, str, str]]
 Command = Callable[..., Any]
-SETTINGS = (
-    "sandbox.line_cpu_s=0.5",
-    "sandbox.line_wall_s=20.0",
-    "sandbox.standby=1",
-    "grading.deadline_s=20.0",
-)
-RIGHT = (
-    " # all roots\n",
-    " x, y))\n",
-    " for i in range(2):\n",
-    "     random_symbol = Dummy('d')\n",
-    "\n",
-    " {'a', 'b', 'c'}, object(), random_symbol\n",
-    " import random; random.random()\n",
-    " submit_final_answer({answer})\n",
-)
-WRONG = (" y + undefined\n", " 1/0\n", " submit_final_answer([10**9])\n")
-CLOCK = (" import time; time.time_ns()\n", " _ + 1\n", " 2 + 2\n")
-
-
-def config() -> Config:
-    return resolve(overrides=SETTINGS)
-
-
-async def make_rows() -> tuple[Origin, list[Scored]]:
-    """Three trajectories of two problems: scripted, run in kernels, graded, rewarded."""
-    task, _ = load_task(config().task)
-    problems = task.problems(Split.HELD_OUT, seed=0)
-    found = list(itertools.islice(problems, 2))
-    setup = make_setup(task, PYTHON)
-    right = tuple(line.replace("{answer}", found[0].meta["answer"]) for line in RIGHT)
-    plans = [(found[0], right), (found[0], WRONG), (found[1], CLOCK)]
-    rows = []
-    async with kernel_pool(config().sandbox, setup=setup) as pool, open_scorer(config()) as scorer:
-        for number, (problem, lines) in enumerate(plans):
-            trajectory = await play(pool, problem, task.prompt, lines, seed=number)
-            rows.append(await scorer.score(trajectory, problem))
-        walls = str(pool.standing)
-    return make_origin(config(), setup=setup, tokenizer=None, isolation=walls), rows
-
-
-async def play(pool: Any, problem: Problem, prompt: str, lines: Any, *, seed: int) -> Any:
-    codec = ByteCodec()
-    sampler = LineSampler(
-        ScriptedEngine(codec, script(*lines)), codec, PYTHON, SamplingConfig(), context_tokens=10**6
-    )
-    rollout = Rollout(
-        problem_id=problem.id,
-        group_index=seed // 2,
-        sibling_index=seed % 2,
-        seed=seed,
-        prompt=PYTHON.prompt(prompt, problem.statement, python_version="3.11"),
-    )
-    kernel = await pool.acquire(seed=seed)
-    try:
-        return await sampler.sample(rollout, kernel)
-    finally:
-        await kernel.aclose()
 
 
 @pytest.fixture(scope="module")
@@ -99,22 +30,7 @@ def made() -> tuple[Origin, list[Scored]]:
 
 @pytest.fixture
 def run(made: tuple[Origin, list[Scored]], tmp_path: Path) -> Path:
-    """A run's folder: two trajectories in one step, one in the next."""
-    origin, rows = made
-    folder = RunFolder(tmp_path / "run")
-    folder.write_config(origin, policy="a script", device="cpu")
-    folder.append_trajectories("step-000000", rows[:2])
-    folder.append_trajectories("step-000001", rows[2:])
-    return folder.path
-
-
-def plant(run: Path, *, name: str, number: int, line: int) -> None:
-    """Another output in the record of a line (from 1) of a trajectory (from 1)."""
-    path = run / "trajectories" / f"{name}.jsonl"
-    rows = [json.loads(row) for row in path.read_text().splitlines()]
-    trajectory = rows[number]["scored"]["trajectory"]  # row 0 is the origin
-    trajectory["lines"][line - 1]["outcome"]["observation"] = "planted\n"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return write_run(made, tmp_path / "run")
 
 
 # Lines run again
@@ -218,19 +134,6 @@ def test_a_file_that_is_there_is_never_written_over(call: Call, run: Path, idle:
     assert errors == "repl-rl: 'mine.jsonl' is there already; give another --output\n"
 
 
-# Views
-
-
-def test_a_notebook_and_a_page_are_written(call: Call, run: Path) -> None:
-    notebook = call("replay", "run", "--notebook", "one.ipynb", "--id", "step-000000:1")
-    page = call("replay", "run", "--html", "all.html")
-    assert (notebook[0], page[0]) == (0, 0)
-    assert notebook[1].splitlines()[-1] == "step-000000:1: one.ipynb"
-    assert page[1].splitlines()[-1] == "1 trajectory: all.html"
-    assert json.loads(Path("one.ipynb").read_text())["nbformat"] == 4
-    assert "time.time_ns()" in Path("all.html").read_text()
-
-
 # What is refused
 
 
@@ -263,6 +166,8 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> None:
         (("run", "--execute", "--set", "sandbox.no=1"), "unknown key 'sandbox.no'"),
         (("run", "--rescore", "--config", "no.toml"), "cannot read config file 'no.toml'"),
         (("run", "--rescore", "--output", "no/such/a"), "no folder 'no/such' for --output"),
+        (("run", "--rescore", "--output", f"{'n' * 300}/a"), "no folder 'nnn"),
+        (("run", "--rescore", "--output", "n" * 300), "cannot write to 'nnn"),
         (("no-such", "--execute"), "no such file or run folder: 'no-such'"),
         (("empty", "--execute"), "no trajectories in 'empty'"),
         (("nothing.jsonl", "--execute"), "'nothing.jsonl' is empty"),
@@ -296,16 +201,6 @@ def test_trajectories_of_two_runs_are_not_written_into_one_file(
     code, _, errors = call("replay", "run", "--rescore", "--output", "a.jsonl")
     assert (code, Path("a.jsonl").exists()) == (2, False)
     assert "takes trajectories of one run" in errors
-
-
-def test_a_page_is_of_those_that_were_made_as_the_first_was(
-    call: Call, run: Path, made: tuple[Origin, list[Scored]]
-) -> None:
-    other = replace(made[0], isolation="paper")
-    append(run / "trajectories" / "step-000000.jsonl", made[1], origin=other)
-    code, shown, errors = call("replay", "run/trajectories/step-000000.jsonl", "--html", "a.html")
-    assert (code, shown.splitlines()[-1]) == (0, "2 trajectories: a.html")
-    assert "left out, as they were made in another way than 'step-000000:1': 3;" in errors
 
 
 def test_lines_of_another_sampler_are_refused(call: Call, run: Path, idle: None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -11,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from repl_rl import rollout_check, trajectory_file
 from repl_rl.trajectory_file import places
-from repl_rl.types import Trajectory
+from repl_rl.types import Finding, Trajectory
 
 pytestmark = [pytest.mark.train, pytest.mark.kernel]
 
@@ -123,3 +126,38 @@ def test_a_file_that_cannot_be_written_is_told_before_a_model_is_read(
     code, out, err = call("rollout", "--model", "no/such", "--output", "none/one.jsonl")
     assert (code, out) == (2, "")
     assert err == "repl-rl: cannot write to 'none/one.jsonl': No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"a note\n", "repl-rl: one.jsonl:1 is not a trajectory: "),
+        (b'{"format":2,"origin":null', "repl-rl: one.jsonl ends in the middle of a row; "),
+    ],
+)
+def test_a_file_that_takes_no_rows_is_told_before_a_model_is_read(
+    call: Call, content: bytes, told: str
+) -> None:
+    Path("one.jsonl").write_bytes(content)
+    code, out, err = call("rollout", "--model", "no/such", "--output", "one.jsonl")
+    assert (code, out, err[: len(told)]) == (2, "", told)
+    assert Path("one.jsonl").read_bytes() == content
+
+
+def test_what_is_checked_is_told_even_where_nothing_can_be_kept(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tiny_model: Path
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    planted = Finding(name="planted", is_well=False, text="amiss")
+    found = rollout_check.findings
+    monkeypatch.setattr(rollout_check, "findings", lambda subject: [*found(subject), planted])
+    monkeypatch.setattr(trajectory_file, "append", full)
+    code, out, err = call("rollout", "--model", str(tiny_model), "--output", "one.jsonl", *words())
+    assert set(report(out)) == CHECKS | {"planted"}
+    assert "kept: " not in out
+    assert (code, err) == (
+        2,
+        "repl-rl: cannot write to 'one.jsonl': No space left on device; it is not kept\n",
+    )

@@ -118,6 +118,12 @@ def run_all(found, screen, **options):
     return reruns, said
 
 
+def score_all(found, screen, *, write=lambda scored, origin: None, **options):
+    said = []
+    scoring = rescore(found, Options(**options), screen, say=said.append, write=write)
+    return asyncio.run(scoring), said
+
+
 def test_reruns_come_in_the_order_of_the_file(use, found, screen, with_line):
     use()
 
@@ -148,7 +154,7 @@ def test_few_trajectories_are_held_while_many_are_scored(use, found, screen, mon
     wanted = found(24)
     before, peak = held(), []
     use(judge=SaysProved(lambda: peak.append(held() - before)))
-    asyncio.run(rescore(wanted, Options(), screen))
+    score_all(wanted, screen)
     assert len(peak) == 24
     assert max(peak) <= 3
 
@@ -158,6 +164,21 @@ def test_how_kernels_differ_is_said_once_for_an_origin(use, found, screen, origi
     other = replace(origin, isolation="none", versions={**origin.versions, "sympy": "1.0"})
     _, said = run_all(found(3, origin=other), screen)
     assert [one.split(" ")[2] for one in said] == ["sympy", "kernels"]
+
+
+def test_how_another_machine_scored_is_said_once_for_an_origin(use, found, screen, origin):
+    use()
+    other = replace(origin, isolation="none", versions={**origin.versions, "sympy": "1.0"})
+    _, said = score_all(found(3, origin=other), screen)
+    assert [one.partition(",")[0] for one in said] == ["made with sympy 1.0"]
+
+
+def test_what_is_scored_by_the_defaults_is_told_so(use, found, screen):
+    use()
+    _, said = score_all(found(2, origin=None), screen)
+    assert [one.partition(":")[0] for one in said] == [
+        "step-000000.jsonl does not say how it was made"
+    ]
 
 
 def test_trajectories_of_one_origin_share_a_scene_and_others_have_their_own(found, stored, origin):
@@ -175,10 +196,8 @@ def test_what_is_scored_again_comes_in_order_and_in_pieces(use, found, screen, m
     use()
     monkeypatch.setattr(many, "_SCORED_AT_ONCE", 2)
     written = []
-    changes = asyncio.run(
-        rescore(
-            found(5), Options(), screen, write=lambda scored, origin: written.append(len(scored))
-        )
+    changes, _ = score_all(
+        found(5), screen, write=lambda scored, origin: written.append(len(scored))
     )
     assert [change.id for change in changes] == [f"step-000000:{n}" for n in range(1, 6)]
     assert written == [2, 2, 1]
@@ -189,7 +208,7 @@ def test_the_reward_is_that_of_the_settings(use, found, screen):
     use()
     wanted = found(1)
     gains = [
-        asyncio.run(rescore(wanted, Options(overrides=overrides), screen))[0].gain
+        score_all(wanted, screen, overrides=overrides)[0][0].gain
         for overrides in ((), ("reward.line.name_error=-0.2",))
     ]
     assert gains == pytest.approx([-0.1, -0.2])
@@ -198,9 +217,11 @@ def test_the_reward_is_that_of_the_settings(use, found, screen):
 def test_what_is_scored_again_says_which_config_scored_it(use, found, screen):
     use()
     origins = []
-    options = Options(overrides=("reward.line.name_error=-0.2",))
-    asyncio.run(
-        rescore(found(1), options, screen, write=lambda scored, origin: origins.append(origin))
+    score_all(
+        found(1),
+        screen,
+        write=lambda scored, origin: origins.append(origin),
+        overrides=("reward.line.name_error=-0.2",),
     )
     assert resolve(saved=origins[0].config).reward == RewardConfig(
         line={**RewardConfig().line, "name_error": -0.2}
@@ -210,11 +231,7 @@ def test_what_is_scored_again_says_which_config_scored_it(use, found, screen):
 def test_a_file_without_an_origin_has_none_when_it_is_scored_again(use, found, screen):
     use()
     origins = []
-    asyncio.run(
-        rescore(
-            found(1, origin=None), Options(), screen, write=lambda _, origin: origins.append(origin)
-        )
-    )
+    score_all(found(1, origin=None), screen, write=lambda _, origin: origins.append(origin))
     assert origins == [None]
 
 

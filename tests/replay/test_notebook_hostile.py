@@ -3,7 +3,8 @@
 import pytest
 from markdown_it import MarkdownIt
 
-from notebook_kit import CLEAN, HOSTILE, notebook_of, one_cell, sources, stream
+from notebook_kit import CLEAN, HOSTILE, annotated, notebook_of, one_cell, sources, stream
+from repl_rl.replay.notebook import to_notebook
 from repl_rl.types import OutcomeKind
 
 
@@ -31,6 +32,12 @@ def test_a_source_is_shown_without_unseen_marks_and_kept_as_it_was(make_trajecto
     cell = one_cell(make_trajectory, f" s = '{HOSTILE}'\n", OutcomeKind.OK_SILENT)
     assert cell.source == f"s = '{CLEAN}'"
     assert cell.metadata.repl_rl.source == f"s = '{HOSTILE}'"
+
+
+def test_a_foreign_setup_is_shown_without_unseen_marks_too(make_trajectory):
+    setup = (f"s = '{HOSTILE}'\rt = 1  # \x1b]0;\ny = 2\n",)
+    notebook = to_notebook(annotated(make_trajectory([])), setup=setup)
+    assert notebook.cells[1].source.split("\n")[1:4] == [f"s = '{CLEAN}'", "t = 1  # ", "y = 2"]
 
 
 def test_an_open_escape_sequence_hides_no_line_below_it(make_trajectory):

@@ -147,6 +147,14 @@ def test_a_gain_is_that_of_outcome_and_lines() -> None:
     assert change.gain == pytest.approx(1.2)
 
 
+@pytest.mark.parametrize(("was", "now"), [(0.0, None), (None, 0.5), (None, None)])
+def test_nothing_is_gained_over_what_could_not_be_scored(
+    was: float | None, now: float | None
+) -> None:
+    change = Change(id="s:1", before=worth(WRONG, was, -0.3), after=worth(WRONG, now, -0.1))
+    assert change.gain is None
+
+
 def test_what_could_not_be_scored_is_not_worth_zero() -> None:
     assert told(worth(WRONG, 0.0), worth(WRONG, None)) == ["outcome +0.000 -> none"]
     assert told(worth(WRONG, None), worth(WRONG, 0.5)) == ["outcome none -> +0.500"]

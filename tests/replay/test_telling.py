@@ -75,10 +75,19 @@ def test_the_first_divergence_is_shown_and_the_others_are_named() -> None:
     assert list(told_reruns(reruns)) == [
         "first divergence: s:2, line 2 `x`",
         "  ok_output -> name_error; 2 -> NameError: x",
+        "  (- recorded, + run again)",
         "    -2",
         "    +NameError: x",
         "diverged, too: s:3, s:4",
         "4 trajectories, 20 lines run again: 3 diverged",
+    ]
+
+
+def test_a_divergence_of_the_kind_alone_has_no_rows_to_explain() -> None:
+    assert list(told_reruns([rerun(1, mismatch(live="2\n", kind=NAME_ERROR))])) == [
+        "first divergence: s:1, line 2 `x`",
+        "  ok_output -> name_error",
+        "1 trajectory, 5 lines run again: 1 diverged",
     ]
 
 
@@ -149,8 +158,19 @@ def test_nothing_scored_again_is_told_as_nothing() -> None:
 
 def test_what_could_not_be_graded_is_counted() -> None:
     assert list(told_changes([change(1, 1.0, None), change(2, None, None)]))[-1] == (
-        "1 of 2 trajectories changed, mean reward +0.500 -> +0.000; 2 could not be graded"
+        "1 of 2 trajectories changed; 2 could not be graded"
     )
+
+
+def test_what_is_not_scored_is_in_no_mean_and_gains_nothing() -> None:
+    """With zeros in their place the means would be -0.133 and +0.417."""
+    changes = [change(1, -0.9, None), change(2, 0.5, 0.5), change(3, None, 1.0, -0.25)]
+    assert list(told_changes(changes)) == [
+        "s:1    none  outcome -0.900 -> none",
+        "s:3    none  outcome none -> +1.000; line 1 +0.000 -> -0.250",
+        "2 of 3 trajectories changed, mean reward of the 1 scored both times +0.500 -> +0.500; "
+        "1 could not be graded",
+    ]
 
 
 def test_changes_are_listed_up_to_twenty() -> None:

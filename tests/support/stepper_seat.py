@@ -14,6 +14,7 @@ from textual import events
 from repl_rl.config import Config
 from repl_rl.replay.branch import as_trajectory
 from repl_rl.replay.scene import Scene
+from repl_rl.tokens import ByteCodec
 from repl_rl.transcript import PYTHON, SUBMIT_STUB
 from repl_rl.types import Line, Origin, OutcomeKind, StopReason, Verdict, VerdictKind
 from sandbox.fake import FakeKernels
@@ -85,6 +86,9 @@ class WritesLines:
         self.sources = sources
         self.waits = waits
         self.source = source
+
+    def decode(self, ids):
+        return ByteCodec().decode(ids)
 
     async def go_on(self, live, *, on_line):
         for source in self.sources:

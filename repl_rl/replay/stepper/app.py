@@ -136,8 +136,9 @@ class Stepper(WalkApp):
 
     def _take_number(self, text: str) -> None:
         self._close_question()
-        if text.strip().isdecimal():
-            self._go_to(int(text[:_MAX_DIGITS]))
+        digits = text.strip()
+        if digits.isdecimal():
+            self._go_to(int(digits[:_MAX_DIGITS]))
 
     def action_save(self) -> None:
         self._soon(self._ask_file)
@@ -151,9 +152,8 @@ class Stepper(WalkApp):
 
     def _save(self, text: str) -> None:
         self._close_question()
-        path = Path(text.strip()).expanduser()
-        if text.strip():
-            self._do("saving", lambda walk: walk.keep(path, isolation=self._isolation))
+        if path := text.strip():
+            self._do("saving", lambda walk: walk.keep(Path(path), isolation=self._isolation))
 
     def _by_hand(self, text: str) -> None:
         def run(walk: Walk) -> None:

@@ -51,6 +51,7 @@ class Errand:
         """Have it end early, where that may be done."""
         if self._task is not None and self.can_stop:
             self._task.cancel()
+            self.can_stop = False  # it may have something to clean up, which must come to its end
 
     def end(self) -> None:
         self._task, self.can_stop = None, False

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from pathlib import Path
 
 from repl_rl.replay.live import Live, LiveLine
-from repl_rl.replay.vocabulary import read_decode, token_texts
-from repl_rl.tokens import ByteCodec
+from repl_rl.replay.vocabulary import Decode, token_texts
 from repl_rl.types import Line, Trajectory
 
 # T completion tokens, L lines
@@ -27,6 +25,8 @@ class Tokens:
     line: Line
     texts: tuple[str, ...] | None  # [T]
     """None where no vocabulary is at hand."""
+    reward: float | None
+    """The line's own; None where nobody scores."""
     trainer_logprobs: tuple[float, ...] | None = None  # [T]
     advantage: float | None = None
     """None for a line that was in no update."""
@@ -47,15 +47,19 @@ class Sampled:
 
     @classmethod
     def of(
-        cls, trajectory: Trajectory, live: Live, *, tokenizer: str | None, num_before: int
+        cls,
+        trajectory: Trajectory,
+        live: Live,
+        *,
+        tokenizer: str | None,
+        decode: Decode,
+        num_before: int,
     ) -> Sampled:
-        """To be made before anything else runs. Slow: it reads a vocabulary."""
-        folder = None if tokenizer is None else Path(tokenizer)
-        decode = ByteCodec().decode if folder is None else read_decode(folder / "tokenizer.json")
+        """To be made before anything else runs. Slow: it decodes each token by itself."""
         return cls(
             trajectory=trajectory,
             tokenizer=tokenizer,
-            texts=None if decode is None else token_texts(trajectory, decode),
+            texts=token_texts(trajectory, decode),
             num_before=num_before,
             lines=tuple(live.lines),
         )
@@ -65,9 +69,9 @@ class Sampled:
         # A line by hand may read the same, and was not sampled.
         return len(self.lines) == live.at and all(map(operator.is_, self.lines, live.lines))
 
-    def tokens_of(self, index: int) -> Tokens | None:
+    def tokens_of(self, index: int, *, reward: float | None) -> Tokens | None:
         """None for a line that stood there before the policy went on."""
         if index < self.num_before:
             return None
         line = self.trajectory.lines[index]
-        return Tokens(trajectory=self.trajectory, line=line, texts=self.texts)
+        return Tokens(trajectory=self.trajectory, line=line, texts=self.texts, reward=reward)

@@ -94,19 +94,24 @@ def tokens_at_hand(walk: Walk) -> Tokens | None:
     if hand is None:
         return None
     if hand.recorded is None:
-        return None if walk.sampled is None else walk.sampled.tokens_of(walk.live.at - 1)
+        if walk.sampled is None:
+            return None
+        index = walk.live.at - 1
+        reward = None if walk.worth is None else walk.worth.line_rewards[index]
+        return walk.sampled.tokens_of(index, reward=reward)
     entry = walk.item.ledger.entries[hand.recorded.index]
     return Tokens(
         trajectory=walk.live.trajectory,
         line=entry.line,
         texts=walk.item.token_texts,
+        reward=entry.reward,
         trainer_logprobs=walk.item.trainer_logprobs,
         advantage=entry.advantage,
     )
 
 
 def tokens_sheet(tokens: Tokens) -> Sheet:
-    """A row a token: those of a line and of what was injected after it."""
+    """A row a token: those of a line and of what was injected after it; its reward above them."""
     names = ["at", "token", "id", "mask", "sampler"]
     names += [] if tokens.trainer_logprobs is None else ["trainer"]
     names += [] if tokens.advantage is None else ["advant."]
@@ -114,6 +119,8 @@ def tokens_sheet(tokens: Tokens) -> Sheet:
     title = f"tokens of line {tokens.line.index + 1}: {len(rows)}"
     if len(rows) > _MAX_TOKENS:
         title += f", the first {_MAX_TOKENS} of them"
+    title += f"   {tokens.line.outcome.kind}"
+    title += "" if tokens.reward is None else f"  reward {number(tokens.reward)}"
     return Sheet(title, (names, rows[:_MAX_TOKENS]))
 
 

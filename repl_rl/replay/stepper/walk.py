@@ -18,7 +18,7 @@ from repl_rl.replay.annotated import Annotated
 from repl_rl.replay.branch import Policy, as_trajectory
 from repl_rl.replay.compare import Difference
 from repl_rl.replay.execute import compare, reasons
-from repl_rl.replay.live import Live, LiveLine, Variable
+from repl_rl.replay.live import NO_KERNEL, Live, LiveLine, Variable
 from repl_rl.replay.scene import Scene
 from repl_rl.replay.stepper.sampled import Sampled
 from repl_rl.scoring import Scorer
@@ -57,12 +57,11 @@ class Walk:
         """None off a branch, and where nobody scores."""
         self._scorer = scorer
         self._sampled: Sampled | None = None
-        self._has_kernel = False
         self._reasons_L = reasons(item.ledger.scored, scene)
 
     async def begin(self) -> None:
         """A fresh kernel that has run nothing. Raises SandboxError where there is none."""
-        await self._back(0)
+        await self.live.start()
 
     async def aclose(self) -> None:
         await self.live.aclose()
@@ -125,9 +124,8 @@ class Walk:
 
     async def go_to(self, num_lines: int) -> str | None:
         """Have `num_lines` behind, or as many as there are."""
-        if num_lines < self.live.at:
-            await self._back(max(0, num_lines))
-            await self._weigh()
+        if num_lines < self.live.at or not self.live.has_kernel:
+            await self._back(min(max(0, num_lines), self.live.at))
         while self.live.at < num_lines:
             if await self.live.next() is None:
                 return self.why_not()
@@ -155,16 +153,10 @@ class Walk:
     async def renew(self) -> None:
         """The same lines in a fresh kernel: after a line that was called off."""
         await self._back(self.live.at)
-        await self._weigh()
 
     async def look(self) -> list[Variable]:
         """The kernel's variables. SandboxError where no fresh kernel was to be had."""
-        if not self._has_kernel:
-            raise SandboxError("there is no kernel; g asks for a fresh one")
-        self._has_kernel = False  # it is replaced where it does not survive the question
-        found = await self.live.variables()
-        self._has_kernel = True
-        return found
+        return await self.live.variables()
 
     async def by_hand(self, text: str) -> str | None:
         """Run a line in place of the next one."""
@@ -178,24 +170,39 @@ class Walk:
             return "no policy is here: start with --model PATH"
         if self.live.is_over:
             return self.why_not()
+        if not self.live.has_kernel:
+            raise SandboxError(NO_KERNEL)
         num_before = self.live.at
-        done = await policy.go_on(self.live, on_line=lambda line: on_line())
+        self.worth = None  # of what stands here now, which a policy that fails may have added to
+        done = await self._go_on(policy, on_line)
         self._sampled = await asyncio.to_thread(
-            Sampled.of, done, self.live, tokenizer=policy.source, num_before=num_before
+            Sampled.of,
+            done,
+            self.live,
+            tokenizer=policy.source,
+            decode=policy.decode,
+            num_before=num_before,
         )
         await self._weigh()
         return f"the policy ended: {done.stop_reason}"
+
+    async def _go_on(self, policy: Policy, on_line: Callable[[], None]) -> Trajectory:
+        try:
+            return await policy.go_on(self.live, on_line=lambda line: on_line())
+        except SandboxError:
+            await self.live.aclose()  # nobody knows what has run in that kernel
+            raise
 
     async def keep(self, path: Path, *, isolation: str) -> str | None:
         """Write what ran here to a file of its own, as a trajectory like any other.
 
         Raises ConfigError where the file is there already or cannot be written.
         """
+        path = _at_home(path)
         scored = await self._judged()
         origin = await asyncio.to_thread(self._origin, isolation)
         try:
-            path.open("x").close()
-            append(path, [scored], origin=origin)
+            _write(path, scored, origin)
         except FileExistsError:
             raise ConfigError(f"{str(path)!r} is there already; give another name") from None
         except OSError as error:
@@ -212,9 +219,8 @@ class Walk:
         )
 
     async def _back(self, to: int) -> None:
-        self._has_kernel, self.worth = False, None
         await self.live.back(to)
-        self._has_kernel = True
+        await self._weigh()
 
     async def _judged(self) -> Scored:
         """What ran here as it would be scored if it ended here."""
@@ -242,6 +248,24 @@ class Walk:
             self.worth = BranchWorth(line_rewards=scored.reward.line_rewards, scored=scored)
         else:
             self.worth = BranchWorth(line_rewards=self._scorer.so_far(trajectory), scored=None)
+
+
+def _at_home(path: Path) -> Path:
+    """With the folder that a `~` in front stands for."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise ConfigError(f"no home folder for {str(path)!r}; give the whole path") from None
+
+
+def _write(path: Path, scored: Scored, origin: Origin) -> None:
+    """A file of its own, whole or not at all."""
+    path.open("x").close()
+    try:
+        append(path, [scored], origin=origin)
+    except BaseException:
+        path.unlink()
+        raise
 
 
 def opens_a_block(line: Line | LiveLine | None) -> bool:

@@ -2,8 +2,11 @@
 
 import asyncio
 
+import pytest
+
 from sandbox.fake import FakeKernels
-from stepper_seat import ANSWERS, SIZE, Broken, sit
+from sandbox.types import SandboxError
+from stepper_seat import ANSWERS, SIZE, Broken, WritesLines, sit
 
 
 def test_a_dead_kernel_is_shown_and_what_was_before_it_is_there(stepper):
@@ -36,3 +39,69 @@ def test_a_kernel_that_is_not_to_be_had_later_leaves_the_stepper_standing(steppe
         assert "there is no kernel" in seat.text
 
     sit(stepper(kernels=kernels), act)
+
+
+class BreaksIts(WritesLines):
+    """A policy whose kernel breaks after its lines."""
+
+    async def go_on(self, live, *, on_line):
+        await super().go_on(live, on_line=on_line)
+        raise SandboxError("the fork server is gone")
+
+
+@pytest.mark.parametrize("key", ["v", "m", "i"])
+def test_without_a_kernel_that_is_said_until_a_fresh_one_has_run_the_same_lines(stepper, key):
+    kernels = FakeKernels(ANSWERS)
+
+    async def act(seat):
+        await seat.press("n", "m")
+        assert "the fork server is gone" in seat.text
+        await seat.press(key)
+        if key == "i":
+            await seat.write("x = 2")
+            await seat.press("escape")
+        assert "there is no kernel; go back, or to this line again" in seat.text
+        assert seat.at_line == "2*"
+        await seat.press("colon", "2", "enter", "i")
+        await seat.write("x = 2")
+        assert seat.at_line == "3*"
+
+    sit(stepper(kernels=kernels, policy=BreaksIts("1+1")), act)
+    assert [kernel.sources for kernel in kernels.kernels] == [["1+1"], ["1+1", "x = 2"]]
+
+
+def test_what_is_called_off_where_no_kernel_is_to_be_had_keeps_its_lines(stepper):
+    kernels = FakeKernels(ANSWERS)
+    acquire = kernels.acquire
+
+    async def act(seat):
+        await seat.press("n")
+        await seat.begin("m")
+        await seat.until("line 3*", "Esc calls it off")
+        kernels.acquire = Broken().acquire
+        await seat.press("escape")
+        assert "no kernel for seed" in seat.text
+        assert seat.at_line == "3*"
+        kernels.acquire = acquire
+        await seat.press("colon", "3", "enter")
+        assert seat.at_line == "3*"
+
+    sit(stepper(kernels=kernels, policy=WritesLines("1+1", "y", waits=True)), act)
+    assert kernels.kernels[-1].sources == ["1+1", "y"]
+
+
+def test_the_start_is_gone_to_again_where_there_is_no_kernel_before_the_first_line(stepper):
+    kernels = FakeKernels(ANSWERS)
+    acquire = kernels.acquire
+
+    async def act(seat):
+        await seat.begin("m")
+        await seat.until("Esc calls it off")
+        kernels.acquire = Broken().acquire
+        await seat.press("escape", "n")
+        assert "there is no kernel" in seat.text
+        kernels.acquire = acquire
+        await seat.press("g", "n")
+        assert seat.at_line == "1/5"
+
+    sit(stepper(kernels=kernels, policy=WritesLines(waits=True)), act)

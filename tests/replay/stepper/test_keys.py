@@ -58,6 +58,15 @@ def test_a_number_and_enter_go_to_that_line(stepper, before, number, line):
     assert line_of(after(stepper(), *before, "colon", number, "enter")) == line
 
 
+def test_the_digits_of_a_number_count_wherever_they_stand(stepper):
+    async def act(seat):
+        await seat.press("colon")
+        await seat.write(f"{' ' * 9}2")
+        assert seat.at_line == "2/5"
+
+    sit(stepper(), act)
+
+
 def test_going_back_is_a_fresh_kernel_with_the_same_seed_and_lines(stepper):
     kernels = FakeKernels(ANSWERS)
     after(stepper(kernels=kernels), "n", "n", "n", "b")

@@ -1,5 +1,7 @@
 """What runs without end: it is shown, keys wait for it, and it can be called off or left."""
 
+import asyncio
+
 import pytest
 
 from sandbox.fake import FakeKernels
@@ -20,6 +22,41 @@ def test_a_policy_that_is_called_off_leaves_the_lines_that_ran(stepper):
         assert kernels.kernels[-1].sources == ["1+1"]  # a fresh one with the same lines
 
     sit(stepper(kernels=kernels, policy=WritesLines("1+1", waits=True)), act)
+
+
+class TidiesUp(WritesLines):
+    """A policy that, called off, comes to its end once it is let go."""
+
+    def __init__(self, *sources):
+        super().__init__(*sources, waits=True)
+        self.let_go = asyncio.Event()
+        self.is_tidy = False
+
+    async def go_on(self, live, *, on_line):
+        try:
+            return await super().go_on(live, on_line=on_line)
+        finally:
+            await self.let_go.wait()
+            self.is_tidy = True
+
+
+def test_a_second_escape_does_not_call_off_the_tidying_up_after_the_first(stepper):
+    kernels, policy = FakeKernels(ANSWERS), TidiesUp("1+1", "y")
+
+    async def act(seat):
+        await seat.press("n")
+        await seat.begin("m")
+        await seat.until("line 3*", "Esc calls it off")
+        await seat.begin("escape", "escape")
+        assert seat.app.is_busy
+        policy.let_go.set()
+        await seat.settle()
+        assert seat.at_line == "3*"
+        assert "called off" in seat.text
+
+    sit(stepper(kernels=kernels, policy=policy), act)
+    assert policy.is_tidy
+    assert [kernel.sources for kernel in kernels.kernels] == [["1+1", "y"]] * 2
 
 
 def test_a_key_pressed_while_a_line_runs_waits_for_its_end(stepper):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from repl_rl.errors import EngineError
 from repl_rl.trajectory_file import places
 from repl_rl.types import StopReason
 from stepper_seat import WritesLines, after, sit
@@ -16,6 +17,11 @@ def test_a_policy_goes_on_from_here_and_is_scored_at_its_end(stepper):
 
 def test_without_a_policy_it_is_said_how_to_bring_one(stepper):
     assert any("start with --model PATH" in row for row in after(stepper(), "m"))
+
+
+def test_tokens_of_a_model_from_the_hub_have_the_texts_of_its_tokenizer(stepper):
+    rows = after(stepper(policy=WritesLines("1+1", source="owner/name")), "m", "t")
+    assert [row.split()[2] for row in rows[4:7]] == ["'1'", "'+'", "'1'"]
 
 
 @pytest.fixture
@@ -54,3 +60,32 @@ def test_what_was_changed_after_a_policy_is_saved_in_bytes(sampled, keys, by_han
     assert -0.5 not in scored.trajectory.logprobs
     assert scored.trajectory.stop_reason is StopReason.EOS
     assert origin.tokenizer is None
+
+
+class FailsLater(WritesLines):
+    """It ends well once; after that its engine breaks in the middle."""
+
+    async def go_on(self, live, *, on_line):
+        is_first = live.at == 1
+        done = await super().go_on(live, on_line=on_line)
+        if not is_first:
+            raise EngineError("the model's forward failed")
+        return done
+
+
+def test_lines_of_a_policy_that_failed_are_saved_with_those_before(stepper, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    async def act(seat):
+        await seat.press("n", "m", "m")
+        assert "the model's forward failed" in seat.text
+        await seat.press("w")
+        await seat.write("b")
+
+    sit(stepper(policy=FailsLater("1+1")), act)
+    [place] = places(tmp_path / "b")
+    assert [line.source for line in place.read().trajectory.lines] == [
+        " # think\n",
+        " 1+1\n",
+        " 1+1\n",
+    ]

@@ -1,6 +1,7 @@
 """A saved branch is a trajectory like any other; what is there already stays."""
 
 import asyncio
+import errno
 
 import pytest
 
@@ -64,6 +65,53 @@ def test_a_file_that_is_there_is_never_written_over(stepper, tmp_path, monkeypat
 
     sit(stepper(), act)
     assert path.read_text() == "dear"
+
+
+async def save_one_line(seat, name):
+    await seat.press("n", "i")
+    await seat.write("y")
+    await seat.press("escape", "w")
+    await seat.write(name)
+
+
+def test_the_home_of_nobody_is_an_error_and_the_branch_is_still_there(stepper):
+    async def act(seat):
+        await save_one_line(seat, "~no-such-user/x")
+        assert "no home folder for '~no-such-user/x'; give the whole path" in seat.text
+        assert seat.at_line == "2*"
+
+    sit(stepper(), act)
+
+
+def test_a_tilde_is_the_home_of_who_saves(stepper, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    async def act(seat):
+        await save_one_line(seat, "~/b")
+
+    sit(stepper(), act)
+    assert len(list(places(tmp_path / "b"))) == 1
+
+
+def test_a_file_that_could_not_be_written_is_not_in_the_way_of_the_next_try(
+    stepper, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+
+    def full(path, scored, *, origin):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def act(seat):
+        with monkeypatch.context() as patched:
+            patched.setattr("repl_rl.replay.stepper.walk.append", full)
+            await save_one_line(seat, "b")
+        assert "cannot write 'b': No space left on device" in seat.text
+        assert not (tmp_path / "b").exists()
+        await seat.press("w")
+        await seat.write("b")
+        assert "saved; replay it with" in seat.text
+
+    sit(stepper(), act)
 
 
 @pytest.mark.parametrize("keys", ["w", "nnw", "Gw"])

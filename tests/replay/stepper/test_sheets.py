@@ -22,6 +22,20 @@ def test_tokens_of_a_line_the_policy_wrote_are_its_own(stepper):
     assert cells[1] == ["13", "'1'", "49", "1", "-0.500"]  # it was in no update: no advantage
 
 
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ("n" * 2, "tokens of line 2: 10   ok_output  reward +0.000   Esc goes back"),
+        # ` y`, `NameError: y`, each with a newline, and a prompt.
+        ("n" * 3, "tokens of line 3: 19   name_error  reward -0.100   Esc goes back"),
+        ("m", "tokens of line 1: 19   name_error  reward -0.100   Esc goes back"),
+    ],
+)
+def test_above_its_tokens_stand_outcome_and_reward_of_the_line(stepper, keys, told):
+    rows = after(stepper(policy=WritesLines("y")), *keys, "t")
+    assert rows[1].strip("\u2502 ") == told
+
+
 @pytest.mark.parametrize("before", [(), ("m",)])
 def test_tokens_of_a_line_by_hand_are_not_told(stepper, before):
     async def act(seat):

@@ -1,0 +1,80 @@
+"""A policy and a person take turns: each line prints as it does for who wrote it."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from repl_rl.config import SamplingConfig
+from repl_rl.engines.scripted import ScriptedEngine, script
+from repl_rl.policy import ModelPolicy
+from repl_rl.replay.branch import begin
+from repl_rl.replay.live import Live
+from repl_rl.sampler import LineSampler
+from repl_rl.tokens import ByteCodec
+from repl_rl.transcript import PYTHON
+from sandbox.fake import FakeKernels
+from sandbox.types import ExecStatus, Execution
+
+LONG = "a" * 200 + "\n"  # of 201 tokens, one a byte
+ANSWERS = {"long": Execution(status=ExecStatus.OK, output=LONG)}
+SAMPLING = SamplingConfig(max_lines=3, max_observation_tokens=64)
+MAX_TOKENS = 1 << 16
+
+
+@pytest.fixture
+def beside(record, a_scene):
+    """`beside(act)`: what `act(policy, live)` returns, of a policy that writes a script's lines.
+
+    Before it stands a line by hand.
+    """
+
+    def run(act):
+        codec = ByteCodec()
+        engine = ScriptedEngine(codec, script(" long\n", " # end\n"))
+        sampler = LineSampler(engine, codec, PYTHON, SAMPLING, context_tokens=MAX_TOKENS)
+        loaded = SimpleNamespace(codec=codec, source="scripted")
+        policy = ModelPolicy(loaded, sampler, context_tokens=MAX_TOKENS, sampling=SAMPLING)
+
+        async def inside():
+            scored = await record([" # think\n"], FakeKernels(ANSWERS))
+            async with Live(scored, a_scene(), FakeKernels(ANSWERS)) as live:
+                await live.edit("long")
+                await policy.go_on(live, on_line=lambda line: None)
+                return await act(policy, live)
+
+        return asyncio.run(inside())
+
+    return run
+
+
+def observations(live):
+    return [line.outcome.observation for line in live.lines]
+
+
+# 64 bytes: 20 of its head, 34 that count what is missing, 10 of its tail.
+CUT = "a" * 20 + "\n... [171 characters omitted] ...\n" + "a" * 9 + "\n"
+
+
+def test_the_cap_in_tokens_is_the_policys_alone(beside):
+    async def act(policy, live):
+        await live.edit("long")
+        return observations(live)
+
+    assert beside(act) == [LONG, CUT, "", LONG]
+
+
+def test_what_the_policy_saw_stands_there_after_going_back(beside):
+    async def act(policy, live):
+        ids = begin(live, ByteCodec()).ids
+        await live.back(live.at)
+        return observations(live), begin(live, ByteCodec()).ids == ids
+
+    assert beside(act) == ([LONG, CUT, ""], True)
+
+
+def test_a_policy_reads_its_tokens_as_its_codec_does(beside):
+    async def act(policy, live):
+        return policy.decode([32, 49, 43, 49, 10])
+
+    assert beside(act) == " 1+1\n"
