@@ -11,14 +11,23 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from sandbox.types import SandboxError
+
 MAX_PATH_CHARS = 107
 MEMORY_BASE = "/dev/shm"
 LONGEST_SOCKET_PATH = "/repl-12345678/k1234567/s-1"
 
 
 def make_runtime_folder() -> Path:
-    """A private folder whose sockets have addresses short enough for the operating system."""
-    return Path(tempfile.mkdtemp(prefix="repl-", dir=runtime_base()))
+    """A private folder whose sockets have addresses short enough for the operating system.
+
+    Raises SandboxError where none can be made.
+    """
+    base = runtime_base()
+    try:
+        return Path(tempfile.mkdtemp(prefix="repl-", dir=base))
+    except OSError as error:
+        raise SandboxError(f"no folder for kernels in {base}: {error.strerror}") from error
 
 
 def runtime_base() -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,14 @@ def test_a_kernel_without_a_connection_file_is_closed(walls, monkeypatch):
         return open_kernels(pool), [folder.exists() for folder in folders]
 
     assert with_pool(use, walls=walls) == (0, [False])
+
+
+def test_no_folder_for_any_kernel_is_refused_in_one_line(monkeypatch):
+    def mkdtemp(prefix, dir):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), dir)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", mkdtemp)
+    with pytest.raises(
+        SandboxError, match=r"^no folder for kernels in /\S+: No space left on device$"
+    ):
+        asyncio.run(KernelPool(LIMITS, preload=()).__aenter__())
