@@ -92,7 +92,7 @@ def before_libraries(config: Config) -> None:
     import datasets
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # untyped upstream
+    logging.disable_progress_bar()
     datasets.disable_progress_bars()
 
 

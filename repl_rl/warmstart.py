@@ -243,14 +243,14 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
             show_progress=False,
         ),
     )
-    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]  # untyped upstream
+    return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token=END_OF_TEXT, pad_token=END_OF_TEXT
     )
 
 
 def make_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
     """A Qwen3 of the recipe's size with fresh weights."""
-    return Qwen3ForCausalLM(  # type: ignore[no-untyped-call]  # untyped upstream
+    return Qwen3ForCausalLM(
         Qwen3Config(
             vocab_size=len(tokenizer),
             hidden_size=recipe.hidden_size,

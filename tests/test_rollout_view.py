@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
+from rich.text import Text
 
 from repl_rl.builder import Rollout, TrajectoryBuilder
 from repl_rl.engines.base import LineEnd, SampledLine
@@ -30,8 +31,8 @@ def texts(trajectory: Trajectory) -> list[str]:
     return [ByteCodec().decode([i]) for i in trajectory.completion_ids]
 
 
-def plain(rows: object) -> list[str]:
-    return [row.plain.rstrip() for row in rows]  # type: ignore[attr-defined]
+def plain(rows: Iterable[Text]) -> list[str]:
+    return [row.plain.rstrip() for row in rows]
 
 
 def test_sampled_and_injected_tokens_are_told_apart_without_colour(

@@ -62,7 +62,7 @@ def context_tokens(config: Any) -> int:  # Any: a config of any model
     return limit
 
 
-class _RowLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # untyped upstream
+class _RowLayer(CacheLayerMixin):
     """Keys and values of one layer, [rows, H, capacity + 1, D]; the last column takes padding."""
 
     def __init__(self, cache: RowCache) -> None:

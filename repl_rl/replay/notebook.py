@@ -161,14 +161,14 @@ def to_notebook(item: Annotated, *, setup: Sequence[str]) -> nbformat.NotebookNo
         "repl_rl": _about(item),
     }
     document = {"nbformat": 4, "nbformat_minor": 5, "metadata": metadata, "cells": cells}
-    notebook: nbformat.NotebookNode = nbformat.from_dict(document)  # type: ignore[no-untyped-call]
+    notebook: nbformat.NotebookNode = nbformat.from_dict(document)
     return notebook
 
 
 def write_notebook(path: Path, item: Annotated, *, setup: Sequence[str]) -> None:
     """Write it as plain ASCII. Raises ConfigError where `path` cannot be written."""
     notebook = to_notebook(item, setup=setup)
-    text = nbformat.writes(notebook, ensure_ascii=True)  # type: ignore[no-untyped-call]
+    text = nbformat.writes(notebook, ensure_ascii=True)
     with whole_file(path) as file:
         file.write(text + "\n")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -14,6 +15,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from recorded_run import make_rows, write_run
+from repl_rl.types import Origin, Scored
 
 TIMEOUT_S = 100.0
 
@@ -29,6 +33,18 @@ class Ended:
 
 
 Command = Callable[..., Ended]
+
+
+@pytest.fixture(scope="session")
+def made() -> tuple[Origin, list[Scored]]:
+    """Trajectories that a script made in real kernels, and where they come from."""
+    return asyncio.run(make_rows())
+
+
+@pytest.fixture
+def run(made: tuple[Origin, list[Scored]], tmp_path: Path) -> Path:
+    """A run's folder that holds them."""
+    return write_run(made, tmp_path / "run")
 
 
 @pytest.fixture

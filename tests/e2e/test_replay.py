@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from recorded_run import make_rows, plant, write_run
+from recorded_run import plant
 from repl_rl.replay import many
 from repl_rl.trajectory_file import append, files, read_trajectories
 from repl_rl.types import Origin, Scored
@@ -21,16 +20,6 @@ pytestmark = pytest.mark.kernel
 
 Call = Callable[..., tuple[int, str, str]]
 Command = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def made() -> tuple[Origin, list[Scored]]:
-    return asyncio.run(make_rows())
-
-
-@pytest.fixture
-def run(made: tuple[Origin, list[Scored]], tmp_path: Path) -> Path:
-    return write_run(made, tmp_path / "run")
 
 
 # Lines run again

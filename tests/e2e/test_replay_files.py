@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from recorded_run import make_rows, write_run
 from repl_rl.errors import GraderError
 from repl_rl.replay import many
 from repl_rl.scoring import Scorer
@@ -20,16 +18,6 @@ from repl_rl.types import Origin, Scored
 pytestmark = pytest.mark.kernel
 
 Call = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(scope="module")
-def made() -> tuple[Origin, list[Scored]]:
-    return asyncio.run(make_rows())
-
-
-@pytest.fixture
-def run(made: tuple[Origin, list[Scored]], tmp_path: Path) -> Path:
-    return write_run(made, tmp_path / "run")
 
 
 # Views

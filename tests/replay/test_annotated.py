@@ -56,7 +56,7 @@ def advantages(item: Annotated) -> list[float]:
 def test_advantages_are_those_of_the_whole_step(
     tmp_path: Path, step: list[Scored], scale: Scale, credit: str
 ) -> None:
-    config = GRPOConfig(scale=scale, credit=credit)  # type: ignore[arg-type]
+    config = GRPOConfig(scale=scale, credit=credit)
     together = sorted(step, key=lambda item: item.trajectory.group_index)
     rows = dict(zip(map(id, together), advantage_rows(together, config), strict=True))
     for item, scored in zip(annotated(tmp_path / "s.jsonl", step, config), step, strict=True):
@@ -181,7 +181,7 @@ def test_without_a_model_there_are_no_log_probabilities_of_one(
 
 def _line(**changes: object) -> tuple[Line, ...]:
     fields: dict[str, object] = {"index": 0, "source": "x\n", "start": 0, "stop": 2}
-    return (Line(**(fields | {"outcome": LineOutcome(kind=OK)} | changes)),)  # type: ignore[arg-type]
+    return (Line(**(fields | {"outcome": LineOutcome(kind=OK)} | changes)),)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_a_record_whose_lists_disagree_is_refused(
     scored = make_scored(make_trajectory([("x\n", OK, None)]), 1.0)
     if "lines" in changes and not changes["lines"]:
         changes = changes | {"loss_mask": (False, False), "logprobs": (0.0, 0.0)}
-    bent = replace(scored, trajectory=replace(scored.trajectory, **changes))  # type: ignore[arg-type]
+    bent = replace(scored, trajectory=replace(scored.trajectory, **changes))
     append(tmp_path / "s.jsonl", [scored, bent])
     first, second = places(tmp_path / "s.jsonl")
     assert read(first) == scored

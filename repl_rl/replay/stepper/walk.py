@@ -21,11 +21,11 @@ from repl_rl.replay.execute import compare, reasons
 from repl_rl.replay.live import NO_KERNEL, Live, LiveLine, Variable
 from repl_rl.replay.scene import Scene
 from repl_rl.replay.stepper.sampled import Sampled
-from repl_rl.scoring import Scorer
+from repl_rl.scoring import Scorer, unscored
 from repl_rl.store import make_origin
 from repl_rl.summary import ERROR_KINDS
 from repl_rl.trajectory_file import append
-from repl_rl.types import Line, Origin, OutcomeKind, Reward, Scored, Trajectory
+from repl_rl.types import Line, Origin, OutcomeKind, Scored, Trajectory
 from sandbox.types import KernelSource, SandboxError
 
 # L lines
@@ -229,8 +229,7 @@ class Walk:
         problem, trajectory = self.live.scored.problem, await self._trajectory()
         if self._scorer is not None:
             return await self._scorer.score(trajectory, problem)
-        unscored = Reward(line_rewards=(0.0,) * len(trajectory.lines), outcome_reward=None)
-        return Scored(trajectory=trajectory, problem=problem, verdict=None, reward=unscored)
+        return unscored(trajectory, problem)
 
     async def _trajectory(self) -> Trajectory:
         """As a policy sampled it, or else in bytes: of thousands of lines it takes seconds."""
