@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,6 +39,13 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 CODEC = ByteCodec()
+
+
+def pytest_collection_finish() -> None:
+    """Spare what is loaded from collections: each training run forces one over all of torch."""
+    gc.collect()
+    gc.freeze()
+
 
 Part = tuple[str, OutcomeKind, str | None]
 """(sampled source, its outcome, the injected text that follows it or None)."""
