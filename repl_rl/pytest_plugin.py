@@ -1,7 +1,8 @@
-"""pytest runs golden transcripts: every `*.repl` file is collected, an item for each transcript.
+"""pytest runs golden transcripts: `*.repl` files are collected, an item for each transcript.
 
-Floor 7. Loaded with every pytest of an environment that repl-rl is in: what it needs is imported
-when such a file is found.
+Floor 7. Loaded with every pytest of an environment that repl-rl is in, so it does nothing in a
+project whose ini does not say `repl_rl_golden = true`, and imports what it needs when a file is
+found.
 """
 
 from __future__ import annotations
@@ -16,8 +17,15 @@ if TYPE_CHECKING:  # not for a ring: to stay light
     from repl_rl.golden.bench import Stand
 
 
+_INI = "repl_rl_golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini(_INI, type="bool", default=False, help="Collect golden transcripts, *.repl.")
+
+
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> GoldenModule | None:
-    if file_path.suffix != ".repl":
+    if file_path.suffix != ".repl" or not parent.config.getini(_INI):
         return None
     return GoldenModule.from_parent(parent, path=file_path)
 
@@ -30,7 +38,7 @@ class GoldenModule(pytest.File):
         from repl_rl.golden.bench import Stand
 
         try:
-            stand = Stand.open(self.path)
+            stand = Stand.open(self.path, loads_code=True)
         except ConfigError as error:
             raise self.CollectError(str(error)) from None
         for index, golden in enumerate(stand.file.goldens):

@@ -18,8 +18,9 @@ ONE = "=== {}\n>>> y\n<- name_error {}\nNameError: name 'y' is not defined\n"
 def run_pytest(tmp_path: Path) -> RunPytest:
     """`run_pytest(*arguments)` in a folder of its own: (exit code, all that it printed)."""
 
-    def run(*arguments: str) -> tuple[int, str]:
+    def run(*arguments: str, collects: bool = True) -> tuple[int, str]:
         called = ["-m", "pytest", "-p", "repl_rl.pytest_plugin", "-p", "no:cacheprovider"]
+        called += ["-o", "repl_rl_golden=true"] if collects else []
         done = subprocess.run(
             [sys.executable, *called, "-W", "error", *arguments],
             cwd=tmp_path,
@@ -78,3 +79,30 @@ def test_other_files_are_left_to_others(run_pytest: RunPytest, tmp_path: Path) -
     (tmp_path / "test_a.py").write_text("def test_a():\n    pass\n")
     code, out = run_pytest()
     assert (code, "1 passed" in out) == (0, True)
+
+
+def test_a_project_that_does_not_ask_for_it_has_no_file_collected(
+    run_pytest: RunPytest, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text("raise RuntimeError('was loaded')\n")
+    (tmp_path / "a.repl").write_text("set: reward.function=mine:f\n" + ONE.format("one", -0.1))
+    (tmp_path / "b.repl").write_text("another program's\n")
+    (tmp_path / "test_a.py").write_text("def test_a():\n    pass\n")
+    code, out = run_pytest(collects=False)
+    assert (code, "1 passed" in out) == (0, True), out
+
+
+def test_a_project_asks_for_it_in_its_ini(run_pytest: RunPytest, tmp_path: Path) -> None:
+    (tmp_path / "a.repl").write_text(ONE.format("one", -0.1))
+    (tmp_path / "pytest.ini").write_text("[pytest]\nrepl_rl_golden = true\n")
+    code, out = run_pytest("--strict-config", collects=False)
+    assert (code, "1 passed" in out) == (0, True), out
+
+
+def test_code_that_does_not_lie_beside_a_file_is_not_collected(
+    run_pytest: RunPytest, tmp_path: Path
+) -> None:
+    (tmp_path / "a.repl").write_text("set: reward.function=this:s\n" + ONE.format("one", -0.1))
+    code, out = run_pytest()
+    assert (code, "The Zen of Python" in out) == (2, False)
+    assert "reward.function = 'this:s'" in out

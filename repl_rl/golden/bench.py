@@ -15,10 +15,11 @@ from typing import Self
 from repl_rl.config import Config
 from repl_rl.errors import ConfigError
 from repl_rl.golden.check import Miss, Played, misses, play_one, score
+from repl_rl.golden.code import reward_beside
 from repl_rl.golden.mutants import Fate, Mutant, fate, gather, mutants
 from repl_rl.golden.text import GoldenFile, find_files, read_file
-from repl_rl.rewards import RewardFunction, load_reward
-from repl_rl.settings import resolve
+from repl_rl.rewards import RewardFunction
+from repl_rl.settings import resolve, told
 from repl_rl.types import Scored
 
 
@@ -31,14 +32,25 @@ class Stand:
     reward: RewardFunction
 
     @classmethod
-    def open(cls, path: Path, *, files: Sequence[Path] = (), overrides: Sequence[str] = ()) -> Self:
+    def open(
+        cls,
+        path: Path,
+        *,
+        files: Sequence[Path] = (),
+        overrides: Sequence[str] = (),
+        loads_code: bool = False,
+    ) -> Self:
         """The config is that of the file, under `files` and `overrides`.
 
-        Raises ConfigError for a file or a setting that cannot be read.
+        With `loads_code` the module beside the file that it names is its reward. Raises ConfigError
+        for a file or a setting that cannot be read, and for code that nobody named, see
+        `reward_beside`.
         """
         file = read_file(path)
         config = configured(file, files=files, overrides=overrides)
-        return cls(file=file, config=config, reward=load_reward(config.reward))
+        is_named = "function" in told(files=files, overrides=overrides).get("reward", {})
+        reward = reward_beside(path, config.reward, is_named=is_named, loads_code=loads_code)
+        return cls(file=file, config=config, reward=reward)
 
     def played(self) -> list[Played]:
         """All transcripts. ConfigError where something is submitted and no verdict written."""
@@ -75,9 +87,12 @@ class Bench:
     def open(
         cls, paths: Sequence[Path], *, files: Sequence[Path] = (), overrides: Sequence[str] = ()
     ) -> Self:
-        """One for each file, and for each `*.repl` below a folder; ConfigError as `Stand.open`."""
-        found = find_files(paths)
-        stands = (Stand.open(path, files=files, overrides=overrides) for path in found)
+        """One for each file, and for each `*.repl` below a folder, with the reward that lies beside
+        it if it names one; ConfigError as `Stand.open`."""
+        stands = (
+            Stand.open(path, files=files, overrides=overrides, loads_code=True)
+            for path in find_files(paths)
+        )
         return cls(stands=tuple(stands))
 
     def mutate(self, *, skip: Sequence[str] = ()) -> list[tuple[Mutant, Fate]]:
@@ -94,8 +109,8 @@ class Bench:
         """Such as `12 transcripts in 2 files: all as written`."""
         num_goldens = sum(len(stand.file.goldens) for stand in self.stands)
         num_files = len(self.stands)
-        told = f"{num_missed} not as written" if num_missed else "all as written"
-        return f"{_counted(num_goldens, 'transcript')} in {_counted(num_files, 'file')}: {told}"
+        result = f"{num_missed} not as written" if num_missed else "all as written"
+        return f"{_counted(num_goldens, 'transcript')} in {_counted(num_files, 'file')}: {result}"
 
 
 def _counted(count: int, noun: str) -> str:

@@ -93,9 +93,8 @@ def test_the_reward_of_ones_own_pays_a_shorter_proof_more(monkeypatch):
     assert first[0] > 0 > second[0]
 
 
-def test_what_the_reward_of_ones_own_is_worth_is_written_down(monkeypatch):
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    assert list(Stand.open(EXAMPLES / "no_charge.repl").misses()) == []
+def test_what_the_reward_of_ones_own_is_worth_is_written_down():
+    assert list(Stand.open(EXAMPLES / "no_charge.repl", loads_code=True).misses()) == []
 
 
 def test_the_reader_counts_outcomes_and_sampled_tokens(monkeypatch, tmp_path, capsys):
