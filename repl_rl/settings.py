@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -17,6 +18,19 @@ import msgspec
 
 from repl_rl.config import STARTER_PRESET, Config
 from repl_rl.errors import ConfigError
+
+_MAX_CHARS = 1 << 16
+"""Of a config, twenty times what a run saves: a file may come from anybody."""
+_MAX_PARTS = 256
+"""Of a key. The library's reader takes the square of it."""
+_NO_KEYS = re.compile(
+    r'"""(?:\\.|[^\\])*?(?:"""|\Z)|'
+    r"'''.*?(?:'''|\Z)|"
+    r'"(?:\\.|[^"\\\n])*"?|'
+    r"'[^'\n]*'?|#[^\n]*",
+    re.DOTALL,
+)
+"""Texts and comments. One without an end goes on to the end: so no character is looked at twice."""
 
 
 def resolve(
@@ -93,7 +107,9 @@ def _toml_lines(section: str, values: Mapping[str, Any]) -> Iterator[str]:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return _parse_toml(path.read_text(), repr(str(path)))
+        with path.open() as file:  # which may be a device and have no end
+            text = file.read(_MAX_CHARS + 1)
+        return _parse_toml(text, repr(str(path)))
     except OSError as error:
         raise ConfigError(f"cannot read config file {str(path)!r}: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -102,7 +118,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 def _parse_toml(text: str, name: str) -> dict[str, Any]:
     try:
-        values = tomllib.loads(text)
+        values = _loads(text)
         repr(values)  # no error could show what has none
     # A ValueError where a number has thousands of digits, a RecursionError where brackets stand
     # in brackets thousands deep.
@@ -111,12 +127,22 @@ def _parse_toml(text: str, name: str) -> dict[str, Any]:
     return values
 
 
+def _loads(text: str) -> dict[str, Any]:
+    """ValueError for what is no TOML, and for what would be long in the reading."""
+    if len(text) > _MAX_CHARS:
+        raise ValueError(f"it has more than {_MAX_CHARS:,} characters")
+    keys = re.split(r"[=,{}\[\]\n]", _NO_KEYS.sub("", text))
+    if any(key.count(".") >= _MAX_PARTS for key in keys):
+        raise ValueError(f"expected keys of at most {_MAX_PARTS} parts")
+    return tomllib.loads(text)
+
+
 def _parse_override(override: str) -> dict[str, Any]:
     key, equals, text = override.partition("=")
-    if not equals or not key.strip():
+    if not equals or not key.strip() or key.count(".") >= _MAX_PARTS:
         raise ConfigError(f"--set {override!r}; expected section.key=value")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        value = _loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
         value = text  # a bare word is a string
     for part in reversed(key.strip().split(".")):
