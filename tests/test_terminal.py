@@ -17,3 +17,11 @@ def test_a_row_holds_nothing_that_a_terminal_obeys() -> None:
 )
 def test_a_number_is_short_whatever_its_size(value: float, shown: str) -> None:
     assert signed(value) == shown
+
+
+def test_a_row_keeps_the_ends_of_what_is_long() -> None:
+    shown = one_row("begin" + "\n" * 10**6 + "end")
+    assert shown.startswith("begin\\n")
+    assert shown.endswith("\\nend")
+    assert " ... [998,008 characters] ... " in shown
+    assert len(shown) < 5000
