@@ -35,6 +35,8 @@ _LIMITED = (
 )
 _TIMES_USUAL = 8
 """What a file from elsewhere may ask for of these, in defaults."""
+_MAX_SOURCES, _MAX_SETUP_CHARS = 64, 1 << 16
+"""Of the setup of a file from elsewhere. Each source may take as long as a line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,10 +120,21 @@ def _setup(place: Place, config: Config, fmt: TranscriptFormat) -> tuple[tuple[s
     except ConfigError:
         if place.origin is None:
             raise
-        return place.origin.setup, False
-    if place.origin is None:
+        return _bounded_setup(place.origin.setup, place.path), False
+    if place.origin is None or place.origin.setup == here_it_is:
         return here_it_is, True
-    return place.origin.setup, place.origin.setup == here_it_is
+    return _bounded_setup(place.origin.setup, place.path), False
+
+
+def _bounded_setup(setup: tuple[str, ...], path: Path) -> tuple[str, ...]:
+    """ConfigError for more than a task has: it runs before the first line of every trajectory."""
+    num_chars = sum(map(len, setup))
+    if len(setup) > _MAX_SOURCES or num_chars > _MAX_SETUP_CHARS:
+        raise ConfigError(
+            f"{path.name} has kernels run {len(setup):,} sources of {num_chars:,} characters first; "
+            f"expected at most {_MAX_SOURCES} of {_MAX_SETUP_CHARS:,} in what was not run here"
+        )
+    return setup
 
 
 def config_of(place: Place, *, files: Sequence[Path] = (), overrides: Sequence[str] = ()) -> Config:

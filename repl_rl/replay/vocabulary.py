@@ -7,11 +7,14 @@ Knows token ids and files. Does not know models.
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from repl_rl.errors import ConfigError
 from repl_rl.store import TOKENIZER, read_versions
 from repl_rl.tokens import ByteCodec
 from repl_rl.trajectory_file import Place
@@ -21,6 +24,10 @@ from repl_rl.types import Trajectory
 Decode = Callable[[Sequence[int]], str]
 
 _FILE = "tokenizer.json"
+_MAX_DECODER = 4096
+"""Characters of a decoder, as JSON: ten times what a usual one has."""
+_MAX_CHARS = 1 << 26
+"""Of the text of one line or observation, as its tokens may be counted."""
 _OPEN_TOKENS = 32
 """How many may lie inside characters, one after another. What cannot be told from a character that
 is not complete goes on forever otherwise: bytes that are no UTF-8, or U+FFFD itself."""
@@ -47,15 +54,54 @@ def _folders(place: Place) -> Iterator[Path]:
 
 
 def read_decode(path: Path) -> Decode | None:
-    """None where there is no file or no such name can be, and for one that is no tokenizer."""
-    try:
-        if not path.is_file():
+    """None where there is no file or no such name can be, and for one that is no tokenizer.
+
+    The file may be anybody's: its decoder is none where it holds a regular expression, which may
+    take forever, or more than any decoder has. What is decoded raises ConfigError where the library
+    panics, or where the text would fill the memory.
+    """
+    with _panics_told(path):
+        try:
+            if not path.is_file() or (content := _what_decodes(path.read_text("utf-8"))) is None:
+                return None
+            tokenizer = Tokenizer.from_str(content)
+        # The library raises nothing narrower for a file that is cut or foreign.
+        except Exception:  # noqa: BLE001
             return None
-        tokenizer = Tokenizer.from_file(str(path))
-    # The library raises nothing narrower for a file that is cut or foreign.
-    except Exception:  # noqa: BLE001
+    longest = max(map(len, tokenizer.get_vocab()), default=0)
+
+    def decode(ids: Sequence[int]) -> str:
+        if len(ids) * longest > _MAX_CHARS:
+            raise ConfigError(f"{len(ids):,} tokens of up to {longest:,} characters: {str(path)!r}")
+        with _panics_told(path):
+            return str(tokenizer.decode(list(ids), skip_special_tokens=False))
+
+    return decode
+
+
+def _what_decodes(content: str) -> str | None:
+    """A tokenizer without the parts that only encode; None where its decoder is not to be run."""
+    parts = json.loads(content)
+    decoder = json.dumps(parts.get("decoder"))
+    # A quote within a text has a backslash before it: here it is a key.
+    if len(decoder) > _MAX_DECODER or '"Regex"' in decoder:
         return None
-    return lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=False))
+    only_encode = ("normalizer", "pre_tokenizer", "post_processor", "truncation", "padding")
+    return json.dumps(parts | dict.fromkeys(only_encode))
+
+
+@contextlib.contextmanager
+def _panics_told(path: Path) -> Iterator[None]:
+    """ConfigError where the library panics, which is no Exception and has no name to import."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ConfigError(
+            f"the tokenizer {str(path)!r} cannot be used: {error}; without that file tokens are "
+            f"shown without their texts"
+        ) from None
 
 
 def token_texts(trajectory: Trajectory, decode: Decode) -> tuple[str, ...] | None:

@@ -302,3 +302,17 @@ def test_the_setup_of_a_format_is_no_foreign_one(place, here):
     foreign = replace(here, setup=(*IPYTHON.setup, "y = 5"), config="transcript = 'ipython'")
     scene = make_scene(place(foreign))
     assert (scene.born_with, scene.run_first) == (IPYTHON.setup, ("y = 5",))
+
+
+@pytest.mark.parametrize(
+    ("setup", "counted"),
+    [(("x = 1",) * 20_000, "20,000 sources"), (("#" * 70_000,), "70,000 characters")],
+)
+def test_a_foreign_setup_is_no_longer_than_a_tasks(place, here, setup, counted):
+    with pytest.raises(ConfigError, match=rf"step-000000.jsonl has kernels run .*{counted}"):
+        make_scene(place(replace(here, setup=setup)))
+
+
+def test_a_setup_of_ones_own_may_be_long(place, trusted):
+    setup = ("x = 1",) * 100
+    assert make_scene(place(trusted(setup=setup))).setup == setup

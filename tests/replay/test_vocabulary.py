@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models
+from tokenizers import Regex, Tokenizer, decoders, models
 
+from repl_rl.errors import ConfigError
+from repl_rl.replay import vocabulary as replay_vocabulary
 from repl_rl.replay.vocabulary import Decode, find_decode, read_decode, token_texts
 from repl_rl.store import RunFolder
 from repl_rl.tokens import ByteCodec
@@ -147,6 +149,48 @@ def test_ids_beyond_a_vocabulary_have_no_texts(tmp_path: Path) -> None:
 def test_a_file_that_is_no_tokenizer_has_no_texts(tmp_path: Path, content: str) -> None:
     (tmp_path / "tokenizer.json").write_text(content)
     assert read_decode(tmp_path / "tokenizer.json") is None
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        # Each tries every way through the text, and panics or takes the square of ages.
+        decoders.Replace(Regex("^(1|1|1)*$"), "x"),
+        decoders.Sequence([decoders.Fuse(), decoders.Replace(Regex("(x+x+)+y"), "")]),
+        decoders.Sequence([decoders.Fuse()] * 1000),
+    ],
+    ids=["panics", "within", "long"],
+)
+def test_a_decoder_that_may_not_end_is_not_run(tmp_path: Path, decoder: decoders.Decoder) -> None:
+    vocabulary("1" * 40 + "b", decoder=decoder).save(str(tmp_path / "tokenizer.json"))
+    assert read_decode(tmp_path / "tokenizer.json") is None
+
+
+def test_what_only_encodes_is_not_even_read(tmp_path: Path) -> None:
+    tokenizer = vocabulary("a", "b")
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    parts = json.loads((tmp_path / "tokenizer.json").read_text())
+    parts["pre_tokenizer"] = {"type": "Split", "pattern": {"Regex": "((("}}
+    parts["normalizer"] = {"type": "Magic"}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(parts))
+    assert decode_of(tmp_path / "tokenizer.json")([0, 1]) == "ab"
+
+
+def test_a_panic_of_the_library_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that no rule of ours has foreseen."""
+    decoder = decoders.Replace(Regex("^(1|1|1)*$"), "x")
+    vocabulary("1" * 40 + "b", decoder=decoder).save(str(tmp_path / "tokenizer.json"))
+    monkeypatch.setattr(replay_vocabulary, "_what_decodes", lambda content: content)
+    with pytest.raises(ConfigError, match=r"the tokenizer '.*tokenizer.json' cannot be used: "):
+        decode_of(tmp_path / "tokenizer.json")([0])
+
+
+def test_a_text_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
+    vocabulary("a" * 100_000).save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(ConfigError, match="1,000,000 tokens of up to 100,000 characters"):
+        decode_of(tmp_path / "tokenizer.json")([0] * 1_000_000)
 
 
 def test_no_file_has_no_texts(tmp_path: Path) -> None:
