@@ -131,7 +131,7 @@ def _bounded_setup(setup: tuple[str, ...], path: Path) -> tuple[str, ...]:
     num_chars = sum(map(len, setup))
     if len(setup) > _MAX_SOURCES or num_chars > _MAX_SETUP_CHARS:
         raise ConfigError(
-            f"{path.name} has kernels run {len(setup):,} sources of {num_chars:,} characters first; "
+            f"{path.name} has kernels run {len(setup):,} sources of {num_chars:,} characters; "
             f"expected at most {_MAX_SOURCES} of {_MAX_SETUP_CHARS:,} in what was not run here"
         )
     return setup
