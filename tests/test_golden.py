@@ -246,6 +246,19 @@ def test_a_setting_of_a_file_that_is_wrong_is_told_with_the_file(tmp_path: Path)
         Stand.open(tmp_path / "a.repl")
 
 
+@pytest.mark.parametrize("where", ["set", "config", "command"])
+@pytest.mark.parametrize("name", ["ipython", "calc:CALC"])
+def test_another_format_is_refused(tmp_path: Path, where: str, name: str) -> None:
+    """It would be passed over: what stands in the file is read with `>>>`."""
+    (tmp_path / "mine.toml").write_text(f"transcript = '{name}'\n")
+    says = {"set": f"set: transcript={name}\n", "config": "config: mine.toml\n", "command": ""}
+    (tmp_path / "a.repl").write_text(f"{says[where]}=== t\n>>> x\n")
+    overrides = [f"transcript={name}"] if where == "command" else []
+    with pytest.raises(ConfigError, match=rf"a.repl: transcript = '{name}' has no effect here"):
+        Stand.open(tmp_path / "a.repl", overrides=overrides)
+    assert Stand.open(tmp_path / "a.repl", overrides=["transcript=chat"])
+
+
 def test_a_reward_that_raises_keeps_its_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

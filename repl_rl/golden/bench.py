@@ -20,6 +20,7 @@ from repl_rl.golden.mutants import Fate, Mutant, fate, gather, mutants
 from repl_rl.golden.text import GoldenFile, find_files, read_file
 from repl_rl.rewards import RewardFunction
 from repl_rl.settings import resolve, told
+from repl_rl.transcript import PYTHON
 from repl_rl.types import Scored
 
 
@@ -120,10 +121,23 @@ def _counted(count: int, noun: str) -> str:
 def configured(
     file: GoldenFile, *, files: Sequence[Path] = (), overrides: Sequence[str] = ()
 ) -> Config:
-    """The config that a file asks for, under `files` and `overrides`."""
+    """The config that a file asks for, under `files` and `overrides`.
+
+    ConfigError for one that cannot be read, and for prompts that no golden file has.
+    """
     try:
-        return resolve(files=(*file.config_files, *files), overrides=(*file.overrides, *overrides))
+        config = resolve(
+            files=(*file.config_files, *files), overrides=(*file.overrides, *overrides)
+        )
     except ConfigError as error:
         if not (file.config_files or file.overrides):
             raise
         raise ConfigError(f"{file.path}: {error}") from None
+    # A chat is a REPL inside one turn.
+    if config.transcript not in (PYTHON.name, "chat"):
+        raise ConfigError(
+            f"{file.path}: transcript = {config.transcript!r} has no effect here: golden files are "
+            f"written with >>> and ..., and a reward is given the same lines in every format; "
+            f"leave it out, or give --set transcript={PYTHON.name}"
+        )
+    return config
