@@ -62,7 +62,8 @@ def mutate(
 
     A sign is flipped, a value set to zero and doubled, a zero set to 0.1 and -0.1. Exit code 1 if
     a mutant survives: `unwritten` changes a reward that no transcript says, `untouched` none.
-    A mutant that the config itself refuses has not survived.
+    A mutant that the config itself refuses has not survived. What a function of your own does not
+    read has no mutants, and is named.
     """
     from repl_rl.golden.bench import Bench
 
@@ -76,6 +77,9 @@ def mutate(
     counts = Counter(fate for _, fate in fates)
     told = ", ".join(f"{count} {fate}" for fate, count in sorted(counts.items()))
     click.echo(f"{len(fates)} mutants: {told}")
+    for stand in bench.stands:
+        if unread := ", ".join(stand.unread()):
+            click.echo(f"{stand.file.path}: {stand.config.reward.function} reads no {unread}")
     sys.exit(MISSED if survivors else 0)
 
 

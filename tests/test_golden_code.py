@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from repl_rl.config import RewardConfig
+from repl_rl.golden.mutants import mutants
+
 Call = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parents[1]
 FREE = """\
@@ -129,3 +132,61 @@ def test_a_module_that_fails_fails_whole(call: Call, pack: Path) -> None:
     for _ in range(2):
         with pytest.raises(ModuleNotFoundError, match="no_such_library"):
             call("reward", "test", "pack/a.repl")
+
+
+ALL = len(list(mutants(RewardConfig())))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "worth", "num_mutants"),
+    [
+        ("0.5", 0.5, 0),
+        ("config.no_submission", -0.6, 3),
+        ("getattr(config, 'no_submission')", -0.6, 3),
+        # Three changes of each of proved, supported, malformed; two of the three others.
+        ("config.verdict['wrong']", 0, 15),
+        ("dataclasses.replace(config, potential=0.0).no_submission", -0.6, ALL - 2),
+    ],
+)
+def test_constants_that_a_reward_of_ones_own_does_not_read_have_no_mutants(
+    call: Call, pack: Path, outcome: str, worth: float, num_mutants: int
+) -> None:
+    source = FREE.replace("outcome_reward=0.5", f"outcome_reward={outcome}")
+    (pack / "free_reward.py").write_text(f"import dataclasses\n{source}")
+    text = SLIP.format("free_reward:free").replace("outcome: 0.5", f"outcome: {worth}")
+    (pack / "a.repl").write_text(text)
+    code, out, _ = call("reward", "mutate", "pack")
+    assert (code, f"\n{num_mutants} mutants: " in f"\n{out}") == (int(num_mutants > 3), True)
+
+
+def test_what_a_reward_of_ones_own_does_not_read_is_said(call: Call, pack: Path) -> None:
+    assert call("reward", "mutate", "pack") == (
+        0,
+        "0 mutants: \n"
+        "pack/a.repl: free_reward:free reads no line, max_line_charge, verdict, no_submission, "
+        "potential\n",
+        "",
+    )
+
+
+def test_a_reward_is_given_a_config_like_any_other(call: Call, pack: Path) -> None:
+    """While it is watched, too."""
+    (pack / "free_reward.py").write_text(
+        "import copy, dataclasses\nfrom repl_rl.config import RewardConfig\n"
+        + FREE.replace(
+            "    return",
+            "    assert isinstance(config, RewardConfig)\n"
+            "    assert dataclasses.asdict(config).keys() > {'line', 'verdict'}\n"
+            "    assert copy.deepcopy(config) is not None\n"
+            "    assert repr(config)\n"
+            "    return",
+        )
+    )
+    assert call("reward", "mutate", "pack")[0] == 1
+
+
+def test_the_example_leaves_only_what_it_reads(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    out = call("reward", "mutate", "examples")[1]
+    assert "line." not in out
+    assert "verdict.supported" in out

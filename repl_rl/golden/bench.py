@@ -16,7 +16,7 @@ from repl_rl.config import Config
 from repl_rl.errors import ConfigError
 from repl_rl.golden.check import Miss, Played, misses, play_one, score
 from repl_rl.golden.code import reward_beside
-from repl_rl.golden.mutants import Fate, Mutant, fate, gather, mutants
+from repl_rl.golden.mutants import Fate, Mutant, fate, fields_unread, gather, mutants
 from repl_rl.golden.text import GoldenFile, find_files, read_file
 from repl_rl.rewards import RewardFunction
 from repl_rl.settings import resolve, told
@@ -71,11 +71,17 @@ class Stand:
         return misses(played, self.scored(played).reward)
 
     def fates(self) -> Iterator[tuple[Mutant, Fate]]:
-        """Every mutant of the reward's constants, and what the file makes of it."""
+        """Every mutant of a constant that the reward reads, and what the file makes of it."""
         played = self.played()
         rewards = [self.scored(one).reward for one in played]
+        unread = self.unread()
         for mutant in mutants(self.config.reward):
-            yield mutant, fate(mutant, self.config, self.reward, played, rewards)
+            if mutant.field not in unread:
+                yield mutant, fate(mutant, self.config, self.reward, played, rewards)
+
+    def unread(self) -> tuple[str, ...]:
+        """Keys below `[reward]` with constants that the reward does not read."""
+        return fields_unread(self.reward, self.config.reward, self.played())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

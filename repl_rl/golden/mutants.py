@@ -28,8 +28,10 @@ class Mutant:
     """Below `[reward]`, such as `line.timeout`."""
     change: str
     """What it was and is, such as `-0.3 -> 0.3`."""
-    fields: Mapping[str, Any]
-    """The one field of `RewardConfig` that differs. Any: a number or a mapping of numbers."""
+    field: str
+    """The one of `RewardConfig` that differs."""
+    value: Any
+    """Of that field. Any: a number or a mapping of numbers."""
 
 
 class Fate(StrEnum):
@@ -69,12 +71,41 @@ def mutants(config: RewardConfig) -> Iterator[Mutant]:
 
 
 def _mutant(key: str, change: str, name: str, value: Any) -> Mutant:
-    return Mutant(key=key, change=change, fields={name: value})
+    return Mutant(key=key, change=change, field=name, value=value)
 
 
 def _changes(value: float | None) -> Iterator[tuple[str, float]]:
     for changed in (-value, 0.0, 2 * value) if value else (0.1, -0.1):
         yield f"{'none' if value is None else f'{value:g}'} -> {changed:g}", changed
+
+
+def _watched(config: RewardConfig, read: set[str]) -> RewardConfig:
+    """The same config; the names of fields that are read of it, or of its copies, go to `read`."""
+
+    class Watched(RewardConfig):
+        def __getattribute__(self, name: str) -> Any:  # Any: whatever a field holds
+            read.add(name)
+            return super().__getattribute__(name)
+
+    return Watched(**{one.name: getattr(config, one.name) for one in fields(config)})
+
+
+_FIELDS = tuple(one.name for one in fields(RewardConfig) if one.name != "function")
+
+
+def fields_unread(
+    function: RewardFunction, config: RewardConfig, played: Sequence[Played]
+) -> tuple[str, ...]:
+    """Fields of the config that the function does not read as it scores the transcripts.
+
+    None for the default function: a constant that no transcript comes to could be wrong, too.
+    """
+    if config.function == RewardConfig().function:
+        return ()
+    read: set[str] = set()
+    for one in played:
+        score(one, function, _watched(config, read))
+    return tuple(name for name in _FIELDS if name not in read)
 
 
 def fate(
@@ -86,15 +117,16 @@ def fate(
 ) -> Fate:
     """What the transcripts make of it; `rewards` is what they earn under the config as it is."""
     try:
-        changed = replace(config, reward=replace(config.reward, **mutant.fields)).reward
+        reward = replace(config.reward, **{mutant.field: mutant.value})
+        changed = replace(config, reward=reward).reward
     except ConfigError:
         return Fate.REFUSED
     result = Fate.UNTOUCHED
-    for one, reward in zip(played, rewards, strict=True):
+    for one, earned in zip(played, rewards, strict=True):
         mutated = score(one, function, changed).reward
         if misses(one, mutated):
             return Fate.NOTICED
-        if mutated != reward:
+        if mutated != earned:
             result = Fate.UNWRITTEN
     return result
 
