@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from page_browser import Stand, chosen, facts, listed, wait_for
+from page_browser import Build, Stand, chosen, facts, listed, wait_for, write_groups
 
 
 def test_a_token_under_the_pointer_shows_its_numbers(stand: Stand) -> None:
@@ -263,3 +266,56 @@ def test_the_background_follows_the_measure(stand: Stand) -> None:
         "gap": ("down", "0.250"),
         "nothing": ("", "0.000"),
     }
+
+
+@pytest.mark.parametrize(
+    ("advantages", "opened", "said"),
+    [
+        (((0, 0), (0, 0.5, -0.5), (0, 0)), "g1:4", "2 of 3 groups have no signal"),
+        (((0.5, -0.5), (0, 0)), "g0:1", "1 of 2 groups has no signal"),
+        (((0, 0),), "g0:1", "1 of 1 group has no signal"),
+        (((0.5, -0.5),), "g0:1", ""),
+    ],
+)
+def test_the_page_opens_on_a_trajectory_with_signal(
+    stand: Stand, tmp_path: Path, make_trajectory: Build, advantages: Any, opened: str, said: str
+) -> None:
+    write_groups(tmp_path / "groups.html", make_trajectory, *advantages)
+    page = stand.open(path=tmp_path / "groups.html")
+    assert (chosen(page), page.inner_text("#signal")) == (opened, said)
+
+
+def test_one_extreme_does_not_rule_the_colours(
+    stand: Stand, tmp_path: Path, make_trajectory: Build
+) -> None:
+    write_groups(tmp_path / "groups.html", make_trajectory, (0.25, 0.5, -0.5, 0.5, 100.0))
+    page = stand.open(path=tmp_path / "groups.html")
+    heat = page.locator("#transcript .token.sampled").first.evaluate(
+        "found => found.style.getPropertyValue('--heat')"
+    )
+    assert heat == "0.500"
+    assert "+0.50 or more: pushed up" in page.inner_text("#legend")
+
+
+def test_a_wrong_answer_is_not_shown_in_the_colour_of_a_right_one(
+    stand: Stand, tmp_path: Path, make_trajectory: Build
+) -> None:
+    """Wherever a submission is marked: list, transcript, ledger, siblings."""
+    write_groups(tmp_path / "groups.html", make_trajectory, (0.5, -0.5))
+    page = stand.open(path=tmp_path / "groups.html")
+    good = page.evaluate(
+        "() => { const e = document.createElement('i'); e.className = 'good';"
+        " document.body.append(e); return getComputedStyle(e).color }"
+    )
+    colours = page.eval_on_selector_all(
+        ".submitted, .submitted > .what",
+        "all => all.flatMap(e => { const s = getComputedStyle(e);"
+        " return [s.color, s.backgroundColor, s.borderLeftColor] })",
+    )
+    assert len(colours) >= 3 * 6
+    assert good not in colours
+    right = stand.open("#step:1")
+    assert (
+        right.locator(".outcome.submitted").first.evaluate("found => getComputedStyle(found).color")
+        == good
+    )

@@ -121,3 +121,20 @@ def test_print_shows_the_trajectory_alone(stand: Stand) -> None:
     page.emulate_media(media="print")
     names = ("#transcript", "#ledger", "#browser", "#inspector", ".tools")
     assert [page.locator(name).is_visible() for name in names] == [True, True, False, False, False]
+
+
+@pytest.mark.parametrize("width", [1180, 1280, 1366, 1440, 1920])
+@pytest.mark.parametrize("name", ["#step:1", "#step:3"])
+def test_no_column_of_the_ledger_is_cut_on_a_screen(stand: Stand, width: int, name: str) -> None:
+    page = stand.open(name, width=width)
+    box = page.locator("#ledger .scroller")
+    assert box.evaluate("found => found.scrollWidth - found.clientWidth") == 0
+
+
+def test_the_button_for_colours_says_what_it_does(stand: Stand) -> None:
+    page = stand.open()
+    said = []
+    for _ in range(3):
+        said.append(page.inner_text("#theme"))
+        page.click("#theme")
+    assert said == ["Colours: auto", "Colours: light", "Colours: dark"]

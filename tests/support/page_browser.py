@@ -106,6 +106,26 @@ def write_stand(path: Path, build: Build) -> None:
     write_page(path, items, title=HOSTILE, notes=["sampled with Python 3.11.7"])
 
 
+def write_groups(path: Path, build: Build, *advantages: tuple[float, ...]) -> None:
+    """A group for each of `advantages`, a trajectory of one wrong answer for each number."""
+    line = (" submit_final_answer(3)\n", OutcomeKind.SUBMITTED, None)
+    rows = [(group, value) for group, values in enumerate(advantages) for value in values]
+    scored = [
+        _scored(
+            build([line], group_index=group, submission="3"),
+            (0.0,),
+            verdict=Verdict(kind=VerdictKind.WRONG),
+        )
+        for group, _ in rows
+    ]
+    found = ledgers(scored, [[value] * len(line[0]) for _, value in rows])
+    items = [
+        Annotated(id=f"g{group}:{number}", ledger=ledger, siblings=(f"g{group}",))
+        for number, ((group, _), ledger) in enumerate(zip(rows, found, strict=True), 1)
+    ]
+    write_page(path, items, title="groups")
+
+
 class Stand:
     """A browser that shows one file. `requests`, `dialogs` and `errors` are of all its pages
     since `close`."""
@@ -120,15 +140,21 @@ class Stand:
         self._context = functools.cache(functools.partial(_context, browser))
 
     def open(
-        self, hash: str = "", *, width: int = 1440, height: int = 900, scheme: str = "light"
+        self,
+        hash: str = "",
+        *,
+        width: int = 1440,
+        height: int = 900,
+        scheme: str = "light",
+        path: Path | None = None,
     ) -> Any:
-        """The page at an address in it, such as `#step:2`."""
+        """The page at an address in it, such as `#step:2`; with `path` another page."""
         page = self._context(width, height, scheme).new_page()
         self._pages.append(page)
         page.on("request", lambda request: self.requests.append(request.url))
         page.on("dialog", self._dismiss)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.goto(self.url + hash)
+        page.goto((self.url if path is None else path.as_uri()) + hash)
         return page
 
     def close(self) -> None:

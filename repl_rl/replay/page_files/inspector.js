@@ -41,7 +41,7 @@ function lineFacts(record, unit) {
   if (line === undefined) return [];
   const facts = [
     fact("line", `${line.index + 1}`, unit.isSampled ? null : "which this answers"),
-    fact("outcome", outcomeChip(line.outcome), line.is_truncated ? "output cut" : null),
+    fact("outcome", outcomeChip(line.outcome, record.summary.verdict), line.is_truncated ? "output cut" : null),
     fact("line's reward", signed(line.reward)),
   ];
   if (!unit.isSampled) return [fact("advantage", NONE, "injected: never trained"), ...facts];

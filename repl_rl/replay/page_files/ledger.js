@@ -6,7 +6,7 @@ const COLUMNS = [
   ["wall ms", "number"], ["cpu ms", "number"],
 ];
 
-function ledgerRow(line) {
+function ledgerRow(line, verdict) {
   const number = (text) => make("td", { class: "number" }, text);
   const label = `Line ${line.index + 1}: show in the transcript`;
   const jump = make(
@@ -18,10 +18,10 @@ function ledgerRow(line) {
   bar.style.setProperty("--share", line.share.toFixed(4));
   return make(
     "tr",
-    { class: outcomeClass(line.outcome), "data-line": line.index },
+    { class: outcomeClass(line.outcome, verdict), "data-line": line.index },
     make("td", { class: "number" }, jump),
     make("td", { class: "source" }, make("code", {}, visible(sourceOf(line)))),
-    make("td", {}, outcomeChip(line.outcome)),
+    make("td", {}, outcomeChip(line.outcome, verdict)),
     make("td", { class: "number" }, rewardText(line)),
     number(signed(line.advantage)),
     number(`${line.stop - line.start}`),
@@ -33,11 +33,12 @@ function ledgerRow(line) {
 
 function ledgerTable(record) {
   const head = COLUMNS.map(([name, kind]) => make("th", { scope: "col", class: kind }, name));
+  const rows = record.lines.map((line) => ledgerRow(line, record.summary.verdict));
   const table = make(
     "table",
     {},
     make("thead", {}, make("tr", {}, ...head)),
-    make("tbody", {}, ...record.lines.map(ledgerRow)),
+    make("tbody", {}, ...rows),
   );
   const box = { class: "scroller", tabindex: "0", role: "region", "aria-label": "Lines" };
   return make("div", box, table);

@@ -66,7 +66,7 @@ function listItem(summary) {
       { class: "facts" },
       verdictChip(summary.verdict),
       make("span", { class: "stop" }, summary.stop),
-      strip(summary.outcomes),
+      strip(summary),
     ),
     make(
       "span",
@@ -86,8 +86,21 @@ function drawList(currentId) {
   byId("list").replaceChildren(...shown.map(listItem));
   byId("count").textContent =
     `${shown.length.toLocaleString("en")} of ${SUMMARIES.length.toLocaleString("en")}`;
+  byId("signal").textContent = signalText();
   byId("clear").hidden = shown.length === SUMMARIES.length;
   markCurrent(currentId);
+}
+
+function signalText() {
+  const without = GROUPS.size - WITH_SIGNAL.size;
+  if (without === 0) return "";
+  const whole = `${without.toLocaleString("en")} of ${counted(GROUPS.size, "group")}`;
+  return `${whole} ${without === 1 ? "has" : "have"} no signal`;
+}
+
+/** The first that is pushed anywhere, so that a page does not open on nothing. */
+function firstWithSignal(summaries) {
+  return summaries.find((summary) => summary.max_advantage > 0) ?? summaries[0];
 }
 
 /** One link of the list is in the order of Tab: the current one, or else the first. */

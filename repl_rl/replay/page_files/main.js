@@ -68,7 +68,7 @@ function openFromHash() {
   if (PLACES.has(id)) {
     if (record?.summary.id !== id || byId("trajectory").hidden) show(PLACES.get(id));
   } else if (SUMMARIES.length === 0) say("There are no trajectories in this page.");
-  else if (!id) show(shown[0] ?? SUMMARIES[0]);
+  else if (!id) show(firstWithSignal(shown) ?? SUMMARIES[0]);
   else if (byId(id) === null) say(`${id} is not among the trajectories of this page.`);
   else if (record === null) show(SUMMARIES[0]);
 }
@@ -139,7 +139,7 @@ const THEMES = ["auto", "light", "dark"];
 
 function setTheme(name) {
   document.documentElement.dataset.theme = name;
-  byId("theme").textContent = name[0].toUpperCase() + name.slice(1);
+  byId("theme").textContent = `Colours: ${name}`;
   const spelled = name === "auto" ? "as the system" : name;
   byId("theme").setAttribute("aria-label", `Colours: ${spelled}`);
 }

@@ -22,7 +22,10 @@ const MEASURES = {
     label: "advantage",
     value: (record, unit) => record.lines[unit.line].advantage,
     limit: () => LIMITS.advantage,
-    ends: (limit) => [`${signed(-limit, 2)} pushed down`, `${signed(limit, 2)} pushed up`],
+    ends: (limit) => [
+      `${signed(-limit, 2)} or less: pushed down`,
+      `${signed(limit, 2)} or more: pushed up`,
+    ],
   },
   logprob: {
     label: "log-probability",
@@ -35,7 +38,7 @@ const MEASURES = {
     label: "reward of line",
     value: (record, unit) => record.lines[unit.line].reward,
     limit: () => LIMITS.reward,
-    ends: (limit) => [signed(-limit, 2), signed(limit, 2)],
+    ends: (limit) => [`${signed(-limit, 2)} or less`, `${signed(limit, 2)} or more`],
   },
   gap: {
     label: "trainer gap",

@@ -16,17 +16,24 @@ function recordOf(summary) {
   return { summary, ...JSON.parse(text.slice(text.indexOf("\n"))) };
 }
 
-function largest(name) {
-  return SUMMARIES.reduce((most, summary) => Math.max(most, summary[name]), 0);
+/** Three quarters of the trajectories stay within it, so that no single one rules the colours. */
+function usual(name) {
+  const found = SUMMARIES.map((summary) => summary[name]).filter((value) => value > 0);
+  return found.sort((a, b) => a - b)[Math.floor(0.75 * (found.length - 1))] ?? 0;
 }
 
-/** Largest of the page, so that a colour means the same from trajectory to trajectory. */
-const LIMITS = { advantage: largest("max_advantage"), reward: largest("max_reward") };
+/** Of the page, so that a colour means the same from trajectory to trajectory. */
+const LIMITS = { advantage: usual("max_advantage"), reward: usual("max_reward") };
 
-/** `error`, `submitted`, `repeated`, `thought` or `ran`: what a line is coloured by. */
-function outcomeClass(kind) {
+const GROUPS = new Set(SUMMARIES.map((summary) => summary.group));
+const WITH_SIGNAL = new Set(
+  SUMMARIES.filter((summary) => summary.max_advantage > 0).map((summary) => summary.group),
+);
+
+/** What a line is coloured by; a submission by what became of it: the verdict of the whole. */
+function outcomeClass(kind, verdict) {
   if (ERRORS.has(kind)) return "error";
-  if (kind === "submitted") return "submitted";
+  if (kind === "submitted") return `submitted is-${toneOf(verdict)}`;
   if (kind === "duplicate" || kind === "cut") return "repeated";
   return kind === "comment" || kind === "blank" ? "thought" : "ran";
 }
@@ -41,6 +48,10 @@ const VERDICTS = {
   none: ["\u2013", "unsure"],
 };
 
+function toneOf(verdict) {
+  return (VERDICTS[verdict] ?? VERDICTS.none)[1];
+}
+
 function verdictName(kind) {
   return kind === "none" ? "nothing submitted" : kind;
 }
@@ -51,13 +62,13 @@ function verdictChip(kind) {
   return make("span", { class: `chip ${tone}` }, glyph, verdictName(kind));
 }
 
-function outcomeChip(kind) {
-  return make("span", { class: `outcome ${outcomeClass(kind)}` }, kind);
+function outcomeChip(kind, verdict) {
+  return make("span", { class: `outcome ${outcomeClass(kind, verdict)}` }, kind);
 }
 
 /** A bar for each line: errors and submissions stand taller than the rest. */
-function strip(outcomes) {
-  const bars = outcomes.map((kind) => make("i", { class: outcomeClass(kind) }));
+function strip({ outcomes, verdict }) {
+  const bars = outcomes.map((kind) => make("i", { class: outcomeClass(kind, verdict) }));
   return make("span", { class: "strip", "aria-hidden": "true" }, ...bars);
 }
 

@@ -1,7 +1,7 @@
 // The group of a trajectory, side by side: as much of it as is in the page.
 
-function siblingLine(line) {
-  const kind = outcomeClass(line.outcome);
+function siblingLine(line, verdict) {
+  const kind = outcomeClass(line.outcome, verdict);
   const title = `${line.outcome} ${signed(line.reward, 2)}`;
   return make(
     "li",
@@ -13,6 +13,7 @@ function siblingLine(line) {
 
 function siblingColumn(summary, currentId) {
   const { lines } = recordOf(summary);
+  const rows = lines.map((line) => siblingLine(line, summary.verdict));
   const isCurrent = summary.id === currentId;
   return make(
     "a",
@@ -25,7 +26,7 @@ function siblingColumn(summary, currentId) {
       verdictChip(summary.verdict),
       isCurrent ? make("span", { class: "remark" }, "this one") : null,
     ),
-    make("ol", { start: "0" }, ...lines.map(siblingLine)),
+    make("ol", { start: "0" }, ...rows),
   );
 }
 

@@ -73,7 +73,8 @@ function rowElement(row, record, numbers) {
   const mark = row.isPrompt ? "" : row.isSampled ? "+" : ".";
   const line = row.line === undefined ? null : record.lines[row.line];
   const kind = row.isPrompt ? "of-prompt" : row.isSampled ? "of-model" : "of-kernel";
-  const tone = line ? outcomeClass(line.outcome) : "";
+  const { verdict } = record.summary;
+  const tone = line ? outcomeClass(line.outcome, verdict) : "";
   const number = line ? `${line.index + 1}` : "";
   const pieces = row.pieces.map((piece) => pieceElement(piece, numbers.get(piece.unit)));
   return make(
@@ -81,7 +82,7 @@ function rowElement(row, record, numbers) {
     { class: `row ${kind} ${tone}`, "data-line": row.line },
     make("span", { class: "gutter", "aria-hidden": "true" }, `${number} ${mark}`),
     make("span", { class: "text" }, ...pieces),
-    line && make("span", { class: "annotation" }, outcomeChip(line.outcome), rewardText(line)),
+    line && make("span", { class: "annotation" }, outcomeChip(line.outcome, verdict), rewardText(line)),
   );
 }
 
