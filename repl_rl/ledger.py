@@ -43,6 +43,11 @@ class Ledger:
     """Trajectories of its group, itself among them."""
 
     @property
+    def mass(self) -> float:
+        """|advantage| summed over its sampled tokens; 0 where nothing of it is pushed."""
+        return math.fsum(abs(entry.advantage) * entry.num_tokens for entry in self.entries)
+
+    @property
     def share(self) -> float:
         return math.fsum(entry.share for entry in self.entries)
 

@@ -99,22 +99,29 @@ def explain(
 ) -> None:
     """Print each line's reward, advantage and share.
 
-    The share is that of the group's gradient: |advantage| summed over the line's tokens.
+    The share is that of the group's gradient: |advantage| summed over the line's tokens. Of a run
+    the group with the largest gradient comes first, and its largest share; groups whose siblings
+    all earned the same have none.
 
     TRAJECTORY is a run folder (its last step), a trajectories/*.jsonl file or a .repl file, whose
     transcripts count as siblings. What a run stored keeps the rewards it was stored with.
     """
     from repl_rl.display import Screen
     from repl_rl.explain import explain as find
+    from repl_rl.explain import mass
 
-    rows = find(path, files=files, overrides=overrides)
+    groups = find(path, files=files, overrides=overrides)
     wanted = [
         (where, ledger)
-        for where, ledger in rows
+        for group in groups
+        for where, ledger in group
         if problem_id in (None, where, ledger.scored.trajectory.problem_id)
     ]
     if not wanted:
         raise ConfigError(f"no trajectory {problem_id!r} in {str(path)!r}")
+    if num_silent := [mass(group) for group in groups].count(0.0):
+        verb = "has" if num_silent == 1 else "have"
+        shared.say(f"{num_silent} of {len(groups)} groups {verb} no signal")
     screen = Screen()
     for where, ledger in wanted[:count]:
         screen.ledger(f"{where} {ledger.scored.trajectory.problem_id}", ledger)

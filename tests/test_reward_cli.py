@@ -165,6 +165,26 @@ def test_siblings_of_a_run_are_found_wherever_they_stand(call: Call, run: str) -
     ]
 
 
+def test_the_largest_gradient_comes_first_and_groups_without_one_are_counted(
+    call: Call, tmp_path: Path, make_trajectory: MakeTrajectory, make_scored: MakeScored
+) -> None:
+    """Per token, undivided: 0, 0; -0.25, 0.25; -0.25, -0.25, 0.5; 0, 0."""
+    outcomes = [(0.5, 0.5), (0.0, 0.5), (0.0, 0.0, 0.75), (1.0, 1.0)]
+    scored = [
+        make_scored(
+            make_trajectory([(" x\n", OutcomeKind.OK_SILENT, None)], group_index=group), outcome
+        )
+        for group, siblings in enumerate(outcomes)
+        for outcome in siblings
+    ]
+    RunFolder(tmp_path / "run").append_trajectories("step-000000", scored)
+    shape = ("--set", "grpo.scale=none", "-n", "9")
+    code, out, err = call("reward", "explain", "run", *shape)
+    assert (code, err) == (0, "repl-rl: 2 of 4 groups have no signal\n")
+    heads = [row.split()[0] for row in out.splitlines() if row.startswith("step-")]
+    assert heads == [f"step-000000:{n}" for n in (7, 5, 6, 3, 4, 1, 2, 8, 9)]
+
+
 def test_a_run_brings_its_own_credit(call: Call, run: str, tmp_path: Path) -> None:
     """Undivided by a deviation: 1 - 0.5."""
     (tmp_path / "run" / "config.toml").write_text('[grpo]\nscale = "none"\n')
