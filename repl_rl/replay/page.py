@@ -131,6 +131,7 @@ def summary_of(item: Annotated) -> Json:
         "stop": scored.trajectory.stop_reason,
         "total": _number(scored.reward.total) or 0.0,
         "outcomes": [line.outcome.kind for line in scored.trajectory.lines],
+        "mass": _number(item.ledger.mass) or 0.0,
         "max_advantage": max(
             (abs(_number(entry.advantage) or 0.0) for entry in entries), default=0
         ),

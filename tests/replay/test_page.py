@@ -126,6 +126,7 @@ def test_the_list_knows_what_it_filters_and_sorts_by(annotate: MakeAnnotated) ->
         "stop": "max_lines",
         "total": 0.2,
         "outcomes": ["syntax_error", "ok_output"],
+        "mass": 2.0,
         "max_advantage": 0.25,
         "max_reward": 0.3,
     }

@@ -141,9 +141,16 @@ def test_clearing_a_search_brings_all_back(stand: Stand) -> None:
 
 @pytest.mark.parametrize(
     ("order", "ids"),
-    [("best", ["step:1", "step:3", "step:2"]), ("worst", ["step:2", "step:3", "step:1"])],
+    [
+        ("best", ["step:1", "step:3", "step:2"]),
+        ("worst", ["step:2", "step:3", "step:1"]),
+        # A quarter of over 100 tokens, a half of 29 and of 5.
+        ("gradient", ["step:3", "step:1", "step:2"]),
+    ],
 )
-def test_rewards_put_the_list_in_order(stand: Stand, order: str, ids: list[str]) -> None:
+def test_rewards_and_gradients_put_the_list_in_order(
+    stand: Stand, order: str, ids: list[str]
+) -> None:
     page = stand.open()
     page.select_option("#sort", order)
     assert listed(page) == ids

@@ -50,9 +50,9 @@ function matches(summary, query) {
 }
 
 function inOrder(summaries) {
-  const sign = { best: -1, worst: 1 }[byId("sort").value];
-  if (!sign) return summaries;
-  return summaries.toSorted((a, b) => sign * (a.total - b.total) || a.order - b.order);
+  const sorts = { best: ["total", -1], worst: ["total", 1], gradient: ["mass", -1] };
+  const [name, sign] = sorts[byId("sort").value] ?? ["order", 1];
+  return summaries.toSorted((a, b) => sign * (a[name] - b[name]) || a.order - b.order);
 }
 
 function listItem(summary) {
