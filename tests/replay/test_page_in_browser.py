@@ -148,9 +148,7 @@ def test_clearing_a_search_brings_all_back(stand: Stand) -> None:
         ("gradient", ["step:3", "step:1", "step:2"]),
     ],
 )
-def test_rewards_and_gradients_put_the_list_in_order(
-    stand: Stand, order: str, ids: list[str]
-) -> None:
+def test_the_list_is_put_in_order(stand: Stand, order: str, ids: list[str]) -> None:
     page = stand.open()
     page.select_option("#sort", order)
     assert listed(page) == ids
