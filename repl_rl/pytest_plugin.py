@@ -36,11 +36,12 @@ class GoldenModule(pytest.File):
     def collect(self) -> Iterator[GoldenItem]:
         from repl_rl.errors import ConfigError
         from repl_rl.golden.bench import Stand
+        from repl_rl.terminal import one_row
 
         try:
             stand = Stand.open(self.path, loads_code=True)
         except ConfigError as error:
-            raise self.CollectError(str(error)) from None
+            raise self.CollectError(one_row(str(error))) from None
         for index, golden in enumerate(stand.file.goldens):
             yield GoldenItem.from_parent(self, name=golden.title, stand=stand, index=index)
 
