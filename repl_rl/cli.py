@@ -171,6 +171,7 @@ def show(path: Path, count: int, *, best: bool, worst: bool) -> None:
     from repl_rl.display import Screen
     from repl_rl.replay.annotated import read
     from repl_rl.replay.many import Options
+    from repl_rl.replay.vocabulary import find_decode
     from repl_rl.replay_jobs import Wanted, last_file
     from repl_rl.trajectory_file import Selection
 
@@ -184,7 +185,7 @@ def show(path: Path, count: int, *, best: bool, worst: bool) -> None:
     )
     screen = Screen()
     for place in wanted.find(last_file):
-        screen.sample(place.id, read(place))
+        screen.sample(place.id, read(place), find_decode(place))
 
 
 @cli.command()

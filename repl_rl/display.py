@@ -22,11 +22,12 @@ from rich.text import Text
 from repl_rl.ledger import Ledger
 from repl_rl.summary import ERROR_KINDS
 from repl_rl.terminal import one_row, signed
-from repl_rl.transcript import spans
-from repl_rl.types import OutcomeKind, Scored, StopReason
+from repl_rl.transcript_rows import By, Decode, transcript_rows
+from repl_rl.types import Scored, StopReason
 from sandbox.render import clean
 
 PROMPT, SAMPLED, INJECTED, ERROR = "dim", "bold green", "cyan", "bold red"
+_STYLES = {By.PROMPT: PROMPT, By.SAMPLED: SAMPLED, By.INJECTED: INJECTED, By.ERROR: ERROR}
 _BARS = " .:-=+*#"
 _TREND = 16
 _SOURCE = 28
@@ -130,11 +131,11 @@ class Screen:
         ]
         self.say(f"step {step}/{total}  " + "  ".join(cells))
 
-    def sample(self, title: str, scored: Scored) -> None:
+    def sample(self, title: str, scored: Scored, decode: Decode | None = None) -> None:
         """A trajectory in colours: sampled, injected and erroneous lines told apart."""
         verdict = "nothing submitted" if scored.verdict is None else str(scored.verdict.kind)
         self._console.print(_heading(title, verdict))
-        self.say(render_trajectory(scored))
+        self.say(render_trajectory(scored, decode))
         self._console.print(Rule(legend(), style="dim", align="left"))
 
     def ledger(self, title: str, ledger: Ledger) -> None:
@@ -197,23 +198,18 @@ def legend() -> Text:
     )  # fmt: skip
 
 
-def render_trajectory(scored: Scored) -> Text:
-    """The transcript as rich text. What a policy or a kernel wrote is never read as markup."""
-    trajectory = scored.trajectory
-    text = Text(clean(trajectory.prompt_text), style=PROMPT)
-    for span in spans(trajectory):
-        line = trajectory.lines[span.line_index]
-        if not span.is_sampled:
-            # What stands between two lines is the observation and the next prompt.
-            is_open = line.outcome.kind is OutcomeKind.INCOMPLETE
-            text.append(clean(line.outcome.observation), style=INJECTED)
-            text.append("..." if is_open else ">>>", style=INJECTED)
-            continue
-        is_error = line.outcome.kind in ERROR_KINDS
-        text.append(clean(line.source).rstrip("\n"), style=ERROR if is_error else SAMPLED)
-        reward = scored.reward.line_rewards[span.line_index]
-        if is_error or reward:
-            text.append(f"   <- {line.outcome.kind} {signed(reward, '+.2f')}", style="dim red")
+def render_trajectory(scored: Scored, decode: Decode | None = None) -> Text:
+    """The transcript as rich text. What a policy or a kernel wrote is never read as markup.
+
+    `decode` is that of the vocabulary behind the ids; without it see `transcript_rows`.
+    """
+    text = Text()
+    for row in transcript_rows(scored, decode):
+        for piece, by in row.pieces:
+            text.append(piece, style=_STYLES[by])
+        for line, reward in row.ended:
+            if reward or line.outcome.kind in ERROR_KINDS:
+                text.append(f"   <- {line.outcome.kind} {signed(reward, '+.2f')}", style="dim red")
         text.append("\n")
     return text
 

@@ -60,7 +60,7 @@ def _run(bench: Workbench, attempt: Attempt, loaded: LoadedModel, screen: Screen
         sampler.on_line = LineStream(loaded.codec, screen.say).hear
         return bench.run([attempt])[0]
     scored = bench.run([attempt])[0]
-    screen.say(render_trajectory(scored))
+    screen.say(render_trajectory(scored, loaded.codec.decode))
     return scored
 
 

@@ -121,7 +121,7 @@ class Training:
         self._screen.metrics(step, total, row)
         if step == 1 or step % self._config.report.sample_every == 0:
             chosen = random.Random(derive_seed(self._config.seed, "sample", step))
-            self._screen.sample(f"step {step}", chosen.choice(self._scored))
+            self._screen.sample(f"step {step}", chosen.choice(self._scored), self._bench.decode)
 
     def _attempts(self, numbers: Sequence[int], policy_version: int) -> list[Attempt]:
         attempts = []

@@ -94,6 +94,10 @@ class Workbench:
             "speculation/hit_rate": self.sampler.num_hits / self.sampler.num_guesses,
         }
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids that the policy's vocabulary stands for."""
+        return self._loaded.codec.decode(ids)
+
     def sleep(self) -> None:
         """See `Engine.sleep`."""
         self._loop.run(self.engine.sleep())

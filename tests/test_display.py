@@ -12,6 +12,7 @@ from rich.console import Console
 from repl_rl.display import Screen, render_trajectory, trend
 from repl_rl.ledger import ledgers
 from repl_rl.summary import rollout_metrics
+from repl_rl.tokens import ByteCodec
 from repl_rl.types import OutcomeKind, Scored, Trajectory
 
 MakeTrajectory = Callable[..., Trajectory]
@@ -86,6 +87,15 @@ def test_an_open_statement_shows_the_secondary_prompt(
     parts = [(" f(\n", KIND.INCOMPLETE, "..."), (" )\n", KIND.OK_SILENT, None)]
     text = render_trajectory(make_scored(make_trajectory(parts), 1.0)).plain
     assert text == ">>> f(\n... )\n"
+
+
+def test_no_prompt_is_shown_that_was_never_there(
+    make_trajectory: MakeTrajectory, make_scored: MakeScored
+) -> None:
+    parts = [(" 1+1\n", KIND.OK_OUTPUT, "Out[1]: 2\nIn [2]:"), (" y\n", KIND.BLANK, None)]
+    scored = make_scored(make_trajectory(parts, prompt="In [1]:"), 1.0)
+    shown = render_trajectory(scored, ByteCodec().decode).plain
+    assert shown == "In [1]: 1+1\nOut[1]: 2\nIn [2]: y\n"
 
 
 def test_an_error_shows_its_kind_and_its_price(

@@ -31,6 +31,7 @@ SMALL = (
     "sampling.device=cpu",
     "sandbox.standby=1",
     "eval.problems=2",
+    "report.sample_every=1",
 )
 INLINE = ("transcript=inline_calls:PROSE", "sampling.sampler=inline_calls:InlineCalls")
 
@@ -85,6 +86,9 @@ def test_ipythons_transcript_is_trained(repl_rl: Command, tiny_model: Path, tmp_
     prompts = {one.trajectory.prompt_text for one in sampled(tmp_path / "run")}
     assert all("\nIn [1]: from sympy import *\n" in text for text in prompts)
     assert all(text.endswith("\nIn [5]:") for text in prompts)
+    for shown in (ended.stdout, repl_rl("show", "run").stdout):
+        assert "\nIn [5]:" in shown
+        assert not any(row.startswith((">>>", "...")) for row in shown.splitlines())
 
 
 @pytest.fixture

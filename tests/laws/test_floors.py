@@ -44,7 +44,10 @@ FLOORS: dict[int, tuple[str, ...]] = {
         "kernels",
     ),
     3: ("tasks", "scoring", "session", "sampler", "models", "summary"),
-    4: ("rollouts", "demonstrations", "display", "serving", "golden", "rollout_subject"),
+    4: (
+        *("rollouts", "demonstrations", "display", "serving", "golden", "rollout_subject"),
+        "transcript_rows",
+    ),
     5: ("grpo", "sft", "workbench", "attempts", "desk", "rollout_view"),
     6: (
         *("train", "evaluate", "warmstart", "doctor", "audit", "explain"),
@@ -84,6 +87,7 @@ NEIGHBOURS = {
     ("trajectory_file", "trajectory_rows"),
     ("sampler", "session"),
     ("scoring", "tasks"),
+    ("display", "transcript_rows"),
     ("rollout_job", "train"),
     ("rollout_job", "audit"),
     ("rollout_check", "audit"),
