@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from repl_rl.bars import Clock, Note, Phase, Tenths, Update, bars
 from repl_rl.ledger import Ledger
 from repl_rl.summary import ERROR_KINDS
 from repl_rl.terminal import one_row, signed
-from repl_rl.transcript_rows import By, Decode, transcript_rows
-from repl_rl.types import Scored, StopReason
+from repl_rl.transcript_rows import By, Decode, Row, transcript_rows
+from repl_rl.types import Line, OutcomeKind, Scored, StopReason
 from sandbox.render import clean
 
 PROMPT, SAMPLED, INJECTED, ERROR = "dim", "bold green", "cyan", "bold red"
@@ -32,6 +33,10 @@ _BARS = " .:-=+*#"
 _TREND = 16
 _SOURCE = 28
 """Characters of a line in a ledger."""
+_LOG_WIDTH, _BESIDE = 92, 26
+"""Columns of a trajectory in a log, and those of them beside its text."""
+_QUIET_S, _QUIET_INSIDE_S = 5.0, 60.0
+"""In a log: how long a phase says no more than once, and a part of one, of which a run has many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,15 @@ class _Row:
     """Metrics that the row adds up."""
     form: str
 
+
+_LOGGED = (
+    ("solve_rate", "solved {:.1%}"),
+    ("outcome_mean", "outcome {:+.3f}"),
+    ("lines/error_share", "errors {:.0%}"),
+    ("rollout/tokens_per_s", "{:,.0f} tok/s"),
+    ("kl", "KL {:.3f}"),
+)
+"""Metrics of a step in a log, and how they are said: less than 100 columns, all together."""
 
 _WITHOUT_SUBMISSION = tuple(
     f"stop/{reason}" for reason in StopReason if reason is not StopReason.SUBMITTED
@@ -63,33 +77,25 @@ _ROWS = (
 )
 
 
-class Update(Protocol):
-    """Moves a bar."""
-
-    def __call__(self, done: int, note: str = "", total: int = ...) -> None: ...
-
-
 class Screen:
     """One run's face. Use it with `with`; everything it is told is shown at once."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None, *, clock: Clock = time.monotonic) -> None:
         self._console = console or Console()
-        self._bars = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(compact=True),
-            TextColumn("{task.fields[note]}", markup=False),
-            console=self._console,
-            expand=True,
-        )
+        self._clock = clock
+        self._phases: tuple[Phase, ...] = ()
+        """What is under way; each is a part of the one before."""
         self._history: list[Mapping[str, float]] = []
-        self._live = Live(console=self._console, refresh_per_second=4, transient=True)
+        self._live = Live(
+            console=self._console,
+            refresh_per_second=4,
+            transient=True,
+            get_renderable=lambda: Group(*self._shown()),
+        )
 
     def __enter__(self) -> Screen:
         if self._console.is_terminal:
             self._live.start()
-            self._refresh()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -103,19 +109,31 @@ class Screen:
     @contextlib.contextmanager
     def bar(self, description: str, total: int) -> Iterator[Update]:
         """A bar with time left; call what it yields with (done, a short note, a better total)."""
-        task = self._bars.add_task(description, total=total, note="")
+        around = self._phases
         if not self._console.is_terminal:
             self.say(f"{description} ...")
-
-        def update(done: int, note: str = "", total: int = total) -> None:
-            self._bars.update(task, completed=done, note=note, total=total)
-
-        self._refresh()
         try:
-            yield update
+            yield self._begin(around, description, total, quiet_s=_QUIET_S)
         finally:
-            self._bars.remove_task(task)
+            self._phases = around
             self._refresh()
+
+    def inside(self, name: str, total: int) -> Update:
+        """A part of what the last bar is about: a second one below, until the next part comes."""
+        return self._begin(self._phases[:1], name, total, quiet_s=_QUIET_INSIDE_S)
+
+    def _begin(self, around: tuple[Phase, ...], name: str, total: int, *, quiet_s: float) -> Update:
+        phase = Phase(name, total, clock=self._clock)
+        tenths = Tenths(self.say, quiet_s=quiet_s, clock=self._clock)
+        self._phases = (*around, phase)
+        self._refresh()
+
+        def update(done: int, note: Note = "", total: int = total) -> None:
+            phase.move(done, note, total)
+            if not self._console.is_terminal:
+                tenths.hear(phase)
+
+        return update
 
     def metrics(self, step: int, total: int, row: Mapping[str, float]) -> None:
         """One step's numbers: into the table, or one line where there is no terminal."""
@@ -123,20 +141,22 @@ class Screen:
         if self._console.is_terminal:
             self._refresh()
             return
-        shown = ("solve rate", "mean outcome", "  error", "tokens/s", "lines/s", "KL", "entropy")
-        cells = [
-            f"{item.label.strip()} {item.form.format(value)}"
-            for item in _ROWS
-            if item.label.startswith(shown) and (value := _value(item, row)) is not None
-        ]
-        self.say(f"step {step}/{total}  " + "  ".join(cells))
+        cells = [form.format(row[key]) for key, form in _LOGGED if key in row]
+        left = [f"{phase.left} left" for phase in self._phases[:1]]
+        self.say("  ".join([f"step {step}/{total}", *cells, *left]))
 
     def sample(self, title: str, scored: Scored, decode: Decode | None = None) -> None:
         """A trajectory in colours: sampled, injected and erroneous lines told apart."""
         verdict = "nothing submitted" if scored.verdict is None else str(scored.verdict.kind)
         self._console.print(_heading(title, verdict))
-        self.say(render_trajectory(scored, decode))
-        self._console.print(Rule(legend(), style="dim", align="left"))
+        if self._has_colours:
+            text = render_trajectory(scored, decode)
+        else:
+            room = self._console.width if self._console.is_terminal else _LOG_WIDTH
+            text = marked_trajectory(scored, decode, width=room)
+        text.rstrip()  # in place: the newline that ends it is the console's
+        self.say(text)
+        self._console.print(Rule(self._legend(), style="dim", align="left"))
 
     def ledger(self, title: str, ledger: Ledger) -> None:
         """What each line of a trajectory earned, and its share of its group's gradient."""
@@ -146,11 +166,22 @@ class Screen:
         self._console.print(ledger_table(ledger))
         self._console.print(ledger_terms(ledger))
 
+    @property
+    def _has_colours(self) -> bool:
+        return self._console.color_system is not None and not self._console.no_color
+
+    def _legend(self) -> Text:
+        return legend() if self._has_colours else Text("+ sampled, trained   . injected")
+
     def _refresh(self) -> None:
-        if not self._console.is_terminal:
-            return
-        parts = [self._table()] if self._history else []
-        self._live.update(Group(*parts, self._bars))
+        if self._live.is_started:
+            self._live.refresh()
+
+    def _shown(self) -> Iterator[Table]:
+        if self._history:
+            yield self._table()
+        if self._phases:
+            yield bars(self._phases)
 
     def _table(self) -> Table:
         table = Table(box=None, padding=(0, 2), header_style="dim")
@@ -212,6 +243,39 @@ def render_trajectory(scored: Scored, decode: Decode | None = None) -> Text:
                 text.append(f"   <- {line.outcome.kind} {signed(reward, '+.2f')}", style="dim red")
         text.append("\n")
     return text
+
+
+def marked_trajectory(scored: Scored, decode: Decode | None = None, *, width: int) -> Text:
+    """The transcript without colours: what was sampled or injected by a mark to its right.
+
+    Outcomes, rewards and the verdict stand beside the marks, `width` characters in all. A row that
+    is too long for that is not cut.
+    """
+    at = width - _BESIDE
+    rows = [_marked(row, scored, at) for row in transcript_rows(scored, decode)]
+    return Text("".join(f"{row}\n" for row in rows))
+
+
+def _marked(row: Row, scored: Scored, at: int) -> str:
+    by = {by for _, by in row.pieces}
+    if by & {By.SAMPLED, By.ERROR}:
+        ended = (
+            f"{line.outcome.kind:14}{_worth(line, reward, scored)}" for line, reward in row.ended
+        )
+        return _beside(row.text, at, "+   " + ", ".join(map(str.rstrip, ended)))
+    return _beside(row.text, at, ".") if By.INJECTED in by else _beside(row.text, at + 8, "prompt")
+
+
+def _beside(text: str, at: int, mark: str) -> str:
+    return f"{text}{' ' * max(1, at - cell_len(text))}{mark}".rstrip()
+
+
+def _worth(line: Line, reward: float, scored: Scored) -> str:
+    """What a line earned; of one that submitted, what it was found to be."""
+    if reward or line.outcome.kind in ERROR_KINDS:
+        return signed(reward, "+.2f")
+    is_submitted = line.outcome.kind is OutcomeKind.SUBMITTED
+    return str(scored.verdict.kind) if is_submitted and scored.verdict is not None else ""
 
 
 def ledger_table(ledger: Ledger) -> Table:

@@ -15,7 +15,8 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from repl_rl.display import Screen, Update
+from repl_rl.bars import Update
+from repl_rl.display import Screen
 from repl_rl.errors import ConfigError
 from repl_rl.replay.annotated import Annotated, annotate
 from repl_rl.replay.branch import ScoringPolicy

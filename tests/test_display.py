@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from repl_rl.display import Screen, render_trajectory, trend
+from repl_rl.bars import Phase
+from repl_rl.display import Screen, marked_trajectory, render_trajectory, trend
 from repl_rl.ledger import ledgers
 from repl_rl.summary import rollout_metrics
 from repl_rl.tokens import ByteCodec
-from repl_rl.types import OutcomeKind, Scored, Trajectory
+from repl_rl.transcript import PYTHON
+from repl_rl.types import OutcomeKind, Scored, Trajectory, Verdict, VerdictKind
 
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]
@@ -140,9 +144,23 @@ def test_without_a_terminal_a_step_is_one_line(sampled: Sampled) -> None:
     file = io.StringIO()
     screen = Screen(Console(file=file, width=80))
     screen.metrics(3, 80, rollout_metrics([sampled(" x\n", "")], seconds=1.0))
-    text = file.getvalue()
-    assert text.startswith("step 3/80  solve rate 0.0%")
-    assert text.count("\n") == 1
+    assert file.getvalue() == "step 3/80  solved 0.0%  outcome +1.000  errors 0%  6 tok/s\n"
+
+
+def test_the_longest_line_of_a_step_has_less_than_100_columns() -> None:
+    file, now = io.StringIO(), [0.0]
+    screen = Screen(Console(file=file, width=80), clock=lambda: now[0])
+    row = {"solve_rate": 1.0, "outcome_mean": -0.6, "lines/error_share": 1.0, "kl": 10.0}
+    with screen.bar("training", 9999) as update:
+        now[0] = 36.0
+        update(1000)
+        screen.metrics(1000, 9999, row | {"rollout/tokens_per_s": 99_999.0, "entropy": 1.0})
+    line = file.getvalue().splitlines()[-1]
+    assert line == (
+        "step 1000/9999  solved 100.0%  outcome -0.600  errors 100%  99,999 tok/s  KL 10.000"
+        "  0:05:24 left"
+    )
+    assert len(line) < 100
 
 
 def test_no_submission_counts_every_end_without_one(
@@ -197,3 +215,157 @@ def test_a_title_is_one_row(sampled: Sampled) -> None:
     file = io.StringIO()
     Screen(Console(file=file, width=80)).sample("a\nb", sampled(" x\n", ""))
     assert file.getvalue().startswith("a\\nb: ")
+
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+
+
+@pytest.fixture
+def in_readme(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> Scored:
+    """The trajectory that the README begins with."""
+    statements = (
+        "from sympy import *",
+        "x, n, k = symbols('x n k')",
+        "# Work in steps; the last line is submit_final_answer(...).",
+        "# Solve over the reals: 2*x**2 + 7*x + 3 = 0",
+    )
+    refused = (
+        '  File "<stdin>", line 1\n'
+        "    solve(2*x**2 + 7*x + 3, x))\n"
+        "                              ^\n"
+        "SyntaxError: unmatched ')'\n>>>"
+    )
+    parts = [
+        (" # all roots\n", KIND.COMMENT, ">>>"),
+        (" solve(2*x**2 + 7*x + 3, x))\n", KIND.SYNTAX_ERROR, refused),
+        (" solve(2*x**2 + 7*x + 3, x)\n", KIND.OK_OUTPUT, "[-3, -1/2]\n>>>"),
+        (" submit_final_answer(_)\n", KIND.SUBMITTED, None),
+    ]
+    prompt = PYTHON.render_prompt(statements, python_version="3.11.7")
+    trajectory = make_trajectory(parts, prompt=prompt)
+    return make_scored(trajectory, 1.0, [0.0, -0.3, 0.0, 0.0], Verdict(kind=VerdictKind.PROVED))
+
+
+@pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}])
+def test_without_colours_marks_say_what_was_sampled_as_the_readme_has_them(
+    in_readme: Scored, environment: dict[str, str]
+) -> None:
+    file = io.StringIO()
+    console = Console(
+        file=file, width=92, force_terminal=bool(environment), _environ={**environment}
+    )
+    Screen(console).sample("title", in_readme)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue()).splitlines()
+    block = re.findall(r"(?:^    .*\n)+", README.read_text(), re.MULTILINE)[0]
+    assert shown[1:-1] == [row[4:] for row in block.splitlines()]
+    assert shown[-1].startswith("+ sampled, trained   . injected")
+
+
+def test_marks_fit_a_terminal_without_colours(in_readme: Scored) -> None:
+    rows = marked_trajectory(in_readme, width=80).plain.splitlines()
+    assert rows[7] == f"{'>>> solve(2*x**2 + 7*x + 3, x))':54}+   syntax_error  -0.30"
+    assert max(map(len, rows)) <= 80
+
+
+def test_a_row_too_long_for_its_mark_is_not_cut(sampled: Sampled) -> None:
+    rows = marked_trajectory(sampled(f" {'y' * 90}\n", ""), width=80).plain.splitlines()
+    assert rows[0] == f">>> {'y' * 90} +   ok_output"
+
+
+# Bars
+
+
+class Watched:
+    """A screen without a terminal, and a clock that is put forward by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._file = io.StringIO()
+        self.screen = Screen(Console(file=self._file, width=80), clock=lambda: self.now)
+
+    @property
+    def rows(self) -> list[str]:
+        return self._file.getvalue().splitlines()
+
+
+def test_in_a_log_a_long_phase_says_each_tenth_with_the_time_left() -> None:
+    log = Watched()
+    with log.screen.bar("demonstrations", 4000) as update:
+        for done in range(1, 4001):
+            log.now = done * 0.05
+            update(done, "loss 0.5")
+    assert log.rows[:3] == [
+        "demonstrations ...",
+        "demonstrations  400/4000  loss 0.5  0:03:00 left",
+        "demonstrations  800/4000  loss 0.5  0:02:40 left",
+    ]
+    assert len(log.rows) == 1 + 9
+
+
+def test_in_a_log_a_short_phase_says_nothing_more() -> None:
+    log = Watched()
+    with log.screen.bar("scoring", 200) as update:
+        for done in range(1, 201):
+            log.now = done * 0.02
+            update(done)
+    assert log.rows == ["scoring ..."]
+
+
+def test_in_a_log_a_part_of_a_phase_speaks_up_once_a_minute() -> None:
+    """25 s a trajectory: the first tenth after 60 s is the fourth."""
+    log = Watched()
+    with log.screen.bar("training", 100):
+        update = log.screen.inside("sampling", 10)
+        for done in range(1, 11):
+            log.now = done * 20.0
+            update(done, lambda: "9 tokens/s")
+    assert log.rows[1:] == [
+        "sampling  3/10  9 tokens/s  0:02:20 left",
+        "sampling  6/10  9 tokens/s  0:01:20 left",
+        "sampling  9/10  9 tokens/s  0:00:20 left",
+    ]
+
+
+def test_the_time_left_falls_while_a_long_step_runs() -> None:
+    now = [0.0]
+    phase = Phase("training", 5, clock=lambda: now[0])
+    assert phase.left == "-:--:--"
+    now[0] = 90.0
+    phase.move(1, "", 5)
+    assert phase.left == "0:06:00"
+    now[0] = 120.0
+    assert phase.left == "0:05:30"
+    now[0] = 9000.0
+    assert phase.left == "0:00:00"
+
+
+def frame(screen: Screen) -> list[str]:
+    """What a terminal of 80 columns shows below what has been said."""
+    file = io.StringIO()
+    Console(file=file, width=80, force_terminal=True, color_system=None).print(*screen._shown())
+    return file.getvalue().splitlines()
+
+
+def test_a_step_has_a_bar_inside_that_of_the_training() -> None:
+    screen = Screen(Console(file=io.StringIO(), force_terminal=True), clock=lambda: 0.0)
+    counts = iter((1100, 1200))
+    with screen.bar("training", 12):
+        update = screen.inside("sampling", 96)
+        update(37, lambda: f"{next(counts):,} tokens/s")
+        above, below = frame(screen)
+        assert re.fullmatch(r"training +0/12 -:--:-- *", above)
+        assert re.fullmatch(r"  sampling \S+ +37/96 0:00:00 1,100 tokens/s", below)
+        assert "1,200 tokens/s" in frame(screen)[1], "asked again whenever it is shown"
+        screen.inside("update", 6)(2)
+        assert re.fullmatch(r"  update +\S+ +2/6 0:00:00 *", frame(screen)[1])
+    assert list(screen._shown()) == []
+
+
+def test_a_phase_and_its_part_fit_80_columns() -> None:
+    screen = Screen(Console(file=io.StringIO(), force_terminal=True), clock=lambda: 0.0)
+    with screen.bar("starter: running demonstrations", 4000) as update:
+        update(3999, "")
+        screen.inside("sampling", 10_000)(9999, "9999 solved, 999,999 tokens/s")
+        rows = frame(screen)
+    assert max(map(len, rows)) <= 80
+    assert "9999 solved, 999,999 tokens/s" in rows[1]

@@ -15,8 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from repl_rl.bars import Update
 from repl_rl.concurrency import run_all
-from repl_rl.display import Screen, Update
+from repl_rl.display import Screen
 from repl_rl.kernels import kernel_pool
 from repl_rl.replay.annotated import read
 from repl_rl.replay.change import Change, Worth

@@ -46,7 +46,7 @@ FLOORS: dict[int, tuple[str, ...]] = {
     3: ("tasks", "scoring", "session", "sampler", "models", "summary"),
     4: (
         *("rollouts", "demonstrations", "display", "serving", "golden", "rollout_subject"),
-        "transcript_rows",
+        *("transcript_rows", "bars"),
     ),
     5: ("grpo", "sft", "workbench", "attempts", "desk", "rollout_view"),
     6: (
@@ -87,6 +87,7 @@ NEIGHBOURS = {
     ("trajectory_file", "trajectory_rows"),
     ("sampler", "session"),
     ("scoring", "tasks"),
+    ("display", "bars"),
     ("display", "transcript_rows"),
     ("rollout_job", "train"),
     ("rollout_job", "audit"),
