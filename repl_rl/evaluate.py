@@ -6,10 +6,13 @@ Floor 6. Knows problems and verdicts. Does not know training.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from repl_rl.bars import Update
 from repl_rl.display import Screen
+from repl_rl.engines.base import Engine
 from repl_rl.errors import ConfigError
 from repl_rl.rollouts import Attempt
 from repl_rl.seeds import derive_seed
@@ -72,16 +75,48 @@ def held_out_attempts(task: Task, *, count: int, seed: int) -> list[Attempt]:
 def run_shown(
     bench: Workbench, attempts: Sequence[Attempt], description: str, screen: Screen
 ) -> list[Scored]:
-    """Run attempts behind a bar that counts the solved ones."""
-    counts = [0, 0]
+    """Run attempts behind a bar, see `run_counted`."""
     with screen.bar(description, len(attempts)) as update:
+        return run_counted(bench, attempts, update)
 
-        def on_scored(scored: Scored) -> None:
-            counts[0] += 1
-            counts[1] += is_solved(scored)
-            update(counts[0], f"{counts[1]} solved")
 
-        return bench.run(attempts, on_scored=on_scored)
+def run_counted(
+    bench: Workbench,
+    attempts: Sequence[Attempt],
+    update: Update,
+    *,
+    on_scored: Callable[[Scored], None] = lambda _: None,
+) -> list[Scored]:
+    """Run attempts and move a bar, which says what is solved and how fast tokens are sampled."""
+    counts = _Counts(bench.engine, len(attempts))
+
+    def hear(scored: Scored) -> None:
+        on_scored(scored)
+        counts.num_scored += 1
+        counts.num_solved += is_solved(scored)
+        update(counts.num_scored, counts.note)
+
+    update(0, counts.note)
+    return bench.run(attempts, on_sampled=counts.sampled, on_scored=hear)
+
+
+class _Counts:
+    """What there is to say of rollouts under way."""
+
+    def __init__(self, engine: Engine, total: int) -> None:
+        self._engine = engine
+        self._left = total
+        self._began, self._before = time.monotonic(), engine.num_sampled
+        self.num_scored = 0
+        self.num_solved = 0
+
+    def sampled(self) -> None:
+        self._left -= 1
+
+    def note(self) -> str:
+        seconds = max(1e-3, time.monotonic() - self._began)
+        pace = f"{(self._engine.num_sampled - self._before) / seconds:,.0f} tokens/s"
+        return f"{self.num_solved} solved, {pace if self._left > 0 else 'grading'}"
 
 
 def report(scored: Sequence[Scored]) -> Report:

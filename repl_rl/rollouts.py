@@ -76,9 +76,15 @@ class RolloutRunner:
         """Rollouts begun again because our side of a kernel failed."""
 
     async def run(
-        self, attempts: Sequence[Attempt], *, on_scored: Callable[[Scored], None] | None = None
+        self,
+        attempts: Sequence[Attempt],
+        *,
+        on_sampled: Callable[[], None] = lambda: None,
+        on_scored: Callable[[Scored], None] | None = None,
     ) -> list[Scored]:
         """All attempts, scored, in their order. `on_scored` hears of each as it ends.
+
+        `on_sampled` is called for each that waits for nothing but its verdict.
 
         A dead or stubborn kernel ends its own trajectory and is part of the result. A failure of
         our side (engine, sandbox twice for one attempt, a user's reward) ends them all and raises;
@@ -87,7 +93,7 @@ class RolloutRunner:
 
         async def one(attempt: Attempt) -> Scored:
             try:
-                scored = await self._attempt(attempt)
+                scored = await self._attempt(attempt, on_sampled)
             except RolloutCancelled as cancelled:
                 if on_scored is not None:
                     on_scored(unscored(cancelled.trajectory, attempt.problem))
@@ -98,8 +104,9 @@ class RolloutRunner:
 
         return await run_all(one, attempts, at_once=self._max_in_flight)
 
-    async def _attempt(self, attempt: Attempt) -> Scored:
+    async def _attempt(self, attempt: Attempt, on_sampled: Callable[[], None]) -> Scored:
         trajectory = await self._roll_out(attempt)
+        on_sampled()
         try:
             return await self._scorer.score(trajectory, attempt.problem)
         except asyncio.CancelledError:

@@ -23,11 +23,12 @@ import torch
 from transformers import TrainerCallback
 from transformers.trainer_utils import set_seed
 
+from repl_rl.bars import Update
 from repl_rl.config import Config
 from repl_rl.display import Screen
 from repl_rl.errors import ConfigError, DivergedError
-from repl_rl.evaluate import Report, held_out_attempts, report, run_shown
-from repl_rl.grpo import make_trainer
+from repl_rl.evaluate import Report, held_out_attempts, report, run_counted, run_shown
+from repl_rl.grpo import largest_divisor, make_trainer
 from repl_rl.kernels import kernel_pool
 from repl_rl.models import LoadedModel, load_model, pick_device
 from repl_rl.rollouts import Attempt
@@ -77,7 +78,7 @@ class Training:
 
     def evaluate(self, name: str, *, step: int) -> Report:
         """Held-out problems, one trajectory each; kept under `trajectories/NAME.jsonl`."""
-        scored = run_shown(self._bench, self._held_out, f"held-out problems {name}", self._screen)
+        scored = run_shown(self._bench, self._held_out, f"held-out {name}", self._screen)
         self._folder.append_trajectories(name, scored)
         found = report(scored)
         self._folder.append_metrics(
@@ -87,9 +88,10 @@ class Training:
 
     def collect(self, numbers: Sequence[int], policy_version: int) -> list[Scored]:
         """The rollouts of one step: see `grpo.Collect`."""
+        update = self._screen.inside("sampling", len(numbers))
         gap = self._bench.sync(policy_version)
         started, num_sampled = time.monotonic(), self._bench.engine.num_sampled
-        scored = self._roll_out(numbers, policy_version)
+        scored = self._roll_out(numbers, policy_version, update)
         self._bench.sleep()
         self._row = rollout_metrics(scored, seconds=time.monotonic() - started)
         num_kept = sum(sum(item.trajectory.loss_mask) for item in scored)
@@ -100,13 +102,26 @@ class Training:
             **self._bench.guesses(),
         }
         self._scored = scored
+        self._begin_update(len(scored))
         return scored
 
-    def _roll_out(self, numbers: Sequence[int], policy_version: int) -> list[Scored]:
+    def _begin_update(self, num_rows: int) -> None:
+        size = largest_divisor(num_rows, at_most=self._config.grpo.micro_batch_size)
+        self._micro_batches = itertools.count(1)
+        self._updated = self._screen.inside("update", num_rows // size)
+
+    def micro_batch_done(self) -> None:
+        """The update has gone on by one micro-batch."""
+        self._updated(next(self._micro_batches))
+
+    def _roll_out(
+        self, numbers: Sequence[int], policy_version: int, update: Update
+    ) -> list[Scored]:
         """The trajectories of one step; those that are there are kept where something ends it."""
         name, kept = f"step-{policy_version:06d}", list[Scored]()
         try:
-            scored = self._bench.run(self._attempts(numbers, policy_version), on_scored=kept.append)
+            attempts = self._attempts(numbers, policy_version)
+            scored = run_counted(self._bench, attempts, update, on_scored=kept.append)
         except BaseException:
             if kept:
                 self._folder.append_trajectories(name, kept)
@@ -242,7 +257,7 @@ def _memory_explained() -> Iterator[None]:
 
 
 class _StepCallback(TrainerCallback):
-    def __init__(self, training: Training, update: Any) -> None:
+    def __init__(self, training: Training, update: Update) -> None:
         self._training = training
         self._update = update
 
@@ -253,8 +268,12 @@ class _StepCallback(TrainerCallback):
             _refuse_divergence(state.global_step, logs)
             self._training.log(state.global_step, state.max_steps, logs)
 
+    def on_substep_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._training.micro_batch_done()
+
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._update(state.global_step, "")
+        self._training.micro_batch_done()
+        self._update(state.global_step)
 
 
 def _refuse_divergence(step: int, logs: Mapping[str, float | None]) -> None:
@@ -327,7 +346,7 @@ def evaluate_model(config: Config, screen: Screen) -> Report:
 
 
 class _Bars(Progress):
-    def __init__(self, update: Any) -> None:
+    def __init__(self, update: Update) -> None:
         self._update = update
 
     def demonstrations(self, done: int, total: int) -> None:

@@ -80,10 +80,16 @@ class Workbench:
         return self._runner.num_retries
 
     def run(
-        self, attempts: Sequence[Attempt], *, on_scored: Callable[[Scored], None] | None = None
+        self,
+        attempts: Sequence[Attempt],
+        *,
+        on_sampled: Callable[[], None] = lambda: None,
+        on_scored: Callable[[Scored], None] | None = None,
     ) -> list[Scored]:
         """See `RolloutRunner.run`."""
-        return self._loop.run(self._runner.run(attempts, on_scored=on_scored))
+        return self._loop.run(
+            self._runner.run(attempts, on_sampled=on_sampled, on_scored=on_scored)
+        )
 
     def guesses(self) -> dict[str, float]:
         """Metrics of speculative lines since the start; none where none were begun."""

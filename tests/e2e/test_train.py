@@ -15,31 +15,11 @@ from repl_rl.settings import resolve
 from repl_rl.trajectory_file import read_trajectories
 from repl_rl.transcript import span_mask
 from run_metrics import read_metrics
+from small_run import small
 
 pytestmark = [pytest.mark.train, pytest.mark.kernel]
 
 Command = Callable[..., Any]
-SMALL = {
-    "grpo.steps": 2,
-    "grpo.problems_per_step": 1,
-    "grpo.group_size": 4,
-    "grpo.micro_batch_size": 4,
-    "grpo.gradient_checkpointing": "false",
-    "sampling.max_lines": 3,
-    "sampling.max_line_tokens": 12,
-    "sampling.max_tokens": 160,
-    "sampling.max_in_flight": 4,
-    "sampling.device": "cpu",
-    "sandbox.standby": 1,
-    "eval.problems": 2,
-    "report.sample_every": 1,
-}
-
-
-def small(**changes: object) -> list[str]:
-    """`--set` for each setting of a tiny run; `grpo__steps=3` changes one."""
-    settings = SMALL | {key.replace("__", "."): value for key, value in changes.items()}
-    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
 
 
 def test_two_steps_leave_a_whole_run_and_no_process(
