@@ -5,9 +5,11 @@ Floor 7. Heavy imports stand inside commands, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +18,7 @@ import click
 
 from repl_rl import __version__
 from repl_rl import cli_options as shared
-from repl_rl.errors import ConfigError, ReplRLError
+from repl_rl.errors import ConfigError, ReplRLError, StorageError
 from repl_rl.replay_cli import attach, replay
 from repl_rl.reward_cli import reward
 from repl_rl.rollout_cli import play, rollout
@@ -43,8 +45,9 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(USAGE_ERROR)
-    except (KeyboardInterrupt, click.Abort):
-        _fail("interrupted; what was written so far is complete", INTERRUPTED)
+    except (KeyboardInterrupt, click.Abort) as error:
+        told = str(error.__cause__ or error)  # click has its own type for it
+        _fail(f"interrupted{told and '; '}{told}", INTERRUPTED)
     except (ConfigError, SettingError) as error:
         _fail(one_row(str(error)), USAGE_ERROR)
     except (ReplRLError, SandboxError) as error:
@@ -88,21 +91,39 @@ def train(output: Path | None, dry_run: bool, **options: Any) -> None:
         click.echo(to_toml(config), nl=False)
         return
     from repl_rl.display import Screen
+    from repl_rl.leaving import commands
     from repl_rl.store import check_output, new_run_path
 
     path = output or new_run_path(config.task, Path("runs"))
     check_output(path)  # here already, for what comes next takes seconds to import
-    with Screen() as screen:
+    with _leaving(path, checkpoint_every=config.report.checkpoint_every), Screen() as screen:
         before, after = _jobs(config).train(config, path, screen)
+    run = str(path)
+    told = commands(
+        ["repl-rl", "eval", run],
+        ["repl-rl", "show", run, "--worst"],
+        ["repl-rl", "replay", run, "--best"],
+        ["repl-rl", "train", "--config", f"{run}/config.toml", "--seed", str(config.seed + 1)],
+    )
     click.echo(
         f"\nheld-out solve rate: {100 * before.rate:.1f} % before, {100 * after.rate:.1f} % after\n"
-        f"run folder: {path}\n\n"
-        f"next:\n"
-        f"  repl-rl eval {path} --task {config.task}\n"
-        f"  repl-rl show {path} --worst\n"
-        f"  repl-rl replay {path} --best\n"
-        f"  repl-rl train --config {path}/config.toml --seed {config.seed + 1}"
+        f"run folder: {path}\n\n{told}"
     )
+
+
+@contextlib.contextmanager
+def _leaving(run: Path, *, checkpoint_every: int) -> Iterator[None]:
+    """Say what there is of a run that is called off, or whose disk is full."""
+    from repl_rl.leaving import left_by, next_after
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        left = left_by(run, checkpoint_every=checkpoint_every)
+        raise KeyboardInterrupt("\n\n".join(filter(None, [left, next_after(run)]))) from None
+    except StorageError as error:
+        left = left_by(run, checkpoint_every=checkpoint_every)
+        raise StorageError(f"{error}; {left}") from None
 
 
 @cli.command(name="eval")

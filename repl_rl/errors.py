@@ -5,6 +5,7 @@ ReplRLError
   EngineError     the sampling engine broke its contract or went away
   GraderError     the grader's process cannot be started
   DivergedError   the update left the finite numbers
+  StorageError    the disk refused what was to be kept
 """
 
 from __future__ import annotations
@@ -28,3 +29,7 @@ class GraderError(ReplRLError, RuntimeError):
 
 class DivergedError(ReplRLError, ArithmeticError):
     """A loss or a gradient is not finite: the weights are lost, and every later step with them."""
+
+
+class StorageError(ReplRLError):
+    """What was to be kept was not written. What had been written before is whole."""

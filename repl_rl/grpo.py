@@ -26,10 +26,12 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from repl_rl.advantages import advantage_rows
 from repl_rl.config import Config, GRPOConfig
+from repl_rl.disk import remove, written_aside
 from repl_rl.errors import ConfigError
 from repl_rl.importance import importance_metrics, largest_gap, line_ratios, weigh_lines
 from repl_rl.models import is_exact
 from repl_rl.seeds import derive_seed
+from repl_rl.store import numbered_checkpoints
 from repl_rl.types import Scored
 
 Collect = Callable[[Sequence[int], int], list[Scored]]
@@ -61,6 +63,8 @@ class LineGRPOTrainer(GRPOTrainer):
         self._collect = collect
         self._line_config = line_config
         self._weighs_lines = weighs_lines
+        self._aside: Path | None = None
+        """Where a checkpoint is being written."""
         self.scored: list[Scored] = []
         """This process's trajectories behind the current update, in the order of the batch."""
         super().__init__(rollout_func=_rollout, reward_funcs=[outcome_reward], **kwargs)
@@ -77,6 +81,29 @@ class LineGRPOTrainer(GRPOTrainer):
             "env_mask": [[int(is_sampled) for is_sampled in t.loss_mask] for t in trajectories],
             "outcome_reward": [item.reward.outcome_reward for item in self.scored],
         }
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """TRL's, but a checkpoint has its name once it is whole, and loses it before it goes."""
+        save: Any = super()._save_checkpoint  # TRL has no types for it
+        if not self.args.should_save:
+            save(model, trial)
+            return
+        folder, name = Path(str(self.args.output_dir)), f"checkpoint-{self.state.global_step}"
+        with written_aside(folder / name) as self._aside:
+            save(model, trial)
+            for file in (self._aside / name).iterdir():
+                file.rename(self._aside / file.name)
+            (self._aside / name).rmdir()
+        self._aside = None
+        limit = self.args.save_total_limit
+        for old in numbered_checkpoints(folder)[:-limit] if limit else ():
+            remove(old)
+
+    def _get_output_dir(self, trial: Any) -> str:
+        return str(self._aside or super()._get_output_dir(trial))
+
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """None: TRL's knows neither the model nor what was trained."""
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         out: dict[str, Any] = super()._generate_and_score_completions(inputs)

@@ -18,12 +18,14 @@ from pathlib import Path
 
 from repl_rl import __version__
 from repl_rl.config import Config
+from repl_rl.disk import append_whole, explained
 from repl_rl.errors import ConfigError
 from repl_rl.settings import to_toml
 from repl_rl.trajectory_file import append
 from repl_rl.trust import trust
 from repl_rl.types import Origin, Scored
 
+METRICS, CHECKPOINTS, FINAL = "metrics.jsonl", "checkpoints", "final"
 TOKENIZER = "tokenizer"
 """Of a run, the folder of its policy's tokenizer."""
 
@@ -36,7 +38,7 @@ _PACKAGES = (
 def check_output(path: Path) -> None:
     """ConfigError unless a run can be written to `path`. Leaves nothing there."""
     try:
-        if (path / "metrics.jsonl").exists():
+        if (path / METRICS).exists():
             raise ConfigError(f"{str(path)!r} already holds a run; give another --output")
         nearest = next(folder for folder in (path, *path.parents) if folder.exists())
         tempfile.TemporaryFile(dir=nearest).close()
@@ -50,7 +52,8 @@ class RunFolder:
     Rows are appended whole, and readers pass over a last one that was cut: an interrupted run
     stays readable.
 
-    Raises ConfigError if the folder cannot be made or already holds a run.
+    Raises ConfigError if the folder cannot be made or already holds a run, and StorageError where
+    something is written and the disk refuses it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -58,8 +61,8 @@ class RunFolder:
         self.path = path
         try:
             (path / "trajectories").mkdir(parents=True, exist_ok=True)
-            (path / "checkpoints").mkdir(exist_ok=True)
-            (path / "metrics.jsonl").open("x").close()
+            (path / CHECKPOINTS).mkdir(exist_ok=True)
+            (path / METRICS).open("x").close()
         except OSError as error:  # another run was faster, or the disk is full
             raise ConfigError(f"cannot write to {str(path)!r}: {error.strerror}") from None
         self._origin: Origin | None = None
@@ -71,22 +74,26 @@ class RunFolder:
         """
         self._origin = origin
         trust(origin)
-        (self.path / "config.toml").write_text(origin.config)
         found = {
             **origin.versions,
             "policy": policy,
             "device": device,
             "isolation": origin.isolation,
         }
-        (self.path / "versions.json").write_text(json.dumps(found, indent=2) + "\n")
+        with explained(self.path):
+            (self.path / "config.toml").write_text(origin.config)
+            (self.path / "versions.json").write_text(json.dumps(found, indent=2) + "\n")
 
     def append_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        with (self.path / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps({"step": step, **metrics}) + "\n")
+        path = self.path / METRICS
+        with explained(path):
+            append_whole(path, json.dumps({"step": step, **metrics}).encode() + b"\n")
 
     def append_trajectories(self, name: str, scored: Iterable[Scored]) -> None:
         """Add to `trajectories/NAME.jsonl`, one line each."""
-        append(self.path / "trajectories" / f"{name}.jsonl", scored, origin=self._origin)
+        path = self.path / "trajectories" / f"{name}.jsonl"
+        with explained(path):
+            append(path, scored, origin=self._origin)
 
     @property
     def tokenizer(self) -> Path:
@@ -95,7 +102,25 @@ class RunFolder:
 
     @property
     def final_checkpoint(self) -> Path:
-        return self.path / "checkpoints" / "final"
+        return self.path / CHECKPOINTS / FINAL
+
+
+def numbered_checkpoints(folder: Path) -> list[Path]:
+    """The `checkpoint-N` in a folder, in the order of their steps."""
+    found = {
+        int(named[1]): path
+        for path in folder.glob("checkpoint-*")
+        if (named := re.fullmatch(r"checkpoint-(\d+)", path.name)) and path.is_dir()
+    }
+    return [found[step] for step in sorted(found)]
+
+
+def last_checkpoint(run: Path) -> Path | None:
+    """The weights that a run has come to: its final ones, or those of its last checkpoint."""
+    folder = run / CHECKPOINTS
+    if (folder / FINAL).is_dir():
+        return folder / FINAL
+    return next(reversed(numbered_checkpoints(folder)), None)
 
 
 def make_origin(

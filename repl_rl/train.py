@@ -25,6 +25,7 @@ from transformers.trainer_utils import set_seed
 
 from repl_rl.bars import Update
 from repl_rl.config import Config
+from repl_rl.disk import written_aside
 from repl_rl.display import Screen
 from repl_rl.errors import ConfigError, DivergedError
 from repl_rl.evaluate import Report, held_out_attempts, report, run_counted, run_shown
@@ -193,7 +194,9 @@ def train(
         # Taken as late as this, so that a run that was refused leaves its --output free.
         folder = RunFolder(path)
         folder.write_config(bench.origin, policy=policy, device=device.type)
-        loaded.tokenizer.save_pretrained(folder.tokenizer)
+        with written_aside(folder.tokenizer) as aside:
+            loaded.tokenizer.save_pretrained(aside)
+        screen.say(f"run: {path}, seed {config.seed}")
         say_bench(bench, screen)
         training = Training(config, problems, held_out, bench, folder, screen)
         before = training.evaluate("before", step=0)
@@ -237,8 +240,9 @@ def _update(
         if config.grpo.steps:
             with _memory_explained():
                 trainer.train()
-    loaded.model.save_pretrained(folder.final_checkpoint)
-    loaded.tokenizer.save_pretrained(folder.final_checkpoint)
+    with written_aside(folder.final_checkpoint) as path:
+        loaded.model.save_pretrained(path)
+        loaded.tokenizer.save_pretrained(path)
 
 
 @contextlib.contextmanager

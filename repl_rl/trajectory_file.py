@@ -18,6 +18,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from repl_rl.disk import append_whole
 from repl_rl.errors import ConfigError
 from repl_rl.trajectory_rows import (
     EXPECTED,
@@ -115,8 +116,7 @@ def append(path: Path, scored: Iterable[Scored], *, origin: Origin | None = None
         return
     if origin != _last_origin(path):
         added = head_of(origin) + added
-    with path.open("ab") as file:
-        file.write(added)
+    append_whole(path, added)
 
 
 def head_of(origin: Origin | None) -> bytes:

@@ -30,6 +30,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM,
 import sandbox
 from repl_rl.config import SandboxConfig
 from repl_rl.demonstrations import demonstrate
+from repl_rl.disk import written_aside
 from repl_rl.errors import ConfigError
 from repl_rl.settings import resolve
 from repl_rl.sft import IGNORED, fit
@@ -178,15 +179,13 @@ def build(
             matrix_learning_rate=recipe.matrix_learning_rate,
             learning_rate=recipe.learning_rate,
             seed=recipe.seed,
-            scratch=scratch / "trainer",
+            scratch=scratch,
             callbacks=[_ProgressCallback(progress)],
         )
-        model.save_pretrained(scratch)
-        tokenizer.save_pretrained(scratch)
-        (scratch / "recipe.json").write_bytes(msgspec.json.encode(dataclasses.asdict(recipe)))
-        shutil.rmtree(scratch / "trainer", ignore_errors=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        scratch.rename(folder)
+        with written_aside(folder) as whole:
+            model.save_pretrained(whole)
+            tokenizer.save_pretrained(whole)
+            (whole / "recipe.json").write_bytes(msgspec.json.encode(dataclasses.asdict(recipe)))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from repl_rl.models import load_model, pick_device
 from repl_rl.settings import resolve
+from repl_rl.store import numbered_checkpoints
 from repl_rl.trajectory_file import read_trajectories
 from repl_rl.transcript import span_mask
 from run_metrics import read_metrics
@@ -35,6 +39,7 @@ def test_two_steps_leave_a_whole_run_and_no_process(
     check_metrics(run)
     check_trajectories(run)
     check_checkpoint(run)
+    assert {path.name for path in (run / "checkpoints").iterdir()} == {"checkpoint-2", "final"}
 
 
 def check_config(run: Path, model: Path) -> None:
@@ -163,10 +168,74 @@ def test_an_interrupt_leaves_readable_files_and_no_process(
     assert ended.code == 130, ended.stderr
     assert ended.left_behind == []
     # The first newline is click's: it ends the line on which a terminal shows `^C`.
-    assert ended.stderr == "\nrepl-rl: interrupted; what was written so far is complete\n"
+    assert re.fullmatch(
+        r"\nrepl-rl: interrupted; after step \d+: run holds metrics and trajectories, "
+        r"but no weights: the first checkpoint comes after step 50\n\n"
+        r"next:\n  repl-rl show run --worst\n  repl-rl train --config run/config.toml\n",
+        ended.stderr,
+    )
     assert len(read_metrics(metrics)) >= 3
     for path in (run / "trajectories").iterdir():
         assert list(read_trajectories(path))
+
+
+def test_an_interrupt_after_a_checkpoint_names_what_goes_on_from_it(
+    repl_rl: Command, tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run" / "checkpoints"
+    settings = small(grpo__steps=5000, report__checkpoint_every=2, report__keep_checkpoints=3)
+    ended = repl_rl(
+        *("train", "--model", str(tiny_model), "--output", "run", *settings),
+        interrupt_when=lambda: (folder / "checkpoint-4").exists(),
+    )
+    assert ended.code == 130, ended.stderr
+    last = numbered_checkpoints(folder)[-1].name
+    assert f"trajectories, and whole weights in checkpoints/{last}\n" in ended.stderr
+    going_on = ended.stderr.splitlines()[-1].split()
+    assert going_on[:4] == ["repl-rl", "train", "--config", "run/config.toml"]
+    assert going_on[4:] == ["--model", f"run/checkpoints/{last}"]
+    assert {path.name for path in folder.iterdir()} <= {"checkpoint-2", "checkpoint-4", last}
+    again = repl_rl(*going_on[1:], "--output", "again", "--set", "grpo.steps=1")
+    assert again.code == 0, again.stderr
+    assert "run: again, seed 0\n" in again.stdout
+
+
+def test_an_interrupt_before_a_run_begins_says_that_nothing_was_written(
+    repl_rl: Command, tmp_path: Path
+) -> None:
+    ended = repl_rl(
+        *("train", "--output", "run"),
+        interrupt_when=lambda: "demonstrations" in (tmp_path / "out").read_text(),
+    )
+    assert (ended.code, ended.left_behind) == (130, [])
+    assert ended.stderr == "\nrepl-rl: interrupted; nothing was written\n"
+    assert not (tmp_path / "run").exists()
+    assert list((tmp_path / "cache" / "starters").iterdir()) == []
+
+
+def test_a_disk_that_fills_up_is_one_line_that_names_the_last_whole_checkpoint(
+    repl_rl: Command, tiny_model: Path, tmp_path: Path
+) -> None:
+    """About 0.2 MB a checkpoint: some fit on the disk."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = ["mount", "-t", "tmpfs", "-o", "size=1536k", "tmpfs", str(disk)]
+    if os.geteuid() or subprocess.run(mounted, capture_output=True, check=False).returncode:
+        pytest.skip("cannot mount a small disk here")
+    settings = small(grpo__steps=5000, report__checkpoint_every=1, report__keep_checkpoints=999)
+    try:
+        ended = repl_rl("train", "--model", str(tiny_model), "--output", "disk/run", *settings)
+        whole = numbered_checkpoints(disk / "run" / "checkpoints")
+        assert ended.code == 1, ended.stderr
+        (line,) = ended.stderr.splitlines()
+        assert re.match(r"repl-rl: cannot write 'disk/run/[^']*': No space left on device; ", line)
+        assert line.endswith(f", and whole weights in checkpoints/{whole[-1].name}")
+        for path in whole:
+            load_model(str(path), device=pick_device("cpu"), dtype="float32")
+        for path in (disk / "run" / "trajectories").iterdir():
+            assert all(read_trajectories(path))
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def test_help_answers_at_once(repl_rl: Command) -> None:

@@ -23,6 +23,7 @@ FLOORS: dict[int, tuple[str, ...]] = {
         "settings",
         "concurrency",
         "texts",
+        "disk",
         "terminal",
     ),
     2: (
@@ -43,7 +44,7 @@ FLOORS: dict[int, tuple[str, ...]] = {
         "ledger",
         "kernels",
     ),
-    3: ("tasks", "scoring", "session", "sampler", "models", "summary"),
+    3: ("tasks", "scoring", "session", "sampler", "models", "summary", "leaving"),
     4: (
         *("rollouts", "demonstrations", "display", "serving", "golden", "rollout_subject"),
         *("transcript_rows", "bars"),
@@ -63,6 +64,7 @@ NEIGHBOURS = {
     ("config", "types"),
     ("config", "errors"),
     ("plugins", "errors"),
+    ("disk", "errors"),
     ("settings", "config"),
     ("settings", "errors"),
     ("engines", "tokens"),

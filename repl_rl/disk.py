@@ -1,0 +1,102 @@
+"""Writing so that whoever reads finds a thing whole or not at all, and a full disk is one line.
+
+Floor 1. Knows files. Does not know what is in them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from repl_rl.errors import StorageError
+
+_ASIDE = ".unfinished-"
+_PROBE_BYTES = 1 << 20
+
+
+@contextlib.contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """What a disk refuses to those who write `path` becomes a StorageError of one line."""
+    try:
+        yield
+    except (OSError, SafetensorError, RuntimeError) as error:
+        reason = _reason(error, path)
+        if reason is None:
+            raise
+        raise StorageError(f"cannot write {str(path)!r}: {reason}") from error
+
+
+def _reason(error: Exception, path: Path) -> str | None:
+    """Why it was not written; None where something else went wrong."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if number := re.search(r"\(os error (\d+)\)", str(error)):
+        return os.strerror(int(number[1]))
+    # torch's writer has no type and no number for what it meets.
+    if "inline_container" in str(error) or "PytorchStreamWriter" in str(error):
+        return _refusal(path.parent) or "not all of it arrived"
+    return None
+
+
+def _refusal(folder: Path) -> str | None:
+    """What the disk says to a little more; None where it takes it."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_PROBE_BYTES))
+    except OSError as error:
+        return error.strerror
+    return None
+
+
+def append_whole(path: Path, rows: bytes) -> None:
+    """Add rows to a file: all of them, or none where the disk refuses."""
+    with path.open("ab", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        try:
+            left = memoryview(rows)
+            while left:
+                left = left[file.write(left) :]
+        except BaseException:
+            file.truncate(size)
+            raise
+
+
+@contextlib.contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """A folder to write into, that is renamed to `path` once all of it lies on the disk.
+
+    What was at `path` is replaced. Raises StorageError where the disk refuses.
+    """
+    aside = path.with_name(_ASIDE + path.name)
+    with explained(path):
+        try:
+            shutil.rmtree(aside, ignore_errors=True)  # of a run that was killed
+            aside.mkdir(parents=True)
+            yield aside
+            for file in filter(Path.is_file, aside.rglob("*")):
+                _flush(file)
+            remove(path)
+            aside.rename(path)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def remove(path: Path) -> None:
+    """Take a folder away: it is gone by its name before the first file in it is."""
+    if path.exists():
+        gone = path.with_name(f"{_ASIDE}{path.name}-gone")
+        path.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+
+def _flush(file: Path) -> None:
+    """Some disks refuse only here."""
+    with file.open("rb") as opened:
+        os.fsync(opened.fileno())

@@ -1,0 +1,144 @@
+"""Laws of what is kept: whole or not there, and a disk that refuses is one line."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+
+from repl_rl.disk import append_whole, explained, written_aside
+from repl_rl.errors import StorageError
+from repl_rl.store import RunFolder, last_checkpoint, numbered_checkpoints
+from repl_rl.trajectory_file import read_trajectories
+from repl_rl.types import OutcomeKind, Scored, Trajectory
+
+MakeTrajectory = Callable[..., Trajectory]
+MakeScored = Callable[..., Scored]
+SIZE = 1 << 18
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 256 KiB."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mounted = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(path)]
+    if os.geteuid() or subprocess.run(mounted, capture_output=True, check=False).returncode:
+        pytest.skip("cannot mount a small disk here")
+    yield path
+    subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def weights() -> dict[str, torch.Tensor]:
+    """Twice as large as the disk."""
+    return {"weights": torch.zeros(2 * SIZE // 4)}
+
+
+def by_torch(folder: Path) -> None:
+    torch.save(weights(), folder / "weights.bin")
+
+
+def by_safetensors(folder: Path) -> None:
+    save_file(weights(), folder / "weights.safetensors")
+
+
+def by_python(folder: Path) -> None:
+    (folder / "weights").write_bytes(bytes(2 * SIZE))
+
+
+@pytest.mark.parametrize("write", [by_torch, by_safetensors, by_python])
+def test_a_full_disk_leaves_the_checkpoint_that_was_there(
+    small_disk: Path, write: Callable[[Path], None]
+) -> None:
+    path = small_disk / "final"
+    with written_aside(path) as aside:
+        (aside / "config.json").write_text("{}")
+    told = f"^cannot write '{path}': No space left on device$"
+
+    def write_again() -> None:
+        with written_aside(path) as aside:
+            (aside / "config.json").write_text("[]")
+            write(aside)
+
+    with pytest.raises(StorageError, match=told):
+        write_again()
+    assert [file.name for file in small_disk.iterdir()] == ["final"]
+    assert (path / "config.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO])
+def test_what_a_disk_says_is_one_line(tmp_path: Path, code: int) -> None:
+    told = f"^cannot write '.*/x': {os.strerror(code)}$"
+    with pytest.raises(StorageError, match=told), explained(tmp_path / "x"):
+        raise OSError(code, os.strerror(code), "x")
+    with pytest.raises(StorageError, match=told), explained(tmp_path / "x"):
+        raise SafetensorError(f"Error while serializing: I/O error: (os error {code})")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), SafetensorError("bad header")])
+def test_what_is_not_the_disks_doing_keeps_its_type(tmp_path: Path, error: Exception) -> None:
+    with pytest.raises(type(error), match=str(error)), explained(tmp_path / "x"):
+        raise error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_a_checkpoint_that_was_not_finished_has_no_name(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
+    def write_half() -> None:
+        with written_aside(tmp_path / "checkpoint-2") as aside:
+            (aside / "half").touch()
+            assert numbered_checkpoints(tmp_path) == []
+            raise error
+
+    with pytest.raises(error):
+        write_half()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_that_do_not_fit_are_not_begun(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    append_whole(path, b"first\n")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            append_whole(path, b"second\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == b"first\n"
+    append_whole(path, b"third\n")
+    assert path.read_bytes() == b"first\nthird\n"
+
+
+def test_a_step_that_does_not_fit_is_one_line_and_the_steps_before_it_are_whole(
+    small_disk: Path, make_trajectory: MakeTrajectory, make_scored: MakeScored
+) -> None:
+    folder = RunFolder(small_disk / "run")
+    fits = make_scored(make_trajectory([(" x\n", OutcomeKind.OK_SILENT, None)]), 1.0)
+    long = make_scored(make_trajectory([(f" {'x' * SIZE}\n", OutcomeKind.OK_SILENT, None)]), 1.0)
+    folder.append_trajectories("step-000000", [fits])
+    with pytest.raises(StorageError, match=r"step-000000\.jsonl': No space left on device$"):
+        folder.append_trajectories("step-000000", [long])
+    assert list(read_trajectories(folder.path / "trajectories" / "step-000000.jsonl")) == [fits]
+    (small_disk / "filling").write_bytes(bytes(os.statvfs(small_disk).f_bavail * 4096))
+    with pytest.raises(StorageError, match=r"metrics\.jsonl': No space left on device$"):
+        folder.append_metrics(1, {"loss": 0.0})
+
+
+def test_the_last_checkpoint_is_the_final_one_or_that_of_the_latest_step(tmp_path: Path) -> None:
+    inside = tmp_path / "checkpoints"
+    assert last_checkpoint(tmp_path) is None
+    for name in ("checkpoint-9", "checkpoint-50", ".unfinished-checkpoint-51", "checkpoint-x"):
+        (inside / name).mkdir(parents=True)
+    assert last_checkpoint(tmp_path) == inside / "checkpoint-50"
+    (inside / "final").mkdir()
+    assert last_checkpoint(tmp_path) == inside / "final"

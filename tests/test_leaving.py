@@ -1,0 +1,68 @@
+"""Laws of what is said of a run that did not end: what is there, what is not, how to go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from repl_rl.leaving import commands, left_by, next_after
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "a").mkdir(parents=True)
+    return Path("runs/a")
+
+
+def write(run: Path, *rows: str, checkpoints: tuple[str, ...] = ()) -> None:
+    (run / "metrics.jsonl").write_text("".join(rows))
+    for name in checkpoints:
+        (run / "checkpoints" / name).mkdir(parents=True)
+
+
+def test_before_there_is_a_run_nothing_was_written(run: Path) -> None:
+    assert left_by(run, checkpoint_every=50) == "nothing was written"
+    assert next_after(run) == ""
+
+
+def test_before_the_first_step_a_run_is_begun(run: Path) -> None:
+    write(run, '{"step": 0}\n')
+    assert left_by(run, checkpoint_every=50) == (
+        "runs/a is begun, but no weights: the first checkpoint comes after step 50"
+    )
+
+
+def test_before_the_first_checkpoint_there_are_steps_and_no_weights(run: Path) -> None:
+    write(run, '{"step": 0}\n', '{"step": 3}\n', '{"step": 4')
+    assert left_by(run, checkpoint_every=50) == (
+        "after step 3: runs/a holds metrics and trajectories, but no weights: the first checkpoint "
+        "comes after step 50"
+    )
+    assert next_after(run) == (
+        "next:\n  repl-rl show runs/a --worst\n  repl-rl train --config runs/a/config.toml"
+    )
+
+
+def test_after_a_checkpoint_a_command_goes_on_from_it(run: Path) -> None:
+    write(run, '{"step": 61}\n', checkpoints=("checkpoint-9", "checkpoint-50"))
+    assert left_by(run, checkpoint_every=50) == (
+        "after step 61: runs/a holds metrics and trajectories, and whole weights in "
+        "checkpoints/checkpoint-50"
+    )
+    assert next_after(run) == (
+        "next:\n"
+        "  repl-rl eval runs/a\n"
+        "  repl-rl show runs/a --worst\n"
+        "  repl-rl train \\\n"
+        "      --config runs/a/config.toml \\\n"
+        "      --model runs/a/checkpoints/checkpoint-50"
+    )
+
+
+def test_a_command_is_quoted_and_fits_a_terminal() -> None:
+    assert commands(["repl-rl", "eval", "my run"]) == "next:\n  repl-rl eval 'my run'"
+    long = "runs/sympy-proofs-20260101-120000"
+    told = commands(["repl-rl", "train", "--config", f"{long}/config.toml", "--seed", "123"])
+    assert max(map(len, told.splitlines())) <= 80
