@@ -67,7 +67,7 @@ class Phase:
 def bars(phases: Sequence[Phase]) -> Table:
     """A row each, those further in a little to the right."""
     table = Table.grid(padding=(0, 1), expand=True)
-    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, min_width=len("  sampling"))  # so that parts do not move it
     table.add_column(ratio=1)
     for _ in ("count", "left", "note"):
         table.add_column(no_wrap=True, justify="right")

@@ -107,13 +107,16 @@ class Screen:
         self._console.print(Text(text) if isinstance(text, str) else text, soft_wrap=True)
 
     @contextlib.contextmanager
-    def bar(self, description: str, total: int) -> Iterator[Update]:
-        """A bar with time left; call what it yields with (done, a short note, a better total)."""
+    def bar(self, description: str, total: int, *, quiet_s: float = _QUIET_S) -> Iterator[Update]:
+        """A bar with time left; call what it yields with (done, a short note, a better total).
+
+        In a log it is a line at each tenth, but none within `quiet_s` of the last one.
+        """
         around = self._phases
         if not self._console.is_terminal:
             self.say(f"{description} ...")
         try:
-            yield self._begin(around, description, total, quiet_s=_QUIET_S)
+            yield self._begin(around, description, total, quiet_s=quiet_s)
         finally:
             self._phases = around
             self._refresh()

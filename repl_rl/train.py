@@ -228,7 +228,8 @@ def say_bench(bench: Workbench, screen: Screen) -> None:
 def _update(
     config: Config, loaded: LoadedModel, training: Training, folder: RunFolder, screen: Screen
 ) -> None:
-    with screen.bar("training", config.grpo.steps) as update:
+    # In a log each step has a line of its own, with the time left.
+    with screen.bar("training", config.grpo.steps, quiet_s=math.inf) as update:
         trainer = make_trainer(
             model=loaded.model,
             tokenizer=loaded.tokenizer,

@@ -357,7 +357,7 @@ def test_a_step_has_a_bar_inside_that_of_the_training() -> None:
         assert re.fullmatch(r"  sampling \S+ +37/96 0:00:00 1,100 tokens/s", below)
         assert "1,200 tokens/s" in frame(screen)[1], "asked again whenever it is shown"
         screen.inside("update", 6)(2)
-        assert re.fullmatch(r"  update +\S+ +2/6 0:00:00 *", frame(screen)[1])
+        assert re.fullmatch(r"  update   +\S+ +2/6 0:00:00 *", frame(screen)[1])
     assert list(screen._shown()) == []
 
 
