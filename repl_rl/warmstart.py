@@ -16,6 +16,7 @@ import os
 import platform
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,8 @@ from repl_rl.types import Trajectory
 from sandbox.types import KernelSource
 
 END_OF_TEXT = "<|endoftext|>"
+COMMON_SHARE = 0.01
+"""Of all prompts: from here on a line that they share is one token."""
 _PACKAGES = ("torch", "transformers", "trl", "tokenizers", "sympy")
 _MODULES = (
     *("builder", "demonstrations", "outcomes", "sampler", "session", "sft"),
@@ -202,9 +205,19 @@ def pieces(trajectory: Trajectory) -> Iterable[tuple[str, bool]]:
 
 
 def common_lines(prompts: Sequence[str]) -> list[str]:
-    """Lines that every prompt holds (banner, imports): a token each halves what a step costs."""
-    shared = set.intersection(*(set(prompt.split("\n")) for prompt in prompts))
-    return [line for line in prompts[0].split("\n") if line in shared - {"", PYTHON.primary}]
+    """Lines that many prompts share (banner, imports, the form of an answer of one kind).
+
+    A token each halves what a step costs. A prompt that comes back counts once: what is to be
+    copied out of a statement must stay in pieces.
+    """
+    different = dict.fromkeys(prompts)
+    counts = Counter(line for one in different for line in dict.fromkeys(one.split("\n")))
+    enough = max(2, COMMON_SHARE * len(different))
+    return [
+        line
+        for line, count in counts.items()
+        if count >= enough and line not in ("", PYTHON.primary)
+    ]
 
 
 def encode_example(
