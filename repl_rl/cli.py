@@ -227,7 +227,9 @@ def tasks(name: str | None, count: int, seed: int) -> None:
         return
     task, _ = load_task(name)
     for problem in islice(task.problems(Split.TRAIN, seed=seed), count):
-        click.echo(f"{problem.id}  {problem.statement}")
+        # Further lines of a statement stand below its first.
+        indent = "\n" + " " * len(f"{problem.id}  ")
+        click.echo(f"{problem.id}  {problem.statement}".replace("\n", indent))
 
 
 @cli.command()

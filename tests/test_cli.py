@@ -177,6 +177,12 @@ def test_the_installed_task_is_listed(call: Call) -> None:
     assert "sympy-proofs" in call("tasks")[1]
 
 
+def test_the_lines_of_a_sample_problem_stand_below_each_other(call: Call) -> None:
+    first, second, third, *_ = call("tasks", "sympy-proofs", "-n", "2")[1].split("\n")
+    assert first[12:14] == third[12:14] == "  "
+    assert second == " " * 14 + "Answer: True, or an x where the sides differ."
+
+
 def test_a_run_is_evaluated_with_its_own_config_and_last_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(to_toml(Config(model="m", seed=5)))
     (tmp_path / "checkpoints" / "final").mkdir(parents=True)

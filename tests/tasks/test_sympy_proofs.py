@@ -1,5 +1,6 @@
 """Laws of the task: seeded, split by hash, answerable, and not fooled by near misses."""
 
+import hashlib
 import itertools
 import random
 import time
@@ -18,6 +19,19 @@ from repl_rl.types import Problem, Split, VerdictKind
 
 TASK = SympyProofs()
 PROVED = VerdictKind.PROVED
+KINDS = [(family, kind) for family, kinds in FAMILIES.items() for kind in kinds]
+RESIDUE = "Answer: the least non-negative integer."
+FORMS = {
+    "identity": "Answer: True, or an x where the sides differ.",
+    "equation": "Answer: a list of all solutions, exact.",
+    "modular": "Answer: an integer.",
+    **dict.fromkeys(("congruence", "power", "inverse", "two_congruences"), RESIDUE),
+    "derivative": "Answer: an expression in x.",
+    "antiderivative": "Answer: an expression in x.",
+    "definite": "Answer: the exact value.",
+    "sum": "Answer: an integer.",
+    "closed_sum": "Answer: a closed form in n.",
+}
 
 
 @cache
@@ -27,6 +41,11 @@ def sample(split: Split = Split.TRAIN, seed: int = 0, count: int = 1800) -> tupl
 
 def of_family(family: str) -> Iterator[Problem]:
     return (problem for problem in sample() if problem.meta["family"] == family)
+
+
+def question(problem: Problem) -> str:
+    """The statement without the line that says the form of the answer."""
+    return problem.statement.split("\n")[0]
 
 
 def made(statement: str, answer: str = "", **meta: str) -> Problem:
@@ -53,9 +72,25 @@ def test_the_same_seed_gives_the_same_problems() -> None:
 
 def test_no_problem_is_on_both_sides_of_the_split() -> None:
     train, held_out = sample(), sample(Split.HELD_OUT, count=200)
-    assert not {p.statement for p in train} & {p.statement for p in held_out}
-    assert {split_of(p.statement) for p in train} == {Split.TRAIN}
-    assert {split_of(p.statement) for p in held_out} == {Split.HELD_OUT}
+    assert not {question(p) for p in train} & {question(p) for p in held_out}
+    assert {split_of(question(p)) for p in train} == {Split.TRAIN}
+    assert {split_of(question(p)) for p in held_out} == {Split.HELD_OUT}
+
+
+def test_how_an_answer_is_to_be_given_moves_no_problem_across_the_split() -> None:
+    for problem in sample()[:40]:
+        digest = hashlib.blake2b(question(problem).encode(), digest_size=6)
+        assert problem.id == digest.hexdigest()
+
+
+@pytest.mark.parametrize(("family", "kind"), KINDS)
+def test_every_statement_ends_in_the_form_of_its_answer(family: str, kind: str) -> None:
+    """A line of its own, short and the same for all problems of a kind."""
+    found = [p for p in of_family(family) if p.meta["kind"] == kind]
+    lines = [problem.statement.split("\n") for problem in found]
+    (form,) = {form for _, form in lines}
+    assert form == FORMS.get(kind, FORMS.get(family))
+    assert len(form) <= 52
 
 
 def test_one_statement_in_eight_is_held_out() -> None:
@@ -70,11 +105,10 @@ def test_families_take_turns_and_every_kind_occurs() -> None:
     assert kinds == {(family, kind) for family, kinds in FAMILIES.items() for kind in kinds}
 
 
-def test_statements_are_single_short_lines() -> None:
-    lengths = sorted(len(problem.statement) for problem in sample())
+def test_questions_are_single_short_lines() -> None:
+    lengths = sorted(len(question(problem)) for problem in sample())
     assert lengths[900] < 60
     assert lengths[-1] <= 105
-    assert not any("\n" in problem.statement for problem in sample())
 
 
 def test_tiers_are_one_to_three() -> None:
@@ -250,4 +284,4 @@ def test_a_family_cannot_be_learnt_by_heart() -> None:
     rng = random.Random(0)
     for family, kinds in FAMILIES.items():
         drafts = (kinds[rng.choice(tuple(kinds))](rng) for _ in range(500))
-        assert len({draft.statement for draft in drafts}) > 475, family
+        assert len({draft.question for draft in drafts}) > 475, family

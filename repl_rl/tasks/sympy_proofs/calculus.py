@@ -22,6 +22,9 @@ from repl_rl.types import Problem, Verdict, VerdictKind
 
 X, N, K = sympy.symbols("x n k")
 
+IN_X = "an expression in x"
+"""The form of an answer that is a function."""
+
 SYMBOLS: Mapping[str, tuple[str, ...]] = {
     "derivative": ("x",),
     "antiderivative": ("x",),
@@ -57,13 +60,14 @@ def _judge_antiderivative(problem: Problem, value: Any) -> Verdict:
 
 def _derivative(rng: random.Random) -> Draft:
     function, tier = _function(rng)
-    return _draft(f"Differentiate in x: {function}", tier, sympy.diff(function, X), function)
+    question = f"Differentiate in x: {function}"
+    return _draft(question, IN_X, tier, sympy.diff(function, X), function)
 
 
 def _antiderivative(rng: random.Random) -> Draft:
     primitive, tier = _function(rng)
     function = sympy.expand(sympy.diff(primitive, X))
-    return _draft(f"Find an antiderivative in x: {function}", tier, primitive, function)
+    return _draft(f"Find an antiderivative in x: {function}", IN_X, tier, primitive, function)
 
 
 def _definite(rng: random.Random) -> Draft:
@@ -72,8 +76,8 @@ def _definite(rng: random.Random) -> Draft:
     high = low + rng.randint(1, 4)
     function = sympy.expand(sympy.diff(primitive, X))
     answer = primitive.subs(X, high) - primitive.subs(X, low)
-    statement = f"Integrate from {low} to {high}: {function}"
-    return _draft(statement, tier, answer, function, low=low, high=high)
+    question = f"Integrate from {low} to {high}: {function}"
+    return _draft(question, "the exact value", tier, answer, function, low=low, high=high)
 
 
 def _sum(rng: random.Random) -> Draft:
@@ -84,8 +88,8 @@ def _sum(rng: random.Random) -> Draft:
     answer = sum(
         c * index**power for power, c in enumerate(coefficients) for index in range(low, high + 1)
     )
-    statement = f"Sum from k = {low} to {high}: {function}"
-    return _draft(statement, tier, answer, function, low=low, high=high)
+    question = f"Sum from k = {low} to {high}: {function}"
+    return _draft(question, "an integer", tier, answer, function, low=low, high=high)
 
 
 def _closed_sum(rng: random.Random) -> Draft:
@@ -99,7 +103,8 @@ def _closed_sum(rng: random.Random) -> Draft:
     total = sympy.expand(total)
     function = sympy.expand(total.subs(N, K) - total.subs(N, K - 1))
     function = sympy.powsimp(function) if tier == 3 else function
-    return _draft(f"Sum from k = 1 to n: {function}", tier, total, function, low=1)
+    question = f"Sum from k = 1 to n: {function}"
+    return _draft(question, "a closed form in n", tier, total, function, low=1)
 
 
 def _function(rng: random.Random) -> tuple[Any, int]:
@@ -115,9 +120,9 @@ def _function(rng: random.Random) -> tuple[Any, int]:
     return nonzero(rng, 12) * X * wave + rng.randint(-9, 9) * X, tier
 
 
-def _draft(statement: str, tier: int, answer: Any, function: Any, **bounds: int) -> Draft:
+def _draft(question: str, form: str, tier: int, answer: Any, function: Any, **bounds: int) -> Draft:
     facts = {"function": str(function)} | {name: str(bound) for name, bound in bounds.items()}
-    return Draft(statement=statement, tier=tier, answer=str(answer), facts=facts)
+    return Draft(question=question, form=form, tier=tier, answer=str(answer), facts=facts)
 
 
 KINDS: Mapping[str, Kind] = {

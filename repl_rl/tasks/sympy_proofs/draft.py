@@ -14,8 +14,10 @@ import sympy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    statement: str
+    question: str
     """One line; its expressions are Python and can be pasted into the REPL as they stand."""
+    form: str
+    """What an answer is to be, in a few words that are the same for all problems of a kind."""
     tier: int
     """1 to 3, by the size of the expressions."""
     answer: str

@@ -120,7 +120,8 @@ def _kind(plant: Callable[[random.Random], Planted], domains: Sequence[str]) -> 
         solutions = sorted({root for root in roots if root in DOMAINS[domain]}, key=str)
         expanded = str(sympy.expand(polynomial))
         return Draft(
-            statement=f"Solve over the {domain}: {expanded} = 0",
+            question=f"Solve over the {domain}: {expanded} = 0",
+            form="a list of all solutions, exact",
             tier=tier,
             answer=str(solutions),
             facts={"polynomial": expanded, "domain": domain},

@@ -138,7 +138,8 @@ def _kind(sides: Callable[[random.Random], Sides]) -> Kind:
         holds = rng.random() < 0.5
         rhs = str(_sum(terms if holds else _twin(terms, rng)))
         return Draft(
-            statement=f"Prove or refute for all x: {lhs} = {rhs}",
+            question=f"Prove or refute for all x: {lhs} = {rhs}",
+            form="True, or an x where the sides differ",
             tier=tier,
             answer="True" if holds else "1",
             facts={"lhs": lhs, "rhs": rhs, "truth": str(holds)},

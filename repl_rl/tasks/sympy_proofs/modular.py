@@ -17,6 +17,9 @@ from repl_rl.grading.parse import parse
 from repl_rl.tasks.sympy_proofs.draft import Draft, Kind
 from repl_rl.types import Problem, Verdict, VerdictKind
 
+RESIDUE = "the least non-negative integer"
+"""The form of an answer that stands for a class of remainders."""
+
 
 def grade(problem: Problem, submission: str) -> Verdict:
     """Exactly the whole number that trial finds."""
@@ -34,19 +37,21 @@ def _congruence(rng: random.Random) -> Draft:
     m, tier = _modulus(rng)
     a, answer = _unit(rng, m), rng.randrange(m)
     b = a * answer % m
-    return _draft(f"Find the least n >= 0 with {a}*n = {b} (mod {m})", tier, answer, (a, b, m))
+    question = f"Find the least n >= 0 with {a}*n = {b} (mod {m})"
+    return _draft(question, tier, answer, (a, b, m), form=RESIDUE)
 
 
 def _power(rng: random.Random) -> Draft:
     m, tier = _modulus(rng)
     a, e = rng.randint(2, m - 1), rng.randint(11, 10 ** (tier + 1))
-    return _draft(f"Find {a}**{e} mod {m}", tier, pow(a, e, m), (a, e, m))
+    return _draft(f"Find {a}**{e} mod {m}", tier, pow(a, e, m), (a, e, m), form=RESIDUE)
 
 
 def _inverse(rng: random.Random) -> Draft:
     m, tier = _modulus(rng)
     a = _unit(rng, m)
-    return _draft(f"Find the inverse of {a} mod {m}", tier, pow(a, -1, m), (a, m))
+    question = f"Find the inverse of {a} mod {m}"
+    return _draft(question, tier, pow(a, -1, m), (a, m), form=RESIDUE)
 
 
 def _order(rng: random.Random) -> Draft:
@@ -58,8 +63,8 @@ def _order(rng: random.Random) -> Draft:
 
 def _remainders(rng: random.Random) -> Draft:
     m, a = rng.randint(7, 99), rng.randint(1, 30)
-    statement = f"Count the distinct values of n**2 + {a}*n mod {m}"
-    return _draft(statement, 3, len({n * (n + a) % m for n in range(m)}), (a, m))
+    question = f"Count the distinct values of n**2 + {a}*n mod {m}"
+    return _draft(question, 3, len({n * (n + a) % m for n in range(m)}), (a, m))
 
 
 def _gcd(rng: random.Random) -> Draft:
@@ -86,8 +91,8 @@ def _two_congruences(rng: random.Random) -> Draft:
     p, q = rng.sample((3, 5, 7, 8, 11, 13, 17, 19, 23), 2)
     answer = rng.randrange(p * q)
     a, b = answer % p, answer % q
-    statement = f"Find the least n >= 0 with n = {a} (mod {p}) and n = {b} (mod {q})"
-    return _draft(statement, 3, answer, (a, p, b, q))
+    question = f"Find the least n >= 0 with n = {a} (mod {p}) and n = {b} (mod {q})"
+    return _draft(question, 3, answer, (a, p, b, q), form=RESIDUE)
 
 
 def _modulus(rng: random.Random) -> tuple[int, int]:
@@ -117,9 +122,16 @@ def _unit(rng: random.Random, m: int) -> int:
             return a
 
 
-def _draft(statement: str, tier: int, answer: int, numbers: tuple[int, ...]) -> Draft:
+def _draft(
+    question: str,
+    tier: int,
+    answer: int,
+    numbers: tuple[int, ...],
+    *,
+    form: str = "an integer",
+) -> Draft:
     facts = {"numbers": " ".join(map(str, numbers))}
-    return Draft(statement=statement, tier=tier, answer=str(answer), facts=facts)
+    return Draft(question=question, form=form, tier=tier, answer=str(answer), facts=facts)
 
 
 def _try_power(a: int, e: int, m: int) -> int:
