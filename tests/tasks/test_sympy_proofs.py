@@ -169,7 +169,7 @@ def mutants(problem: Problem) -> list[str]:
         ("1/10**60", PROVED),
         ("0", VerdictKind.WRONG),
         ("1.5", VerdictKind.WRONG),
-        ("False", VerdictKind.MALFORMED),
+        ("False", VerdictKind.WRONG),
         ("I", VerdictKind.MALFORMED),
         ("oo", VerdictKind.MALFORMED),
         ("10**7", VerdictKind.MALFORMED),
@@ -190,6 +190,15 @@ def test_a_witness_against_a_true_identity_is_refuted() -> None:
     problem = made("", "True", family="identity", **sides)
     assert TASK.grade(problem, "2").kind is VerdictKind.REFUTED
     assert TASK.grade(problem, "True").kind is PROVED
+
+
+def test_false_says_nothing_of_where_and_is_never_worth_more_than_a_number() -> None:
+    sides = {"lhs": "(x + 3)**2", "rhs": "x**2 + 5*x + 9"}
+    false = TASK.grade(made("", "1", family="identity", truth="False", **sides), "False")
+    assert (false.kind, false.method) == (VerdictKind.WRONG, "no witness")
+    sides["rhs"] = "x**2 + 6*x + 9"
+    true = TASK.grade(made("", "True", family="identity", truth="True", **sides), "False")
+    assert (true.kind, true.method) == (VerdictKind.REFUTED, "identity")
 
 
 @pytest.mark.parametrize(

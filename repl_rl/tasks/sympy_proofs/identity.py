@@ -35,7 +35,10 @@ Sides = tuple[str, Terms, int]
 
 
 def grade(problem: Problem, submission: str) -> Verdict:
-    """True is right where the identity holds; a number is right where both sides differ at it."""
+    """True is right where the identity holds; a number is right where both sides differ at it.
+
+    False is an answer that names no such number: never right, and worth as much as a wrong number.
+    """
     claim = parse(submission, symbols=("x",))
     holds = problem.meta["truth"] == "True"
     if claim is True:
@@ -43,10 +46,13 @@ def grade(problem: Problem, submission: str) -> Verdict:
             return Verdict(kind=VerdictKind.PROVED, method="identity")
         evidence = f"both sides differ at x = {problem.meta['answer']}"
         return Verdict(kind=VerdictKind.REFUTED, method="witness", evidence=evidence)
-    if not (isinstance(claim, sympy.Expr) and claim.is_number):
+    if claim is not False and not (isinstance(claim, sympy.Expr) and claim.is_number):
         return Verdict(kind=VerdictKind.MALFORMED, evidence="neither True nor a value of x")
     if holds:
         return Verdict(kind=VerdictKind.REFUTED, method="identity", evidence="it holds for all x")
+    if claim is False:
+        evidence = "an x where the sides differ is asked for"
+        return Verdict(kind=VerdictKind.WRONG, method="no witness", evidence=evidence)
     return _judge_witness(problem, claim)
 
 
