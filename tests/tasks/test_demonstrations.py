@@ -141,7 +141,7 @@ def test_scripts_react_to_what_they_see() -> None:
     """The same first line, two answers, two claims."""
     problem = next(p for p in problems() if p.meta["kind"] == "square")
     lines = TABLES["identity"]["square"][0].lines
-    for observation, submitted in (("0\n", "True"), ("-x\n", "1")):
+    for observation, submitted in (("0\n", "True"), ("-x\n", "3")):
         script = played(lines, facts_of(problem), random.Random(0))
         assert ast.parse(next(script))
         assert script.send(observation) == f"submit_final_answer({submitted})"

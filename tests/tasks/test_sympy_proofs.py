@@ -3,10 +3,12 @@
 import hashlib
 import itertools
 import random
+import statistics
 import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import pytest
 import sympy
@@ -121,14 +123,48 @@ def test_about_half_of_the_identities_are_false() -> None:
 
 
 def test_identities_are_what_they_are_said_to_be() -> None:
-    """True ones by a canonical form, false ones by a clear difference at x = 1."""
-    x = sympy.Symbol("x")
+    """True ones by a canonical form, false ones by a clear difference at their answer."""
     for problem in itertools.islice(of_family("identity"), 120):
-        difference = sympy.sympify(problem.meta["lhs"]) - sympy.sympify(problem.meta["rhs"])
         if problem.meta["truth"] == "True":
-            assert zero_method(difference) is not None, problem.statement
+            assert zero_method(difference(problem)) is not None, problem.statement
         else:
-            assert abs(difference.subs(x, 1).evalf(30)) > 1e-3, problem.statement
+            assert gap(problem, problem.meta["answer"]) > 1e-3, problem.statement
+
+
+def difference(problem: Problem) -> Any:
+    """Of both sides; sympy ships no types."""
+    return sympy.sympify(problem.meta["lhs"]) - sympy.sympify(problem.meta["rhs"])
+
+
+def gap(problem: Problem, at: str) -> float:
+    """Size of the difference of both sides at x = `at`, 0 where the digits are too few to tell."""
+    size = abs(difference(problem).evalf(60, subs={"x": sympy.sympify(at).evalf(80)}))
+    return float(size) if size > 1e-30 else 0.0
+
+
+@pytest.mark.parametrize("kind", FAMILIES["identity"])
+def test_a_twin_does_not_show_at_the_points_that_are_tried_first(kind: str) -> None:
+    """Both sides agree at -1, 0, 1, 2, and a wave at multiples of pi/2; not at 3 and 7/3."""
+    points = ["-1", "0", "1", "2"]
+    if kind in ("pythagoras", "double_sine", "double_cosine"):
+        points += ["pi/2", "-pi/2", "pi", "7*pi/2"]
+    twins = [
+        p for p in of_family("identity") if (p.meta["kind"], p.meta["truth"]) == (kind, "False")
+    ]
+    assert len(twins) > 10
+    for problem in twins:
+        assert [gap(problem, point) for point in points] == [0.0] * len(points), problem.statement
+        assert min(gap(problem, "3"), gap(problem, "7/3")) > 1e-3, problem.statement
+
+
+def test_a_twin_looks_like_a_true_identity() -> None:
+    """As many terms on the right, all but a few, and as long."""
+    found = {truth: [p.meta["rhs"] for p in of_family("identity") if p.meta["truth"] == truth]
+             for truth in ("True", "False")}  # fmt: skip
+    lengths = [statistics.median(map(len, sides)) for sides in found.values()]
+    assert abs(lengths[0] - lengths[1]) <= 2
+    terms = [statistics.mean(side.count(" ") for side in sides) for sides in found.values()]
+    assert terms[0] == pytest.approx(terms[1], rel=0.1)
 
 
 def test_every_reference_answer_is_proved() -> None:
@@ -147,8 +183,8 @@ def mutants(problem: Problem) -> list[str]:
     answer = problem.meta["answer"]
     match problem.meta["family"]:
         case "identity":
-            other = {"True": "1", "1": "True"}[answer]
-            return [other, "False", "1.0", "x", "None", "[True]", "I"]
+            other = {"True": "3", "3": "True"}[answer]
+            return [other, "False", "1", "3.0", "x", "None", "[True]", "I"]
         case "equation":
             return [f"{answer[:-1]}, 10007]".replace("[, ", "["), "x", "True", "Reals", "[0.5]"]
         case "modular":

@@ -12,6 +12,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 
 from repl_rl.tasks.base import Script
+from repl_rl.tasks.sympy_proofs.identity import WITNESS
 from repl_rl.tasks.sympy_proofs.strategies import calculus, equation, identity, modular
 from repl_rl.tasks.sympy_proofs.strategies.strategy import SUBMIT_LAST, Strategy
 from repl_rl.types import Problem
@@ -137,9 +138,8 @@ def played(lines: Sequence[str], facts: Mapping[str, str], rng: random.Random) -
 def _filled(template: str, facts: Mapping[str, str], seen: str) -> str:
     if template == "submit_final_answer({seen})" and not _is_copied(seen):
         return SUBMIT_LAST
-    claim = "True" if seen in ("0", "True") else "1"
-    at_zero = "True" if seen == "0" else "0"
-    return template.format_map({**facts, "seen": seen, "claim": claim, "at_zero": at_zero})
+    claim = "True" if seen in ("0", "True") else str(WITNESS)
+    return template.format_map({**facts, "seen": seen, "claim": claim})
 
 
 def _is_copied(seen: str) -> bool:

@@ -1,8 +1,10 @@
-"""Identities, half of them false: `Prove or refute for all x: (x + 3)**2 = x**2 + 6*x + 9`.
+"""Identities, half of them false: `Prove or refute for all x: (x**2 - 5)**3 = x**6 - ...`.
 
-The answer is True, or a real x at which both sides differ. Right sides are sums of functions that
-are linearly independent and not 0 at x = 1 (powers of x, of exp(x), ...), so a twin with one
-coefficient changed is false, and 1 is always a witness.
+The answer is True, or a real x at which both sides differ. Right sides are a polynomial times a
+function that is the same on the left. The twin of a true one has a multiple of another polynomial
+added, with the same powers, that is 0 where a quick look falls: at -1, 0, 1, 2 and one place more.
+Where the function is a wave it is 0 at all multiples of pi/2, and so both sides agree there too.
+Elsewhere they differ: `WITNESS` is always an answer to a twin, and so is nearly every number.
 
 Knows no interpreter and no script.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -25,13 +28,32 @@ MAX_WITNESS = 10**6
 
 ANGLES = (1, 2, 3, 5, 6, 7, 9)
 """Multiples of 4 are left out: there sympy takes up to ten times as long."""
+EVEN_ANGLES = (2, 6, 10)
+"""The sine of such a multiple is 0 at all multiples of pi/2."""
 
 X = sympy.Symbol("x")
 
-Terms = list[tuple[int, Any]]
-"""Coefficients (not 0) and the functions they stand before; sympy ships no types."""
-Sides = tuple[str, Terms, int]
-"""Left side as text, right side in terms, tier."""
+ODD = sympy.expand(X * (X**2 - 1) * (X**2 - 4))
+"""x**5 - 5*x**3 + 4*x: 0 at -2, -1, 0, 1 and 2."""
+EVEN = sympy.expand(X * ODD)
+MIXED = sympy.expand(X * (X**2 - 1) * (X - 2) * (2 * X - 1))
+"""2*x**5 - 5*x**4 + 5*x**2 - 2*x: 0 at -1, 0, 1/2, 1 and 2."""
+WITNESS = 3
+"""At this x no polynomial that makes a twin is 0, and no function of a right side."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """Both sides of a true identity, and what makes a twin. sympy ships no types."""
+
+    lhs: str
+    polynomial: Any
+    """Of the right side."""
+    function: Any = 1
+    """What it is multiplied by."""
+    twist: Any
+    """Of this polynomial the right side of a twin has a multiple more."""
+    tier: int
 
 
 def grade(problem: Problem, submission: str) -> Verdict:
@@ -78,58 +100,68 @@ def _is_nonzero(number: Any) -> bool:
 
 
 def _square(rng: random.Random) -> Sides:
-    a, b, c = rng.randint(1, 6), nonzero(rng, 12), nonzero(rng, 30)
-    terms: Terms = [(a * a, X**2), (2 * a * b + c, X), (b * b, 1)]
-    return _joined(str((a * X + b) ** 2), c * X), terms, 1
+    base, c = rng.randint(1, 6) * X**3 + nonzero(rng, 12) * X, nonzero(rng, 30)
+    lhs = _joined(str(base**2), c * X**2)
+    return Sides(lhs=lhs, polynomial=base**2 + c * X**2, twist=EVEN, tier=1)
 
 
 def _product(rng: random.Random) -> Sides:
-    a, b, c, d = rng.randint(1, 9), nonzero(rng, 9), rng.randint(1, 9), nonzero(rng, 9)
-    text = f"({a * X + b})*({c * X + d})"
-    return text, [(a * c, X**2), (a * d + b * c, X), (b * d, 1)], 1
+    left = rng.randint(1, 9) * X**3 + nonzero(rng, 9)
+    right = rng.randint(1, 9) * X**2 + nonzero(rng, 9) * X
+    return Sides(lhs=f"({left})*({right})", polynomial=left * right, twist=MIXED, tier=1)
 
 
 def _cube(rng: random.Random) -> Sides:
-    a, b, c = rng.randint(1, 3), nonzero(rng, 5), nonzero(rng, 30)
-    terms: Terms = [(a**3, X**3), (3 * a * a * b, X**2), (3 * a * b * b + c, X), (b**3, 1)]
-    return _joined(str((a * X + b) ** 3), c * X), terms, 3
+    base, c = rng.randint(1, 3) * X**2 + nonzero(rng, 5), nonzero(rng, 30)
+    lhs = _joined(str(base**3), c * X**2)
+    return Sides(lhs=lhs, polynomial=base**3 + c * X**2, twist=EVEN, tier=3)
 
 
 def _two_squares(rng: random.Random) -> Sides:
-    c, (a, b) = rng.randint(1, 9), rng.sample([*range(-12, 0), *range(1, 13)], 2)
-    text = f"({c * X + a})**2 - ({c * X + b})**2"
-    return text, [(2 * c * (a - b), X), (a * a - b * b, 1)], 2
+    left = rng.randint(1, 4) * X**3 + nonzero(rng, 7) * X
+    right = rng.randint(1, 4) * X**2 + nonzero(rng, 7)
+    lhs = f"({left})**2 - ({right})**2"
+    return Sides(lhs=lhs, polynomial=left**2 - right**2, twist=EVEN, tier=2)
 
 
 def _pythagoras(rng: random.Random) -> Sides:
-    a, b, k = rng.randint(2, 60), rng.randint(2, 60), rng.choice(ANGLES)
-    sine, cosine = sympy.sin(k * X) ** 2, sympy.cos(k * X) ** 2
-    return f"{a * sine} + {b * cosine}", [(a - b, sine), (b, 1)], 2
+    polynomial, k = _quintic(rng), rng.choice(EVEN_ANGLES)
+    lhs = f"{polynomial}*(1 - cos({k}*x)**2)"
+    function = sympy.sin(k * X) ** 2
+    return Sides(lhs=lhs, polynomial=polynomial, function=function, twist=ODD, tier=2)
 
 
 def _double_sine(rng: random.Random) -> Sides:
-    a, k, c = rng.randint(1, 49), rng.choice(ANGLES), rng.randint(1, 60)
-    lhs = _joined(str(2 * a * sympy.sin(k * X) * sympy.cos(k * X)), c)
-    return lhs, [(a, sympy.sin(2 * k * X)), (c, 1)], 2
+    polynomial, k = _quintic(rng), rng.choice(ANGLES)
+    lhs = str(2 * polynomial * sympy.sin(k * X) * sympy.cos(k * X))
+    function = sympy.sin(2 * k * X)
+    return Sides(lhs=lhs, polynomial=polynomial, function=function, twist=ODD, tier=2)
 
 
 def _double_cosine(rng: random.Random) -> Sides:
-    a, k, c = rng.randint(1, 49), rng.choice(ANGLES), nonzero(rng, 60)
-    return str(a * sympy.cos(2 * k * X) + c), [(-2 * a, sympy.sin(k * X) ** 2), (a + c, 1)], 2
+    polynomial, k = _quintic(rng), rng.choice(EVEN_ANGLES)
+    lhs = f"{polynomial}*(1 - cos({2 * k}*x))"
+    function = sympy.sin(k * X) ** 2
+    return Sides(lhs=lhs, polynomial=2 * polynomial, function=function, twist=2 * ODD, tier=2)
+
+
+def _quintic(rng: random.Random) -> Any:
+    return X * (rng.randint(1, 5) * X**2 + nonzero(rng, 9)) ** 2
 
 
 def _exp_square(rng: random.Random) -> Sides:
-    a, b, k = rng.randint(1, 9), nonzero(rng, 12), rng.randint(1, 5)
-    power = sympy.exp(k * X)
-    return str((a * power + b) ** 2), [(a * a, power**2), (2 * a * b, power), (b * b, 1)], 3
+    base, k = rng.randint(1, 5) * X**3 + nonzero(rng, 9) * X, rng.randint(1, 5)
+    lhs = f"(({base})*{sympy.exp(k * X)})**2"
+    function = sympy.exp(2 * k * X)
+    return Sides(lhs=lhs, polynomial=base**2, function=function, twist=EVEN, tier=3)
 
 
 def _exp_product(rng: random.Random) -> Sides:
-    a, b = nonzero(rng, 9), nonzero(rng, 9)
+    left, right = X**2 + nonzero(rng, 9), X**2 + nonzero(rng, 9)
     k, m = rng.sample(range(1, 6), 2)
-    powers = sympy.exp(k * X), sympy.exp(m * X)
-    terms: Terms = [(1, powers[0] * powers[1]), (b, powers[0]), (a, powers[1]), (a * b, 1)]
-    return f"({powers[0] + a})*({powers[1] + b})", terms, 3
+    lhs = f"x*({left})*{sympy.exp(k * X)}*({right})*{sympy.exp(m * X)}"
+    function = sympy.exp((k + m) * X)
+    return Sides(lhs=lhs, polynomial=X * left * right, function=function, twist=ODD, tier=3)
 
 
 def _joined(text: str, term: Any) -> str:
@@ -137,33 +169,30 @@ def _joined(text: str, term: Any) -> str:
     return f"{text} - {-term}" if str(term).startswith("-") else f"{text} + {term}"
 
 
-def _kind(sides: Callable[[random.Random], Sides]) -> Kind:
+def _kind(make: Callable[[random.Random], Sides]) -> Kind:
     def draft(rng: random.Random) -> Draft:
-        lhs, terms, tier = sides(rng)
-        terms = [(coefficient, function) for coefficient, function in terms if coefficient != 0]
+        sides = make(rng)
         holds = rng.random() < 0.5
-        rhs = str(_sum(terms if holds else _twin(terms, rng)))
+        polynomial = sympy.expand(sides.polynomial)
+        if not holds:
+            polynomial = _twin(polynomial, sides.twist, rng)
+        rhs = str(polynomial) if sides.function == 1 else f"({polynomial})*{sides.function}"
         return Draft(
-            question=f"Prove or refute for all x: {lhs} = {rhs}",
+            question=f"Prove or refute for all x: {sides.lhs} = {rhs}",
             form="True, or an x where the sides differ",
-            tier=tier,
-            answer="True" if holds else "1",
-            facts={"lhs": lhs, "rhs": rhs, "truth": str(holds)},
+            tier=sides.tier,
+            answer="True" if holds else str(WITNESS),
+            facts={"lhs": sides.lhs, "rhs": rhs, "truth": str(holds)},
         )
 
     return draft
 
 
-def _sum(terms: Terms) -> Any:
-    return sympy.Add(*(coefficient * function for coefficient, function in terms))
-
-
-def _twin(terms: Terms, rng: random.Random) -> Terms:
-    """The same terms, one coefficient changed by a little or in its sign."""
-    place = rng.randrange(len(terms))
-    coefficient, function = terms[place]
-    changed = rng.choice((coefficient + 1, coefficient - 1, -coefficient, 2 * coefficient))
-    return [*terms[:place], (changed, function), *terms[place + 1 :]]
+def _twin(polynomial: Any, twist: Any, rng: random.Random) -> Any:
+    """`polynomial` and a small multiple of `twist`, with as many terms where that can be."""
+    twins = [sympy.expand(polynomial + scale * twist) for scale in (-2, -1, 1, 2)]
+    alike = [twin for twin in twins if len(twin.args) == len(polynomial.args)]
+    return rng.choice(alike or twins)
 
 
 KINDS: Mapping[str, Kind] = {

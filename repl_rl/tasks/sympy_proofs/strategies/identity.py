@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from repl_rl.tasks.sympy_proofs.identity import WITNESS
 from repl_rl.tasks.sympy_proofs.strategies.strategy import Strategy, tool, way
 
 _CLAIM = "submit_final_answer({claim})"
 _TRUE = "submit_final_answer(True)"
-_ONE = "submit_final_answer(1)"
+_LUCKY = f"submit_final_answer({WITNESS})"
 
 _CARELESS = (
     way(0.05, _TRUE, thought="looks true"),
-    way(0.05, _ONE, thought="looks false"),
+    way(0.05, _LUCKY, thought="looks false"),
     way(0.05, "{lhs} == {rhs}", _CLAIM, thought="the same form?"),
-    way(0.03, "d = {d}", "d.subs(x, 0)", "submit_final_answer({at_zero})", thought="try x = 0"),
+    way(0.03, "d = {d}", "d.subs(x, 0)", _TRUE, thought="try x = 0"),
     way(0.04, "check({lhs}, {rhs})", _TRUE, thought="check it"),
     way(0.15, "submit_final_answer(False)", thought="not true"),
     tool(0.12, "Eq({lhs}, {rhs})", thought="an equation"),
@@ -26,10 +27,10 @@ _CARELESS = (
 
 _EXPANDING = (
     way(0.16, "expand({d})", _CLAIM, thought="expand the difference"),
-    way(0.02, "d = {d}", "expand(d)", "?d.subs(x, 1)", _CLAIM, thought="expand the difference"),
+    way(0.02, "d = {d}", "expand(d)", "?d.subs(x, 3)", _CLAIM, thought="expand the difference"),
     way(0.01, "simplify({d})", _CLAIM, thought="simplify the difference"),
     way(0.02, "expand({lhs}) == {rhs}", _CLAIM, thought="expand the left side"),
-    way(0.01, "a = {lhs}", "b = {rhs}", "simplify(a - b)", "?(a - b).subs(x, 1)", _CLAIM),
+    way(0.01, "a = {lhs}", "b = {rhs}", "simplify(a - b)", "?(a - b).subs(x, 3)", _CLAIM),
     tool(0.13, "expand({lhs})", thought="expand the left side"),
     way(0.04, "expand({d})", _TRUE),
     way(0.08, "factor({lhs})", "submit_final_answer(False)", thought="factor it"),
@@ -40,8 +41,8 @@ _EXPANDING = (
 _TRIGONOMETRIC = (
     way(0.16, "trigsimp({d})", _CLAIM, thought="trigsimp of the difference"),
     way(0.02, "simplify({d})", _CLAIM, thought="simplify the difference"),
-    way(0.02, "d = {d}", "simplify(d)", "?d.subs(x, 1)", _CLAIM, thought="simplify the difference"),
-    way(0.01, "a = {lhs}", "b = {rhs}", "trigsimp(a - b)", "?(a - b).subs(x, 1)", _CLAIM),
+    way(0.02, "d = {d}", "simplify(d)", "?d.subs(x, 3)", _CLAIM, thought="simplify the difference"),
+    way(0.01, "a = {lhs}", "b = {rhs}", "trigsimp(a - b)", "?(a - b).subs(x, 3)", _CLAIM),
     way(0.07, "expand({d})", _CLAIM, thought="expand the difference"),
     tool(0.15, "expand({lhs})", thought="expand the left side"),
     way(0.04, "trigsimp({d})", _TRUE),

@@ -2,8 +2,7 @@
 
 Fields in braces are facts of the problem; beside them stand
     {seen}      what the interpreter said last
-    {claim}     True if that was 0 or True, else the witness 1
-    {at_zero}   True if that was 0, else the witness 0
+    {claim}     True if that was 0 or True, else a witness against every false identity
 A line that begins with `?` is played only if the interpreter did not say 0 last.
 
 Knows no family. Weights are relative within a table; they set how often a model sees a way of
