@@ -106,6 +106,10 @@ class Screen:
         """A line that stays. A string is shown as it is written, never read as markup."""
         self._console.print(Text(text) if isinstance(text, str) else text, soft_wrap=True)
 
+    def warn(self, text: str) -> None:
+        """A line that stays and is not to be overlooked."""
+        self.say(Text(f"warning: {text}", style=ERROR))
+
     @contextlib.contextmanager
     def bar(self, description: str, total: int, *, quiet_s: float = _QUIET_S) -> Iterator[Update]:
         """A bar with time left; call what it yields with (done, a short note, a better total).

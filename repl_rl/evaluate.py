@@ -16,7 +16,13 @@ from repl_rl.engines.base import Engine
 from repl_rl.errors import ConfigError
 from repl_rl.rollouts import Attempt
 from repl_rl.seeds import derive_seed
-from repl_rl.summary import is_solved, is_ungraded, solve_counts, wilson_interval
+from repl_rl.summary import (
+    is_solved,
+    is_ungraded,
+    solve_counts,
+    ungraded_warning,
+    wilson_interval,
+)
 from repl_rl.tasks.base import Task
 from repl_rl.types import Scored, Split
 from repl_rl.workbench import Workbench
@@ -24,13 +30,14 @@ from repl_rl.workbench import Workbench
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What an evaluation found. Problems that could not be graded are in `ungraded` alone."""
+    """What an evaluation found. What could not be graded counts as not solved."""
 
     solved: int
     total: int
     ungraded: int
+    """Of `total`."""
     by_family: dict[str, tuple[int, int]]
-    """(solved, graded) by family."""
+    """(solved, all) by family."""
     by_tier: dict[str, tuple[int, int]]
 
     @property
@@ -39,17 +46,20 @@ class Report:
 
     def __str__(self) -> str:
         low, high = wilson_interval(self.solved, self.total)
-        return f"{percent(self.solved, self.total)} (95 % interval {low:.1%} to {high:.1%})"
+        rate = f"{percent(self.solved, self.total)} (95 % interval {low:.1%} to {high:.1%})"
+        if not self.ungraded:
+            return rate
+        graded = percent(self.solved, self.total - self.ungraded)
+        return f"{rate}; not graded: {self.ungraded}, of the graded {graded}"
 
     def table(self) -> str:
         """Rates in all, by family and by tier, one a line."""
-        rows = [f"{'all':16}{self}"]
-        for counts in (self.by_family, self.by_tier):
-            for name, (solved, total) in counts.items():
-                rows.append(f"  {name:14}{percent(solved, total)}")
-        if self.ungraded:
-            rows.append(f"not graded: {self.ungraded}")
-        return "\n".join(rows)
+        tiers = {f"tier {name}": counts for name, counts in self.by_tier.items()}
+        rows = [
+            f"  {name:14}{percent(solved, total)}"
+            for name, (solved, total) in (self.by_family | tiers).items()
+        ]
+        return "\n".join([f"{'all':16}{self}", *rows])
 
 
 def held_out_attempts(task: Task, *, count: int, seed: int) -> list[Attempt]:
@@ -119,6 +129,14 @@ class _Counts:
         return f"{self.num_solved} solved, {pace if self._left > 0 else 'grading'}"
 
 
+def warn_of_ungraded(scored: Sequence[Scored], screen: Screen) -> bool:
+    """Say it on the screen if more than a few could not be graded; whether that was so."""
+    warning = ungraded_warning(scored)
+    if warning is not None:
+        screen.warn(warning)
+    return warning is not None
+
+
 def report(scored: Sequence[Scored]) -> Report:
     """Count what was solved."""
     solved, total = solve_counts(scored).get("all", (0, 0))
@@ -126,11 +144,16 @@ def report(scored: Sequence[Scored]) -> Report:
         solved=solved,
         total=total,
         ungraded=sum(map(is_ungraded, scored)),
-        by_family=solve_counts(scored, "family"),
-        by_tier=solve_counts(scored, "tier"),
+        by_family=_named(solve_counts(scored, "family")),
+        by_tier=_named(solve_counts(scored, "tier")),
     )
+
+
+def _named(counts: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """Nothing where no problem names its kind: the one row would repeat what counts for all."""
+    return counts if set(counts) != {"?"} else {}
 
 
 def percent(solved: int, total: int) -> str:
     """`41.5 % of 200`."""
-    return f"{100 * solved / total:.1f} % of {total}" if total else "nothing graded"
+    return f"{100 * solved / total:.1f} % of {total}" if total else "none"

@@ -10,6 +10,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from repl_rl.terminal import one_row
 from repl_rl.types import OutcomeKind, Scored, StopReason
 
 ERROR_KINDS = frozenset(
@@ -32,6 +33,11 @@ IDLE_KINDS = frozenset(
     {OutcomeKind.COMMENT, OutcomeKind.BLANK, OutcomeKind.FAKE_OUTPUT, OutcomeKind.CUT}
 )
 """What no kernel was asked to run, or nothing that a kernel could run."""
+
+MAX_UNGRADED_SHARE = 0.03
+"""Of the trajectories: beyond it the rates say more about the grader than about the policy."""
+_SHOWN_CHARS = 60
+"""Of what a policy or a grader wrote, in a sentence about it."""
 
 
 def is_solved(scored: Scored) -> bool:
@@ -59,14 +65,36 @@ def wilson_interval(solved: int, total: int, *, z: float = 1.96) -> tuple[float,
 
 
 def solve_counts(scored: Sequence[Scored], key: str | None = None) -> dict[str, tuple[int, int]]:
-    """(solved, graded) by a key of the problems' meta, or all under "all"; ungraded left out."""
+    """(solved, all) by a key of the problems' meta, or all under "all".
+
+    What could not be graded is not solved: an answer that the grader cannot judge must not pay.
+    """
     counts: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
     for item in scored:
-        if not is_ungraded(item):
-            name = "all" if key is None else item.problem.meta.get(key, "?")
-            solved, total = counts[name]
-            counts[name] = solved + is_solved(item), total + 1
+        name = "all" if key is None else item.problem.meta.get(key, "?")
+        solved, total = counts[name]
+        counts[name] = solved + is_solved(item), total + 1
     return dict(sorted(counts.items()))
+
+
+def ungraded_warning(scored: Sequence[Scored]) -> str | None:
+    """A sentence on what could not be graded, with an example; None where that is a small share."""
+    left = [item for item in scored if is_ungraded(item)]
+    if len(left) <= MAX_UNGRADED_SHARE * len(scored):
+        return None
+    (reason, _), *_ = Counter(map(_why_ungraded, left)).most_common()
+    example = next(item for item in left if _why_ungraded(item) == reason)
+    said = (example.problem.id, example.trajectory.submission or "", reason)
+    name, answer, why = (one_row(text)[:_SHOWN_CHARS] for text in said)
+    return (
+        f"{len(left)} of {len(scored)} trajectories could not be graded and count as not solved; "
+        f"look at problem {name} with the answer {answer}, of which the grader says: {why}"
+    )
+
+
+def _why_ungraded(scored: Scored) -> str:
+    assert scored.verdict is not None
+    return scored.verdict.grader_error or scored.verdict.evidence or str(scored.verdict.kind)
 
 
 def line_shares(scored: Sequence[Scored]) -> dict[OutcomeKind, float]:
@@ -98,12 +126,12 @@ def rollout_metrics(scored: Sequence[Scored], *, seconds: float) -> dict[str, fl
     num_lines = sum(len(t.lines) for t in trajectories)
     num_tokens = sum(len(t.completion_ids) for t in trajectories)
     num_sampled = sum(sum(t.loss_mask) for t in trajectories)
-    solved, graded = solve_counts(scored).get("all", (0, 0))
+    solved, total = solve_counts(scored).get("all", (0, 0))
     outcomes = [s.reward.outcome_reward for s in scored if s.reward.outcome_reward is not None]
     shares = line_shares(scored)
     stops = Counter(t.stop_reason for t in trajectories)
     return {
-        "solve_rate": solved / graded if graded else 0.0,
+        "solve_rate": solved / total if total else 0.0,
         "outcome_mean": statistics.fmean(outcomes) if outcomes else 0.0,
         "ungraded_share": sum(map(is_ungraded, scored)) / len(scored),
         "lines/mean": num_lines / len(scored),

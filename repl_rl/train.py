@@ -28,7 +28,14 @@ from repl_rl.config import Config
 from repl_rl.disk import written_aside
 from repl_rl.display import Screen
 from repl_rl.errors import ConfigError, DivergedError
-from repl_rl.evaluate import Report, held_out_attempts, report, run_counted, run_shown
+from repl_rl.evaluate import (
+    Report,
+    held_out_attempts,
+    report,
+    run_counted,
+    run_shown,
+    warn_of_ungraded,
+)
 from repl_rl.grpo import largest_divisor, make_trainer
 from repl_rl.kernels import kernel_pool
 from repl_rl.models import LoadedModel, load_model, pick_device
@@ -76,14 +83,18 @@ class Training:
         self._screen = screen
         self._row: dict[str, float] = {}
         self._scored: list[Scored] = []
+        self._is_warned = False
+        """Of what could not be graded, once in all steps."""
 
     def evaluate(self, name: str, *, step: int) -> Report:
         """Held-out problems, one trajectory each; kept under `trajectories/NAME.jsonl`."""
         scored = run_shown(self._bench, self._held_out, f"held-out {name}", self._screen)
         self._folder.append_trajectories(name, scored)
         found = report(scored)
+        warn_of_ungraded(scored, self._screen)
+        row = {"solve_rate": found.rate, "total": found.total, "ungraded": found.ungraded}
         self._folder.append_metrics(
-            step, {f"held_out_{name}/solve_rate": found.rate, f"held_out_{name}/total": found.total}
+            step, {f"held_out_{name}/{key}": value for key, value in row.items()}
         )
         return found
 
@@ -135,6 +146,7 @@ class Training:
         row = {**self._row, **{k: v for k, v in logs.items() if isinstance(v, int | float)}}
         self._folder.append_metrics(step, row)
         self._screen.metrics(step, total, row)
+        self._is_warned = self._is_warned or warn_of_ungraded(self._scored, self._screen)
         if step == 1 or step % self._config.report.sample_every == 0:
             chosen = random.Random(derive_seed(self._config.seed, "sample", step))
             self._screen.sample(f"step {step}", chosen.choice(self._scored), self._bench.decode)
@@ -347,7 +359,9 @@ def evaluate_model(config: Config, screen: Screen) -> Report:
     loaded = load_model(policy, device=device, dtype=config.dtype)
     with open_workbench(config, task, task_spec, loaded) as bench:
         say_bench(bench, screen)
-        return report(run_shown(bench, attempts, "held-out problems", screen))
+        scored = run_shown(bench, attempts, "held-out problems", screen)
+        warn_of_ungraded(scored, screen)
+        return report(scored)
 
 
 class _Bars(Progress):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from repl_rl.summary import (
     line_shares,
     rollout_metrics,
     solve_counts,
+    ungraded_warning,
     wilson_interval,
 )
 from repl_rl.types import OutcomeKind, Scored, StopReason, Trajectory, Verdict, VerdictKind
@@ -57,12 +59,14 @@ def four(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> list[Score
     ]
 
 
-def test_the_ungraded_are_left_out_of_the_solve_rate(four: list[Scored]) -> None:
-    assert solve_counts(four) == {"all": (1, 3)}
+def test_the_ungraded_count_as_not_solved(four: list[Scored]) -> None:
+    assert solve_counts(four) == {"all": (1, 4)}
 
 
 def test_counts_are_kept_by_a_key_of_the_problem(four: list[Scored]) -> None:
-    assert solve_counts(four, "family") == {"?": (1, 3)}
+    problem = replace(four[0].problem, meta={"family": "sums"})
+    found = solve_counts([replace(four[0], problem=problem), *four[1:]], "family")
+    assert found == {"?": (0, 3), "sums": (1, 1)}
 
 
 def test_shares_of_lines_add_up_to_one(four: list[Scored]) -> None:
@@ -75,7 +79,7 @@ def test_the_numbers_of_a_step_by_hand(four: list[Scored]) -> None:
     """12 sampled tokens (2 a line) and 8 injected ones (5 and 3) in 2 seconds."""
     metrics = rollout_metrics(four, seconds=2.0)
     expected = {
-        "solve_rate": 1 / 3,
+        "solve_rate": 1 / 4,
         "outcome_mean": 0.4 / 3,
         "ungraded_share": 1 / 4,
         "lines/mean": 6 / 4,
@@ -116,11 +120,52 @@ def test_every_outcome_and_every_end_has_a_metric(four: list[Scored]) -> None:
 
 
 def test_a_report_tells_rate_and_interval(four: list[Scored]) -> None:
-    assert str(report(four)) == "33.3 % of 3 (95 % interval 6.1% to 79.2%)"
+    """One of the three that are graded: (1/3 + 0.64027 -+ 0.83331) / 2.28053."""
+    graded = [four[0], four[1], four[3]]
+    assert str(report(graded)) == "33.3 % of 3 (95 % interval 6.1% to 79.2%)"
 
 
-def test_a_report_without_graded_problems_says_so(four: list[Scored]) -> None:
-    found = report([four[2]])
-    assert (found.rate, found.total, found.ungraded) == (0.0, 0, 1)
-    assert "not graded: 1" in found.table()
-    assert percent(0, 0) == "nothing graded"
+def test_a_report_tells_the_rate_of_all_and_of_the_graded(four: list[Scored]) -> None:
+    """One of four, of which one could not be graded: (1/4 + 0.48020 -+ 0.69370) / 1.96040."""
+    found = report(four)
+    assert (found.rate, found.solved, found.total, found.ungraded) == (0.25, 1, 4, 1)
+    assert str(found) == (
+        "25.0 % of 4 (95 % interval 4.6% to 69.9%); not graded: 1, of the graded 33.3 % of 3"
+    )
+
+
+def test_a_report_in_which_nothing_is_graded_says_so(four: list[Scored]) -> None:
+    found = report([four[2]] * 2)
+    assert (found.rate, found.total, found.ungraded) == (0.0, 2, 2)
+    assert str(found).endswith("not graded: 2, of the graded none")
+    assert percent(0, 0) == "none"
+
+
+def test_a_table_has_a_row_for_every_family_and_tier_that_problems_name(
+    four: list[Scored],
+) -> None:
+    named = replace(four[0].problem, meta={"family": "sums", "tier": "2"})
+    scored = [replace(item, problem=named) for item in four]
+    assert report(scored).table().splitlines()[1:] == [
+        "  sums          25.0 % of 4",
+        "  tier 2        25.0 % of 4",
+    ]
+    assert len(report(four).table().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("ungraded", "is_warned"), [(0, False), (3, False), (4, True)])
+def test_more_than_three_ungraded_in_a_hundred_are_warned_of(
+    four: list[Scored], ungraded: int, is_warned: bool
+) -> None:
+    scored = [four[2]] * ungraded + [four[1]] * (100 - ungraded)
+    assert (ungraded_warning(scored) is not None) is is_warned
+
+
+def test_the_warning_names_the_most_frequent_reason_and_an_answer(four: list[Scored]) -> None:
+    late = Verdict(kind=VerdictKind.UNDECIDED, grader_error="deadline of 5 s")
+    hard = replace(four[2].trajectory, submission="re(\n" + "x" * 70)
+    scored = [four[2], *[replace(four[2], verdict=late, trajectory=hard)] * 2, four[0]]
+    assert ungraded_warning(scored) == (
+        "3 of 4 trajectories could not be graded and count as not solved; look at problem p with "
+        f"the answer re(\\n{'x' * 55}, of which the grader says: deadline of 5 s"
+    )

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from repl_rl.config import Config
+from repl_rl.display import Screen
 from repl_rl.errors import ConfigError, DivergedError
 from repl_rl.evaluate import held_out_attempts
-from repl_rl.train import ProblemSequence, _StepCallback
-from repl_rl.types import Problem, Split
+from repl_rl.train import ProblemSequence, Training, _StepCallback
+from repl_rl.types import (
+    OutcomeKind,
+    Problem,
+    Scored,
+    Split,
+    Trajectory,
+    Verdict,
+    VerdictKind,
+)
 
 
 class Few:
@@ -49,6 +61,34 @@ def test_a_task_without_held_out_problems_is_refused() -> None:
 
 def test_no_held_out_problem_is_needed_where_none_is_asked_for() -> None:
     assert held_out_attempts(few(train="abc"), count=0, seed=0) == []
+
+
+def test_what_could_not_be_graded_is_warned_of_once_in_each_phase(
+    make_trajectory: Callable[..., Trajectory], make_scored: Callable[..., Scored]
+) -> None:
+    trajectory = make_trajectory([("b\n", OutcomeKind.SUBMITTED, None)])
+    scored = [make_scored(trajectory, None, verdict=Verdict(kind=VerdictKind.UNDECIDED))]
+    bench: Any = SimpleNamespace(
+        engine=SimpleNamespace(num_sampled=0), num_retries=0, decode=None,
+        run=lambda *_, **__: scored, sync=lambda _: 0.0, sleep=lambda: None, guesses=dict,
+    )  # fmt: skip
+    rows: list[Mapping[str, float]] = []
+    folder: Any = SimpleNamespace(
+        append_trajectories=lambda *_: None, append_metrics=lambda _, row: rows.append(row)
+    )
+    out = io.StringIO()
+    problems = ProblemSequence(few(train="abc"), seed=0)
+    training = Training(Config(), problems, [], bench, folder, Screen(Console(file=out)))
+    for name, warnings in (("before", 1), ("training", 2), ("after", 3)):
+        if name == "training":
+            for step in (1, 2):
+                training.collect([0], step)
+                training.log(step, 2, {"loss": 0.0})
+        else:
+            training.evaluate(name, step=0)
+        assert out.getvalue().count("warning: 1 of 1 trajectories could not be graded") == warnings
+    assert rows[0] == {f"held_out_before/{key}": n for key, n in
+                       (("solve_rate", 0.0), ("total", 1), ("ungraded", 1))}  # fmt: skip
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])
