@@ -259,14 +259,12 @@ async def line_ms(kernel: Opened, line: str, num_lines: int) -> list[float]:
 
 
 async def through_stock_client(pool: KernelPool, num_lines: int) -> Figures:
-    """jupyter_client talks to one of our kernels over the sockets in its folder."""
-    kernel = await pool.acquire(seed=0)
+    """jupyter_client talks to a console of ours over the sockets in its folder."""
+    kernel, _path = await pool.acquire_console(seed=0)
     context = zmq.asyncio.Context()
     # What a kernel's owner keeps to itself: where its sockets are, and their key.
     newborn = kernel._newborn
-    client = AsyncKernelClient(
-        context=context, transport="ipc", ip=str(newborn.folder / "s"), **address(newborn.folder)
-    )
+    client = AsyncKernelClient(context=context, **address(newborn.folder))
     client.session.key = newborn.key
     try:
         client.start_channels(**CHANNELS)

@@ -8,6 +8,7 @@ left it out. Knows attacks. Does not know how a wall is built.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
@@ -57,6 +58,8 @@ async def inspect(canary: Subject, bystander: Subject, *, folder: Path) -> None:
         attempt = source.format(decoy=str(decoy), folder=str(folder), bystander=bystander.pid)
         if (await canary.run(attempt)).status is not ExecStatus.ERROR:
             through.append(name)
+    if len(os.listdir(f"/proc/{canary.pid}/task")) != 1:
+        through.append("run a thread beside its lines")
     if not decoy.exists() or decoy.read_text() != DECOY_TEXT:
         through.append("change a file")
     if (await bystander.run("print(2)")).output != "2\n":

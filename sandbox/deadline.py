@@ -25,7 +25,7 @@ class Deadline:
 
     def __init__(
         self,
-        answer: asyncio.Future[list[bytes] | None],
+        answer: asyncio.Future[bytes | None],
         process: Process,
         limits: Limits,
         *,

@@ -1,60 +1,63 @@
-"""The kernel's end of its owner's connection: ZeroMQ's protocol without libzmq's threads.
+"""The kernel's end of its owner's connection: a question in, an answer out, in the only thread.
 
-bytes of the trainer -> frames -> [ReplKernel] -> frames -> bytes
+size, JSON -> [Repl] -> size, JSON
 
-The peer of `zmtp.DealerProtocol`. libzmq reads and writes in a thread of its own: a line would wait
-for two more wake-ups and some thirty system calls. Knows bytes and frames. Does not know Jupyter.
+It runs among the code that it tells about: what carries an answer is C alone. Knows bytes. Does not
+know what a line is worth, nor Jupyter.
 """
 
 from __future__ import annotations
 
+import json.encoder
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator
+from pathlib import Path
 
-from sandbox.zmtp import COMMAND, GREETING, LONG, MORE, encode, frame, ready
+from sandbox.repl import Repl, Said
+from sandbox.sockets import DIRECT, SIZE_BYTES, socket_path
 
-OUR_OPENING, THEIR_OPENING = (
-    GREETING + frame(COMMAND, ready(kind)) for kind in (b"ROUTER", b"DEALER")
-)
-
-
-class DirectSocket:
-    """The owner's connection: one request at a time, as ours are."""
-
-    def __init__(self, listener: socket.socket) -> None:
-        self._connection, _ = listener.accept()
-        self._connection.sendall(OUR_OPENING)
-        # Not a byte more: of what is read ahead `poll` does not tell.
-        self._connection.recv(len(THEIR_OPENING), socket.MSG_WAITALL)
-
-    def fileno(self) -> int:
-        return self._connection.fileno()
-
-    def recv_multipart(self) -> list[bytes]:
-        """The next request. Raises ConnectionError where there is none to come."""
-        buffer = bytearray()
-        while (frames := _frames(buffer)) is None:
-            received = self._connection.recv(1 << 16)
-            if not received:
-                raise ConnectionError("the owner hung up")
-            buffer += received
-        return frames
-
-    def send_multipart(self, frames: Sequence[bytes]) -> None:
-        self._connection.sendall(encode(frames))
+# In C, and made before any line runs: what `json` itself offers is Python, which a line can bend.
+SCAN = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # typeshed leaves it out
+ENCODE = json.encoder.c_make_encoder(  # type: ignore[attr-defined]  # typeshed leaves it out
+    None, None, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, True
+)  # fmt: skip
 
 
-def _frames(buffer: bytearray) -> list[bytes] | None:
-    """The frames of one message; None while some are missing."""
-    frames: list[bytes] = []
-    end, flags = 0, MORE
-    while flags & MORE:
-        if len(buffer) < end + 2:
-            return None
-        flags = buffer[end]
-        start = end + (9 if flags & LONG else 2)
-        end = start + int.from_bytes(buffer[end + 1 : start], "big")
-        if len(buffer) < end:
-            return None
-        frames.append(bytes(buffer[start:end]))
-    return frames
+def listen(folder: Path) -> socket.socket:
+    """Where the owner knocks, once. It makes a file in `folder`."""
+    door = socket.socket(socket.AF_UNIX)
+    door.bind(str(socket_path(folder, DIRECT)))
+    door.listen(1)
+    return door
+
+
+def answers(repl: Repl, door: socket.socket) -> Iterator[socket.socket]:
+    """Answer one question at each step, until the owner hangs up; yields where the next comes.
+
+    The names below are this frame's: in a module, a line could give them to something else.
+    """
+    yield door
+    connection, _ = door.accept()
+    door.close()
+    receive, send = connection.recv, connection.sendall
+    scan, encode, size_of, whole = SCAN, ENCODE, int.from_bytes, socket.MSG_WAITALL
+    yield connection
+    while len(size := receive(SIZE_BYTES, whole)) == SIZE_BYTES:
+        asked = receive(size_of(size, "big"), whole)
+        (number, mode, source), _end = scan(asked.decode("ascii"), 0)
+        said = _said(repl, mode, source)
+        (body,) = encode((number, *said), 0)
+        body = body.encode("ascii")
+        send(body.__len__().to_bytes(SIZE_BYTES, "big") + body)
+        yield connection
+
+
+def _said(repl: Repl, mode: str, source: str) -> Said:
+    match mode:
+        case "evaluate":
+            return repl.evaluate(source)
+        case "seed":
+            repl.seed(int(source))
+            return Said()
+        case _:
+            return repl.run(source)

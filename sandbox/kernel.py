@@ -1,48 +1,44 @@
-"""A thin Jupyter kernel around the REPL: one request in, one reply out.
+"""A thin Jupyter kernel around the REPL, for consoles: what a person's client asks for.
 
-execute_request (silent) -> Repl -> execute_reply whose payload carries the text
+execute_request -> Repl -> stream and error on iopub, execute_reply
 
-Wired by hand in a forked child: no application, no configuration, no event loop on the fast path.
-Every other message goes through ipykernel's own dispatch, so that stock clients work. Knows
-messages. Does not know deadlines, limits or who forked it.
+Wired by hand in a forked child: no application, no configuration, no event loop. Messages go
+through ipykernel's own dispatch, so that stock clients work. The kernel's owner is answered in the
+same thread. Knows messages. Does not know deadlines, limits or who forked it.
 """
 
 from __future__ import annotations
 
+import platform
 import select
 import signal
 import socket
 import threading
-from collections.abc import Coroutine
-from dataclasses import fields
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 import traitlets
 import zmq
-from ipykernel.kernelbase import Kernel
+from ipykernel.kernelbase import Kernel, kernel_protocol_version
 from jupyter_client.session import Session
 
-from sandbox.direct import DirectSocket
 from sandbox.repl import Repl, Said
-from sandbox.sockets import CONTROL, DIRECT, HEARTBEAT, IOPUB, PAYLOAD_SOURCE, SHELL, socket_path
-from sandbox.wire import Message, WireError, make_header, pack, unpack
+from sandbox.sockets import CONTROL, HEARTBEAT, IOPUB, SHELL, socket_path
 
-CHANNELS = {SHELL: zmq.ROUTER, IOPUB: zmq.PUB, CONTROL: zmq.ROUTER}
-CONSOLE_CHANNELS = CHANNELS | {HEARTBEAT: zmq.ROUTER}
-"""A console takes a kernel without a heartbeat for dead."""
+# A client takes a kernel without a heartbeat for dead.
+CHANNELS = {SHELL: zmq.ROUTER, IOPUB: zmq.PUB, CONTROL: zmq.ROUTER, HEARTBEAT: zmq.ROUTER}
 NEVER = 1 << 62
-# Not `asdict`: it copies deeply.
-SAID = tuple(field.name for field in fields(Said))
 
 
 class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
-    """Built once in the fork server; each child calls `open` and then `serve`."""
+    """Built once in the fork server; a child that is a console calls `open` and then `serve`."""
 
     implementation = "repl-rl"
     implementation_version = "1"
     language_info = {  # noqa: RUF012  # the base class wants a plain attribute
         "name": "python",
+        "version": platform.python_version(),
         "mimetype": "text/x-python",
         "file_extension": ".py",
     }
@@ -54,33 +50,41 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
     control_stream = traitlets.Any()
 
     repl: Repl
-    key: bytes
     listeners: dict[int, socket.socket]
-    door: socket.socket
-    """Where the owner knocks, once."""
-    owner: DirectSocket | None = None
     is_stopped = False
 
-    def listen(self, folder: Path, *, is_console: bool) -> None:
+    @property
+    def kernel_info(self) -> dict[str, object]:
+        """What a client asks first. ipykernel's own imports a debugger to tell of it."""
+        return {
+            "protocol_version": kernel_protocol_version,
+            "implementation": self.implementation,
+            "implementation_version": self.implementation_version,
+            "language_info": self.language_info,
+            "banner": self.banner,
+            "help_links": [],
+            "supported_features": [],
+        }
+
+    def listen(self, folder: Path) -> None:
         """Make the sockets' files in `folder`: the last thing that needs the right to make any."""
         self.listeners = {}
-        for channel in (DIRECT, *(CONSOLE_CHANNELS if is_console else CHANNELS)):
+        for channel in CHANNELS:
             self.listeners[channel] = listener = socket.socket(socket.AF_UNIX)
             listener.setblocking(False)
             listener.bind(str(socket_path(folder, channel)))
             listener.listen()
 
     def open(self, repl: Repl, *, key: bytes) -> None:
-        """Hand all listening sockets but the owner's to zmq.
+        """Hand the listening sockets to zmq.
 
         It starts threads: nothing may fork after it.
         """
-        self.repl, self.key = repl, key
+        self.repl = repl
         # Always a copy: pyzmq frees what it did not copy from a thread, and no thread starts here.
         self.session = Session(key=key, check_pid=False, copy_threshold=NEVER)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.door = self.listeners.pop(DIRECT)
-        opened = {channel: context.socket(CONSOLE_CHANNELS[channel]) for channel in self.listeners}
+        opened = {channel: context.socket(CHANNELS[channel]) for channel in self.listeners}
         for channel, made in opened.items():
             listener = self.listeners.pop(channel)
             address = f"ipc://{listener.getsockname()}"
@@ -89,75 +93,35 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
             made.bind(address)
         self.shell_stream, self.control_stream = opened[SHELL], opened[CONTROL]
         self.iopub_socket = opened[IOPUB]
-        if HEARTBEAT in opened:
-            echo = opened[HEARTBEAT]
-            # It beats while a line runs; zmq.proxy lets the interpreter go.
-            threading.Thread(target=zmq.proxy, args=(echo, echo), daemon=True).start()
+        echo = opened[HEARTBEAT]
+        # It beats while a line runs; zmq.proxy lets the interpreter go.
+        threading.Thread(target=zmq.proxy, args=(echo, echo), daemon=True).start()
 
-    def serve(self) -> None:
-        """Answer messages until a shutdown request. A message that is none of ours is dropped."""
+    def serve(self, answers: Iterator[socket.socket]) -> None:
+        """Answer clients, and the owner by a step of `answers`, until one of them ends it."""
         poller = select.poll()
+        owner = next(answers)
         stock = {channel.fileno(): channel for channel in (self.shell_stream, self.control_stream)}
-        for fd in (self.door.fileno(), *stock):
+        for fd in (owner, *stock):
             poller.register(fd, select.POLLIN)
         while not self.is_stopped:
             for fd, _event in poller.poll():
                 if fd in stock:
                     self._serve_stock(stock[fd])
-                elif self.owner is None:
-                    self.owner = DirectSocket(self.door)
-                    poller.unregister(self.door)
-                    self.door.close()
-                    poller.register(self.owner, select.POLLIN)
-                else:
-                    self._answer(self.owner, self.owner.recv_multipart())
+                    continue
+                poller.unregister(owner)
+                try:
+                    owner = next(answers)
+                except StopIteration:
+                    return
+                poller.register(owner, select.POLLIN)
 
     def _serve_stock(self, channel: zmq.Socket[bytes]) -> None:
         # Its descriptor tells that something came, once; what else is there is to be asked for.
         while not self.is_stopped and channel.poll(0):
-            frames = channel.recv_multipart()
-            if channel is self.control_stream or not self._answer(channel, frames):
-                self._dispatch(channel, frames)
-
-    def _answer(self, channel: Any, frames: list[bytes]) -> bool:  # Any: pyzmq's own generics
-        """The fast path; False if this message is not for it."""
-        try:
-            request = unpack(frames, key=self.key)
-        except WireError:
-            return True
-        if request.header.get("msg_type") != "execute_request":
-            return False
-        if request.content.get("silent") is not True:
-            return False
-        said = self._said(request)
-        reply = Message(
-            header=make_header(
-                "execute_reply",
-                msg_id=f"{request.header.get('msg_id')}_reply",
-                session=str(request.header.get("session")),
-            ),
-            parent=request.header,
-            content=_reply_content(said),
-            identities=request.identities,
-        )
-        channel.send_multipart(pack(reply, key=self.key))
-        return True
-
-    def _said(self, request: Message) -> Said:
-        code = str(request.content.get("code", ""))
-        match request.metadata.get("repl", "run"):
-            case "evaluate":
-                return self.repl.evaluate(code)
-            case "seed":
-                self.repl.seed(int(code))
-                return Said()
-            case _:
-                return self.repl.run(code)
-
-    def _dispatch(self, channel: Any, frames: list[bytes]) -> None:  # Any: pyzmq's own generics
-        parts = [zmq.Frame(frame) for frame in frames]
-        is_shell = channel is self.shell_stream
-        _finish(self.dispatch_shell(parts) if is_shell else self.process_control(parts))
+            parts = [zmq.Frame(frame) for frame in channel.recv_multipart()]
+            is_shell = channel is self.shell_stream
+            _finish(self.dispatch_shell(parts) if is_shell else self.process_control(parts))
 
     def pre_handler_hook(self) -> None:
         """Nothing: the REPL arms and disarms the interrupt itself."""
@@ -178,8 +142,7 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
         if text and not silent:
             stream = {"name": "stdout", "text": text}
             self.send_response(self.iopub_socket, "stream", stream)
-        content = _reply_content(said)
-        content |= {"payload": [], "execution_count": self.execution_count}
+        content = _reply_content(said) | {"execution_count": self.execution_count}
         if said.error_type and not silent:
             error = {key: content[key] for key in ("ename", "evalue", "traceback")}
             self.send_response(self.iopub_socket, "error", error)
@@ -214,12 +177,11 @@ def _shown(said: Said) -> str:
 
 
 def _reply_content(said: Said) -> dict[str, object]:
-    """What `execute_reply` says: Jupyter's fields, and all of `said` as the only payload."""
+    """What `execute_reply` says, in Jupyter's fields."""
     content: dict[str, object] = {
         "status": "error" if said.error_type else "ok",
-        "execution_count": 0,
         "user_expressions": {},
-        "payload": [{"source": PAYLOAD_SOURCE} | {name: getattr(said, name) for name in SAID}],
+        "payload": [],
     }
     if said.error_type:
         content |= {"ename": said.error_type, "evalue": "", "traceback": []}

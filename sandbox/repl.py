@@ -17,10 +17,9 @@ import re
 import sys
 import types
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, replace
 from importlib.machinery import BuiltinImporter
 from io import StringIO, TextIOWrapper
+from typing import NamedTuple
 
 from sandbox.capture import Capture, OutputLimit
 from sandbox.statements import FILENAME, Compiler, Statement
@@ -31,18 +30,20 @@ FRAME = re.compile(r'^([ |+]*)  File "(.*)", line \d+, in .*\n(?:\1    .*\n)*', 
 DUMMY_BASE = 10**7
 """Above every index that sympy draws at import, so no Dummy made in a warm-up is met again."""
 
-# By these names, because user code may bend what `sys` holds.
+# By these names, because user code may bend what modules hold.
 SET_TRACE, SET_PROFILE, GET_FRAME = sys.settrace, sys.setprofile, sys._getframe
 GET_LIMIT, SET_LIMIT = sys.getrecursionlimit, sys.setrecursionlimit
 SHOW_TRACEBACK = sys.__excepthook__
+CLASS_NAME = type.__dict__["__name__"].__get__
+SET_SIGNAL, SET_MASK, SET_TIMER = _signal.signal, _signal.pthread_sigmask, _signal.setitimer
+TIMERS = (_signal.ITIMER_REAL, _signal.ITIMER_VIRTUAL, _signal.ITIMER_PROF)
 OWN_LIMIT = GET_LIMIT()
 MAX_LIMIT = 2**31 - 1
 BUILTINS = vars(builtins)
 PRISTINE_BUILTINS = dict(BUILTINS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class Said(NamedTuple):
     """What one source did, in the words of the kernel."""
 
     status: str = "ok"
@@ -104,7 +105,7 @@ class Repl:
         finally:
             self._home.leave()
         head, tail, num_omitted = self._capture.kept()
-        return replace(said, head=head, tail=tail, num_omitted=num_omitted)
+        return Said(said.status, head, tail, num_omitted, said.error_type, said.value)
 
     def _run(self, source: str) -> Said:
         statements = self._compiler.statements(source)
@@ -169,7 +170,7 @@ class Repl:
         # Formatting runs the `__str__` of a class that user code wrote, and memory may be out.
         except BaseException:  # noqa: BLE001
             self._capture.take_unlimited("<the traceback could not be shown>\n")
-        return Said(status="error", error_type=type.__dict__["__name__"].__get__(type(error)))
+        return Said(status="error", error_type=CLASS_NAME(type(error)))
 
 
 class _Home:
@@ -188,16 +189,19 @@ class _Home:
             }
         for name, stream in self._streams.items():
             vars(sys)[name] = vars(sys)[f"__{name}__"] = stream
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
-        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+        SET_MASK(_signal.SIG_SETMASK, ())
+        SET_SIGNAL(_signal.SIGINT, _signal.default_int_handler)
 
     def leave(self) -> None:
-        _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
+        SET_SIGNAL(_signal.SIGINT, _signal.SIG_IGN)
         for stream in self._streams.values():
             # As CPython does at a prompt: a line may have told it to hold its output back.
-            with suppress(Exception):
+            try:  # noqa: SIM105  # `suppress` is Python, which a line can bend
                 TextIOWrapper.flush(stream)
-        _signal.setitimer(_signal.ITIMER_REAL, 0)
+            except Exception:  # noqa: BLE001
+                pass
+        for timer in TIMERS:
+            SET_TIMER(timer, 0)
         sys.displayhook = self.displayhook
 
 

@@ -12,10 +12,11 @@ MAX_PACKET_BYTES = 1 << 17
 """Of one message between trainer and fork server."""
 
 DIRECT, SHELL, IOPUB, STDIN, HEARTBEAT, CONTROL = range(6)
-"""A kernel's channels: that of its owner, and Jupyter's."""
+"""A kernel's channels: that of its owner, and Jupyter's, which only a console has."""
 
-PAYLOAD_SOURCE = "repl"
-"""Names our payload in a reply."""
+SIZE_BYTES = 4
+"""On the owner's channel a message is its size, most significant byte first, and a JSON array:
+`[number, mode, source]` there, `[number, *Said]` back."""
 
 
 def socket_path(folder: Path, channel: int) -> Path:

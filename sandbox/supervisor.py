@@ -18,11 +18,10 @@ from sandbox.deadline import Deadline
 from sandbox.folder import remove_folder
 from sandbox.process import Process
 from sandbox.render import clean, render
-from sandbox.reply import Reply, read_reply
+from sandbox.reply import Reply, WireError, read_reply
 from sandbox.sockets import DIRECT, socket_path
 from sandbox.types import ExecStatus, Execution, Limits, SandboxError
-from sandbox.wire import Message, WireError, make_header, pack
-from sandbox.zmtp import DealerProtocol
+from sandbox.wire import KernelConnection
 from sandbox.zygote_link import Newborn
 
 CONNECT_TIMEOUT_S = 5.0
@@ -49,10 +48,10 @@ class SupervisedKernel:
         console: there it may have been a person's line."""
         self._ordinals: dict[str, str] = {}
         self._num_requests = 0
-        self._pending: asyncio.Future[list[bytes] | None] | None = None
+        self._pending: asyncio.Future[bytes | None] | None = None
         self._ended_as: ExecStatus | None = None
         self.is_closed = False
-        self._connection: DealerProtocol | None = None
+        self._connection: KernelConnection | None = None
 
     @property
     def pid(self) -> int:
@@ -66,9 +65,8 @@ class SupervisedKernel:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 _, self._connection = await loop.create_unix_connection(
-                    self._new_protocol, str(socket_path(self._newborn.folder, DIRECT))
+                    self._new_connection, str(socket_path(self._newborn.folder, DIRECT))
                 )
-                await self._connection.ready.wait()
         except OSError as error:  # TimeoutError is one
             raise SandboxError(f"a kernel does not listen: {error!r}") from error
         seeded = await self._ask("seed", str(seed))
@@ -117,12 +115,12 @@ class SupervisedKernel:
             self._process.close()
             remove_folder(self._newborn.folder)
 
-    def _new_protocol(self) -> DealerProtocol:
+    def _new_connection(self) -> KernelConnection:
         max_chars = 2 * self._limits.max_output_chars + self._limits.max_value_chars
-        return DealerProtocol(
-            on_message=self._on_message,
+        return KernelConnection(
+            on_reply=self._on_reply,
             on_lost=lambda: self._settle(None),
-            max_message_bytes=JSON_BYTES_PER_CHAR * max_chars + (1 << 16),
+            max_reply_bytes=JSON_BYTES_PER_CHAR * max_chars + (1 << 16),
         )
 
     async def _ask(self, mode: str, code: str) -> Execution:
@@ -156,13 +154,12 @@ class SupervisedKernel:
         assert self._connection is not None
         assert self._pending is not None
         self._num_requests += 1
-        msg_id = f"{self._num_requests}"
-        self._connection.send(self._request(mode, code, msg_id))
-        frames = await self._pending
-        if frames is None:
+        self._connection.send((self._num_requests, mode, code))
+        body = await self._pending
+        if body is None:
             return None
         try:
-            return read_reply(frames, key=self._newborn.key, msg_id=msg_id, limits=self._limits)
+            return read_reply(body, number=self._num_requests, limits=self._limits)
         except WireError:
             return None
 
@@ -202,31 +199,16 @@ class SupervisedKernel:
         self._ended_as = ExecStatus.DIED
         return ExecStatus.DIED
 
-    def _request(self, mode: str, code: str, msg_id: str) -> list[bytes]:
-        message = Message(
-            header=make_header("execute_request", msg_id=msg_id, session="supervisor"),
-            metadata={"repl": mode},
-            content={
-                "code": code,
-                "silent": True,
-                "store_history": False,
-                "user_expressions": {},
-                "allow_stdin": False,
-                "stop_on_error": False,
-            },
-        )
-        return pack(message, key=self._newborn.key)
-
-    def _on_message(self, frames: list[bytes]) -> None:
+    def _on_reply(self, body: bytes) -> None:
         if self._pending is None or self._pending.done():
             # Nobody asked: what else it says could be taken for the next answer.
             self._kill()
             if self._connection is not None:
                 self._connection.close()
             return
-        self._settle(frames)
+        self._settle(body)
 
-    def _settle(self, answer: list[bytes] | None) -> None:
+    def _settle(self, answer: bytes | None) -> None:
         if self._pending is not None and not self._pending.done():
             self._pending.set_result(answer)
 

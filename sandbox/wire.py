@@ -1,105 +1,84 @@
-r"""Jupyter messages as lists of byte frames: signed, packed, unpacked.
+"""The trainer's end of its connection to a kernel, which gets a bounded share of its memory.
 
-    [identity..., b"<IDS|MSG>", signature, header, parent header, metadata, content]
+[number, mode, source] -> size, JSON -> kernel -> size, JSON -> on_reply
 
-Stands between a socket and whoever speaks on it, on both sides of the boundary. Pure. Knows
-nothing of sockets or of what a message means. `jupyter_client.session.Session` reads and writes
-the same frames; this module exists because Session spends about a millisecond per message and
-trusts what it reads.
+Knows bytes and sizes. Does not know what a reply says, nor deadlines.
 """
 
 from __future__ import annotations
 
-import hmac
+import asyncio
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from functools import lru_cache
+from collections.abc import Callable
 
-# Made once: `json.dumps` with options makes an encoder per call, `json.loads` guesses an encoding.
-_encode = json.JSONEncoder(separators=(",", ":")).encode
-_decode = json.JSONDecoder().raw_decode
-EMPTY = b"{}"
-DELIMITER = b"<IDS|MSG>"
-PROTOCOL_VERSION = "5.3"
-NUM_SIGNED_FRAMES = 4
+from sandbox.sockets import SIZE_BYTES
 
 
-class WireError(ValueError):
-    """These frames are not a Jupyter message signed with our key."""
+def pack(message: object) -> bytes:
+    """A message as it goes over the wire. Text may hold lone surrogates: JSON escapes them."""
+    body = json.dumps(message).encode("ascii")
+    return len(body).to_bytes(SIZE_BYTES, "big") + body
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    header: Mapping[str, object]
-    parent: Mapping[str, object] = field(default_factory=dict)
-    metadata: Mapping[str, object] = field(default_factory=dict)
-    content: Mapping[str, object] = field(default_factory=dict)
-    identities: tuple[bytes, ...] = ()
-    """Routing prefix: set on what a ROUTER socket received, echoed in its reply."""
+class KernelConnection(asyncio.Protocol):
+    """Calls `on_reply` with the JSON of each message, `on_lost` at the end.
 
+    A peer that announces more than `max_reply_bytes` is disconnected, which is all that the owner
+    hears of it.
+    """
 
-def make_header(msg_type: str, *, msg_id: str, session: str) -> dict[str, object]:
-    return {
-        "msg_id": msg_id,
-        "session": session,
-        "username": "repl",
-        "date": datetime.now(UTC).isoformat(),
-        "msg_type": msg_type,
-        "version": PROTOCOL_VERSION,
-    }
+    def __init__(
+        self,
+        *,
+        on_reply: Callable[[bytes], None],
+        on_lost: Callable[[], None],
+        max_reply_bytes: int,
+    ) -> None:
+        self._on_reply = on_reply
+        self._on_lost = on_lost
+        self._max_reply_bytes = max_reply_bytes
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._is_closing = False
+        self.closed = asyncio.Event()
+        """Set when the socket is closed."""
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
 
-def pack(message: Message, *, key: bytes) -> list[bytes]:
-    """The frames of `message`. Text may hold lone surrogates: JSON escapes them."""
-    sections = (message.header, message.parent, message.metadata, message.content)
-    parts = [_encode(section).encode() if section else EMPTY for section in sections]
-    return [*message.identities, DELIMITER, _sign(key, parts), *parts]
+    def send(self, message: object) -> None:
+        """Queue one message. A lost connection swallows it: see `on_lost`."""
+        assert self._transport is not None
+        self._transport.write(pack(message))
 
+    def close(self) -> None:
+        self._is_closing = True
+        if self._transport is not None:
+            self._transport.abort()
 
-def unpack(frames: Sequence[bytes], *, key: bytes) -> Message:
-    """The message in `frames`; extra buffers are dropped. Raises WireError for anything else."""
-    try:
-        start = frames.index(DELIMITER)
-    except ValueError:
-        raise WireError("no delimiter among the frames") from None
-    parts = frames[start + 2 : start + 2 + NUM_SIGNED_FRAMES]
-    if len(parts) < NUM_SIGNED_FRAMES:
-        raise WireError(f"{len(frames)} frames are too few for a message")
-    if not hmac.compare_digest(frames[start + 1], _sign(key, parts)):
-        raise WireError("wrong signature")
-    header, parent, metadata, content = map(_load, parts)
-    return Message(
-        header=header,
-        parent=parent,
-        metadata=metadata,
-        content=content,
-        identities=tuple(frames[:start]),
-    )
+    def connection_lost(self, _error: Exception | None) -> None:
+        self._buffer.clear()
+        self.closed.set()
+        self._on_lost()
 
+    def data_received(self, received: bytes) -> None:
+        self._buffer += received
+        # Once it is to be closed, what came before is not worth the time to parse it.
+        while not self._is_closing and self._take_reply():
+            pass
 
-def _sign(key: bytes, parts: Sequence[bytes]) -> bytes:
-    signer = _signer(key).copy()
-    signer.update(b"".join(parts))
-    return signer.hexdigest().encode()
-
-
-@lru_cache(maxsize=1024)
-def _signer(key: bytes) -> hmac.HMAC:
-    """What HMAC computes of a key alone, kept: it is the half of a short message's signature."""
-    return hmac.new(key, digestmod="sha256")
-
-
-def _load(part: bytes) -> dict[str, object]:
-    if part == EMPTY:
-        return {}
-    try:
-        text = part.decode()
-        section, end = _decode(text)
-    # RecursionError: a few kilobytes of `[` are enough.
-    except (ValueError, RecursionError) as error:
-        raise WireError(f"not JSON: {error}") from None
-    if not isinstance(section, dict) or end != len(text):
-        raise WireError("a section is no object")
-    return section
+    def _take_reply(self) -> bool:
+        """Consume one whole reply from the buffer; False if there is none."""
+        if len(self._buffer) < SIZE_BYTES:
+            return False
+        end = SIZE_BYTES + int.from_bytes(self._buffer[:SIZE_BYTES], "big")
+        if end > self._max_reply_bytes:
+            self.close()
+            return False
+        if len(self._buffer) < end:
+            return False
+        body = bytes(self._buffer[SIZE_BYTES:end])
+        del self._buffer[:end]
+        self._on_reply(body)
+        return True

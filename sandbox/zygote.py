@@ -29,6 +29,7 @@ from typing import Any, NoReturn
 
 from sandbox.children import LOOK_AGAIN_S, Children, become_subreaper
 from sandbox.confine import PR_SET_PDEATHSIG, Walls, limit
+from sandbox.direct import answers, listen
 from sandbox.kernel import ReplKernel
 from sandbox.repl import Repl, seed_generators
 from sandbox.sockets import MAX_PACKET_BYTES
@@ -52,13 +53,13 @@ def main(control_fd: int, base_fd: int) -> None:
     config = json.loads(control.recv(MAX_PACKET_BYTES))
     # Nobody hears a politer signal before `serve`.
     _die_with_parent(signal.SIGKILL, parent=config["parent_pid"])
-    # An arena for each thread of zmq would be 64 MiB of address space at a moment of its choosing,
-    # before or after a kernel's memory is limited.
+    # An arena for each thread of a console would be 64 MiB of address space at a moment of its
+    # choosing, before or after a kernel's memory is limited.
     ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
     # Set by bubblewrap, and different in every run.
     os.environ.pop("PWD", None)
     try:
-        kernel = _warm_up(config["preload"], config["warmup"])
+        console = _warm_up(config["preload"], config["warmup"])
         assert len(os.listdir("/proc/self/task")) == 1, "a thread would not survive the fork"
         assert not _shared_memory(), f"kernels would share what is written to {_shared_memory()}"
         children = Children()
@@ -72,7 +73,7 @@ def main(control_fd: int, base_fd: int) -> None:
         _tell(control, missing=str(error))
         return
     _tell(control, ready=True)
-    _Zygote(control, base_fd, kernel, children, walls, config).serve()
+    _Zygote(control, base_fd, console, children, walls, config).serve()
 
 
 def _walls(plan: dict[str, object] | None) -> Walls | None:
@@ -103,13 +104,13 @@ def _warm_up(preload: list[str], sources: list[str]) -> ReplKernel:
     names = {"__name__": "warmup"}
     for source in sources:
         exec(source, names)
-    kernel = ReplKernel(log=logging.getLogger(__name__))
+    console = ReplKernel(log=logging.getLogger(__name__))
     # To its guest a kernel is plain Python: what runs it cannot be imported by name.
     for name in [name for name in sys.modules if name.partition(".")[0] == "sandbox"]:
         del sys.modules[name]
     gc.collect()
     gc.freeze()
-    return kernel
+    return console
 
 
 class _Zygote:
@@ -119,14 +120,14 @@ class _Zygote:
         self,
         control: socket.socket,
         base_fd: int,
-        kernel: ReplKernel,
+        console: ReplKernel,
         children: Children,
         walls: Walls | None,
         config: dict[str, Any],
     ) -> None:
         self._control = control
         self._base_fd = base_fd
-        self._kernel = kernel
+        self._console = console
         self._children = children
         self._walls = walls
         self._config = config
@@ -169,7 +170,7 @@ class _Zygote:
             pid = os.fork() if self._walls is None else self._walls.fork()
             if pid == 0:
                 _Child(self._control, self._walls, self._config, request, zygote_pid).become(
-                    self._kernel
+                    self._console
                 )
         except OSError as error:
             _tell(self._control, name=name, error=str(error))
@@ -215,22 +216,31 @@ class _Child:
         self._walls = walls
         self._config = config
         self._request = request
+        self._folder = Path(request["folder"])
+        self._is_console = bool(request["is_console"])
         # Out of a namespace of one's own, the zygote has no number.
         self._parent_pid = 0 if walls is not None and walls.has_namespaces else zygote_pid
 
-    def become(self, kernel: ReplKernel) -> NoReturn:
+    def become(self, console: ReplKernel) -> NoReturn:
         """The rest of its life. The control socket is closed before anything untrusted runs."""
         try:
-            error = self._be_born(kernel)
+            error = self._be_born(console)
             _tell(self._control, name=self._request["name"], is_born=True, error=error)
             self._control.close()
             if error is None:
-                kernel.serve()
+                self._serve(console)
         finally:
             # No clean-up of the zygote's objects, no `atexit` of user code.
             os._exit(0)
 
-    def _be_born(self, kernel: ReplKernel) -> str | None:
+    def _serve(self, console: ReplKernel) -> None:
+        if self._is_console:
+            console.serve(self._answers)
+        else:
+            for _ in self._answers:
+                pass
+
+    def _be_born(self, console: ReplKernel) -> str | None:
         """All that comes before it may be used; the reason why it may not, if there is one."""
         limits = self._config["limits"]
         assert isinstance(limits, dict)
@@ -239,14 +249,16 @@ class _Child:
             self._settle()
             repl = Repl(**repl_limits)
             with open("/proc/self/statm", "rb") as statm:
-                kernel.listen(
-                    Path(self._request["folder"]), is_console=bool(self._request["is_console"])
-                )
+                door = listen(self._folder)
+                if self._is_console:
+                    console.listen(self._folder)
                 if self._walls is not None:
                     self._walls.enter()
-                kernel.open(repl, key=self._request["key"].encode())
+                if self._is_console:
+                    console.open(repl, key=self._request["key"].encode())
                 error = _set_up(repl, self._config["setup"])
                 born_pages = int(statm.read().split()[0])
+            self._answers = answers(repl, door)
             self._limit(born_pages, memory_mib=limits["memory_mib"], cpu_s=limits["kernel_cpu_s"])
             if self._walls is not None:
                 self._walls.seal()
@@ -286,7 +298,7 @@ class _Child:
         """Where the kernel finds itself: the same for each that can neither read nor write it."""
         if self._walls is not None:
             return Path("/")
-        home = Path(self._request["folder"]) / "home"
+        home = self._folder / "home"
         home.mkdir(mode=0o700)
         return home
 

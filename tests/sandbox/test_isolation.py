@@ -83,13 +83,33 @@ def thread_fields(pid: int) -> list[dict[str, str]]:
     return [dict(line.split(":\t", 1) for line in text.splitlines()) for text in texts]
 
 
-def test_no_thread_of_a_kernel_keeps_a_right(walls, tier):
+def test_a_kernel_of_the_trainer_is_one_thread(walls):
+    """Code in a kernel could drive a second one, and run between two lines."""
+
+    async def look():
+        async with KernelPool(Limits(), preload=(), standby=1, isolation=walls) as pool:
+            kernel = await pool.acquire(seed=0)
+            await kernel.run("import zmq, threading")
+            return thread_fields(kernel.pid), await kernel.run(HOLDS_ZMQ)
+
+    threads, held = asyncio.run(look())
+    assert len(threads) == 1
+    assert held.output == "0\n"
+
+
+HOLDS_ZMQ = (
+    "import gc, zmq; gc.unfreeze(); kinds = zmq.Socket, zmq.Context\n"
+    "sum(isinstance(held, kinds) for held in gc.get_objects())"
+)
+
+
+def test_no_thread_of_a_console_keeps_a_right(walls, tier):
     """zmq starts threads in the midst of the sealing; code in a kernel could drive them."""
 
     async def look():
         async with KernelPool(Limits(), preload=(), isolation=walls) as pool:
-            kernels = [await pool.acquire(seed=0) for _ in range(2)]
-            return [thread_fields(kernel.pid) for kernel in kernels]
+            consoles = [await pool.acquire_console(seed=0) for _ in range(2)]
+            return [thread_fields(kernel.pid) for kernel, _path in consoles]
 
     kernels = asyncio.run(look())
     threads = [thread for kernel in kernels for thread in kernel]

@@ -332,8 +332,8 @@ def test_sympy_prints_as_text(loop_runner, sympy_pool):
     assert loop_runner.run(show()) == ["[2, 3]\n", "2*sqrt(2)\n", "Matrix([[1, 2]])\n"]
 
 
-def test_a_stock_client_talks_to_a_kernel(loop_runner, pool):
-    kernel = loop_runner.run(pool.acquire(seed=1))
+def test_a_stock_client_talks_to_a_console(loop_runner, pool):
+    kernel, _path = loop_runner.run(pool.acquire_console(seed=1))
     folder, key = kernel._newborn.folder, kernel._newborn.key
     try:
         asked = subprocess.run(

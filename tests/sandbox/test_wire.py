@@ -1,16 +1,14 @@
-"""Our frames are Jupyter's frames, and nothing else passes for them."""
+"""What comes from a kernel is cut into replies within bounds, and read field by field."""
+
+import json
 
 import pytest
-from jupyter_client.session import Session
 
-from sandbox.reply import read_reply
+from sandbox.reply import WireError, read_reply
 from sandbox.types import ExecStatus, Limits
-from sandbox.wire import DELIMITER, Message, WireError, make_header, pack, unpack
-from sandbox.zmtp import GREETING, DealerProtocol, encode
+from sandbox.wire import KernelConnection, pack
 
-KEY = b"secret"
 SAID = {
-    "source": "repl",
     "status": "ok",
     "head": "h",
     "tail": "",
@@ -20,56 +18,27 @@ SAID = {
 }
 
 
-def request() -> Message:
-    header = make_header("execute_request", msg_id="1", session="s")
-    return Message(header=header, content={"code": "x = '\ud800'"}, identities=(b"id",))
+def reply(number: object = 1, **changes: object) -> bytes:
+    return json.dumps([number, *(SAID | changes).values()]).encode()
 
 
-def test_jupyter_reads_what_we_write():
-    session = Session(key=KEY)
-    identities, frames = session.feed_identities(pack(request(), key=KEY))
-    message = session.deserialize(frames)
-    assert identities == [b"id"]
-    assert message["msg_type"] == "execute_request"
-    assert message["content"] == {"code": "x = '\ud800'"}
-
-
-def test_we_read_what_jupyter_writes():
-    session = Session(key=KEY)
-    frames = session.serialize(session.msg("execute_request", {"code": "1"}), ident=b"id")
-    message = unpack(frames, key=KEY)
-    assert message.header["msg_type"] == "execute_request"
-    assert (message.content, message.identities) == ({"code": "1"}, (b"id",))
-
-
-@pytest.mark.parametrize("broken", [0, 1, 2, 3, 4, 5])
-def test_a_changed_frame_is_refused(broken):
-    frames = pack(Message(header={"a": 1}), key=KEY)
-    frames[broken] += b" "
-    with pytest.raises(WireError):
-        unpack(frames, key=KEY)
-
-
-@pytest.mark.parametrize("frames", [[], [DELIMITER], [DELIMITER, b"", b"{}"]])
-def test_too_few_frames_are_refused(frames):
-    with pytest.raises(WireError):
-        unpack(frames, key=KEY)
-
-
-def reply(**changes: object) -> list[bytes]:
-    header = make_header("execute_reply", msg_id="r", session="s")
-    content = {"payload": [SAID | changes]}
-    return pack(Message(header=header, parent={"msg_id": "1"}, content=content), key=KEY)
+def test_a_message_is_its_size_and_json_of_ascii():
+    assert pack((7, "run", "'\ud800\u00e9'")) == b"\0\0\0\x1c" + b'[7, "run", "\'\\ud800\\u00e9\'"]'
 
 
 def test_a_reply_is_read_field_by_field():
-    read = read_reply(reply(value="5"), key=KEY, msg_id="1", limits=Limits())
+    read = read_reply(reply(value="5"), number=1, limits=Limits())
     assert (read.status, read.head, read.value) == (ExecStatus.OK, "h", "5")
 
 
 @pytest.mark.parametrize(
     "changes",
     [
+        {"number": 2},
+        {"number": True},
+        {"number": "1"},
+        {"number": 1.0},
+        {"more": 1},
         {"status": "killed"},
         {"status": None},
         {"head": None},
@@ -80,48 +49,41 @@ def test_a_reply_is_read_field_by_field():
         {"status": "error"},
         {"status": "error", "error_type": "E\n"},
         {"value": ["5"]},
-        {"source": "page"},
     ],
 )
 def test_a_field_of_another_kind_is_refused(changes):
     with pytest.raises(WireError):
-        read_reply(reply(**changes), key=KEY, msg_id="1", limits=Limits())
+        read_reply(reply(**changes), number=1, limits=Limits())
 
 
-def received(*chunks: bytes) -> tuple[list[list[bytes]], bool]:
-    """(messages that came through, whether the connection was refused)."""
-    messages: list[list[bytes]] = []
+@pytest.mark.parametrize("body", [b"", b"5", b"{}", b"[]", b"[" * 50000, b"\xff\xfe", b"[1"])
+def test_what_is_no_reply_at_all_is_refused(body):
+    with pytest.raises(WireError):
+        read_reply(body, number=1, limits=Limits())
+
+
+def received(*chunks: bytes) -> tuple[list[bytes], bool]:
+    """(replies that came through, whether the connection was refused)."""
+    replies: list[bytes] = []
     refused: list[bool] = []
 
-    class Probe(DealerProtocol):
+    class Probe(KernelConnection):
         def close(self) -> None:
             refused.append(True)
 
-    protocol = Probe(on_message=messages.append, on_lost=lambda: None, max_message_bytes=1000)
+    connection = Probe(on_reply=replies.append, on_lost=lambda: None, max_reply_bytes=1000)
     for chunk in chunks:
-        protocol.data_received(chunk)
-    return messages, bool(refused)
+        connection.data_received(chunk)
+    return replies, bool(refused)
 
 
-def test_frames_survive_any_chunking():
-    stream = GREETING + b"\x04\x06\x05READY" + encode([b"a", b"b" * 300]) + encode([b"c"])
+def test_replies_survive_any_chunking():
+    stream = b"\0\0\0\1a" + b"\0\0\1\x2c" + b"b" * 300 + b"\0\0\0\0" + b"\0\0\0\1c"
     bytewise = [stream[i : i + 1] for i in range(len(stream))]
-    expected = ([[b"a", b"b" * 300], [b"c"]], False)
+    expected = ([b"a", b"b" * 300, b"", b"c"], False)
     assert received(stream) == received(*bytewise) == expected
 
 
-@pytest.mark.parametrize(
-    "stream",
-    [
-        b"HTTP/1.1 200 OK" + bytes(60),
-        GREETING + encode([b"x" * 1001]),
-        GREETING + encode([b"x" * 400] * 3),
-        GREETING + encode([b""] * 17),
-        GREETING + b"\x02" + (1 << 62).to_bytes(8, "big"),
-        GREETING + b"\xff\x00",
-        GREETING + b"\x04\x00" * 2,
-        GREETING + b"\x05\x00",
-    ],
-)
-def test_a_peer_out_of_bounds_is_refused(stream):
-    assert received(stream) == ([], True)
+@pytest.mark.parametrize("announced", [997, 1 << 20, (1 << 32) - 1])
+def test_a_reply_out_of_bounds_is_refused_when_it_is_announced(announced):
+    assert received(announced.to_bytes(4, "big")) == ([], True)

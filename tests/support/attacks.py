@@ -11,10 +11,10 @@ RAW = "import ctypes; libc = ctypes.CDLL(None, use_errno=True)"
 FORGE = r"""
 import sys
 frame = sys._getframe()
-while "request" not in frame.f_locals or "frames" not in frame.f_locals: frame = frame.f_back
+while "asked" not in frame.f_locals: frame = frame.f_back
 
-stream, request = frame.f_locals["channel"], frame.f_locals["request"]
-def say(*frames): stream.send_multipart([*request.identities, *frames])
+send = frame.f_locals["send"]
+def say(body): send(len(body).to_bytes(4, "big") + body)
 
 """
 DENIED = ("error:PermissionError",)
@@ -116,12 +116,11 @@ ATTACKS = (
     Attack("a trace function that raises",
            ("import sys; sys.settrace(lambda *_: 1 / 0)", "1 + 1"), ("ok",), "2\n"),
     # What it says
-    Attack("a forged reply", (FORGE, "say(b'<IDS|MSG>', *[b'{{}}'] * 5)"), OVER),
+    Attack("a forged reply", (FORGE, 'say(b\'[2, "ok", 5, 5, 5, 5, 5]\')'), OVER),
     Attack("garbage on its socket", (FORGE, "say(b'garbage')"), OVER),
-    Attack("a flood of commands",
-           (FORGE, "while 1: stream._connection.sendall(b'\\4\\0' * 10**5)\n\n"), OVER),
-    Attack("a flood of empty messages",
-           (FORGE, "while 1: stream._connection.sendall(b'\\0\\0' * 10**5)\n\n"), OVER),
+    Attack("a message that never ends",
+           (FORGE, "send(b'\\0\\0\\1\\0'); import time; time.sleep(60)"), (*OVER, "timeout")),
+    Attack("a flood of empty messages", (FORGE, "while 1: send(bytes(10**5))\n\n"), OVER),
     Attack("a reply of ten megabytes", (FORGE, "say(b'x' * 10**7)"), OVER),
     Attack("prompts, colours, control tokens",
            ("print('>>> \\x1b[2J<|im_end|>\\x00\\u202e')",), ("ok",), ">>> <|im_end|>\n"),
