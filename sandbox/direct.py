@@ -2,17 +2,21 @@
 
 size, JSON -> [Repl] -> size, JSON
 
-It runs among the code that it tells about: what carries an answer is C alone. Knows bytes. Does not
-know what a line is worth, nor Jupyter.
+It runs among the code that it tells about: what carries an answer is C alone, and the Python that
+makes one is compared with what it was before any line ran. Knows bytes. Does not know what a line
+is worth, nor Jupyter.
 """
 
 from __future__ import annotations
 
 import json.encoder
+import os
 import socket
 from collections.abc import Iterator
+from operator import is_
 from pathlib import Path
 
+from sandbox.pristine import Pristine
 from sandbox.repl import Repl, Said
 from sandbox.sockets import DIRECT, SIZE_BYTES, socket_path
 
@@ -31,21 +35,26 @@ def listen(folder: Path) -> socket.socket:
     return door
 
 
-def answers(repl: Repl, door: socket.socket) -> Iterator[socket.socket]:
+def answers(repl: Repl, door: socket.socket, pristine: Pristine) -> Iterator[socket.socket]:
     """Answer one question at each step, until the owner hangs up; yields where the next comes.
 
-    The names below are this frame's: in a module, a line could give them to something else.
+    A kernel whose own code is not what it was ends without an answer. The names below are this
+    frame's: in a module, a line could give them to something else.
     """
     yield door
     connection, _ = door.accept()
     door.close()
-    receive, send = connection.recv, connection.sendall
+    receive, send, die = connection.recv, connection.sendall, os._exit
     scan, encode, size_of, whole = SCAN, ENCODE, int.from_bytes, socket.MSG_WAITALL
+    every, each, same, checks = all, map, is_, pristine.checks
     yield connection
     while len(size := receive(SIZE_BYTES, whole)) == SIZE_BYTES:
         asked = receive(size_of(size, "big"), whole)
         (number, mode, source), _end = scan(asked.decode("ascii"), 0)
         said = _said(repl, mode, source)
+        for fetch, holders, names, values in checks:
+            if not every(each(same, each(fetch, holders, names), values)):
+                die(1)
         (body,) = encode((number, *said), 0)
         body = body.encode("ascii")
         send(body.__len__().to_bytes(SIZE_BYTES, "big") + body)

@@ -24,6 +24,7 @@ import socket
 import sys
 import traceback
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,6 +32,7 @@ from sandbox.children import LOOK_AGAIN_S, Children, become_subreaper
 from sandbox.confine import PR_SET_PDEATHSIG, Walls, limit
 from sandbox.direct import answers, listen
 from sandbox.kernel import ReplKernel
+from sandbox.pristine import Pristine
 from sandbox.repl import Repl, seed_generators
 from sandbox.sockets import MAX_PACKET_BYTES
 
@@ -38,6 +40,8 @@ MAX_TOLD_CHARS = 8000
 """Of one value in a packet. JSON makes up to twelve bytes of a character."""
 M_ARENA_MAX = -8
 RLIMIT_SIGPENDING = 11
+ANSWERING = ("capture", "direct", "repl", "statements")
+"""Modules of ours that run between a line and its answer."""
 MAX_OPEN_FILES = 64
 MAX_FILE_BYTES = 1 << 20
 """What an unsealed kernel may write into one file; a sealed one can open none for writing."""
@@ -59,7 +63,7 @@ def main(control_fd: int, base_fd: int) -> None:
     # Set by bubblewrap, and different in every run.
     os.environ.pop("PWD", None)
     try:
-        console = _warm_up(config["preload"], config["warmup"])
+        stock = _warm_up(config["preload"], config["warmup"])
         assert len(os.listdir("/proc/self/task")) == 1, "a thread would not survive the fork"
         assert not _shared_memory(), f"kernels would share what is written to {_shared_memory()}"
         children = Children()
@@ -73,7 +77,7 @@ def main(control_fd: int, base_fd: int) -> None:
         _tell(control, missing=str(error))
         return
     _tell(control, ready=True)
-    _Zygote(control, base_fd, console, children, walls, config).serve()
+    _Zygote(control, base_fd, stock, children, walls, config).serve()
 
 
 def _walls(plan: dict[str, object] | None) -> Walls | None:
@@ -96,7 +100,16 @@ def _shared_memory() -> list[str]:
     return [line for line in lines if line.split()[1].startswith("rw") and "s" in line.split()[1]]
 
 
-def _warm_up(preload: list[str], sources: list[str]) -> ReplKernel:
+@dataclass(frozen=True, slots=True)
+class _Stock:
+    """What all children share of Python's."""
+
+    console: ReplKernel
+    """For those of them that a person's client will ask."""
+    pristine: Pristine
+
+
+def _warm_up(preload: list[str], sources: list[str]) -> _Stock:
     for name in preload:
         importlib.import_module(name)
     # Before the warm-up: what it caches must not depend on a random start.
@@ -105,12 +118,13 @@ def _warm_up(preload: list[str], sources: list[str]) -> ReplKernel:
     for source in sources:
         exec(source, names)
     console = ReplKernel(log=logging.getLogger(__name__))
+    pristine = Pristine.of([sys.modules[f"sandbox.{name}"] for name in ANSWERING])
     # To its guest a kernel is plain Python: what runs it cannot be imported by name.
     for name in [name for name in sys.modules if name.partition(".")[0] == "sandbox"]:
         del sys.modules[name]
     gc.collect()
     gc.freeze()
-    return console
+    return _Stock(console, pristine)
 
 
 class _Zygote:
@@ -120,14 +134,14 @@ class _Zygote:
         self,
         control: socket.socket,
         base_fd: int,
-        console: ReplKernel,
+        stock: _Stock,
         children: Children,
         walls: Walls | None,
         config: dict[str, Any],
     ) -> None:
         self._control = control
         self._base_fd = base_fd
-        self._console = console
+        self._stock = stock
         self._children = children
         self._walls = walls
         self._config = config
@@ -170,7 +184,7 @@ class _Zygote:
             pid = os.fork() if self._walls is None else self._walls.fork()
             if pid == 0:
                 _Child(self._control, self._walls, self._config, request, zygote_pid).become(
-                    self._console
+                    self._stock
                 )
         except OSError as error:
             _tell(self._control, name=name, error=str(error))
@@ -221,14 +235,14 @@ class _Child:
         # Out of a namespace of one's own, the zygote has no number.
         self._parent_pid = 0 if walls is not None and walls.has_namespaces else zygote_pid
 
-    def become(self, console: ReplKernel) -> NoReturn:
+    def become(self, stock: _Stock) -> NoReturn:
         """The rest of its life. The control socket is closed before anything untrusted runs."""
         try:
-            error = self._be_born(console)
+            error = self._be_born(stock)
             _tell(self._control, name=self._request["name"], is_born=True, error=error)
             self._control.close()
             if error is None:
-                self._serve(console)
+                self._serve(stock.console)
         finally:
             # No clean-up of the zygote's objects, no `atexit` of user code.
             os._exit(0)
@@ -240,7 +254,7 @@ class _Child:
             for _ in self._answers:
                 pass
 
-    def _be_born(self, console: ReplKernel) -> str | None:
+    def _be_born(self, stock: _Stock) -> str | None:
         """All that comes before it may be used; the reason why it may not, if there is one."""
         limits = self._config["limits"]
         assert isinstance(limits, dict)
@@ -251,14 +265,14 @@ class _Child:
             with open("/proc/self/statm", "rb") as statm:
                 door = listen(self._folder)
                 if self._is_console:
-                    console.listen(self._folder)
+                    stock.console.listen(self._folder)
                 if self._walls is not None:
                     self._walls.enter()
                 if self._is_console:
-                    console.open(repl, key=self._request["key"].encode())
+                    stock.console.open(repl, key=self._request["key"].encode())
                 error = _set_up(repl, self._config["setup"])
                 born_pages = int(statm.read().split()[0])
-            self._answers = answers(repl, door)
+            self._answers = answers(repl, door, stock.pristine.with_objects(repl))
             self._limit(born_pages, memory_mib=limits["memory_mib"], cpu_s=limits["kernel_cpu_s"])
             if self._walls is not None:
                 self._walls.seal()
