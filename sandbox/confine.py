@@ -3,9 +3,9 @@
 fork into a PID namespace -> uid, capabilities, Landlock -> [threads start] -> limits, seccomp
 
 The order is the point. Credentials, `no_new_privs` and Landlock belong to a thread and pass on to
-those it starts: they come while there is one. Resource limits and seccomp cover every thread, and
-take away what birth needs: they come last. Knows the operating system. Does not know what a kernel
-is for.
+those that a console starts: they come while there is one. Resource limits and seccomp cover every
+thread, and take away what birth needs: they come last. Knows the operating system. Does not know
+what a kernel is for.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import struct
 from itertools import groupby
 from operator import itemgetter
 
-from sandbox.syscalls import ANSWERS, Guard, Has, Lacks, Null, OneOf, call, guards, numbers
+from sandbox.syscalls import ANSWERS, Guard, Lacks, Null, OneOf, call, guards, numbers
 
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 SYS_SECCOMP = {"x86_64": 317, "aarch64": 277}
@@ -68,7 +68,7 @@ def install(program: bytes) -> None:
     # struct sock_fprog: the number of instructions and where they are.
     where = struct.pack("HP", len(program) // INSTRUCTION.size, ctypes.addressof(kept))
     number = SYS_SECCOMP[os.uname().machine]
-    # Zmq's threads were there before; ctypes can make one of them run what a line wants.
+    # A console's threads were there before; ctypes can make one of them run what a line wants.
     thread = call(number, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, where)
     if thread != 0:
         raise OSError(errno.EBUSY, f"thread {thread} is bound by another filter")
@@ -118,7 +118,7 @@ def _judge(guard: Guard) -> Code:
     return checks + _step(RETURN, SECCOMP_RET_ALLOW)
 
 
-def _check(required: OneOf | Lacks | Has | Null, refused: Code) -> bytes:
+def _check(required: OneOf | Lacks | Null, refused: Code) -> bytes:
     """Go on behind these steps if the requirement holds."""
     match required:
         case OneOf(argument, values):
@@ -126,8 +126,6 @@ def _check(required: OneOf | Lacks | Has | Null, refused: Code) -> bytes:
             return _load(argument) + _if_among(values) + refused
         case Lacks(argument, bits):
             return _load(argument) + _step(IF_ANY_BIT, bits, if_false=1) + refused
-        case Has(argument, bit):
-            return _load(argument) + _step(IF_ANY_BIT, bit, if_true=1) + refused
         case Null(argument):
             halves = (_load(argument), _load(argument, upper=True))
             return b"".join(half + _if_among((0,)) + refused for half in halves)

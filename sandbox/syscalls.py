@@ -1,8 +1,8 @@
 """The system calls that a sealed kernel may make, and how each machine numbers them.
 
-A kernel is sealed when it has forked, bound its sockets and started zmq's threads. What is left to
-do is to run Python: read files, allocate, wait, answer clients, end. A call without a name in
-`NUMBERS` is refused, and a few with one are too, in a way that their callers know how to take.
+A kernel is sealed when it has forked and bound its sockets; a console has started zmq's threads
+too. What is left is to run Python: read files, allocate, wait, answer, end. A call without a name
+in `NUMBERS` is refused, and a few with one are too, in a way that their callers know how to take.
 Knows names, numbers and arguments. Does not know how a refusal is enforced.
 """
 
@@ -60,7 +60,7 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "mremap": (25, 216),
     "munmap": (11, 215),
     "madvise": (28, 233),
-    # Threads; zmq's may still be on their first lines
+    # Threads; those of a console's zmq may still be on their first lines
     "futex": (202, 98),
     "gettid": (186, 178),
     "rseq": (334, 293),
@@ -129,7 +129,6 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "getrandom": (318, 278),
     "getrusage": (98, 165),
     "prlimit64": (302, 261),
-    "sysinfo": (99, 179),
     "uname": (63, 160),
     # The end
     "exit": (60, 93),
@@ -163,14 +162,6 @@ class Lacks:
 
 
 @dataclass(frozen=True, slots=True)
-class Has:
-    """This argument, an int of 32 bits, has this one bit set."""
-
-    argument: int
-    bit: int
-
-
-@dataclass(frozen=True, slots=True)
 class Null:
     """This argument, a pointer of 64 bits, points nowhere."""
 
@@ -179,9 +170,9 @@ class Null:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A call passes if all of this holds; if not, it fails with `otherwise`."""
+    """A call passes if all of this holds; if not, it does nothing and says `otherwise`."""
 
-    requirements: tuple[OneOf | Lacks | Has | Null, ...]
+    requirements: tuple[OneOf | Lacks | Null, ...]
     otherwise: int = errno.EPERM
 
 
@@ -208,7 +199,12 @@ SOCKET_OPTIONS = tuple(
         socket.SO_TYPE,
     )
 )
+# WAIT, WAKE, REQUEUE, CMP_REQUEUE, WAKE_OP, WAIT_BITSET, WAKE_BITSET; waits also by the clock.
+# Not those with an owner, which tell whether there is a process of that number.
+FUTEX_OPERATIONS = (0, 1, 3, 4, 5, 9, 10, 256, 256 | 9)
 FUTEX_PRIVATE_FLAG = 128
+CLOCKS = (*range(10), 11)
+"""Those of the machine and, by number 2 and 3, the caller's own. Linux has no number 10."""
 # Not MSG_OOB: on unix sockets it is new, unused and a way that has led into the Linux kernel.
 UNUSUAL_MESSAGE = int(socket.MSG_OOB)
 
@@ -216,6 +212,10 @@ UNUSUAL_MESSAGE = int(socket.MSG_OOB)
 def guards(*, own_pid: int) -> dict[str, Guard]:
     """The calls that depend on their arguments. `own_pid` is what the kernel's `getpid` says."""
     to_itself = Guard((OneOf(0, (own_pid,)),))
+    # Anybody else's would tell that there is such a process, and what it is up to.
+    of_itself = OneOf(0, (0, own_pid))
+    own_clocks = (_cpu_clock(0), _cpu_clock(own_pid), _cpu_clock(own_pid, 4))
+    by_a_clock = Guard((OneOf(0, (*CLOCKS, *own_clocks)),))
     return {
         "open": Guard((Lacks(1, WRITE_FLAGS),), otherwise=errno.EACCES),
         "openat": Guard((Lacks(2, WRITE_FLAGS),), otherwise=errno.EACCES),
@@ -224,16 +224,30 @@ def guards(*, own_pid: int) -> dict[str, Guard]:
         "kill": to_itself,
         "tgkill": to_itself,
         # Limits may be read, not set.
-        "prlimit64": Guard((Null(2),)),
+        "prlimit64": Guard((of_itself, Null(2))),
+        "getpgid": Guard((of_itself,)),
+        "getsid": Guard((of_itself,)),
+        "sched_getaffinity": Guard((of_itself,)),
+        # As for setting it: a thread of libzmq asks about itself, by a number of its own.
+        "sched_getparam": Guard((of_itself,), otherwise=0),
+        "sched_getscheduler": Guard((of_itself,), otherwise=0),
+        "clock_gettime": by_a_clock,
+        "clock_getres": by_a_clock,
+        "clock_nanosleep": by_a_clock,
         "socketpair": Guard((OneOf(0, (int(socket.AF_UNIX),)),)),
         # With an address, one end of a pair of datagram sockets speaks to whoever listens there.
         # Without that flag, two kernels that map one file could wake each other.
-        "futex": Guard((Has(1, FUTEX_PRIVATE_FLAG),)),
+        "futex": Guard((OneOf(1, tuple(FUTEX_PRIVATE_FLAG | n for n in FUTEX_OPERATIONS)),)),
         # Not SO_PEERPIDFD: it hands out a handle on the trainer.
         "getsockopt": Guard((OneOf(2, SOCKET_OPTIONS),)),
         "sendto": Guard((Lacks(3, UNUSUAL_MESSAGE), Null(4))),
         "recvfrom": Guard((Lacks(3, UNUSUAL_MESSAGE),)),
     }
+
+
+def _cpu_clock(pid: int, kind: int = 0) -> int:
+    """The number that Linux gives to the CPU clock of a process or (kind 4) of a thread."""
+    return ((~pid << 3) | 2 | kind) & 0xFFFFFFFF
 
 
 class UnsupportedMachineError(ValueError):

@@ -76,7 +76,15 @@ def test_every_number_gets_the_verdict_of_its_name(machine, word):
             assert judge(machine, number, *(word,) * 6) == expected, f"{number}: {name}"
 
 
+def cpu_clock(pid: int, *, of_thread: bool = False) -> int:
+    """As clock_getcpuclockid(3) and pthread_getcpuclockid(3) number it, in 32 bits."""
+    return ((~pid << 3) | (6 if of_thread else 2)) % 2**32
+
+
 NO_ADDRESS = (0, 0)
+ABOUT_A_PROCESS = ("getpgid", "getsid", "sched_getaffinity")
+SCHEDULING = ("sched_getparam", "sched_getscheduler")
+CLOCKS = ("clock_gettime", "clock_getres", "clock_nanosleep")
 ARGUMENTS = [
     ("prlimit64", (0, 7, 0, 0x1000), ALLOW),
     ("prlimit64", (0, 7, 0x1000, 0), errno.EPERM),
@@ -84,6 +92,20 @@ ARGUMENTS = [
     ("prlimit64", (0, 7, 0xFFFFFFFF, 0), errno.EPERM),
     ("prlimit64", (0, 7, HIGH_BIT, 0), errno.EPERM),
     ("prlimit64", (0, 7, 1 << 63, 0), errno.EPERM),
+    ("prlimit64", (OWN_PID, 7, 0, 0x1000), ALLOW),
+    ("prlimit64", (OTHER_PID, 7, 0, 0x1000), errno.EPERM),
+    *((name, (pid,), ALLOW) for name in ABOUT_A_PROCESS for pid in (0, OWN_PID)),
+    *((name, (OTHER_PID,), errno.EPERM) for name in ABOUT_A_PROCESS),
+    *((name, (0,), ALLOW) for name in SCHEDULING),
+    # Success without effect, as for a thread of zmq, whoever is asked about.
+    *((name, (OTHER_PID,), 0) for name in SCHEDULING),
+    *((name, (clock,), ALLOW) for name in CLOCKS for clock in (0, 1, 2, 3, 7, 11)),
+    *((name, (cpu_clock(OWN_PID),), ALLOW) for name in CLOCKS),
+    *((name, (cpu_clock(0),), ALLOW) for name in CLOCKS),
+    *((name, (cpu_clock(OWN_PID, of_thread=True),), ALLOW) for name in CLOCKS),
+    *((name, (cpu_clock(OTHER_PID),), errno.EPERM) for name in CLOCKS),
+    *((name, (cpu_clock(OTHER_PID, of_thread=True),), errno.EPERM) for name in CLOCKS),
+    *((name, (2**32 - 5,), errno.EPERM) for name in CLOCKS),  # the clock of a file
     ("kill", (OWN_PID, 2), ALLOW),
     # Linux takes 32 bits for the pid, so this is ours too.
     ("kill", (OWN_PID | HIGH_BIT, 2), ALLOW),
@@ -136,7 +158,11 @@ ARGUMENTS = [
     ("getsockopt", (0, 1, 4), ALLOW),  # SO_ERROR
     ("getsockopt", (0, 1, 77), errno.EPERM),  # SO_PEERPIDFD
     ("futex", (0x1000, 129), ALLOW),  # FUTEX_WAKE_PRIVATE
+    ("futex", (0x1000, 128), ALLOW),  # FUTEX_WAIT_PRIVATE
+    ("futex", (0x1000, 128 | 256 | 9), ALLOW),  # FUTEX_WAIT_BITSET_PRIVATE, by the clock
     ("futex", (0x1000, 1), errno.EPERM),  # FUTEX_WAKE
+    ("futex", (0x1000, 128 | 2), errno.EPERM),  # FUTEX_FD
+    *(("futex", (0x1000, 128 | operation), errno.EPERM) for operation in (6, 7, 8, 11, 12, 13)),
     ("recvfrom", (0, 0x1000, 1, 0x40, 0x1000, 0x1000), ALLOW),
     ("recvfrom", (0, 0x1000, 1, 0x41, *NO_ADDRESS), errno.EPERM),
 ]
@@ -249,6 +275,8 @@ ATTACKS = {
     "kill the group": ("os.kill(0, 0)", "EPERM"),
     "kill all": ("os.kill(-1, 0)", "EPERM"),
     "kill by descriptor": ("os.pidfd_open(os.getppid())", "EPERM"),
+    "another's clock": ("time.clock_gettime((~os.getppid() << 3) | 2)", "EPERM"),
+    "another's session": ("os.getsid(os.getppid())", "EPERM"),
     "own a descriptor": ("fcntl.fcntl(0, fcntl.F_SETOWN, os.getppid())", "EPERM"),
     "raise a limit": ("resource.prlimit(0, resource.RLIMIT_CORE, (0, 0))", "EPERM"),
     "another user": ("os.setuid(os.getuid())", "EPERM"),
@@ -272,6 +300,10 @@ WORKS = {
     "a pair": "(lambda a, b: a.send(b'x') and b.recv(1))(*socket.socketpair())",
     "limits": "resource.getrlimit(resource.RLIMIT_AS) and resource.getrusage(0)",
     "the machine": "os.uname() and os.cpu_count() and os.times() and os.sched_getaffinity(0)",
+    "clocks": "[time.clock_gettime(clock) for clock in (0, 1, 2, 3, 4, 7, 11)]",
+    "its own clock": "time.clock_gettime(time.pthread_getcpuclockid(threading.get_ident()))",
+    "its group": "os.getsid(0) + os.getpgid(os.getpid()) + os.getpgrp()",
+    "how much memory there is": "os.sysconf('SC_PHYS_PAGES')",
     "priority": "os.sched_setscheduler(0, 0, os.sched_param(0))",
     "descriptors": "os.close(os.dup2(os.dup(0), 60)) or os.isatty(0)",
 }

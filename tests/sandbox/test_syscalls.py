@@ -56,7 +56,10 @@ prctl 157 167, personality 135 92, seccomp 317 277, landlock_restrict_self 446 4
 truncate 76 45, ftruncate 77 46, fallocate 285 47, chmod 90 -, fchmod 91 52, fchmodat 268 53,
 fchownat 260 54, unlink 87 -, unlinkat 263 35, rename 82 -, renameat2 316 276, mkdir 83 -,
 mkdirat 258 34, linkat 265 37, symlinkat 266 36, mknodat 259 33, utimensat 280 88, splice 275 76,
-vmsplice 278 75, sched_setaffinity 203 122, kexec_load 246 104, init_module 175 105
+vmsplice 278 75, sched_setaffinity 203 122, sysinfo 99 179,
+getpriority 140 141, ioprio_get 252 31, kcmp 312 272, process_madvise 440 440,
+process_mrelease 448 448, sched_rr_get_interval 148 127, get_robust_list 274 100,
+kexec_load 246 104, init_module 175 105
 """
 
 

@@ -197,6 +197,27 @@ ATTACKS = (
     raw("performance events", "syscall({perf_event_open}, 0, 0, -1, -1, 0)"),
     raw("a fresh filter", "syscall({seccomp}, 1, 0, 0)"),
     raw("a fresh ruleset", "syscall(444, 0, 0, 1)"),
+    raw("the victim's clock", "clock_gettime(((~{victim}) << 3) | 2, ctypes.c_buffer(16))"),
+    raw("the grain of the victim's clock",
+        "clock_getres(((~{victim}) << 3) | 2, ctypes.c_buffer(16))"),
+    # It returns an error number.
+    Attack("sleep by the victim's clock",
+           (RAW, "libc.clock_nanosleep(((~{victim}) << 3) | 2, 0, ctypes.c_buffer(16), 0)"),
+           ("ok",), "1\n"),
+    raw("the victim's session", "getsid({victim})"),
+    raw("the victim's group", "getpgid({victim})"),
+    raw("the victim's processors", "sched_getaffinity({victim}, 128, ctypes.c_buffer(128))"),
+    raw("the victim's limits", "prlimit({victim}, 7, None, ctypes.c_buffer(16))"),
+    raw("the victim's niceness", "syscall({getpriority}, 0, {victim})"),
+    raw("the victim's files beside its own", "syscall({kcmp}, {victim}, {victim}, 2, 0, 0)"),
+    Attack("tell the victim from nobody by its scheduler",
+           (RAW, "[(libc.sched_getscheduler(pid), libc.sched_getparam(pid, ctypes.c_buffer(8)))"
+            " for pid in ({victim}, 4194297)]"), ("ok",), "[(0, 0), (0, 0)]\n"),
+    Attack("tell the victim from nobody by a lock",
+           (RAW, "for pid in ({victim}, 4194297):\n"
+            "    libc.syscall({futex}, ctypes.byref(ctypes.c_int(pid)), 128 | 6, 0, 0, 0, 0)\n"
+            "    print(ctypes.get_errno())\n\n"), ("ok",), "-1\n1\n-1\n1\n"),
+    raw("the state of the machine", "sysinfo(ctypes.c_buffer(256))"),
     raw("be quicker", "setpriority(0, 0, -20)"),
     Attack("lift its limits",
            ("import resource as r", "r.setrlimit(r.RLIMIT_NOFILE, (1 << 16, 1 << 16))"),
@@ -226,6 +247,8 @@ ATTACKS = (
 NUMBERS = {
     "x86_64": {
         "tgkill": 234,
+        "getpriority": 140,
+        "kcmp": 312,
         "futex": 202,
         "bpf": 321,
         "keyctl": 250,
@@ -235,6 +258,8 @@ NUMBERS = {
     },
     "aarch64": {
         "tgkill": 131,
+        "getpriority": 141,
+        "kcmp": 272,
         "futex": 98,
         "bpf": 280,
         "keyctl": 219,
