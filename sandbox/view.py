@@ -14,7 +14,6 @@ import importlib.util
 import json
 import os
 import re
-import site
 import sys
 import sysconfig
 from collections import defaultdict
@@ -27,6 +26,8 @@ from urllib.request import url2pathname
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from sandbox.types import SandboxError
 
 SERVER_NEEDS = ("ipykernel", "jupyter-client", "pyzmq", "tornado", "traitlets")
 """Distributions that the fork server imports whatever is preloaded."""
@@ -53,14 +54,28 @@ def readable_paths(preload: Sequence[str]) -> tuple[Path, ...]:
     """Files and folders, sorted, none below another, that a kernel with `preload` may read.
 
     The fork server can be started and can import all it needs where nothing else exists.
-    Raises ValueError for a module that cannot be found, and for one of this project.
+    Raises ValueError for a module that cannot be found, and for one of this project; SandboxError
+    where what the fork server imports is not installed.
     """
+    search = package_folders()
+    missing = [name for name in SERVER_NEEDS if name not in _installed(search)]
+    if missing:
+        raise SandboxError(
+            f"kernels need {', '.join(missing)}, and no folder of sys.path says that it has it; "
+            f"install it for {sys.executable}"
+        )
     ours = _interpreter()
     for scheme in ("stdlib", "platstdlib"):
         ours += standard_library(_python_folder(scheme))
-    ours += package_paths(preload, [Path(folder) for folder in site.getsitepackages()])
+    ours += package_paths(preload, search)
     systems = libraries(_library_folders(), users=ours)
     return prune([*ours, *systems, *map(Path, SYSTEM_FILES)])
+
+
+def package_folders() -> list[Path]:
+    """The folders of `sys.path` in which distributions are installed: `.pth` files may add some."""
+    folders = dict.fromkeys(Path(entry).absolute() for entry in sys.path if entry)
+    return [folder for folder in folders if os.access(folder, os.R_OK) and _installed([folder])]
 
 
 def prune(paths: Iterable[Path]) -> tuple[Path, ...]:

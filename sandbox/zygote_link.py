@@ -29,7 +29,7 @@ from sandbox.folder import make_runtime_folder, remove_folder
 from sandbox.isolation import ESCAPE, Standing, Tier, tiers
 from sandbox.sockets import MAX_PACKET_BYTES
 from sandbox.types import Isolation, Limits, SandboxError, SettingError
-from sandbox.view import as_mounts, readable_paths
+from sandbox.view import as_mounts, package_folders, readable_paths
 
 START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 5.0
@@ -37,8 +37,10 @@ END_TIMEOUT_S = 5.0
 FLAGS = ("-s", "-P")
 # Not `-m`: it would need the package on a path that only the trainer may have.
 BOOT = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from sandbox.zygote import main;"
-    "del sys.path[0]; main(*map(int, sys.argv[2:]))"
+    "import sys; control, base, package, *folders = sys.argv[1:];"
+    "sys.path += [folder for folder in folders if folder not in sys.path];"
+    "sys.path.insert(0, package); from sandbox.zygote import main;"
+    "del sys.path[0]; main(int(control), int(base))"
 )
 
 
@@ -350,7 +352,9 @@ def _spawn(
     package = Path(__file__).resolve().parent
     base_fd = os.open(runtime.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     fds = (control_fd, base_fd)
-    program = [sys.executable, *FLAGS, "-c", BOOT, str(package.parent), *map(str, fds)]
+    # The `.pth` file that names a folder may not be there behind the walls.
+    told = (*fds, package.parent, *package_folders())
+    program = [sys.executable, *FLAGS, "-c", BOOT, *map(str, told)]
     if tier is Tier.A:
         bwrap = bubblewrap.find()
         assert bwrap is not None, "tier A was not to be tried"

@@ -1,0 +1,77 @@
+"""Packages that a `.pth` file brings from another folder are as good as those beside it."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from sandbox import view
+from sandbox.types import SandboxError
+
+pytestmark = pytest.mark.kernel
+
+ROOT = Path(__file__).resolve().parents[2]
+ASK = """
+import asyncio, sys
+from jupyter_client import BlockingKernelClient
+from sandbox import bubblewrap
+from sandbox.pool import KernelPool
+from sandbox.types import Isolation, Limits
+
+if sys.argv[1] == "B":
+    bubblewrap.find = lambda: None
+
+def ask(path):
+    client = BlockingKernelClient(connection_file=str(path))
+    client.load_connection_file()
+    client.start_channels(hb=False, stdin=False)
+    said = client.kernel_info(reply=True, timeout=40)["content"]
+    client.stop_channels()
+    return said
+
+async def main():
+    async with KernelPool(Limits(), isolation=Isolation.AUTO) as pool:
+        kernel, path = await pool.acquire_console(seed=0)
+        said = await asyncio.to_thread(ask, path)
+        shown = await kernel.run("import sympy, sys; 'debugpy' in sys.modules")
+        print(pool.standing.tier, said["supported_features"], said["language_info"]["version"])
+        print(shown.output, end="")
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def overlay(tmp_path_factory) -> Path:
+    """The Python of an environment that has nothing but a `.pth` to ours."""
+    home = tmp_path_factory.mktemp("overlay")
+    home.chmod(0o755)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    (site,) = home.glob("lib/python*/site-packages")
+    (site / "ours.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return home / "bin" / "python"
+
+
+def test_a_console_answers_where_packages_lie_in_another_folder(overlay, tier, tmp_path):
+    if tier == "none":
+        pytest.skip("nothing is hidden there")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    asked = subprocess.run(
+        [str(overlay), "-c", ASK, tier],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment,
+        check=False,
+    )
+    version = sys.version.split()[0]
+    assert asked.stdout == f"{tier} [] {version}\nFalse\n", asked.stderr[-2000:]
+
+
+def test_what_the_fork_server_needs_and_nobody_has_is_named(monkeypatch):
+    monkeypatch.setattr(view, "SERVER_NEEDS", ("ipykernel", "no-such-thing"))
+    with pytest.raises(SandboxError, match=r"no-such-thing, .* install it for .*python"):
+        view.readable_paths([])
