@@ -84,7 +84,11 @@ def say(text: str) -> None:
 
 
 def before_libraries(config: Config) -> None:
-    """Say what must be said before they are imported: no progress bars, `Screen` has its own."""
+    """Say what must be said before they are imported: no progress bars, `Screen` has its own.
+
+    ConfigError for a model that is on no hub.
+    """
+    _check_hub(config)
     if config.sampling.engine == "vllm":
         from repl_rl.engines.vllm import prepare
 
@@ -94,6 +98,14 @@ def before_libraries(config: Config) -> None:
 
     logging.disable_progress_bar()
     datasets.disable_progress_bars()
+
+
+def _check_hub(config: Config) -> None:
+    from repl_rl import hub
+    from repl_rl.plugins import resolve_model
+
+    if config.model is not None and not Path(name := resolve_model(config.model)).is_dir():
+        hub.check(name, say=say)
 
 
 def tell(findings: Sequence[Finding]) -> None:

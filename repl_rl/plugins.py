@@ -17,6 +17,9 @@ from repl_rl.errors import ConfigError
 
 _SPEC = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+_RUNS = "runs"
+_ALIKE = 0.6
+"""Of two names that one person may have meant as one: that of `difflib.get_close_matches`."""
 
 
 def resolve_spec(name: str, *, group: str) -> str:
@@ -61,10 +64,57 @@ def load_spec(spec: str) -> object:
 
 
 def resolve_model(name: str) -> str:
-    """The folder that `name` is, or `name` as it may be on the hub; ConfigError if neither."""
-    folder = Path(name).expanduser()
+    """The folder that `name` is, or `name` as it may be on the hub.
+
+    Raises ConfigError, with the nearest folder, for what is neither: a folder comes first, and what
+    looks like one here is asked of no hub.
+    """
+    folder = Path(os.path.expanduser(name))
     if folder.is_dir():
         return str(folder.resolve())  # files name it, and are read from other folders, too
-    if _HUB_NAME.fullmatch(name):
+    if folder.is_file():
+        raise ConfigError(f"{name!r} is a file; expected a folder: a run, or a model's")
+    near = _nearest_folder(name)
+    if near is None and _HUB_NAME.fullmatch(name) and not _is_below_a_folder(folder):
         return name
-    raise ConfigError(f"no model at {name!r}: expected a folder with config.json, or owner/name")
+    raise ConfigError(f"no such run or folder {name!r}; {near or _any_folder(folder)}")
+
+
+def _is_below_a_folder(path: Path) -> bool:
+    return path.parts[0] == _RUNS or Path(path.parts[0]).exists()
+
+
+def _nearest_folder(name: str) -> str | None:
+    """`did you mean ...?` for a folder beside, or for a run; a run need not be named to its end."""
+    name = name.rstrip("/")
+    parent, slash, leaf = name.rpartition("/")
+    beside = {f"{parent}{slash}{one}": one for one in _folders(Path(parent or slash or "."))}
+    runs = {f"{_RUNS}/{one}": one for one in _folders(Path(_RUNS))}
+    near = {
+        path: max(_likeness(leaf, one), _likeness(leaf, one[: len(leaf)]))
+        for path, one in {**runs, **beside}.items()
+        # With another folder in front a name is that of a run only if it is one to the letter.
+        if path in beside or not slash or one == leaf
+    }
+    best = max(near, key=lambda path: near[path], default=None)
+    return f"did you mean {best!r}?" if best and near[best] >= _ALIKE else None
+
+
+def _likeness(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other).ratio()
+
+
+def _folders(path: Path) -> list[str]:
+    """Names of the folders in a folder, latest first; none where it cannot be read."""
+    try:
+        found = [one for one in path.iterdir() if one.is_dir()]
+        found.sort(key=lambda one: one.stat().st_mtime, reverse=True)
+    except (OSError, ValueError):  # a name may hold what no file's does
+        return []
+    return [one.name for one in found if not one.name.startswith(".")]
+
+
+def _any_folder(folder: Path) -> str:
+    if latest := _folders(Path(_RUNS)) if folder.parts[:1] == (_RUNS,) else []:
+        return f"the latest in {_RUNS!r} is {f'{_RUNS}/{latest[0]}'!r}"
+    return "expected a run, a model's folder, or owner/name on the hub"

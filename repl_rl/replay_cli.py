@@ -173,11 +173,9 @@ def attach(
 
 def _before_model(name: str) -> None:
     from repl_rl.config import Config
-    from repl_rl.plugins import resolve_model
 
-    resolve_model(name)  # a wrong name is refused at once
     # The default engine: a policy goes on in this process, whatever the run sampled with.
-    shared.before_libraries(Config())
+    shared.before_libraries(Config(model=name))
 
 
 def _selection(conditions: dict[str, Any]) -> Selection:

@@ -114,7 +114,7 @@ def test_a_name_that_is_neither_folder_nor_hub_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"no model at .*expected a folder"):
+    with pytest.raises(ConfigError, match=r"no such run or folder .*expected a run, a model"):
         load_model(name, device=CPU, dtype="float32")
 
 

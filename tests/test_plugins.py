@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -79,3 +80,47 @@ def test_a_folder_is_a_model_and_is_named_so_that_it_is_found_from_elsewhere(her
 
 def test_a_name_with_one_slash_may_be_on_the_hub(here: Path) -> None:
     assert resolve_model("owner/name-1.5") == "owner/name-1.5"
+
+
+@pytest.fixture
+def runs(here: Path) -> Path:
+    """A folder with two runs, the second one later."""
+    for number, name in enumerate(("nop-20260101-120000", "sums-20260102-120000")):
+        folder = here / "runs" / name
+        folder.mkdir(parents=True)
+        os.utime(folder, (number, number))
+    return here / "runs"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("runs/nope", "'runs/nope'; did you mean 'runs/nop-20260101-120000'?"),
+        ("runs/nop-20260101-12000/", "did you mean 'runs/nop-20260101-120000'?"),
+        ("rnus/nop-20260101-120000", "did you mean 'runs/nop-20260101-120000'?"),
+        ("nop", "'nop'; did you mean 'runs/nop-20260101-120000'?"),
+        ("runs/RUN", "'runs/RUN'; the latest in 'runs' is 'runs/sums-20260102-120000'"),
+        ("./owner/name", "'./owner/name'; expected a run, a model's folder, or owner/name"),
+        ("/no/such/name", "'/no/such/name'; expected a run, a model's folder, or owner/name"),
+        ("a/b/c", "'a/b/c'; expected a run, a model's folder, or owner/name"),
+    ],
+)
+def test_a_mistyped_folder_names_the_nearest(runs: Path, name: str, message: str) -> None:
+    """`rnus/...` alone could be on the hub, were there no folder so like it."""
+    with pytest.raises(ConfigError, match="no such run or folder") as refused:
+        resolve_model(name)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["runs/nope", "models/none", "outputs/x"])
+def test_what_lies_below_a_folder_here_is_on_no_hub(here: Path, name: str) -> None:
+    for folder in ("models", "outputs"):
+        (here / folder).mkdir()
+    with pytest.raises(ConfigError, match="no such run or folder"):
+        resolve_model(name)
+
+
+def test_a_file_is_no_model(here: Path) -> None:
+    (here / "weights.gguf").write_text("")
+    with pytest.raises(ConfigError, match=r"'weights.gguf' is a file; expected a folder"):
+        resolve_model("weights.gguf")

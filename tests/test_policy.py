@@ -351,5 +351,5 @@ def test_one_that_does_not_fit_is_not_scored(tmp_path: Path, recorded: list[Scor
 
 
 def test_a_model_that_is_not_there_is_told_before_anything_runs(recorded: list[Scored]) -> None:
-    with pytest.raises(ConfigError, match="no model at"):
+    with pytest.raises(ConfigError, match="no such run or folder"):
         beside(Path("/no/such"), recorded[0], go_on)

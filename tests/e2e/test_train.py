@@ -123,7 +123,7 @@ def test_a_batch_that_cannot_fit_in_memory_is_refused(
 
 def test_a_refused_run_does_not_occupy_its_output(repl_rl: Command, tmp_path: Path) -> None:
     line = refused(repl_rl("train", "--model", "/no/such/model", "--output", "run"))
-    assert line.startswith("repl-rl: no model at '/no/such/model'")
+    assert line.startswith("repl-rl: no such run or folder '/no/such/model'")
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
