@@ -18,6 +18,7 @@ import click
 
 from repl_rl import __version__
 from repl_rl import cli_options as shared
+from repl_rl.config_cli import config as config_command
 from repl_rl.errors import ConfigError, ReplRLError, StorageError
 from repl_rl.replay_cli import attach, replay
 from repl_rl.reward_cli import reward
@@ -66,7 +67,7 @@ def cli() -> None:
     """Reinforcement learning for language models that think in a Python REPL."""
 
 
-for command in (rollout, play, replay, attach, reward):
+for command in (rollout, play, replay, attach, reward, config_command):
     cli.add_command(command)
 
 
@@ -84,11 +85,12 @@ def train(output: Path | None, dry_run: bool, **options: Any) -> None:
 
     It is measured on held-out problems before and after.
     """
-    from repl_rl.settings import to_toml
-
     config = shared.resolve(options)
     if dry_run:
-        click.echo(to_toml(config), nl=False)
+        from repl_rl.reference import settings
+        from repl_rl.settings import to_toml
+
+        click.echo(to_toml(config, comments={one.key: one.doc for one in settings()}), nl=False)
         return
     from repl_rl.display import Screen
     from repl_rl.leaving import commands

@@ -27,7 +27,13 @@ TASK = click.option("--task", metavar="NAME", help="Entry point or module:Class 
 MODEL = click.option("--model", metavar="PATH", help="Model folder or owner/name [the starter].")
 ENGINE = click.option("--engine", type=click.Choice(["hf", "vllm", "vllm-server"]), help="[hf]")
 FILES = click.option("--config", "files", multiple=True, type=Path, help="TOML file; repeatable.")
-OVERRIDES = click.option("--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE")
+OVERRIDES = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="SECTION.KEY=VALUE",
+    help="One setting; see repl-rl config.",
+)
 BEST = click.option("--best", is_flag=True, help="Highest reward first.")
 WORST = click.option("--worst", is_flag=True, help="Lowest reward first.")
 SEED = click.option("--seed", type=int, help="Seed of everything random.")

@@ -32,13 +32,19 @@ class SamplingConfig:
     weights_dir: str | None = None
     """Where they find new weights: a folder they and the trainer see. None: a temporary one."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the model is. `auto`: a GPU where there is one."""
     temperature: float = 1.0
+    """What logits are divided by, in sampling and in the update."""
     max_lines: int = 24
+    """The most lines of a trajectory."""
     max_line_tokens: int = 192
+    """The most tokens of a line; a trajectory with a longer one ends there."""
     max_tokens: int = 2048
     """Sampled and injected tokens together; the prompt is not counted."""
     max_observation_tokens: int = 256
+    """Of what a line prints; the middle of a longer output is left out."""
     time_limit_s: float = 120.0
+    """Of a trajectory, kernels included; its first line alone may take longer."""
     max_in_flight: int = 64
     """Trajectories, and so kernels and rows of the KV cache, alive at once."""
     sampler: str = "repl_rl.sampler:LineSampler"
@@ -63,11 +69,17 @@ class SandboxConfig:
     standby: int = 16
     """Kernels forked ahead of need."""
     line_cpu_s: float = 2.0
+    """CPU time of a line, then an interrupt."""
     line_wall_s: float = 10.0
+    """Time of a line by the clock, then an interrupt."""
     grace_s: float = 0.5
+    """From the interrupt to the kill, for a line that does not stop."""
     kernel_cpu_s: int = 60
+    """CPU time of a kernel over all of its lines."""
     memory_mib: int = 512
+    """Address space of a kernel beyond what it is born with."""
     max_output_chars: int = 2048
+    """Kept of what a line prints: two thirds from its head, one third from its tail."""
 
 
 def _line_rewards() -> dict[OutcomeKind, float]:
@@ -128,12 +140,19 @@ class GRPOConfig:
     """The update. Group size and problems per step multiply to the trajectories of a step."""
 
     steps: int = 200
+    """Updates of the policy; 0 measures it alone."""
     problems_per_step: int = 8
+    """Groups of a step, each of another problem."""
     group_size: int = 8
+    """Trajectories of a problem, which are compared with each other."""
     learning_rate: float = 1e-6
+    """Of AdamW, constant after the warm-up."""
     warmup_steps: int = 5
+    """Steps over which the learning rate rises to its value."""
     weight_decay: float = 0.0
+    """Of AdamW."""
     max_grad_norm: float = 1.0
+    """Longer gradients are scaled down to this norm."""
     micro_batch_size: int = 8
     """Trajectories per forward and backward; the update does not depend on it, but for `bnpo`."""
     gradient_checkpointing: bool = True
@@ -144,7 +163,10 @@ class GRPOConfig:
     micro-batch (`bnpo`, which depends on `micro_batch_size`). Each step updates the policy that
     sampled, and there `cispo` and `vespo` are `dapo`, and `sapo` is `grpo`."""
     epsilon_low: float = 0.2
+    """How far the ratio of policies may fall below 1; each step updates the one that sampled,
+    so it is 1 and nothing is clipped."""
     epsilon_high: float = 0.28
+    """How far it may rise above 1."""
     importance: Literal["auto", "line", "off"] = "auto"
     """Weigh each line by how much likelier the trainer finds it than the engine that sampled it,
     at the price of one forward a step. `auto`: unless the engine is `hf` in float32 on a CPU, which
@@ -170,22 +192,32 @@ class GRPOConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalConfig:
+    """What is measured."""
+
     problems: int = 200
     """Held-out problems, one trajectory each, before and after training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradingConfig:
+    """The processes that judge submissions."""
+
     deadline_s: float = 5.0
+    """Of one submission; after it the grader could not tell."""
     num_workers: int = 1
+    """Processes that grade."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportConfig:
+    """What is shown and what is kept of a run."""
+
     sample_every: int = 10
     """Steps between two sample trajectories on the screen."""
     checkpoint_every: int = 50
+    """Steps between two checkpoints."""
     keep_checkpoints: int = 2
+    """The latest ones that stay; the last of a run, `final`, always does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +225,7 @@ class Config:
     """A whole run. Saved as `config.toml` in its folder."""
 
     task: str = "sympy-proofs"
+    """Where problems and verdicts come from: an entry point's name, or `module:Class`."""
     transcript: str = "python"
     """What a transcript looks like: `python`, `ipython`, `chat`, or `module:attribute`."""
     model: str | None = None
@@ -200,6 +233,7 @@ class Config:
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Of the weights. On a GPU forwards run in bfloat16 autocast either way."""
     seed: int = 0
+    """Of everything random: problems, rollouts, kernels, the order of the update."""
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
@@ -215,12 +249,12 @@ class Config:
                 raise ConfigError(f"{name} is beyond 2**63; expected a number that fits 64 bits")
             if not math.isfinite(value):
                 raise ConfigError(f"{name} = {value}; expected a finite number")
-            if name in _ABOVE_ZERO and value <= 0:
+            if name in ABOVE_ZERO and value <= 0:
                 raise ConfigError(f"{name} = {value}; expected more than 0")
-            if value < _LEAST.get(name, value):
-                raise ConfigError(f"{name} = {value}; expected at least {_LEAST[name]}")
-            if value > _MOST.get(name, value):
-                raise ConfigError(f"{name} = {value}; expected at most {_MOST[name]}")
+            if value < LEAST.get(name, value):
+                raise ConfigError(f"{name} = {value}; expected at least {LEAST[name]}")
+            if value > MOST.get(name, value):
+                raise ConfigError(f"{name} = {value}; expected at most {MOST[name]}")
         if (self.grpo.loss_type, self.grpo.importance) == ("vespo", "line"):
             raise ConfigError(
                 "grpo.loss_type = 'vespo' weighs whole trajectories, so it takes no weights of "
@@ -276,7 +310,7 @@ def _check_potential(reward: RewardConfig, grpo: GRPOConfig) -> None:
 _SOLVED = (VerdictKind.PROVED, VerdictKind.SUPPORTED)
 _FAILED = (VerdictKind.REFUTED, VerdictKind.WRONG, VerdictKind.MALFORMED)
 
-_LEAST: Mapping[str, float] = {
+LEAST: Mapping[str, float] = {
     "sampling.max_in_flight": 1,
     "sampling.max_lines": 1,
     "sampling.max_tokens": 2,
@@ -308,14 +342,14 @@ _LEAST: Mapping[str, float] = {
 _LONGEST = 1 << 63
 
 # Beyond these a machine has no such thing to give, and fails without a word of the setting.
-_MOST: Mapping[str, float] = {
+MOST: Mapping[str, float] = {
     "sandbox.standby": 1 << 16,
     "sandbox.kernel_cpu_s": 1 << 31,
     "sandbox.memory_mib": 1 << 24,
     "grading.num_workers": 1024,
 }
 
-_ABOVE_ZERO = frozenset(
+ABOVE_ZERO = frozenset(
     {
         "sampling.temperature",
         "sampling.time_limit_s",

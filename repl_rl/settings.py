@@ -5,19 +5,22 @@ Floor 1. A run saves its resolved config as TOML, and that file starts the same 
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import re
+import textwrap
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
 from repl_rl.config import STARTER_PRESET, Config
 from repl_rl.errors import ConfigError
+from repl_rl.reference import choices, section_of, unknown
+
+_WIDTH = 80
+"""Columns of a comment."""
 
 _MAX_CHARS = 1 << 16
 """Of a config, twenty times what a run saves: a file may come from anybody."""
@@ -88,21 +91,43 @@ def _build(layers: Mapping[str, Any]) -> Config:
         ) from None
 
 
-def to_toml(config: Config) -> str:
-    """The config as TOML text that `resolve(files=...)` reads back to an equal Config."""
-    return "\n".join(_toml_lines("", msgspec.to_builtins(config))) + "\n"
+def to_toml(config: Config, *, comments: Mapping[str, str] | None = None) -> str:
+    """The config as TOML text that `resolve(files=...)` reads back to an equal Config.
+
+    `comments` stand above what they are of, by its full name.
+    """
+    return "\n".join(_toml_lines("", msgspec.to_builtins(config), comments or {})) + "\n"
 
 
-def _toml_lines(section: str, values: Mapping[str, Any]) -> Iterator[str]:
+def _toml_lines(
+    section: str, values: Mapping[str, Any], comments: Mapping[str, str]
+) -> Iterator[str]:
     nested = {key: value for key, value in values.items() if isinstance(value, Mapping)}
     if section:
         yield f"\n[{section}]"
+        yield from _comment(comments.get(section, ""))
     for key, value in values.items():
-        if key not in nested and value is not None:
-            # JSON's strings, numbers, booleans and flat lists are TOML's too.
-            yield f"{key} = {msgspec.json.encode(value).decode()}"
+        if key in nested:
+            continue
+        comment = comments.get(f"{section}.{key}" if section else key, "")
+        yield from _comment(comment)
+        if value is not None:
+            yield f"{key} = {toml_value(value)}"
+        elif comment:
+            yield f"# {key} is not set"
     for key, value in nested.items():
-        yield from _toml_lines(f"{section}.{key}" if section else key, value)
+        yield from _toml_lines(f"{section}.{key}" if section else key, value, comments)
+
+
+def _comment(text: str) -> list[str]:
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
+    )
+
+
+def toml_value(value: Any) -> str:  # a number, a word, a boolean or a list of these
+    """As TOML has it: JSON's strings, numbers, booleans and flat lists are TOML's too."""
+    return msgspec.json.encode(value).decode()
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -168,22 +193,15 @@ def _check(shape: type, values: Mapping[str, Any], prefix: str) -> None:
     for key, value in values.items():
         name = prefix + key
         if key not in hints:
-            raise ConfigError(f"unknown key {name!r}; {_nearest(name, _all_keys(Config, ''))}")
+            raise unknown(name)
         hint = hints[key]
-        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        if section := section_of(hint):
             if isinstance(value, Mapping):
-                _check(hint, value, f"{name}.")
-        elif (choices := _choices(hint)) and value not in choices:
-            raise ConfigError(f"{name} = {value!r}; expected one of {', '.join(choices)}")
+                _check(section, value, f"{name}.")
+        elif (words := choices(hint)) and value not in words:
+            raise ConfigError(f"{name} = {value!r}; expected one of {', '.join(words)}")
         elif isinstance(value, Mapping):
             _check_names(hint, value, name)
-
-
-def _choices(hint: Any) -> tuple[str, ...]:
-    """The words that a field takes; none where it takes any."""
-    if get_origin(hint) is Literal:
-        return tuple(map(str, get_args(hint)))
-    return tuple(hint) if isinstance(hint, type) and issubclass(hint, StrEnum) else ()
 
 
 def _check_names(hint: Any, values: Mapping[str, Any], name: str) -> None:
@@ -194,24 +212,6 @@ def _check_names(hint: Any, values: Mapping[str, Any], name: str) -> None:
     for key in values:
         full = f"{name}.{key}"
         if full not in known:
-            raise ConfigError(f"unknown key {full!r}; {_nearest(full, known)}")
+            raise unknown(full, known)
         if isinstance(values[key], Mapping):
             raise ConfigError(f"{full!r} is a value, not a section")
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    full = list(known)
-    by_leaf = {key.rpartition(".")[2]: key for key in full}
-    near = difflib.get_close_matches(name, full, n=1) or [
-        by_leaf[leaf] for leaf in difflib.get_close_matches(name.rpartition(".")[2], by_leaf, n=1)
-    ]
-    if near:
-        return f"did you mean {near[0]!r}?"
-    return "known sections: " + ", ".join(sorted({key.partition(".")[0] for key in full}))
-
-
-def _all_keys(shape: type, prefix: str) -> Iterator[str]:
-    for key, hint in get_type_hints(shape).items():
-        yield prefix + key
-        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-            yield from _all_keys(hint, f"{prefix}{key}.")

@@ -1,0 +1,177 @@
+"""All settings and what they mean: read from the config itself, the docstring under each field.
+
+    Config -> [Setting];  a name that is none -> what its writer may have meant
+
+Floor 1. Does not know where values come from, nor who asks.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import inspect
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from repl_rl.config import ABOVE_ZERO, LEAST, MOST, STARTER_PRESET, Config
+from repl_rl.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One key of the config, or a section of it."""
+
+    key: str
+    """Full name, such as `grpo.steps`."""
+    kind: str
+    """What it takes, in words; of a section, empty."""
+    default: Any
+    """As TOML has it: a number, a word, a list, None where it is not set, or a mapping of these."""
+    for_starter: Any
+    """The default where the policy is the starter; the same as `default` for most."""
+    doc: str
+    """One paragraph."""
+
+    @property
+    def is_section(self) -> bool:
+        return not self.kind
+
+
+def settings(shape: type = Config, prefix: str = "") -> Iterator[Setting]:
+    """Every setting in the order of the config, each section before what is in it."""
+    docs = field_docs(shape)
+    hints = get_type_hints(shape)
+    for field in dataclasses.fields(shape):
+        key, hint = prefix + field.name, hints[field.name]
+        section = section_of(hint)
+        default = None if section else _default(field)
+        yield Setting(
+            key=key,
+            kind="" if section else f"{type_words(hint)}{_bounds(key)}",
+            default=default,
+            for_starter=_preset(key, default),
+            doc=_paragraph(section.__doc__ or "") if section else docs.get(field.name, ""),
+        )
+        if section:
+            yield from settings(section, f"{key}.")
+        elif isinstance(default, Mapping):
+            yield from _prices(key, hint, default, docs.get(field.name, ""))
+
+
+def _prices(key: str, hint: Any, defaults: Mapping[str, float], doc: str) -> Iterator[Setting]:
+    """The keys of a mapping, those without a default included."""
+    names, value = get_args(hint)
+    for name in map(str, names):
+        default = defaults.get(name)
+        yield Setting(
+            key=f"{key}.{name}",
+            kind=type_words(value),
+            default=default,
+            for_starter=default,
+            doc=doc,
+        )
+
+
+def find(name: str) -> list[Setting]:
+    """The setting of this name with all that is in it, or those whose last part it is.
+
+    Raises ConfigError, with what may have been meant, where there is none.
+    """
+    known = list(settings())
+    found = [one for one in known if f"{one.key}.".startswith(f"{name}.")]
+    found = found or [one for one in known if one.key.rpartition(".")[2] == name]
+    if not found:
+        raise unknown(name)
+    return found
+
+
+def unknown(name: str, known: Iterable[str] | None = None) -> ConfigError:
+    """What to raise for a key that nothing reads, which names the nearest."""
+    full = [one.key for one in settings()] if known is None else list(known)
+    return ConfigError(f"unknown key {name!r}; {_nearest(name, full)}")
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    by_leaf = {key.rpartition(".")[2]: key for key in known}
+    near = difflib.get_close_matches(name, known, n=1) or [
+        by_leaf[leaf] for leaf in difflib.get_close_matches(name.rpartition(".")[2], by_leaf, n=1)
+    ]
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return "known sections: " + ", ".join(sorted({key.partition(".")[0] for key in known}))
+
+
+def field_docs(shape: type) -> dict[str, str]:
+    """The docstring under each field of a class, as one paragraph; fields without one are left out.
+
+    They are in the source alone, which is installed with the package.
+    """
+    (made,) = ast.parse(inspect.cleandoc(inspect.getsource(shape))).body
+    assert isinstance(made, ast.ClassDef)
+    return {
+        field.target.id: _paragraph(below.value.value)
+        for field, below in itertools.pairwise(made.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+        if isinstance(below.value.value, str)
+    }
+
+
+def _paragraph(text: str) -> str:
+    return " ".join(text.split())
+
+
+def section_of(hint: Any) -> type | None:
+    """The class of a section; None for the type of a value."""
+    return hint if isinstance(hint, type) and dataclasses.is_dataclass(hint) else None
+
+
+def choices(hint: Any) -> tuple[str, ...]:
+    """The words that a field takes; none where it takes any."""
+    if get_origin(hint) is Literal:
+        return tuple(map(str, get_args(hint)))
+    return tuple(hint) if isinstance(hint, type) and issubclass(hint, StrEnum) else ()
+
+
+def type_words(hint: Any) -> str:
+    """Such as `float`, `list of str`, `str or not set`, `one of a, b, c`."""
+    if words := choices(hint):
+        return f"one of {', '.join(words)}"
+    arguments = [one for one in get_args(hint) if one not in (type(None), ...)]
+    if type(None) in get_args(hint):
+        return f"{type_words(arguments[0])} or not set"
+    if get_origin(hint) is tuple:
+        return f"list of {type_words(arguments[0])}"
+    if arguments:
+        return f"table of {type_words(arguments[1])}"
+    return str(hint.__name__)
+
+
+def _bounds(key: str) -> str:
+    return "".join(
+        f", {words}"
+        for words, is_there in (
+            ("more than 0", key in ABOVE_ZERO),
+            (f"at least {LEAST.get(key)}", key in LEAST),
+            (f"at most {MOST.get(key)}", key in MOST),
+        )
+        if is_there
+    )
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:  # any setting's
+    made = (
+        field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    )
+    return msgspec.to_builtins(made)
+
+
+def _preset(key: str, default: Any) -> Any:
+    section, _, leaf = key.rpartition(".")
+    return STARTER_PRESET.get(section, {}).get(leaf, default)
