@@ -19,13 +19,14 @@ from repl_rl.display import Screen
 from repl_rl.engines.base import Engine, SampledLine, Weights
 from repl_rl.evaluate import held_out_attempts, run_shown
 from repl_rl.models import load_model, logprobs, pick_device
+from repl_rl.names import check_names
 from repl_rl.store import read_versions
 from repl_rl.tasks.base import load_task
 from repl_rl.tokens import TokenizerCodec
 from repl_rl.trajectory_file import read_trajectories
 from repl_rl.transcript import Span, span_mask, spans
 from repl_rl.types import Finding, Trajectory
-from repl_rl.workbench import check_names, open_workbench
+from repl_rl.workbench import open_workbench
 
 LARGEST_GAP, MEAN_GAP = 1e-4, 0.05
 """Differences of two log-probabilities, nats: the largest in float32, where engines differ by 1e-6

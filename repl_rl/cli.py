@@ -85,7 +85,7 @@ def train(output: Path | None, dry_run: bool, **options: Any) -> None:
 
     It is measured on held-out problems before and after.
     """
-    config = shared.resolve(options)
+    config = shared.resolve_checked(options)
     if dry_run:
         from repl_rl.reference import settings
         from repl_rl.settings import to_toml
@@ -138,7 +138,7 @@ def evaluate(run_or_model: Path, **options: Any) -> None:
     """
     from repl_rl.display import Screen
 
-    config = shared.resolve(_of_run(run_or_model, options))
+    config = shared.resolve_checked(_of_run(run_or_model, options))
     with Screen() as screen:
         report = _jobs(config).evaluate_model(config, screen)
     click.echo(report.table())
@@ -156,7 +156,7 @@ def audit(run_or_model: Path, count: int, **options: Any) -> None:
     """
     from repl_rl.display import Screen
 
-    config = shared.resolve(_of_run(run_or_model, options))
+    config = shared.resolve_checked(_of_run(run_or_model, options))
     shared.before_libraries(config)
     from repl_rl.audit import audit as find
 
@@ -174,8 +174,10 @@ def warmstart(**options: Any) -> None:
     By supervised training on scripted, really executed transcripts.
     """
     from repl_rl.display import Screen
+    from repl_rl.tasks.base import demonstrable, load_task
 
-    config = shared.resolve(options)
+    config = shared.resolve_checked(options)
+    demonstrable(load_task(config.task)[0])
     with Screen() as screen:
         path = _jobs(config).warm_start(config, screen)
     click.echo(path)

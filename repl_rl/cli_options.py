@@ -77,6 +77,15 @@ def resolve(options: dict[str, Any]) -> Config:
     return config
 
 
+def resolve_checked(options: dict[str, Any]) -> Config:
+    """As `resolve`, once all that the config names has been found."""
+    from repl_rl.names import check_names
+
+    config = resolve(options)
+    check_names(config)
+    return config
+
+
 def order(*, best: bool, worst: bool) -> Literal["best", "worst"] | None:
     """What `BEST` and `WORST` say together; None for the order of the file."""
     if best and worst:
@@ -89,12 +98,14 @@ def say(text: str) -> None:
     click.echo(f"repl-rl: {one_row(text)}", err=True)
 
 
-def before_libraries(config: Config) -> None:
+def before_libraries(config: Config, *, err: bool = False) -> None:
     """Say what must be said before they are imported: no progress bars, `Screen` has its own.
 
-    ConfigError for a model that is on no hub.
+    To a person, too, for they take seconds: on stderr with `err`. ConfigError for a model that is
+    on no hub.
     """
     _check_hub(config)
+    click.echo("loading torch and transformers ...", err=err)
     if config.sampling.engine == "vllm":
         from repl_rl.engines.vllm import prepare
 

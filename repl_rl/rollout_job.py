@@ -15,6 +15,7 @@ from repl_rl.config import Config
 from repl_rl.display import Screen, render_trajectory
 from repl_rl.formats import load_format
 from repl_rl.models import LoadedModel, load_model, pick_device
+from repl_rl.names import check_names
 from repl_rl.rollout_subject import Subject, score
 from repl_rl.rollout_view import LineStream
 from repl_rl.rollouts import Attempt
@@ -22,7 +23,7 @@ from repl_rl.sampler import LineSampler
 from repl_rl.tasks.base import Task, load_task, make_prompt
 from repl_rl.train import DEFAULT_RECIPE, policy_folder, say_bench
 from repl_rl.types import Origin, Scored
-from repl_rl.workbench import Workbench, check_names, open_workbench
+from repl_rl.workbench import Workbench, open_workbench
 
 
 def roll_out(config: Config, problem_id: str | None, screen: Screen) -> tuple[Subject, Origin]:

@@ -16,9 +16,9 @@ from typing import Any
 from repl_rl.config import Config
 from repl_rl.engines.base import Engine
 from repl_rl.engines.hf import HFEngine
-from repl_rl.engines.vllm import VLLMEngine, prepare
-from repl_rl.engines.vllm_server import VLLMServerEngine, check_settings
-from repl_rl.errors import ConfigError, DivergedError, EngineError
+from repl_rl.engines.vllm import VLLMEngine
+from repl_rl.engines.vllm_server import VLLMServerEngine
+from repl_rl.errors import DivergedError, EngineError
 from repl_rl.models import LoadedModel, cache_bytes, check_memory, logprobs
 from repl_rl.seeds import derive_seed
 
@@ -28,22 +28,6 @@ _NUM_PROBES = 4
 _EXACT_GAP, _HALF_GAP = 1e-3, 0.05
 """Mean difference of log-probabilities, nats. Engines in float32 differ by 1e-6; in bfloat16 by
 4e-3, and by far more than this where weights or cached keys are stale."""
-
-
-def check_engine(config: Config) -> None:
-    """ConfigError for an engine that cannot be had, as far as that is known without a model."""
-    sampling = config.sampling
-    if sampling.engine == "hf":
-        return
-    if config.model is None:
-        raise ConfigError(
-            f"the starter's heads are too small for vLLM; give --model PATH, or use the engine "
-            f"'hf' in place of {sampling.engine!r}"
-        )
-    if sampling.engine == "vllm":
-        prepare()
-    else:
-        check_settings(sampling.servers, temperature=sampling.temperature)
 
 
 def describe(config: Config, loaded: LoadedModel, *, row_tokens: int) -> str:

@@ -39,12 +39,13 @@ from repl_rl.evaluate import (
 from repl_rl.grpo import largest_divisor, make_trainer
 from repl_rl.kernels import kernel_pool
 from repl_rl.models import LoadedModel, load_model, pick_device
+from repl_rl.names import check_names
 from repl_rl.rollouts import Attempt
 from repl_rl.seeds import derive_seed
 from repl_rl.store import RunFolder, check_output
 from repl_rl.summary import rollout_metrics
 from repl_rl.tasks.base import Task, load_task
-from repl_rl.transcript import PYTHON, setup_sources
+from repl_rl.transcript import setup_sources
 from repl_rl.types import Problem, Scored, Split
 from repl_rl.warmstart import (
     Progress,
@@ -55,7 +56,7 @@ from repl_rl.warmstart import (
     starter_path,
     starter_sandbox,
 )
-from repl_rl.workbench import Workbench, check_names, open_workbench
+from repl_rl.workbench import Workbench, open_workbench
 from sandbox.isolation import Tier
 from sandbox.types import Isolation
 
@@ -308,11 +309,6 @@ def policy_folder(config: Config, task: Task, screen: Screen, *, recipe: Recipe)
     """The model that the config names, or the task's starter, made on first use."""
     if config.model is not None:
         return config.model
-    if config.transcript != PYTHON.name:
-        raise ConfigError(
-            f"the starter writes transcripts of the kind 'python', not {config.transcript!r}; give "
-            f"--model PATH"
-        )
     path = starter_path(task, recipe)
     if not path.exists():
         make_starter(task, recipe, path, screen, isolation=config.sandbox.isolation)

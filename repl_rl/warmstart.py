@@ -35,7 +35,7 @@ from repl_rl.disk import written_aside
 from repl_rl.errors import ConfigError
 from repl_rl.settings import resolve
 from repl_rl.sft import IGNORED, fit
-from repl_rl.tasks.base import DemonstrableTask, Task
+from repl_rl.tasks.base import Task, demonstrable
 from repl_rl.tokens import TokenizerCodec
 from repl_rl.transcript import PYTHON, spans
 from repl_rl.types import Trajectory
@@ -121,10 +121,6 @@ async def collect(
     task: Task, kernels: KernelSource, recipe: Recipe, *, max_in_flight: int, progress: Progress
 ) -> list[Trajectory]:
     """Run the recipe's demonstrations; ConfigError if the task has none to show."""
-    if not isinstance(task, DemonstrableTask):
-        raise ConfigError(
-            f"task {task.name!r} has no demonstrate(), so no starter can be made; give --model PATH"
-        )
     done = 0
 
     def step() -> None:
@@ -133,7 +129,7 @@ async def collect(
         progress.demonstrations(done, recipe.num_demonstrations)
 
     return await demonstrate(
-        task,
+        demonstrable(task),
         kernels,
         PYTHON,
         count=recipe.num_demonstrations,

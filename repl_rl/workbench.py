@@ -14,37 +14,21 @@ from dataclasses import dataclass
 from repl_rl.builder import prompt_ids
 from repl_rl.config import Config
 from repl_rl.engines.base import Engine
-from repl_rl.errors import ConfigError
 from repl_rl.formats import load_format
 from repl_rl.grading.grader import Grader
 from repl_rl.kernels import kernel_pool
 from repl_rl.models import LoadedModel, usable_context
-from repl_rl.plugins import load_spec
+from repl_rl.names import sampler_class
 from repl_rl.rewards import load_reward
 from repl_rl.rollouts import Attempt, RolloutRunner, TrajectorySampler
 from repl_rl.sampler import LineSampler
-from repl_rl.serving import check_engine, describe, make_engine, sync
+from repl_rl.serving import describe, make_engine, sync
 from repl_rl.store import make_origin
 from repl_rl.tasks.base import Task, make_prompt, make_setup
 from repl_rl.transcript import TranscriptFormat
 from repl_rl.types import Origin, Scored, Split
 from sandbox.isolation import Standing
 from sandbox.pool import KernelPool
-from sandbox.zygote_link import choices
-
-
-def check_names(config: Config) -> None:
-    """ConfigError or SettingError for what `open_workbench` would refuse by its name alone.
-
-    To be known before minutes are spent on a starter or gigabytes of weights are read.
-    """
-    load_reward(config.reward, config.grpo)
-    _sampler_class(config.sampling.sampler)
-    if config.transcript != "chat":
-        load_format(config.transcript)
-    check_engine(config)
-    choices(config.sandbox.isolation, config.sandbox.preload)
-
 
 _NUM_PROMPTS = 16
 """Problems of a split that are looked at for the length of its prompts."""
@@ -146,7 +130,7 @@ def open_workbench(
     if sampling.engine != "hf":
         # Rows of the others do not grow, and a prompt that was not looked at may be longer.
         row_tokens = context_tokens = min(context_tokens, row_tokens + longest)
-    sampler_class = _sampler_class(sampling.sampler)
+    make_sampler = sampler_class(sampling.sampler)
     setup = make_setup(task, fmt)
     pool = kernel_pool(config.sandbox, setup=setup)
     grader = Grader(num_workers=config.grading.num_workers, deadline_s=config.grading.deadline_s)
@@ -156,7 +140,7 @@ def open_workbench(
         try:
             engine = watch(make_engine(config, loaded, row_tokens=row_tokens))
             stack.push_async_callback(engine.aclose)
-            sampler = sampler_class(
+            sampler = make_sampler(
                 engine, loaded.codec, fmt, sampling, context_tokens=context_tokens
             )
             loop.run(_open(stack, pool, grader))
@@ -200,18 +184,6 @@ def _some_prompts(task: Task, fmt: TranscriptFormat, loaded: LoadedModel) -> lis
         for problem in itertools.islice(task.problems(split, seed=0), _NUM_PROMPTS)
     ]
     return [prompt_ids(make_prompt(task, problem, fmt), loaded.codec) for problem in problems]
-
-
-def _sampler_class(spec: str) -> Callable[..., TrajectorySampler]:
-    """The class that makes trajectories; ConfigError unless it has a method `sample`."""
-    found = load_spec(spec)
-    if not callable(found) or not callable(getattr(found, "sample", None)):
-        raise ConfigError(
-            f"sampling.sampler = {spec!r} is no sampler; expected a class with the arguments of "
-            f"repl_rl.sampler.LineSampler and its method `sample`"
-        )
-    made: Callable[..., TrajectorySampler] = found
-    return made
 
 
 async def _open(stack: contextlib.AsyncExitStack, pool: KernelPool, grader: Grader) -> None:

@@ -47,16 +47,26 @@ def test_a_dry_run_prints_a_config_that_gives_the_same_run(call: Call, tmp_path:
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
+@pytest.fixture
+def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if it were installed."""
+    monkeypatch.setattr("repl_rl.names.prepare", lambda: None)
+
+
+@pytest.mark.usefixtures("vllm")
 @pytest.mark.parametrize("engine", ["hf", "vllm", "vllm-server"])
 def test_the_engines_flag_is_its_setting(call: Call, tmp_path: Path, engine: str) -> None:
-    _, out, _ = call("train", "--dry-run", "--engine", engine)
+    servers = "sampling.servers=['http://localhost:8000']"
+    given = ("--model", ".", "--set", servers)
+    _, out, _ = call("train", "--dry-run", "--engine", engine, *given)
     (tmp_path / "config.toml").write_text(out)
     assert resolve(files=[tmp_path / "config.toml"]).sampling.engine == engine
 
 
+@pytest.mark.usefixtures("vllm")
 def test_without_the_engines_flag_a_file_decides(call: Call, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('[sampling]\nengine = "vllm"\nmax_lines = 3\n')
-    given = ("train", "--dry-run", "--config", "mine.toml")
+    given = ("train", "--dry-run", "--model", ".", "--config", "mine.toml")
     assert 'engine = "vllm"' in call(*given)[1]
     out = call(*given, "--engine", "hf")[1]
     assert 'engine = "hf"' in out

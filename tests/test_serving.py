@@ -19,7 +19,8 @@ from repl_rl.engines.base import Engine, SampledLine, Weights
 from repl_rl.engines.hf import HFEngine
 from repl_rl.errors import ConfigError, DivergedError, EngineError
 from repl_rl.models import LoadedModel
-from repl_rl.serving import check_engine, make_engine, sync
+from repl_rl.names import check_engine
+from repl_rl.serving import make_engine, sync
 
 
 class Codec:

@@ -288,6 +288,16 @@ def _settled() -> asyncio.Event:
     return event
 
 
+def check_settings(urls: Sequence[str], *, temperature: float) -> None:
+    """ConfigError for what no server could serve."""
+    if not urls:
+        raise ConfigError("the engine 'vllm-server' has no server; name some in sampling.servers")
+    for url in urls:
+        check_address(url)
+    if not 0.01 <= temperature <= 2.0:
+        raise ConfigError(f"temperature {temperature}; a vLLM server takes 0.01 to 2")
+
+
 def check_address(url: str) -> None:
     """ConfigError unless `url` is the address of an HTTP server."""
     try:

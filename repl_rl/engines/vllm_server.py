@@ -30,7 +30,7 @@ from safetensors.torch import save_file
 
 from repl_rl.concurrency import run_all
 from repl_rl.engines.base import SampledLine, Weights, check_request, line_end
-from repl_rl.engines.vllm_replica import Replica, Sampled, Unavailable, check_address
+from repl_rl.engines.vllm_replica import Replica, Sampled, Unavailable, check_settings
 from repl_rl.errors import ConfigError, EngineError
 
 T = TypeVar("T")
@@ -240,16 +240,6 @@ class VLLMServerEngine:
 
     def _names(self) -> str:
         return ", ".join(replica.url for replica in self._replicas)
-
-
-def check_settings(urls: Sequence[str], *, temperature: float) -> None:
-    """ConfigError for what no server could serve."""
-    if not urls:
-        raise ConfigError("the engine 'vllm-server' has no server; name some in sampling.servers")
-    for url in urls:
-        check_address(url)
-    if not 0.01 <= temperature <= 2.0:
-        raise ConfigError(f"temperature {temperature}; a vLLM server takes 0.01 to 2")
 
 
 def _make_folder(inside: Path | None) -> Path:

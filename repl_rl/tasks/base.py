@@ -60,6 +60,15 @@ def load_task(name: str) -> tuple[Task, str]:
     return task, spec
 
 
+def demonstrable(task: Task) -> DemonstrableTask:
+    """The task itself; ConfigError if it has no demonstrations to show."""
+    if not isinstance(task, DemonstrableTask):
+        raise ConfigError(
+            f"task {task.name!r} has no demonstrate(), so no starter can be made; give --model PATH"
+        )
+    return task
+
+
 def make_prompt(task: Task, problem: Problem, fmt: TranscriptFormat) -> Prompt:
     """What a policy sees of a problem before its first line."""
     return fmt.prompt(task.prompt, problem.statement, python_version=platform.python_version())

@@ -52,6 +52,9 @@ FLOORS: dict[int, tuple[str, ...]] = {
         *("transcript_rows", "bars"),
     ),
     5: ("grpo", "sft", "workbench", "attempts", "desk", "rollout_view"),
+    3: ("tasks", "scoring", "session", "sampler", "models", "summary"),
+    4: ("rollouts", "demonstrations", "display", "serving", "golden", "rollout_subject"),
+    5: ("names", "grpo", "sft", "workbench", "attempts", "desk", "rollout_view"),
     6: (
         *("train", "evaluate", "warmstart", "doctor", "audit", "explain"),
         *("play", "rollout_check", "rollout_job", "replay", "policy", "replay_jobs"),
@@ -88,6 +91,7 @@ NEIGHBOURS = {
     ("builder", "engines"),
     ("builder", "tokens"),
     ("builder", "transcript"),
+    ("workbench", "names"),
     ("train", "evaluate"),
     ("audit", "evaluate"),
     ("train", "warmstart"),

@@ -1,0 +1,146 @@
+"""Laws of names: what is found and what is refused, before anything heavy is loaded."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from repl_rl.config import Config
+from repl_rl.errors import ConfigError
+from repl_rl.names import check_names, sampler_class
+from repl_rl.sampler import LineSampler
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+
+
+def test_the_line_loop_is_the_sampler_unless_another_is_named() -> None:
+    assert sampler_class("repl_rl.sampler:LineSampler") is LineSampler
+
+
+def test_a_loop_of_ones_own_takes_its_place() -> None:
+    found = sampler_class("inline_calls:InlineCalls")
+    assert found is importlib.import_module("inline_calls").InlineCalls
+
+
+@pytest.mark.parametrize(
+    "spec", ["math:sin", "inline_calls:PROSE", "inline_calls:Prose", "inline_calls:OPEN"]
+)
+def test_what_has_no_method_sample_is_no_sampler(spec: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        sampler_class(spec)
+    assert str(refused.value) == (
+        f"sampling.sampler = {spec!r} is no sampler; expected a class with the arguments of "
+        f"repl_rl.sampler.LineSampler and its method `sample`"
+    )
+
+
+def test_a_sampler_that_is_not_there_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="has no 'InlineCall'; did you mean 'InlineCalls'"):
+        sampler_class("inline_calls:InlineCall")
+
+
+# What a run would refuse
+
+
+OWN = """
+class Silent:
+    name = "silent"
+    prompt = "{{problem}}"
+
+    def problems(self, split, *, seed):
+        return iter(())
+
+    def grade(self, problem, submission):
+        raise NotImplementedError
+
+
+class Unmarked(Silent):
+    prompt = "# No place for a problem."
+
+
+class Half:
+    name = "half"
+"""
+
+REFUSED = [
+    (("--task", "sympy-prof"), "unknown task 'sympy-prof'; did you mean 'sympy-proofs'?"),
+    (("--task", "nope:Nope"), "no module named 'nope' (wanted 'nope:Nope')"),
+    (("--task", "own_names:Half"), "'own_names:Half' is no task: it lacks prompt, problems, grade"),
+    (("--task", "own_names:Silent"), "task 'silent' has no demonstrate(), so no starter can be"),
+    (
+        ("--task", "own_names:Unmarked", "--model", "."),
+        "a task's prompt needs {{problem}} alone on exactly one line",
+    ),
+    (("--set", "transcript=chatt"), "unknown transcript 'chatt'; expected python, ipython, chat"),
+    (("--set", "transcript=chat"), "the starter writes transcripts of the kind 'python'"),
+    (("--set", "reward.function=foo:bar"), "no module named 'foo' (wanted 'foo:bar')"),
+    (("--set", "sampling.sampler=foo:Bar"), "no module named 'foo' (wanted 'foo:Bar')"),
+    (("--engine", "vllm-server"), "the starter's heads are too small for vLLM"),
+    (
+        ("--engine", "vllm-server", "--model", "."),
+        "the engine 'vllm-server' has no server; name some in sampling.servers",
+    ),
+    (
+        ("--engine", "vllm-server", "--model", ".", "--set", "sampling.servers=['x']"),
+        "server 'x'; expected an address such as 'http://localhost:8000'",
+    ),
+    (("--model", "nope"), "no such run or folder 'nope'"),
+    (("--set", "sandbox.preload=['sympi']"), "preload 'sympi': no such module"),
+]
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    (tmp_path / "own_names.py").write_text(OWN)
+    return tmp_path
+
+
+@pytest.mark.parametrize("flag", [(), ("--dry-run",)], ids=["train", "dry run"])
+@pytest.mark.parametrize(("given", "message"), REFUSED, ids=lambda one: " ".join(one)[:40])
+def test_a_wrong_name_is_refused_before_torch_is_loaded(
+    own: Path, given: tuple[str, ...], message: str, flag: tuple[str, ...]
+) -> None:
+    """A fresh interpreter, for this one holds everything."""
+    code, loaded, err = fresh(own, "train", *given, *flag)
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith(f"repl-rl: {message}")
+    assert loaded & {"torch", "transformers", "trl", "datasets"} == set()
+
+
+def fresh(folder: Path, *arguments: str) -> tuple[int, set[str], str]:
+    """(exit code, modules that it holds in the end, stderr) of a command by itself."""
+    code = (
+        f"import sys; sys.argv = {['repl-rl', *arguments]!r}\n"
+        "from repl_rl.cli import main\n"
+        "try:\n    main()\n"
+        "except SystemExit as end:\n    print(end.code, *sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=folder
+    )
+    number, *modules = done.stdout.split()
+    return int(number), set(modules), done.stderr
+
+
+def test_a_wrong_name_leaves_no_folder_of_a_run(own: Path) -> None:
+    fresh(own, "train", "--set", "transcript=chatt", "--output", "run")
+    assert not (own / "run").exists()
+
+
+def test_what_a_default_run_names_is_there() -> None:
+    check_names(Config())
+
+
+def test_a_starter_of_a_task_that_shows_nothing_is_refused_whatever_the_model(own: Path) -> None:
+    code, loaded, err = fresh(own, "warmstart", "--task", "own_names:Silent", "--model", ".")
+    assert (code, "torch" in loaded) == (2, False)
+    assert err.startswith("repl-rl: task 'silent' has no demonstrate()")
