@@ -218,10 +218,16 @@ def show(path: Path, count: int, *, best: bool, worst: bool) -> None:
 @shared.count(8, "How many sample problems.")
 @click.option("--seed", default=0, show_default=True)
 def tasks(name: str | None, count: int, seed: int) -> None:
-    """List the tasks, or print sample problems of one."""
+    """List the tasks, or look at one.
+
+    Sample problems, what a policy sees of the first, and whether it can be trained on: problems on
+    both sides, a grader that answers. Exit code 1 if something is amiss.
+    """
     from importlib.metadata import entry_points
     from itertools import islice
+    from textwrap import indent
 
+    from repl_rl.task_check import findings, shown_prompt
     from repl_rl.tasks.base import load_task
     from repl_rl.types import Split
 
@@ -229,11 +235,17 @@ def tasks(name: str | None, count: int, seed: int) -> None:
         for point in entry_points(group="repl_rl.tasks"):
             click.echo(f"{point.name:24}{point.value}")
         return
-    task, _ = load_task(name)
-    for problem in islice(task.problems(Split.TRAIN, seed=seed), count):
+    task, spec = load_task(name)
+    problems = list(islice(task.problems(Split.TRAIN, seed=seed), count))
+    for problem in problems:
         # Further lines of a statement stand below its first.
-        indent = "\n" + " " * len(f"{problem.id}  ")
-        click.echo(f"{problem.id}  {problem.statement}".replace("\n", indent))
+        below = "\n" + " " * len(f"{problem.id}  ")
+        click.echo(f"{problem.id}  {problem.statement}".replace("\n", below))
+    if problems:
+        click.echo(f"\nwhat a policy sees of {problems[0].id}:\n")
+        click.echo(indent(shown_prompt(task, problems[0]), "    "))
+    click.echo()
+    shared.tell(list(findings(task, spec, seed=seed)))
 
 
 @cli.command()

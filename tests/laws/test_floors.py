@@ -53,7 +53,15 @@ FLOORS: dict[int, tuple[str, ...]] = {
     ),
     5: ("grpo", "sft", "workbench", "attempts", "desk", "rollout_view"),
     3: ("tasks", "scoring", "session", "sampler", "models", "summary"),
-    4: ("rollouts", "demonstrations", "display", "serving", "golden", "rollout_subject"),
+    4: (
+        "rollouts",
+        "demonstrations",
+        "display",
+        "serving",
+        "golden",
+        "rollout_subject",
+        "task_check",
+    ),
     5: ("names", "grpo", "sft", "workbench", "attempts", "desk", "rollout_view"),
     6: (
         *("train", "evaluate", "warmstart", "doctor", "audit", "explain"),

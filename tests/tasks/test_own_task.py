@@ -56,7 +56,10 @@ def test_the_command_shows_the_problems_of_an_own_task(here: Path) -> None:
         timeout=60,
         check=True,
     )
-    assert done.stdout == "one  What is 1 + 1?\n"
+    assert done.stdout.startswith(
+        "one  What is 1 + 1?\n\nwhat a policy sees of one:\n\n    Python 3."
+    )
+    assert "\n    >>> # What is 1 + 1?\n    >>>\n" in done.stdout
 
 
 def test_the_grader_judges_an_own_task(here: Path) -> None:

@@ -1,0 +1,97 @@
+"""Laws of the check of a task: each fault is found before a training would meet it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Call = Callable[..., tuple[int, str, str]]
+
+TASKS = """
+import os
+
+from repl_rl.types import Problem, Split, Verdict, VerdictKind
+
+class Good:
+    name = "good"
+    prompt = "# Answer with a number.\\n{{problem}}"
+
+    def problems(self, split, *, seed):
+        yield Problem(id=f"{split}-{seed}", statement="1 + 1?")
+
+    def grade(self, problem, submission):
+        kind = VerdictKind.PROVED if submission == "0" else VerdictKind.WRONG
+        return Verdict(kind=kind)
+
+class OneSided(Good):
+    def problems(self, split, *, seed):
+        if split is Split.TRAIN:
+            yield from super().problems(split, seed=seed)
+
+class Empty(Good):
+    def problems(self, split, *, seed):
+        return iter(())
+
+class Evaluating(Good):
+    def grade(self, problem, submission):
+        eval(submission)
+        return super().grade(problem, submission)
+
+class Dying(Good):
+    def grade(self, problem, submission):
+        os._exit(3)
+
+class Unmarked(Good):
+    prompt = "# Answer with a number."
+"""
+
+
+@pytest.fixture
+def check(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """`repl-rl tasks checked_tasks:NAME`."""
+    (tmp_path / "checked_tasks.py").write_text(TASKS)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "checked_tasks", raising=False)
+    return lambda name: call("tasks", f"checked_tasks:{name}")
+
+
+def test_a_task_that_can_be_trained_on_passes(check: Call) -> None:
+    code, out, _ = check("Good")
+    assert code == 0
+    assert out.startswith("train-0  1 + 1?\n\nwhat a policy sees of train-0:\n\n    Python 3.")
+    assert out.endswith(
+        "    >>> # Answer with a number.\n    >>> # 1 + 1?\n    >>>\n\n"
+        "ok  problems    in both splits\n"
+        "ok  grader      0 proved, True wrong, 'words' wrong, [1, 2] wrong, ( wrong\n"
+        "ok  starter     no demonstrate(): training takes --model PATH\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("OneSided", "!!  problems    none in split held_out"),
+        ("Empty", "!!  problems    none in split train and held_out"),
+        ("Evaluating", "!!  grader      submit_final_answer((): SyntaxError"),
+        ("Dying", "!!  grader      submit_final_answer(0): worker died"),
+    ],
+)
+def test_a_fault_is_named_and_the_exit_code_is_1(check: Call, name: str, row: str) -> None:
+    code, out, _ = check(name)
+    assert code == 1
+    assert f"\n{row}" in out
+
+
+def test_a_prompt_without_its_marker_is_refused(check: Call) -> None:
+    code, _, err = check("Unmarked")
+    assert code == 2
+    assert err.startswith("repl-rl: a task's prompt needs {{problem}} alone on exactly one line")
+
+
+def test_the_task_that_is_installed_passes(call: Call) -> None:
+    code, out, _ = call("tasks", "sympy-proofs", "-n", "2")
+    assert code == 0
+    assert "\nok  starter     it has demonstrate()\n" in out
