@@ -21,6 +21,7 @@ import msgspec
 
 from repl_rl.config import ABOVE_ZERO, LEAST, MOST, STARTER_PRESET, Config
 from repl_rl.errors import ConfigError
+from repl_rl.foreign_words import SAYINGS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +93,13 @@ def find(name: str) -> list[Setting]:
 
 
 def unknown(name: str, known: Iterable[str] | None = None) -> ConfigError:
-    """What to raise for a key that nothing reads, which names the nearest."""
+    """What to raise for a key that nothing reads.
+
+    It says what a word of the field is called here, or names the nearest key.
+    """
     full = [one.key for one in settings()] if known is None else list(known)
-    return ConfigError(f"unknown key {name!r}; {_nearest(name, full)}")
+    hint = SAYINGS.get(name.rpartition(".")[2].lower()) or _nearest(name, full)
+    return ConfigError(f"unknown key {name!r}; {hint}")
 
 
 def _nearest(name: str, known: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from repl_rl.config import Config, GRPOConfig, RewardConfig
 from repl_rl.errors import ConfigError
+from repl_rl.foreign_words import SAYINGS
+from repl_rl.reference import find, settings
 from repl_rl.settings import resolve, to_toml
 from repl_rl.types import OutcomeKind, VerdictKind
 
@@ -217,6 +220,57 @@ def test_a_file_that_is_no_toml_is_a_config_error(
         path.write_bytes(content.encode(errors="surrogateescape"))
     with pytest.raises(ConfigError, match=message):
         resolve(files=[path])
+
+
+# What is called something else elsewhere
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("beta", "use grpo.kl_beta"),
+        ("num_generations", "use grpo.group_size"),
+        ("max_completion_length", "use sampling.max_tokens, which counts"),
+        ("per_device_train_batch_size", "a step has grpo.problems_per_step times grpo.group_size"),
+        ("gradient_accumulation_steps", "a step has grpo.problems_per_step times grpo.group_size"),
+        ("max_steps", "use grpo.steps"),
+        ("save_steps", "use report.checkpoint_every"),
+        ("use_vllm", "use sampling.engine, 'vllm' in this process or 'vllm-server'"),
+        ("scale_rewards", "use grpo.scale"),
+        ("epsilon", "use grpo.epsilon_low and grpo.epsilon_high"),
+        ("top_k", "lines are sampled from the whole distribution"),
+        ("delta", "each step updates the policy that has just sampled, once"),
+        ("num_iterations", "each step updates the policy that has just sampled, once"),
+        ("deepspeed", "training runs in one process on one device"),
+        ("sync_ref_model", "the reference of grpo.kl_beta is the policy that the run started"),
+        ("optim", "the optimiser is AdamW"),
+        ("lr_scheduler_type", "the learning rate is constant after grpo.warmup_steps"),
+        ("report_to", "a run's numbers are in metrics.jsonl"),
+        ("bf16", "`repl-rl config dtype` says which types of numbers there are"),
+        ("peft_config", "all weights are trained"),
+        ("resume_from_checkpoint", "no run is resumed; `repl-rl train --config RUN/config.toml"),
+        ("mask_truncated_completions", "a trajectory that meets a limit is trained like any"),
+    ],
+)
+@pytest.mark.parametrize("section", ["", "grpo.", "sampling."])
+def test_a_word_of_the_field_is_answered_with_what_to_use_here(
+    word: str, hint: str, section: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        resolve(overrides=[f"{section}{word}=1"])
+    assert str(refused.value).startswith(f"unknown key '{section}{word}'; {hint}")
+
+
+def test_what_is_said_of_such_words_names_settings_that_exist() -> None:
+    known = {setting.key for setting in settings()}
+    named = re.findall(r"\b(?:grpo|sampling|reward|report)\.\w+", " ".join(SAYINGS.values()))
+    assert set(named) <= known
+    assert len(set(named)) > 15
+    assert find("dtype")
+
+
+def test_no_setting_is_told_to_be_another() -> None:
+    assert {setting.key.rpartition(".")[2] for setting in settings()} & set(SAYINGS) == set()
 
 
 # What is saved
