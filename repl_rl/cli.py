@@ -134,11 +134,12 @@ def _leaving(run: Path, *, checkpoint_every: int) -> Iterator[None]:
 def evaluate(run_or_model: Path, **options: Any) -> None:
     """Measure a run's last checkpoint, or a model.
 
-    The solve rate on held-out problems, in all, by family and by tier.
+    The solve rate on held-out problems, in all, by family and by tier. A run and each of its
+    checkpoints bring their task and their settings along.
     """
     from repl_rl.display import Screen
 
-    config = shared.resolve_checked(_of_run(run_or_model, options))
+    config = shared.resolve_of_run(run_or_model, options)
     with Screen() as screen:
         report = _jobs(config).evaluate_model(config, screen)
     click.echo(report.table())
@@ -156,7 +157,7 @@ def audit(run_or_model: Path, count: int, **options: Any) -> None:
     """
     from repl_rl.display import Screen
 
-    config = shared.resolve_checked(_of_run(run_or_model, options))
+    config = shared.resolve_of_run(run_or_model, options)
     shared.before_libraries(config)
     from repl_rl.audit import audit as find
 
@@ -267,14 +268,3 @@ def _jobs(config: Any) -> ModuleType:
     import repl_rl.train
 
     return repl_rl.train
-
-
-def _of_run(path: Path, options: dict[str, Any]) -> dict[str, Any]:
-    """The options that evaluate `path`: a run brings its own config and last checkpoint."""
-    if not (path / "config.toml").is_file():
-        return {**options, "model": str(path)}
-    checkpoint = path / "checkpoints" / "final"
-    if not checkpoint.is_dir():
-        raise ConfigError(f"run {str(path)!r} has no checkpoints/final: it did not end")
-    files = (path / "config.toml", *options["files"])
-    return {**options, "files": files, "model": str(checkpoint)}

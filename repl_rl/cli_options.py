@@ -68,6 +68,8 @@ def resolve(options: dict[str, Any]) -> Config:
     from repl_rl.plugins import resolve_model, resolve_spec
 
     given = {key: options[key] for key in ("task", "model", "seed") if options.get(key) is not None}
+    if "model" in given:
+        given["model"] = named_model(given["model"])
     if options.get("engine") is not None:
         given["sampling"] = {"engine": options["engine"]}
     config = settings.resolve(files=options["files"], overrides=options["overrides"], flags=given)
@@ -83,6 +85,36 @@ def resolve_checked(options: dict[str, Any]) -> Config:
 
     config = resolve(options)
     check_names(config)
+    return config
+
+
+def named_model(name: str) -> str:
+    """The model that a person names; of a run its newest checkpoint, which is said."""
+    from repl_rl.checkpoints import model_of
+
+    path = Path(name).expanduser()
+    if (model := model_of(path)) == path:
+        return name
+    say(f"{model.name} of {path}")
+    return str(model)
+
+
+def resolve_of_run(path: Path, options: dict[str, Any]) -> Config:
+    """The config of the run that `path` is or is a checkpoint of, under `options`, checked.
+
+    Its model is that checkpoint, or the newest one. A `path` that belongs to no run is a model.
+    """
+    from repl_rl import settings
+    from repl_rl.checkpoints import run_of
+
+    run = run_of(path)
+    if run is None:
+        return resolve_checked({**options, "model": str(path)})
+    own = run / "config.toml"
+    given = {**options, "files": (own, *options["files"]), "model": str(path)}
+    config = resolve_checked(given)
+    num_changed = settings.num_changed(settings.resolve(files=[own]), config)
+    say(f"settings of {own}, {num_changed} changed")
     return config
 
 

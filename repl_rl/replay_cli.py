@@ -80,6 +80,7 @@ def replay(
     _check_modes(chosen, output=output, model=model)
     selection = _selection(conditions)
     if model is not None:
+        model = shared.named_model(model)
         _before_model(model)
     from repl_rl import replay_jobs as jobs
     from repl_rl.replay.many import Options

@@ -51,7 +51,12 @@ def rollout(problem: str | None, tokens: bool, output: Path | None, **options: A
     from repl_rl.display import Screen
     from repl_rl.trajectory_file import check_appendable
 
-    config = shared.resolve_checked(options)
+    model = options["model"]
+    config = (
+        shared.resolve_checked(options)
+        if model is None
+        else shared.resolve_of_run(Path(model), options)
+    )
     if output is not None:
         check_appendable(output)
     shared.before_libraries(config)

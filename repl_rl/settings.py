@@ -75,6 +75,20 @@ def told(
     return user
 
 
+def num_changed(before: Config, after: Config) -> int:
+    """How many values differ, the model apart."""
+    was, now = (_leaves(msgspec.to_builtins(one), "") for one in (before, after))
+    return sum(was.get(key) != now.get(key) for key in (was | now).keys() - {"model"})
+
+
+def _leaves(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        inner = _leaves(value, f"{prefix}{key}.") if isinstance(value, Mapping) else None
+        found |= {prefix + key: value} if inner is None else inner
+    return found
+
+
 def _build(layers: Mapping[str, Any]) -> Config:
     # Mappings of the config are merged key by key over their defaults, like sections.
     base = msgspec.to_builtins(Config())

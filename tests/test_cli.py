@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from repl_rl import __version__
-from repl_rl.cli import _of_run
 from repl_rl.cli_options import say
-from repl_rl.config import Config
 from repl_rl.errors import ConfigError
-from repl_rl.settings import resolve, to_toml
+from repl_rl.settings import resolve
 from repl_rl.store import RunFolder
 from repl_rl.trajectory_file import append
 from repl_rl.types import OutcomeKind, Scored, Trajectory
@@ -191,24 +189,6 @@ def test_the_lines_of_a_sample_problem_stand_below_each_other(call: Call) -> Non
     first, second, third, *_ = call("tasks", "sympy-proofs", "-n", "2")[1].split("\n")
     assert first[12:14] == third[12:14] == "  "
     assert second == " " * 14 + "Answer: True, or an x where the sides differ."
-
-
-def test_a_run_is_evaluated_with_its_own_config_and_last_checkpoint(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text(to_toml(Config(model="m", seed=5)))
-    (tmp_path / "checkpoints" / "final").mkdir(parents=True)
-    options = _of_run(tmp_path, {"files": (Path("more.toml"),), "seed": None})
-    assert options["files"] == (tmp_path / "config.toml", Path("more.toml"))
-    assert options["model"] == str(tmp_path / "checkpoints" / "final")
-
-
-def test_a_run_that_did_not_end_is_not_evaluated(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text("")
-    with pytest.raises(ConfigError, match="has no checkpoints/final: it did not end"):
-        _of_run(tmp_path, {"files": ()})
-
-
-def test_a_folder_that_is_no_run_is_a_model(tmp_path: Path) -> None:
-    assert _of_run(tmp_path, {"files": ()})["model"] == str(tmp_path)
 
 
 def test_a_polite_kill_goes_the_way_of_an_interrupt(call: Call) -> None:

@@ -1,0 +1,104 @@
+"""Laws of runs and their checkpoints: which weights are meant, and which settings come along."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repl_rl import cli_options as shared
+from repl_rl.checkpoints import model_of, newest_checkpoint, run_of
+from repl_rl.errors import ConfigError
+from repl_rl.settings import num_changed, resolve, to_toml
+
+OWN = resolve(overrides=["model=m", "seed=5", "sampling.max_tokens=224", "eval.problems=3"])
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that was interrupted after its tenth step, while it wrote a checkpoint."""
+    monkeypatch.chdir(tmp_path)
+    made = Path("runs") / "mine"
+    for number in (2, 10):
+        (made / "checkpoints" / f"checkpoint-{number}").mkdir(parents=True)
+        (made / "checkpoints" / f"checkpoint-{number}" / "model.safetensors").touch()
+    (made / "checkpoints" / "checkpoint-12").mkdir()
+    (made / "config.toml").write_text(to_toml(OWN))
+    return made
+
+
+def test_an_interrupted_run_has_the_highest_number_that_is_whole(run: Path) -> None:
+    """As words 2 stands behind 10, and 12 has no weights."""
+    assert newest_checkpoint(run) == run / "checkpoints" / "checkpoint-10"
+
+
+def test_a_run_that_ended_has_its_last_weights(run: Path) -> None:
+    (run / "checkpoints" / "final").mkdir()
+    assert model_of(run) == run / "checkpoints" / "final"
+
+
+def test_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("")
+    with pytest.raises(ConfigError, match=r"has no checkpoint: .* report\.checkpoint_every"):
+        newest_checkpoint(tmp_path)
+
+
+def test_a_checkpoint_belongs_to_its_run_and_a_model_to_none(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = run / "checkpoints" / "checkpoint-2"
+    assert (run_of(run), run_of(inside)) == (run, run)
+    assert [run_of(path) for path in (run.parent, run / "checkpoints", Path("none"))] == [None] * 3
+    (run.parent / "config.json").touch()
+    assert model_of(run.parent) == run.parent
+    home = run.resolve()
+    monkeypatch.chdir(inside)
+    assert run_of(Path()) == home
+
+
+OPTIONS: dict[str, Any] = {"files": (), "overrides": (), "model": None}
+
+
+@pytest.mark.parametrize(
+    ("named", "meant", "said"),
+    [
+        ("", "checkpoint-10", ["checkpoint-10 of runs/mine"]),
+        ("checkpoints/checkpoint-2", "checkpoint-2", []),
+    ],
+)
+def test_a_run_and_its_checkpoints_bring_their_settings(
+    run: Path, capsys: pytest.CaptureFixture[str], named: str, meant: str, said: list[str]
+) -> None:
+    """Three values differ from the run's: the two that are set, and the flag's."""
+    changed = ("eval.problems=9", "sampling.max_tokens=300")
+    config = shared.resolve_of_run(run / named, {**OPTIONS, "overrides": changed, "seed": 6})
+    assert config.model == str(run / "checkpoints" / meant)
+    assert (config.seed, config.eval.problems, config.sampling.max_tokens) == (6, 9, 300)
+    assert config.grpo == OWN.grpo
+    rows = [f"repl-rl: {row}" for row in (*said, "settings of runs/mine/config.toml, 3 changed")]
+    assert capsys.readouterr().err.splitlines() == rows
+
+
+def test_what_belongs_to_no_run_is_a_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = shared.resolve_of_run(tmp_path, OPTIONS)
+    assert config == resolve(flags={"model": str(tmp_path)})
+    assert capsys.readouterr().err == ""
+
+
+def test_a_run_may_be_named_as_the_model_of_another(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = shared.resolve({**OPTIONS, "model": str(run)})
+    assert config.model == str(run / "checkpoints" / "checkpoint-10")
+    assert config.eval.problems == 200
+    assert capsys.readouterr().err == "repl-rl: checkpoint-10 of runs/mine\n"
+
+
+def test_changes_are_counted_value_by_value_and_the_model_is_none() -> None:
+    other = resolve(
+        overrides=["model=n", "seed=5", "sampling.max_tokens=224", "reward.line.timeout=-0.2"]
+    )
+    assert num_changed(OWN, other) == 2
