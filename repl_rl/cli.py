@@ -6,6 +6,7 @@ Floor 7. Heavy imports stand inside commands, so that `--help` answers at once.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -85,7 +86,10 @@ def train(output: Path | None, dry_run: bool, **options: Any) -> None:
 
     It is measured on held-out problems before and after.
     """
-    config = shared.resolve_checked(options)
+    from repl_rl.names import check_trainable
+
+    config = shared.resolve(options)
+    check_trainable(config)
     if dry_run:
         from repl_rl.reference import settings
         from repl_rl.settings import to_toml
@@ -131,18 +135,49 @@ def _leaving(run: Path, *, checkpoint_every: int) -> Iterator[None]:
 @cli.command(name="eval")
 @click.argument("run_or_model", type=Path)
 @_config_options
-def evaluate(run_or_model: Path, **options: Any) -> None:
+@click.option(
+    "-k",
+    "samples",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Attempts at each problem: pass@1, pass@2, ... pass@k.",
+)
+@click.option("--temperature", type=float, help="0 takes the likeliest token [the run's].")
+@click.option("--output", type=Path, metavar="DIR", help="Keep it, for show, replay and explain.")
+@click.option("--json", "is_json", is_flag=True, help="One JSON object on stdout, for programs.")
+def evaluate(
+    run_or_model: Path,
+    samples: int,
+    temperature: float | None,
+    output: Path | None,
+    is_json: bool,
+    **options: Any,
+) -> None:
     """Measure a run's last checkpoint, or a model.
 
     The solve rate on held-out problems, in all, by family and by tier. A run and each of its
     checkpoints bring their task and their settings along.
     """
-    from repl_rl.display import Screen
+    from rich.console import Console
 
+    from repl_rl.display import Screen
+    from repl_rl.store import check_output
+
+    if temperature is not None:
+        given = f"sampling.temperature={temperature}"
+        options["overrides"] = (*options["overrides"], given)
     config = shared.resolve_of_run(run_or_model, options)
-    with Screen() as screen:
-        report = _jobs(config).evaluate_model(config, screen)
-    click.echo(report.table())
+    if output is not None:
+        check_output(output)
+    shared.before_libraries(config, err=is_json)
+    from repl_rl.eval_job import evaluate as measure
+
+    with Screen(Console(stderr=is_json)) as screen:
+        found = measure(config, screen, samples=samples, output=output)
+    click.echo(json.dumps(found.facts()) if is_json else found.table())
+    if output is not None and not is_json:
+        click.echo(f"\nkept: {output}\nnext: repl-rl show {output} --worst")
 
 
 @cli.command()

@@ -34,7 +34,8 @@ class SamplingConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model is. `auto`: a GPU where there is one."""
     temperature: float = 1.0
-    """What logits are divided by, in sampling and in the update."""
+    """What logits are divided by, in sampling and in the update. 0 takes the likeliest token, which
+    the engine `hf` does, for `eval` and not for training."""
     max_lines: int = 24
     """The most lines of a trajectory."""
     max_line_tokens: int = 192
@@ -311,6 +312,7 @@ _SOLVED = (VerdictKind.PROVED, VerdictKind.SUPPORTED)
 _FAILED = (VerdictKind.REFUTED, VerdictKind.WRONG, VerdictKind.MALFORMED)
 
 LEAST: Mapping[str, float] = {
+    "sampling.temperature": 0,
     "sampling.max_in_flight": 1,
     "sampling.max_lines": 1,
     "sampling.max_tokens": 2,
@@ -351,7 +353,6 @@ MOST: Mapping[str, float] = {
 
 ABOVE_ZERO = frozenset(
     {
-        "sampling.temperature",
         "sampling.time_limit_s",
         "sandbox.line_cpu_s",
         "sandbox.line_wall_s",

@@ -62,10 +62,11 @@ class Report:
         return "\n".join([f"{'all':16}{self}", *rows])
 
 
-def held_out_attempts(task: Task, *, count: int, seed: int) -> list[Attempt]:
-    """One attempt at each of `count` held-out problems; the same seed asks the same ones.
+def held_out_attempts(task: Task, *, count: int, seed: int, samples: int = 1) -> list[Attempt]:
+    """`samples` attempts at each of `count` held-out problems; the same seed asks the same ones.
 
-    Raises ConfigError if there are none.
+    The first one at each is the one that there is where `samples` is 1. Raises ConfigError if there
+    are no problems.
     """
     source = task.problems(Split.HELD_OUT, seed=derive_seed(seed, "held-out"))
     problems = list(itertools.islice(source, count))
@@ -75,10 +76,11 @@ def held_out_attempts(task: Task, *, count: int, seed: int) -> list[Attempt]:
         Attempt(
             problem=problem,
             group_index=index,
-            sibling_index=0,
-            seed=derive_seed(seed, "evaluation", index),
+            sibling_index=sample,
+            seed=derive_seed(seed, "evaluation", index, *([sample] if sample else [])),
         )
         for index, problem in enumerate(problems)
+        for sample in range(samples)
     ]
 
 

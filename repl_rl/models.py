@@ -155,6 +155,11 @@ def _eos_ids(model: Any, tokenizer: Any) -> list[int]:
     return sorted({i for i in [*several, tokenizer.eos_token_id] if i is not None})
 
 
+def divisor(temperature: float) -> float:
+    """Of logits. At 0 the likeliest token is taken, and its log-probability is that at 1."""
+    return temperature or 1.0
+
+
 @torch.no_grad()
 def logprobs(
     model: Any,  # a PreTrainedModel
@@ -172,7 +177,7 @@ def logprobs(
             output = model(torch.tensor([list(ids)], device=model.device))
     finally:
         model.train(was_training)
-    scores = torch.log_softmax(output.logits[0, start - 1 : -1].float() / temperature, -1)
+    scores = torch.log_softmax(output.logits[0, start - 1 : -1].float() / divisor(temperature), -1)
     wanted = torch.tensor(ids[start:], device=scores.device)[:, None]
     found: list[float] = scores.gather(-1, wanted)[:, 0].tolist()
     return found

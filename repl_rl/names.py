@@ -35,6 +35,16 @@ def check_names(config: Config) -> None:
     _check_task(load_task(config.task)[0], config)
 
 
+def check_trainable(config: Config) -> None:
+    """As `check_names`; ConfigError as well for what can be sampled with and not trained."""
+    if config.sampling.temperature == 0:
+        raise ConfigError(
+            "sampling.temperature = 0 always takes the likeliest token, so siblings would be the "
+            "same; expected more than 0"
+        )
+    check_names(config)
+
+
 def _check_task(task: Task, config: Config) -> None:
     if config.transcript != "chat":  # its template is in a model's folder
         make_prompt(task, Problem(id="", statement="?"), load_format(config.transcript))
@@ -71,6 +81,8 @@ def check_engine(config: Config) -> None:
             f"'hf' in place of {sampling.engine!r}"
         )
     if sampling.engine == "vllm":
+        if sampling.temperature == 0:
+            raise ConfigError("sampling.temperature = 0 takes the engine 'hf', not 'vllm'")
         prepare()
     else:
         check_settings(sampling.servers, temperature=sampling.temperature)

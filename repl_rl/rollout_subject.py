@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from repl_rl.config import Config, SamplingConfig
-from repl_rl.models import logprobs
+from repl_rl.models import divisor, logprobs
 from repl_rl.tokens import Codec
 from repl_rl.transcript import Prompt, Span, TranscriptFormat, next_number, span_mask
 from repl_rl.types import Scored, Trajectory
@@ -39,7 +39,7 @@ def score(model: Any, trajectory: Trajectory, *, temperature: float) -> Scores:
         shifted = logprobs(model, [*prompt, *completion], len(prompt), temperature=temperature)
     finally:
         hook.remove()
-    own = (heard[0][len(prompt) :].float() / temperature).log_softmax(-1)
+    own = (heard[0][len(prompt) :].float() / divisor(temperature)).log_softmax(-1)
     unshifted = own[list(range(len(completion))), list(completion)].tolist()
     return Scores(shifted=tuple(shifted), unshifted=tuple(unshifted))
 

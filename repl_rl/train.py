@@ -39,7 +39,7 @@ from repl_rl.evaluate import (
 from repl_rl.grpo import largest_divisor, make_trainer
 from repl_rl.kernels import kernel_pool
 from repl_rl.models import LoadedModel, load_model, pick_device
-from repl_rl.names import check_names
+from repl_rl.names import check_trainable
 from repl_rl.rollouts import Attempt
 from repl_rl.seeds import derive_seed
 from repl_rl.store import RunFolder, check_output
@@ -194,7 +194,7 @@ def train(
     the folder readable and no process behind.
     """
     _refuse_launcher()
-    check_names(config)
+    check_trainable(config)
     task, task_spec = load_task(config.task)
     device = pick_device(config.sampling.device)
     problems = ProblemSequence(task, seed=config.seed)
@@ -343,21 +343,6 @@ def warm_start(config: Config, screen: Screen) -> Path:
     path = starter_path(task, recipe)
     make_starter(task, recipe, path, screen, isolation=config.sandbox.isolation)
     return path
-
-
-def evaluate_model(config: Config, screen: Screen) -> Report:
-    """Held-out report of the config's model on the config's task; writes nothing."""
-    check_names(config)
-    task, task_spec = load_task(config.task)
-    device = pick_device(config.sampling.device)
-    attempts = held_out_attempts(task, count=config.eval.problems, seed=config.seed)
-    policy = policy_folder(config, task, screen, recipe=DEFAULT_RECIPE)
-    loaded = load_model(policy, device=device, dtype=config.dtype)
-    with open_workbench(config, task, task_spec, loaded) as bench:
-        say_bench(bench, screen)
-        scored = run_shown(bench, attempts, "held-out problems", screen)
-        warn_of_ungraded(scored, screen)
-        return report(scored)
 
 
 class _Bars(Progress):

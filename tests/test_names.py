@@ -93,6 +93,7 @@ REFUSED = [
         ("--engine", "vllm-server", "--model", ".", "--set", "sampling.servers=['x']"),
         "server 'x'; expected an address such as 'http://localhost:8000'",
     ),
+    (("--set", "sampling.temperature=0"), "sampling.temperature = 0 always takes the likeliest"),
     (("--model", "nope"), "no such run or folder 'nope'"),
     (("--set", "sandbox.preload=['sympi']"), "preload 'sympi': no such module"),
 ]

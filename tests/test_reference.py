@@ -46,7 +46,8 @@ def keys_of(values: dict[str, object], prefix: str) -> set[str]:
     ("key", "kind"),
     [
         ("grpo.steps", "int, at least 0"),
-        ("sampling.temperature", "float, more than 0"),
+        ("sampling.temperature", "float, at least 0"),
+        ("sandbox.grace_s", "float, more than 0"),
         ("grading.num_workers", "int, at least 1, at most 1024"),
         ("grpo.gradient_checkpointing", "bool"),
         ("grpo.scale", "one of group, batch, none"),

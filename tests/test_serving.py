@@ -168,14 +168,14 @@ def test_the_default_engine_samples_with_the_trainers_model(loaded: LoadedModel)
     assert gap(engine, loaded) < 1e-5
 
 
-def test_vllm_that_is_not_installed_is_a_config_error_that_names_the_extra(
+def test_vllm_that_is_not_installed_is_a_config_error_that_names_what_installs_it(
     loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find: Callable[..., Any] = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *more: None if name == "vllm" else find(name)
     )
-    with pytest.raises(ConfigError, match=r"not installed: pip install 'repl-rl\[vllm\]'"):
+    with pytest.raises(ConfigError, match=r"not installed: run `make vllm` in the"):
         make(loaded, engine="vllm")
 
 

@@ -132,7 +132,7 @@ def test_a_word_that_is_no_choice_is_refused_with_the_choices(override: str, mes
         "grpo.steps=-1",
         "sampling.max_lines=0",
         "sampling.max_tokens=1",
-        "sampling.temperature=0",
+        "sampling.temperature=-0.1",
         "sampling.temperature=nan",
         "grpo.learning_rate=inf",
         "reward.no_submission=nan",

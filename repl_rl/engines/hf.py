@@ -261,18 +261,10 @@ class HFEngine:
         """Run the new tokens of `rows` through the model and sample one token for each."""
         requests = [row.request for row in rows if row.request is not None]
         logits = self._forward(rows, [request.ids for request in requests])  # (B, V)
-        logits = logits.float() / self._temperature
+        logits = logits.float() / (self._temperature or 1.0)
         logprobs = torch.log_softmax(logits, dim=-1)
-        # Inverse transform with one uniform number a row: what a row draws depends on its own
-        # seed alone, never on what else is in the batch.
-        uniform = torch.tensor(
-            [request.rng.random() for request in requests],
-            dtype=torch.float64,
-            device=logprobs.device,
-        )
-        cumulative = logprobs.double().exp().cumsum(-1)
-        drawn = (cumulative < uniform[:, None] * cumulative[:, -1:]).sum(-1)
-        drawn = drawn.clamp_max(logits.shape[-1] - 1)
+        uniform = [request.rng.random() for request in requests]
+        drawn = _draw(logprobs, uniform) if self._temperature else logprobs.argmax(-1)
         chosen = logprobs.gather(-1, drawn[:, None])[:, 0].tolist()
         if not all(map(math.isfinite, chosen)):
             raise FloatingPointError(NOT_FINITE)
@@ -380,6 +372,17 @@ def _num_new(row: _Row) -> int:
 
 def _begins(ids: list[int], prefix: list[int]) -> bool:
     return ids[: len(prefix)] == prefix
+
+
+def _draw(logprobs: torch.Tensor, uniform: Sequence[float]) -> torch.Tensor:
+    """A token for each row (B, V) -> (B,), by inverse transform with one uniform number a row.
+
+    What a row draws depends on its own seed alone, never on what else is in the batch.
+    """
+    places = torch.tensor(uniform, dtype=torch.float64, device=logprobs.device)
+    cumulative = logprobs.double().exp().cumsum(-1)
+    drawn = (cumulative < places[:, None] * cumulative[:, -1:]).sum(-1)
+    return drawn.clamp_max(logprobs.shape[-1] - 1)
 
 
 def _best_row(free: list[_Row], ids: list[int]) -> _Row:

@@ -116,6 +116,27 @@ def test_a_line_cancelled_before_it_had_a_row_is_never_sampled(model: Any) -> No
     assert run(model, use, num_rows=1, newline_ids=NEVER, eos_ids=NEVER) == 20
 
 
+# Without chance
+
+
+def test_at_temperature_0_the_likeliest_token_is_taken_whatever_the_seed(model: Any) -> None:
+    """Its log-probability is that at temperature 1, of one forward over everything."""
+    for seed in (0, 1):
+        line = run(
+            model,
+            lambda engine, seed=seed: engine.line(prompt(0), max_tokens=9, seed=seed),
+            temperature=0.0,
+            newline_ids=NEVER,
+            eos_ids=NEVER,
+        )
+        ids = [*prompt(0), *line.ids]
+        with torch.no_grad():
+            scores = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+        start = len(prompt(0))
+        assert scores[start - 1 : -1].argmax(-1).tolist() == list(line.ids)
+        assert worst_difference(model, ids, [None] * start + list(line.logprobs)) < 1e-5
+
+
 # What an engine holds
 
 

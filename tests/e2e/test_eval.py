@@ -1,0 +1,94 @@
+"""The command that measures, from outside: what it prints, what it keeps, what it takes along."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repl_rl.settings import resolve, to_toml
+from repl_rl.trajectory_file import read_trajectories
+
+pytestmark = [pytest.mark.train, pytest.mark.kernel]
+
+Command = Callable[..., Any]
+
+SMALL = (
+    "sampling.max_lines=3",
+    "sampling.max_line_tokens=12",
+    "sampling.max_tokens=160",
+    "sampling.max_in_flight=4",
+    "sampling.device=cpu",
+    "sandbox.standby=1",
+    "eval.problems=2",
+)
+SET = tuple(word for setting in SMALL for word in ("--set", setting))
+
+
+def test_an_evaluation_is_kept_like_a_run_and_told_to_programs(
+    repl_rl: Command, tiny_model: Path, tmp_path: Path
+) -> None:
+    given = ("-k", "3", "--json", "--output", "kept", *SET)
+    ended = repl_rl("eval", str(tiny_model), *given)
+    assert ended.code == 0, ended.stderr
+    assert ended.left_behind == []
+    facts = json.loads(ended.stdout)
+    assert (facts["samples"], facts["problems"], facts["output"]) == (3, 2, "kept")
+    assert {"pass@1", "pass@2", "pass@3", "solve_rate", "by_family"} <= set(facts)
+    assert facts["total"] + facts["ungraded"] >= 6
+    kept = list(read_trajectories(tmp_path / "kept" / "trajectories" / "eval.jsonl"))
+    assert sorted((t.trajectory.group_index, t.trajectory.sibling_index) for t in kept) == [
+        (group, sample) for group in (0, 1) for sample in (0, 1, 2)
+    ]
+    config = resolve(files=[tmp_path / "kept" / "config.toml"])
+    assert (config.model, config.sampling.max_lines) == (str(tiny_model), 3)
+    for command in (
+        ("show", "kept"),
+        ("replay", "kept", "--execute"),
+        ("reward", "explain", "kept", "-n", "1"),
+    ):
+        looked = repl_rl(*command)
+        assert looked.code == 0, (command, looked.stderr)
+    again = repl_rl("eval", str(tiny_model), *given)
+    assert (again.code, again.stderr) == (
+        2,
+        "repl-rl: 'kept' already holds a run; give another --output\n",
+    )
+
+
+def test_at_temperature_0_all_attempts_at_a_problem_are_the_same(
+    repl_rl: Command, tiny_model: Path, tmp_path: Path
+) -> None:
+    ended = repl_rl(
+        *("eval", str(tiny_model), "-k", "2", "--temperature", "0", "--output", "kept", *SET)
+    )
+    assert ended.code == 0, ended.stderr
+    assert "\npass@1          " in ended.stdout
+    assert "\npass@2          " in ended.stdout
+    sampled: dict[int, set[tuple[int, ...]]] = {}
+    for item in read_trajectories(tmp_path / "kept" / "trajectories" / "eval.jsonl"):
+        one = item.trajectory
+        sampled.setdefault(one.group_index, set()).add(one.completion_ids)
+    assert [len(different) for different in sampled.values()] == [1, 1]
+    assert resolve(files=[tmp_path / "kept" / "config.toml"]).sampling.temperature == 0.0
+
+
+def test_a_checkpoint_keeps_the_settings_of_its_run(
+    repl_rl: Command, tiny_model: Path, tmp_path: Path
+) -> None:
+    """Of a run that did not end: the newest checkpoint is taken, and its number said."""
+    run = tmp_path / "runs" / "mine"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "checkpoints" / "checkpoint-7").symlink_to(tiny_model)
+    (run / "config.toml").write_text(to_toml(resolve(overrides=["model=m", *SMALL])))
+    ended = repl_rl("eval", "runs/mine", "--json", "--set", "eval.problems=1")
+    assert ended.code == 0, ended.stderr
+    assert ended.stderr.startswith(
+        "repl-rl: checkpoint-7 of runs/mine\n"
+        "repl-rl: settings of runs/mine/config.toml, 1 changed\n"
+    )
+    facts = json.loads(ended.stdout)
+    assert (facts["problems"], facts["model"]) == (1, "runs/mine/checkpoints/checkpoint-7")
