@@ -2,8 +2,10 @@
 
     task_spec, Problem, submission -> idle worker -> Verdict
 
-A worker that runs over its deadline, dies or talks nonsense is killed with its group and replaced;
-the verdict then is UNDECIDED with `grader_error` set, for what could not be graded is not wrong.
+A worker that runs over its deadline, dies or talks nonsense is killed with its group and replaced.
+Who is to blame decides the verdict: a submission that cannot be read in time, or cannot be judged
+where the task's own reference answer can, is MALFORMED; else the verdict is UNDECIDED with
+`grader_error` set, for what the grader could not do is not wrong.
 
 Floor 2. Knows no task: `module:Class` is text that the worker resolves. Knows no reward.
 """
@@ -23,6 +25,7 @@ from typing import Self
 import msgspec
 
 from repl_rl.errors import GraderError
+from repl_rl.grading.clock import READ_SIGNAL, READING_S
 from repl_rl.grading.messages import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, Reply, Request
 from repl_rl.types import Problem, Verdict, VerdictKind
 
@@ -79,23 +82,39 @@ class Grader:
             started = time.monotonic()
             request = Request(task_spec=task_spec, problem=problem, submission=submission)
             verdict = await self._asked(worker, request)
+            assert verdict is not None, "a worker answers a submission with a verdict"
+            if verdict.grader_error is not None and await self._is_reference_judged(
+                worker, replace(request, submission=None)
+            ):
+                verdict = _blamed(verdict.grader_error)
             return replace(verdict, ms=(time.monotonic() - started) * 1e3)
         finally:
             self._idle.put_nowait(worker)
 
-    async def _asked(self, worker: _Worker, request: Request) -> Verdict:
+    async def _asked(self, worker: _Worker, request: Request) -> Verdict | None:
+        """None only where the reference is asked for and the task has none."""
         try:
-            reply = await worker.ask(request, timeout_s=self.deadline_s)
+            return (await worker.ask(request, timeout_s=self.deadline_s)).verdict
         except TimeoutError:
             return _ungraded(f"deadline of {self.deadline_s:g} s")
+        except _ReadingTooSlowError as slow:
+            return Verdict(kind=VerdictKind.MALFORMED, method="reading", evidence=str(slow))
         except _WorkerLostError as lost:
             return _ungraded(str(lost))
-        assert reply.verdict is not None, "a worker answers a problem with a verdict"
-        return reply.verdict
+
+    async def _is_reference_judged(self, worker: _Worker, request: Request) -> bool:
+        """Whether the same worker solves the same problem, with the task's own answer to it."""
+        await worker.load(request.task_spec)
+        verdict = await self._asked(worker, request)
+        return verdict is not None and verdict.is_solved
 
 
 class _WorkerLostError(Exception):
     """The worker died, or said what no worker says."""
+
+
+class _ReadingTooSlowError(_WorkerLostError):
+    """The worker was ended while it read a submission."""
 
 
 class _Worker:
@@ -161,6 +180,8 @@ class _Worker:
         except (OSError, ValueError) as error:  # a closed pipe, a line beyond the limit
             raise _WorkerLostError(f"worker lost: {error}") from error
         if not line:
+            if await process.wait() == -READ_SIGNAL:
+                raise _ReadingTooSlowError(f"not read in {READING_S:g} s")
             raise _WorkerLostError("worker died")
         try:
             return self._decoder.decode(line)
@@ -182,6 +203,11 @@ class _Worker:
 
 def _ungraded(reason: str) -> Verdict:
     return Verdict(kind=VerdictKind.UNDECIDED, grader_error=reason)
+
+
+def _blamed(reason: str) -> Verdict:
+    evidence = f"{reason}, where the reference answer is judged"
+    return Verdict(kind=VerdictKind.MALFORMED, method="reference", evidence=evidence)
 
 
 def _clean_environment() -> dict[str, str]:

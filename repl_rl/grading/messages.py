@@ -1,7 +1,7 @@
 """What a grader and its worker say to each other: one JSON object a line, in both directions.
 
-    Request  {"task_spec", "problem" | null, "submission"}   problem null: only load the task
-    Reply    {"verdict" | null, "failure"}                   failure: the task could not be loaded
+    Request  {"task_spec", "problem" | null, "submission" | null}   problem null: only load the task
+    Reply    {"verdict" | null, "failure"}                     failure: the task could not be loaded
 
 Floor 2. Types alone.
 """
@@ -22,7 +22,8 @@ class Request:
     task_spec: str
     """`module:Class`, a task with `grade(problem, submission)`."""
     problem: Problem | None = None
-    submission: str = ""
+    submission: str | None = None
+    """None: the task's own reference answer, where it has one; the verdict is null where not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from typing import Any
 
 import sympy
 
+from repl_rl.grading.clock import reading
 from repl_rl.grading.vocabulary import CONSTANTS, FUNCTIONS, STRUCTURES, UNEVALUATED
 
 Value = Any
@@ -42,12 +43,16 @@ class Malformed(ValueError):
 
 
 def parse(text: str, *, symbols: Collection[str] = ()) -> Value:
-    """The value that `text` spells. Raises Malformed, and nothing else, for text of any kind."""
+    """The value that `text` spells. Raises Malformed, and nothing else, for text of any kind.
+
+    In a grader's process, text that takes too long ends the process (`clock`).
+    """
     tree = _read(text)
     _check_size(tree)
     declared = {name: sympy.Symbol(name) for name in symbols}
     try:
-        return _build(tree, declared)
+        with reading():
+            return _build(tree, declared)
     except Malformed:
         raise
     except (

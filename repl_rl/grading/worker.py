@@ -2,8 +2,9 @@
 
     stdin -> Request -> task.grade(problem, submission) -> Reply -> stdout
 
-Started as `python -P -m repl_rl.grading.worker MEMORY_MIB`. It holds no deadline of its own: its
-parent kills it. It dies with its parent, and at the end of its input.
+Started as `python -P -m repl_rl.grading.worker MEMORY_MIB`. Reading a submission has a limit
+(`clock`); beyond that it holds no deadline of its own: its parent kills it. It dies with its
+parent, and at the end of its input.
 
 Floor 2. Knows tasks by their specification only.
 """
@@ -16,10 +17,11 @@ import resource
 import signal
 import sys
 from dataclasses import replace
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, runtime_checkable
 
 import msgspec
 
+from repl_rl.grading.clock import limit_reading
 from repl_rl.grading.messages import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, Reply, Request
 from repl_rl.plugins import load_spec
 from repl_rl.types import Problem, Verdict, VerdictKind
@@ -33,9 +35,17 @@ class Judge(Protocol):
     def grade(self, problem: Problem, submission: str) -> Verdict: ...
 
 
+@runtime_checkable
+class Referee(Judge, Protocol):
+    """A task that knows an answer to each of its problems."""
+
+    def reference(self, problem: Problem) -> str: ...
+
+
 def main() -> None:
     """Serve until the input ends."""
     die_with_parent()
+    limit_reading()
     limit_memory(int(sys.argv[1]))
     output = private_stdout()
     serve(sys.stdin.buffer, output)
@@ -82,11 +92,18 @@ def answer(request: Request, judges: dict[str, Judge]) -> Reply:
     if request.problem is None:
         return Reply()
     try:
-        return Reply(
-            verdict=clipped(judges[request.task_spec].grade(request.problem, request.submission))
-        )
+        return Reply(verdict=judged(judges[request.task_spec], request.problem, request.submission))
     except Exception as error:  # noqa: BLE001 one expression that breaks a task must not stop the others
         return Reply(verdict=Verdict(kind=VerdictKind.UNDECIDED, grader_error=described(error)))
+
+
+def judged(judge: Judge, problem: Problem, submission: str | None) -> Verdict | None:
+    """None only where the reference is asked for and the task has none."""
+    if submission is None:
+        if not isinstance(judge, Referee):
+            return None
+        submission = judge.reference(problem)
+    return clipped(judge.grade(problem, submission))
 
 
 def load(task_spec: str) -> Judge:

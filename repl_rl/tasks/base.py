@@ -47,6 +47,18 @@ class DemonstrableTask(Task, Protocol):
         ...
 
 
+@runtime_checkable
+class ReferencedTask(Task, Protocol):
+    """A task that knows an answer to each problem; with it the grader tells who is to blame."""
+
+    def reference(self, problem: Problem) -> str:
+        """One submission that solves `problem`, as text.
+
+        Graded where a submission could not be: if this one can be in time, that one is malformed.
+        """
+        ...
+
+
 def load_task(name: str) -> tuple[Task, str]:
     """A task by entry point or `module:Class`, and the spec that the grader's process imports."""
     spec = resolve_spec(name, group="repl_rl.tasks")

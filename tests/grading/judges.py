@@ -3,7 +3,10 @@
 import os
 import sys
 import time
+from unittest import mock
 
+from repl_rl.grading.parse import parse
+from repl_rl.grading.vocabulary import FUNCTIONS
 from repl_rl.types import Problem, Verdict, VerdictKind
 
 
@@ -35,6 +38,34 @@ class Judge:
             case "long":
                 return proved("x" * 3_000_000)
         return proved(problem.meta.get("answer", ""))
+
+
+class Referee(Judge):
+    """A judge that knows an answer of its own, and reads by the shared parser."""
+
+    def reference(self, problem: Problem) -> str:
+        return problem.meta.get("reference", "2")
+
+    def grade(self, problem: Problem, submission: str) -> Verdict:
+        match submission:
+            case "slow to read":
+                parse_what_never_ends()
+            case "slow to judge":
+                parse("1")
+                while True:
+                    pass
+        return super().grade(problem, submission)
+
+
+def parse_what_never_ends() -> None:
+    """The parser, with a word in it that takes for ever."""
+
+    def forever(*_: object) -> object:
+        while True:
+            pass
+
+    with mock.patch.dict(FUNCTIONS, {"sin": forever}):
+        parse("sin(1)")
 
 
 class Unloadable:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from repl_rl.types import Problem, Verdict, VerdictKind
 
 PROBLEM = Problem(id="p", statement="1 + 1", meta={"answer": "2"})
 JUDGE = "judges:Judge"
+REFEREE = "judges:Referee"
 
 
 @pytest.fixture(autouse=True)
@@ -25,10 +27,12 @@ def _judges_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
 
 
-def graded(*submissions: str, deadline_s: float = 5.0, task_spec: str = JUDGE) -> list[Verdict]:
+def graded(
+    *submissions: str, deadline_s: float = 5.0, task_spec: str = JUDGE, problem: Problem = PROBLEM
+) -> list[Verdict]:
     async def grade_all() -> list[Verdict]:
         async with Grader(deadline_s=deadline_s) as grader:
-            return [await grader.grade(task_spec, PROBLEM, text) for text in submissions]
+            return [await grader.grade(task_spec, problem, text) for text in submissions]
 
     return asyncio.run(grade_all())
 
@@ -57,6 +61,40 @@ def test_what_a_task_raises_is_named() -> None:
     assert raised.kind is VerdictKind.UNDECIDED
     assert raised.grader_error == "KeyError: 'no such certificate'"
     assert served.kind is VerdictKind.PROVED
+
+
+def test_what_is_not_read_in_time_is_malformed_and_the_worker_replaced() -> None:
+    # Far below the deadline: reading has a time of its own, by the clock of the processor.
+    slow, served = graded("slow to read", "2", deadline_s=30.0, task_spec=REFEREE)
+    assert (slow.kind, slow.method, slow.grader_error) == (VerdictKind.MALFORMED, "reading", None)
+    assert slow.evidence == "not read in 1 s"
+    assert served.kind is VerdictKind.PROVED
+
+
+@pytest.mark.parametrize(
+    ("submission", "reason"),
+    [
+        ("slow to judge", "deadline of 1 s"),
+        ("die", "worker died"),
+        ("raise", "KeyError: 'no such certificate'"),
+    ],
+)
+def test_a_submission_is_to_blame_where_the_reference_is_judged(
+    submission: str, reason: str
+) -> None:
+    blamed, served = graded(submission, "2", deadline_s=1.0, task_spec=REFEREE)
+    assert (blamed.kind, blamed.method) == (VerdictKind.MALFORMED, "reference")
+    assert blamed.evidence == f"{reason}, where the reference answer is judged"
+    assert blamed.grader_error is None
+    assert served.kind is VerdictKind.PROVED
+
+
+@pytest.mark.parametrize("reference", ["hang", "die", "raise"])
+def test_the_grader_is_to_blame_where_the_reference_fails_as_well(reference: str) -> None:
+    problem = replace(PROBLEM, meta={"reference": reference})
+    (failed,) = graded("raise", deadline_s=1.0, task_spec=REFEREE, problem=problem)
+    assert failed.kind is VerdictKind.UNDECIDED
+    assert failed.grader_error == "KeyError: 'no such certificate'"
 
 
 def test_printing_does_not_reach_the_pipe() -> None:

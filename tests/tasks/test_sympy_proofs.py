@@ -14,7 +14,7 @@ import pytest
 import sympy
 
 from repl_rl.grading.equality import zero_method
-from repl_rl.tasks.base import DemonstrableTask
+from repl_rl.tasks.base import DemonstrableTask, ReferencedTask
 from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.tasks.sympy_proofs.task import FAMILIES, split_of
 from repl_rl.types import Problem, Split, VerdictKind
@@ -171,6 +171,11 @@ def test_every_reference_answer_is_proved() -> None:
     for problem in sample()[:1000]:
         verdict = TASK.grade(problem, problem.meta["answer"])
         assert verdict.kind is PROVED, problem
+
+
+def test_the_task_knows_an_answer_to_each_problem() -> None:
+    assert isinstance(TASK, ReferencedTask)
+    assert all(TASK.reference(problem) == problem.meta["answer"] for problem in sample()[:40])
 
 
 def test_mutants_of_every_reference_answer_fail() -> None:

@@ -57,6 +57,10 @@ class SympyProofs:
         except Malformed as error:
             return Verdict(kind=VerdictKind.MALFORMED, method="parse", evidence=str(error))
 
+    def reference(self, problem: Problem) -> str:
+        """The answer that the problem was made from."""
+        return problem.meta["answer"]
+
     def demonstrate(self, problem: Problem, rng: random.Random) -> Script:
         """One attempt by a strategy drawn from the weights of `demonstration`."""
         return demonstration(problem, rng)
