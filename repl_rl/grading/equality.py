@@ -1,7 +1,8 @@
 """Is this submission that answer? A ladder of tests, from cheap and certain to costly and weak.
 
-    same form -> finite and exact at all -> refuted at a secret point -> zero by a canonical form
-    or by simplifying (PROVED) -> agrees at 20 points (SUPPORTED) -> UNDECIDED
+    finite and exact at all -> same form -> refuted at a secret point -> zero when expanded (PROVED)
+    -> refuted by what digits can hide -> zero in another canonical form or by simplifying (PROVED)
+    -> agrees at 20 points (SUPPORTED) -> UNDECIDED
 
 Values are what `parse` returns. Order matters in lists and tuples, not in sets. A float never
 equals an exact answer.
@@ -11,21 +12,29 @@ Floor 2. Knows no task and no process; whoever calls sets the deadline.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import sympy
 
 from repl_rl.grading.parse import Value
-from repl_rl.grading.points import Domain, probe
+from repl_rl.grading.points import Domain, Probe, probe
 from repl_rl.types import Verdict, VerdictKind
 
-FIRST_LOOK = 3
+FIRST_LOOK = 5
+CLOSE_LOOK = 3
 ENOUGH_POINTS = 20
+FIRST_DIGITS = 30
+"""Enough for what is plainly wrong, and cheap where the difference is 0."""
+ENOUGH_DIGITS = 100
 MAX_EXPANDED_POWER = 32
 """Of a sum: beyond it, expanding costs more than an answer is worth."""
 MAX_OPS = 400
 MAX_SIMPLIFIED_OPS = 150
+
+Form = tuple[str, Callable[[Any], Any], int]
+"""A name, what brings a zero to light, and the largest expression that it is tried on."""
 
 _ORDER = [VerdictKind.PROVED, VerdictKind.SUPPORTED, VerdictKind.UNDECIDED]
 
@@ -73,34 +82,41 @@ def compare_expressions(
         return _wrong("inexact", "a float is not an exact answer")
     if got == expected:
         return Verdict(kind=VerdictKind.PROVED, method="structural")
-    look = probe(got, expected, domain=domain, seed=seed, num_points=FIRST_LOOK)
-    if look.counterexample is not None:
-        return _refuted(look.counterexample)
-    method = zero_method(got - expected)
-    if method is not None:
+    look = partial(probe, got, expected, domain=domain, seed=seed)
+    if failure := _failed(look(num_points=FIRST_LOOK, max_digits=FIRST_DIGITS)):
+        return failure
+    if method := zero_method(got - expected, _FORMS[:1]):
         return Verdict(kind=VerdictKind.PROVED, method=method)
-    return _by_points(got, expected, seed=seed, domain=domain)
+    if failure := _failed(look(num_points=CLOSE_LOOK, max_digits=None)):
+        return failure
+    if method := zero_method(got - expected, _FORMS[1:]):
+        return Verdict(kind=VerdictKind.PROVED, method=method)
+    return _by_points(look(num_points=ENOUGH_POINTS, max_digits=ENOUGH_DIGITS))
 
 
-def zero_method(difference: Any) -> str | None:
+def zero_method(difference: Any, forms: Sequence[Form] | None = None) -> str | None:
     """The name of the first form in which `difference` is literally 0, None where none is."""
     if not _is_expandable(difference):
         return None
-    for name, form, max_ops in _FORMS:
+    for name, form, max_ops in _FORMS if forms is None else forms:
         if difference.count_ops() <= max_ops and form(difference) == 0:
             return name
     return None
 
 
-def _by_points(got: Any, expected: Any, *, seed: str, domain: Domain) -> Verdict:
-    look = probe(got, expected, domain=domain, seed=f"{seed}/more", num_points=ENOUGH_POINTS)
-    if look.counterexample is not None:
-        return _refuted(look.counterexample)
-    is_constant = not got.free_symbols | expected.free_symbols
+def _by_points(look: Probe) -> Verdict:
     evidence = f"equal at {look.num_agreed} points"
-    if look.num_agreed >= (1 if is_constant else ENOUGH_POINTS):
-        return Verdict(kind=VerdictKind.SUPPORTED, method="numeric", evidence=evidence)
-    return Verdict(kind=VerdictKind.UNDECIDED, method="numeric", evidence=evidence)
+    kind = VerdictKind.SUPPORTED if look.is_enough else VerdictKind.UNDECIDED
+    return _failed(look) or Verdict(kind=kind, method="numeric", evidence=evidence)
+
+
+def _failed(look: Probe) -> Verdict | None:
+    if look.counterexample is not None:
+        evidence = f"differs at {look.counterexample}"
+        return Verdict(kind=VerdictKind.REFUTED, method="numeric", evidence=evidence)
+    if look.undefined is not None:
+        return _wrong("not finite", f"no finite number at {look.undefined}")
+    return None
 
 
 def _is_expandable(expression: Any) -> bool:
@@ -124,13 +140,13 @@ def _as_algebraic(expression: Any) -> Any:
     return 0 if sympy.minimal_polynomial(expression, symbol) == symbol else expression
 
 
-_FORMS: list[tuple[str, Callable[[Any], Any], int]] = [
+_FORMS: tuple[Form, ...] = (
     ("expand", sympy.expand, MAX_OPS),
     ("exponential", _as_exponentials, MAX_OPS),
     ("cancel", lambda expression: sympy.cancel(sympy.together(expression)), MAX_OPS),
     ("simplify", sympy.simplify, MAX_SIMPLIFIED_OPS),
     ("minimal polynomial", _as_algebraic, MAX_SIMPLIFIED_OPS // 4),
-]
+)
 
 
 def _compare_sequences(got: Value, expected: Value, *, seed: str, domain: Domain) -> Verdict:
@@ -163,7 +179,3 @@ def _weakest(verdicts: list[Verdict], *, method: str) -> Verdict:
 
 def _wrong(method: str, evidence: str) -> Verdict:
     return Verdict(kind=VerdictKind.WRONG, method=method, evidence=evidence)
-
-
-def _refuted(point: str) -> Verdict:
-    return Verdict(kind=VerdictKind.REFUTED, method="numeric", evidence=f"differs at {point}")

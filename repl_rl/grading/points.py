@@ -2,8 +2,10 @@
 
     two expressions, a domain, a seed -> how many points agree, or the first that does not
 
-Points are exact; both sides are evaluated there to `DIGITS` digits. The seed comes with the problem
-and never enters a kernel, so no expression can be bent to fit the points.
+What is evaluated is the difference of the two. sympy raises its precision until the digits are
+certain, so a difference counts however small it is; only one that shows no certain digit within
+`max_digits` counts as none. The seed comes with the problem and never enters a kernel, so no
+expression can be bent to fit the points.
 
 Floor 2. Knows nothing of proofs and verdicts.
 """
@@ -18,10 +20,15 @@ from typing import Any
 
 import sympy
 
-DIGITS = 60
-CLEAR_DIFFERENCE = sympy.Float("1e-40")
-"""Of the larger side. exp(pi*sqrt(163)) is no integer, though near one by 3e-30 of itself."""
-AGREEMENT = sympy.Float("1e-50")
+DIGITS = 15
+"""That are asked for; what is uncertain among them raises the precision."""
+NOISE = sympy.Float("1e-5")
+"""Of a value: what two precisions tell differently."""
+SPARE_DIGITS = 100
+"""exp(pi*sqrt(163)) is no integer, though near one by 3e-30 of itself."""
+MOST_DIGITS = 5000
+MANY = 10**4
+SCALES = tuple(sympy.Rational(scale) for scale in (8, 100, 1, MANY, "1/100"))
 
 
 class Domain(StrEnum):
@@ -35,81 +42,147 @@ class Domain(StrEnum):
     COMPLEXES = "complexes"
 
 
+FIRST: dict[Domain, tuple[int, ...]] = {Domain.NATURALS: (1, 2, 3), Domain.INTEGERS: (0, 1, -1)}
+"""Where formulas break most; always among the points."""
+
+Point = dict[Any, Any]
+"""Symbols and exact numbers; sympy ships no types."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
     num_agreed: int
+    is_enough: bool = False
+    """As many agreed as were asked for, or the one there is of two constants."""
     counterexample: str | None = None
-    """A point where both sides are finite and clearly differ."""
+    """A point where both sides are finite and differ."""
+    undefined: str | None = None
+    """A drawn point where the right side alone is finite."""
 
 
-def probe(left: Any, right: Any, *, domain: Domain, seed: str, num_points: int) -> Probe:
-    """Compare at `num_points` points where both sides are defined, or until they clearly differ."""
-    symbols = sorted(left.free_symbols | right.free_symbols, key=str)
+def probe(
+    left: Any, right: Any, *, domain: Domain, seed: str, num_points: int, max_digits: int | None
+) -> Probe:
+    """Compare at `num_points` points where both sides are defined, or until they differ.
+
+    Each time in at most `max_digits`; None: in as many as the text of both can have been bent to
+    hide a difference in.
+
+    `left` may be undefined where `right` is not at one of the `FIRST` points alone, as (n**2 - 1) /
+    (n - 1) is at 1: drawn points do not hit a gap that can be closed.
+    """
+    difference = left - right
     num_agreed = 0
-    for point in _points(symbols, domain, seed=seed, limit=3 * num_points):
-        sides = [digits(side, point) for side in (left, right)]
-        if sides[0] is None or sides[1] is None:
+    for point, is_drawn in _points(left, right, domain=domain, seed=seed, limit=3 * num_points):
+        most = max_digits or _hidden_digits(difference, point)
+        value = _certain(difference, point, max_digits=most)
+        if value is None:
+            if is_drawn and _certain(right, point, max_digits=most) is not None:
+                return Probe(num_agreed=num_agreed, undefined=_shown(point))
             continue
-        distance = _distance(sides[0], sides[1])
-        if distance > CLEAR_DIFFERENCE:
-            if _is_noise(left, sides[0], point) or _is_noise(right, sides[1], point):
-                continue
+        if value != 0:
             return Probe(num_agreed=num_agreed, counterexample=_shown(point))
-        num_agreed += bool(distance < AGREEMENT)
-        if num_agreed == num_points:
-            break
+        num_agreed += 1
+        if num_agreed == num_points or not point:
+            return Probe(num_agreed=num_agreed, is_enough=True)
     return Probe(num_agreed=num_agreed)
 
 
-def digits(expression: Any, point: dict[Any, Any], *, count: int = DIGITS) -> Any:
-    """`expression` at `point` in digits; None where it is undefined, infinite or no number.
+def is_different(left: Any, right: Any, point: Point) -> bool:
+    """Whether both are finite at `point`, an exact one, and not the same there."""
+    difference = (left - right).subs(point)
+    most = _hidden_digits(difference, {})
+    return bool(_certain(difference, {}, max_digits=most))
+
+
+def _certain(expression: Any, point: Point, *, max_digits: int) -> Any:
+    """`expression` at `point`, 0 where no digit of it is certain; None where it is no finite number.
 
     The point is not put in first: an exact power of a power would not fit into memory.
     """
+    value = _evaluated(expression, point, DIGITS, max_digits)
+    if value is None or value == 0:
+        return value
+    # A division by a hidden zero has digits, but others at every precision.
+    finer = _evaluated(expression, point, 2 * DIGITS, max_digits)
+    if finer is None or abs(finer - value) > NOISE * abs(value):
+        return None
+    return value
+
+
+def _hidden_digits(expression: Any, point: Point) -> int:
+    """How many digits of `expression` at `point` its text can have been bent to hide.
+
+    As many as its numbers are long and its powers large or small: 10**-60 hides in 60, a fraction
+    of 1,900 digits that was cut from pi in twice as many.
+    """
+    bits = 0.0
+    for part in sympy.preorder_traversal(expression):
+        if part.is_Rational:
+            bits += int(part.p).bit_length() + int(part.q).bit_length()
+        elif isinstance(part, sympy.Pow | sympy.exp):
+            bits += _magnitude_bits(part, point)
+    return min(MOST_DIGITS, SPARE_DIGITS + int(0.31 * bits))
+
+
+def _points(
+    left: Any, right: Any, *, domain: Domain, seed: str, limit: int
+) -> Iterator[tuple[Point, bool]]:
+    """Up to `limit` points for the symbols of both sides, and whether each was drawn."""
+    symbols = sorted(left.free_symbols | right.free_symbols, key=str)
+    if not symbols:
+        yield {}, True
+        return
+    for number in FIRST.get(domain, ()):
+        yield dict.fromkeys(symbols, sympy.Integer(number)), False
+    rng = random.Random(seed)
+    for index in range(limit - len(FIRST.get(domain, ()))):
+        yield {s: _coordinate(domain, rng, index, place) for place, s in enumerate(symbols)}, True
+
+
+def _coordinate(domain: Domain, rng: random.Random, index: int, place: int) -> Any:
+    """The one at `place` of the drawn point `index`: all signs come up, and all magnitudes."""
+    sign = -1 if index >> place & 1 else 1
+    if domain in FIRST:
+        size = rng.randint(*((4, 60), (61, MANY))[(index + place) // 2 % 2])
+        return sympy.Integer(size if domain is Domain.NATURALS else sign * size)
+    scale = SCALES[(index // 2 + place) % len(SCALES)]
+    if domain is Domain.COMPLEXES:
+        return scale * (sign * _fraction(rng) + sympy.I * rng.choice((-1, 1)) * _fraction(rng))
+    return sign * scale * _fraction(rng)
+
+
+def _fraction(rng: random.Random) -> Any:
+    """Between 0 and 1."""
+    denominator = rng.randint(501, 999)
+    return sympy.Rational(rng.randint(1, denominator - 1), denominator)
+
+
+def _evaluated(expression: Any, point: Point, count: int, max_digits: int) -> Any:
     try:
-        number = expression.evalf(count, subs=point)
+        number = expression.evalf(count, subs=point, maxn=max_digits)
     except (ArithmeticError, TypeError, ValueError, NotImplementedError):
         return None  # the ways in which sympy says that it cannot
     if not number.is_number or not number.is_finite:
         return None
-    real, imaginary = number.as_real_imag()
-    return number if real.is_Number and imaginary.is_Number else None
+    parts = number.as_real_imag()
+    if not all(part.is_Number for part in parts):
+        return None
+    return sum(
+        (part * unit for part, unit in zip(parts, (1, sympy.I), strict=True) if _has_digits(part)),
+        start=sympy.S.Zero,
+    )
 
 
-def _distance(left: Any, right: Any) -> Any:
-    return abs(left - right) / max(1, abs(left), abs(right))
+def _has_digits(part: Any) -> bool:
+    """sympy gives a number without a certain digit a precision of one bit."""
+    return bool(part != 0) and not (part.is_Float and part._prec == 1)
 
 
-def _is_noise(expression: Any, value: Any, point: dict[Any, Any]) -> bool:
-    """A division by a hidden zero has digits, but others at every precision."""
-    finer = digits(expression, point, count=2 * DIGITS)
-    return finer is None or bool(_distance(finer, value) > CLEAR_DIFFERENCE)
+def _magnitude_bits(power: Any, point: Point) -> float:
+    value = _evaluated(power, point, DIGITS, SPARE_DIGITS)
+    return float(abs(sympy.log(abs(value), 2))) if value else 0.0
 
 
-def _points(
-    symbols: list[Any], domain: Domain, *, seed: str, limit: int
-) -> Iterator[dict[Any, Any]]:
-    if not symbols:
-        yield {}
-        return
-    rng = random.Random(seed)
-    for _ in range(limit):
-        yield {symbol: _coordinate(domain, rng) for symbol in symbols}
-
-
-def _coordinate(domain: Domain, rng: random.Random) -> Any:
-    if domain is Domain.NATURALS:
-        return sympy.Integer(rng.randint(1, 60))
-    if domain is Domain.INTEGERS:
-        return sympy.Integer(rng.randint(-60, 60))
-    if domain is Domain.COMPLEXES:
-        return _fraction(rng) + sympy.I * _fraction(rng)
-    return _fraction(rng)
-
-
-def _fraction(rng: random.Random) -> Any:
-    return sympy.Rational(rng.randint(-4000, 4000), rng.randint(501, 999))
-
-
-def _shown(point: dict[Any, Any]) -> str:
+def _shown(point: Point) -> str:
     return ", ".join(f"{symbol} = {value}" for symbol, value in point.items()) or "their value"

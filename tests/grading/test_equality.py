@@ -1,6 +1,7 @@
 """Equality that cannot be fooled by tolerance, form, domain or an echo."""
 
 import pytest
+import sympy
 
 from repl_rl.grading.equality import compare
 from repl_rl.grading.parse import Malformed, Value, parse
@@ -61,6 +62,20 @@ def test_equal_answers_are_proved(got: str, expected: str) -> None:
         ("x**2 + 10**-30", "x**2"),
         ("(x + 1)**4096", "x"),
         ("Mod(x, 1)", "0"),
+        ("8835 + 10**-60", "8835"),
+        ("10**-2000", "0"),
+        ("exp(-exp(8))", "0"),
+        ("4*exp(6) + 10**-60", "4*exp(6)"),
+        ("x**2 + 10**-60", "x**2"),
+        ("x**2 + sin(x)/10**300", "x**2"),
+        ("x**2 + exp(-x**2 - 1000)", "x**2"),
+        ("sin(1)**2 + 10**-1500", "1 - cos(1)**2"),
+        ("2*x + sqrt((x - 100)**2) + x - 100", "2*x"),
+        ("2*x + sqrt((x + 3000)**2) - x - 3000", "2*x"),
+        (f"{sympy.Rational(str(sympy.sin(4).evalf(60)))}", "sin(4)"),
+        (f"{sympy.Rational(str(sympy.sin(4).evalf(900)))}", "sin(4)"),
+        (f"{sympy.Rational(str(sympy.sqrt(7).evalf(45)))} - 1", "sqrt(7) - 1"),
+        (f"{sympy.Rational(str((sympy.sqrt(7) / sympy.pi).evalf(80)))}*pi", "sqrt(7)"),
     ],
 )
 def test_unequal_answers_are_refuted_by_a_point(got: str, expected: str) -> None:
@@ -124,14 +139,48 @@ def test_the_domain_decides() -> None:
     assert judged("Abs(n)", "n", Domain.INTEGERS).kind is REFUTED
 
 
-def test_a_side_that_is_nowhere_defined_is_undecided() -> None:
-    assert judged("1/(sin(x)**2 + cos(x)**2 - 1)", "x").kind is UNDECIDED
+@pytest.mark.parametrize(
+    ("got", "expected"),
+    [
+        ("1/(sin(x)**2 + cos(x)**2 - 1)", "x"),
+        ("1/(sin(1)**2 + cos(1)**2 - 1)", "3*sin(4)"),
+        ("log(sin(1)**2 + cos(1)**2 - 1)", "3*sin(4)"),
+        ("n + (sin(1)**2 + cos(1)**2 - 1)**(61 - n)", "n"),
+    ],
+)
+def test_what_is_not_finite_where_the_answer_is_is_wrong(got: str, expected: str) -> None:
+    verdict = judged(got, expected, Domain.NATURALS)
+    assert verdict.kind is WRONG
+    assert verdict.method == "not finite"
+
+
+def test_two_sides_that_are_nowhere_defined_are_undecided() -> None:
+    nowhere = "1/(sin(x)**2 + cos(x)**2 - 1)"
+    assert judged(nowhere, f"2*({nowhere})").kind is UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("got", "expected"),
+    [
+        ("n**2 + n + binomial(n - 1, 60)", "n**2 + n"),
+        ("n + (n - 1)*(n - 3)*factorial(3)**-9*(n - 2)*10**-99", "n"),
+        ("n + Piecewise((1, n < 2), (0, True))", "n"),
+        ("n + Piecewise((1, n > 6000), (0, True))", "n"),
+    ],
+)
+def test_naturals_are_tried_from_one_to_many(got: str, expected: str) -> None:
+    assert judged(got, expected, Domain.NATURALS).kind is REFUTED
+
+
+def test_a_gap_that_can_be_closed_is_none() -> None:
+    assert judged("(n**3 - n)/(n - 1)", "n**2 + n", Domain.NATURALS).kind is PROVED
+    assert judged("sin(pi*n) + n*(n - 2)/(n - 2)", "n", Domain.NATURALS).kind is SUPPORTED
 
 
 def test_points_are_the_seed_s_secret() -> None:
     def counterexample(seed: str) -> str | None:
         return probe(
-            read("x"), read("x + 1"), domain=Domain.REALS, seed=seed, num_points=3
+            read("x"), read("x + 1"), domain=Domain.REALS, seed=seed, num_points=3, max_digits=30
         ).counterexample
 
     assert counterexample("a") == counterexample("a") != counterexample("b")

@@ -213,8 +213,13 @@ def mutants(problem: Problem) -> list[str]:
         ("False", VerdictKind.WRONG),
         ("I", VerdictKind.MALFORMED),
         ("oo", VerdictKind.MALFORMED),
-        ("10**7", VerdictKind.MALFORMED),
-        ("exp(4096)", VerdictKind.MALFORMED),
+        ("10**6 + 1", PROVED),
+        ("2**64", PROVED),
+        ("exp(20)", PROVED),
+        ("-10**2000", PROVED),
+        ("exp(4096)", PROVED),
+        ("exp(4096) - exp(4096)", VerdictKind.WRONG),
+        ("sin(1)**2 + cos(1)**2 - 1", VerdictKind.WRONG),
         ("x", VerdictKind.MALFORMED),
         ("[1]", VerdictKind.MALFORMED),
         ("__import__('os')", VerdictKind.MALFORMED),
@@ -224,6 +229,25 @@ def test_a_false_identity_takes_a_real_witness(submission: str, kind: VerdictKin
     # (x + 3)**2 is x**2 + 6*x + 9; the sides below differ by x.
     sides = {"lhs": "(x + 3)**2", "rhs": "x**2 + 5*x + 9", "truth": "False"}
     assert TASK.grade(made("", "1", family="identity", **sides), submission).kind is kind
+
+
+@pytest.mark.parametrize(
+    ("lhs", "rhs", "witness", "kind"),
+    [
+        ("(exp(x) + 2)**2", "exp(2*x) + 5*exp(x) + 4", "-100", PROVED),
+        ("(exp(x) + 2)**2", "exp(2*x) + 5*exp(x) + 4", "-1000", PROVED),
+        ("(exp(x) + 2)**2", "2*exp(2*x) + 4*exp(x) + 4", "10**4", PROVED),
+        ("60*sin(x)**2 + 7*cos(x)**2", "54*sin(x)**2 + 7", "pi + 1/10**30", PROVED),
+        ("60*sin(x)**2 + 7*cos(x)**2", "54*sin(x)**2 + 7", "10**30", PROVED),
+        ("60*sin(x)**2 + 7*cos(x)**2", "54*sin(x)**2 + 7", "3*pi", VerdictKind.WRONG),
+        ("60*sin(x)**2 + 7*cos(x)**2", "54*sin(x)**2 + 7", "acos(-1)", VerdictKind.WRONG),
+    ],
+)
+def test_a_witness_is_exact_however_close_both_sides_come(
+    lhs: str, rhs: str, witness: str, kind: VerdictKind
+) -> None:
+    problem = made("", "1", family="identity", lhs=lhs, rhs=rhs, truth="False")
+    assert TASK.grade(problem, witness).kind is kind
 
 
 def test_a_witness_against_a_true_identity_is_refuted() -> None:
