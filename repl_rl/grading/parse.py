@@ -12,6 +12,7 @@ Floor 2. Knows no task, no equality, no process.
 from __future__ import annotations
 
 import ast
+import math
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -19,7 +20,14 @@ from typing import Any
 import sympy
 
 from repl_rl.grading.clock import reading
-from repl_rl.grading.vocabulary import CONSTANTS, FUNCTIONS, STRUCTURES, UNEVALUATED
+from repl_rl.grading.vocabulary import (
+    CONSTANTS,
+    EXPANDING,
+    FUNCTIONS,
+    GROWING,
+    STRUCTURES,
+    UNEVALUATED,
+)
 
 Value = Any
 """A sympy object (sympy ships no types), or bool, tuple, list, frozenset or dict of them.
@@ -32,10 +40,14 @@ MAX_NODES = 400
 MAX_DEPTH = 60
 MAX_BITS = 8192
 """Of a numerator or denominator, written or computed."""
+MAGNITUDE_DIGITS = 30
+"""In which a number shows how large it is; one that does not is next to 0."""
 MAX_EXPONENT = 4096
 MAX_RADICAND_BITS = 512
 """A fractional power looks for factors of its base."""
 MAX_FACTORIAL = 2000
+MAX_TERMS = 1000
+"""Of what is multiplied out to split it into parts, or to round it."""
 
 
 class Malformed(ValueError):
@@ -144,7 +156,7 @@ def _call(name: str, args: list[Value]) -> Value:
     if name in _BOUNDED:
         return _bounded(_BOUNDED[name](*(_expression(arg) for arg in args)))
     if name in FUNCTIONS:
-        return _plain(_bounded(FUNCTIONS[name](*(_expression(arg) for arg in args))))
+        return _plain(_function(name, [_expression(arg) for arg in args]))
     if name in ("set", "frozenset"):
         return _collection(*args)
     if name == "FiniteSet":
@@ -155,17 +167,44 @@ def _call(name: str, args: list[Value]) -> Value:
     raise Malformed(f"unknown function {name[:40]!r}")
 
 
+def _function(name: str, args: list[Any]) -> Any:
+    if name in EXPANDING and any(_num_terms(arg) > MAX_TERMS for arg in args):
+        raise Malformed(f"{name} of a product of more than {MAX_TERMS} terms")
+    for arg in args if name in GROWING else ():
+        if arg.is_number and not arg.is_Rational:
+            _check_exponent(arg)
+    return _bounded(FUNCTIONS[name](*args))
+
+
+def _num_terms(expression: Any) -> int:
+    """At most so many terms come out where all products and powers of sums are multiplied out."""
+    if expression.is_Add:
+        return sum(_num_terms(term) for term in expression.args)
+    if expression.is_Pow and expression.exp.is_Rational:
+        # Beyond the bound it does not matter by how much.
+        factors = [_num_terms(expression.base)] * min(MAX_TERMS, math.ceil(abs(expression.exp)))
+        return min(math.prod(factors), 2 * MAX_TERMS)
+    parts: list[int] = [_num_terms(part) for part in expression.args]
+    return math.prod(parts) if expression.is_Mul else max(parts, default=1)
+
+
 def _binary(op: ast.operator, left: Value, right: Value) -> Value:
     if type(op) is ast.Pow:
         return _power(_expression(left), _expression(right))
+    sides = [_expression(left), _expression(right)]
+    if type(op) in _ROUNDING:
+        name, arguments = _ROUNDING[type(op)]
+        return _function(name, arguments(*sides))
     if type(op) not in _ARITHMETIC:
         raise Malformed(f"operator {type(op).__name__} is not part of an answer")
-    return _bounded(_ARITHMETIC[type(op)](_expression(left), _expression(right)))
+    return _bounded(_ARITHMETIC[type(op)](*sides))
 
 
 def _power(base: Any, exponent: Any) -> Any:
     """`base**exponent`, refused while it is still cheap to refuse."""
     _check_exponent(exponent)
+    if base.is_zero and not exponent.is_number:
+        raise Malformed("a power of 0 with a symbol in its exponent")
     if base.is_Rational and exponent.is_Rational and base not in (-1, 0, 1):
         if _bits(base) * abs(exponent) > MAX_BITS:
             raise Malformed(f"a power of more than {MAX_BITS} bits")
@@ -207,12 +246,17 @@ def _binomial(top: Any, bottom: Any) -> Any:
     return sympy.binomial(top, bottom)
 
 
+def _gamma(argument: Any) -> Any:
+    _check_small(argument)
+    return sympy.gamma(argument)
+
+
 def _check_small(argument: Any) -> None:
     if argument.is_number and not argument.is_Integer:
         raise Malformed("a factorial of a number that is not whole")
     if any(abs(number) > MAX_FACTORIAL for number in argument.atoms(sympy.Number)):
         raise Malformed(f"factorials are read of integers up to {MAX_FACTORIAL}")
-    if argument.has(sympy.Pow, sympy.exp, sympy.factorial, sympy.binomial):
+    if argument.has(sympy.Pow, sympy.exp, sympy.factorial, sympy.gamma, sympy.binomial):
         raise Malformed("a factorial that grows faster than factorials do")
 
 
@@ -245,9 +289,22 @@ def _plain(value: Any) -> Value:
 
 
 def _bounded(value: Any) -> Any:
-    if isinstance(value, sympy.Rational) and _bits(value) > MAX_BITS:
+    """`value`, refused if it is a number too large, too small or too long to be judged in time."""
+    if isinstance(value, sympy.Rational):
+        num_bits = float(_bits(value))
+    elif isinstance(value, sympy.Expr) and value.is_number and value.has(sympy.Pow, sympy.exp):
+        num_bits = _magnitude_bits(value)
+    else:
+        return value
+    if num_bits > MAX_BITS:
         raise Malformed(f"a number of more than {MAX_BITS} bits")
     return value
+
+
+def _magnitude_bits(number: Any) -> float:
+    """Its logarithm to the base 2, without sign; 0 where the number is none."""
+    size = abs(number.evalf(3, maxn=MAGNITUDE_DIGITS))
+    return float(abs(sympy.log(size, 2))) if size.is_Float and size != 0 else 0.0
 
 
 def _bits(number: Any) -> int:
@@ -259,8 +316,10 @@ _ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Sub: lambda a, b: a - b,
     ast.Mult: lambda a, b: a * b,
     ast.Div: lambda a, b: a / b,
-    ast.FloorDiv: lambda a, b: sympy.floor(a / b),
-    ast.Mod: lambda a, b: sympy.Mod(a, b),
+}
+_ROUNDING: Mapping[type[ast.operator], tuple[str, Callable[[Any, Any], list[Any]]]] = {
+    ast.FloorDiv: ("floor", lambda a, b: [a / b]),
+    ast.Mod: ("Mod", lambda a, b: [a, b]),
 }
 _RELATIONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: sympy.Eq,
@@ -276,6 +335,7 @@ _BOUNDED: Mapping[str, Callable[..., Any]] = {
     "Pow": _power,
     "exp": _exp,
     "factorial": _factorial,
+    "gamma": _gamma,
     "binomial": _binomial,
     "Rational": _fraction,
     "Fraction": _fraction,

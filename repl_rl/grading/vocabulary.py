@@ -41,6 +41,14 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     )
 }
 
+# To split a number into parts, or to round it, sympy multiplies it out.
+EXPANDING = frozenset(
+    ("re", "im", "arg", "conjugate", "Abs", "sign", "floor", "ceiling", "Mod", "atan2")
+)
+
+# As large as exp of their argument, somewhere.
+GROWING = frozenset(("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh"))
+
 # Called with sets, conditions or tuples as well.
 STRUCTURES: Mapping[str, Callable[..., Any]] = {
     name: getattr(sympy, name)
