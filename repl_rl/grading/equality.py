@@ -1,8 +1,8 @@
 """Is this submission that answer? A ladder of tests, from cheap and certain to costly and weak.
 
-    finite and exact at all -> same form -> refuted at a secret point -> zero when expanded (PROVED)
-    -> refuted by what digits can hide -> zero in another canonical form or by simplifying (PROVED)
-    -> agrees at 20 points (SUPPORTED) -> UNDECIDED
+    finite and exact at all -> same form -> refuted at a secret point -> zero by a canonical form
+    (PROVED) -> refuted where digits can hide it, or at one of 20 points -> zero by simplifying
+    (PROVED) -> agreed at 20 points (SUPPORTED) -> UNDECIDED
 
 Values are what `parse` returns. Order matters in lists and tuples, not in sets. A float never
 equals an exact answer.
@@ -23,7 +23,7 @@ from repl_rl.grading.points import Domain, Probe, probe
 from repl_rl.types import Verdict, VerdictKind
 
 FIRST_LOOK = 5
-CLOSE_LOOK = 3
+CLOSE_LOOK = 5
 ENOUGH_POINTS = 20
 FIRST_DIGITS = 30
 """Enough for what is plainly wrong, and cheap where the difference is 0."""
@@ -85,29 +85,27 @@ def compare_expressions(
     look = partial(probe, got, expected, domain=domain, seed=seed)
     if failure := _failed(look(num_points=FIRST_LOOK, max_digits=FIRST_DIGITS)):
         return failure
-    if method := zero_method(got - expected, _FORMS[:1]):
+    if method := zero_method(got - expected, _CANONICAL):
         return Verdict(kind=VerdictKind.PROVED, method=method)
     if failure := _failed(look(num_points=CLOSE_LOOK, max_digits=None)):
         return failure
-    if method := zero_method(got - expected, _FORMS[1:]):
+    many = look(num_points=ENOUGH_POINTS, max_digits=ENOUGH_DIGITS)
+    if failure := _failed(many):
+        return failure
+    if method := zero_method(got - expected, _COSTLY):
         return Verdict(kind=VerdictKind.PROVED, method=method)
-    return _by_points(look(num_points=ENOUGH_POINTS, max_digits=ENOUGH_DIGITS))
+    kind = VerdictKind.SUPPORTED if many.is_enough else VerdictKind.UNDECIDED
+    return Verdict(kind=kind, method="numeric", evidence=f"equal at {many.num_agreed} points")
 
 
-def zero_method(difference: Any, forms: Sequence[Form] | None = None) -> str | None:
+def zero_method(difference: Any, forms: Sequence[Form] = ()) -> str | None:
     """The name of the first form in which `difference` is literally 0, None where none is."""
     if not _is_expandable(difference):
         return None
-    for name, form, max_ops in _FORMS if forms is None else forms:
+    for name, form, max_ops in forms or (*_CANONICAL, *_COSTLY):
         if difference.count_ops() <= max_ops and form(difference) == 0:
             return name
     return None
-
-
-def _by_points(look: Probe) -> Verdict:
-    evidence = f"equal at {look.num_agreed} points"
-    kind = VerdictKind.SUPPORTED if look.is_enough else VerdictKind.UNDECIDED
-    return _failed(look) or Verdict(kind=kind, method="numeric", evidence=evidence)
 
 
 def _failed(look: Probe) -> Verdict | None:
@@ -140,10 +138,12 @@ def _as_algebraic(expression: Any) -> Any:
     return 0 if sympy.minimal_polynomial(expression, symbol) == symbol else expression
 
 
-_FORMS: tuple[Form, ...] = (
+_CANONICAL: tuple[Form, ...] = (
     ("expand", sympy.expand, MAX_OPS),
     ("exponential", _as_exponentials, MAX_OPS),
     ("cancel", lambda expression: sympy.cancel(sympy.together(expression)), MAX_OPS),
+)
+_COSTLY: tuple[Form, ...] = (
     ("simplify", sympy.simplify, MAX_SIMPLIFIED_OPS),
     ("minimal polynomial", _as_algebraic, MAX_SIMPLIFIED_OPS // 4),
 )

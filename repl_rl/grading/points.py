@@ -45,6 +45,9 @@ class Domain(StrEnum):
 FIRST: dict[Domain, tuple[int, ...]] = {Domain.NATURALS: (1, 2, 3), Domain.INTEGERS: (0, 1, -1)}
 """Where formulas break most; always among the points."""
 
+ENOUGH_TO_DRAW = 4
+"""Points among which one is drawn, whatever the domain."""
+
 Point = dict[Any, Any]
 """Symbols and exact numbers; sympy ships no types."""
 
@@ -88,6 +91,13 @@ def probe(
     return Probe(num_agreed=num_agreed)
 
 
+def is_finite(expression: Any, *, domain: Domain, seed: str) -> bool:
+    """Whether `expression` is a number at a point that is drawn from `domain`."""
+    drawn = _points(expression, expression, domain=domain, seed=seed, limit=ENOUGH_TO_DRAW)
+    point = next(point for point, is_drawn in drawn if is_drawn)
+    return _certain(expression, point, max_digits=SPARE_DIGITS) is not None
+
+
 def is_different(left: Any, right: Any, point: Point) -> bool:
     """Whether both are finite at `point`, an exact one, and not the same there."""
     difference = (left - right).subs(point)
@@ -96,18 +106,19 @@ def is_different(left: Any, right: Any, point: Point) -> bool:
 
 
 def _certain(expression: Any, point: Point, *, max_digits: int) -> Any:
-    """`expression` at `point`, 0 where no digit of it is certain; None where it is no finite number.
+    """`expression` at `point`, 0 where no digit of it is certain, None where it is not finite.
 
     The point is not put in first: an exact power of a power would not fit into memory.
     """
     value = _evaluated(expression, point, DIGITS, max_digits)
     if value is None or value == 0:
         return value
-    # A division by a hidden zero has digits, but others at every precision.
-    finer = _evaluated(expression, point, 2 * DIGITS, max_digits)
-    if finer is None or abs(finer - value) > NOISE * abs(value):
-        return None
-    return value
+    finer = _evaluated(expression, point, 2 * DIGITS, 2 * max_digits)
+    if finer is None or abs(finer - value) <= NOISE * abs(value):
+        return finer
+    # Digits that others take the place of. What is left of a cancellation shrinks with the
+    # precision; what comes of a division by a hidden zero does not.
+    return sympy.S.Zero if abs(finer) < NOISE * abs(value) else None
 
 
 def _hidden_digits(expression: Any, point: Point) -> int:
@@ -144,7 +155,7 @@ def _coordinate(domain: Domain, rng: random.Random, index: int, place: int) -> A
     """The one at `place` of the drawn point `index`: all signs come up, and all magnitudes."""
     sign = -1 if index >> place & 1 else 1
     if domain in FIRST:
-        size = rng.randint(*((4, 60), (61, MANY))[(index + place) // 2 % 2])
+        size = rng.randint(*((4, 60), (61, MANY))[(index + index // 2 + place) % 2])
         return sympy.Integer(size if domain is Domain.NATURALS else sign * size)
     scale = SCALES[(index // 2 + place) % len(SCALES)]
     if domain is Domain.COMPLEXES:

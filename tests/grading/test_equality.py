@@ -119,6 +119,58 @@ def test_other_forms_and_values_are_wrong(got: str, expected: str) -> None:
     assert judged(got, expected).kind is WRONG
 
 
+RIGHT = {
+    "x*exp(2*x)/2 - exp(2*x)/4": (
+        "exp(2*x)*(2*x - 1)/4",
+        "exp(x)**2*(x/2 - 1/4)",
+        "(x/2 - 1/4)*(cosh(2*x) + sinh(2*x))",
+    ),
+    "3*sin(6*x)": (
+        "6*sin(3*x)*cos(3*x)",
+        "3*I*(exp(-6*I*x) - exp(6*I*x))/2",
+        "6*tan(3*x)/(1 + tan(3*x)**2)",
+        "3*cos(6*x - pi/2)",
+    ),
+    "9*x**3 - 10*sin(2*x)": (
+        "9*x**3 + 5*I*(exp(2*I*x) - exp(-2*I*x))",
+        "x**3*9 - 20*sin(x)*cos(x)",
+        "x*(3*x)**2 - 10*sin(2*x + 2*pi)",
+    ),
+    "8*sin(4) - 144": (
+        "-144 - 4*I*(exp(4*I) - exp(-4*I))",
+        "16*sin(2)*cos(2) - 12**2",
+        "8*(sin(4) - 18)",
+        "8*cos(4 - pi/2) - 144",
+    ),
+    "4*exp(6)": ("4*exp(3)**2", "(2*E**3)**2", "exp(6 + log(4))", "4*cosh(6) + 4*sinh(6)"),
+    "sqrt(2) + sqrt(3)": ("sqrt(5 + 2*sqrt(6))", "1/(sqrt(3) - sqrt(2))", "(2 + sqrt(6))/sqrt(2)"),
+    "-1 - sqrt(7)*I": ("-1 - sqrt(-7)", "(-2 - sqrt(-28))/2", "-(1 + I*sqrt(7))"),
+    "pi/4": ("atan(1)", "atan(1/2) + atan(1/3)", "asin(sqrt(2)/2)", "4*atan(1/5) - atan(1/239)"),
+    "log(6)": ("log(2) + log(3)", "-log(1/6)", "log(36)/2", "log(2)*log(6)/log(2)"),
+    "n**2/2 + n/2": (
+        "n*(n + 1)/2",
+        "binomial(n + 1, 2)",
+        "gamma(n + 2)/(2*gamma(n))",
+        "factorial(n + 1)/(2*factorial(n - 1))",
+        "(n**3 - n)/(2*(n - 1))",
+    ),
+    "5*3**(n + 1)/2 - 5/2": (
+        "(15*3**n - 5)/2",
+        "5*(exp((n + 1)*log(3)) - 1)/2",
+        "5*(3*3**n - 1)/2",
+    ),
+}
+"""Answers and other spellings of each."""
+
+
+@pytest.mark.parametrize(
+    ("got", "expected"), [(form, answer) for answer, forms in RIGHT.items() for form in forms]
+)
+def test_a_right_answer_is_solved_in_any_form(got: str, expected: str) -> None:
+    domain = Domain.NATURALS if "n" in expected.replace("sin", "") else Domain.REALS
+    assert judged(got, expected, domain).is_solved
+
+
 @pytest.mark.parametrize("echo", ["Integral(cos(x), (x, 0, 1))", "Sum(n, (n, 1, x))"])
 def test_an_echo_never_reaches_equality(echo: str) -> None:
     with pytest.raises(Malformed):

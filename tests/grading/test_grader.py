@@ -20,6 +20,7 @@ from repl_rl.types import Problem, Verdict, VerdictKind
 PROBLEM = Problem(id="p", statement="1 + 1", meta={"answer": "2"})
 JUDGE = "judges:Judge"
 REFEREE = "judges:Referee"
+SYMPY_TASK = "repl_rl.tasks.sympy_proofs:SympyProofs"
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +98,25 @@ def test_the_grader_is_to_blame_where_the_reference_fails_as_well(reference: str
     assert failed.grader_error == "KeyError: 'no such certificate'"
 
 
+@pytest.mark.parametrize(
+    "submission",
+    [
+        "re((pi + I)**4096)",
+        "im((pi + I)**4096)",
+        "floor((pi + E)**4096)",
+        "1/(sin(1)**2 + cos(1)**2 - 1)",
+        "(x + 1)**4096/0",
+        "log(sin(1)**2 + cos(1)**2 - 1)",
+    ],
+)
+def test_no_answer_to_everything_goes_unpriced(submission: str) -> None:
+    meta = {"family": "calculus", "kind": "definite", "answer": "4*exp(6)", "points": "s"}
+    problem = Problem(id="p", statement="", meta=meta)
+    (verdict,) = graded(submission, task_spec=SYMPY_TASK, problem=problem)
+    assert verdict.kind in (VerdictKind.MALFORMED, VerdictKind.WRONG)
+    assert verdict.method != "reading", "what is known to be slow is refused, not waited for"
+
+
 def test_printing_does_not_reach_the_pipe() -> None:
     assert graded("print")[0].evidence == "2"
 
@@ -114,12 +134,10 @@ def test_a_submission_too_long_to_send_is_malformed() -> None:
 
 
 def test_a_worker_for_the_shipped_task_never_imports_torch() -> None:
-    sympy_task = "repl_rl.tasks.sympy_proofs:SympyProofs"
-
     async def modules() -> str:
         async with Grader() as grader:
             problem = Problem(id="p", statement="", meta={"family": "none"})
-            unknown = await grader.grade(sympy_task, problem, "1")
+            unknown = await grader.grade(SYMPY_TASK, problem, "1")
             assert unknown.grader_error == "KeyError: 'none'"
             return (await grader.grade(JUDGE, PROBLEM, "modules")).evidence
 
