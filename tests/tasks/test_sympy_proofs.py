@@ -278,7 +278,20 @@ def test_false_says_nothing_of_where_and_is_never_worth_more_than_a_number() -> 
         ("[-1/2, sqrt(2), 3]", VerdictKind.WRONG),
         ("EmptySet", VerdictKind.WRONG),
         ("-1/2", VerdictKind.MALFORMED),
-        ("{x: -1/2}", VerdictKind.MALFORMED),
+        ("[{x: -1/2}, {x: sqrt(2)}]", PROVED),
+        ("[(-1/2,), (sqrt(2),)]", PROVED),
+        ("{(-1/2,), (sqrt(2),)}", PROVED),
+        ("{-1/2: 1, sqrt(2): 1}", PROVED),
+        ("[{x: -1/2}]", VerdictKind.WRONG),
+        ("{x: -1/2}", VerdictKind.WRONG),
+        ("{-1/2: 1}", VerdictKind.WRONG),
+        ("[{x: -1/2}, {x: sqrt(2)}, {x: 3}]", VerdictKind.WRONG),
+        ("{-1/2: 0, sqrt(2): 1}", VerdictKind.MALFORMED),
+        ("{-1/2: x}", VerdictKind.MALFORMED),
+        ("[{x: x}]", VerdictKind.MALFORMED),
+        ("[{2: -1/2}]", VerdictKind.MALFORMED),
+        ("[(-1/2, sqrt(2))]", VerdictKind.MALFORMED),
+        ("[((-1/2,),)]", VerdictKind.MALFORMED),
         ("[x]", VerdictKind.MALFORMED),
         ("[True]", VerdictKind.MALFORMED),
         ("Reals", VerdictKind.MALFORMED),
@@ -293,6 +306,25 @@ def test_an_equation_takes_all_solutions_and_no_more(submission: str, kind: Verd
 @pytest.mark.parametrize("submission", ["EmptySet", "set()", "[]", "()"])
 def test_no_solution_is_an_answer(submission: str) -> None:
     assert TASK.grade(made("", "[]", family="equation"), submission).kind is PROVED
+
+
+@pytest.mark.parametrize("submission", ["{x: 2}", "[{x: 2}]", "{2: 1}", "[(2,)]", "{2: 3}"])
+def test_one_solution_is_taken_as_sympy_says_it(submission: str) -> None:
+    assert TASK.grade(made("", "[2]", family="equation"), submission).kind is PROVED
+
+
+@pytest.mark.parametrize("submission", ["4", "15", "-7", "4 + 11*10**30"])
+def test_an_inverse_is_any_of_its_class_where_the_least_is_not_asked_for(submission: str) -> None:
+    meta = {"family": "modular", "kind": "inverse", "numbers": "3 11"}
+    kind = TASK.grade(made("Find the inverse of 3 mod 11", **meta), submission).kind
+    assert kind is PROVED
+    least = TASK.grade(made("Find the least inverse n > 0 of 3 mod 11", **meta), submission).kind
+    assert least is (PROVED if submission == "4" else VerdictKind.WRONG)
+
+
+def test_a_power_that_is_not_reduced_is_the_question() -> None:
+    problem = made("Find 7**13 mod 10", family="modular", kind="power", numbers="7 13 10")
+    assert TASK.grade(problem, "7**13").kind is VerdictKind.WRONG
 
 
 @pytest.mark.parametrize(
@@ -322,6 +354,19 @@ def test_number_theory_is_counted_again(kind: str, numbers: str, answer: int) ->
         ("x**3 + x**2", PROVED),
         ("x**2*(x + 1) - 7", PROVED),
         ("x**3 + x**2 + pi", PROVED),
+        ("x**3 + x**2 + C", PROVED),
+        ("C1 + x**3 + x**2", PROVED),
+        ("c + x**2*(x + 1)", PROVED),
+        ("C*x**2 + x**3", VerdictKind.REFUTED),
+        ("C*(x**3 + x**2)", VerdictKind.REFUTED),
+        ("x**3 + x**2 + oo", VerdictKind.WRONG),
+        ("x**3 + x**2 - oo", VerdictKind.WRONG),
+        ("x**3 + x**2 + zoo", VerdictKind.WRONG),
+        ("x**3 + x**2 + 1/0", VerdictKind.WRONG),
+        ("x**3 + x**2 + oo*pi", VerdictKind.WRONG),
+        ("x**3 + x**2 + nan", VerdictKind.WRONG),
+        ("x**3 + x**2 + 1/(sin(1)**2 + cos(1)**2 - 1)", VerdictKind.WRONG),
+        ("x**3 + x**2 + sin(x)*10**-80", VerdictKind.REFUTED),
         ("x**3", VerdictKind.REFUTED),
         ("6*x + 2", VerdictKind.REFUTED),
         ("x**3 + 1.0*x**2", VerdictKind.WRONG),
@@ -330,14 +375,41 @@ def test_number_theory_is_counted_again(kind: str, numbers: str, answer: int) ->
         ("x**3 + x**2 + n", VerdictKind.MALFORMED),
     ],
 )
-def test_an_antiderivative_is_judged_by_its_derivative(submission: str, kind: VerdictKind) -> None:
+def test_an_antiderivative_is_judged_up_to_a_constant(submission: str, kind: VerdictKind) -> None:
     meta = {"family": "calculus", "kind": "antiderivative", "function": "3*x**2 + 2*x"}
     assert TASK.grade(made("", "x**3 + x**2", **meta), submission).kind is kind
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "sqrt(x**2)/x",
+        "atan(x) + atan(1/x)",
+        "atan(tan(x)) - x",
+        "log(x**2) - 2*log(x)",
+        "sqrt((x - 1)**2)/(x - 1)",
+        "sqrt((x - 900)**2)/(x - 900)",
+        "I*log(exp(I*x)) + x",
+        "atan2(0, x)",
+        "acos(x/sqrt(x**2))",
+        "sqrt(-x)/sqrt(x)",
+        "(x**2)**(1/3)/x**(2/3)",
+        "log(-x) - log(x)",
+        "asin(sin(x)) - asin(sin(x + 2*pi)) + atan(exp(1/x))",
+    ],
+)
+def test_an_antiderivative_does_not_jump(step: str) -> None:
+    meta = {"family": "calculus", "kind": "antiderivative", "function": "3*x**2 + 2*x"}
+    verdict = TASK.grade(made("", "x**3 + x**2", **meta), f"x**3 + x**2 + {step}")
+    assert verdict.kind in (VerdictKind.REFUTED, VerdictKind.WRONG)
 
 
 def test_a_closed_sum_may_take_any_form() -> None:
     problem = made("", "n**2/2 + n/2", family="calculus", kind="closed_sum")
     assert TASK.grade(problem, "n*(n + 1)/2").kind is PROVED
+    assert TASK.grade(problem, "gamma(n + 2)/gamma(n)/2").is_solved
+    assert TASK.grade(problem, "binomial(n + 1, 2)").is_solved
+    assert TASK.grade(problem, "factorial(n + 1)/(2*factorial(n - 1))").is_solved
     assert TASK.grade(problem, "n*(n - 1)/2").kind is VerdictKind.REFUTED
     assert TASK.grade(problem, "Sum(k, (k, 1, n))").kind is VerdictKind.MALFORMED
 

@@ -1,7 +1,9 @@
 """Derivatives, integrals and sums: `Find an antiderivative in x: 3*x**2 + 2*x`.
 
-An antiderivative is checked by differentiating it, so any constant will do; everything else by
-equality with the exact value. A restated question (Integral, Sum, Derivative) is not an answer.
+An antiderivative F is compared with the known one: F(x) - F(y) is to be the same for all real x and
+y, so any constant will do and no jump. What the problems integrate has no gaps, so neither has F.
+Everything else is compared with the exact value. A restated question (Integral, Sum, Derivative) is
+not an answer.
 
 Knows no interpreter and no script.
 """
@@ -16,33 +18,34 @@ import sympy
 
 from repl_rl.grading.equality import compare_expressions
 from repl_rl.grading.parse import parse
-from repl_rl.grading.points import Domain
+from repl_rl.grading.points import Domain, is_finite
 from repl_rl.tasks.sympy_proofs.draft import STEPS, Draft, Kind, nonzero
 from repl_rl.types import Problem, Verdict, VerdictKind
 
 X, N, K = sympy.symbols("x n k")
+Y = sympy.Symbol("y")
+"""A second place for x; no answer can name it."""
 
 IN_X = "an expression in x"
 """The form of an answer that is a function."""
 
 SYMBOLS: Mapping[str, tuple[str, ...]] = {
     "derivative": ("x",),
-    "antiderivative": ("x",),
+    "antiderivative": ("x", "C", "C0", "C1", "C2", "c", "K"),
     "definite": (),
     "sum": (),
     "closed_sum": ("n",),
 }
-"""What an answer of each kind may depend on."""
+"""What an answer of each kind may depend on: an antiderivative on a constant that cancels."""
 
 
 def grade(problem: Problem, submission: str) -> Verdict:
-    """By equality on the reals, for sums on the naturals; an antiderivative by its derivative."""
+    """By equality on the reals, for sums on the naturals; an antiderivative by its differences."""
     kind, seed = problem.meta["kind"], problem.meta["points"]
     value = parse(submission, symbols=SYMBOLS[kind])
     if not isinstance(value, sympy.Expr):
         return Verdict(kind=VerdictKind.MALFORMED, evidence="not an expression")
     if value.has(*STEPS):
-        # The derivative of an antiderivative that jumps can be right everywhere else.
         return Verdict(kind=VerdictKind.MALFORMED, evidence="a step function")
     if kind == "antiderivative":
         return _judge_antiderivative(problem, value)
@@ -52,10 +55,18 @@ def grade(problem: Problem, submission: str) -> Verdict:
 
 
 def _judge_antiderivative(problem: Problem, value: Any) -> Verdict:
-    if value.has(sympy.Float):
+    seed = problem.meta["points"]
+    if value.has(sympy.Float):  # a difference can hide it
         return Verdict(kind=VerdictKind.WRONG, method="inexact")
-    integrand = parse(problem.meta["function"], symbols=("x",))
-    return compare_expressions(sympy.diff(value, X), integrand, seed=problem.meta["points"])
+    if not is_finite(value, domain=Domain.REALS, seed=seed):
+        return Verdict(kind=VerdictKind.WRONG, method="not finite")
+    primitive = parse(problem.meta["answer"], symbols=("x",))
+    return compare_expressions(_increase(value), _increase(primitive), seed=seed)
+
+
+def _increase(function: Any) -> Any:
+    """From y to x; a constant cancels."""
+    return function - function.subs(X, Y)
 
 
 def _derivative(rng: random.Random) -> Draft:

@@ -16,9 +16,9 @@ from typing import Any
 import sympy
 
 from repl_rl.grading.equality import compare_sets
-from repl_rl.grading.parse import parse
+from repl_rl.grading.parse import Malformed, Value, parse
 from repl_rl.tasks.sympy_proofs.draft import Draft, Kind, nonzero
-from repl_rl.types import Problem, Verdict, VerdictKind
+from repl_rl.types import Problem, Verdict
 
 X = sympy.Symbol("x")
 
@@ -35,13 +35,33 @@ Planted = tuple[Any, list[Any], int]
 
 def grade(problem: Problem, submission: str) -> Verdict:
     """The submitted elements against the planted roots that lie in the domain."""
-    value = parse(submission, symbols=("x",))
-    if not isinstance(value, frozenset | list | tuple):
-        return Verdict(kind=VerdictKind.MALFORMED, evidence="not a collection of solutions")
-    if not all(isinstance(element, sympy.Expr) and element.is_number for element in value):
-        return Verdict(kind=VerdictKind.MALFORMED, evidence="a solution is a number")
+    solutions = _solutions(parse(submission, symbols=("x",)))
     expected = parse(problem.meta["answer"])
-    return compare_sets(frozenset(value), frozenset(expected), seed=problem.meta["points"])
+    return compare_sets(frozenset(solutions), frozenset(expected), seed=problem.meta["points"])
+
+
+def _solutions(value: Value) -> list[Any]:
+    """Numbers, from each form in which sympy gives them: see `_solution`, and {2: 1} of `roots`."""
+    if isinstance(value, dict) and X not in value:
+        if not all(isinstance(count, sympy.Integer) and count > 0 for count in value.values()):
+            raise Malformed("a solution is counted by a whole number above 0")
+        value = list(value)
+    elif isinstance(value, dict):
+        value = [value]
+    if not isinstance(value, frozenset | list | tuple):
+        raise Malformed("not a collection of solutions")
+    return [_solution(element) for element in value]
+
+
+def _solution(element: Value) -> Any:
+    """2 from 2, (2,) or {x: 2}."""
+    if isinstance(element, tuple) and len(element) == 1:
+        element = element[0]
+    elif isinstance(element, dict) and set(element) == {X}:
+        element = element[X]
+    if not (isinstance(element, sympy.Expr) and element.is_number):
+        raise Malformed("a solution is a number")
+    return element
 
 
 def _linear(rng: random.Random) -> Planted:

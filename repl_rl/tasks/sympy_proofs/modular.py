@@ -22,15 +22,25 @@ RESIDUE = "the least non-negative integer"
 
 
 def grade(problem: Problem, submission: str) -> Verdict:
-    """Exactly the whole number that trial finds."""
+    """The whole number that trial finds; of an inverse, all that are congruent to it.
+
+    Where the statement asks for the least inverse, that alone.
+    """
     value = parse(submission)
     if isinstance(value, bool) or not isinstance(value, sympy.Expr):
         return Verdict(kind=VerdictKind.MALFORMED, evidence="not a whole number")
     numbers = [int(word) for word in problem.meta["numbers"].split()]
     expected = TRIALS[problem.meta["kind"]](*numbers)
-    if value.is_Integer and int(value) == expected:
+    is_any_of_class = problem.meta["kind"] == "inverse" and "least" not in problem.statement
+    modulus = numbers[-1] if is_any_of_class else 0
+    if value.is_Integer and _are_congruent(int(value), expected, modulus):
         return Verdict(kind=VerdictKind.PROVED, method="trial")
     return Verdict(kind=VerdictKind.WRONG, method="trial", evidence=f"not {str(value)[:80]}")
+
+
+def _are_congruent(a: int, b: int, modulus: int) -> bool:
+    """Equal, for the modulus 0."""
+    return (a - b) % modulus == 0 if modulus else a == b
 
 
 def _congruence(rng: random.Random) -> Draft:
