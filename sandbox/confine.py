@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sandbox import landlock, seccomp
+from sandbox.uid_slot import NUM_SLOTS
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -34,6 +35,7 @@ CAPABILITIES_TO_CHANGE = 1 << 6 | 1 << 7
 CLONE_NEWPID = 0x20000000
 
 MAX_UIDS = 1 << 16
+"""Of all pools together."""
 LAST_UID = 1 << 31
 """Above it, some programs take a user id for a negative number."""
 
@@ -46,11 +48,12 @@ class Walls:
     readable: files, and folders with all below them, that a kernel may read.
     has_namespaces: whether each child becomes process 1 of a PID namespace of its own; it takes
                     CAP_SYS_ADMIN.
+    uid_slot: which share of the user ids for kernels is theirs, from 0.
 
     Raises OSError where the kernel of this machine refuses.
     """
 
-    def __init__(self, readable: Sequence[Path], *, has_namespaces: bool) -> None:
+    def __init__(self, readable: Sequence[Path], *, has_namespaces: bool, uid_slot: int) -> None:
         self._ruleset = landlock.make_ruleset(readable)
         self._namespace = (
             os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC) if has_namespaces else None
@@ -60,7 +63,8 @@ class Walls:
             self._return()
         # Each kernel is process 1 of its namespace: one filter fits all.
         self._filter = make_filter(own_pid=1) if has_namespaces else None
-        self._uids = _uids() if os.geteuid() == 0 and _all_may_read(readable) else range(0)
+        is_open = os.geteuid() == 0 and _all_may_read(readable)
+        self._uids = uids(uid_slot) if is_open else range(0)
         self._num_forks = 0
 
     @property
@@ -146,8 +150,8 @@ def _drop_capabilities() -> None:
     _check(_LIBC.capset(header, nothing), "capset")
 
 
-def _uids() -> range:
-    """User ids for kernels, out of those that exist here and that nobody is likely to have.
+def uids(slot: int) -> range:
+    """User ids for the kernels of one pool, out of those here that nobody is likely to have.
 
     None without the capabilities to take one: root in a container may lack them.
     """
@@ -158,8 +162,8 @@ def _uids() -> range:
     lines = Path("/proc/self/uid_map").read_text().splitlines()
     starts = [(int(line.split()[0]), int(line.split()[2])) for line in lines]
     start, length = max(starts, key=lambda mapped: mapped[1])
-    count = min(MAX_UIDS, length // 2)
-    last = min(start + length, LAST_UID)
+    count = min(MAX_UIDS, length // 2) // NUM_SLOTS
+    last = min(start + length, LAST_UID) - slot * count
     return range(last - count, last)
 
 

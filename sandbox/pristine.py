@@ -41,18 +41,20 @@ class Pristine:
             # A warning that is put down to one of our frames would make it.
             vars(module).setdefault("__warningregistry__", {})
         classes = [value for module in modules for value in _own(module) if isinstance(value, type)]
+        owners: list[ModuleType | type] = [*modules, *classes]
         functions = [
             value
-            for owner in (*modules, *classes)
+            for owner in owners
             for value in map(_plain, _own(owner))
             if isinstance(value, FunctionType)
         ]
         used = {name for function in functions for name in _names(function.__code__)}
-        entries = [
-            (vars(owned), name, vars(owned)[name]) for owned in classes for name in vars(owned)
+        entries: list[Row] = [
+            (vars(owner), name, value)
+            for owner in owners
+            for name, value in vars(owner).items()
+            if isinstance(owner, type) or name in used
         ]
-        for module in modules:
-            entries += [(vars(module), name, vars(module)[name]) for name in used & {*vars(module)}]
         return Pristine(
             (
                 _check(getitem, entries),

@@ -85,7 +85,13 @@ def _walls(plan: dict[str, object] | None) -> Walls | None:
         return None
     readable = plan["readable"]
     assert isinstance(readable, list)
-    return Walls([Path(path) for path in readable], has_namespaces=bool(plan["has_namespaces"]))
+    uid_slot = plan["uid_slot"]
+    assert isinstance(uid_slot, int)
+    return Walls(
+        [Path(path) for path in readable],
+        has_namespaces=bool(plan["has_namespaces"]),
+        uid_slot=uid_slot,
+    )
 
 
 def _tell(control: socket.socket, **told: object) -> None:

@@ -12,7 +12,6 @@ import asyncio
 import json
 import os
 import secrets
-import signal
 import socket
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from sandbox.folder import make_runtime_folder, remove_folder
 from sandbox.isolation import ESCAPE, Standing, Tier, tiers
 from sandbox.sockets import MAX_PACKET_BYTES
 from sandbox.types import Isolation, Limits, SandboxError, SettingError
+from sandbox.uid_slot import UidSlot
 from sandbox.view import as_mounts, package_folders, readable_paths
 
 START_TIMEOUT_S = 60.0
@@ -38,9 +38,8 @@ FLAGS = ("-s", "-P")
 # Not `-m`: it would need the package on a path that only the trainer may have.
 BOOT = (
     "import sys; control, base, package, *folders = sys.argv[1:];"
-    "sys.path += [folder for folder in folders if folder not in sys.path];"
-    "sys.path.insert(0, package); from sandbox.zygote import main;"
-    "del sys.path[0]; main(int(control), int(base))"
+    "sys.path += [f for f in folders if f not in sys.path]; sys.path.insert(0, package);"
+    "from sandbox.zygote import main; del sys.path[0]; main(int(control), int(base))"
 )
 
 
@@ -97,6 +96,7 @@ class ZygoteLink:
         self._setup = tuple(setup)
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
+        self._uid_slot = UidSlot()
         self.runtime = Path()
         """The folder of its kernels, once started."""
         self._num_orders = 0
@@ -143,7 +143,7 @@ class ZygoteLink:
                 theirs.fileno(), runtime=self.runtime, tier=tier, readable=readable, stderr=stderr
             )
             theirs.close()
-            told = await self._first_word(config | _plan(tier, readable))
+            told = await self._first_word(config | self._plan(tier, readable))
             if told.get("ready"):
                 return None
             await self._stop()
@@ -166,6 +166,16 @@ class ZygoteLink:
         except OSError:
             return {}
         return dict(json.loads(answer)) if answer else {}
+
+    def _plan(self, tier: Tier, readable: Sequence[Path]) -> dict[str, object]:
+        """What differs between tiers in the fork server's configuration."""
+        if tier is Tier.NONE:
+            return {"parent_pid": os.getpid(), "walls": None}
+        slot = self._uid_slot.take() if os.geteuid() == 0 else 0
+        told = {"readable": [str(path) for path in readable], "uid_slot": slot}
+        walls = told | {"has_namespaces": tier is Tier.A}
+        # Out of a namespace of its own, the server's parent has no number.
+        return {"parent_pid": 0 if tier is Tier.A else os.getpid(), "walls": walls}
 
     def order(
         self, *, key: bytes | None = None, folder: Path | None = None, is_console: bool = False
@@ -244,6 +254,7 @@ class ZygoteLink:
                 self._process.kill()
                 self._process.wait()
             self._close_unclaimed()
+            self._uid_slot.close()
             if self.runtime != Path():
                 remove_folder(self.runtime)
 
@@ -336,15 +347,6 @@ class ZygoteLink:
             self._deliver(birth)
 
 
-def _plan(tier: Tier, readable: Sequence[Path]) -> dict[str, object]:
-    """What differs between tiers in the fork server's configuration."""
-    if tier is Tier.NONE:
-        return {"parent_pid": os.getpid(), "walls": None}
-    walls = {"readable": [str(path) for path in readable], "has_namespaces": tier is Tier.A}
-    # Out of a namespace of its own, the server's parent has no number.
-    return {"parent_pid": 0 if tier is Tier.A else os.getpid(), "walls": walls}
-
-
 def _spawn(
     control_fd: int, *, runtime: Path, tier: Tier, readable: Sequence[Path], stderr: BinaryIO
 ) -> subprocess.Popen[bytes]:
@@ -394,5 +396,5 @@ async def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
     while process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.005)
     if process.poll() is None:
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.wait()

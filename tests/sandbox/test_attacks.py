@@ -2,7 +2,10 @@
 
 import asyncio
 import os
+import signal
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -298,3 +301,30 @@ def test_a_socket_closed_from_inside_gets_the_kernel_killed(with_kernel):
     closing = "import os; os.closerange(3, 60)\nimport time; time.sleep(5)"
     closed = with_kernel(lambda kernel: kernel.run(closing))
     assert closed.status in (ExecStatus.KILLED, ExecStatus.DIED)
+
+
+BESIDE_AN_IGNORED_INTERRUPT = """
+import asyncio, signal
+from sandbox.pool import KernelPool
+from sandbox.types import Limits
+
+async def main():
+    async with KernelPool(Limits(line_cpu_s=0.4, grace_s=5.0), preload=()) as pool:
+        kernel = await pool.acquire(seed=0)
+        print((await kernel.run("while True: pass\\n")).status, (await kernel.run("1 + 1")).output)
+
+asyncio.run(main())
+"""
+
+
+def test_a_line_is_interrupted_though_the_trainer_ignores_interrupts():
+    """As a job in the background does."""
+    ran = subprocess.run(
+        [sys.executable, "-c", BESIDE_AN_IGNORED_INTERRUPT],
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert ran.stdout == "timeout 2\n\n", ran.stderr

@@ -9,6 +9,7 @@ addresses are numbered, control characters dropped, long output cut, the last ne
 
 import functools
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,8 @@ pytestmark = pytest.mark.kernel
 FOLDER = Path(__file__).parent / "transcripts"
 NAME = "#: "
 MAX_CHARS = 6144
+TIMEOUT_S = 120
+"""Of a session at the interpreter, the slowest of which takes seconds."""
 MARKS = {"\x01": ">>> ", "\x02": "... "}
 # They show as marks, which no output contains, and say that they are the usual prompts.
 SET_PROMPTS = (
@@ -129,6 +132,9 @@ def type_at_interpreter(lines):
         stderr=subprocess.STDOUT,
         env=environment,
         cwd="/",
+        # A shell in the background ignores it, and what it starts would, too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        timeout=TIMEOUT_S,
         check=False,
     ).stdout.decode()
     # Nothing, mark, output of the line, mark, output of the line, ...

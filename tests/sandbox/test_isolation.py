@@ -12,6 +12,7 @@ from sandbox.canary import PROBES, inspect
 from sandbox.isolation import Tier
 from sandbox.pool import KernelPool
 from sandbox.types import Isolation, Limits, SandboxError, SettingError
+from sandbox.uid_slot import NUM_SLOTS, UidSlot
 
 pytestmark = pytest.mark.kernel
 
@@ -144,6 +145,41 @@ def test_each_kernel_of_roots_is_a_user_of_its_own_where_files_permit(tier, wall
         assert all(len(set(four)) == 1 and four[0] != "0" for four in uids)
     if tier == "none":
         assert uids == (["0"] * 4,) * 3
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's fork server can give users away")
+def test_the_kernels_of_two_pools_are_no_user_of_both(walls, tier):
+    if tier == "none":
+        pytest.skip("kernels without walls are who started them")
+
+    async def look():
+        one, other = (KernelPool(Limits(), preload=(), isolation=walls) for _ in range(2))
+        async with one, other:
+            kernels = [await pool.acquire(seed=0) for pool in (one, other, one, other)]
+            return [int(thread_fields(kernel.pid)[0]["Uid"].split()[0]) for kernel in kernels]
+
+    uids = asyncio.run(look())
+    # Root where its files are closed to other users; then no kernel has a user of its own.
+    assert len(set(uids)) == 4 or set(uids) == {0}
+    if tier == "A":
+        assert 0 not in uids
+
+
+def test_every_slot_has_user_ids_that_no_other_has():
+    ranges = [confine.uids(slot) for slot in range(NUM_SLOTS)]
+    taken = [uid for uids in ranges for uid in uids]
+    assert len(set(taken)) == len(taken)
+
+
+def test_a_slot_that_was_given_back_is_free_again():
+    first, second, third = (UidSlot() for _ in range(3))
+    numbers = [slot.take() for slot in (first, second, first)]
+    first.close()
+    numbers.append(third.take())
+    second.close()
+    third.close()
+    assert numbers[0] != numbers[1]
+    assert numbers[0] == numbers[2] == numbers[3]
 
 
 def test_the_canary_finds_every_way_out_of_an_unsealed_kernel(loop_runner, unsealed_pool, tmp_path):

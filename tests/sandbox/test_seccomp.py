@@ -9,7 +9,6 @@ import subprocess
 import sys
 
 import pytest
-import zmq
 
 from sandbox import seccomp, syscalls
 
@@ -384,34 +383,3 @@ def test_a_broken_program_is_an_error():
 def test_asking_whether_there_are_filters_installs_none():
     source = "seccomp.is_available(); tell(open('/proc/self/status').read().count('Seccomp:\\t0'))"
     assert heard(source) == 1
-
-
-SEALED_ECHO = """
-import zmq
-router = zmq.Context().socket(zmq.ROUTER)
-router.bind("ipc://{path}")
-seal()
-tell("bound")
-router.poll({timeout_ms}) and router.send_multipart(router.recv_multipart())
-router.close(linger={timeout_ms})
-"""
-
-
-@needs_seccomp
-def test_a_sealed_process_answers_a_client_that_comes_later(tmp_path):
-    timeout_ms = DEADLINE_S * 1000
-    source = PREPARE + SEALED_ECHO.format(path=tmp_path / "s", timeout_ms=timeout_ms)
-    command = [sys.executable, "-c", source]
-    with (
-        subprocess.Popen(command, stdout=subprocess.PIPE) as echo,
-        zmq.Context() as context,
-        context.socket(zmq.DEALER) as client,
-    ):
-        assert echo.stdout is not None
-        assert echo.stdout.readline() == b'"bound"\n'
-        client.setsockopt(zmq.LINGER, 0)
-        client.connect(f"ipc://{tmp_path / 's'}")
-        client.send(b"hello")
-        assert client.poll(timeout_ms)
-        assert client.recv() == b"hello"
-        echo.kill()
