@@ -198,7 +198,7 @@ class Lines:
 class Codec(ByteCodec):
     """A token for each character written; whatever was sampled reads as one statement."""
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int], *, is_first: bool = False) -> str:
         return " solve(x**2 - 4)\n"
 
 

@@ -14,17 +14,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from repl_rl.config import Config
+from repl_rl.config import Config, SamplingConfig
 from repl_rl.display import Screen
 from repl_rl.engines.base import Engine, SampledLine, Weights
 from repl_rl.evaluate import held_out_attempts, run_shown
+from repl_rl.formats import load_format
 from repl_rl.models import load_model, logprobs, pick_device
 from repl_rl.names import check_names
 from repl_rl.store import read_versions
 from repl_rl.tasks.base import load_task
-from repl_rl.tokens import TokenizerCodec
+from repl_rl.tokens import Codec, TokenizerCodec
 from repl_rl.trajectory_file import read_trajectories
-from repl_rl.transcript import Span, span_mask, spans
+from repl_rl.transcript import Span, TranscriptFormat, span_mask, spans
 from repl_rl.types import Finding, Trajectory
 from repl_rl.workbench import open_workbench
 
@@ -32,6 +33,9 @@ LARGEST_GAP, MEAN_GAP = 1e-4, 0.05
 """Differences of two log-probabilities, nats: the largest in float32, where engines differ by 1e-6
 to 1e-5, the mean in bfloat16, where a single token may be off by much more. A wrong token, mask or
 position costs whole nats."""
+
+_FEW_TOKENS = 16
+"""More than a character has, so that one before a span is whole."""
 
 
 class Witness:
@@ -76,25 +80,48 @@ class Counts:
     """Sampled tokens that the engine did not say at that place, or after other tokens."""
     mask_disagreements: int = 0
     """Tokens whose place in the mask is not the one that lines and observations give them."""
+    lines: int = 0
+    misread_lines: int = 0
+    """Lines whose tokens have another text where they stand than the one that ran."""
     observations: int = 0
+    misread_observations: int = 0
+    """Observations whose tokens have another text where they stand than the one shown."""
     joined: int = 0
     """Observations whose tokens would be others if they were encoded with what is beside them."""
     boundary_gaps: list[float] = field(default_factory=list)
     """Difference of log-probabilities at the first token after an observation, nats."""
     other_gaps: list[float] = field(default_factory=list)
 
-    def take(self, trajectory: Trajectory, codec: TokenizerCodec) -> None:
-        """Count what a trajectory shows by itself."""
+    def take(
+        self, trajectory: Trajectory, codec: Codec, fmt: TranscriptFormat | None = None
+    ) -> None:
+        """Count what a trajectory shows by itself.
+
+        Without the format that it was written in, its observations are not read.
+        """
         self.trajectories += 1
         self.sampled += sum(trajectory.loss_mask)
         told = span_mask(trajectory)
         pairs = zip(told, trajectory.loss_mask, strict=True)
         self.mask_disagreements += sum(a != b for a, b in pairs)
+        self.lines += len(trajectory.lines)
+        self._read(trajectory, codec, fmt)
         for before, observation, after in _triples(trajectory):
             self.observations += 1
             self.joined += _is_joined(trajectory, (before, observation), codec) or _is_joined(
                 trajectory, (observation, after), codec
             )
+
+    def _read(self, trajectory: Trajectory, codec: Codec, fmt: TranscriptFormat | None) -> None:
+        for span in spans(trajectory):
+            texts = list(_texts_in_place(trajectory, span, codec))
+            line = trajectory.lines[span.line_index]
+            if span.is_sampled:
+                self.misread_lines += line.source not in texts
+            elif fmt is not None:
+                shown = line.outcome
+                is_read = any(fmt.is_observation(t, shown.observation, shown.kind) for t in texts)
+                self.misread_observations += not is_read
 
     def take_said(self, trajectory: Trajectory, witness: Witness) -> None:
         """Count sampled tokens that are not what the engine said after what stands before them."""
@@ -131,6 +158,11 @@ class Counts:
             text=str(self.mask_disagreements),
             is_well=not self.mask_disagreements,
         )
+        for name, misread, count in (
+            ("misread lines", self.misread_lines, self.lines),
+            ("misread observations", self.misread_observations, self.observations),
+        ):
+            yield Finding(name=name, text=f"{misread} of {count:,}", is_well=not misread)
         for name, gaps in (("at boundaries", self.boundary_gaps), ("elsewhere", self.other_gaps)):
             if gaps:
                 yield Finding(
@@ -145,6 +177,18 @@ class Counts:
         )
 
 
+def _texts_in_place(trajectory: Trajectory, span: Span, codec: Codec) -> Iterator[str]:
+    """What the tokens of a span add to the text before them, that of a few tokens or of one.
+
+    Two readings, since bytes that are no UTF-8 may draw a character behind them into their ruin.
+    """
+    at, stop = (len(trajectory.prompt_ids) + i for i in span[:2])
+    whole = trajectory.prompt_ids + trajectory.completion_ids
+    for num_before in (_FEW_TOKENS, 1):
+        before = whole[max(at - num_before, 0) : at]
+        yield codec.decode(before + whole[at:stop]).removeprefix(codec.decode(before))
+
+
 def _triples(trajectory: Trajectory) -> Iterator[tuple[Span | None, Span, Span | None]]:
     """Each observation with the line before it and the one after it, if there are such."""
     found = [None, *spans(trajectory), None]
@@ -154,7 +198,7 @@ def _triples(trajectory: Trajectory) -> Iterator[tuple[Span | None, Span, Span |
 
 
 def _is_joined(
-    trajectory: Trajectory, neighbours: tuple[Span | None, Span | None], codec: TokenizerCodec
+    trajectory: Trajectory, neighbours: tuple[Span | None, Span | None], codec: Codec
 ) -> bool:
     """Whether two neighbours, encoded as one text, have other tokens than encoded one by one."""
     texts = [
@@ -180,16 +224,17 @@ def audit(config: Config, *, count: int, run: Path | None, screen: Screen) -> li
     )
     temperature = config.sampling.temperature
     counts, witness = Counts(), Witness()
+    fmt = load_format(config.transcript, loaded.chat_template) if _is_by_lines(config) else None
     attempts = held_out_attempts(task, count=count, seed=config.seed)
     with open_workbench(config, task, task_spec, loaded, watch=witness.watch) as bench:
         gap = bench.sync(0)
         for item in run_shown(bench, attempts, "sampling to audit", screen):
-            counts.take(item.trajectory, loaded.codec)
+            counts.take(item.trajectory, loaded.codec, fmt)
             counts.take_said(item.trajectory, witness)
             counts.take_scores(item.trajectory, loaded.model, temperature=temperature)
     for path in sorted((run / "trajectories").glob("*.jsonl")) if run else []:
         for item in read_trajectories(path):
-            counts.take(item.trajectory, loaded.codec)
+            counts.take(item.trajectory, loaded.codec, fmt)
             if path.stem == "after":
                 counts.take_scores(item.trajectory, loaded.model, temperature=temperature)
     return [
@@ -197,6 +242,11 @@ def audit(config: Config, *, count: int, run: Path | None, screen: Screen) -> li
         Finding(name="weights at the engine", text=f"log-probabilities differ by {gap:.1e} nats"),
         *counts.findings(is_exact=loaded.is_exact and (run is None or _was_on_cpu(run))),
     ]
+
+
+def _is_by_lines(config: Config) -> bool:
+    """Whether observations are those of the usual loop; one of a user's own shows what it likes."""
+    return config.sampling.sampler == SamplingConfig().sampler
 
 
 def _was_on_cpu(run: Path) -> bool:

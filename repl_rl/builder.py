@@ -38,13 +38,13 @@ class RolloutCancelled(asyncio.CancelledError):
 
 
 def prompt_ids(prompt: Prompt, codec: Codec) -> list[int]:
-    """Ids [P] of a prompt, each part encoded alone."""
+    """Ids [P] of a prompt, each part encoded alone; the first begins a document."""
     ids: list[int] = []
     for part in prompt.parts:
         if part.is_template:
-            ids.extend(codec.encode_template(part.text))
+            ids.extend(codec.encode_template(part.text, is_first=not ids))
         else:
-            ids.extend(codec.encode(part.text, is_trusted=part.is_ours))
+            ids.extend(codec.encode(part.text, is_trusted=part.is_ours, is_first=not ids))
     return ids
 
 

@@ -41,7 +41,8 @@ class LineStream:
         """Show the last line, what the interpreter answered, and before a first one the prompt."""
         line = built.lines[-1]
         start = built.lines[-2].stop if len(built.lines) > 1 else -built.num_prompt
-        before = self._codec.decode(built.ids[built.num_prompt + start :][: line.start - start])
+        shown = built.ids[built.num_prompt + start :][: line.start - start]
+        before = self._codec.decode(shown, is_first=line.index == 0)
         above, _, opening = before.rpartition("\n")
         if line.index == 0:
             self._say(Text(clean(above), PROMPT))

@@ -2,15 +2,22 @@ r"""Text to token ids and back, and the two sets of ids at which a line can end.
 
 Floor 2. Knows a tokenizer; does not know models, kernels or the loop. What was sampled is never
 encoded again: `encode` is for prompts and observations, `decode` for the kernel and for people.
+Both read a text as one that goes on after another, unless it is said to be the first.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from repl_rl.errors import ConfigError
+
+Encode = Callable[[str], list[int]]
+Decode = Callable[[Sequence[int]], str]
+
+LEADS = ("\n", ")", "0")
+"""Texts to encode another one behind; the first that has no token in common with it is taken."""
 
 
 class Codec(Protocol):
@@ -21,19 +28,20 @@ class Codec(Protocol):
     eos_ids: frozenset[int]
     """Ids that end the whole sequence."""
 
-    def encode(self, text: str, *, is_trusted: bool = False) -> list[int]:
+    def encode(self, text: str, *, is_trusted: bool = False, is_first: bool = False) -> list[int]:
         """Ids of a text: nothing added, look-alikes of control tokens kept as plain text.
 
         Trusted text (a prompt: ours) may use the ordinary added tokens of a vocabulary; in any
         other (an observation: the policy's doing) `<think>` and its like stay plain text too.
+        A text that is first, with nothing before it, begins as its vocabulary begins a document.
         """
         ...
 
-    def encode_template(self, text: str) -> list[int]:
+    def encode_template(self, text: str, *, is_first: bool = False) -> list[int]:
         """Ids of what a chat template wrote around a text: its control tokens are meant."""
         ...
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int], *, is_first: bool = False) -> str:
         """The text of ids, special tokens included; bytes that are no UTF-8 become U+FFFD."""
         ...
 
@@ -44,13 +52,13 @@ class ByteCodec:
     newline_ids = frozenset({10})
     eos_ids = frozenset({256})
 
-    def encode(self, text: str, *, is_trusted: bool = False) -> list[int]:
+    def encode(self, text: str, *, is_trusted: bool = False, is_first: bool = False) -> list[int]:
         return list(text.encode())
 
-    def encode_template(self, text: str) -> list[int]:
+    def encode_template(self, text: str, *, is_first: bool = False) -> list[int]:
         return list(text.encode())
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int], *, is_first: bool = False) -> str:
         return bytes(i for i in ids if i < 256).decode(errors="replace")
 
 
@@ -76,26 +84,67 @@ class TokenizerCodec:
         if not self.newline_ids:
             raise ConfigError("this tokenizer has no token that ends in a newline, so no line ends")
         self._added = _added_tokens(tokenizer)
+        self._context = Context(self._encode, self._decode)
+        self._template_context = Context(self._encode_template, self._decode)
 
-    def encode(self, text: str, *, is_trusted: bool = False) -> list[int]:
-        if is_trusted:
-            return self._encode(text)
+    def encode(self, text: str, *, is_trusted: bool = False, is_first: bool = False) -> list[int]:
         ids: list[int] = []
+        for piece in [text] if is_trusted else self._pieces(text):
+            is_begun = bool(ids) or not is_first
+            ids += self._context.encode(piece) if is_begun else self._encode(piece)
+        return ids
+
+    def _pieces(self, text: str) -> Iterator[str]:
         start = 0
         while match := self._added.search(text, start):
             # Two texts with the look-alike cut after its first character: no part spells it.
-            ids += self._encode(text[start : match.start() + 1])
+            yield text[start : match.start() + 1]
             start = match.start() + 1
-        return ids + self._encode(text[start:])
+        yield text[start:]
 
-    def encode_template(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=False)
+    def encode_template(self, text: str, *, is_first: bool = False) -> list[int]:
+        return self._encode_template(text) if is_first else self._template_context.encode(text)
+
+    def decode(self, ids: Sequence[int], *, is_first: bool = False) -> str:
+        return self._decode(ids) if is_first else self._context.decode(ids)
 
     def _encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def _encode_template(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=False)
+
+    def _decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)
+
+
+class Context:
+    r"""Encodes and decodes texts that go on after others, for which a tokenizer has no call.
+
+    Most vocabularies read a text alike wherever it stands, and are asked as they are. Those in the
+    manner of SentencePiece put a space before whatever they encode and take one off whatever they
+    decode: Llama 2 has `>>>` as ` >>>`, and ` x` as `x`. They get each text behind a lead, such as
+    a newline, whose ids and text are then cut off.
+    """
+
+    def __init__(self, encode: Encode, decode: Decode) -> None:
+        self._encode = encode
+        self._decode = decode
+        newline = encode(LEADS[0])
+        is_same = decode([*newline, *encode("x")]) == "\nx" and decode(encode(" x")) == " x"
+        self._leads = {} if is_same else {lead: encode(lead) for lead in LEADS}
+        self._before = [] if is_same else newline
+        self._num_before = len(decode(self._before))
+
+    def encode(self, text: str) -> list[int]:
+        for lead, before in self._leads.items():
+            ids = self._encode(lead + text)
+            if ids[: len(before)] == before:  # else the lead has a common token with the text
+                return ids[len(before) :]
+        return self._encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._decode([*self._before, *ids])[self._num_before :]
 
 
 def _added_tokens(tokenizer: PreTrainedTokenizerLike) -> re.Pattern[str]:

@@ -106,6 +106,13 @@ class TranscriptFormat:
             return output + self.secondary
         return output + self._numbered(next_number(number, kind))
 
+    def is_observation(self, text: str, output: str, kind: OutcomeKind) -> bool:
+        """Whether `text` is what `render_observation` makes of these, whatever the number."""
+        if kind is OutcomeKind.INCOMPLETE:
+            return text == output + self.secondary
+        prompt = re.escape(self.primary).replace(re.escape("{n}"), r"\d+")
+        return re.fullmatch(re.escape(output) + prompt, text) is not None
+
     def _numbered(self, number: int) -> str:
         return _fill(self.primary, number)
 

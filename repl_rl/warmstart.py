@@ -226,7 +226,8 @@ def encode_example(
         if text == END_OF_TEXT:
             new = sorted(codec.eos_ids)
         else:
-            new = codec.encode(text, is_trusted=not ids)  # the first piece is the prompt
+            # The first piece is the prompt.
+            new = codec.encode(text, is_trusted=not ids, is_first=not ids)
         ids.extend(new)
         labels.extend(new if is_sampled else [IGNORED] * len(new))
     return ids, labels

@@ -22,11 +22,11 @@ OK = OutcomeKind.OK_OUTPUT
 class Marking(ByteCodec):
     """Writes down where an encoding begins: 300 before plain text, 301 before a template's."""
 
-    def encode(self, text: str, *, is_trusted: bool = False) -> list[int]:
-        return [300 + 10 * is_trusted, *text.encode()]
+    def encode(self, text: str, *, is_trusted: bool = False, is_first: bool = False) -> list[int]:
+        return [300 + 10 * is_trusted + 100 * is_first, *text.encode()]
 
-    def encode_template(self, text: str) -> list[int]:
-        return [301, *text.encode()]
+    def encode_template(self, text: str, *, is_first: bool = False) -> list[int]:
+        return [301 + 100 * is_first, *text.encode()]
 
 
 def new_builder(prompt: str = ">>>") -> TrajectoryBuilder:
@@ -47,7 +47,7 @@ def piece(text: str, *logprobs: float, version: int = 0) -> SampledLine:
 
 def test_each_part_of_a_prompt_is_encoded_alone_and_trusted() -> None:
     prompt = Prompt((Part("<", is_template=True), Part("a"), Part("b")))
-    assert prompt_ids(prompt, Marking()) == [301, 60, 310, 97, 310, 98]
+    assert prompt_ids(prompt, Marking()) == [401, 60, 310, 97, 310, 98]
 
 
 def test_a_prompt_is_no_part_of_the_completion() -> None:

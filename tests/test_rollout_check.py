@@ -118,7 +118,9 @@ def test_lines_that_would_be_tokenised_otherwise_are_counted_and_are_well(
     class Joining(ByteCodec):
         """Its `1+1` would be one id."""
 
-        def encode(self, text: str, *, is_trusted: bool = False) -> list[int]:
+        def encode(
+            self, text: str, *, is_trusted: bool = False, is_first: bool = False
+        ) -> list[int]:
             return [300 if text == " 1+1\n" else 0] if "1+1" in text else super().encode(text)
 
     found = said(replace(subject_of(sound), codec=Joining()), "lines")

@@ -195,7 +195,7 @@ class MergedNewlines(ByteCodec):
 
     newline_ids = frozenset({10, 300})
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int], *, is_first: bool = False) -> str:
         return "".join(")\n\n" if i == 300 else chr(i) for i in ids if i != 256)
 
 

@@ -30,7 +30,7 @@ TEXTS = {ASSIGN: " x = 1", SHOW: " x"}
 class OneByteLines(ByteCodec):
     """`a` decodes to an assignment and `s` to an expression: a token a source."""
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int], *, is_first: bool = False) -> str:
         return "".join(TEXTS.get(i, chr(i)) for i in ids if i < EOS)
 
 

@@ -17,7 +17,8 @@ from repl_rl.builder import fault
 from repl_rl.config import GRPOConfig, Scale
 from repl_rl.errors import ConfigError
 from repl_rl.ledger import Ledger, ledgers
-from repl_rl.replay.vocabulary import Decode, find_decode, token_texts
+from repl_rl.replay.vocabulary import find_decode, token_texts
+from repl_rl.tokens import Decode
 from repl_rl.trajectory_file import Place, changed, places
 from repl_rl.types import Reward, Scored, Trajectory
 

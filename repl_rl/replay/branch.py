@@ -59,7 +59,7 @@ class ScoringPolicy(Policy, Protocol):
 def is_same_vocabulary(trajectory: Trajectory, codec: Codec) -> bool:
     """True where a codec reads a trajectory's tokens as the texts of its lines."""
     if not trajectory.lines:
-        return codec.decode(trajectory.prompt_ids) == trajectory.prompt_text
+        return codec.decode(trajectory.prompt_ids, is_first=True) == trajectory.prompt_text
     ids = trajectory.completion_ids
     return all(codec.decode(ids[one.start : one.stop]) == one.source for one in trajectory.lines)
 

@@ -9,25 +9,25 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
 from repl_rl.errors import ConfigError
 from repl_rl.store import TOKENIZER, read_versions
-from repl_rl.tokens import ByteCodec
+from repl_rl.tokens import ByteCodec, Decode
 from repl_rl.trajectory_file import Place
 from repl_rl.transcript import spans
 from repl_rl.types import Trajectory
-
-Decode = Callable[[Sequence[int]], str]
 
 _FILE = "tokenizer.json"
 _MAX_DECODER = 4096
 """Characters of a decoder, as JSON: ten times what a usual one has."""
 _MAX_CHARS = 1 << 26
 """Of the text of one line or observation, as its tokens may be counted."""
+_NEWLINES = ("\u010a", "<0x0A>", "\n")
+"""What vocabularies call a newline: of bytes, with bytes to fall back on, of characters."""
 _OPEN_TOKENS = 32
 """How many may lie inside characters, one after another. What cannot be told from a character that
 is not complete goes on forever otherwise: bytes that are no UTF-8, or U+FFFD itself."""
@@ -69,12 +69,15 @@ def read_decode(path: Path) -> Decode | None:
         except Exception:  # noqa: BLE001
             return None
     longest = max(map(len, tokenizer.get_vocab()), default=0)
+    # Behind a newline, as `tokens.Context` does: some decoders take a space off what comes first.
+    before = [i for i in map(tokenizer.token_to_id, _NEWLINES) if i is not None][:1]
 
     def decode(ids: Sequence[int]) -> str:
         if len(ids) * longest > _MAX_CHARS:
             raise ConfigError(f"{len(ids):,} tokens of up to {longest:,} characters: {str(path)!r}")
         with _panics_told(path):
-            return str(tokenizer.decode(list(ids), skip_special_tokens=False))
+            text = tokenizer.decode([*before, *ids], skip_special_tokens=False)
+            return text[len(tokenizer.decode(before, skip_special_tokens=False)) :]
 
     return decode
 

@@ -29,10 +29,10 @@ class Shifted(ByteCodec):
 
     newline_ids = frozenset({1010})
 
-    def encode(self, text, *, is_trusted=False):
+    def encode(self, text, *, is_trusted=False, is_first=False):
         return [1000 + byte for byte in text.encode()]
 
-    def decode(self, ids):
+    def decode(self, ids, *, is_first=False):
         return bytes(i - 1000 for i in ids if 1000 <= i < 1256).decode(errors="replace")
 
 

@@ -14,9 +14,9 @@ from tokenizers import Regex, Tokenizer, decoders, models
 
 from repl_rl.errors import ConfigError
 from repl_rl.replay import vocabulary as replay_vocabulary
-from repl_rl.replay.vocabulary import Decode, find_decode, read_decode, token_texts
+from repl_rl.replay.vocabulary import find_decode, read_decode, token_texts
 from repl_rl.store import RunFolder
-from repl_rl.tokens import ByteCodec
+from repl_rl.tokens import ByteCodec, Decode
 from repl_rl.trajectory_file import Place, append, places
 from repl_rl.types import Line, LineOutcome, Origin, OutcomeKind, Scored, StopReason, Trajectory
 
@@ -106,13 +106,13 @@ def test_a_line_of_nothing_but_broken_bytes_has_its_source() -> None:
     assert "".join(texts) == "\ufffd" * 500
 
 
-def test_a_space_that_texts_do_not_begin_with_is_a_space_between_tokens(tmp_path: Path) -> None:
-    """As vocabularies with `\u2581` have it: the decoder drops the first one."""
+def test_a_space_that_texts_do_not_begin_with_is_there_where_they_go_on(tmp_path: Path) -> None:
+    """As vocabularies with `\u2581` have it: the decoder drops the first one of a document."""
     tokenizer = vocabulary("\u2581x", "\u2581=", "\u25812", "\n", decoder=decoders.Metaspace())
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    trajectory = one_line([0, 1, 2, 3], "x = 2\n")
+    trajectory = one_line([0, 1, 2, 3], " x = 2\n")
     assert token_texts(trajectory, decode_of(tmp_path / "tokenizer.json")) == (
-        "x", " =", " 2", "\n",
+        " x", " =", " 2", "\n",
     )  # fmt: skip
 
 
