@@ -15,8 +15,10 @@ import codeop
 import re
 import sys
 import types
-from collections.abc import Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from enum import IntEnum
 from io import StringIO
 from tokenize import TokenError, generate_tokens
 
@@ -31,6 +33,11 @@ FUTURES = sum(getattr(__future__, name).compiler_flag for name in __future__.all
 """The bits of a code object's flags that say what it imported from `__future__`."""
 # The second is how 3.12 says it within a field of an f-string.
 INCOMPLETE = re.compile("incomplete input|unterminated triple-quoted")
+UNTERMINATED = "unterminated triple-quoted"
+LIMITED = "Exceeds the limit"
+"""How an integer literal with too many digits is refused."""
+CONTINUED = "after line continuation character"
+PART_OF_NUMBER = re.compile(r"\b\d[\w.]*$")
 NEVER_CLOSED = re.compile(r"'([(\[{])' was never closed")
 CLOSING = {"(": ")", "[": "]", "{": "}"}
 
@@ -38,30 +45,59 @@ Statement = types.CodeType | BaseException
 """What to run, or the error to show in its place."""
 
 
+class Syntax(IntEnum):
+    """What can be known of a source without running it."""
+
+    WHOLE = 0
+    """It compiles."""
+    UNKNOWN = 1
+    """Too long to ask, or it depends on limits of the process that compiles."""
+    OPEN = 2
+    """Its last statement may go on: nothing would run."""
+    BROKEN = 3
+    """A statement in it does not compile."""
+
+
 class Compiler:
     """Remembers what statements import from `__future__`, for all that follow."""
 
     def __init__(self) -> None:
         self._futures = 0
+        self._open = ""
 
     def statements(self, source: str) -> list[Statement] | None:
         """What physical lines make; None while the last statement may go on."""
         futures = self._futures
         statements: list[Statement] = []
-        pending = ""
-        for line in source.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
-            if not pending and (not line.strip() or line.lstrip().startswith("#")):
-                continue
-            pending = f"{pending}\n{line}" if pending else line
-            if self._has_ended(pending):
-                statements.append(self._compile(pending))
-                pending = ""
-        if pending and _may_go_on(source):
-            self._futures = futures
-            return None
-        if pending:
-            statements.append(_compiled(pending, self._futures))
+        for text, has_ended in self._cut(source, _silence):
+            if not has_ended and _may_go_on(source):
+                self._futures = futures
+                return None
+            compiled = self._compile(text, has_ended=has_ended)
+            if has_ended and isinstance(compiled, SyntaxError):
+                compiled = _as_typed(compiled, text)
+            statements.append(compiled)
         return statements
+
+    def syntax(self, source: str) -> Syntax:
+        """What `statements` would make of `source`, for whom its errors need no words.
+
+        Warnings are dropped. The sources of a session are to be asked about in their order.
+        """
+        if len(source) > MAX_PENDING_CHARS:
+            return Syntax.UNKNOWN
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self._syntax(source)
+
+    def _syntax(self, source: str) -> Syntax:
+        futures, found = self._futures, Syntax.WHOLE
+        for text, has_ended in self._cut(source, nullcontext):
+            if not has_ended and _may_go_on(source):
+                self._futures = futures
+                return Syntax.OPEN
+            found = max(found, _kind_of(self._compile(text, has_ended=has_ended)))
+        return found
 
     def is_complete(self, source: str) -> bool:
         """Whether `statements` has any for `source`; what these import is not remembered."""
@@ -71,12 +107,36 @@ class Compiler:
         finally:
             self._futures = futures
 
+    def _cut(
+        self, source: str, silence: Callable[[], AbstractContextManager[None]]
+    ) -> Iterator[tuple[str, bool]]:
+        """(the lines of a statement, whether it has ended); the last alone may not have."""
+        source = source.replace("\r\n", "\n").replace("\r", "\n")
+        # A statement is sent anew with each of its lines; those before had not ended it.
+        is_known = self._open and source.startswith(f"{self._open}\n")
+        pending = self._open if is_known else ""
+        self._open = ""
+        for line in source[len(pending) + bool(pending) :].split("\n"):
+            if not pending and (not line.strip() or line.lstrip().startswith("#")):
+                continue
+            pending = f"{pending}\n{line}" if pending else line
+            with silence():
+                has_ended = self._has_ended(pending)
+            if has_ended:
+                yield pending, True
+                pending = ""
+        if pending:
+            self._open = pending if pending == source else ""
+            yield pending, False
+
     def _has_ended(self, text: str) -> bool:
         """False if a terminal would ask for another line, be it only the blank one."""
-        with _silence():
-            if self._refusal(text) is None:
-                return True
-            refusal = self._refusal(text + "\n")
+        if self._refusal(text) is None:
+            return True
+        refusal = self._refusal(text + "\n")
+        if isinstance(refusal, SyntaxError) and UNTERMINATED in refusal.msg:
+            # A terminal may not have come to the quotes.
+            refusal = _met_first(refusal, text)
         if refusal is not None and not INCOMPLETE.match(str(refusal)):
             return True
         return text.endswith("\n") and not _is_open(text)
@@ -86,14 +146,20 @@ class Compiler:
         parsed = _compiled(text, TENTATIVE | self._futures)
         return parsed if isinstance(parsed, BaseException) else None
 
-    def _compile(self, text: str) -> Statement:
+    def _compile(self, text: str, *, has_ended: bool) -> Statement:
         # Without a newline the last line would lose the caret of an error at its end.
-        compiled = _compiled(text + "\n", self._futures)
-        if isinstance(compiled, SyntaxError):
-            return _as_typed(compiled, text)
+        compiled = _compiled(text + "\n" if has_ended else text, self._futures)
         if isinstance(compiled, types.CodeType):
             self._futures |= compiled.co_flags & FUTURES
         return compiled
+
+
+def _kind_of(statement: Statement) -> Syntax:
+    if isinstance(statement, types.CodeType):
+        return Syntax.WHOLE
+    # A line may have changed the limit on digits, or the one on recursion.
+    is_sure = isinstance(statement, SyntaxError | ValueError) and LIMITED not in str(statement)
+    return Syntax.BROKEN if is_sure else Syntax.UNKNOWN
 
 
 def _compiled(text: str, flags: int) -> Statement:
@@ -106,6 +172,7 @@ def _compiled(text: str, flags: int) -> Statement:
 
 def _as_typed(error: SyntaxError, text: str) -> SyntaxError:
     """The error as a terminal would find it at the end of `text`."""
+    error = _met_first(error, text)
     closing = ""
     while match := NEVER_CLOSED.match(error.msg):
         # It hides the error at which a terminal stopped: what is not closed is waited for there.
@@ -119,6 +186,37 @@ def _as_typed(error: SyntaxError, text: str) -> SyntaxError:
     if sys.version_info >= (3, 13) and error.text is None and error.lineno is not None:
         error.text = text.split("\n")[error.lineno - 1]
     return error
+
+
+def _met_first(error: SyntaxError, text: str) -> SyntaxError:
+    """`error`; or, where no token could be made, what a terminal's parser met before that place.
+
+    It stops at the first error; `compile` reads on behind it, and prefers to name what is no token.
+    """
+    # Nothing is parsed behind the first of these lines, only cut into tokens.
+    tokens = _compiled(f"=\n{text}", 0)
+    line, at = _place(error)
+    if not isinstance(tokens, SyntaxError) or _place(tokens) != (line + 1, at):
+        return error
+    lines = text.split("\n")
+    # A number is refused at its wrong digit.
+    before = PART_OF_NUMBER.sub("", lines[line - 1][: at - 1])
+    # No token either, but one that is named only where the parser asks for it.
+    cut = "\n".join([*lines[: line - 1], f"{before}\\ "])
+    found = _compiled(f"{cut}\n", 0)
+    if (
+        not isinstance(found, SyntaxError)
+        or CONTINUED in found.msg
+        or NEVER_CLOSED.match(found.msg)
+    ):
+        return error
+    found.text = f"{lines[_place(found)[0] - 1]}\n"
+    return found
+
+
+def _place(error: SyntaxError) -> tuple[int, int]:
+    """(line, character), both from 1; 0 where it is not known."""
+    return error.lineno or 0, error.offset or 0
 
 
 def _is_open(text: str) -> bool:

@@ -8,6 +8,7 @@ addresses are numbered, control characters dropped, long output cut, the last ne
 """
 
 import functools
+import random
 import re
 import signal
 import subprocess
@@ -83,11 +84,6 @@ INTENDED = {
         ["import sys", "sys.getrecursionlimit() > 1000"],
         "True\n",
     ),
-    "a string that does not end is found first: compile() reads on behind an error": (
-        ["x = = 'a"],
-        '  File "<stdin>", line 1\n    x = = \'a\n          ^\n'
-        "SyntaxError: unterminated string literal (detected at line 1)\n",
-    ),
 }
 """Why the kernel differs: (what is typed, what it shows for the last line)."""
 
@@ -105,6 +101,7 @@ def read_session(topic):
 
 TOPICS = sorted(path.stem for path in FOLDER.glob("*.txt"))
 TRANSCRIPTS = [(topic, name) for topic in TOPICS for name in dict(read_session(topic))]
+NUM_EDITED = 200
 AT_THE_END = (
     "input()",
     "input('name? ')",
@@ -198,6 +195,48 @@ def test_a_transcript_is_that_of_python_dash_i(play, topic, name):
 def test_input_meets_its_end(loop_runner, pool, line):
     """As it does at `python -i` where no line follows: there the lines themselves are the input."""
     assert loop_runner.run(type_at_kernel(pool, [line])) == type_at_interpreter([line])
+
+
+SOURCES = (
+    "[f(i) for i in range(3) if i % 2]",
+    "solve(x**2 + 7*x + 3, x)",
+    "x, y = {'a': 1, 'b': [2, 3]}, (4, 5)",
+    "print('%s and %r' % (1, 'two'), end='')",
+    "def f(a, *b, c=1, **d):\n    return a + c\n",
+    "class A:\n    x = 1\n    def m(self): return self.x\n",
+    "for i in (1, 2):\n    if i > 1:\n        i\n",
+    "try:\n    1/0\nexcept ZeroDivisionError as e:\n    'seen'\n",
+    "f'{1 + 1!r:>{4}} {x}'",
+    "lambda a, b=2: a if b else not a",
+    "from math import sqrt as r, pi",
+    "a[1:2, ::3] = b'\\x00' if c else 0x1F",
+    "with f(1) as g, h:\n    pass\n",
+    "'''one\ntwo'''.split()",
+)
+EDITS = ("'", '"', "(", ")", "[", "]", "{", "}", ",", ":", "=", ".", "*", "\\", "#", "$", "@", " ")
+EDITS += ("'''", '"""', "0777", "if ", "for ", "in ", "lambda ", "f'", "\n", "1_", "!")
+
+
+def edited(rng):
+    """A source with one or two slips of a pen in it."""
+    source = rng.choice(SOURCES)
+    for _ in range(rng.randint(1, 2)):
+        at = rng.randrange(len(source) + 1)
+        behind = at + rng.choice((0, 0, 1, 2))
+        source = source[:at] + rng.choice(("", *EDITS)) + source[behind:]
+    return source
+
+
+def test_what_was_typed_wrong_is_refused_in_the_same_words(loop_runner, pool):
+    """Not all of it: how far a parser reads behind an error before it gives up, no call tells."""
+    rng = random.Random(0)
+    typed = [[*edited(rng).split("\n"), "", "7"] for _ in range(NUM_EDITED)]
+    others = []
+    for lines in typed:
+        theirs = type_at_interpreter(lines)
+        ours = loop_runner.run(type_at_kernel(pool, lines))
+        others += [(theirs, ours)] if theirs != ours[: len(theirs)] else []
+    assert len(others) <= NUM_EDITED // 50, others
 
 
 @pytest.mark.parametrize("reason", INTENDED)
