@@ -20,6 +20,7 @@ from repl_rl.seeds import derive_seed
 from repl_rl.tokens import Codec
 from repl_rl.transcript import Part, Prompt, TranscriptFormat
 from repl_rl.types import LineOutcome, OutcomeKind, StopReason, Trajectory
+from sandbox.statements import Compiler
 from sandbox.types import Kernel
 
 OPEN, CLOSE = "<fn>", "</fn>"
@@ -90,7 +91,7 @@ class InlineCalls:
         source = text.removesuffix(CLOSE).rpartition(OPEN)[2].strip()
         submitted = submitted_expression(source)
         execution = await kernel.evaluate(submitted or source)
-        kind = executed_kind(source, execution, set())
+        kind = executed_kind(source, execution, set(), syntax=Compiler().syntax(source))
         shown = execution.value or execution.error_type or "nothing"
         if submitted is not None and execution.value is not None:
             built.submission, kind = execution.value, OutcomeKind.SUBMITTED

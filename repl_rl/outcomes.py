@@ -11,6 +11,7 @@ import warnings
 
 from repl_rl.transcript import SUBMIT
 from repl_rl.types import OutcomeKind
+from sandbox.statements import Syntax
 from sandbox.types import ExecStatus, Execution
 
 MAX_SUBMIT_CHARS = 2000
@@ -51,17 +52,15 @@ _SHOWN = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.BinOp, ast.U
 _SILENT = re.compile(r"(import|from|del|pass|assert)\b|[\w.\[\], :'\"]+([-+*/%@&|^]|//|\*\*)?=[^=]")
 _BLOCK = re.compile(r"(def|class|for|while|if|with|try|async|@)")
 
-_FROM_STATUS = {
-    ExecStatus.INCOMPLETE: OutcomeKind.INCOMPLETE,
+_FROM_OUTSIDE = {
     ExecStatus.TIMEOUT: OutcomeKind.TIMEOUT,
     ExecStatus.KILLED: OutcomeKind.KILLED,
     ExecStatus.DIED: OutcomeKind.DIED,
 }
 
+_SYNTAX_ERRORS = {"SyntaxError", "IndentationError", "TabError"}
+
 _FROM_ERROR = {
-    "SyntaxError": OutcomeKind.SYNTAX_ERROR,
-    "IndentationError": OutcomeKind.SYNTAX_ERROR,
-    "TabError": OutcomeKind.SYNTAX_ERROR,
     "NameError": OutcomeKind.NAME_ERROR,
     "UnboundLocalError": OutcomeKind.NAME_ERROR,
     "MemoryError": OutcomeKind.MEMORY,
@@ -76,23 +75,39 @@ def thought_kind(source: str) -> OutcomeKind:
     return OutcomeKind.COMMENT if source.strip() else OutcomeKind.BLANK
 
 
-def executed_kind(source: str, execution: Execution, history: set[tuple[str, str]]) -> OutcomeKind:
+def executed_kind(
+    source: str, execution: Execution, history: set[tuple[str, str]], *, syntax: Syntax
+) -> OutcomeKind:
     """The kind of a source that a kernel ran. `history` holds (source, output) of what ran well.
+
+    Whether it compiles, `syntax` says, and not the kernel: code in a kernel may have taught it to
+    call an error `ok`, or an exception of its own `SyntaxError`.
 
     An imitation is known by its first line: a prompt or a traceback further down may stand in a
     docstring.
     """
-    if execution.status in _FROM_STATUS:
-        return _FROM_STATUS[execution.status]
+    if execution.status in _FROM_OUTSIDE:
+        return _FROM_OUTSIDE[execution.status]
+    is_open = execution.status is ExecStatus.INCOMPLETE
+    if syntax is Syntax.OPEN or (is_open and syntax is Syntax.UNKNOWN):
+        return OutcomeKind.INCOMPLETE
     if _is_imitation(source.partition("\n")[0]):
         return OutcomeKind.FAKE_OUTPUT
-    if execution.status is ExecStatus.ERROR:
-        if _calls_submit(source):
-            return OutcomeKind.BAD_SUBMIT
-        return _FROM_ERROR.get(execution.error_type or "", OutcomeKind.RUNTIME_ERROR)
+    if syntax is Syntax.BROKEN:
+        return OutcomeKind.SYNTAX_ERROR
+    if is_open or execution.status is ExecStatus.ERROR:
+        return _error_kind(source, execution.error_type or "", syntax)
     if (source, execution.output) in history and (execution.output or _is_restated(source)):
         return OutcomeKind.DUPLICATE
     return OutcomeKind.OK_OUTPUT if execution.output else OutcomeKind.OK_SILENT
+
+
+def _error_kind(source: str, error_type: str, syntax: Syntax) -> OutcomeKind:
+    if _calls_submit(source):
+        return OutcomeKind.BAD_SUBMIT
+    if syntax is Syntax.UNKNOWN and error_type in _SYNTAX_ERRORS:
+        return OutcomeKind.SYNTAX_ERROR
+    return _FROM_ERROR.get(error_type, OutcomeKind.RUNTIME_ERROR)
 
 
 def silent_kind(source: str) -> OutcomeKind | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from repl_rl.outcomes import executed_kind, submitted_expression, thought_kind
 from repl_rl.transcript import TranscriptFormat, is_thought, next_number
 from repl_rl.types import LineOutcome, OutcomeKind
+from sandbox.statements import Compiler, Syntax
 from sandbox.types import ExecStatus, Execution, Kernel
 
 
@@ -23,6 +24,7 @@ class Session:
         self._kernel = kernel
         self._format = fmt
         self._history: set[tuple[str, str]] = set()
+        self._compiler = Compiler()
         self.number = number
         """Of the statement at the prompt."""
         self.pending = ""
@@ -42,12 +44,14 @@ class Session:
         # Inside an open statement a comment belongs to the source: it may close a triple quote.
         if not self.pending and is_thought(text):
             return LineOutcome(kind=thought_kind(text))
-        if not self.pending and (expression := submitted_expression(text)) is not None:
-            return await self._submit(expression)
         source = self.pending + text
+        syntax = self._compiler.syntax(source)
+        expression = None if self.pending else submitted_expression(text)
+        if expression is not None and syntax is Syntax.WHOLE:
+            return await self._submit(expression)
         self.on_run(source)
         execution = await self._kernel.run(source)
-        kind = executed_kind(source, execution, self._history)
+        kind = executed_kind(source, execution, self._history, syntax=syntax)
         if kind is OutcomeKind.INCOMPLETE:
             self.pending = source + "\n"
             return self._outcome(kind, execution)
@@ -68,7 +72,8 @@ class Session:
         """The kernel only hands over the value; that something is submitted is decided here."""
         execution = await self._kernel.evaluate(expression)
         if execution.status is not ExecStatus.OK:
-            return self._outcome(executed_kind(expression, execution, set()), execution)
+            kind = executed_kind(expression, execution, set(), syntax=Syntax.WHOLE)
+            return self._outcome(kind, execution)
         self.submission = execution.value
         # A kernel that says OK and hands over nothing is one that the policy has bent.
         is_submitted = execution.value is not None

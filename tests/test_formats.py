@@ -93,10 +93,10 @@ def test_a_session_reads_as_in_ipython() -> None:
         "x": printed("Out[{n}]: 2\n"),
         "if x:": INCOMPLETE,
         "if x:\n    y": INCOMPLETE,
-        "if x:\n    y\n ": printed("Out[{n}]: 5\n"),
+        "if x:\n    y\n": printed("Out[{n}]: 5\n"),
         "print(1)": printed("1\n"),
     }
-    trajectory = ipython(answers, "x = 2", "# why", "", "x", "if x:", "    y", " ", "print(1)")
+    trajectory = ipython(answers, "x = 2", "# why", "", "x", "if x:", "    y", "", "print(1)")
     assert shown(trajectory) == (
         "In [1]: x = 2\n"
         "In [2]: # why\n"
@@ -105,7 +105,7 @@ def test_a_session_reads_as_in_ipython() -> None:
         "Out[3]: 2\n"
         "In [4]: if x:\n"
         "   ...:     y\n"
-        "   ...:  \n"
+        "   ...: \n"
         "Out[4]: 5\n"
         "In [5]: print(1)\n"
         "1\n"

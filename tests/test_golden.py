@@ -104,7 +104,7 @@ def test_an_expectation_stands_below_its_source_and_nowhere_else() -> None:
 @pytest.mark.parametrize(
     ("output", "kind"),
     [
-        ("SyntaxError: invalid syntax", OutcomeKind.SYNTAX_ERROR),
+        ("SyntaxError: invalid syntax", OutcomeKind.RUNTIME_ERROR),
         ("Traceback (most recent call last):\n  File ...\nNameError: x", OutcomeKind.NAME_ERROR),
         ("Traceback (most recent call last):\nOdd: a\nb", OutcomeKind.RUNTIME_ERROR),
         ("Traceback (most recent call last):\nMemoryError", OutcomeKind.MEMORY),
@@ -131,9 +131,20 @@ def test_the_later_of_two_tracebacks_is_the_error() -> None:
     assert kinds(f">>> f()\n{chained}") == [OutcomeKind.NAME_ERROR]
 
 
-@pytest.mark.parametrize("kind", ["incomplete", "timeout", "killed", "died", "cut"])
+@pytest.mark.parametrize("kind", ["timeout", "killed", "died", "cut"])
 def test_what_no_output_tells_is_taken_from_the_word(kind: str) -> None:
     assert kinds(f">>> f()\n<- {kind}\n") == [kind]
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [("f(", "incomplete"), ("f(1))", "syntax_error"), ("obj.None ''' 1", "syntax_error")],
+)
+@pytest.mark.parametrize("output", ["", "1\n", "NameError: f\n"])
+def test_whether_a_source_compiles_is_read_from_the_source(
+    source: str, kind: str, output: str
+) -> None:
+    assert kinds(f">>> {source}\n{output}") == [kind]
 
 
 @pytest.mark.parametrize("kind", ["timeout", "killed", "incomplete"])

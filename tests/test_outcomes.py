@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,20 @@ from repl_rl.outcomes import (
     thought_kind,
 )
 from repl_rl.types import OutcomeKind
+from sandbox.statements import Syntax
 from sandbox.types import ExecStatus, Execution
 
 CORPUS = Path(__file__).parent / "corpus"
+
+
+def kind_of(
+    source: str,
+    execution: Execution,
+    history: Iterable[tuple[str, str]] = (),
+    *,
+    syntax: Syntax = Syntax.WHOLE,
+) -> OutcomeKind:
+    return executed_kind(source, execution, set(history), syntax=syntax)
 
 
 def failed(error_type: str | None) -> Execution:
@@ -25,7 +37,6 @@ def failed(error_type: str | None) -> Execution:
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (ExecStatus.INCOMPLETE, OutcomeKind.INCOMPLETE),
         (ExecStatus.TIMEOUT, OutcomeKind.TIMEOUT),
         (ExecStatus.KILLED, OutcomeKind.KILLED),
         (ExecStatus.DIED, OutcomeKind.DIED),
@@ -33,15 +44,12 @@ def failed(error_type: str | None) -> Execution:
     ],
 )
 def test_what_was_observed_from_outside_decides(status: ExecStatus, kind: OutcomeKind) -> None:
-    assert executed_kind("x", Execution(status=status), set()) is kind
+    assert kind_of("x", Execution(status=status)) is kind
 
 
 @pytest.mark.parametrize(
     ("error_type", "kind"),
     [
-        ("SyntaxError", OutcomeKind.SYNTAX_ERROR),
-        ("IndentationError", OutcomeKind.SYNTAX_ERROR),
-        ("TabError", OutcomeKind.SYNTAX_ERROR),
         ("NameError", OutcomeKind.NAME_ERROR),
         ("UnboundLocalError", OutcomeKind.NAME_ERROR),
         ("MemoryError", OutcomeKind.MEMORY),
@@ -52,12 +60,56 @@ def test_what_was_observed_from_outside_decides(status: ExecStatus, kind: Outcom
     ],
 )
 def test_an_exception_is_named_by_its_class(error_type: str | None, kind: OutcomeKind) -> None:
-    assert executed_kind("x", failed(error_type), set()) is kind
+    assert kind_of("x", failed(error_type)) is kind
+
+
+SAID = [
+    Execution(status=ExecStatus.OK),
+    Execution(status=ExecStatus.OK, output="1\n"),
+    Execution(status=ExecStatus.INCOMPLETE),
+    *map(failed, ["SyntaxError", "TabError", "NameError", "MemoryError", None]),
+]
+
+
+@pytest.mark.parametrize("execution", SAID)
+@pytest.mark.parametrize(
+    ("syntax", "kind"),
+    [(Syntax.BROKEN, OutcomeKind.SYNTAX_ERROR), (Syntax.OPEN, OutcomeKind.INCOMPLETE)],
+)
+def test_what_does_not_compile_is_so_whatever_the_kernel_says(
+    syntax: Syntax, kind: OutcomeKind, execution: Execution
+) -> None:
+    assert kind_of("x", execution, [("x", "1\n")], syntax=syntax) is kind
+
+
+@pytest.mark.parametrize(
+    "execution",
+    [Execution(status=ExecStatus.INCOMPLETE), *map(failed, ["SyntaxError", "TabError"])],
+)
+def test_what_compiles_is_neither_a_syntax_error_nor_open(execution: Execution) -> None:
+    """The kernel says so of `exec("1+")`, or lies."""
+    assert kind_of("x", execution) is OutcomeKind.RUNTIME_ERROR
+
+
+@pytest.mark.parametrize(
+    ("execution", "kind"),
+    [
+        (Execution(status=ExecStatus.INCOMPLETE), OutcomeKind.INCOMPLETE),
+        (failed("SyntaxError"), OutcomeKind.SYNTAX_ERROR),
+        (failed("IndentationError"), OutcomeKind.SYNTAX_ERROR),
+        (failed("RecursionError"), OutcomeKind.RUNTIME_ERROR),
+        (failed("MemoryError"), OutcomeKind.MEMORY),
+    ],
+)
+def test_where_nobody_else_knows_the_kernel_is_believed(
+    execution: Execution, kind: OutcomeKind
+) -> None:
+    assert kind_of("x", execution, syntax=Syntax.UNKNOWN) is kind
 
 
 def test_output_tells_a_silent_line_from_a_speaking_one() -> None:
     spoke = Execution(status=ExecStatus.OK, output="1\n")
-    assert executed_kind("x", spoke, set()) is OutcomeKind.OK_OUTPUT
+    assert kind_of("x", spoke) is OutcomeKind.OK_OUTPUT
 
 
 @pytest.mark.parametrize(
@@ -71,19 +123,20 @@ def test_output_tells_a_silent_line_from_a_speaking_one() -> None:
 def test_a_duplicate_has_the_same_words_and_the_same_output(
     history: set[tuple[str, str]], kind: OutcomeKind
 ) -> None:
-    assert executed_kind("x", Execution(status=ExecStatus.OK, output="1\n"), history) is kind
+    assert kind_of("x", Execution(status=ExecStatus.OK, output="1\n"), history) is kind
 
 
 def test_every_kind_comes_of_a_text_an_execution_or_the_loop() -> None:
     """The loop alone knows of a line without a newline, and of an answer that was handed over."""
     kind = OutcomeKind
-    errors = ["SyntaxError", "NameError", "MemoryError", "OutputLimit", "KeyError"]
+    errors = ["NameError", "MemoryError", "OutputLimit", "KeyError"]
     executions = [Execution(status=status) for status in ExecStatus] + [*map(failed, errors)]
     executions.append(Execution(status=ExecStatus.OK, output="1\n"))
     found = {thought_kind(source) for source in ("", "# so", "# >>> x")}
-    found |= {executed_kind("x", execution, set()) for execution in executions}
-    found.add(executed_kind("x", executions[-1], {("x", "1\n")}))
-    found.add(executed_kind("submit_final_answer()", failed("RuntimeError"), set()))
+    found |= {kind_of("x", execution) for execution in executions}
+    found.add(kind_of("x", executions[-1], {("x", "1\n")}))
+    found |= {kind_of("x", executions[0], syntax=syntax) for syntax in Syntax}
+    found.add(kind_of("submit_final_answer()", failed("RuntimeError")))
     assert found == set(kind) - {kind.CUT, kind.SUBMITTED}
 
 
@@ -93,7 +146,7 @@ def test_every_kind_comes_of_a_text_an_execution_or_the_loop() -> None:
 )
 def test_a_silent_line_that_can_change_nothing_again_is_a_duplicate(source: str) -> None:
     silent = Execution(status=ExecStatus.OK)
-    assert executed_kind(source, silent, {(source, "")}) is OutcomeKind.DUPLICATE
+    assert kind_of(source, silent, {(source, "")}) is OutcomeKind.DUPLICATE
 
 
 @pytest.mark.parametrize(
@@ -109,7 +162,7 @@ def test_a_silent_line_that_can_change_nothing_again_is_a_duplicate(source: str)
 )
 def test_a_step_taken_twice_is_no_duplicate(source: str) -> None:
     silent = Execution(status=ExecStatus.OK)
-    assert executed_kind(source, silent, {(source, "")}) is OutcomeKind.OK_SILENT
+    assert kind_of(source, silent, {(source, "")}) is OutcomeKind.OK_SILENT
 
 
 @pytest.mark.parametrize(
@@ -177,13 +230,13 @@ DOCTEST = """def f(x):
 
 
 def test_a_prompt_inside_a_statement_is_no_imitation() -> None:
-    assert executed_kind(DOCTEST, Execution(status=ExecStatus.OK), set()) is OutcomeKind.OK_SILENT
-    assert executed_kind(DOCTEST, failed("NameError"), set()) is OutcomeKind.NAME_ERROR
+    assert kind_of(DOCTEST, Execution(status=ExecStatus.OK)) is OutcomeKind.OK_SILENT
+    assert kind_of(DOCTEST, failed("NameError")) is OutcomeKind.NAME_ERROR
 
 
 def test_an_annotation_that_reads_like_an_error_is_a_fake_output() -> None:
     """`KeyError: 'x'` is valid Python, and does nothing."""
-    found = executed_kind("KeyError: 'x'", Execution(status=ExecStatus.OK), set())
+    found = kind_of("KeyError: 'x'", Execution(status=ExecStatus.OK))
     assert found is OutcomeKind.FAKE_OUTPUT
 
 
@@ -228,7 +281,7 @@ def test_a_note_behind_code_is_no_imitation(source: str) -> None:
 
 
 def test_an_imitation_that_fails_is_a_fake_output() -> None:
-    assert executed_kind(">>> x", failed("SyntaxError"), set()) is OutcomeKind.FAKE_OUTPUT
+    assert kind_of(">>> x", failed("SyntaxError")) is OutcomeKind.FAKE_OUTPUT
 
 
 @pytest.mark.parametrize(
@@ -278,4 +331,4 @@ def test_a_submitted_expression_can_be_evaluated_by_itself(source: str) -> None:
     ["submit_final_answer()", "print(submit_final_answer(1))", "a = submit_final_answer(1, 2)"],
 )
 def test_a_call_that_fails_to_submit_is_a_bad_submit(source: str) -> None:
-    assert executed_kind(source, failed("RuntimeError"), set()) is OutcomeKind.BAD_SUBMIT
+    assert kind_of(source, failed("RuntimeError")) is OutcomeKind.BAD_SUBMIT

@@ -106,6 +106,65 @@ def test_nothing_is_pending_after_a_statement_that_raised() -> None:
     assert run("if y:", "")[0].pending == ""
 
 
+BENT = FakeKernel(lambda _: Execution(status=ExecStatus.OK, output="fine\n"))
+HOSTILE = FakeKernel(
+    lambda _: Execution(status=ExecStatus.ERROR, output="?\n", error_type="SyntaxError")
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["x = = 2"], ["syntax_error"]),
+        (["1 +", "x"], ["syntax_error", "ok_output"]),
+        (["return 1"], ["syntax_error"]),
+        (["x\0"], ["syntax_error"]),
+        (["submit_final_answer((yield))"], ["syntax_error"]),
+        (["x\n1 1"], ["syntax_error"]),
+        (["if x:", "  y", " z", "x"], ["incomplete", "incomplete", "syntax_error", "ok_output"]),
+        (["def f(", "x):", "  y", "", "x"], [*["incomplete"] * 3, "ok_output", "ok_output"]),
+        (["obj.None ''' 1", "x"], ["syntax_error", "ok_output"]),
+        (["from __future__ import barry_as_FLUFL", "1 != 2"], ["ok_output", "syntax_error"]),
+        (["1 <> 2"], ["syntax_error"]),
+    ],
+)
+def test_a_kernel_that_says_ok_is_not_believed(lines: list[str], expected: list[str]) -> None:
+    _, answered = run(*lines, kernel=BENT)
+    assert [str(outcome.kind) for outcome, _ in answered] == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["exec('1+')", "class SyntaxError(Exception): pass\n\nraise SyntaxError"],
+)
+def test_a_kernel_that_says_syntax_error_is_not_believed(line: str) -> None:
+    _, ((outcome, _),) = run(line, kernel=HOSTILE)
+    assert outcome.kind is OutcomeKind.RUNTIME_ERROR
+
+
+def test_a_submission_that_fails_is_no_syntax_error() -> None:
+    _, ((outcome, _),) = run("submit_final_answer(exec('1+'))", kernel=HOSTILE)
+    assert outcome.kind is OutcomeKind.RUNTIME_ERROR
+
+
+def test_an_open_statement_that_is_whole_is_no_longer_open() -> None:
+    """A kernel that says so for ever would swallow all that follows, charges and all."""
+    session, answered = run("x = 1", kernel=FakeKernel(lambda _: OPEN))
+    assert (session.pending, answered[0][0].kind) == ("", OutcomeKind.RUNTIME_ERROR)
+
+
+def test_what_no_compiler_can_say_for_certain_is_the_kernels_to_say() -> None:
+    """Nested too deep for this stack, too many digits for this process, too long."""
+    for line in ("-" * 3000 + "1", "9" * 4400, "x" * 5000, f"({'(' * 150}{')' * 151}"):
+        _, ((outcome, _),) = run(line, kernel=BENT)
+        assert outcome.kind is OutcomeKind.OK_OUTPUT
+
+
+def test_no_warning_of_a_line_is_one_of_ours(recwarn: pytest.WarningsRecorder) -> None:
+    assert kinds(r"'\d' is 1") == ["ok_silent"]
+    assert not recwarn.list
+
+
 def test_a_thought_reaches_no_kernel() -> None:
     kernel = FakeKernel()
     run("# think", "", "   ", kernel=kernel)

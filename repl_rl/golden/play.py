@@ -25,7 +25,6 @@ from sandbox.fake import FakeKernel
 from sandbox.types import ExecStatus, Execution
 
 _UNSEEN = {
-    OutcomeKind.INCOMPLETE: ExecStatus.INCOMPLETE,
     OutcomeKind.TIMEOUT: ExecStatus.TIMEOUT,
     OutcomeKind.KILLED: ExecStatus.KILLED,
     OutcomeKind.DIED: ExecStatus.DIED,
@@ -87,9 +86,6 @@ class _Actor:
         )
 
     def _status(self, line: GoldenLine, error_type: str | None) -> ExecStatus:
-        later = self.golden.lines[self.num_written : self.num_written + 1]
-        if any(one.is_continued for one in later):
-            return ExecStatus.INCOMPLETE
         if line.kind in _UNSEEN:
             return _UNSEEN[line.kind]
         return ExecStatus.ERROR if error_type else ExecStatus.OK
