@@ -200,7 +200,8 @@ def facts(page: Any) -> dict[str, str]:
 
 
 def listed(page: Any) -> list[str]:
-    return [found.split()[0] for found in page.locator("#list .names").all_inner_texts()]
+    # `inner_text` is empty until a frame has shown that an entry is in view.
+    return [found.split()[0] for found in page.locator("#list .names").all_text_contents()]
 
 
 def chosen(page: Any) -> str:
