@@ -37,6 +37,7 @@ SHOW_TRACEBACK = sys.__excepthook__
 CLASS_NAME = type.__dict__["__name__"].__get__
 SET_SIGNAL, SET_MASK, SET_TIMER = _signal.signal, _signal.pthread_sigmask, _signal.setitimer
 TIMERS = (_signal.ITIMER_REAL, _signal.ITIMER_VIRTUAL, _signal.ITIMER_PROF)
+PRISTINE_DISPLAYHOOK = sys.displayhook
 OWN_LIMIT = GET_LIMIT()
 MAX_LIMIT = 2**31 - 1
 BUILTINS = vars(builtins)
@@ -80,7 +81,7 @@ class Repl:
         return self._guard(lambda: self._run(source))
 
     def set_up(self, source: str) -> Said:
-        """Run a source of ours: the `sys.displayhook` that it leaves is every later line's."""
+        """Run a source of ours: a `sys.displayhook` that it sets is every later line's."""
         return self._guard(lambda: self._set_up(source))
 
     def is_complete(self, source: str) -> bool:
@@ -126,7 +127,8 @@ class Repl:
 
     def _set_up(self, source: str) -> Said:
         said = self._run(source)
-        self._home.displayhook = sys.displayhook
+        if sys.displayhook is not PRISTINE_DISPLAYHOOK:
+            self._home.displayhook = sys.displayhook
         return said
 
     def _execute(self, statement: Statement) -> BaseException | None:
@@ -177,7 +179,9 @@ class _Home:
     """What user code may bend for one source: streams, the displayhook, signals."""
 
     def __init__(self) -> None:
-        self.displayhook = sys.__displayhook__
+        self.displayhook: Callable[[object], object] | None = None
+        """That of a set-up, which no line replaces. Without one a line's own stays, as at any
+        prompt: it runs inside of lines alone, under their deadline and into their output."""
         self._streams: dict[str, TextIOWrapper] = {}
 
     def enter(self, capture: Capture) -> None:
@@ -202,7 +206,8 @@ class _Home:
                 pass
         for timer in TIMERS:
             SET_TIMER(timer, 0)
-        sys.displayhook = self.displayhook
+        if self.displayhook is not None:
+            sys.displayhook = self.displayhook
 
 
 def _is_bent(stream: TextIOWrapper) -> bool:

@@ -134,7 +134,6 @@ def test_an_exception_that_cannot_be_shown_is_still_an_error(run_all):
         "import builtins; vars(builtins).clear()",
         "import sys; sys.stdout = sys.stderr = None",
         "import sys; sys.stdout.close()",
-        "import sys; sys.displayhook = None",
         "import sys; sys.settrace(1 .__truediv__)",
         "import sys; sys.setrecursionlimit(50)",
         "import signal; signal.setitimer(signal.ITIMER_REAL, 0.001)",
@@ -145,6 +144,14 @@ def test_what_a_line_bends_is_straight_on_the_next(run_all, source):
     _, after, printed = run_all(source, "40 + 2", "print(len('abc'))")
     assert after.output == "42\n"
     assert printed.output == "3\n"
+
+
+def test_a_displayhook_can_do_what_a_line_can(run_all):
+    """It is under the same limits, and nothing that is not displayed asks for it."""
+    endless = "import sys; sys.displayhook = lambda value: [print(value) for _ in iter(int, 1)]"
+    _, shown, printed = run_all(endless, "'text' * 100", "x = print('fine')")
+    assert shown.error_type == "OutputLimit"
+    assert printed.output == "fine\n"
 
 
 def test_the_streams_of_the_process_lead_nowhere(run_unsealed):

@@ -55,10 +55,6 @@ INTENDED = {
         ["import sys", "sys.ps1 = '(in) '", "1"],
         "1\n",
     ),
-    "a displayhook lasts for one line": (
-        ["import sys", "sys.displayhook = print", "'text'"],
-        "'text'\n",
-    ),
     "an excepthook is not asked: no code runs after a line failed": (
         ["import sys", "sys.excepthook = print; 1 / 0"],
         'Traceback (most recent call last):\n  File "<stdin>", line 1, in <module>\n'
