@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from collections.abc import Sequence
 
 from repl_rl.transcript import SUBMIT
 from repl_rl.types import OutcomeKind
@@ -186,26 +187,31 @@ def _only_names(statement: ast.stmt) -> bool:
 def submitted_expression(source: str) -> str | None:
     """The expression in a lone, top-level `submit_final_answer(expression)`, else None.
 
-    Example: `submit_final_answer([2, 3])` gives `[2, 3]`; two arguments, a keyword, a star, an
-    assignment or anything else on the line gives None, and so does a line over 2,000 characters.
+    Several arguments are a tuple: `submit_final_answer([2, 3])` gives `[2, 3]`, and with `2, 3` it
+    gives `(2, 3)`. None for no argument, a keyword, a star, an assignment or anything else on the
+    line, and for a line over 2,000 characters.
     """
     if SUBMIT not in source:
         return None
     match _parse(source):
         case ast.Module(
-            body=[ast.Expr(value=ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]))]
-        ) if name == SUBMIT and not isinstance(argument, ast.Starred):
-            return _standing_alone(source, argument)
+            body=[ast.Expr(value=ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]))]
+        ) if name == SUBMIT and arguments:
+            return _standing_alone(source, arguments)
         case _:
             return None
 
 
-def _standing_alone(source: str, argument: ast.expr) -> str | None:
-    """The argument's text; in brackets where it needs them outside the brackets of the call."""
-    text = ast.get_source_segment(source, argument)
-    if text is not None and ("\n" in text or isinstance(argument, ast.NamedExpr)):
-        return f"({text})"
-    return text
+def _standing_alone(source: str, arguments: Sequence[ast.expr]) -> str | None:
+    """The text of arguments, in brackets where it needs them outside the brackets of the call."""
+    texts: list[str] = []
+    for argument in arguments:
+        text = ast.get_source_segment(source, argument)
+        if text is None or isinstance(argument, ast.Starred):
+            return None
+        needs_brackets = "\n" in text or isinstance(argument, ast.NamedExpr)
+        texts.append(f"({text})" if needs_brackets else text)
+    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
 
 
 def _calls_submit(source: str) -> bool:

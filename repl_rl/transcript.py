@@ -24,10 +24,14 @@ SUBMIT = "submit_final_answer"
 
 SUBMIT_STUB = f"""\
 def {SUBMIT}(*args, **kwargs):
-    raise RuntimeError("write {SUBMIT}(answer) alone on a line")
+    fault = "takes no keyword: " if kwargs else "" if args else "needs an answer: "
+    rule = "write {SUBMIT}(answer) alone on a line"
+    stars = ", without a star and within 2000 characters" if args and not kwargs else ""
+    raise RuntimeError(fault + rule + stars)
 
 """
-"""What a call that submits nothing runs into. A call that does submit never reaches it."""
+"""What a call that submits nothing runs into. A call that does submit never reaches it, so with
+arguments alone it stands beside something else, has a star or is too long."""
 
 
 class Part(NamedTuple):

@@ -292,7 +292,15 @@ def test_an_imitation_that_fails_is_a_fake_output() -> None:
         ("submit_final_answer('a, b')", "'a, b'"),
         ("submit_final_answer(\u00e9)", "\u00e9"),
         ("submit_final_answer()", None),
-        ("submit_final_answer(1, 2)", None),
+        ("submit_final_answer(1, 2)", "(1, 2)"),
+        ("submit_final_answer(sol_x1, sol_x2, sol_x3)", "(sol_x1, sol_x2, sol_x3)"),
+        ("submit_final_answer((1, 2), 3,)", "((1, 2), 3)"),
+        ("submit_final_answer(y := 1, lambda: 2, 'a, b')", "((y := 1), lambda: 2, 'a, b')"),
+        ("submit_final_answer(1, *a)", None),
+        ("submit_final_answer(*a, 1)", None),
+        ("submit_final_answer(1, a=2)", None),
+        ("submit_final_answer(1, **a)", None),
+        ("a = submit_final_answer(1, 2)", None),
         ("submit_final_answer(a=1)", None),
         ("submit_final_answer(*a)", None),
         ("y = submit_final_answer(1)", None),
@@ -306,7 +314,7 @@ def test_an_imitation_that_fails_is_a_fake_output() -> None:
         ("submit_final_answer(1)\0", None),
     ],
 )
-def test_a_submission_is_a_lone_call_with_one_plain_argument(
+def test_a_submission_is_a_lone_call_with_plain_arguments(
     source: str, expression: str | None
 ) -> None:
     assert submitted_expression(source) == expression
@@ -319,7 +327,15 @@ def test_a_submission_has_at_most_2000_characters(num_chars: int, is_submission:
     assert (submitted_expression(source) is not None) is is_submission
 
 
-@pytest.mark.parametrize("source", ["submit_final_answer(y := 2)", "submit_final_answer(1 +\n  2)"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "submit_final_answer(y := 2)",
+        "submit_final_answer(1 +\n  2)",
+        "submit_final_answer(1 + # one\n  2,\n\n3)",
+        "submit_final_answer(i for i in a)",
+    ],
+)
 def test_a_submitted_expression_can_be_evaluated_by_itself(source: str) -> None:
     expression = submitted_expression(source)
     assert expression is not None

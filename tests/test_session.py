@@ -63,7 +63,7 @@ LINES = (
     (" # think", " 1+1", " 1+1", " x = 2", " y", "", " loud"),
     (" def f():", "     # two", "     return 2", "", " 1+1"),
     (" '''", "# '''", " # >>> 2", " slow"),
-    (" if y:", "", " submit_final_answer(bad)", " submit_final_answer(1, 2)"),
+    (" if y:", "", " submit_final_answer(bad)", " submit_final_answer(1, a=2)"),
     (" submit_final_answer(bent)",),
     (" 1+1", " submit_final_answer([2])"),
     (" import os", " os.abort()"),
@@ -179,6 +179,12 @@ def test_a_submission_inside_an_open_statement_submits_nothing() -> None:
 def test_what_is_submitted_is_what_the_kernel_hands_over() -> None:
     session, ((outcome, _),) = run("submit_final_answer([2])")
     assert (session.submission, outcome.kind) == ("[2]", OutcomeKind.SUBMITTED)
+
+
+def test_several_arguments_are_submitted_as_a_tuple() -> None:
+    kernel = FakeKernel({"(x, y)": Execution(status=ExecStatus.OK, value="(1, 2)")})
+    session, ((outcome, _),) = run("submit_final_answer(x, y)", kernel=kernel)
+    assert (session.submission, outcome.kind) == ("(1, 2)", OutcomeKind.SUBMITTED)
 
 
 def test_a_value_that_was_not_handed_over_is_no_submission() -> None:

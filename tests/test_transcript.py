@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -35,6 +36,27 @@ CODEC = ByteCodec()
 
 
 # Prompt
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("()", "needs an answer: write submit_final_answer(answer) alone on a line"),
+        ("(answer=1)", "takes no keyword: write submit_final_answer(answer) alone on a line"),
+        ("(1, a=1)", "takes no keyword: write submit_final_answer(answer) alone on a line"),
+        (
+            "(*[1])",
+            "write submit_final_answer(answer) alone on a line, "
+            "without a star and within 2000 characters",
+        ),
+    ],
+)
+def test_a_call_that_submits_nothing_says_why(call: str, message: str) -> None:
+    names: dict[str, Any] = {}
+    exec(SUBMIT_STUB, names)
+    with pytest.raises(RuntimeError) as raised:
+        eval(f"submit_final_answer{call}", names)
+    assert str(raised.value) == message
 
 
 def test_a_prompt_is_banner_lines_and_a_bare_prompt() -> None:
