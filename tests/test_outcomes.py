@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from repl_rl.imitations import imitates_output
 from repl_rl.outcomes import (
     executed_kind,
-    imitates_output,
     submitted_expression,
     thought_kind,
 )
