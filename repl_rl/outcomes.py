@@ -9,7 +9,7 @@ import ast
 import re
 from collections.abc import Sequence
 
-from repl_rl.imitations import imitates_output, is_imitation, parse
+from repl_rl.imitations import begins_as_output, imitates_output, parse
 from repl_rl.transcript import SUBMIT
 from repl_rl.types import OutcomeKind
 from sandbox.statements import Syntax
@@ -45,7 +45,8 @@ def thought_kind(source: str) -> OutcomeKind:
 def executed_kind(
     source: str, execution: Execution, history: set[tuple[str, str]], *, syntax: Syntax
 ) -> OutcomeKind:
-    """The kind of a source that a kernel ran. `history` holds (source, output) of what ran well.
+    """The kind of a source that a kernel ran. `history` holds what ran well: (`statement_key`,
+    output) of each source.
 
     Whether it compiles, `syntax` says, and not the kernel: code in a kernel may have taught it to
     call an error `ok`, or an exception of its own `SyntaxError`.
@@ -58,15 +59,23 @@ def executed_kind(
     is_open = execution.status is ExecStatus.INCOMPLETE
     if syntax is Syntax.OPEN or (is_open and syntax is Syntax.UNKNOWN):
         return OutcomeKind.INCOMPLETE
-    if is_imitation(source.partition("\n")[0]):
+    if begins_as_output(source):
         return OutcomeKind.FAKE_OUTPUT
     if syntax is Syntax.BROKEN:
         return OutcomeKind.SYNTAX_ERROR
     if is_open or execution.status is ExecStatus.ERROR:
         return _error_kind(source, execution.error_type or "", syntax)
-    if (source, execution.output) in history and (execution.output or _is_restated(source)):
+    if (statement_key(source), execution.output) in history and (
+        execution.output or _is_restated(source)
+    ):
         return OutcomeKind.DUPLICATE
     return OutcomeKind.OK_OUTPUT if execution.output else OutcomeKind.OK_SILENT
+
+
+def statement_key(source: str) -> str:
+    """What two sources have in common that say the same: blanks and comments are no part of it."""
+    tree = parse(source)
+    return source if tree is None else ast.dump(tree)
 
 
 def _error_kind(source: str, error_type: str, syntax: Syntax) -> OutcomeKind:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from repl_rl.outcomes import executed_kind, submitted_expression, thought_kind
+from repl_rl.outcomes import executed_kind, statement_key, submitted_expression, thought_kind
 from repl_rl.transcript import TranscriptFormat, is_thought, next_number
 from repl_rl.types import LineOutcome, OutcomeKind
 from sandbox.statements import Compiler, Syntax
@@ -57,7 +57,7 @@ class Session:
             return self._outcome(kind, execution)
         self.pending = ""
         if execution.status is ExecStatus.OK:
-            self._history.add((source, execution.output))
+            self._history.add((statement_key(source), execution.output))
         return self._outcome(kind, execution)
 
     def show(self, observation: str, kind: OutcomeKind) -> str:

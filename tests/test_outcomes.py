@@ -10,6 +10,7 @@ import pytest
 from repl_rl.imitations import imitates_output
 from repl_rl.outcomes import (
     executed_kind,
+    statement_key,
     submitted_expression,
     thought_kind,
 )
@@ -79,7 +80,7 @@ SAID = [
 def test_what_does_not_compile_is_so_whatever_the_kernel_says(
     syntax: Syntax, kind: OutcomeKind, execution: Execution
 ) -> None:
-    assert kind_of("x", execution, [("x", "1\n")], syntax=syntax) is kind
+    assert kind_of("x", execution, [(statement_key("x"), "1\n")], syntax=syntax) is kind
 
 
 @pytest.mark.parametrize(
@@ -113,17 +114,27 @@ def test_output_tells_a_silent_line_from_a_speaking_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("history", "kind"),
+    ("source", "output", "kind"),
     [
-        ({("x", "1\n")}, OutcomeKind.DUPLICATE),
-        ({("x", "2\n")}, OutcomeKind.OK_OUTPUT),
-        ({("y", "1\n")}, OutcomeKind.OK_OUTPUT),
+        ("f(x)", "1\n", OutcomeKind.DUPLICATE),
+        ("f(x) ", "1\n", OutcomeKind.DUPLICATE),
+        ("f( x )  # again", "1\n", OutcomeKind.DUPLICATE),
+        ("(f(x))", "1\n", OutcomeKind.DUPLICATE),
+        ("f(x)", "2\n", OutcomeKind.OK_OUTPUT),
+        ("f(y)", "1\n", OutcomeKind.OK_OUTPUT),
+        ("f('x')", "1\n", OutcomeKind.OK_OUTPUT),
     ],
 )
-def test_a_duplicate_has_the_same_words_and_the_same_output(
-    history: set[tuple[str, str]], kind: OutcomeKind
+def test_a_duplicate_says_the_same_and_has_the_same_output(
+    source: str, output: str, kind: OutcomeKind
 ) -> None:
-    assert kind_of("x", Execution(status=ExecStatus.OK, output="1\n"), history) is kind
+    history = [(statement_key("f(x)"), "1\n")]
+    assert kind_of(source, Execution(status=ExecStatus.OK, output=output), history) is kind
+
+
+def test_a_source_that_is_too_long_to_parse_is_its_own_key() -> None:
+    assert statement_key("x" * 2001) == "x" * 2001
+    assert statement_key("x = = 1") == "x = = 1"
 
 
 def test_every_kind_comes_of_a_text_an_execution_or_the_loop() -> None:
@@ -134,7 +145,7 @@ def test_every_kind_comes_of_a_text_an_execution_or_the_loop() -> None:
     executions.append(Execution(status=ExecStatus.OK, output="1\n"))
     found = {thought_kind(source) for source in ("", "# so", "# >>> x")}
     found |= {kind_of("x", execution) for execution in executions}
-    found.add(kind_of("x", executions[-1], {("x", "1\n")}))
+    found.add(kind_of("x", executions[-1], {(statement_key("x"), "1\n")}))
     found |= {kind_of("x", executions[0], syntax=syntax) for syntax in Syntax}
     found.add(kind_of("submit_final_answer()", failed("RuntimeError")))
     assert found == set(kind) - {kind.CUT, kind.SUBMITTED}
@@ -146,7 +157,7 @@ def test_every_kind_comes_of_a_text_an_execution_or_the_loop() -> None:
 )
 def test_a_silent_line_that_can_change_nothing_again_is_a_duplicate(source: str) -> None:
     silent = Execution(status=ExecStatus.OK)
-    assert kind_of(source, silent, {(source, "")}) is OutcomeKind.DUPLICATE
+    assert kind_of(source, silent, {(statement_key(source), "")}) is OutcomeKind.DUPLICATE
 
 
 @pytest.mark.parametrize(
@@ -162,7 +173,7 @@ def test_a_silent_line_that_can_change_nothing_again_is_a_duplicate(source: str)
 )
 def test_a_step_taken_twice_is_no_duplicate(source: str) -> None:
     silent = Execution(status=ExecStatus.OK)
-    assert kind_of(source, silent, {(source, "")}) is OutcomeKind.OK_SILENT
+    assert kind_of(source, silent, {(statement_key(source), "")}) is OutcomeKind.OK_SILENT
 
 
 @pytest.mark.parametrize(
@@ -210,7 +221,6 @@ def test_imitations_of_the_interpreter_are_seen(source: str) -> None:
         "# Out of ideas",
         "# In [0, 1] it grows",
         "# Traceback says NameError: x is not defined",
-        "# = 4",
         "x >>= 1",
         "print('>>>')",
         "a[...] = 1",
@@ -245,23 +255,72 @@ def listed(name: str) -> list[str]:
 
 
 def test_few_honest_comments_are_taken_for_fakes() -> None:
-    """2 of 382 (0.5 %): `# => -1` and `# -> 0`, which may be a conclusion and a limit."""
+    """6 of 382 (1.6 %): values alone behind words that a person writes before a conclusion too."""
     honest = listed("honest_comments.txt")
     assert len(honest) == len(set(honest)) == 382
-    assert [line for line in honest if imitates_output(line)] == ["# => -1", "# -> 0"]
+    assert [line for line in honest if imitates_output(line)] == [
+        "# = 4",
+        "# Result: 12",
+        "# gives 0",
+        "# yields [1, 1, 2, 3, 5]",
+        "# => -1",
+        "# -> 0",
+    ]
 
 
-def test_most_fakes_are_seen() -> None:
-    """77 of 82 (94 %). The rest tell of an output in words of their own, as honest ones do."""
+def test_fakes_are_seen() -> None:
     fakes = listed("fakes.txt")
     assert len(fakes) == 82
-    assert [line for line in fakes if not imitates_output(line)] == [
-        "# [Out] 5",
-        "# result> 5",
-        "# the REPL says 5",
-        "# output is 5",
-        "# it printed [-2, 2]",
-    ]
+    assert [line for line in fakes if not imitates_output(line)] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *(f"# ok{end}>>> 4" for end in ("\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029")),
+        "# \u200b>>> 4",
+        "# >\u200d>\ufe0f>\u0336 4",
+        '# \u2060File "<stdin>", line 1',
+        "# \uff1e\uff1e\uff1e 4",
+        "# \ufe65\ufe65\ufe65 4",
+        "# \u276f\u276f\u276f 4",
+        "# > > > 4",
+        "#\u00a0O\u00adut[1]: 4",
+    ],
+)
+def test_an_imitation_is_one_in_whatever_characters(source: str) -> None:
+    assert thought_kind(source) is OutcomeKind.FAKE_OUTPUT
+
+
+@pytest.mark.parametrize(
+    "claim", ["result:", "=", "gives", "it gives:", "evaluates to", "python says:", "the REPL says"]
+)
+def test_a_literal_behind_a_claim_is_an_imitation_and_anything_else_is_not(claim: str) -> None:
+    assert imitates_output(f"# {claim} 4")
+    assert imitates_output(f"# {claim} [-2, 2]")
+    assert not imitates_output(f"# {claim} x = 2")
+    assert not imitates_output(f"# {claim} the roots")
+
+
+@pytest.mark.parametrize(
+    ("source", "is_fake"),
+    [
+        ("'>>> 4'", True),
+        ("'Out[1]: 4'", True),
+        ('"""\n# Output: 4\n"""', True),
+        ("solve  # -> 4", True),
+        ("x.y  # Output: 4", True),
+        ("\u00e9  # -> 4", True),
+        ("'two'  # -> 4", True),
+        ("'two'", False),
+        ("x  # the root", False),
+        ("f(x)  # -> 4", False),
+        ("y = '>>> 4'", False),
+    ],
+)
+def test_code_that_does_nothing_may_carry_an_imitation(source: str, is_fake: bool) -> None:
+    found = kind_of(source, Execution(status=ExecStatus.OK, output="4\n"))
+    assert found is (OutcomeKind.FAKE_OUTPUT if is_fake else OutcomeKind.OK_OUTPUT)
 
 
 @pytest.mark.parametrize(

@@ -254,7 +254,7 @@ def test_a_lone_top_level_call_submits(play: Play, line: str, expression: str) -
     "line",
     [
         " submit_final_answer()\n",
-        " submit_final_answer(1, 2)\n",
+        " submit_final_answer(1, *a)\n",
         " submit_final_answer(value=1)\n",
         " submit_final_answer(1, k=2)\n",
         " submit_final_answer(*[1])\n",
