@@ -12,15 +12,15 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from repl_rl.config import Config, SamplingConfig
 from repl_rl.display import Screen
 from repl_rl.engines.base import Engine, SampledLine, Weights
 from repl_rl.evaluate import held_out_attempts, run_shown
 from repl_rl.formats import load_format
-from repl_rl.models import load_model, logprobs, pick_device
+from repl_rl.models import LoadedModel, load_model, logprobs, pick_device
 from repl_rl.names import check_names
+from repl_rl.precision import precision
 from repl_rl.store import read_versions
 from repl_rl.tasks.base import load_task
 from repl_rl.tokens import Codec, TokenizerCodec
@@ -136,10 +136,12 @@ class Counts:
                     break
                 at += len(piece)
 
-    def take_scores(self, trajectory: Trajectory, model: Any, *, temperature: float) -> None:
+    def take_scores(
+        self, trajectory: Trajectory, loaded: LoadedModel, *, temperature: float
+    ) -> None:
         """Compare the sampler's log-probabilities with those of one forward over everything."""
         ids = [*trajectory.prompt_ids, *trajectory.completion_ids]
-        fresh = logprobs(model, ids, len(trajectory.prompt_ids), temperature=temperature)
+        fresh = logprobs(loaded, ids, len(trajectory.prompt_ids), temperature=temperature)
         for span in spans(trajectory):
             if span.is_sampled:
                 gaps = [abs(fresh[i] - trajectory.logprobs[i]) for i in range(*span[:2])]
@@ -219,8 +221,9 @@ def audit(config: Config, *, count: int, run: Path | None, screen: Screen) -> li
     check_names(config)
     task, task_spec = load_task(config.task)
     assert config.model is not None
+    device = pick_device(config.sampling.device)
     loaded = load_model(
-        config.model, device=pick_device(config.sampling.device), dtype=config.dtype
+        config.model, device=device, precision=precision(config, device=device.type)
     )
     temperature = config.sampling.temperature
     counts, witness = Counts(), Witness()
@@ -231,16 +234,16 @@ def audit(config: Config, *, count: int, run: Path | None, screen: Screen) -> li
         for item in run_shown(bench, attempts, "sampling to audit", screen):
             counts.take(item.trajectory, loaded.codec, fmt)
             counts.take_said(item.trajectory, witness)
-            counts.take_scores(item.trajectory, loaded.model, temperature=temperature)
+            counts.take_scores(item.trajectory, loaded, temperature=temperature)
     for path in sorted((run / "trajectories").glob("*.jsonl")) if run else []:
         for item in read_trajectories(path):
             counts.take(item.trajectory, loaded.codec, fmt)
             if path.stem == "after":
-                counts.take_scores(item.trajectory, loaded.model, temperature=temperature)
+                counts.take_scores(item.trajectory, loaded, temperature=temperature)
     return [
         *_vocabulary(loaded.codec),
         Finding(name="weights at the engine", text=f"log-probabilities differ by {gap:.1e} nats"),
-        *counts.findings(is_exact=loaded.is_exact and (run is None or _was_on_cpu(run))),
+        *counts.findings(is_exact=loaded.precision.is_exact and _was_exact(config, run)),
     ]
 
 
@@ -249,9 +252,10 @@ def _is_by_lines(config: Config) -> bool:
     return config.sampling.sampler == SamplingConfig().sampler
 
 
-def _was_on_cpu(run: Path) -> bool:
-    """Elsewhere forwards run in bfloat16, and so do the log-probabilities that a run has stored."""
-    return read_versions(run).get("device", "cpu") == "cpu"
+def _was_exact(config: Config, run: Path | None) -> bool:
+    """Whether the log-probabilities that a run has stored are those of float32, where it ran."""
+    device = read_versions(run).get("device", "cpu") if run else "cpu"
+    return precision(config, device=device).is_exact
 
 
 def _agree(gaps: Sequence[float], *, is_exact: bool) -> bool:

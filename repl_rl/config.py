@@ -33,6 +33,9 @@ class SamplingConfig:
     """Where they find new weights: a folder they and the trainer see. None: a temporary one."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model is. `auto`: a GPU where there is one."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """What the engine computes in. `auto`: what the update does. The engine `hf`, whose weights
+    are the trainer's, computes in float32 only where the update does."""
     temperature: float = 1.0
     """What logits are divided by, in sampling and in the update. 0 takes the likeliest token, which
     the engine `hf` does, for `eval` and not for training."""
@@ -156,6 +159,10 @@ class GRPOConfig:
     """Longer gradients are scaled down to this norm."""
     micro_batch_size: int = 8
     """Trajectories per forward and backward; the update does not depend on it, but for `bnpo`."""
+    dtype: Literal["auto", "mixed", "float32", "bfloat16"] = "auto"
+    """`mixed`: weights, gradients and optimiser in float32, forwards in bfloat16. `float32` and
+    `bfloat16`: everything. `auto`: `mixed` on a GPU, `float32` on a CPU. At usual learning rates
+    bfloat16 weights hardly move: see `update/moved_share` in `metrics.jsonl`."""
     gradient_checkpointing: bool = True
     """Recompute activations in the backward: less memory for a third more time."""
     loss_type: Loss = "dapo"
@@ -164,14 +171,13 @@ class GRPOConfig:
     micro-batch (`bnpo`, which depends on `micro_batch_size`). Each step updates the policy that
     sampled, and there `cispo` and `vespo` are `dapo`, and `sapo` is `grpo`."""
     epsilon_low: float = 0.2
-    """How far the ratio of policies may fall below 1; each step updates the one that sampled,
-    so it is 1 and nothing is clipped."""
+    """How far the ratio of policies may fall below 1. It is 1: nothing is clipped."""
     epsilon_high: float = 0.28
     """How far it may rise above 1."""
     importance: Literal["auto", "line", "off"] = "auto"
     """Weigh each line by how much likelier the trainer finds it than the engine that sampled it,
-    at the price of one forward a step. `auto`: unless the engine is `hf` in float32 on a CPU, which
-    agrees with the trainer to 1e-5. `vespo`, which weighs whole trajectories, goes without."""
+    at the price of one forward a step. `auto`: unless the engine is `hf` and both compute in
+    float32, where they agree to 1e-5. `vespo`, which weighs whole trajectories, goes without."""
     importance_cap: float = 2.0
     """The highest weight."""
     kl_beta: float = 0.0
@@ -231,8 +237,6 @@ class Config:
     """What a transcript looks like: `python`, `ipython`, `chat`, or `module:attribute`."""
     model: str | None = None
     """Folder of a transformers model; None stands for the task's starter policy."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the weights. On a GPU forwards run in bfloat16 autocast either way."""
     seed: int = 0
     """Of everything random: problems, rollouts, kernels, the order of the update."""
     sampling: SamplingConfig = field(default_factory=SamplingConfig)

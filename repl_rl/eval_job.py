@@ -18,6 +18,7 @@ from repl_rl.evaluate import Report, held_out_attempts, report, run_shown, warn_
 from repl_rl.models import LoadedModel, load_model, pick_device
 from repl_rl.names import check_names
 from repl_rl.pass_rate import pass_rates
+from repl_rl.precision import precision
 from repl_rl.store import RunFolder, check_output
 from repl_rl.tasks.base import load_task
 from repl_rl.train import DEFAULT_RECIPE, policy_folder, say_bench
@@ -87,7 +88,7 @@ def evaluate(
         task, count=config.eval.problems, seed=config.seed, samples=samples
     )
     policy = policy_folder(config, task, screen, recipe=DEFAULT_RECIPE)
-    loaded = load_model(policy, device=device, dtype=config.dtype)
+    loaded = load_model(policy, device=device, precision=precision(config, device=device.type))
     with open_workbench(config, task, task_spec, loaded) as bench:
         say_bench(bench, screen)
         scored = run_shown(bench, attempts, "held-out problems", screen)

@@ -29,7 +29,7 @@ from repl_rl.config import Config, GRPOConfig
 from repl_rl.disk import remove, written_aside
 from repl_rl.errors import ConfigError
 from repl_rl.importance import importance_metrics, largest_gap, line_ratios, weigh_lines
-from repl_rl.models import is_exact
+from repl_rl.precision import Precision, precision
 from repl_rl.seeds import derive_seed
 from repl_rl.store import numbered_checkpoints
 from repl_rl.types import Scored
@@ -230,7 +230,7 @@ def make_trainer(
     grpo = config.grpo
     size = rows_per_rank(grpo, num_ranks=int(os.environ.get("WORLD_SIZE", "1")))
     micro = largest_divisor(size, at_most=grpo.micro_batch_size)
-    on_gpu = model.device.type == "cuda"
+    held = precision(config, device=model.device.type)
     args = TRLConfig(
         output_dir=str(folder),
         max_steps=grpo.steps,
@@ -255,8 +255,8 @@ def make_trainer(
         # A trajectory may end on injected text: TRL would take it for truncated and drop it.
         mask_truncated_completions=False,
         shuffle_dataset=False,
-        use_cpu=not on_gpu,
-        bf16=on_gpu,
+        use_cpu=model.device.type == "cpu",
+        bf16=held.update is torch.bfloat16,
         seed=derive_seed(config.seed, "update") % 2**32,
         save_steps=config.report.checkpoint_every,
         save_total_limit=config.report.keep_checkpoints,
@@ -271,7 +271,7 @@ def make_trainer(
     trainer = LineGRPOTrainer(
         collect=collect,
         line_config=grpo,
-        weighs_lines=weighs_lines(config, model),
+        weighs_lines=weighs_lines(config, held),
         model=model,
         args=args,
         processing_class=tokenizer,
@@ -284,11 +284,11 @@ def make_trainer(
     return trainer
 
 
-def weighs_lines(config: Config, model: Any) -> bool:
+def weighs_lines(config: Config, held: Precision) -> bool:
     """Whether advantages are weighed by line: where the engine may find lines likelier or not."""
     if config.grpo.importance != "auto":
         return config.grpo.importance == "line"
-    is_same = config.sampling.engine == "hf" and is_exact(model)
+    is_same = config.sampling.engine == "hf" and held.is_exact
     return not is_same and config.grpo.loss_type != "vespo"
 
 

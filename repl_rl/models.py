@@ -19,6 +19,7 @@ from repl_rl.engines.row_cache import attention_windows, context_tokens
 from repl_rl.errors import ConfigError
 from repl_rl.formats import ChatTemplate
 from repl_rl.plugins import resolve_model
+from repl_rl.precision import Precision, autocast
 from repl_rl.tokens import TokenizerCodec
 
 
@@ -30,11 +31,7 @@ class LoadedModel:
     tokenizer: Any  # PreTrainedTokenizerBase
     codec: TokenizerCodec
     context_tokens: int
-
-    @property
-    def is_exact(self) -> bool:
-        """See `is_exact`."""
-        return is_exact(self.model)
+    precision: Precision
 
     @property
     def chat_template(self) -> ChatTemplate | None:
@@ -44,11 +41,6 @@ class LoadedModel:
         return partial(self.tokenizer.apply_chat_template, tokenize=False)
 
 
-def is_exact(model: Any) -> bool:
-    """True where forwards run in float32: log-probabilities then agree to about 1e-5."""
-    return model.dtype is torch.float32 and model.device.type != "cuda"
-
-
 def pick_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
     """The device to run on; ConfigError for a GPU that is not there."""
     if wanted == "cuda" and not torch.cuda.is_available():
@@ -56,7 +48,7 @@ def pick_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() and wanted != "cpu" else "cpu")
 
 
-def load_model(name: str, *, device: torch.device, dtype: str) -> LoadedModel:
+def load_model(name: str, *, device: torch.device, precision: Precision) -> LoadedModel:
     """A causal language model from a folder, or from the hub by `owner/name`.
 
     Raises ConfigError if it is not there, is no such model or is none that can be sampled from.
@@ -66,7 +58,7 @@ def load_model(name: str, *, device: torch.device, dtype: str) -> LoadedModel:
         config = AutoConfig.from_pretrained(source)
         attention_windows(config)  # before gigabytes of weights are read
         num_context = context_tokens(config)
-        model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=getattr(torch, dtype))
+        model: Any = AutoModelForCausalLM.from_pretrained(source, dtype=precision.weights)
         tokenizer: Any = AutoTokenizer.from_pretrained(source)
     except (OSError, ValueError, SafetensorError) as error:
         reason = str(error).strip().partition("\n")[0]
@@ -86,6 +78,7 @@ def load_model(name: str, *, device: torch.device, dtype: str) -> LoadedModel:
         tokenizer=tokenizer,
         codec=_codec(name, model, tokenizer),
         context_tokens=num_context,
+        precision=precision,
     )
 
 
@@ -162,18 +155,14 @@ def divisor(temperature: float) -> float:
 
 @torch.no_grad()
 def logprobs(
-    model: Any,  # a PreTrainedModel
-    ids: Sequence[int],
-    start: int,
-    *,
-    temperature: float,
+    loaded: LoadedModel, ids: Sequence[int], start: int, *, temperature: float
 ) -> list[float]:
-    """Log-probabilities of `ids[start:]`, nats, by one forward over everything."""
+    """Log-probabilities of `ids[start:]`, nats, by one forward of the trainer's over everything."""
+    model = loaded.model
     was_training = model.training
     model.eval()
-    kind = model.device.type
     try:
-        with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda"):
+        with autocast(model.device, loaded.precision.update):
             output = model(torch.tensor([list(ids)], device=model.device))
     finally:
         model.train(was_training)

@@ -16,6 +16,7 @@ from repl_rl.builder import TrajectoryBuilder
 from repl_rl.config import Config, SamplingConfig
 from repl_rl.errors import ConfigError
 from repl_rl.models import LoadedModel, load_model, logprobs, pick_device
+from repl_rl.precision import precision
 from repl_rl.replay.branch import begin, is_same_vocabulary
 from repl_rl.replay.live import Live
 from repl_rl.replay.scene import Scene
@@ -104,7 +105,7 @@ class ModelPolicy:
                 f"{self._loaded.source!r}, {self._loaded.context_tokens}; give a model with more"
             )
         temperature = self._sampling.temperature
-        return tuple(logprobs(self._loaded.model, ids, start, temperature=temperature))
+        return tuple(logprobs(self._loaded, ids, start, temperature=temperature))
 
     def _check_room(self, built: TrajectoryBuilder) -> None:
         limit = self._sampling.max_tokens
@@ -137,7 +138,8 @@ async def open_policy(scene: Scene, model: str) -> AsyncIterator[ModelPolicy]:
     Raises ConfigError where there is no such model.
     """
     config = _alone(scene.config)
-    loaded = load_model(model, device=pick_device(config.sampling.device), dtype=config.dtype)
+    device = pick_device(config.sampling.device)
+    loaded = load_model(model, device=device, precision=precision(config, device=device.type))
     row_tokens = min(loaded.context_tokens, _LONGEST_PROMPT + 2 * config.sampling.max_tokens)
     engine = make_engine(config, loaded, row_tokens=row_tokens)
     sampler = LineSampler(
@@ -155,4 +157,6 @@ async def open_policy(scene: Scene, model: str) -> AsyncIterator[ModelPolicy]:
 
 
 def _alone(config: Config) -> Config:
-    return replace(config, sampling=replace(config.sampling, engine="hf", max_in_flight=1))
+    sampling = config.sampling
+    dtype = sampling.dtype if sampling.engine == "hf" else "auto"
+    return replace(config, sampling=replace(sampling, engine="hf", dtype=dtype, max_in_flight=1))

@@ -16,6 +16,7 @@ from repl_rl.display import Screen, render_trajectory
 from repl_rl.formats import load_format
 from repl_rl.models import LoadedModel, load_model, pick_device
 from repl_rl.names import check_names
+from repl_rl.precision import precision
 from repl_rl.rollout_subject import Subject, score
 from repl_rl.rollout_view import LineStream
 from repl_rl.rollouts import Attempt
@@ -34,7 +35,7 @@ def roll_out(config: Config, problem_id: str | None, screen: Screen) -> tuple[Su
     attempt = find_attempt(task, problem_id, seed=config.seed, screen=screen)
     policy = policy_folder(config, task, screen, recipe=DEFAULT_RECIPE)
     device = pick_device(config.sampling.device)
-    loaded = load_model(policy, device=device, dtype=config.dtype)
+    loaded = load_model(policy, device=device, precision=precision(config, device=device.type))
     witness = Witness()
     with open_workbench(config, task, task_spec, loaded, watch=witness.watch) as bench:
         say_bench(bench, screen)
@@ -84,7 +85,7 @@ def _subject(
         fmt=fmt,
         config=config,
         context_tokens=context_tokens,
-        scores=score(loaded.model, trajectory, temperature=config.sampling.temperature),
-        is_exact=loaded.is_exact,
+        scores=score(loaded, trajectory, temperature=config.sampling.temperature),
+        is_exact=loaded.precision.is_exact,
         num_drifted=counts.drifted,
     )

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from repl_rl.config import Config, SamplingConfig
-from repl_rl.models import divisor, logprobs
+from repl_rl.models import LoadedModel, divisor, logprobs
 from repl_rl.tokens import Codec
 from repl_rl.transcript import Prompt, Span, TranscriptFormat, next_number, span_mask
 from repl_rl.types import Scored, Trajectory
@@ -30,13 +30,13 @@ class Scores:
     """Token t by the logits at P+t, its own."""
 
 
-def score(model: Any, trajectory: Trajectory, *, temperature: float) -> Scores:
+def score(loaded: LoadedModel, trajectory: Trajectory, *, temperature: float) -> Scores:
     """Ask a transformers model once."""
     prompt, completion = trajectory.prompt_ids, trajectory.completion_ids
     heard: list[Any] = []
-    hook = model.register_forward_hook(lambda _, __, output: heard.append(output.logits[0]))
+    hook = loaded.model.register_forward_hook(lambda _, __, output: heard.append(output.logits[0]))
     try:
-        shifted = logprobs(model, [*prompt, *completion], len(prompt), temperature=temperature)
+        shifted = logprobs(loaded, [*prompt, *completion], len(prompt), temperature=temperature)
     finally:
         hook.remove()
     own = (heard[0][len(prompt) :].float() / divisor(temperature)).log_softmax(-1)
@@ -58,7 +58,7 @@ class Subject:
     """Where the sampler ended it at the latest, prompt included."""
     scores: Scores
     is_exact: bool
-    """See `models.is_exact`."""
+    """See `Precision.is_exact`."""
     num_drifted: int
     """Sampled tokens that the engine did not say at their place; see `audit.Witness`."""
 

@@ -63,7 +63,7 @@ def make_engine(config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engi
     if sampling.engine == "vllm":
         return VLLMEngine(
             loaded.source,
-            dtype=config.dtype,
+            dtype=str(loaded.precision.sampling).removeprefix("torch."),
             device=loaded.model.device.type,
             **stops,
             num_rows=num_rows,
@@ -72,6 +72,7 @@ def make_engine(config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engi
         )
     return HFEngine(
         loaded.model,
+        dtype=loaded.precision.sampling,
         **stops,
         num_rows=num_rows,
         row_tokens=row_tokens,
@@ -91,12 +92,12 @@ async def sync(
     weights that are no numbers any more.
     """
     await engine.sync(loaded.model.named_parameters(), version=version)
-    limit = _EXACT_GAP if loaded.is_exact else _HALF_GAP
+    limit = _EXACT_GAP if loaded.precision.is_exact else _HALF_GAP
     gaps: list[float] = []
     for probe in range(_NUM_PROBES):
         seed = derive_seed("probe", version, probe)
         line = await engine.line(prompt, max_tokens=_PROBE_TOKENS, seed=seed)
-        scored = logprobs(loaded.model, [*prompt, *line.ids], len(prompt), temperature=temperature)
+        scored = logprobs(loaded, [*prompt, *line.ids], len(prompt), temperature=temperature)
         if not all(map(math.isfinite, scored)):
             raise DivergedError(
                 f"training diverged at step {version}: log-probabilities are not finite; lower "
@@ -108,6 +109,6 @@ async def sync(
             return gap
     raise EngineError(
         f"the engine does not sample from the weights of step {version}: log-probabilities of "
-        f"{len(gaps)} tokens differ by {gap:.2g} on average; give a server the run's --dtype, or "
-        f"use the engine 'hf', which shares the trainer's weights"
+        f"{len(gaps)} tokens differ by {gap:.2g} on average; give a server the run's "
+        f"sampling.dtype as --dtype, or use the engine 'hf', which shares the trainer's weights"
     )

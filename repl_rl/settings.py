@@ -50,6 +50,9 @@ def resolve(
     Raises ConfigError for an unknown key (the nearest is named) and for a value of another type.
     """
     user = _parse_toml(saved, "the config of these trajectories")
+    # Once there was one type for all. What it said of the trainer is all that a replay asks for.
+    if (dtype := user.pop("dtype", None)) is not None:
+        _merge(user, {"grpo": {"dtype": "auto" if dtype == "float32" else dtype}})
     _merge(user, told(files=files, overrides=overrides, flags=flags))
     _check(Config, user, "")
     layers: dict[str, Any] = {}
@@ -206,6 +209,11 @@ def _check(shape: type, values: Mapping[str, Any], prefix: str) -> None:
     hints = get_type_hints(shape)
     for key, value in values.items():
         name = prefix + key
+        if name == "dtype":
+            raise ConfigError(
+                f"{name} = {value!r} names no side; expected grpo.dtype, of the update, or "
+                f"sampling.dtype, of the engine"
+            )
         if key not in hints:
             raise unknown(name)
         hint = hints[key]

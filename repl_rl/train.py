@@ -40,6 +40,7 @@ from repl_rl.grpo import largest_divisor, make_trainer
 from repl_rl.kernels import kernel_pool
 from repl_rl.models import LoadedModel, load_model, pick_device
 from repl_rl.names import check_trainable
+from repl_rl.precision import precision, warning
 from repl_rl.rollouts import Attempt
 from repl_rl.seeds import derive_seed
 from repl_rl.store import RunFolder, check_output
@@ -197,12 +198,15 @@ def train(
     check_trainable(config)
     task, task_spec = load_task(config.task)
     device = pick_device(config.sampling.device)
+    held = precision(config, device=device.type)
     problems = ProblemSequence(task, seed=config.seed)
     held_out = held_out_attempts(task, count=config.eval.problems, seed=config.seed)
     check_output(path)
     set_seed(derive_seed(config.seed, "torch") % 2**32)
     policy = policy_folder(config, task, screen, recipe=recipe)
-    loaded = load_model(policy, device=device, dtype=config.dtype)
+    if (said := warning(held, learning_rate=config.grpo.learning_rate)) is not None:
+        screen.say(said)
+    loaded = load_model(policy, device=device, precision=held)
     with open_workbench(config, task, task_spec, loaded) as bench:
         # Taken as late as this, so that a run that was refused leaves its --output free.
         folder = RunFolder(path)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from transformers import Qwen3Config
 
-from engine_kit import GROUPED, random_model
+from engine_kit import GROUPED, random_model, scorer
 from repl_rl.audit import Counts, Witness
 from repl_rl.builder import Rollout
 from repl_rl.config import SamplingConfig
@@ -298,7 +298,7 @@ def sampled(model: Any) -> Trajectory:
 
 def scores(trajectory: Trajectory, model: Any, *, temperature: float = 0.7) -> Counts:
     counts = take(trajectory)
-    counts.take_scores(trajectory, model, temperature=temperature)
+    counts.take_scores(trajectory, scorer(model), temperature=temperature)
     return counts
 
 

@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from repl_rl.errors import ConfigError
 from repl_rl.models import LoadedModel, check_memory, load_model, pick_device, usable_context
+from repl_rl.precision import Precision
 
 CPU = torch.device("cpu")
 
@@ -55,7 +56,7 @@ def folder(whole: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def loaded(whole: Path) -> LoadedModel:
-    return load_model(str(whole), device=CPU, dtype="float32")
+    return load_model(str(whole), device=CPU, precision=Precision())
 
 
 def test_every_end_id_that_a_model_names_ends_a_sequence(loaded: LoadedModel) -> None:
@@ -71,7 +72,7 @@ def test_the_context_is_that_of_the_model(loaded: LoadedModel) -> None:
 
 
 def test_weights_have_the_type_that_was_asked_for(whole: Path) -> None:
-    model = load_model(str(whole), device=CPU, dtype="bfloat16").model
+    model = load_model(str(whole), device=CPU, precision=Precision(weights=torch.bfloat16)).model
     assert model.dtype is torch.bfloat16
 
 
@@ -105,7 +106,7 @@ def test_a_broken_folder_is_a_config_error_of_one_line(
 ) -> None:
     break_(folder)
     with pytest.raises(ConfigError, match="cannot load a model from") as error:
-        load_model(str(folder), device=CPU, dtype="float32")
+        load_model(str(folder), device=CPU, precision=Precision())
     assert "\n" not in str(error.value)
 
 
@@ -115,7 +116,7 @@ def test_a_name_that_is_neither_folder_nor_hub_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"no such run or folder .*expected a run, a model"):
-        load_model(name, device=CPU, dtype="float32")
+        load_model(name, device=CPU, precision=Precision())
 
 
 def test_a_tokenizer_larger_than_its_model_is_refused(folder: Path) -> None:
@@ -123,7 +124,7 @@ def test_a_tokenizer_larger_than_its_model_is_refused(folder: Path) -> None:
     tokenizer.add_tokens(["<one>", "<two>"])
     tokenizer.save_pretrained(folder)
     with pytest.raises(ConfigError, match="has 259 entries, its model embeds 257"):
-        load_model(str(folder), device=CPU, dtype="float32")
+        load_model(str(folder), device=CPU, precision=Precision())
 
 
 # Memory: 2 (keys, values) x 2 layers x 2 heads x 8 x 4 bytes = 256 bytes a token, and half as

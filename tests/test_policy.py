@@ -17,6 +17,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.formats import IPYTHON
 from repl_rl.models import LoadedModel, load_model
 from repl_rl.policy import ModelPolicy, open_policy
+from repl_rl.precision import Precision
 from repl_rl.replay.live import Live
 from repl_rl.replay.scene import Scene
 from repl_rl.sampler import LineSampler
@@ -47,7 +48,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def loaded(model: Path) -> LoadedModel:
-    return load_model(str(model), device=torch.device("cpu"), dtype="float32")
+    return load_model(str(model), device=torch.device("cpu"), precision=Precision())
 
 
 def answer(source: str) -> Execution:

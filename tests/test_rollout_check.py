@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine_kit import qwen3, random_model
+from engine_kit import qwen3, random_model, scorer
 from repl_rl.audit import LARGEST_GAP
 from repl_rl.config import Config, SamplingConfig
 from repl_rl.models import logprobs
@@ -180,12 +180,12 @@ def test_one_forward_scores_each_token_by_the_one_before_it_and_by_itself(
         prompt_ids=(5, 6, 7),
         completion_ids=(8, 9),
     )
-    found = score(model, trajectory, temperature=0.7)
+    found = score(scorer(model), trajectory, temperature=0.7)
     ids = [5, 6, 7, 8, 9]
     for t in range(2):
         before, upto = ids[: 3 + t], ids[: 4 + t]
-        shifted = logprobs(model, [*before, ids[3 + t]], 3 + t, temperature=0.7)
-        unshifted = logprobs(model, [*upto, ids[3 + t]], 4 + t, temperature=0.7)
+        shifted = logprobs(scorer(model), [*before, ids[3 + t]], 3 + t, temperature=0.7)
+        unshifted = logprobs(scorer(model), [*upto, ids[3 + t]], 4 + t, temperature=0.7)
         assert found.shifted[t] == pytest.approx(shifted[0], abs=1e-5)
         assert found.unshifted[t] == pytest.approx(unshifted[0], abs=1e-5)
 

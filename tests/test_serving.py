@@ -20,7 +20,11 @@ from repl_rl.engines.hf import HFEngine
 from repl_rl.errors import ConfigError, DivergedError, EngineError
 from repl_rl.models import LoadedModel
 from repl_rl.names import check_engine
+from repl_rl.precision import Precision
 from repl_rl.serving import make_engine, sync
+
+SINGLE = Precision()
+HALF = Precision(weights=torch.bfloat16, update=torch.bfloat16, sampling=torch.bfloat16)
 
 
 class Codec:
@@ -53,9 +57,14 @@ class Off:
         return self.engine.num_sampled
 
 
-def load(model: Any) -> LoadedModel:
+def load(model: Any, precision: Precision = SINGLE) -> LoadedModel:
     return LoadedModel(
-        source="folder", model=model, tokenizer=None, codec=Codec(), context_tokens=512
+        source="folder",
+        model=model,
+        tokenizer=None,
+        codec=Codec(),
+        context_tokens=512,
+        precision=precision,
     )
 
 
@@ -144,7 +153,7 @@ def test_in_float32_a_thousandth_of_a_nat_is_too_much(
 
 @pytest.mark.parametrize(("off", "is_found"), [(0.02, False), (0.1, True)])
 def test_in_half_precision_five_hundredths_are(off: float, is_found: bool) -> None:
-    loaded = load(random_model(qwen3).to(torch.bfloat16))
+    loaded = load(random_model(qwen3).to(torch.bfloat16), HALF)
     engine = Off(open_engine(loaded.model), off)
     if is_found:
         with pytest.raises(EngineError, match="differ by"):

@@ -112,7 +112,7 @@ def test_a_value_of_another_type_is_refused_with_its_key(override: str, message:
     [
         ("grpo.loss_type=ppo", r"loss_type = 'ppo'; expected one of dapo, grpo, dr_grpo, bnpo"),
         ("sampling.device=tpu", r"sampling\.device = 'tpu'; expected one of auto, cpu, cuda"),
-        ("dtype=float16", r"dtype = 'float16'; expected one of float32, bfloat16"),
+        ("sampling.dtype=float16", r"'float16'; expected one of auto, float32, bfloat16"),
         (
             "grpo.credit=3",
             r"grpo\.credit = 3; expected one of outcome, line_local, return_to_go, potential",
@@ -293,6 +293,17 @@ def test_a_saved_config_is_read_back_equal(tmp_path: Path, overrides: list[str])
     assert resolve(files=[path]) == config
 
 
+@pytest.mark.parametrize(("dtype", "kept"), [("float32", "auto"), ("bfloat16", "bfloat16")])
+def test_trajectories_of_runs_with_one_type_for_all_can_be_read(dtype: str, kept: str) -> None:
+    assert resolve(saved=f'dtype = "{dtype}"\n').grpo.dtype == kept
+
+
+@pytest.mark.parametrize("override", ["dtype=bfloat16", "dtype=3"])
+def test_a_type_for_all_is_refused_with_the_two_that_there_are(override: str) -> None:
+    with pytest.raises(ConfigError, match=r"expected grpo\.dtype, .* or sampling\.dtype, "):
+        resolve(overrides=[override])
+
+
 def test_a_saved_config_names_every_key() -> None:
     saved = tomllib.loads(to_toml(Config(model="m")))
     assert set(saved["grpo"]) == set(GRPOConfig.__slots__)
@@ -309,7 +320,7 @@ def test_a_saved_config_names_every_key() -> None:
         pytest.param("seed = " + "[" * 20000, "is not valid TOML", id="brackets"),
         pytest.param("seed = " + "9" * 400, "seed is beyond 2", id="no float"),
         pytest.param("seed = 0x" + "f" * 5000, "is not valid TOML", id="no digits"),
-        pytest.param("dtype = 0x" + "f" * 5000, "is not valid TOML", id="a choice"),
+        pytest.param("grpo.dtype = 0x" + "f" * 5000, "is not valid TOML", id="a choice"),
         pytest.param(
             "grpo.kl_beta = " + "9" * 400, "grpo.kl_beta: number out of range", id="a float"
         ),

@@ -28,6 +28,7 @@ from repl_rl.engines.base import NOT_FINITE, SampledLine, Weights, check_request
 from repl_rl.engines.row_attention import Run
 from repl_rl.engines.row_cache import RowCache, context_tokens
 from repl_rl.errors import ConfigError, EngineError
+from repl_rl.precision import autocast
 
 _COLUMNS = 64
 """Rows have a multiple of this many columns, tokens."""
@@ -69,6 +70,7 @@ class _Row:
 class HFEngine:
     """See the module. `num_rows` bounds the lines in flight; more wait for a free row.
 
+    Forwards compute in `dtype`; float32 leaves them to the model's weights.
     Rows double their columns up to `row_tokens`, and grow beyond it only for a request that does.
     Raises ConfigError for a model that cannot go on from a row's keys and values.
     """
@@ -82,8 +84,10 @@ class HFEngine:
         num_rows: int,
         row_tokens: int = 1 << 30,
         temperature: float = 1.0,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         self._model = model
+        self._dtype = dtype
         self._newline_ids = newline_ids
         self._eos_ids = eos_ids
         self._temperature = temperature
@@ -165,7 +169,7 @@ class HFEngine:
         rows = self._rows[:1] if len(self._rows) == 1 else [self._rows[0], self._rows[-1]]
         stops = [lengths[: len(rows)] for lengths in _TRIAL]
         try:
-            with self._model_borrowed(), torch.no_grad(), self._autocast():
+            with self._model_borrowed(), torch.no_grad(), autocast(self._model.device, self._dtype):
                 whole = self._model(input_ids=torch.tensor([ids], device=self._model.device))
                 found = [self._forward(rows, [ids[:stop] for stop in each]) for each in stops]
             expected = whole.logits[0, torch.tensor(stops) - 1].float()  # (4, rows, V)
@@ -178,7 +182,7 @@ class HFEngine:
         spread = expected.std().item()
         # Keys that are not those of the sequence move logits by about their spread, and rounding
         # to half precision by a few hundredths of it.
-        is_exact = self._model.dtype is torch.float32 and self._model.device.type != "cuda"
+        is_exact = self._model.dtype is torch.float32 and self._dtype is torch.float32
         if gap > (0.01 if is_exact else 0.5) * spread:
             raise self._refusal(f"logits are off by {gap:.2g}, their spread is {spread:.2g}")
 
@@ -221,11 +225,6 @@ class HFEngine:
             torch.set_num_threads(num_threads)
             config._attn_implementation = attention
             self._model.train(was_training)
-
-    def _autocast(self) -> torch.autocast:
-        """The trainer's forward is under the same: both sides must agree on a logprob."""
-        kind = self._model.device.type
-        return torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda")
 
     def _admit(self) -> bool:
         """Seat waiting requests on free rows; False when there is nothing left to do."""
@@ -297,7 +296,7 @@ class HFEngine:
             num_keys=num_keys,
             is_whole=bool(runs),
         )
-        with self._autocast(), row_attention.in_view(runs):
+        with autocast(self._model.device, self._dtype), row_attention.in_view(runs):
             output = self._model(
                 input_ids=torch.tensor(tokens, device=device),
                 attention_mask=self._cache.mask(position_ids, dtype=self._model.dtype),

@@ -16,6 +16,7 @@ import pytest
 
 from repl_rl.cli import main
 from repl_rl.config import Config
+from repl_rl.precision import Precision
 from repl_rl.settings import resolve, to_toml
 from repl_rl.store import RunFolder
 from repl_rl.tasks.base import load_task
@@ -92,7 +93,7 @@ def scored(config: Config) -> list[Scored]:
 
     task, spec = load_task(config.task)
     assert config.model is not None
-    loaded = load_model(config.model, device=torch.device("cpu"), dtype="float32")
+    loaded = load_model(config.model, device=torch.device("cpu"), precision=Precision())
     with open_workbench(config, task, spec, loaded) as bench:
         return bench.run(held_out_attempts(task, count=2, seed=0))
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from repl_rl.models import load_model, pick_device
+from repl_rl.precision import Precision
 from repl_rl.settings import resolve
 from repl_rl.store import numbered_checkpoints
 from repl_rl.trajectory_file import read_trajectories
@@ -231,7 +232,7 @@ def test_a_disk_that_fills_up_is_one_line_that_names_the_last_whole_checkpoint(
         assert re.match(r"repl-rl: cannot write 'disk/run/[^']*': No space left on device; ", line)
         assert line.endswith(f", and whole weights in checkpoints/{whole[-1].name}")
         for path in whole:
-            load_model(str(path), device=pick_device("cpu"), dtype="float32")
+            load_model(str(path), device=pick_device("cpu"), precision=Precision())
         for path in (disk / "run" / "trajectories").iterdir():
             assert all(read_trajectories(path))
     finally:

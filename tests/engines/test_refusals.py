@@ -27,6 +27,7 @@ from repl_rl.engines.hf import HFEngine
 from repl_rl.engines.row_cache import context_tokens
 from repl_rl.errors import ConfigError
 from repl_rl.models import load_model
+from repl_rl.precision import Precision
 
 NONE: frozenset[int] = frozenset()
 
@@ -37,7 +38,7 @@ def open_engine(config: PretrainedConfig, *, num_rows: int = 2) -> HFEngine:
 
 
 def load(path: Path) -> object:
-    return load_model(str(path), device=torch.device("cpu"), dtype="float32")
+    return load_model(str(path), device=torch.device("cpu"), precision=Precision())
 
 
 # Models

@@ -225,3 +225,37 @@ def test_without_the_stand_in_that_token_would_break_the_loss(
 )
 def test_the_micro_batch_divides_the_batch(number: int, at_most: int, expected: int) -> None:
     assert largest_divisor(number, at_most=at_most) == expected
+
+
+# What it computes in
+
+
+def computed_in(trainer: LineGRPOTrainer, seen: set[torch.dtype]) -> None:
+    trainer.model.model.layers[0].mlp.register_forward_hook(
+        lambda _module, _inputs, output: seen.add(output.dtype)
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "held", "computed"),
+    [
+        ("auto", torch.float32, torch.float32),
+        ("mixed", torch.float32, torch.bfloat16),
+        ("float32", torch.float32, torch.float32),
+    ],
+)
+def test_weights_and_gradients_are_single_whatever_a_forward_computes_in(
+    step: Step, group: list[Scored], dtype: str, held: torch.dtype, computed: torch.dtype
+) -> None:
+    seen: set[torch.dtype] = set()
+    caught = step(group, dtype=dtype, change=lambda trainer: computed_in(trainer, seen))
+    assert {x.dtype for x in (*caught.weights.values(), *caught.gradients.values())} == {held}
+    assert seen == {computed}
+
+
+def test_computing_in_half_changes_the_update_by_rounding_only(
+    step: Step, group: list[Scored]
+) -> None:
+    single = step(group, importance="off").gradients
+    half = step(group, importance="off", dtype="mixed").gradients
+    assert 0 < difference(single, half) < 0.05 * largest(single)

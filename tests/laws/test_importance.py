@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -16,11 +15,13 @@ from repl_rl.config import Config, GRPOConfig, Loss, SamplingConfig
 from repl_rl.errors import ConfigError
 from repl_rl.grpo import LineGRPOTrainer, pad_right, weighs_lines
 from repl_rl.importance import importance_metrics, largest_gap, line_ratios, weigh_lines
+from repl_rl.precision import Precision
 from repl_rl.types import OutcomeKind, Scored, Trajectory
 from trainer_kit import Step, difference, largest
 
 MakeTrajectory = Callable[..., Trajectory]
 OK = OutcomeKind.OK_OUTPUT
+SINGLE, HALF = torch.float32, torch.bfloat16
 LOSSES = [name for name in get_args(Loss) if name != "vespo"]
 
 
@@ -72,30 +73,29 @@ def test_metrics_tell_how_far_the_two_are_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("importance", "engine", "dtype", "device", "is_weighed"),
+    ("importance", "engine", "update", "sampling", "is_weighed"),
     [
-        ("auto", "hf", torch.float32, "cpu", False),
-        ("auto", "hf", torch.bfloat16, "cpu", True),
-        ("auto", "hf", torch.float32, "cuda", True),  # forwards run in bfloat16 autocast
-        ("auto", "vllm", torch.float32, "cpu", True),
-        ("auto", "vllm-server", torch.bfloat16, "cuda", True),
-        ("line", "hf", torch.float32, "cpu", True),
-        ("off", "vllm", torch.bfloat16, "cuda", False),
+        ("auto", "hf", SINGLE, SINGLE, False),
+        ("auto", "hf", HALF, HALF, True),
+        ("auto", "hf", SINGLE, HALF, True),
+        ("auto", "vllm", SINGLE, SINGLE, True),
+        ("auto", "vllm-server", HALF, SINGLE, True),
+        ("line", "hf", SINGLE, SINGLE, True),
+        ("off", "vllm", HALF, HALF, False),
     ],
 )
 def test_lines_are_weighed_unless_the_engine_computes_as_the_trainer_does(
-    importance: Any, engine: Any, dtype: torch.dtype, device: str, is_weighed: bool
+    importance: Any, engine: Any, update: torch.dtype, sampling: torch.dtype, is_weighed: bool
 ) -> None:
     config = Config(grpo=GRPOConfig(importance=importance), sampling=SamplingConfig(engine=engine))
-    model = SimpleNamespace(dtype=dtype, device=torch.device(device))
-    assert weighs_lines(config, model) is is_weighed
+    held = Precision(update=update, sampling=sampling)
+    assert weighs_lines(config, held) is is_weighed
 
 
 def test_vespo_goes_without() -> None:
     grpo = GRPOConfig(loss_type="vespo")
-    model = SimpleNamespace(dtype=torch.float32, device=torch.device("cpu"))
     config = Config(grpo=grpo, sampling=SamplingConfig(engine="vllm"))
-    assert weighs_lines(config, model) is False
+    assert weighs_lines(config, Precision()) is False
     with pytest.raises(ConfigError, match=r"vespo.*give grpo\.importance = 'off'"):
         Config(grpo=dataclasses.replace(grpo, importance="line"))
 

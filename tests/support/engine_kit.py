@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
@@ -29,6 +30,7 @@ from transformers import (
 
 from repl_rl.engines.base import Engine
 from repl_rl.engines.hf import HFEngine
+from repl_rl.precision import Precision
 
 T = TypeVar("T")
 VOCABULARY, NEWLINE, EOS = 48, 10, 3
@@ -48,6 +50,11 @@ SIZE: Mapping[str, Any] = {
 GROUPED: Mapping[str, Any] = {**SIZE, "num_key_value_heads": 2, "head_dim": 8}
 ALTERNATING = ["sliding_attention", "full_attention"]
 EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
+
+
+def scorer(model: Any) -> Any:
+    """What `models.logprobs` takes of a loaded model: one that computes in its own weights."""
+    return SimpleNamespace(model=model, precision=Precision())
 
 
 def qwen3() -> PretrainedConfig:
