@@ -29,6 +29,7 @@ from repl_rl.config import Config, GRPOConfig
 from repl_rl.disk import remove, written_aside
 from repl_rl.errors import ConfigError
 from repl_rl.importance import importance_metrics, largest_gap, line_ratios, weigh_lines
+from repl_rl.moved import MovedWeights
 from repl_rl.precision import Precision, precision
 from repl_rl.seeds import derive_seed
 from repl_rl.store import numbered_checkpoints
@@ -137,6 +138,10 @@ class LineGRPOTrainer(GRPOTrainer):
         for name, value in found.items():
             self._metrics["train"][name].append(value)
         return weighed
+
+    def record_moved_share(self, share: float) -> None:
+        """See `MovedWeights`."""
+        self._metrics["train"]["update/moved_share"].append(share)
 
     @torch.no_grad()
     def _score(self, out: dict[str, Any]) -> torch.Tensor:
@@ -281,6 +286,7 @@ def make_trainer(
         callbacks=list(callbacks),
     )
     trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(MovedWeights(trainer.record_moved_share, seed=args.seed))
     return trainer
 
 

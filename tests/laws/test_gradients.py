@@ -259,3 +259,23 @@ def test_computing_in_half_changes_the_update_by_rounding_only(
     single = step(group, importance="off").gradients
     half = step(group, importance="off", dtype="mixed").gradients
     assert 0 < difference(single, half) < 0.05 * largest(single)
+
+
+# What moves
+
+
+@pytest.mark.parametrize(
+    ("dtype", "least", "most"), [(torch.float32, 0.99, 1.0), (torch.bfloat16, 0.0, 0.2)]
+)
+def test_a_small_step_moves_single_weights_and_hardly_any_half_ones(
+    step: Step, group: list[Scored], dtype: torch.dtype, least: float, most: float
+) -> None:
+    """AdamW in the trainer; random weights are normal with 0.02."""
+    caught = step(
+        group, learning_rate=1e-6, warmup_steps=0, change=lambda trainer: trainer.model.to(dtype)
+    )
+    assert least <= caught.logs["update/moved_share"] <= most
+
+
+def test_a_step_of_no_length_moves_nothing(step: Step, group: list[Scored]) -> None:
+    assert step(group, learning_rate=0.0).logs["update/moved_share"] == 0.0
