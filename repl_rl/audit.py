@@ -18,7 +18,7 @@ from repl_rl.display import Screen
 from repl_rl.engines.base import Engine, SampledLine, Weights
 from repl_rl.evaluate import held_out_attempts, run_shown
 from repl_rl.formats import load_format
-from repl_rl.models import LoadedModel, load_model, logprobs, pick_device
+from repl_rl.models import LoadedModel, logprobs
 from repl_rl.names import check_names
 from repl_rl.precision import precision
 from repl_rl.store import read_versions
@@ -27,7 +27,7 @@ from repl_rl.tokens import Codec, TokenizerCodec
 from repl_rl.trajectory_file import read_trajectories
 from repl_rl.transcript import Span, TranscriptFormat, span_mask, spans
 from repl_rl.types import Finding, Trajectory
-from repl_rl.workbench import open_workbench
+from repl_rl.workbench import load_policy, open_workbench
 
 LARGEST_GAP, MEAN_GAP = 1e-4, 0.05
 """Differences of two log-probabilities, nats: the largest in float32, where engines differ by 1e-6
@@ -221,10 +221,7 @@ def audit(config: Config, *, count: int, run: Path | None, screen: Screen) -> li
     check_names(config)
     task, task_spec = load_task(config.task)
     assert config.model is not None
-    device = pick_device(config.sampling.device)
-    loaded = load_model(
-        config.model, device=device, precision=precision(config, device=device.type)
-    )
+    loaded = load_policy(config, task, config.model, say=screen.say)
     temperature = config.sampling.temperature
     counts, witness = Counts(), Witness()
     fmt = load_format(config.transcript, loaded.chat_template) if _is_by_lines(config) else None

@@ -171,7 +171,7 @@ class GRPOConfig:
     micro-batch (`bnpo`, which depends on `micro_batch_size`). Each step updates the policy that
     sampled, and there `cispo` and `vespo` are `dapo`, and `sapo` is `grpo`."""
     epsilon_low: float = 0.2
-    """How far the ratio of policies may fall below 1. It is 1: nothing is clipped."""
+    """How far the ratio of policies may fall below 1. It is 1 here: nothing is clipped."""
     epsilon_high: float = 0.28
     """How far it may rise above 1."""
     importance: Literal["auto", "line", "off"] = "auto"

@@ -15,15 +15,14 @@ from typing import Any
 from repl_rl.config import Config
 from repl_rl.display import Screen
 from repl_rl.evaluate import Report, held_out_attempts, report, run_shown, warn_of_ungraded
-from repl_rl.models import LoadedModel, load_model, pick_device
+from repl_rl.models import LoadedModel
 from repl_rl.names import check_names
 from repl_rl.pass_rate import pass_rates
-from repl_rl.precision import precision
 from repl_rl.store import RunFolder, check_output
 from repl_rl.tasks.base import load_task
 from repl_rl.train import DEFAULT_RECIPE, policy_folder, say_bench
 from repl_rl.types import Scored
-from repl_rl.workbench import Workbench, open_workbench
+from repl_rl.workbench import Workbench, load_policy, open_workbench
 
 NAME = "eval"
 """Of the file of trajectories."""
@@ -83,12 +82,11 @@ def evaluate(
     if output is not None:
         check_output(output)
     task, task_spec = load_task(config.task)
-    device = pick_device(config.sampling.device)
     attempts = held_out_attempts(
         task, count=config.eval.problems, seed=config.seed, samples=samples
     )
     policy = policy_folder(config, task, screen, recipe=DEFAULT_RECIPE)
-    loaded = load_model(policy, device=device, precision=precision(config, device=device.type))
+    loaded = load_policy(config, task, policy, say=screen.say)
     with open_workbench(config, task, task_spec, loaded) as bench:
         say_bench(bench, screen)
         scored = run_shown(bench, attempts, "held-out problems", screen)

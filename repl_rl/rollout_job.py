@@ -14,9 +14,8 @@ from repl_rl.audit import Counts, Witness
 from repl_rl.config import Config
 from repl_rl.display import Screen, render_trajectory
 from repl_rl.formats import load_format
-from repl_rl.models import LoadedModel, load_model, pick_device
+from repl_rl.models import LoadedModel
 from repl_rl.names import check_names
-from repl_rl.precision import precision
 from repl_rl.rollout_subject import Subject, score
 from repl_rl.rollout_view import LineStream
 from repl_rl.rollouts import Attempt
@@ -24,7 +23,7 @@ from repl_rl.sampler import LineSampler
 from repl_rl.tasks.base import Task, load_task, make_prompt
 from repl_rl.train import DEFAULT_RECIPE, policy_folder, say_bench
 from repl_rl.types import Origin, Scored
-from repl_rl.workbench import Workbench, open_workbench
+from repl_rl.workbench import Workbench, load_policy, open_workbench
 
 
 def roll_out(config: Config, problem_id: str | None, screen: Screen) -> tuple[Subject, Origin]:
@@ -34,8 +33,7 @@ def roll_out(config: Config, problem_id: str | None, screen: Screen) -> tuple[Su
     task, task_spec = load_task(config.task)
     attempt = find_attempt(task, problem_id, seed=config.seed, screen=screen)
     policy = policy_folder(config, task, screen, recipe=DEFAULT_RECIPE)
-    device = pick_device(config.sampling.device)
-    loaded = load_model(policy, device=device, precision=precision(config, device=device.type))
+    loaded = load_policy(config, task, policy, say=screen.say)
     witness = Witness()
     with open_workbench(config, task, task_spec, loaded, watch=witness.watch) as bench:
         say_bench(bench, screen)

@@ -35,7 +35,12 @@ def describe(config: Config, loaded: LoadedModel, *, row_tokens: int) -> str:
     sampling = config.sampling
     if sampling.engine == "vllm-server":
         return f"vllm-server: {', '.join(sampling.servers)}"
-    size = cache_bytes(loaded, num_rows=sampling.max_in_flight, row_tokens=row_tokens)
+    size = cache_bytes(
+        loaded,
+        num_rows=sampling.max_in_flight,
+        row_tokens=row_tokens,
+        dtype=loaded.precision.sampling,
+    )
     return (
         f"{sampling.engine}: {sampling.max_in_flight} trajectories at once, keys and values up to "
         f"{size / 2**20:,.0f} MiB"

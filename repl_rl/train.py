@@ -38,9 +38,9 @@ from repl_rl.evaluate import (
 )
 from repl_rl.grpo import largest_divisor, make_trainer
 from repl_rl.kernels import kernel_pool
-from repl_rl.models import LoadedModel, load_model, pick_device
+from repl_rl.models import LoadedModel, pick_device
 from repl_rl.names import check_trainable
-from repl_rl.precision import precision, warning
+from repl_rl.precision import precision
 from repl_rl.rollouts import Attempt
 from repl_rl.seeds import derive_seed
 from repl_rl.store import RunFolder, check_output
@@ -57,7 +57,7 @@ from repl_rl.warmstart import (
     starter_path,
     starter_sandbox,
 )
-from repl_rl.workbench import Workbench, open_workbench
+from repl_rl.workbench import Workbench, load_policy, open_workbench
 from sandbox.isolation import Tier
 from sandbox.types import Isolation
 
@@ -196,21 +196,19 @@ def train(
     """
     _refuse_launcher()
     check_trainable(config)
+    # Both may refuse, and a starter takes minutes.
+    precision(config, device=pick_device(config.sampling.device).type)
     task, task_spec = load_task(config.task)
-    device = pick_device(config.sampling.device)
-    held = precision(config, device=device.type)
     problems = ProblemSequence(task, seed=config.seed)
     held_out = held_out_attempts(task, count=config.eval.problems, seed=config.seed)
     check_output(path)
     set_seed(derive_seed(config.seed, "torch") % 2**32)
     policy = policy_folder(config, task, screen, recipe=recipe)
-    if (said := warning(held, learning_rate=config.grpo.learning_rate)) is not None:
-        screen.say(said)
-    loaded = load_model(policy, device=device, precision=held)
+    loaded = load_policy(config, task, policy, say=screen.say, is_training=True)
     with open_workbench(config, task, task_spec, loaded) as bench:
         # Taken as late as this, so that a run that was refused leaves its --output free.
         folder = RunFolder(path)
-        folder.write_config(bench.origin, policy=policy, device=device.type)
+        folder.write_config(bench.origin, policy=policy, device=loaded.model.device.type)
         with written_aside(folder.tokenizer) as aside:
             loaded.tokenizer.save_pretrained(aside)
         screen.say(f"run: {path}, seed {config.seed}")

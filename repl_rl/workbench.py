@@ -12,13 +12,23 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from repl_rl.builder import prompt_ids
-from repl_rl.config import Config
+from repl_rl.config import Config, SamplingConfig
 from repl_rl.engines.base import Engine
 from repl_rl.formats import load_format
 from repl_rl.grading.grader import Grader
 from repl_rl.kernels import kernel_pool
-from repl_rl.models import LoadedModel, usable_context
+from repl_rl.memory import measure
+from repl_rl.models import (
+    LoadedModel,
+    ModelFiles,
+    free_bytes,
+    load_weights,
+    pick_device,
+    read_files,
+    usable_context,
+)
 from repl_rl.names import sampler_class
+from repl_rl.precision import precision, warning
 from repl_rl.rewards import load_reward
 from repl_rl.rollouts import Attempt, RolloutRunner, TrajectorySampler
 from repl_rl.sampler import LineSampler
@@ -124,12 +134,7 @@ def open_workbench(
     sampling = config.sampling
     fmt = load_format(config.transcript, loaded.chat_template)
     prompts = _some_prompts(task, fmt, loaded)
-    longest = max(map(len, prompts), default=0)
-    context_tokens = usable_context(loaded, row_tokens=longest + sampling.max_tokens)
-    row_tokens = min(context_tokens, longest + sampling.max_tokens)
-    if sampling.engine != "hf":
-        # Rows of the others do not grow, and a prompt that was not looked at may be longer.
-        row_tokens = context_tokens = min(context_tokens, row_tokens + longest)
+    row_tokens, context_tokens = _lengths(sampling, loaded, prompts)
     make_sampler = sampler_class(sampling.sampler)
     setup = make_setup(task, fmt)
     pool = kernel_pool(config.sandbox, setup=setup)
@@ -176,7 +181,52 @@ def open_workbench(
             loop.run(stack.aclose())
 
 
-def _some_prompts(task: Task, fmt: TranscriptFormat, loaded: LoadedModel) -> list[list[int]]:
+def load_policy(
+    config: Config,
+    task: Task,
+    policy: str,
+    *,
+    say: Callable[[str], None],
+    is_training: bool = False,
+) -> LoadedModel:
+    """The model in `policy`, for this config, once it was said what it takes.
+
+    Raises ConfigError, before weights are read, for what cannot fit, and as `open_workbench`.
+    """
+    device = pick_device(config.sampling.device)
+    held = precision(config, device=device.type)
+    files = read_files(policy)
+    prompts = _some_prompts(task, load_format(config.transcript, files.chat_template), files)
+    row_tokens, _ = _lengths(config.sampling, files, prompts)
+    memory = measure(config, files, held, row_tokens=row_tokens, is_training=is_training)
+    free = free_bytes(device)
+    memory.check(free)
+    say(f"memory: {memory.row(free)}")
+    said = warning(held, learning_rate=config.grpo.learning_rate) if is_training else None
+    if said is not None:
+        say(said)
+    return load_weights(files, device=device, precision=held)
+
+
+def _lengths(
+    sampling: SamplingConfig, model: ModelFiles | LoadedModel, prompts: Sequence[Sequence[int]]
+) -> tuple[int, int]:
+    """Tokens of the longest row of the engine, and where a sampler ends a trajectory at the latest.
+
+    Raises ConfigError if the model does not attend to as many.
+    """
+    longest = max(map(len, prompts), default=0)
+    context_tokens = usable_context(model, row_tokens=longest + sampling.max_tokens)
+    row_tokens = min(context_tokens, longest + sampling.max_tokens)
+    if sampling.engine != "hf":
+        # Rows of the others do not grow, and a prompt that was not looked at may be longer.
+        row_tokens = context_tokens = min(context_tokens, row_tokens + longest)
+    return row_tokens, context_tokens
+
+
+def _some_prompts(
+    task: Task, fmt: TranscriptFormat, loaded: ModelFiles | LoadedModel
+) -> list[list[int]]:
     """Ids of the prompts of some problems of both splits."""
     problems = [
         problem

@@ -54,7 +54,7 @@ FLOORS: dict[int, tuple[str, ...]] = {
     3: ("tasks", "scoring", "session", "sampler", "models", "summary", "leaving", "pass_rate"),
     4: (
         *("rollouts", "demonstrations", "display", "serving", "golden", "rollout_subject"),
-        *("transcript_rows", "bars", "task_check"),
+        *("transcript_rows", "bars", "task_check", "memory"),
     ),
     5: ("names", "grpo", "sft", "workbench", "attempts", "desk", "rollout_view"),
     6: (

@@ -1,0 +1,128 @@
+"""What a run takes of its device, counted before its weights are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from repl_rl.config import Config, GRPOConfig, SamplingConfig
+from repl_rl.errors import ConfigError
+from repl_rl.memory import Memory, measure
+from repl_rl.models import ModelFiles, load_weights, num_parameters, read_files
+from repl_rl.precision import Precision
+from repl_rl.tasks.base import load_task
+from repl_rl.workbench import load_policy
+from tiny_model import save_tiny_model
+
+GIB = 1 << 30
+HALF = torch.bfloat16
+MIXED = Precision(update=HALF, sampling=HALF)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
+    return read_files(str(save_tiny_model(tmp_path_factory.mktemp("model"))))
+
+
+def test_parameters_are_counted_without_weights(files: ModelFiles) -> None:
+    loaded = load_weights(files, device=torch.device("cpu"), precision=Precision())
+    assert num_parameters(files.config) == sum(p.numel() for p in loaded.model.parameters())
+
+
+def test_counting_draws_no_random_number(files: ModelFiles) -> None:
+    before = torch.get_rng_state()
+    num_parameters(files.config)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def measured(files: ModelFiles, held: Precision, engine: Any = "hf", **grpo: Any) -> Memory:
+    """Of 3 trajectories of 50 tokens."""
+    config = Config(
+        model="m", sampling=SamplingConfig(max_in_flight=3, engine=engine), grpo=GRPOConfig(**grpo)
+    )
+    return measure(config, files, held, row_tokens=50, is_training=True)
+
+
+def test_a_run_takes_four_bytes_a_weight_and_two_a_key(files: ModelFiles) -> None:
+    """Keys and values of 2 layers x 4 heads x 32."""
+    weights = 4 * num_parameters(files.config)
+    assert measured(files, MIXED) == Memory(
+        weights=weights,
+        gradients=weights,
+        optimiser=2 * weights,
+        keys=2 * 2 * 4 * 32 * 2 * 3 * 50,
+    )
+
+
+def test_a_reference_policy_is_a_second_copy(files: ModelFiles) -> None:
+    assert measured(files, MIXED, kl_beta=0.1).num_copies == 2
+
+
+def test_vllm_has_weights_of_its_own_and_a_server_is_elsewhere(files: ModelFiles) -> None:
+    own = 2 * num_parameters(files.config)
+    assert measured(files, MIXED, "vllm").keys == measured(files, MIXED).keys + own
+    assert measured(files, MIXED, "vllm-server").keys == 0
+
+
+def test_a_row_tells_all_parts_in_80_columns() -> None:
+    memory = Memory(
+        weights=int(26.4 * GIB),
+        num_copies=2,
+        gradients=int(26.4 * GIB),
+        optimiser=int(52.8 * GIB),
+        keys=int(15.4 * GIB),
+    )
+    row = f"memory: {memory.row(int(139.8 * GIB))}"
+    assert row == ("memory: weights 2 x 26.4, gradients 26.4, optimiser 52.8, keys 15.4 of 140 GiB")
+    assert len(row) <= 80
+
+
+def test_a_small_model_is_told_in_mebibytes() -> None:
+    assert (
+        Memory(weights=5 << 20, keys=120 << 20).row(2 * GIB) == "weights 5.0, keys 120 of 2,048 MiB"
+    )
+
+
+def test_what_just_fits_is_taken() -> None:
+    """Gradients and keys are never there at the same time."""
+    memory = Memory(weights=10, num_copies=2, gradients=10, optimiser=20, keys=15)
+    memory.check(55)
+    with pytest.raises(ConfigError, match=r"lower sampling\.max_in_flight or sampling\.max_tok"):
+        memory.check(54)
+
+
+def test_a_model_that_cannot_be_trained_is_told_of_before_its_keys() -> None:
+    memory = Memory(weights=10 * GIB, gradients=10 * GIB, optimiser=20 * GIB, keys=15 * GIB)
+    with pytest.raises(ConfigError) as refused:
+        memory.check(24 * GIB)
+    assert str(refused.value) == (
+        "no memory for weights 10.0, gradients 10.0, optimiser 20.0, keys 15.0 of 24.0 GiB; give a "
+        "smaller model, or grpo.kl_beta = 0, or grpo.dtype = 'bfloat16'"
+    )
+
+
+def cpu(folder: Path, **sampling: Any) -> Config:
+    return Config(model=str(folder), sampling=SamplingConfig(device="cpu", **sampling))
+
+
+def test_a_model_that_cannot_fit_is_refused_before_its_weights_are_read(tmp_path: Path) -> None:
+    """There are none in its folder."""
+    folder = save_tiny_model(tmp_path)
+    (folder / "model.safetensors").unlink()
+    task, _ = load_task("sympy-proofs")
+    config = cpu(folder, max_in_flight=1 << 40)
+    with pytest.raises(ConfigError, match="no memory for weights"):
+        load_policy(config, task, str(folder), say=print)
+
+
+def test_what_it_takes_is_said_before_its_weights_are_read(tmp_path: Path) -> None:
+    folder = save_tiny_model(tmp_path)
+    (folder / "model.safetensors").unlink()
+    task, _ = load_task("sympy-proofs")
+    said: list[str] = []
+    with pytest.raises(ConfigError, match="cannot load a model"):
+        load_policy(cpu(folder), task, str(folder), say=said.append)
+    assert [row.partition(",")[0] for row in said] == ["memory: weights 0.2"]
