@@ -34,8 +34,7 @@ class SamplingConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model is. `auto`: a GPU where there is one."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """What the engine computes in. `auto`: what the update does. The engine `hf`, whose weights
-    are the trainer's, computes in float32 only where the update does."""
+    """What the engine computes in. `auto`: what the update does. `hf` cannot exceed the update."""
     temperature: float = 1.0
     """What logits are divided by, in sampling and in the update. 0 takes the likeliest token, which
     the engine `hf` does, for `eval` and not for training."""

@@ -146,6 +146,14 @@ def test_keys_and_values_that_lack_a_byte_are_refused(
         check_memory(loaded, num_rows=3, row_tokens=50)
 
 
+def test_half_keys_and_values_ask_for_half(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = dataclasses.replace(loaded, precision=Precision(sampling=torch.bfloat16))
+    set_free(monkeypatch, 128 * 3 * 75)
+    check_memory(half, num_rows=3, row_tokens=50)
+
+
 def test_no_row_is_longer_than_the_context(
     loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

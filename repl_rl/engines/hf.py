@@ -100,7 +100,12 @@ class HFEngine:
         self._clock = 0
         self._vocabulary: int = model.get_input_embeddings().num_embeddings
         self._context_tokens = context_tokens(model.config)
-        self._cache = RowCache(model.config, num_rows=num_rows, capacity=_COLUMNS)
+        self._cache = RowCache(
+            model.config,
+            num_rows=num_rows,
+            capacity=_COLUMNS,
+            dtype=None if dtype is torch.float32 else dtype,
+        )
         self.num_sampled = 0
         """Tokens sampled since the engine was made."""
         text = model.config.get_text_config()

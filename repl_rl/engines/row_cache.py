@@ -76,7 +76,7 @@ class _RowLayer(CacheLayerMixin):
 
     def _allocate(self, like: torch.Tensor) -> torch.Tensor:
         shape = (self._cache.num_rows, like.shape[1], self._cache.capacity + 1, like.shape[3])
-        return torch.zeros(shape, dtype=like.dtype, device=like.device)
+        return torch.zeros(shape, dtype=self._cache.dtype or like.dtype, device=like.device)
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
@@ -90,8 +90,9 @@ class _RowLayer(CacheLayerMixin):
         assert self.keys is not None
         assert self.values is not None
         rows, positions, num_keys = self._cache.rows, self._cache.positions, self._cache.num_keys
-        self.keys[rows[:, None], :, positions] = key_states.transpose(1, 2)
-        self.values[rows[:, None], :, positions] = value_states.transpose(1, 2)
+        self.keys[rows[:, None], :, positions] = key_states.transpose(1, 2).to(self.keys.dtype)
+        new_values = value_states.transpose(1, 2).to(self.values.dtype)
+        self.values[rows[:, None], :, positions] = new_values
         if self._cache.is_whole:
             return self.keys, self.values
         return self.keys[rows, :, :num_keys], self.values[rows, :, :num_keys]
@@ -117,9 +118,16 @@ class _RowLayer(CacheLayerMixin):
 
 
 class RowCache(Cache):
-    """All layers' rows. `view` says what the next forward works on, `mask` what its tokens see."""
+    """All layers' rows. `view` says what the next forward works on, `mask` what its tokens see.
 
-    def __init__(self, config: Any, *, num_rows: int, capacity: int) -> None:
+    Keys and values are stored in `dtype`; None: as they come, which may be float32 under autocast,
+    since what turns keys by their positions computes in it.
+    """
+
+    def __init__(
+        self, config: Any, *, num_rows: int, capacity: int, dtype: torch.dtype | None = None
+    ) -> None:
+        self.dtype = dtype
         self._config = config.get_text_config()
         self._windows = attention_windows(config)
         self.num_rows = num_rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from engine_kit import (
 )
 from repl_rl.engines.base import SampledLine
 from repl_rl.engines.hf import HFEngine
+from repl_rl.engines.row_cache import RowCache
 
 NEVER: frozenset[int] = frozenset()
 
@@ -78,6 +80,38 @@ def test_logprobs_in_half_precision_are_off_by_rounding_only(name: str) -> None:
     model = random_model(ARCHITECTURES[name]).to(torch.bfloat16)
     results = run(model, lambda engine: trajectories(engine, 5), num_rows=2)
     assert max(worst_difference(model, *result) for result in results) < 0.03
+
+
+def types_of_keys(model: Any) -> tuple[set[torch.dtype], list[Written]]:
+    """What keys and values are stored in while lines are sampled in half, and what is sampled."""
+    seen: set[torch.dtype] = set()
+
+    async def use(engine: HFEngine) -> list[Written]:
+        found = await trajectories(engine, 5)
+        for layer in engine._cache.layers:
+            seen.update({layer.keys.dtype, layer.values.dtype})
+        return found
+
+    return seen, run(model, use, num_rows=2, dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "llama", "llama eager", "gemma2 soft caps", "gpt2"])
+def test_keys_take_half_the_memory_where_half_is_computed_in(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Turning keys by their positions makes single ones; attention would round them anyway."""
+    model = random_model(ARCHITECTURES[name])
+    seen, found = types_of_keys(model)
+    assert seen == {torch.bfloat16}
+    monkeypatch.setattr("repl_rl.engines.hf.RowCache", partial(unrounded, RowCache))
+    single, expected = types_of_keys(model)
+    assert name == "gpt2" or torch.float32 in single
+    assert found == expected
+
+
+def unrounded(cache: type[RowCache], *arguments: Any, **settings: Any) -> RowCache:
+    """One that stores keys as they come."""
+    return cache(*arguments, **{**settings, "dtype": None})
 
 
 # Lines that are cancelled

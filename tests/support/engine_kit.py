@@ -159,6 +159,7 @@ def run(
     num_rows: int = 4,
     row_tokens: int = 1 << 20,
     temperature: float = 1.0,
+    dtype: torch.dtype = torch.float32,
     newline_ids: frozenset[int] = frozenset({NEWLINE}),
     eos_ids: frozenset[int] = frozenset({EOS}),
 ) -> T:
@@ -172,6 +173,7 @@ def run(
             num_rows=num_rows,
             row_tokens=row_tokens,
             temperature=temperature,
+            dtype=dtype,
         )
         try:
             async with asyncio.timeout(20):
