@@ -180,7 +180,8 @@ class GRPOConfig:
     importance_cap: float = 2.0
     """The highest weight."""
     kl_beta: float = 0.0
-    """Weight of the KL divergence to the policy the run started from."""
+    """Weight of the KL divergence to the policy the run started from: the estimate k3 of each
+    sampled token, weighed by the ratio, whose gradient is that of the divergence itself."""
     credit: Credit = "line_local"
     """Which lines answer for a line's reward; see `advantages.line_advantages`."""
     line_credit_weight: float = 0.5

@@ -255,6 +255,8 @@ def make_trainer(
         # To TRL the highest ratio under `cispo`, and how far above 1 it may be under the others.
         epsilon_high=grpo.epsilon_high + (grpo.loss_type == "cispo"),
         beta=grpo.kl_beta,
+        use_bias_correction_kl=True,
+        disable_dropout=True,
         scale_rewards=grpo.scale,
         gradient_checkpointing=grpo.gradient_checkpointing,
         # A trajectory may end on injected text: TRL would take it for truncated and drop it.
@@ -285,9 +287,18 @@ def make_trainer(
         ),
         callbacks=list(callbacks),
     )
+    drop_nothing_out(model)
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(MovedWeights(trainer.record_moved_share, seed=args.seed))
     return trainer
+
+
+def drop_nothing_out(model: torch.nn.Module) -> None:
+    """Switch off the dropout that is no layer: a rate that a module hands to its attention."""
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if "dropout" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
 
 
 def weighs_lines(config: Config, held: Precision) -> bool:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+import shutil
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +15,7 @@ import torch
 
 from repl_rl.grpo import LineGRPOTrainer, largest_divisor
 from repl_rl.types import OutcomeKind, Scored, Trajectory
-from trainer_kit import Step, difference, drop_env_mask, largest
+from trainer_kit import Step, Tensors, difference, drop_env_mask, largest, take_step
 
 pytestmark = pytest.mark.train
 
@@ -279,3 +282,60 @@ def test_a_small_step_moves_single_weights_and_hardly_any_half_ones(
 
 def test_a_step_of_no_length_moves_nothing(step: Step, group: list[Scored]) -> None:
     assert step(group, learning_rate=0.0).logs["update/moved_share"] == 0.0
+
+
+# What is dropped out
+
+
+def test_dropout_is_off_in_the_update_as_it_is_in_sampling(
+    model_folder: Path, tmp_path: Path, step: Step, group: list[Scored]
+) -> None:
+    """The policy that sampled, which engines run without it, is the policy that is updated."""
+    dropping = Path(shutil.copytree(model_folder, tmp_path / "dropping"))
+    shape = json.loads((dropping / "config.json").read_text())
+    (dropping / "config.json").write_text(json.dumps({**shape, "attention_dropout": 0.5}))
+    with_dropout = take_step(dropping, tmp_path / "run", group)
+    assert difference(with_dropout.gradients, step(group).gradients) == 0.0
+
+
+# The divergence
+
+
+def kl_gradients(trainer: LineGRPOTrainer, scored: Sequence[Scored], *, weighed: bool) -> Tensors:
+    """Of 0.1 x k3, weighed by the ratio or not, over all sampled tokens: row by row, unpadded."""
+    model, reference = type(trainer.model)(trainer.model.config), trainer.ref_model
+    model.load_state_dict(trainer.model.state_dict())
+    total = torch.zeros(())
+    for item in scored:
+        row = item.trajectory
+        ids = torch.tensor([row.prompt_ids + row.completion_ids])
+        start, mask = len(row.prompt_ids), torch.tensor(row.loss_mask)
+        ours, theirs = (
+            torch.log_softmax(one(ids).logits[0, start - 1 : -1], -1)
+            .gather(1, ids[0, start:, None])[:, 0]
+            .where(mask, 0.0)
+            for one in (model, reference)
+        )
+        gap = theirs.detach() - ours
+        k3 = gap.exp() - gap - 1
+        total = total + (k3 * (ours - ours.detach()).exp() if weighed else k3).sum()
+    (0.1 * total / sum(sum(x.trajectory.loss_mask) for x in scored)).backward()
+    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+def test_the_divergence_is_k3_weighed_by_the_ratio(step: Step, group: list[Scored]) -> None:
+    """Advantages of 0 leave the divergence alone; without the ratio the gradient is another."""
+    equal = [
+        dataclasses.replace(item, reward=dataclasses.replace(item.reward, outcome_reward=None))
+        for item in group
+    ]
+    expected: dict[bool, Tensors] = {}
+
+    def change(trainer: LineGRPOTrainer) -> None:
+        leave_the_reference(trainer)
+        for weighed in (True, False):
+            expected[weighed] = kl_gradients(trainer, equal, weighed=weighed)
+
+    found = step(equal, kl_beta=0.1, change=change).gradients
+    assert difference(found, expected[True]) < 1e-4 * largest(found)
+    assert difference(found, expected[False]) > 1e-2 * largest(found)

@@ -97,3 +97,13 @@ def test_positions_left_to_the_model_would_count_padding(
     """The check above can fail."""
     monkeypatch.setattr("repl_rl.grpo.partial", lambda model, **_: model)
     assert worst_difference(trainer, rows) > 0.1
+
+
+def test_a_model_in_training_drops_nothing_out(
+    trainer: LineGRPOTrainer, rows: list[torch.Tensor]
+) -> None:
+    """GPT-2 would drop one number in ten, in layers of their own."""
+    trainer.model.train()
+    dropping = score(trainer, rows)
+    trainer.model.eval()
+    assert all(map(torch.equal, dropping, score(trainer, rows)))
