@@ -111,7 +111,8 @@ class LineGRPOTrainer(GRPOTrainer):
         rows = self._advantage_rows()
         if self._weighs_lines:
             rows = self._weigh(rows, out)
-        out["advantages"] = pad_right(rows).to(out["completion_ids"].device)
+        ids = out["completion_ids"]
+        out["advantages"] = pad_right(rows, width=ids.shape[1]).to(ids.device)
         if "ref_per_token_logps" in out:
             out["ref_per_token_logps"] = out["ref_per_token_logps"].masked_fill(
                 out["tool_mask"] == 0, _MASKED_REFERENCE
@@ -335,7 +336,6 @@ def _rollout(prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
     return trainer.collect(prompts)
 
 
-def pad_right(rows: Sequence[Sequence[float]]) -> torch.Tensor:
-    """Rows of different lengths as one float tensor (B, T), zeros after the end of each."""
-    width = max(map(len, rows))
+def pad_right(rows: Sequence[Sequence[float]], *, width: int) -> torch.Tensor:
+    """Rows of different lengths as one float tensor (B, `width`), zeros after the end of each."""
     return torch.tensor([[*row, *[0.0] * (width - len(row))] for row in rows])

@@ -298,6 +298,19 @@ def test_dropout_is_off_in_the_update_as_it_is_in_sampling(
     assert difference(with_dropout.gradients, step(group).gradients) == 0.0
 
 
+# Padding
+
+
+def test_padding_to_a_multiple_changes_nothing(step: Step, group: list[Scored]) -> None:
+    """Rows end at 22 tokens, so at 32."""
+
+    def pad_to_16(trainer: LineGRPOTrainer) -> None:
+        trainer.pad_to_multiple_of = 16
+
+    padded = step(group, change=pad_to_16, importance="line").gradients
+    assert difference(padded, step(group, importance="line").gradients) < 1e-7
+
+
 # The divergence
 
 

@@ -152,7 +152,7 @@ def weights_by_hand(scored: Sequence[Scored]) -> torch.Tensor:
             weight = min(2.0, math.exp(-shift(i, line.index)))
             row[line.start : line.stop] = [weight] * (line.stop - line.start)
         rows.append([w - 1.0 for w in row])
-    return pad_right(rows) + 1.0
+    return pad_right(rows, width=max(map(len, rows))) + 1.0
 
 
 def keep_outputs(trainer: LineGRPOTrainer, kept: list[dict[str, Any]]) -> None:
@@ -174,7 +174,8 @@ def test_advantages_are_folded_by_line(step: Step, group: list[Scored]) -> None:
         keep_outputs(trainer, kept)
 
     logs = step(group, change=change, importance="line").logs
-    plain = pad_right(advantage_rows(group, GRPOConfig()))
+    rows = advantage_rows(group, GRPOConfig())
+    plain = pad_right(rows, width=max(map(len, rows)))
     expected = plain * weights_by_hand(group)
     torch.testing.assert_close(kept[0]["advantages"], expected, atol=1e-5, rtol=0)
     # Of the seven lines, the third of row 1 and the one of row 3 have the ratio e.
