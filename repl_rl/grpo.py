@@ -42,6 +42,13 @@ _MASKED_REFERENCE = -1e4
 """Stands for the reference's log-probability of an injected token. TRL multiplies the KL by the
 mask, so a token that is next to impossible would make inf * 0 = NaN; exp(-1e4 - x) is a plain 0."""
 
+_UNTRUE = (
+    "completions/clipped_ratio",
+    *(f"completions/{which}_terminated_length" for which in ("mean", "min", "max")),
+)
+"""Columns of TRL, to which a completion that ends in no end of sequence was cut. `stop/...`, of the
+rollouts, tells why trajectories ended."""
+
 
 class LineGRPOTrainer(GRPOTrainer):
     """GRPO with one advantage per token. Collects its own rollouts through `collect`.
@@ -143,6 +150,12 @@ class LineGRPOTrainer(GRPOTrainer):
     def record_moved_share(self, share: float) -> None:
         """See `MovedWeights`."""
         self._metrics["train"]["update/moved_share"].append(share)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """TRL's, without what it says of how completions end: see `_UNTRUE`."""
+        for name in _UNTRUE:
+            self._metrics["train"].pop(name, None)
+        super().log(logs, start_time)
 
     @torch.no_grad()
     def _score(self, out: dict[str, Any]) -> torch.Tensor:

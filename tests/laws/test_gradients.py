@@ -352,3 +352,15 @@ def test_the_divergence_is_k3_weighed_by_the_ratio(step: Step, group: list[Score
     found = step(equal, kl_beta=0.1, change=change).gradients
     assert difference(found, expected[True]) < 1e-4 * largest(found)
     assert difference(found, expected[False]) > 1e-2 * largest(found)
+
+
+# What is said of it
+
+
+def test_no_column_tells_of_ends_that_trajectories_do_not_have(
+    step: Step, group: list[Scored]
+) -> None:
+    """To TRL a completion ends in an end of sequence or is cut; here it ends in neither."""
+    logs = step(group).logs
+    assert [name for name in logs if "terminated" in name or "clipped_ratio" in name] == []
+    assert logs["completions/max_length"] == max(sum(x.trajectory.loss_mask) for x in group)
