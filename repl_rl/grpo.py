@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from torch.nn.functional import pad
 from transformers import PrinterCallback, TrainerCallback
+from trl.trainer import utils as heads
 from trl.trainer.grpo_config import GRPOConfig as TRLConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
@@ -32,15 +34,13 @@ from repl_rl.importance import importance_metrics, largest_gap, line_ratios, wei
 from repl_rl.moved import MovedWeights
 from repl_rl.precision import Precision, precision
 from repl_rl.seeds import derive_seed
+from repl_rl.sft import IGNORED
 from repl_rl.store import numbered_checkpoints
 from repl_rl.types import Scored
 
 Collect = Callable[[Sequence[int], int], list[Scored]]
 """(problem numbers, each repeated for its group; policy version) -> trajectories, in order."""
 
-_MASKED_REFERENCE = -1e4
-"""Stands for the reference's log-probability of an injected token. TRL multiplies the KL by the
-mask, so a token that is next to impossible would make inf * 0 = NaN; exp(-1e4 - x) is a plain 0."""
 
 _UNTRUE = (
     "completions/clipped_ratio",
@@ -58,7 +58,7 @@ class LineGRPOTrainer(GRPOTrainer):
 
     length_parts = 4
     """Forward passes a micro-batch is cut into, by length: more of them, less padding. With 1, rows
-    stay as TRL has them."""
+    stay as TRL has them, and so does what goes through the head on a CPU."""
 
     def __init__(
         self,
@@ -75,6 +75,8 @@ class LineGRPOTrainer(GRPOTrainer):
         """Where a checkpoint is being written."""
         self.scored: list[Scored] = []
         """This process's trajectories behind the current update, in the order of the batch."""
+        self.sampled: torch.Tensor | None = None
+        """(B, T): 0 at injected tokens of the rows that are scored next. None: all were sampled."""
         super().__init__(rollout_func=_rollout, reward_funcs=[outcome_reward], **kwargs)
 
     def collect(self, prompts: Sequence[str]) -> dict[str, Any]:
@@ -120,10 +122,6 @@ class LineGRPOTrainer(GRPOTrainer):
             rows = self._weigh(rows, out)
         ids = out["completion_ids"]
         out["advantages"] = pad_right(rows, width=ids.shape[1]).to(ids.device)
-        if "ref_per_token_logps" in out:
-            out["ref_per_token_logps"] = out["ref_per_token_logps"].masked_fill(
-                out["tool_mask"] == 0, _MASKED_REFERENCE
-            )
         return out
 
     def _advantage_rows(self) -> list[list[float]]:
@@ -151,6 +149,11 @@ class LineGRPOTrainer(GRPOTrainer):
         """See `MovedWeights`."""
         self._metrics["train"]["update/moved_share"].append(share)
 
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        self.sampled = inputs["tool_mask"]
+        loss: torch.Tensor = super()._compute_loss(model, inputs)
+        return loss
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """TRL's, without what it says of how completions end: see `_UNTRUE`."""
         for name in _UNTRUE:
@@ -161,6 +164,7 @@ class LineGRPOTrainer(GRPOTrainer):
     def _score(self, out: dict[str, Any]) -> torch.Tensor:
         """Log-probabilities (B, T) of a batch under the weights that sampled it."""
         model: Any = self.model
+        self.sampled = out["tool_mask"]
         was_training = model.training
         model.eval()  # engines drop nothing out
         try:
@@ -190,21 +194,28 @@ class LineGRPOTrainer(GRPOTrainer):
         run into their budget, most of that is padding. Cut positions get 0, which the mask drops.
         It leaves positions to the model, which counts padding on the left among them: harmless
         where only distances matter, another sequence for a model that knows where it is (GPT-2).
+        Injected tokens get 0 as well, and never go through the head.
         """
         num_prompt = input_ids.shape[1] - logits_to_keep
         order, parts = [], []
-        for rows, start, stop in self._parts(attention_mask, num_prompt, batch_size):
-            seen = attention_mask[rows, start:stop]
-            found = super()._get_per_token_logps_and_entropies(
-                partial(model, position_ids=(seen.cumsum(dim=1) - 1).clamp(min=0)),
-                input_ids[rows, start:stop],
-                seen,
-                stop - num_prompt,
-                **kwargs,
-            )
-            order.append(rows)
-            missing = logits_to_keep - (stop - num_prompt)
-            parts.append([x if x is None or x.dim() == 0 else pad(x, (0, missing)) for x in found])
+        # One for all parts: each would keep a copy of the weights of its own for the backward.
+        is_as_trl = self.length_parts == 1
+        with self.accelerator.autocast(), nullcontext() if is_as_trl else head_on_labels():
+            for rows, start, stop in self._parts(attention_mask, num_prompt, batch_size):
+                seen = attention_mask[rows, start:stop]
+                placed = partial(model, position_ids=(seen.cumsum(dim=1) - 1).clamp(min=0))
+                found = super()._get_per_token_logps_and_entropies(
+                    on_sampled(placed, self._sampled_of(rows, stop - num_prompt)),
+                    input_ids[rows, start:stop],
+                    seen,
+                    stop - num_prompt,
+                    **kwargs,
+                )
+                order.append(rows)
+                missing = logits_to_keep - (stop - num_prompt)
+                parts.append(
+                    [x if x is None or x.dim() == 0 else pad(x, (0, missing)) for x in found]
+                )
         back = torch.cat(order).argsort()
         logps, entropies, aux_losses = zip(*parts, strict=True)
         return (
@@ -212,6 +223,13 @@ class LineGRPOTrainer(GRPOTrainer):
             None if entropies[0] is None else torch.cat(entropies)[back],
             None if aux_losses[0] is None else torch.stack(aux_losses).mean(),
         )
+
+    def _sampled_of(self, rows: torch.Tensor, width: int) -> torch.Tensor:
+        """(rows, `width`): which of the first `width` tokens of these completions were sampled."""
+        if self.sampled is None:
+            return torch.ones(len(rows), width, dtype=torch.bool, device=rows.device)
+        sampled = self.sampled.to(rows.device)[rows, :width] != 0
+        return pad(sampled, (0, width - sampled.shape[1]))
 
     def _parts(
         self, mask: torch.Tensor, num_prompt: int, batch_size: int | None
@@ -346,7 +364,35 @@ def outcome_reward(*, outcome_reward: list[float | None], **_: Any) -> list[floa
 
 def _rollout(prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
     assert isinstance(trainer, LineGRPOTrainer)
-    return trainer.collect(prompts)
+    rows = trainer.collect(prompts)
+    width = max(map(len, rows["env_mask"]))
+    trainer.sampled = pad_right(rows["env_mask"], width=width)  # the reference scores them first
+    return rows
+
+
+@contextmanager
+def head_on_labels() -> Iterator[None]:
+    """Have TRL's head score the tokens that have a label, and no others, on a CPU as on a GPU.
+
+    TRL asks for Triton there, of devices that compile anew for every number of tokens.
+    """
+    asked = heads._use_triton
+    heads._use_triton = lambda _: True
+    try:
+        yield
+    finally:
+        heads._use_triton = asked
+
+
+def on_sampled(model: Callable[..., Any], sampled: torch.Tensor) -> Callable[..., Any]:
+    """A forward without labels for the tokens at the end of its rows that are not in `sampled`."""
+
+    def forward(*, labels: torch.Tensor, **inputs: Any) -> Any:
+        num_before = labels.shape[1] - sampled.shape[1]
+        is_known = pad(~sampled, (num_before, 0), value=False)
+        return model(labels=labels.masked_fill(is_known, IGNORED), **inputs)
+
+    return forward
 
 
 def pad_right(rows: Sequence[Sequence[float]], *, width: int) -> torch.Tensor:

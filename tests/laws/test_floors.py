@@ -77,6 +77,7 @@ GOLDEN = str(ROOT / "tests" / "golden")
 
 NEIGHBOURS = {
     ("config", "types"),
+    ("grpo", "sft"),
     ("config", "errors"),
     ("plugins", "errors"),
     ("disk", "errors"),

@@ -8,10 +8,12 @@ import math
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from trl.trainer import utils as heads
 
 from repl_rl.grpo import LineGRPOTrainer, largest_divisor
 from repl_rl.types import OutcomeKind, Scored, Trajectory
@@ -214,11 +216,11 @@ def test_an_injected_token_that_is_next_to_impossible_leaves_the_loss_finite(
     assert math.isfinite(largest(caught.gradients))
 
 
-def test_without_the_stand_in_that_token_would_break_the_loss(
+def test_scored_as_a_sampled_one_that_token_would_break_the_loss(
     step: Step, pair: list[Scored], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The check above can fail: the KL of such a token is infinite, and inf * 0 is no number."""
-    monkeypatch.setattr("repl_rl.grpo._MASKED_REFERENCE", 0.0)
+    monkeypatch.setattr("repl_rl.grpo.on_sampled", lambda model, _: model)
     caught = step(pair, kl_beta=0.1, change=lambda trainer: make_impossible(trainer, pair))
     assert caught.logs["kl"] is None  # transformers logs a number that is none as None
 
@@ -364,3 +366,59 @@ def test_no_column_tells_of_ends_that_trajectories_do_not_have(
     logs = step(group).logs
     assert [name for name in logs if "terminated" in name or "clipped_ratio" in name] == []
     assert logs["completions/max_length"] == max(sum(x.trajectory.loss_mask) for x in group)
+
+
+# What goes through the head
+
+
+@pytest.mark.parametrize("kl_beta", [0.0, 0.1])
+def test_only_sampled_tokens_go_through_the_head(
+    step: Step, group: list[Scored], kl_beta: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the update, of what lines weigh, and of the reference."""
+    seen: list[int] = []
+    head = heads._ChunkedLogProbFunction
+
+    def watched(hidden: torch.Tensor, *rest: Any) -> Any:
+        seen.append(len(hidden))
+        return head.apply(hidden, *rest)
+
+    monkeypatch.setattr(heads, "_ChunkedLogProbFunction", SimpleNamespace(apply=watched))
+    step(group, kl_beta=kl_beta, importance="line")
+    num_sampled = sum(sum(item.trajectory.loss_mask) for item in group)
+    assert sum(seen) == (3 if kl_beta else 2) * num_sampled
+
+
+# What is kept for the backward
+
+
+def kept_bytes(trainer: LineGRPOTrainer, length_parts: int) -> int:
+    """Of storages that a forward over four rows keeps beside the weights."""
+    trainer.length_parts = length_parts
+    kept: dict[int, torch.Tensor] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    ids = torch.arange(64).reshape(4, 16)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        alive = trainer._get_per_token_logps_and_entropies(
+            trainer.model, ids, torch.ones_like(ids), 12
+        )
+    assert alive[0].requires_grad
+    weights = {one.untyped_storage().data_ptr() for one in trainer.model.parameters()}
+    return sum(x.untyped_storage().nbytes() for at, x in kept.items() if at not in weights)
+
+
+def test_forwards_in_parts_keep_one_copy_of_the_weights_in_half(
+    step: Step, group: list[Scored]
+) -> None:
+    """Of 18 thousand in the layers: three more copies would be 108 KiB."""
+    seen: list[int] = []
+
+    def change(trainer: LineGRPOTrainer) -> None:
+        seen.extend(kept_bytes(trainer, parts) for parts in (1, 4))
+
+    step(group, dtype="mixed", change=change)
+    assert seen[1] - seen[0] < 20_000
