@@ -6,9 +6,11 @@ Floor 3. Knows transformers. Does not know tasks, kernels or training.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import psutil
@@ -75,6 +77,17 @@ def pick_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ConfigError("sampling.device = 'cuda', but torch sees no GPU; use 'auto' or 'cpu'")
     return torch.device("cuda" if torch.cuda.is_available() and wanted != "cpu" else "cpu")
+
+
+def about_device(device: torch.device, *, visible: str | None, nodes: Path = Path("/dev")) -> str:
+    """`GPU 0 of 8`: which of the machine's GPUs torch may see, by CUDA_VISIBLE_DEVICES; `cpu`."""
+    if device.type != "cuda":
+        return device.type
+    count = sum(re.fullmatch(r"nvidia\d+", node.name) is not None for node in nodes.iterdir())
+    if count < 2:
+        return "GPU"
+    shown = "0" if visible is None else visible
+    return f"GPU {shown} of {count}, chosen by CUDA_VISIBLE_DEVICES"
 
 
 def read_files(name: str) -> ModelFiles:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ from repl_rl.memory import measure
 from repl_rl.models import (
     LoadedModel,
     ModelFiles,
+    about_device,
     free_bytes,
     load_weights,
     pick_device,
@@ -201,6 +203,7 @@ def load_policy(
     memory = measure(config, files, held, row_tokens=row_tokens, is_training=is_training)
     free = free_bytes(device)
     memory.check(free)
+    say(f"device: {about_device(device, visible=os.environ.get('CUDA_VISIBLE_DEVICES'))}")
     say(f"memory: {memory.row(free)}")
     said = warning(held, learning_rate=config.grpo.learning_rate) if is_training else None
     if said is not None:

@@ -125,4 +125,4 @@ def test_what_it_takes_is_said_before_its_weights_are_read(tmp_path: Path) -> No
     said: list[str] = []
     with pytest.raises(ConfigError, match="cannot load a model"):
         load_policy(cpu(folder), task, str(folder), say=said.append)
-    assert [row.partition(",")[0] for row in said] == ["memory: weights 0.2"]
+    assert [row.partition(",")[0] for row in said] == ["device: cpu", "memory: weights 0.2"]

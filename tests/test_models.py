@@ -14,7 +14,14 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from repl_rl.errors import ConfigError
-from repl_rl.models import LoadedModel, check_memory, load_model, pick_device, usable_context
+from repl_rl.models import (
+    LoadedModel,
+    about_device,
+    check_memory,
+    load_model,
+    pick_device,
+    usable_context,
+)
 from repl_rl.precision import Precision
 
 CPU = torch.device("cpu")
@@ -216,3 +223,32 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_cpu_may_always_be_asked_for() -> None:
     assert pick_device("cpu") == CPU
+
+
+# What is said of the device
+
+
+@pytest.mark.parametrize(
+    ("nodes", "visible", "expected"),
+    [
+        (["nvidia0", "nvidiactl", "nvidia-uvm", "tty1"], "0", "GPU"),
+        (
+            [*(f"nvidia{i}" for i in range(8)), "nvidiactl", "nvidia-caps"],
+            "0",
+            "GPU 0 of 8, chosen by CUDA_VISIBLE_DEVICES",
+        ),
+        (["nvidia0", "nvidia1"], "1", "GPU 1 of 2, chosen by CUDA_VISIBLE_DEVICES"),
+        (["nvidia0", "nvidia1"], None, "GPU 0 of 2, chosen by CUDA_VISIBLE_DEVICES"),
+        ([], "0", "GPU"),
+    ],
+)
+def test_one_gpu_of_several_is_named(
+    nodes: list[str], visible: str | None, expected: str, tmp_path: Path
+) -> None:
+    for name in nodes:
+        (tmp_path / name).touch()
+    assert about_device(torch.device("cuda"), visible=visible, nodes=tmp_path) == expected
+
+
+def test_a_cpu_is_a_cpu(tmp_path: Path) -> None:
+    assert about_device(CPU, visible="0", nodes=tmp_path) == "cpu"
