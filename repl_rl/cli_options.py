@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 FAILED = 1
 
+_NOBODYS_BUSINESS = ("transformers.trainer_utils", "transformers.utils.generic")
+"""Loggers that warn of what is done on purpose: ids of padding are aligned, no cache in training.
+What a folder lacks is told by others."""
+
 Command = TypeVar("Command", bound="Callable[..., Any] | click.Command")
 
 TASK = click.option("--task", metavar="NAME", help="Entry point or module:Class [sympy-proofs].")
@@ -147,6 +151,8 @@ def before_libraries(config: Config, *, err: bool = False) -> None:
 
     logging.disable_progress_bar()
     datasets.disable_progress_bars()
+    for name in _NOBODYS_BUSINESS:
+        logging.get_logger(name).setLevel(logging.ERROR)
 
 
 def _check_hub(config: Config) -> None:

@@ -101,6 +101,8 @@ def read_files(name: str) -> ModelFiles:
         attention_windows(config)
         num_context = context_tokens(config)
         tokenizer: Any = AutoTokenizer.from_pretrained(source)
+    # It takes spaces out of what is decoded, or warns that it does not.
+    tokenizer.clean_up_tokenization_spaces = False
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return ModelFiles(

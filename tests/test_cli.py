@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from repl_rl import __version__
-from repl_rl.cli_options import say
+from repl_rl.cli_options import before_libraries, say
+from repl_rl.config import Config
 from repl_rl.errors import ConfigError
 from repl_rl.settings import resolve
 from repl_rl.store import RunFolder
@@ -269,3 +271,17 @@ def test_no_error_moves_the_terminal(
 def test_what_is_said_beside_a_result_is_one_row(capsys: pytest.CaptureFixture[str]) -> None:
     say(HOSTILE)
     assert capsys.readouterr().err == "repl-rl: a\\nb\n"
+
+
+def test_libraries_warn_of_what_a_folder_lacks_and_not_of_what_is_done_on_purpose() -> None:
+    before_libraries(Config())
+    warn = {
+        name: logging.getLogger(f"transformers.{name}").isEnabledFor(logging.WARNING)
+        for name in ("trainer_utils", "utils.generic", "utils.loading_report", "modeling_utils")
+    }
+    assert warn == {
+        "trainer_utils": False,
+        "utils.generic": False,
+        "utils.loading_report": True,
+        "modeling_utils": True,
+    }

@@ -20,6 +20,7 @@ from repl_rl.models import (
     check_memory,
     load_model,
     pick_device,
+    read_files,
     usable_context,
 )
 from repl_rl.precision import Precision
@@ -252,3 +253,11 @@ def test_one_gpu_of_several_is_named(
 
 def test_a_cpu_is_a_cpu(tmp_path: Path) -> None:
     assert about_device(CPU, visible="0", nodes=tmp_path) == "cpu"
+
+
+def test_decoding_takes_no_space_out(folder: Path) -> None:
+    """Some tokenizers ask for it, and are warned of at each start."""
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    tokenizer.clean_up_tokenization_spaces = True
+    tokenizer.save_pretrained(folder)
+    assert read_files(str(folder)).tokenizer.clean_up_tokenization_spaces is False
