@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from logging import ERROR
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -152,7 +153,7 @@ def before_libraries(config: Config, *, err: bool = False) -> None:
     logging.disable_progress_bar()
     datasets.disable_progress_bars()
     for name in _NOBODYS_BUSINESS:
-        logging.get_logger(name).setLevel(logging.ERROR)
+        logging.get_logger(name).setLevel(ERROR)
 
 
 def _check_hub(config: Config) -> None:

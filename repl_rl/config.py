@@ -36,7 +36,7 @@ class SamplingConfig:
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """What the engine computes in. `auto`: what the update does. `hf` cannot exceed the update."""
     temperature: float = 1.0
-    """What logits are divided by. 0 takes the likeliest token: the engine `hf` alone, for `eval`."""
+    """What logits are divided by. 0 takes the likeliest token: engine `hf` alone, for `eval`."""
     max_lines: int = 24
     """The most lines of a trajectory."""
     max_line_tokens: int = 192

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import trl.trainer.utils
 from accelerate.utils import gather_object
 from datasets import Dataset
 from torch.nn.functional import pad
 from transformers import PrinterCallback, TrainerCallback
-from trl.trainer import utils as heads
 from trl.trainer.grpo_config import GRPOConfig as TRLConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
@@ -151,8 +151,7 @@ class LineGRPOTrainer(GRPOTrainer):
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         self.sampled = inputs["tool_mask"]
-        loss: torch.Tensor = super()._compute_loss(model, inputs)
-        return loss
+        return super()._compute_loss(model, inputs)  # type: ignore
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """TRL's, without what it says of how completions end: see `_UNTRUE`."""
@@ -372,10 +371,11 @@ def _rollout(prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
 
 @contextmanager
 def head_on_labels() -> Iterator[None]:
-    """Have TRL's head score the tokens that have a label, and no others, on a CPU as on a GPU.
+    """Have TRL's head score the tokens that have a label and no others, as it does on a GPU.
 
-    TRL asks for Triton there, of devices that compile anew for every number of tokens.
+    It asks for Triton, which spares devices that compile anew for every number of tokens.
     """
+    heads: Any = trl.trainer.utils
     asked = heads._use_triton
     heads._use_triton = lambda _: True
     try:
