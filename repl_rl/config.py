@@ -382,7 +382,7 @@ def _numbers(section: Any, prefix: str) -> Iterator[tuple[str, float]]:
 STARTER_PRESET: Mapping[str, Any] = {
     "sampling": {
         "max_lines": 10,
-        "max_line_tokens": 64,
+        "max_line_tokens": 72,
         "max_tokens": 224,
         "max_observation_tokens": 96,
         "max_in_flight": 96,

@@ -1,17 +1,21 @@
 """The starter policy, in small: what it is made of, and that it is made whole or not at all."""
 
 import asyncio
+import contextlib
+import itertools
+import random
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from repl_rl.config import SandboxConfig
+from repl_rl.config import STARTER_PRESET, SandboxConfig
 from repl_rl.kernels import kernel_pool
 from repl_rl.sft import IGNORED, MuonAdamW, batch_order
 from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.tokens import TokenizerCodec
 from repl_rl.transcript import setup_sources
+from repl_rl.types import Split
 from repl_rl.warmstart import (
     Progress,
     Recipe,
@@ -88,6 +92,24 @@ def test_an_expression_has_the_same_tokens_in_a_statement_and_in_code():
         ids = codec.encode(text)
         at = ids.index(expression[0])
         assert ids[at : at + len(expression)] == expression
+
+
+def test_every_scripted_line_is_one_that_a_starter_may_sample():
+    """The longest ones have both sides of an identity and a bracket too many."""
+    task = SympyProofs()
+    lines = set()
+    for number, problem in enumerate(itertools.islice(task.problems(Split.TRAIN, seed=5), 800)):
+        script = task.demonstrate(problem, random.Random(number))
+        if "truth" in problem.meta:
+            lines.add("simplify({lhs} - ({rhs})))".format_map(problem.meta))
+        with contextlib.suppress(StopIteration):
+            lines.add(next(script))
+            while True:
+                lines.add(script.send("?"))
+    sources = [f" {line}\n" for line in sorted(lines)]
+    encode = train_tokenizer(sources, 1024).encode
+    longest = max(len(encode(source)) for source in sources)
+    assert longest <= STARTER_PRESET["sampling"]["max_line_tokens"]
 
 
 def test_labels_stand_on_sampled_pieces_alone():
