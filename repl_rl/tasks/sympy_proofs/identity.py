@@ -1,10 +1,10 @@
 """Identities, half of them false: `Prove or refute for all x: (x**2 - 5)**3 = x**6 - ...`.
 
-The answer is True, or a real x at which both sides differ. Right sides are a polynomial times a
-function that is the same on the left. The twin of a true one has a multiple of another polynomial
-added, with the same powers, that is 0 where a quick look falls: at -1, 0, 1, 2 and one place more.
-Where the function is a wave it is 0 at all multiples of pi/2, and so both sides agree there too.
-Elsewhere they differ: `WITNESS` is always an answer to a twin, and so is nearly every number.
+The answer is True, or a real x at which both sides differ. A right side is a polynomial, in some
+kinds times a wave or an exponential. A false identity is a true one with a twist: a multiple of a
+polynomial with the same powers is added that is 0 where a quick look falls, at -1, 0, 1, 2 and one
+place more. Waves are chosen to be 0 at all multiples of pi/2, so both sides agree there too.
+Elsewhere they differ: `WITNESS` is always an answer, and so is nearly every other number.
 
 Knows no interpreter and no script.
 """
@@ -134,7 +134,7 @@ def _double_cosine(rng: random.Random) -> Sides:
 
 
 def _quintic(rng: random.Random) -> Any:
-    return X * (rng.randint(1, 5) * X**2 + nonzero(rng, 9)) ** 2
+    return X * (rng.randint(1, 4) * X**2 + nonzero(rng, 9)) ** 2
 
 
 def _exp_square(rng: random.Random) -> Sides:
