@@ -16,6 +16,8 @@ from transformers import PrinterCallback, TrainerCallback
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
+from repl_rl.muon import Muon
+
 IGNORED = -100
 """The label of a token that is not trained."""
 
@@ -101,7 +103,6 @@ class MuonAdamW(torch.optim.Optimizer):
 
     A model from scratch learns to copy (to attend to what followed the same tokens before) in a
     third of the steps that AdamW alone needs; at a million weights that is most of the wait.
-    Source: Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class MuonAdamW(torch.optim.Optimizer):
             is_matrix = parameter.ndim == 2 and "embed" not in name and "lm_head" not in name
             (matrices if is_matrix else others).append(parameter)
         self._parts: tuple[torch.optim.Optimizer, ...] = (
-            torch.optim.Muon(matrices, lr=matrix_learning_rate, weight_decay=0.01),
+            Muon(matrices, lr=matrix_learning_rate, weight_decay=0.01),
             torch.optim.AdamW(others, lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.0),
         )
         super().__init__([dict(group) for group in self._inner_groups()], {})

@@ -50,6 +50,7 @@ FLOORS: dict[int, tuple[str, ...]] = {
         "trust",
         "ledger",
         "kernels",
+        "muon",
     ),
     3: ("tasks", "scoring", "session", "sampler", "models", "summary", "leaving", "pass_rate"),
     4: (
@@ -220,6 +221,7 @@ def test_torch_stays_with_models_and_tensors() -> None:
         "repl_rl/engines/vllm_core.py",
         "repl_rl/grpo.py",
         "repl_rl/models.py",
+        "repl_rl/muon.py",
         "repl_rl/moved.py",
         "repl_rl/precision.py",
         "repl_rl/sft.py",
