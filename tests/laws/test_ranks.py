@@ -27,7 +27,8 @@ from trainer_kit import Step, Tensors, difference
 
 SUPPORT = Path(__file__).parents[1] / "support"
 OK, ERROR = OutcomeKind.OK_OUTPUT, OutcomeKind.NAME_ERROR
-DEADLINE_S = 60
+DEADLINE_S = 300
+pytestmark = pytest.mark.timeout(2 * DEADLINE_S)
 STEPS = {
     "steps": 2,
     "problems_per_step": 3,

@@ -139,7 +139,7 @@ class Stand:
         """What `use` makes of the engine, which keeps what it has cached; nothing may hang."""
 
         async def inside() -> T:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(110):
                 return await use(engine)
 
         engine = self._engine
