@@ -87,12 +87,12 @@ def types_of_keys(model: Any) -> tuple[set[torch.dtype], list[Written]]:
     seen: set[torch.dtype] = set()
 
     async def use(engine: HFEngine) -> list[Written]:
-        found = await trajectories(engine, 5)
+        found = await trajectories(engine, 1)  # of several, which share a batch is chance
         for layer in engine._cache.layers:
             seen.update({layer.keys.dtype, layer.values.dtype})
         return found
 
-    return seen, run(model, use, num_rows=2, dtype=torch.bfloat16)
+    return seen, run(model, use, num_rows=1, dtype=torch.bfloat16)
 
 
 @pytest.mark.parametrize("name", ["qwen3", "llama", "llama eager", "gemma2 soft caps", "gpt2"])
