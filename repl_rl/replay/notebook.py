@@ -40,7 +40,7 @@ KERNELSPEC = {
     "language": "python",
 }
 LANGUAGE_INFO = {"name": "python", "mimetype": "text/x-python", "file_extension": ".py"}
-"""As the kernel gives it: a run in Jupyter leaves it as it is."""
+"""As the kernel gives it, but for the version of Python, which a run in Jupyter adds."""
 
 _STOPPED = {
     OutcomeKind.TIMEOUT: "interrupted",
