@@ -228,6 +228,7 @@ def in_readme(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> Score
         "x, n, k = symbols('x n k')",
         "# Work in steps; the last line is submit_final_answer(...).",
         "# Solve over the reals: 2*x**2 + 7*x + 3 = 0",
+        "# Answer: a list of all solutions, exact.",
     )
     refused = (
         '  File "<stdin>", line 1\n'
@@ -263,7 +264,7 @@ def test_without_colours_marks_say_what_was_sampled_as_the_readme_has_them(
 
 def test_marks_fit_a_terminal_without_colours(in_readme: Scored) -> None:
     rows = marked_trajectory(in_readme, width=80).plain.splitlines()
-    assert rows[7] == f"{'>>> solve(2*x**2 + 7*x + 3, x))':54}+   syntax_error  -0.30"
+    assert rows[8] == f"{'>>> solve(2*x**2 + 7*x + 3, x))':54}+   syntax_error  -0.30"
     assert max(map(len, rows)) <= 80
 
 

@@ -85,9 +85,9 @@ def test_ipythons_transcript_is_trained(repl_rl: Command, tiny_model: Path, tmp_
     assert (ended.code, ended.left_behind) == (0, []), ended.stderr
     prompts = {one.trajectory.prompt_text for one in sampled(tmp_path / "run")}
     assert all("\nIn [1]: from sympy import *\n" in text for text in prompts)
-    assert all(text.endswith("\nIn [5]:") for text in prompts)
+    assert all(text.endswith("\nIn [6]:") for text in prompts)
     for shown in (ended.stdout, repl_rl("show", "run").stdout):
-        assert "\nIn [5]:" in shown
+        assert "\nIn [6]:" in shown
         assert not any(row.startswith((">>>", "...")) for row in shown.splitlines())
 
 
