@@ -46,7 +46,7 @@ COMMON_SHARE = 0.01
 """Of all prompts: from here on a line that they share is one token."""
 _PACKAGES = ("torch", "transformers", "trl", "tokenizers", "sympy")
 _MODULES = (
-    *("builder", "demonstrations", "outcomes", "sampler", "session", "sft"),
+    *("builder", "demonstrations", "muon", "outcomes", "sampler", "session", "sft"),
     *("tokens", "transcript", "warmstart"),
 )
 
