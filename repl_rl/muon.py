@@ -40,15 +40,18 @@ class Muon(torch.optim.Optimizer):
         for group in self.param_groups:
             for matrix in group["params"]:
                 if matrix.grad is not None:
-                    self._move(matrix, lr=group["lr"], weight_decay=group["weight_decay"])
+                    rates = {name: group[name] for name in ("lr", "weight_decay")}
+                    self._move(matrix, matrix.grad, **rates)
 
-    def _move(self, matrix: torch.nn.Parameter, *, lr: float, weight_decay: float) -> None:
+    def _move(
+        self, matrix: torch.nn.Parameter, gradient: torch.Tensor, *, lr: float, weight_decay: float
+    ) -> None:
         state = self.state[matrix]
         if not state:
             state["momentum"] = torch.zeros_like(matrix)
         momentum: torch.Tensor = state["momentum"]
-        momentum.lerp_(matrix.grad, 1 - MOMENTUM)
-        ahead = matrix.grad.lerp(momentum, MOMENTUM)  # Nesterov's
+        momentum.lerp_(gradient, 1 - MOMENTUM)
+        ahead = gradient.lerp(momentum, MOMENTUM)  # Nesterov's
         num_rows, num_columns = matrix.shape
         matrix.mul_(1 - lr * weight_decay)
         length = lr * math.sqrt(max(1.0, num_rows / num_columns))
