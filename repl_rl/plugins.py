@@ -74,7 +74,7 @@ def resolve_model(name: str) -> str:
         return str(folder.resolve())  # files name it, and are read from other folders, too
     if folder.is_file():
         raise ConfigError(f"{name!r} is a file; expected a folder: a run, or a model's")
-    near = _nearest_folder(name)
+    near = nearest_folder(name)
     if near is None and _HUB_NAME.fullmatch(name) and not _is_below_a_folder(folder):
         return name
     raise ConfigError(f"no such run or folder {name!r}; {near or _any_folder(folder)}")
@@ -84,7 +84,7 @@ def _is_below_a_folder(path: Path) -> bool:
     return path.parts[0] == _RUNS or Path(path.parts[0]).exists()
 
 
-def _nearest_folder(name: str) -> str | None:
+def nearest_folder(name: str) -> str | None:
     """`did you mean ...?` for a folder beside, or for a run; a run need not be named to its end."""
     name = name.rstrip("/")
     parent, slash, leaf = name.rpartition("/")

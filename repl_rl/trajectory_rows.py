@@ -18,6 +18,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from repl_rl.errors import ConfigError
+from repl_rl.plugins import nearest_folder
 from repl_rl.types import Origin, OutcomeKind, Reward, Scored, StopReason, VerdictKind
 from sandbox.render import clean
 
@@ -126,7 +127,9 @@ def size(path: Path) -> int:
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(f"no such file or run folder: {str(path)!r}") from None
+        near = nearest_folder(str(path))
+        hint = f"; {near}" if near else ""
+        raise ConfigError(f"no such file or run folder: {str(path)!r}{hint}") from None
     except OSError as error:
         raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}") from None
     if not stat.S_ISREG(found.st_mode):

@@ -114,6 +114,17 @@ def test_what_the_user_can_mend_is_one_line_and_exit_code_2(
     assert err.startswith(f"repl-rl: {message}")
 
 
+@pytest.mark.parametrize("command", [("show",), ("replay", "--execute"), ("reward", "explain")])
+def test_a_mistyped_run_is_answered_with_the_nearest(
+    call: Call, command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "mine-1").mkdir(parents=True)
+    code, _, err = call(*command, "runs/mime-1")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "'runs/mime-1'; did you mean 'runs/mine-1'?" in err
+
+
 @pytest.fixture
 def model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
     """A folder with a random model and a vocabulary of newline and end."""
