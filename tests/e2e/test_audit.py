@@ -21,25 +21,13 @@ from repl_rl.settings import resolve, to_toml
 from repl_rl.store import RunFolder
 from repl_rl.tasks.base import load_task
 from repl_rl.types import Scored, Trajectory
+from small_run import INLINE, set_words, small, small_settings
 
 pytestmark = [pytest.mark.train, pytest.mark.kernel]
 
 Command = Callable[..., Any]
 Spoil = Callable[[Trajectory], Trajectory]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-SETTINGS = (
-    "sampling.max_lines=3",
-    "sampling.max_line_tokens=12",
-    "sampling.max_tokens=160",
-    "sampling.max_in_flight=4",
-    "sampling.device=cpu",
-    "sandbox.standby=1",
-)
-INLINE = ("transcript=inline_calls:PROSE", "sampling.sampler=inline_calls:InlineCalls")
-
-
-def words(*more: str) -> list[str]:
-    return [word for setting in (*SETTINGS, *more) for word in ("--set", setting)]
 
 
 def report(text: str) -> dict[str, tuple[str, str]]:
@@ -62,14 +50,14 @@ def check_clean(text: str, *, trajectories: int) -> None:
 
 
 def test_what_a_model_samples_is_what_would_be_trained(repl_rl: Command, tiny_model: Path) -> None:
-    ended = repl_rl("audit", str(tiny_model), "-n", "4", *words())
+    ended = repl_rl("audit", str(tiny_model), "-n", "4", *small())
     assert (ended.code, ended.stderr, ended.left_behind) == (0, "", [])
     check_clean(ended.stdout, trajectories=4)
 
 
 def test_a_loop_of_ones_own_is_audited(repl_rl: Command, tiny_model: Path, tmp_path: Path) -> None:
     shutil.copy(EXAMPLES / "inline_calls.py", tmp_path)
-    ended = repl_rl("audit", str(tiny_model), "-n", "4", *words(*INLINE))
+    ended = repl_rl("audit", str(tiny_model), "-n", "4", *small(), *set_words(*INLINE))
     assert (ended.code, ended.stderr, ended.left_behind) == (0, "", [])
     check_clean(ended.stdout, trajectories=4)
 
@@ -79,7 +67,7 @@ def test_a_loop_of_ones_own_is_audited(repl_rl: Command, tiny_model: Path, tmp_p
 
 @pytest.fixture(scope="module")
 def config(tiny_model: Path) -> Config:
-    return resolve(flags={"model": str(tiny_model)}, overrides=SETTINGS)
+    return resolve(flags={"model": str(tiny_model)}, overrides=small_settings())
 
 
 @pytest.fixture(scope="module")

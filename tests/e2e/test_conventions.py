@@ -13,27 +13,12 @@ from repl_rl.trajectory_file import read_trajectories
 from repl_rl.transcript import span_mask
 from repl_rl.types import Scored
 from run_metrics import read_metrics
+from small_run import INLINE, set_words, small
 
 pytestmark = [pytest.mark.train, pytest.mark.kernel]
 
 Command = Callable[..., Any]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-SMALL = (
-    "grpo.steps=2",
-    "grpo.problems_per_step=1",
-    "grpo.group_size=4",
-    "grpo.micro_batch_size=4",
-    "grpo.gradient_checkpointing=false",
-    "sampling.max_lines=3",
-    "sampling.max_line_tokens=12",
-    "sampling.max_tokens=160",
-    "sampling.max_in_flight=4",
-    "sampling.device=cpu",
-    "sandbox.standby=1",
-    "eval.problems=2",
-    "report.sample_every=1",
-)
-INLINE = ("transcript=inline_calls:PROSE", "sampling.sampler=inline_calls:InlineCalls")
 
 WRONG = """\
 from dataclasses import replace
@@ -46,12 +31,8 @@ class Shifted(LineSampler):
 """
 
 
-def settings(*more: str) -> list[str]:
-    return [word for setting in (*SMALL, *more) for word in ("--set", setting)]
-
-
 def train(repl_rl: Command, model: Path, *more: str) -> Any:
-    return repl_rl("train", "--model", str(model), "--output", "run", *settings(*more))
+    return repl_rl("train", "--model", str(model), "--output", "run", *small(), *set_words(*more))
 
 
 def sampled(run: Path) -> list[Scored]:

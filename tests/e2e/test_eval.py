@@ -11,27 +11,17 @@ import pytest
 
 from repl_rl.settings import resolve, to_toml
 from repl_rl.trajectory_file import read_trajectories
+from small_run import small, small_settings
 
 pytestmark = [pytest.mark.train, pytest.mark.kernel]
 
 Command = Callable[..., Any]
 
-SMALL = (
-    "sampling.max_lines=3",
-    "sampling.max_line_tokens=12",
-    "sampling.max_tokens=160",
-    "sampling.max_in_flight=4",
-    "sampling.device=cpu",
-    "sandbox.standby=1",
-    "eval.problems=2",
-)
-SET = tuple(word for setting in SMALL for word in ("--set", setting))
-
 
 def test_an_evaluation_is_kept_like_a_run_and_told_to_programs(
     repl_rl: Command, tiny_model: Path, tmp_path: Path
 ) -> None:
-    given = ("-k", "3", "--json", "--output", "kept", *SET)
+    given = ("-k", "3", "--json", "--output", "kept", *small())
     ended = repl_rl("eval", str(tiny_model), *given)
     assert ended.code == 0, ended.stderr
     assert ended.left_behind == []
@@ -63,7 +53,7 @@ def test_at_temperature_0_all_attempts_at_a_problem_are_the_same(
     repl_rl: Command, tiny_model: Path, tmp_path: Path
 ) -> None:
     ended = repl_rl(
-        *("eval", str(tiny_model), "-k", "2", "--temperature", "0", "--output", "kept", *SET)
+        *("eval", str(tiny_model), "-k", "2", "--temperature", "0", "--output", "kept", *small())
     )
     assert ended.code == 0, ended.stderr
     assert "\npass@1          " in ended.stdout
@@ -83,7 +73,7 @@ def test_a_checkpoint_keeps_the_settings_of_its_run(
     run = tmp_path / "runs" / "mine"
     (run / "checkpoints").mkdir(parents=True)
     (run / "checkpoints" / "checkpoint-7").symlink_to(tiny_model)
-    (run / "config.toml").write_text(to_toml(resolve(overrides=["model=m", *SMALL])))
+    (run / "config.toml").write_text(to_toml(resolve(overrides=["model=m", *small_settings()])))
     ended = repl_rl("eval", "runs/mine", "--json", "--set", "eval.problems=1")
     assert ended.code == 0, ended.stderr
     assert ended.stderr.startswith(

@@ -16,6 +16,7 @@ import pytest
 from repl_rl import rollout_check, trajectory_file
 from repl_rl.trajectory_file import places
 from repl_rl.types import Finding, Trajectory
+from small_run import INLINE, set_words, small
 
 pytestmark = [pytest.mark.train, pytest.mark.kernel]
 
@@ -23,21 +24,10 @@ Command = Callable[..., Any]
 Call = Callable[..., tuple[int, str, str]]
 Report = dict[str, tuple[str, str]]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-SETTINGS = (
-    "sampling.max_lines=3",
-    "sampling.max_line_tokens=12",
-    "sampling.max_tokens=160",
-    "sampling.device=cpu",
-)
-INLINE = ("transcript=inline_calls:PROSE", "sampling.sampler=inline_calls:InlineCalls")
 CHECKS = {
     *("mask", "shift by one", "prompt", "lines", "sampled ids", "gap", "observations"),
     *("stop tokens", "budgets", "line budgets", "stop reason", "reward terms", "line charges"),
 }
-
-
-def words(*more: str) -> list[str]:
-    return [word for setting in (*SETTINGS, *more) for word in ("--set", setting)]
 
 
 def report(text: str) -> Report:
@@ -55,7 +45,7 @@ def only(path: Path) -> Trajectory:
 def test_a_rollout_is_shown_checked_and_kept(
     repl_rl: Command, tiny_model: Path, tmp_path: Path
 ) -> None:
-    ended = repl_rl("rollout", "--model", str(tiny_model), "--output", "one.jsonl", *words())
+    ended = repl_rl("rollout", "--model", str(tiny_model), "--output", "one.jsonl", *small())
     assert (ended.code, ended.stderr, ended.left_behind) == (0, "", [])
     found = report(ended.stdout)
     assert {mark for mark, _ in found.values()} == {"ok"}
@@ -68,7 +58,7 @@ def test_a_rollout_is_shown_checked_and_kept(
 
 def test_the_table_has_a_row_for_each_token(call: Call, tiny_model: Path, tmp_path: Path) -> None:
     _, out, _ = call(
-        *("rollout", "--model", str(tiny_model), "--tokens", "--output", "one.jsonl"), *words()
+        *("rollout", "--model", str(tiny_model), "--tokens", "--output", "one.jsonl"), *small()
     )
     rows = re.findall(r"^ *(\d+) +(\d+)  .+ (sampled|injected) ", out, re.M)
     trajectory = only(tmp_path / "one.jsonl")
@@ -80,7 +70,7 @@ def test_the_table_has_a_row_for_each_token(call: Call, tiny_model: Path, tmp_pa
 
 
 def test_the_seed_decides_the_rollout(call: Call, tiny_model: Path, tmp_path: Path) -> None:
-    given = ("rollout", "--model", str(tiny_model), *words())
+    given = ("rollout", "--model", str(tiny_model), *small())
     for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
         call(*given, "--seed", seed, "--output", f"{name}.jsonl")
     ids = [only(tmp_path / f"{name}.jsonl").completion_ids for name in "abc"]
@@ -91,7 +81,7 @@ def test_a_loop_of_ones_own_is_checked_as_far_as_it_can_be(
     repl_rl: Command, tiny_model: Path, tmp_path: Path
 ) -> None:
     shutil.copy(EXAMPLES / "inline_calls.py", tmp_path)
-    ended = repl_rl("rollout", "--model", str(tiny_model), *words(*INLINE))
+    ended = repl_rl("rollout", "--model", str(tiny_model), *small(), *set_words(*INLINE))
     found = report(ended.stdout)
     assert (ended.code, ended.left_behind) == (0, [])
     assert set(found) == CHECKS - {
@@ -113,7 +103,7 @@ def test_a_log_probability_that_is_off_is_exit_code_1(
         return replace(scores, shifted=(first - 0.01, *rest))
 
     monkeypatch.setattr(rollout_job, "score", wrong)
-    code, out, _ = call("rollout", "--model", str(tiny_model), *words())
+    code, out, _ = call("rollout", "--model", str(tiny_model), *small())
     amiss = {name: said for name, (mark, said) in report(out).items() if mark == "!!"}
     assert code == 1
     assert list(amiss) == ["gap"]
@@ -154,7 +144,7 @@ def test_what_is_checked_is_told_even_where_nothing_can_be_kept(
     found = rollout_check.findings
     monkeypatch.setattr(rollout_check, "findings", lambda subject: [*found(subject), planted])
     monkeypatch.setattr(trajectory_file, "append", full)
-    code, out, err = call("rollout", "--model", str(tiny_model), "--output", "one.jsonl", *words())
+    code, out, err = call("rollout", "--model", str(tiny_model), "--output", "one.jsonl", *small())
     assert set(report(out)) == CHECKS | {"planted"}
     assert "kept: " not in out
     assert (code, err) == (

@@ -19,7 +19,21 @@ SMALL = {
 }
 
 
+INLINE = ("transcript=inline_calls:PROSE", "sampling.sampler=inline_calls:InlineCalls")
+"""Settings of the example that brings a loop of its own."""
+
+
 def small(**changes: object) -> list[str]:
     """`--set` for each setting of a tiny run; `grpo__steps=3` changes one."""
+    return set_words(*small_settings(**changes))
+
+
+def small_settings(**changes: object) -> list[str]:
+    """The same as `key=value` alone."""
     settings = SMALL | {key.replace("__", "."): value for key, value in changes.items()}
-    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    return [f"{key}={value}" for key, value in settings.items()]
+
+
+def set_words(*settings: str) -> list[str]:
+    """`--set` before each."""
+    return [word for setting in settings for word in ("--set", setting)]
