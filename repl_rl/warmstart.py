@@ -64,7 +64,7 @@ class Recipe:
 
     num_demonstrations: int = 4000
     steps: int = 700
-    batch_size: int = 16
+    batch_size: int = 32
     matrix_learning_rate: float = 0.03
     learning_rate: float = 3e-3
     vocab_size: int = 1024
