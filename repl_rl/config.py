@@ -85,20 +85,7 @@ class SandboxConfig:
 
 
 def _line_rewards() -> dict[OutcomeKind, float]:
-    kind = OutcomeKind
-    return {
-        kind.SYNTAX_ERROR: -0.3,
-        kind.NAME_ERROR: -0.1,
-        kind.RUNTIME_ERROR: -0.1,
-        kind.BAD_SUBMIT: -0.1,
-        kind.FAKE_OUTPUT: -0.3,
-        kind.DUPLICATE: -0.05,
-        kind.TIMEOUT: -0.3,
-        kind.MEMORY: -0.3,
-        kind.OUTPUT_LIMIT: -0.3,
-        kind.KILLED: -0.4,
-        kind.DIED: -0.4,
-    }
+    return {kind: kind.traits.reward for kind in OutcomeKind if kind.traits.reward}
 
 
 def _verdict_rewards() -> dict[VerdictKind, float]:

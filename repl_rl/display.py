@@ -21,7 +21,6 @@ from rich.text import Text
 
 from repl_rl.bars import Clock, Note, Phase, Tenths, Update, bars
 from repl_rl.ledger import Ledger
-from repl_rl.summary import ERROR_KINDS
 from repl_rl.terminal import one_row, signed
 from repl_rl.transcript_rows import By, Decode, Row, transcript_rows
 from repl_rl.types import Line, OutcomeKind, Scored, StopReason
@@ -246,7 +245,7 @@ def render_trajectory(scored: Scored, decode: Decode | None = None) -> Text:
         for piece, by in row.pieces:
             text.append(piece, style=_STYLES[by])
         for line, reward in row.ended:
-            if reward or line.outcome.kind in ERROR_KINDS:
+            if reward or line.outcome.kind.traits.is_error:
                 text.append(f"   <- {line.outcome.kind} {signed(reward, '+.2f')}", style="dim red")
         text.append("\n")
     return text
@@ -279,7 +278,7 @@ def _beside(text: str, at: int, mark: str) -> str:
 
 def _worth(line: Line, reward: float, scored: Scored) -> str:
     """What a line earned; of one that submitted, what it was found to be."""
-    if reward or line.outcome.kind in ERROR_KINDS:
+    if reward or line.outcome.kind.traits.is_error:
         return signed(reward, "+.2f")
     is_submitted = line.outcome.kind is OutcomeKind.SUBMITTED
     return str(scored.verdict.kind) if is_submitted and scored.verdict is not None else ""
@@ -295,7 +294,7 @@ def ledger_table(ledger: Ledger) -> Table:
     for entry in ledger.entries:
         kind = entry.line.outcome.kind
         source = _shorten(clean(entry.line.source).strip("\n").removeprefix(" "), _SOURCE)
-        style = ERROR if kind in ERROR_KINDS else SAMPLED
+        style = ERROR if kind.traits.is_error else SAMPLED
         numbers = (signed(entry.reward), signed(entry.advantage), str(entry.num_tokens))
         table.add_row(Text(source, style), str(kind), *numbers, f"{entry.share:.1%}")
     return table

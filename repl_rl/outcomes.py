@@ -19,20 +19,8 @@ from sandbox.types import ExecStatus, Execution
 _SILENT = re.compile(r"(import|from|del|pass|assert)\b|[\w.\[\], :'\"]+([-+*/%@&|^]|//|\*\*)?=[^=]")
 _BLOCK = re.compile(r"(def|class|for|while|if|with|try|async|@)")
 
-_FROM_OUTSIDE = {
-    ExecStatus.TIMEOUT: OutcomeKind.TIMEOUT,
-    ExecStatus.KILLED: OutcomeKind.KILLED,
-    ExecStatus.DIED: OutcomeKind.DIED,
-}
-
-_SYNTAX_ERRORS = {"SyntaxError", "IndentationError", "TabError"}
-
-_FROM_ERROR = {
-    "NameError": OutcomeKind.NAME_ERROR,
-    "UnboundLocalError": OutcomeKind.NAME_ERROR,
-    "MemoryError": OutcomeKind.MEMORY,
-    "OutputLimit": OutcomeKind.OUTPUT_LIMIT,
-}
+_FROM_OUTSIDE = {ExecStatus(kind.value): kind for kind in OutcomeKind if kind.traits.kernel}
+_FROM_ERROR = {name: kind for kind in OutcomeKind for name in kind.traits.error_types}
 
 
 def thought_kind(source: str) -> OutcomeKind:
@@ -81,9 +69,10 @@ def statement_key(source: str) -> str:
 def _error_kind(source: str, error_type: str, syntax: Syntax) -> OutcomeKind:
     if _calls_submit(source):
         return OutcomeKind.BAD_SUBMIT
-    if syntax is Syntax.UNKNOWN and error_type in _SYNTAX_ERRORS:
-        return OutcomeKind.SYNTAX_ERROR
-    return _FROM_ERROR.get(error_type, OutcomeKind.RUNTIME_ERROR)
+    kind = _FROM_ERROR.get(error_type, OutcomeKind.RUNTIME_ERROR)
+    if kind is OutcomeKind.SYNTAX_ERROR and syntax is not Syntax.UNKNOWN:
+        return OutcomeKind.RUNTIME_ERROR  # raised by what it ran
+    return kind
 
 
 def silent_kind(source: str) -> OutcomeKind | None:

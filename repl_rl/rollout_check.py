@@ -16,7 +16,7 @@ from repl_rl.builder import prompt_ids
 from repl_rl.config import RewardConfig, SamplingConfig
 from repl_rl.rollout_subject import Subject
 from repl_rl.transcript import span_mask, spans
-from repl_rl.types import Finding, OutcomeKind, StopReason
+from repl_rl.types import Finding, StopReason
 
 
 def findings(subject: Subject) -> list[Finding]:
@@ -189,8 +189,8 @@ def possible_stops(subject: Subject) -> set[StopReason]:
         return {StopReason.SUBMITTED}
     if end in subject.codec.eos_ids:
         return {StopReason.EOS}
-    if kind in _GONE:
-        return {_GONE[kind]}
+    if (ends := kind.traits.ends) is not None:
+        return {ends}
     if end not in subject.codec.newline_ids:
         room, full = _room(subject, last.start)
         return {full if last.stop - last.start == room else StopReason.MAX_LINE_TOKENS}
@@ -200,12 +200,6 @@ def possible_stops(subject: Subject) -> set[StopReason]:
     is_shown = len(trajectory.completion_ids) > last.stop
     is_full = not is_shown and len(subject.codec.encode(subject.shown[-1])) >= room
     return {StopReason.TIME_LIMIT, full} if is_full else {StopReason.TIME_LIMIT}
-
-
-_GONE = {
-    OutcomeKind.KILLED: StopReason.KERNEL_KILLED,
-    OutcomeKind.DIED: StopReason.KERNEL_DIED,
-}
 
 
 def _room(subject: Subject, num_completion: int) -> tuple[int, StopReason]:

@@ -15,15 +15,13 @@ from rich.text import Text
 
 from repl_rl.builder import TrajectoryBuilder
 from repl_rl.display import ERROR, INJECTED, PROMPT, SAMPLED
-from repl_rl.summary import ERROR_KINDS
 from repl_rl.tokens import Codec
 from repl_rl.transcript import spans
-from repl_rl.types import Line, OutcomeKind, Scored, Trajectory, Verdict
+from repl_rl.types import Line, Scored, Tone, Trajectory, Verdict
 from sandbox.render import clean
 
 Say = Callable[[Text], None]
 
-_MARKED = ERROR_KINDS | {OutcomeKind.DUPLICATE, OutcomeKind.CUT}
 """Outcomes that are named beside a line as it is shown."""
 _MAX_CHARS = 240
 """Of a submission or of evidence."""
@@ -53,8 +51,8 @@ class LineStream:
 
 def _told(line: Line) -> Iterator[tuple[str, str]]:
     kind = line.outcome.kind
-    yield clean(line.source).rstrip("\n"), ERROR if kind in ERROR_KINDS else SAMPLED
-    if kind in _MARKED:
+    yield clean(line.source).rstrip("\n"), ERROR if kind.traits.is_error else SAMPLED
+    if kind.traits.tone in (Tone.ERROR, Tone.REPEATED):
         yield f"   <- {kind}", "dim red"
 
 

@@ -208,11 +208,7 @@ def _stop_reason(sampled: SampledLine, state: _State, kind: OutcomeKind) -> Stop
         return StopReason.SUBMITTED
     if sampled.end is LineEnd.EOS:
         return StopReason.EOS
-    if kind is OutcomeKind.KILLED:
-        return StopReason.KERNEL_KILLED
-    if kind is OutcomeKind.DIED:
-        return StopReason.KERNEL_DIED
-    return None
+    return kind.traits.ends
 
 
 async def _drop_guess(state: _State) -> None:

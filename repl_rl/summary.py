@@ -13,27 +13,6 @@ from collections.abc import Sequence
 from repl_rl.terminal import one_row
 from repl_rl.types import OutcomeKind, Scored, StopReason
 
-ERROR_KINDS = frozenset(
-    {
-        OutcomeKind.SYNTAX_ERROR,
-        OutcomeKind.NAME_ERROR,
-        OutcomeKind.RUNTIME_ERROR,
-        OutcomeKind.TIMEOUT,
-        OutcomeKind.MEMORY,
-        OutcomeKind.OUTPUT_LIMIT,
-        OutcomeKind.KILLED,
-        OutcomeKind.DIED,
-        OutcomeKind.FAKE_OUTPUT,
-        OutcomeKind.BAD_SUBMIT,
-    }
-)
-
-
-IDLE_KINDS = frozenset(
-    {OutcomeKind.COMMENT, OutcomeKind.BLANK, OutcomeKind.FAKE_OUTPUT, OutcomeKind.CUT}
-)
-"""What no kernel was asked to run, or nothing that a kernel could run."""
-
 MAX_UNGRADED_SHARE = 0.03
 """Of the trajectories: beyond it the rates say more about the grader than about the policy."""
 _SHOWN_CHARS = 60
@@ -111,11 +90,12 @@ def farming_metrics(scored: Sequence[Scored]) -> dict[str, float]:
     """
     kinds = [[line.outcome.kind for line in item.trajectory.lines] for item in scored]
     num_lines = sum(map(len, kinds)) or 1
-    num_code = sum(kind not in IDLE_KINDS for seen in kinds for kind in seen)
+    num_silent = sum(all(kind.traits.is_idle for kind in seen) for seen in kinds)
+    num_code = sum(not kind.traits.is_idle for seen in kinds for kind in seen)
     num_first = sum(seen[:1] == [OutcomeKind.SUBMITTED] for seen in kinds)
     return {
         "lines/code_share": num_code / num_lines,
-        "silent_share": sum(IDLE_KINDS.issuperset(seen) for seen in kinds) / len(scored),
+        "silent_share": num_silent / len(scored),
         "first_line_submit_share": num_first / len(scored),
     }
 
@@ -135,7 +115,7 @@ def rollout_metrics(scored: Sequence[Scored], *, seconds: float) -> dict[str, fl
         "outcome_mean": statistics.fmean(outcomes) if outcomes else 0.0,
         "ungraded_share": sum(map(is_ungraded, scored)) / len(scored),
         "lines/mean": num_lines / len(scored),
-        "lines/error_share": sum(share for kind, share in shares.items() if kind in ERROR_KINDS),
+        "lines/error_share": sum(share for kind, share in shares.items() if kind.traits.is_error),
         **farming_metrics(scored),
         **{f"lines/{kind}": shares.get(kind, 0.0) for kind in OutcomeKind},
         **{f"stop/{reason}": stops[reason] / len(scored) for reason in StopReason},

@@ -127,7 +127,7 @@ def _fill(text: str, number: int) -> str:
 
 def next_number(number: int, kind: OutcomeKind) -> int:
     """The number of the next statement after a line of outcome `kind` at `number`."""
-    return number + (kind not in (OutcomeKind.INCOMPLETE, OutcomeKind.BLANK))
+    return number + kind.traits.takes_number
 
 
 PYTHON = TranscriptFormat(

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from repl_rl.formats import IPYTHON
-from repl_rl.summary import ERROR_KINDS
 from repl_rl.transcript import PYTHON, TranscriptFormat, next_number, spans
 from repl_rl.types import Line, Scored, Trajectory
 from sandbox.render import clean
@@ -82,7 +81,7 @@ def _pieces(
         line = trajectory.lines[span.line_index]
         if not span.is_sampled:
             yield next(texts), By.INJECTED, None
-        elif line.outcome.kind in ERROR_KINDS:
+        elif line.outcome.kind.traits.is_error:
             yield line.source, By.ERROR, line
         else:
             yield line.source, By.SAMPLED, line

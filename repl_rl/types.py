@@ -63,6 +63,56 @@ class OutcomeKind(StrEnum):
     BAD_SUBMIT = "bad_submit"
     """`submit_final_answer` called in a way that submits nothing."""
 
+    @property
+    def traits(self) -> OutcomeTraits:
+        """What the kind means to all that read it: rewards, replays, screens, reports."""
+        return _TRAITS[self]
+
+
+class Tone(StrEnum):
+    """How a line of some kind is shown, in a terminal and on a page."""
+
+    THOUGHT = "thought"
+    RAN = "ran"
+    REPEATED = "repeated"
+    """It did nothing new."""
+    ERROR = "error"
+    SUBMITTED = "submitted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeTraits:
+    """One entry of the table of outcomes: whoever adds a kind says here what it means."""
+
+    tone: Tone
+    reward: float = 0.0
+    """Of a line of the kind, where the config says nothing else."""
+    ran: bool = True
+    """False where no kernel was asked to run it, or is still waiting for its end."""
+    is_idle: bool = False
+    """True where nothing stood in it that a kernel could run."""
+    takes_number: bool = True
+    """True where the next line begins a new statement: `In [2]:` after `In [1]:`."""
+    ends: StopReason | None = None
+    """Why the trajectory ends with such a line; None where it goes on."""
+    kernel: str | None = None
+    """What the supervisor did to the kernel, or saw of it. The status of such an execution has the
+    name of the kind; nothing that was printed tells of it."""
+    error_types: tuple[str, ...] = ()
+    """Names of the exception classes that mean it; the first stands for it where none is told."""
+    is_limit: bool = False
+    """True for a limit of time or memory: whether it strikes depends on the machine."""
+    strikes_anywhere: bool = False
+    """True where such a limit leaves the kernel alive, somewhere in the middle of the line."""
+
+    @property
+    def is_error(self) -> bool:
+        return self.tone is Tone.ERROR
+
+    @property
+    def kernel_is_gone(self) -> bool:
+        return self.kernel is not None and self.ends is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineOutcome:
@@ -105,6 +155,51 @@ class StopReason(StrEnum):
     CANCELLED = "cancelled"
     """It was called off from outside (an interrupt, another rollout's failure): the part that is
     there is kept, and never scored."""
+
+
+_TRAITS = {
+    OutcomeKind.COMMENT: OutcomeTraits(tone=Tone.THOUGHT, ran=False, is_idle=True),
+    OutcomeKind.BLANK: OutcomeTraits(
+        tone=Tone.THOUGHT, ran=False, is_idle=True, takes_number=False
+    ),
+    OutcomeKind.INCOMPLETE: OutcomeTraits(tone=Tone.RAN, ran=False, takes_number=False),
+    OutcomeKind.CUT: OutcomeTraits(tone=Tone.REPEATED, ran=False, is_idle=True),
+    OutcomeKind.OK_SILENT: OutcomeTraits(tone=Tone.RAN),
+    OutcomeKind.OK_OUTPUT: OutcomeTraits(tone=Tone.RAN),
+    OutcomeKind.DUPLICATE: OutcomeTraits(tone=Tone.REPEATED, reward=-0.05),
+    OutcomeKind.SYNTAX_ERROR: OutcomeTraits(
+        tone=Tone.ERROR, reward=-0.3, error_types=("SyntaxError", "IndentationError", "TabError")
+    ),
+    OutcomeKind.NAME_ERROR: OutcomeTraits(
+        tone=Tone.ERROR, reward=-0.1, error_types=("NameError", "UnboundLocalError")
+    ),
+    OutcomeKind.RUNTIME_ERROR: OutcomeTraits(
+        tone=Tone.ERROR, reward=-0.1, error_types=("Exception",)
+    ),
+    OutcomeKind.TIMEOUT: OutcomeTraits(
+        tone=Tone.ERROR, reward=-0.3, kernel="interrupted", is_limit=True, strikes_anywhere=True
+    ),
+    OutcomeKind.MEMORY: OutcomeTraits(
+        tone=Tone.ERROR,
+        reward=-0.3,
+        error_types=("MemoryError",),
+        is_limit=True,
+        strikes_anywhere=True,
+    ),
+    # No limit of the machine: characters are counted alike everywhere.
+    OutcomeKind.OUTPUT_LIMIT: OutcomeTraits(
+        tone=Tone.ERROR, reward=-0.3, error_types=("OutputLimit",)
+    ),
+    OutcomeKind.KILLED: OutcomeTraits(
+        tone=Tone.ERROR, reward=-0.4, kernel="killed", ends=StopReason.KERNEL_KILLED, is_limit=True
+    ),
+    OutcomeKind.DIED: OutcomeTraits(
+        tone=Tone.ERROR, reward=-0.4, kernel="died", ends=StopReason.KERNEL_DIED, is_limit=True
+    ),
+    OutcomeKind.FAKE_OUTPUT: OutcomeTraits(tone=Tone.ERROR, reward=-0.3, is_idle=True),
+    OutcomeKind.SUBMITTED: OutcomeTraits(tone=Tone.SUBMITTED, ends=StopReason.SUBMITTED),
+    OutcomeKind.BAD_SUBMIT: OutcomeTraits(tone=Tone.ERROR, reward=-0.1),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

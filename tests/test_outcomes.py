@@ -12,7 +12,7 @@ from repl_rl.outcomes import (
     submitted_expression,
     thought_kind,
 )
-from repl_rl.types import OutcomeKind
+from repl_rl.types import OutcomeKind, StopReason, Tone
 from sandbox.statements import Syntax
 from sandbox.types import ExecStatus, Execution
 
@@ -249,3 +249,34 @@ def test_a_submitted_expression_can_be_evaluated_by_itself(source: str) -> None:
 )
 def test_a_call_that_fails_to_submit_is_a_bad_submit(source: str) -> None:
     assert kind_of(source, failed("RuntimeError")) is OutcomeKind.BAD_SUBMIT
+
+
+def test_each_kind_has_one_entry_that_says_what_it_means() -> None:
+    thoughts = {kind for kind in OutcomeKind if kind.traits.tone is Tone.THOUGHT}
+    assert thoughts == {OutcomeKind.COMMENT, OutcomeKind.BLANK}
+    assert not any(kind.traits.ran for kind in thoughts)
+
+
+def test_errors_and_repetitions_cost_and_nothing_else_does() -> None:
+    assert {kind for kind in OutcomeKind if kind.traits.reward < 0} == {
+        kind for kind in OutcomeKind if kind.traits.is_error or kind is OutcomeKind.DUPLICATE
+    }
+    assert max(kind.traits.reward for kind in OutcomeKind) == 0
+
+
+def test_the_class_of_an_exception_means_one_kind() -> None:
+    names = [name for kind in OutcomeKind for name in kind.traits.error_types]
+    assert len(names) == len(set(names))
+
+
+def test_what_is_seen_from_outside_has_the_name_of_its_status() -> None:
+    seen = {kind.value for kind in OutcomeKind if kind.traits.kernel}
+    assert seen == {"timeout", "killed", "died"}
+    assert seen < {status.value for status in ExecStatus}
+
+
+def test_a_line_that_ends_its_kernel_ends_its_trajectory() -> None:
+    assert {kind: kind.traits.ends for kind in OutcomeKind if kind.traits.kernel_is_gone} == {
+        OutcomeKind.KILLED: StopReason.KERNEL_KILLED,
+        OutcomeKind.DIED: StopReason.KERNEL_DIED,
+    }

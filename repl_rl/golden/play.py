@@ -24,13 +24,6 @@ from repl_rl.types import OutcomeKind, Trajectory
 from sandbox.fake import FakeKernel
 from sandbox.types import ExecStatus, Execution
 
-_UNSEEN = {
-    OutcomeKind.TIMEOUT: ExecStatus.TIMEOUT,
-    OutcomeKind.KILLED: ExecStatus.KILLED,
-    OutcomeKind.DIED: ExecStatus.DIED,
-}
-"""What no output tells of an execution."""
-
 _UNLIMITED = 1 << 20
 _HEADER = re.compile(r'Traceback \(most recent call last\):|  File "<stdin>", line \d+')
 _RAISED = re.compile(r"(?:\w+\.)*(\w+)(?::.*)?")
@@ -86,8 +79,8 @@ class _Actor:
         )
 
     def _status(self, line: GoldenLine, error_type: str | None) -> ExecStatus:
-        if line.kind in _UNSEEN:
-            return _UNSEEN[line.kind]
+        if line.kind is not None and line.kind.traits.kernel:
+            return ExecStatus(line.kind.value)
         return ExecStatus.ERROR if error_type else ExecStatus.OK
 
     def _value(self, line: GoldenLine, source: str) -> str | None:

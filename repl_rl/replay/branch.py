@@ -20,11 +20,6 @@ from repl_rl.transcript import Prompt, spans
 from repl_rl.types import Line, OutcomeKind, StopReason, Trajectory
 
 _NO_LIMIT = 1 << 40
-_ENDED_BY = {
-    OutcomeKind.SUBMITTED: StopReason.SUBMITTED,
-    OutcomeKind.KILLED: StopReason.KERNEL_KILLED,
-    OutcomeKind.DIED: StopReason.KERNEL_DIED,
-}
 
 
 class Policy(Protocol):
@@ -106,7 +101,7 @@ def as_trajectory(live: Live) -> Trajectory:
     """What ran live, in bytes for tokens: enough for rewards, and for a file of its own."""
     built = begin(live, ByteCodec())
     kind = live.lines[-1].outcome.kind if live.lines else OutcomeKind.BLANK
-    return built.build(_ENDED_BY.get(kind, StopReason.EOS))
+    return built.build(kind.traits.ends or StopReason.EOS)
 
 
 def _as_sampled(line: LiveLine, kept: Trajectory | None, codec: Codec) -> SampledLine:

@@ -39,10 +39,6 @@ PLACES = "shows where packages are installed"
 _FRAME = '  File "/'
 """How a frame of a library begins; those of a policy's own lines have no path."""
 
-_LIMITS = frozenset({OutcomeKind.TIMEOUT, OutcomeKind.MEMORY, OutcomeKind.KILLED, OutcomeKind.DIED})
-# Where in a line these strike is up to the machine.
-_STRIKES_ANYWHERE = frozenset({OutcomeKind.TIMEOUT, OutcomeKind.MEMORY})
-
 
 class Cause(StrEnum):
     """What a difference says."""
@@ -141,8 +137,8 @@ def _cause(recorded: LineOutcome, live: LineOutcome, volatile: str | None) -> Ca
 
 def _is_about_limits(recorded: OutcomeKind, live: OutcomeKind) -> bool:
     if recorded is live:
-        return recorded in _STRIKES_ANYWHERE
-    return recorded in _LIMITS or live in _LIMITS
+        return recorded.traits.strikes_anywhere
+    return recorded.traits.is_limit or live.traits.is_limit
 
 
 def _why(cause: Cause, recorded: LineOutcome, live: LineOutcome, volatile: str | None) -> str:

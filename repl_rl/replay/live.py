@@ -24,7 +24,6 @@ from repl_rl.transcript import strip_line
 from repl_rl.types import Line, LineOutcome, OutcomeKind, Scored, Trajectory
 from sandbox.types import ExecStatus, Kernel, KernelSource, SandboxError
 
-_DEAD = (OutcomeKind.KILLED, OutcomeKind.DIED)
 _MAX_OPEN_CHARS = 1 << 15
 _MAX_TOLD = 48
 """Characters of a source in an error."""
@@ -117,7 +116,7 @@ class Live:
     @property
     def kernel_is_gone(self) -> bool:
         """True where the last line ended its kernel."""
-        return bool(self.lines) and self.lines[-1].outcome.kind in _DEAD
+        return bool(self.lines) and self.lines[-1].outcome.kind.traits.kernel_is_gone
 
     @property
     def upcoming(self) -> Line | None:
@@ -204,7 +203,7 @@ class Live:
 
     def shown_after(self, outcome: LineOutcome) -> str:
         """What follows the line that has just run, as `LiveLine.shown_after`."""
-        if self.session.submission is not None or outcome.kind in _DEAD:
+        if self.session.submission is not None or outcome.kind.traits.kernel_is_gone:
             return ""
         return self.session.show(outcome.observation, outcome.kind)
 

@@ -20,7 +20,6 @@ import nbformat
 from repl_rl.ledger import Entry
 from repl_rl.replay.annotated import Annotated
 from repl_rl.replay.target import whole_file
-from repl_rl.summary import ERROR_KINDS
 from repl_rl.transcript import SUBMIT, is_thought, spans, strip_line
 from repl_rl.types import LineOutcome, OutcomeKind, Trajectory
 from sandbox.render import clean
@@ -42,20 +41,6 @@ KERNELSPEC = {
 LANGUAGE_INFO = {"name": "python", "mimetype": "text/x-python", "file_extension": ".py"}
 """As the kernel gives it, but for the version of Python, which a run in Jupyter adds."""
 
-_STOPPED = {
-    OutcomeKind.TIMEOUT: "interrupted",
-    OutcomeKind.KILLED: "killed",
-    OutcomeKind.DIED: "died",
-}
-_NEVER_RAN = (OutcomeKind.CUT, OutcomeKind.INCOMPLETE)
-# Where the output does not tell: it was cut, or a message begins with something else.
-_ERROR_TYPES = {
-    OutcomeKind.SYNTAX_ERROR: "SyntaxError",
-    OutcomeKind.NAME_ERROR: "NameError",
-    OutcomeKind.RUNTIME_ERROR: "Exception",
-    OutcomeKind.MEMORY: "MemoryError",
-    OutcomeKind.OUTPUT_LIMIT: "OutputLimit",
-}
 _RAISED = re.compile(
     r'^(?:Traceback \(most recent call last\):|  File "<stdin>", line \d+.*)\n'
     r"(?: .*\n|\n)*"
@@ -123,9 +108,9 @@ class _Statement:
         return self.thoughts + self.body
 
     @property
-    def kind(self) -> OutcomeKind | None:
-        """What became of it; None where there are only thoughts."""
-        return self.body[-1].line.outcome.kind if self.body else None
+    def kind(self) -> OutcomeKind:
+        """What became of it. A cell of thoughts alone is one of comments: it runs, in silence."""
+        return self.body[-1].line.outcome.kind if self.body else OutcomeKind.OK_SILENT
 
     @property
     def source(self) -> str:
@@ -197,21 +182,21 @@ def _statement_cell(
     about: Cell = {"lines": [numbers[entry.line.index] for entry in statement.entries]}
     if _cleaned(statement.source) != statement.source:
         about["source"] = statement.source
-    if kind in _STOPPED:
-        about["kernel"] = _STOPPED[kind]
+    if kind.traits.kernel:
+        about["kernel"] = kind.traits.kernel
     name = f"line-{statement.entries[0].line.index}"
-    if kind in _NEVER_RAN:
+    if not kind.traits.ran:
         # Without a type of its own a raw cell is HTML to some that convert notebooks.
         metadata = {"repl_rl": about, "format": "text/plain", "raw_mimetype": "text/plain"}
         return {"cell_type": "raw", "id": name, "metadata": metadata, "source": statement.shown}
-    metadata = {"repl_rl": about} | ({"tags": _tags(kind)} if kind in ERROR_KINDS else {})
+    metadata = {"repl_rl": about} | ({"tags": _tags(kind)} if kind.traits.is_error else {})
     outputs = _outputs(statement, submission)
     return _code_cell(name, statement.shown, metadata=metadata, outputs=outputs)
 
 
 def _tags(kind: OutcomeKind) -> list[str]:
     """What has clients go on after the error, and pass over a cell that would stop them."""
-    stopped = [TIMEOUT_TAG, "skip-execution"] if kind in _STOPPED else []
+    stopped = [TIMEOUT_TAG, "skip-execution"] if kind.traits.kernel else []
     return ["raises-exception", *stopped]
 
 
@@ -232,10 +217,11 @@ def _outputs(statement: _Statement, submission: str | None) -> list[Cell]:
 
 def _error_type(text: str, outcome: LineOutcome) -> str | None:
     """Class name of the exception that ended a line of this outcome; None without one."""
-    if outcome.kind not in ERROR_KINDS:
+    if not outcome.kind.traits.is_error:
         return None
     names = (_LAST_ROW if outcome.is_truncated else _RAISED).findall(text)
-    return names[-1] if names else _ERROR_TYPES.get(outcome.kind)
+    # The output does not always tell: it was cut, or a message begins with something else.
+    return next(iter([*names[-1:], *outcome.kind.traits.error_types]), None)
 
 
 def _numbers(item: Annotated) -> dict[int, Cell]:

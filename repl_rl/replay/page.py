@@ -24,8 +24,8 @@ from typing import Any, TextIO
 from repl_rl.ledger import Entry
 from repl_rl.replay.annotated import Annotated
 from repl_rl.replay.target import whole_file
-from repl_rl.summary import ERROR_KINDS
 from repl_rl.transcript import spans
+from repl_rl.types import OutcomeKind
 
 SUFFIXES = (".html", ".htm")
 """Of files that are written here."""
@@ -67,7 +67,7 @@ def _frame(title: str, notes: Sequence[str]) -> tuple[str, str]:
     """What stands before the trajectories of a page, and what after."""
     style = "".join(map(_read, _STYLES))
     script = "".join(map(_read, _SCRIPTS))
-    page = {"notes": list(notes), "errors": sorted(ERROR_KINDS)}
+    page = {"notes": list(notes), "tones": {kind: kind.traits.tone for kind in OutcomeKind}}
     parts = {
         "title": html.escape(title),
         "policy": _policy(style, script),

@@ -24,7 +24,7 @@ function haystack(summary) {
 
 function valuesOf(name, summary) {
   const values = SELECTS[name](summary).filter((value) => value !== null);
-  const failed = name === "outcome" && values.some((kind) => ERRORS.has(kind));
+  const failed = name === "outcome" && values.some((kind) => PAGE.tones[kind] === "error");
   return new Set(failed ? [...values, ANY_ERROR] : values);
 }
 

@@ -2,7 +2,6 @@
 // rest, which is parsed when it is looked at.
 
 const PAGE = JSON.parse(byId("page").textContent);
-const ERRORS = new Set(PAGE.errors);
 
 const SUMMARIES = [...document.querySelectorAll("script.trajectory")].map((script, order) => {
   const [head] = script.textContent.split("\n", 1);
@@ -32,10 +31,8 @@ const WITH_SIGNAL = new Set(
 
 /** What a line is coloured by; a submission by what became of it: the verdict of the whole. */
 function outcomeClass(kind, verdict) {
-  if (ERRORS.has(kind)) return "error";
-  if (kind === "submitted") return `submitted is-${toneOf(verdict)}`;
-  if (kind === "duplicate" || kind === "cut") return "repeated";
-  return kind === "comment" || kind === "blank" ? "thought" : "ran";
+  const tone = PAGE.tones[kind] ?? "ran";
+  return tone === "submitted" ? `submitted is-${toneOf(verdict)}` : tone;
 }
 
 const VERDICTS = {

@@ -28,7 +28,6 @@ from repl_rl.replay.stepper.texts import (
     styled,
 )
 from repl_rl.replay.stepper.walk import Walk, opens_a_block
-from repl_rl.summary import ERROR_KINDS
 from repl_rl.transcript import strip_line
 from repl_rl.types import Scored
 
@@ -121,7 +120,7 @@ def _block(walk: Walk, index: int, width: int) -> list[Text]:
     line = walk.live.lines[index]
     gutter = _gutter(walk, index)
     indent = " " * gutter.cell_len
-    style = ERROR if line.outcome.kind in ERROR_KINDS else SAMPLED
+    style = ERROR if line.outcome.kind.traits.is_error else SAMPLED
     prompt = _prompt_before(walk, index)
     start, columns = gutter.append(f"{prompt} ", PROMPT), _columns(walk, index, width)
     room = width - start.cell_len
@@ -182,7 +181,7 @@ def _columns(walk: Walk, index: int, width: int) -> Text:
     is_other = live is not None and walk.difference(live) is not None
     kind = line.outcome.kind
     text = Text.assemble((" ! " if is_other else "   ", DIFFERS))
-    text.append(f"{kind:<{_KIND}}", DIFFERS if is_other else "red" if kind in ERROR_KINDS else "")
+    text.append(f"{kind:<{_KIND}}", DIFFERS if is_other else "red" if kind.traits.is_error else "")
     is_own = live is not None and live.recorded is None
     reward = None if recorded is None else recorded.reward
     text.append_text(_signed(reward, _reward_columns(walk), is_replaced=is_own))

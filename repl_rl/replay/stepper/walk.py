@@ -23,7 +23,6 @@ from repl_rl.replay.scene import Scene
 from repl_rl.replay.stepper.sampled import Sampled
 from repl_rl.scoring import Scorer, unscored
 from repl_rl.store import make_origin
-from repl_rl.summary import ERROR_KINDS
 from repl_rl.trajectory_file import append
 from repl_rl.types import Line, Origin, OutcomeKind, Scored, Trajectory
 from sandbox.types import KernelSource, SandboxError
@@ -136,7 +135,7 @@ class Walk:
         return None
 
     async def run_to_error(self) -> str | None:
-        return await self._run_to("error", lambda line: line.outcome.kind in ERROR_KINDS)
+        return await self._run_to("error", lambda line: line.outcome.kind.traits.is_error)
 
     async def run_to_reward(self) -> str | None:
         return await self._run_to("reward", lambda line: self.live.predicted(line) != 0)
