@@ -132,11 +132,11 @@ def make_origin(
         setup=tuple(setup),
         tokenizer=tokenizer,
         isolation=isolation,
-        versions=here(config.sandbox.preload),
+        versions=installed_versions(config.sandbox.preload),
     )
 
 
-def here(preload: Sequence[str]) -> dict[str, str]:
+def installed_versions(preload: Sequence[str]) -> dict[str, str]:
     """Versions of this interpreter, of what trains and of what kernels have loaded."""
     known = importlib.metadata.packages_distributions()
     loaded = (name for module in preload for name in known.get(module.partition(".")[0], ())[:1])

@@ -54,6 +54,7 @@ from repl_rl.warmstart import (
     build,
     check_cache,
     collect,
+    made_elsewhere,
     starter_path,
     starter_sandbox,
 )
@@ -314,6 +315,8 @@ def policy_folder(config: Config, task: Task, screen: Screen, *, recipe: Recipe)
     path = starter_path(task, recipe)
     if not path.exists():
         make_starter(task, recipe, path, screen, isolation=config.sandbox.isolation)
+    elif made := made_elsewhere(path):
+        screen.say(f"starter: made {made}; `repl-rl warmstart` makes it anew")
     return str(path)
 
 

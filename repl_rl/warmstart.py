@@ -2,22 +2,20 @@
 
     demonstrations -> tokenizer of its own -> Qwen3 of about a million weights -> a folder
 
-Floor 6. Cached by a hash of the recipe. The starter copies expressions faithfully and fails by
-choice (a wrong tool, a guess, giving up): that is what reinforcement can mend.
+Floor 6. Cached by a hash of the recipe, which has a version. The starter copies expressions
+faithfully and fails by choice (a wrong tool, a guess, giving up): reinforcement can mend that.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib.metadata
 import inspect
 import os
-import platform
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,13 +26,13 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, TrainerCallback
 
-import sandbox
 from repl_rl.config import SandboxConfig
 from repl_rl.demonstrations import demonstrate
 from repl_rl.disk import written_aside
 from repl_rl.errors import ConfigError
 from repl_rl.settings import resolve
 from repl_rl.sft import IGNORED, fit
+from repl_rl.store import installed_versions
 from repl_rl.tasks.base import Task, demonstrable
 from repl_rl.tokens import TokenizerCodec
 from repl_rl.transcript import PYTHON, spans
@@ -44,11 +42,9 @@ from sandbox.types import KernelSource
 END_OF_TEXT = "<|endoftext|>"
 COMMON_SHARE = 0.01
 """Of all prompts: from here on a line that they share is one token."""
-_PACKAGES = ("torch", "transformers", "trl", "tokenizers", "sympy")
-_MODULES = (
-    *("builder", "demonstrations", "muon", "outcomes", "sampler", "session", "sft"),
-    *("tokens", "transcript", "warmstart"),
-)
+VERSION = 1
+"""Of all that makes a starter. Raise it where starters that lie in a cache should be made anew."""
+_RECIPE = "recipe.json"
 
 _PIECES = (
     r">>>|\.\.\.| [-+*/%=<>!]+ |[,:] |\*\*| ?[A-Za-z_]{2,}|[A-Za-z_]|[0-9]|\n|[^\S\n]"
@@ -76,6 +72,14 @@ class Recipe:
     seed: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What lies beside a starter's weights."""
+
+    recipe: Recipe
+    versions: dict[str, str]
+
+
 class Progress:
     """What a warm start reports; a silent one unless overridden."""
 
@@ -91,25 +95,27 @@ def starter_path(task: Task, recipe: Recipe) -> Path:
 
 
 def recipe_hash(task: Task, recipe: Recipe) -> str:
-    """16 hex digits over all that a starter depends on: recipe, task, code that made it, versions.
+    """16 hex digits over what a starter is made from, as far as it can be set: see `VERSION`.
 
-    The code is the task's own, the sandbox's (it renders outputs) and that of the loop.
+    A task of somebody's own has no version: the file of its class stands for it.
     """
-    digest = hashlib.blake2b(digest_size=8)
-    versions = [platform.python_version(), *map(importlib.metadata.version, _PACKAGES)]
-    settings = [dataclasses.asdict(recipe), dataclasses.asdict(starter_sandbox()), task.prompt]
-    digest.update(msgspec.json.encode([settings, versions]))
-    for source in sorted(_sources(task)):
-        digest.update(source.read_bytes())
+    settings = [VERSION, dataclasses.asdict(recipe), dataclasses.asdict(starter_sandbox())]
+    digest = hashlib.blake2b(msgspec.json.encode([*settings, task.prompt]), digest_size=8)
+    if not type(task).__module__.startswith(f"{__package__}."):
+        digest.update(Path(inspect.getfile(type(task))).read_bytes())
     return digest.hexdigest()
 
 
-def _sources(task: Task) -> Iterator[Path]:
-    home, ours = Path(inspect.getfile(type(task))), Path(__file__).parent
-    # A task that is one file in somebody's folder does not own what else lies there.
-    yield from home.parent.rglob("*.py") if "." in type(task).__module__ else [home]
-    yield from Path(sandbox.__file__).parent.glob("*.py")
-    yield from (ours / f"{name}.py" for name in _MODULES)
+def made_elsewhere(starter: Path) -> str | None:
+    """What a cached starter was made with, where that is not what is here; None where it is."""
+    try:
+        made = msgspec.json.decode((starter / _RECIPE).read_bytes(), type=_Made).versions
+    except (OSError, msgspec.DecodeError):
+        return "by another version of repl-rl"
+    now = installed_versions(starter_sandbox().preload)
+    del now["platform"]  # also the kernel's, of which nothing depends
+    other = [f"{name} {made[name]}" for name in now if made.get(name, now[name]) != now[name]]
+    return f"with {', '.join(other)}" if other else None
 
 
 def starter_sandbox() -> SandboxConfig:
@@ -184,7 +190,8 @@ def build(
         with written_aside(folder) as whole:
             model.save_pretrained(whole)
             tokenizer.save_pretrained(whole)
-            (whole / "recipe.json").write_bytes(msgspec.json.encode(dataclasses.asdict(recipe)))
+            made = _Made(recipe=recipe, versions=installed_versions(starter_sandbox().preload))
+            (whole / _RECIPE).write_bytes(msgspec.json.encode(made))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

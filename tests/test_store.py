@@ -17,7 +17,7 @@ from repl_rl.settings import to_toml
 from repl_rl.store import (
     RunFolder,
     check_output,
-    here,
+    installed_versions,
     make_origin,
     new_run_path,
     read_versions,
@@ -107,12 +107,12 @@ def test_an_origin_holds_what_it_takes_to_run_lines_again() -> None:
         setup=("x = 1",),
         tokenizer="owner/name",
         isolation="tier B",
-        versions=here(["sympy"]),
+        versions=installed_versions(["sympy"]),
     )
 
 
 def test_versions_here_are_those_of_what_trains() -> None:
-    found = here([])
+    found = installed_versions([])
     assert found["repl_rl"] == __version__
     assert found["python"] == platform.python_version()
     assert {name: found[name] for name in ("torch", "trl", "sympy")} == {
@@ -121,17 +121,20 @@ def test_versions_here_are_those_of_what_trains() -> None:
 
 
 def test_what_kernels_have_loaded_has_a_version() -> None:
-    assert "mpmath" not in here([])
-    assert here(["mpmath"])["mpmath"] == version("mpmath")
+    assert "mpmath" not in installed_versions([])
+    assert installed_versions(["mpmath"])["mpmath"] == version("mpmath")
 
 
 def test_a_module_is_named_by_its_package() -> None:
     """The package `rich` holds `rich.text`; `PyYAML` holds `yaml`."""
-    assert here(["rich.text", "yaml"]).keys() - here([]).keys() == {"rich", "PyYAML"}
+    assert installed_versions(["rich.text", "yaml"]).keys() - installed_versions([]).keys() == {
+        "rich",
+        "PyYAML",
+    }
 
 
 def test_a_module_of_the_standard_library_has_no_version_of_its_own() -> None:
-    assert here(["fractions", "math", "no_such_module"]) == here([])
+    assert installed_versions(["fractions", "math", "no_such_module"]) == installed_versions([])
 
 
 def test_a_folder_that_holds_a_run_is_refused(tmp_path: Path) -> None:

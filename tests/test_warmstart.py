@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import hashlib
 import itertools
+import json
 import random
 
 import pytest
@@ -17,12 +19,14 @@ from repl_rl.tokens import TokenizerCodec
 from repl_rl.transcript import setup_sources
 from repl_rl.types import Split
 from repl_rl.warmstart import (
+    VERSION,
     Progress,
     Recipe,
     build,
     collect,
     common_lines,
     encode_example,
+    made_elsewhere,
     pieces,
     starter_path,
     train_tokenizer,
@@ -82,6 +86,39 @@ def test_a_starter_is_cached_by_its_recipe(monkeypatch, tmp_path):
     assert one != two
     assert one == starter_path(SympyProofs(), Recipe())
     assert one.parent == tmp_path / "starters"
+
+
+def test_a_task_of_ones_own_is_another_starter_when_its_file_changes(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "own_starter_task.py"
+    path.write_text("class Own:\n    name, prompt = 'own', '# {{problem}}'\n")
+    import own_starter_task  # the file that has just been written
+
+    first = starter_path(own_starter_task.Own(), SMALL)
+    assert starter_path(own_starter_task.Own(), SMALL) == first
+    path.write_text(path.read_text() + "# another\n")
+    assert starter_path(own_starter_task.Own(), SMALL) != first
+
+
+def test_what_scripts_write_is_of_the_version_that_starters_are_cached_by():
+    """Where the digest changes, so should VERSION: starters in caches have seen the old lines."""
+    task, rng, digest = SympyProofs(), random.Random(0), hashlib.blake2b(digest_size=8)
+    for problem in itertools.islice(task.problems(Split.TRAIN, seed=0), 60):
+        digest.update(f"{problem.statement}\n{next(task.demonstrate(problem, rng))}\n".encode())
+    assert (VERSION, digest.hexdigest()) == (1, "bcf55fcea310a070")
+
+
+@pytest.mark.kernel
+@pytest.mark.train
+def test_a_starter_says_what_else_it_was_made_with(demonstrations, tmp_path):
+    build(demonstrations, SMALL, tmp_path / "starter", progress=Progress())
+    assert made_elsewhere(tmp_path / "starter") is None
+    recipe = tmp_path / "starter" / "recipe.json"
+    made = json.loads(recipe.read_text())
+    recipe.write_text(json.dumps(made | {"versions": made["versions"] | {"torch": "1.0"}}))
+    assert made_elsewhere(tmp_path / "starter") == "with torch 1.0"
+    recipe.unlink()
+    assert made_elsewhere(tmp_path / "starter") == "by another version of repl-rl"
 
 
 def test_an_expression_has_the_same_tokens_in_a_statement_and_in_code():

@@ -19,7 +19,7 @@ from repl_rl.config import Config, GradingConfig, SamplingConfig, SandboxConfig
 from repl_rl.errors import ConfigError
 from repl_rl.formats import load_format
 from repl_rl.settings import resolve, to_toml, told
-from repl_rl.store import here, read_versions
+from repl_rl.store import installed_versions, read_versions
 from repl_rl.tasks.base import load_task, make_setup
 from repl_rl.trajectory_file import Place
 from repl_rl.transcript import PYTHON, TranscriptFormat
@@ -231,7 +231,7 @@ def _bounded(config: Config) -> Config:
 
 def _differences(versions: Mapping[str, str], config: Config) -> Iterator[str]:
     """What kernels would find to be another version than the recorded ones did."""
-    found = here(config.sandbox.preload)
+    found = installed_versions(config.sandbox.preload)
     for name in ("python", "repl_rl", *_seen_by_kernels(config)):
         was, is_here = versions.get(name), found[name]
         if was != is_here:
