@@ -49,8 +49,9 @@ class SamplingConfig:
     """Of a trajectory, kernels included; its first line alone may take longer."""
     max_in_flight: int = 64
     """Trajectories, and so kernels and rows of the KV cache, alive at once."""
-    sampler: str = "repl_rl.sampler:LineSampler"
-    """`module:Class` that makes a trajectory: the line loop, or one of your own in its place."""
+    sampler: str = "lines"
+    """What makes a trajectory: the line loop, or one of your own, by its name in the entry point
+    group `repl_rl.samplers` or as `module:Class`."""
     speculate: bool = False
     """Sample the next line while the kernel is at work on one that is likely to print nothing. The
     trajectories are the same; tokens are wasted where the guess is wrong."""
@@ -108,9 +109,9 @@ class RewardConfig:
     than the worst answer after the highest charge, so silence never beats an honest attempt.
     """
 
-    function: str = "repl_rl.rewards:shaped"
-    """`module:function` of (Trajectory, Verdict | None, RewardConfig) -> Reward, or the name of
-    an entry point of the group `repl_rl.rewards`."""
+    function: str = "shaped"
+    """A function of (Trajectory, Verdict | None, RewardConfig) -> Reward, by its name in the entry
+    point group `repl_rl.rewards` or as `module:function`."""
     line: Mapping[OutcomeKind, float] = field(default_factory=_line_rewards)
     """Reward of a line by its outcome, 0 where not named."""
     max_line_charge: float = 0.4
@@ -220,7 +221,8 @@ class Config:
     task: str = "sympy-proofs"
     """Where problems and verdicts come from: an entry point's name, or `module:Class`."""
     transcript: str = "python"
-    """What a transcript looks like: `python`, `ipython`, `chat`, or `module:attribute`."""
+    """What a transcript looks like: `python`, `ipython`, `chat`, another name in the entry point
+    group `repl_rl.transcripts`, or `module:attribute`."""
     model: str | None = None
     """Folder of a transformers model; None stands for the task's starter policy."""
     seed: int = 0

@@ -7,6 +7,7 @@ Floor 2. Knows prompts and chat templates. Does not know kernels, tasks or model
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,7 +15,7 @@ from typing import Protocol
 from jinja2 import TemplateError
 
 from repl_rl.errors import ConfigError
-from repl_rl.plugins import load_spec
+from repl_rl.plugins import load_named
 from repl_rl.texts import read_text
 from repl_rl.transcript import (
     PROBLEM_MARKER,
@@ -52,8 +53,6 @@ IPYTHON = TranscriptFormat(
 )
 """`ipython --nosep`: no blank lines between statements. The language is plain Python, without
 magics; tracebacks are CPython's."""
-
-_PRESETS = {"python": PYTHON, "ipython": IPYTHON}
 
 
 class ChatTemplate(Protocol):
@@ -143,31 +142,29 @@ def _cut(text: str, texts: Mapping[str, str]) -> list[Part]:
     return parts
 
 
-def load_format(name: str, template: ChatTemplate | None = None) -> TranscriptFormat:
-    """The format that a config names: `python`, `ipython`, `chat`, or `module:attribute`.
+def chat_format(template: ChatTemplate | None) -> ChatFormat:
+    """The format `chat` of a model; ConfigError for one without a chat template."""
+    if template is None:
+        raise ConfigError("transcript = 'chat' takes a model whose tokenizer has a chat template")
+    return ChatFormat(
+        name="chat",
+        banner=PYTHON.banner,
+        primary=PYTHON.primary,
+        secondary=PYTHON.secondary,
+        template=template,
+        system=read_text("chat.txt").strip(),
+    )
 
-    Raises ConfigError where there is none, and for `chat` without a template.
+
+def load_format(name: str, template: ChatTemplate | None = None) -> TranscriptFormat:
+    """The format of a name in the entry point group `repl_rl.transcripts`, or `module:attribute`.
+
+    It may be a function of a model's chat template. Raises ConfigError where there is none of that
+    name, and as that function does.
     """
-    if name in _PRESETS:
-        return _PRESETS[name]
-    if name == "chat":
-        if template is None:
-            raise ConfigError(
-                "transcript = 'chat' takes a model whose tokenizer has a chat template"
-            )
-        return ChatFormat(
-            name="chat",
-            banner=PYTHON.banner,
-            primary=PYTHON.primary,
-            secondary=PYTHON.secondary,
-            template=template,
-            system=read_text("chat.txt").strip(),
-        )
-    if ":" not in name:
-        raise ConfigError(
-            f"unknown transcript {name!r}; expected python, ipython, chat or module:attribute"
-        )
-    found = load_spec(name)
+    found = load_named(name, group="repl_rl.transcripts")
+    if inspect.isfunction(found):
+        found = found(template)
     if not isinstance(found, TranscriptFormat):
         raise ConfigError(f"{name!r} is a {type(found).__name__}; expected a TranscriptFormat")
     return found

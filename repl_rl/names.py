@@ -15,7 +15,7 @@ from repl_rl.engines.vllm import prepare
 from repl_rl.engines.vllm_replica import check_settings
 from repl_rl.errors import ConfigError
 from repl_rl.formats import load_format
-from repl_rl.plugins import load_spec
+from repl_rl.plugins import load_named
 from repl_rl.rewards import load_reward
 from repl_rl.rollouts import TrajectorySampler
 from repl_rl.tasks.base import Task, demonstrable, load_task, make_prompt
@@ -60,7 +60,7 @@ def _check_task(task: Task, config: Config) -> None:
 
 def sampler_class(spec: str) -> Callable[..., TrajectorySampler]:
     """The class that makes trajectories; ConfigError unless it has a method `sample`."""
-    found = load_spec(spec)
+    found = load_named(spec, group="repl_rl.samplers")
     if not callable(found) or not callable(getattr(found, "sample", None)):
         raise ConfigError(
             f"sampling.sampler = {spec!r} is no sampler; expected a class with the arguments of "

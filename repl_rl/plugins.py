@@ -35,7 +35,12 @@ def resolve_spec(name: str, *, group: str) -> str:
     noun = group.rpartition(".")[2].removesuffix("s")
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"
-    raise ConfigError(f"unknown {noun} {name!r}; {hint} (or give module:Class)")
+    raise ConfigError(f"unknown {noun} {name!r}; {hint} (or give module:attribute)")
+
+
+def load_named(name: str, *, group: str) -> object:
+    """What an entry point of that name in `group` stands for, or `module:attribute`; see below."""
+    return load_spec(resolve_spec(name, group=group))
 
 
 def load_spec(spec: str) -> object:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from repl_rl.config import GRPOConfig, RewardConfig
 from repl_rl.errors import ConfigError
-from repl_rl.plugins import load_spec, resolve_spec
+from repl_rl.plugins import load_named
 from repl_rl.types import OutcomeKind, Reward, Trajectory, Verdict
 
 RewardFunction = Callable[[Trajectory, Verdict | None, RewardConfig], Reward]
@@ -87,7 +87,7 @@ def load_reward(config: RewardConfig, grpo: GRPOConfig | None = None) -> RewardF
     unread: what was computed and never used looks like a reward that does not work. The default
     reward may, so that `grpo.credit = "outcome"` alone makes the ablation.
     """
-    function = load_spec(resolve_spec(config.function, group="repl_rl.rewards"))
+    function = load_named(config.function, group="repl_rl.rewards")
     if not callable(function):
         raise ConfigError(f"reward.function = {config.function!r} is not callable")
     unread = grpo is not None and not grpo.reads_line_rewards and function is not shaped

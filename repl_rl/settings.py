@@ -54,12 +54,27 @@ def resolve(
     if (dtype := user.pop("dtype", None)) is not None:
         _merge(user, {"grpo": {"dtype": "auto" if dtype == "float32" else dtype}})
     _merge(user, told(files=files, overrides=overrides, flags=flags))
+    _rename(user)
     _check(Config, user, "")
     layers: dict[str, Any] = {}
     if user.get("model") is None:
         _merge(layers, STARTER_PRESET)
     _merge(layers, user)
     return _build(layers)
+
+
+_FORMER = {
+    ("sampling", "sampler", "repl_rl.sampler:LineSampler"): "lines",
+    ("reward", "function", "repl_rl.rewards:shaped"): "shaped",
+}
+"""Values that older runs hold: once a config named the place of what is ours, and places change."""
+
+
+def _rename(user: dict[str, Any]) -> None:
+    for (section, key, value), name in _FORMER.items():
+        values = user.get(section)
+        if isinstance(values, dict) and values.get(key) == value:
+            values[key] = name
 
 
 def told(

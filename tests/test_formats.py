@@ -255,7 +255,7 @@ def test_a_format_of_ones_own_is_found_by_its_module(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("pythn", "unknown transcript 'pythn'; expected python, ipython, chat or module:attribute"),
+        ("pythn", "unknown transcript 'pythn'; did you mean 'python'? (or give module:attribute)"),
         ("repl_rl.formats:ChatTemplate", "is a _ProtocolMeta; expected a TranscriptFormat"),
         ("repl_rl.formats:IPYTHN", "has no 'IPYTHN'; did you mean 'IPYTHON'?"),
         ("chat", "transcript = 'chat' takes a model whose tokenizer has a chat template"),

@@ -80,7 +80,10 @@ REFUSED = [
         ("--task", "own_names:Unmarked", "--model", "."),
         "a task's prompt needs {{problem}} alone on exactly one line",
     ),
-    (("--set", "transcript=chatt"), "unknown transcript 'chatt'; expected python, ipython, chat"),
+    (
+        ("--set", "transcript=chatt"),
+        "unknown transcript 'chatt'; did you mean 'chat'?",
+    ),
     (("--set", "transcript=chat"), "the starter writes transcripts of the kind 'python'"),
     (("--set", "reward.function=foo:bar"), "no module named 'foo' (wanted 'foo:bar')"),
     (("--set", "sampling.sampler=foo:Bar"), "no module named 'foo' (wanted 'foo:Bar')"),

@@ -252,7 +252,7 @@ def test_a_function_that_raises_keeps_its_error(
         ("repl_rl.rewards:shapd", r"has no 'shapd'; did you mean 'shaped'\?"),
         ("repl_rl.no_such:shaped", r"no module named 'repl_rl.no_such'"),
         ("repl_rl.advantages:EPSILON", r"is not callable"),
-        ("shaped", r"shaped"),
+        ("shapd", r"unknown reward 'shapd'; did you mean 'shaped'"),
     ],
 )
 def test_a_function_that_is_not_there_is_a_config_error(spec: str, message: str) -> None:

@@ -345,3 +345,13 @@ def test_a_foreign_key_is_quoted(section: str) -> None:
     with pytest.raises(ConfigError, match="unknown key") as refused:
         resolve(saved=f'{section}\n"a\\u001b[31m\\nb" = 1\n')
     assert str(refused.value).isprintable()
+
+
+def test_what_older_runs_call_by_its_place_has_a_name(tmp_path: Path) -> None:
+    """Places change: a stored config names what is ours by its entry point."""
+    old = '[sampling]\nsampler = "repl_rl.sampler:LineSampler"\n'
+    old += '[reward]\nfunction = "repl_rl.rewards:shaped"\n'
+    (tmp_path / "old.toml").write_text(old)
+    for config in (resolve(saved=old), resolve(files=[tmp_path / "old.toml"])):
+        assert (config.sampling.sampler, config.reward.function) == ("lines", "shaped")
+    assert to_toml(resolve()).count("repl_rl.") == 0
