@@ -28,7 +28,7 @@ def main() -> None:
 
 def measure(seed: int, run: Path, overrides: list[str]) -> str:
     """One seed's row."""
-    command = [sys.executable, "-c", "from repl_rl.cli import main; main()", "train"]
+    command = [sys.executable, "-c", "from repl_rl.commands.cli import main; main()", "train"]
     command += ["--task", "sympy-proofs", "--seed", str(seed), "--output", str(run)]
     for override in overrides:
         command += ["--set", override]

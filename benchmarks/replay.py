@@ -17,11 +17,11 @@ from pathlib import Path
 
 from nbclient import NotebookClient
 
-from repl_rl.display import Screen
 from repl_rl.replay.annotated import annotate
 from repl_rl.replay.many import Options, execute
 from repl_rl.replay.notebook import to_notebook
-from repl_rl.trajectory_file import Place, Selection, files, places, select
+from repl_rl.runs.trajectory_file import Place, Selection, files, places, select
+from repl_rl.show.display import Screen
 
 
 def main() -> None:

@@ -36,13 +36,13 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen3_chat_template
 
 from repl_rl.config import RewardConfig, SamplingConfig
+from repl_rl.credit.rewards import shaped
 from repl_rl.engines.base import LineEnd, SampledLine
 from repl_rl.engines.hf import HFEngine
-from repl_rl.rewards import shaped
-from repl_rl.rollouts import Attempt, RolloutRunner
-from repl_rl.sampler import LineSampler
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import PROBLEM_MARKER, TranscriptFormat
+from repl_rl.rollout.runner import Attempt, RolloutRunner
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.transcript.format import PROBLEM_MARKER, TranscriptFormat
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Problem
 from sandbox.types import ExecStatus, Execution
 

@@ -12,13 +12,13 @@ Masks, rewards and the update come with the trajectory: what is injected is neve
 
 from dataclasses import dataclass
 
-from repl_rl.builder import Rollout, TrajectoryBuilder
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import Engine, LineEnd, SampledLine
-from repl_rl.outcomes import executed_kind, submitted_expression
+from repl_rl.rollout.builder import Rollout, TrajectoryBuilder
 from repl_rl.seeds import derive_seed
-from repl_rl.tokens import Codec
-from repl_rl.transcript import Part, Prompt, TranscriptFormat
+from repl_rl.transcript.format import Part, Prompt, TranscriptFormat
+from repl_rl.transcript.outcomes import executed_kind, submitted_expression
+from repl_rl.transcript.tokens import Codec
 from repl_rl.types import LineOutcome, OutcomeKind, StopReason, Trajectory
 from sandbox.statements import Compiler
 from sandbox.types import Kernel

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from repl_rl.trajectory_file import read_trajectories
+from repl_rl.runs.trajectory_file import read_trajectories
 
 
 def main(path: Path) -> None:

@@ -1,6 +1,6 @@
 """Wait for many things at once, a bounded number at a time.
 
-Floor 1. Knows coroutines; does not know what they do.
+Knows coroutines; does not know what they do.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Every setting of a run, with its default and its unit.
 
-Floor 1. Knows names and types; does not know what anything does, nor where values come from.
+Knows names and types; does not know what anything does, nor where values come from.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writing so that whoever reads finds a thing whole or not at all, and a full disk is one line.
 
-Floor 1. Knows files. Does not know what is in them.
+Knows files. Does not know what is in them.
 """
 
 from __future__ import annotations

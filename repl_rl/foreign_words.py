@@ -1,6 +1,6 @@
 """Words of TRL and of the field that are no settings here: what to use, or why there is none.
 
-Floor 1. Does not know what is asked, nor what there is: a test holds what it names to the config.
+Does not know what is asked, nor what there is: a test holds what it names to the config.
 """
 
 from __future__ import annotations

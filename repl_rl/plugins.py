@@ -1,6 +1,6 @@
 """Find what a user named: an entry point, `module:attribute` on the import path, or a model.
 
-Floor 1. Knows names and modules; does not know what the thing is.
+Knows names and modules; does not know what the thing is.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     Config -> [Setting];  a name that is none -> what its writer may have meant
 
-Floor 1. Does not know where values come from, nor who asks.
+Does not know where values come from, nor who asks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Derive one seed from another: every random choice of a run hangs from the run's one seed.
 
-Floor 1. Knows nothing but integers and names.
+Knows nothing but integers and names.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Make one Config of what a user said: defaults <- preset <- TOML files <- flags <- `--set`.
 
-Floor 1. A run saves its resolved config as TOML, and that file starts the same run again.
+A run saves its resolved config as TOML, and that file starts the same run again.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@ r"""What others wrote and what they measured, made fit for one row of a terminal
 
     "\x1b[31ma\nb" -> "a\\nb";  "long" * 10**6 -> its ends;  1e99 -> "+1e+99"
 
-Floor 1. Pure. Does not know what a row is about, nor who prints it.
+Pure. Does not know what a row is about, nor who prints it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Texts that travel with the package: what stands in `prompts/`.
 
-Floor 1. Knows where files are; does not know what they are for.
+Knows where files are; does not know what they are for.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@ r"""The records that travel from a task to the loss: frozen, typed, free of beha
 
     Task -> Problem -> Trajectory -> Verdict -> Reward -> advantages [T]
 
-Floor 1. Knows no torch, no kernel, no file.
+Knows no torch, no kernel, no file.
 T tokens of a completion, L lines, P tokens of a prompt.
 """
 

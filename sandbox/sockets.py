@@ -1,6 +1,6 @@
 """What both ends of a socket must agree on: names, numbers, sizes.
 
-Floor 0's own floor: imports nothing of ours, so that the trainer's end needs no ipykernel and the
+Imports nothing of ours, so that the trainer's end needs no ipykernel and the
 fork server no asyncio. Knows names. Does not know what is said.
 """
 

@@ -1,6 +1,6 @@
 """What crosses the boundary of a kernel: one source goes in, one `Execution` comes back.
 
-Floor 0, standard library only. Knows nothing of models, tokens, tasks or rewards.
+Standard library only. Knows nothing of models, tokens, tasks or rewards.
 """
 
 from __future__ import annotations

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from repl_rl.builder import Rollout
-from repl_rl.cli import main
+from repl_rl.commands.cli import main
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import Engine
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.sampler import LineSampler
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import PYTHON, Prompt
+from repl_rl.rollout.builder import Rollout
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.transcript.format import PYTHON, Prompt
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import (
     Line,
     LineOutcome,

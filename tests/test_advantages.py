@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repl_rl.advantages import (
+from repl_rl.config import Baseline, Credit, GRPOConfig
+from repl_rl.credit.advantages import (
     EPSILON,
     advantage_rows,
     batch_scale,
     line_advantages,
     token_advantages,
 )
-from repl_rl.config import Baseline, Credit, GRPOConfig
 from repl_rl.types import OutcomeKind, Reward, Scored, Trajectory
 
 MakeTrajectory = Callable[..., Trajectory]

@@ -12,14 +12,14 @@ import pytest
 from transformers import Qwen3Config
 
 from engine_kit import GROUPED, random_model, scorer
-from repl_rl.audit import Counts, Witness
-from repl_rl.builder import Rollout
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.hf import HFEngine
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.sampler import LineSampler
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import PYTHON, Prompt
+from repl_rl.rollout.builder import Rollout
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.training.audit import Counts, Witness
+from repl_rl.transcript.format import PYTHON, Prompt
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Finding, OutcomeKind, Trajectory
 from sandbox.fake import FakeKernel
 from sandbox.types import ExecStatus, Execution

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from repl_rl.audit import Counts
-from repl_rl.formats import IPYTHON
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import PYTHON, TranscriptFormat
+from repl_rl.training.audit import Counts
+from repl_rl.transcript.conventions import IPYTHON
+from repl_rl.transcript.format import PYTHON, TranscriptFormat
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Finding, OutcomeKind, Trajectory
 
 MakeTrajectory = Callable[..., Trajectory]

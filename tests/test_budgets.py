@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from repl_rl.errors import ConfigError
-from repl_rl.tokens import ByteCodec
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import OutcomeKind, StopReason, Trajectory
 from sandbox.fake import FakeKernel
 from sandbox.types import ExecStatus, Execution

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from repl_rl.builder import Rollout, TrajectoryBuilder, check_trajectory, prompt_ids
 from repl_rl.engines.base import LineEnd, SampledLine
 from repl_rl.errors import ConfigError
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import Part, Prompt, span_mask
+from repl_rl.rollout.builder import Rollout, TrajectoryBuilder, check_trajectory, prompt_ids
+from repl_rl.transcript.format import Part, Prompt, span_mask
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Line, LineOutcome, OutcomeKind, StopReason, Trajectory
 
 MakeTrajectory = Callable[..., Trajectory]
@@ -168,7 +168,9 @@ def test_a_trajectory_that_contradicts_itself_is_refused(
     trajectory = spoil(make_trajectory([(" x\n", OK, "1\n")]))
     with pytest.raises(ConfigError) as refused:
         check_trajectory(trajectory, maker="Mine")
-    assert str(refused.value) == f"Mine made a trajectory with {message}; see repl_rl.builder"
+    assert (
+        str(refused.value) == f"Mine made a trajectory with {message}; see repl_rl.rollout.builder"
+    )
 
 
 def test_a_trajectory_without_a_token_is_refused(make_trajectory: MakeTrajectory) -> None:

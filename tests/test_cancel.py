@@ -9,16 +9,16 @@ from typing import TypeVar
 
 import pytest
 
-from repl_rl.builder import Rollout, RolloutCancelled
 from repl_rl.config import RewardConfig, SamplingConfig
+from repl_rl.credit.rewards import shaped
 from repl_rl.engines.base import SampledLine, Weights
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import EngineError
-from repl_rl.rewards import shaped
-from repl_rl.rollouts import Attempt, RolloutRunner
-from repl_rl.sampler import LineSampler
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import PYTHON, Prompt
+from repl_rl.rollout.builder import Rollout, RolloutCancelled
+from repl_rl.rollout.runner import Attempt, RolloutRunner
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.transcript.format import PYTHON, Prompt
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Problem, Scored, StopReason, Trajectory, Verdict
 from sandbox.fake import FakeKernel, FakeKernels
 from sandbox.types import ExecStatus, Execution, Kernel

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from repl_rl.builder import Rollout, prompt_ids
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import ConfigError
-from repl_rl.formats import chat_turn, load_format
-from repl_rl.sampler import LineSampler
+from repl_rl.rollout.builder import Rollout, prompt_ids
+from repl_rl.rollout.sampler import LineSampler
 from repl_rl.texts import read_text
-from repl_rl.tokens import TokenizerCodec
-from repl_rl.transcript import Part, Prompt, span_mask
+from repl_rl.transcript.conventions import chat_turn, load_format
+from repl_rl.transcript.format import Part, Prompt, span_mask
+from repl_rl.transcript.tokens import TokenizerCodec
 from repl_rl.types import Trajectory
 from sandbox.fake import FakeKernel
 from sandbox.types import ExecStatus, Execution

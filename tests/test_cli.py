@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from repl_rl import __version__
-from repl_rl.cli_options import before_libraries, say
+from repl_rl.commands.options import before_libraries, say
 from repl_rl.config import Config
 from repl_rl.errors import ConfigError
+from repl_rl.runs.folder import RunFolder
+from repl_rl.runs.trajectory_file import append
 from repl_rl.settings import resolve
-from repl_rl.store import RunFolder
-from repl_rl.trajectory_file import append
 from repl_rl.types import OutcomeKind, Scored, Trajectory
 from sandbox import bubblewrap, confine
 from sandbox.types import SandboxError
@@ -50,7 +50,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 @pytest.fixture
 def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if it were installed."""
-    monkeypatch.setattr("repl_rl.names.prepare", lambda: None)
+    monkeypatch.setattr("repl_rl.training.names.prepare", lambda: None)
 
 
 @pytest.mark.usefixtures("vllm")
@@ -275,7 +275,7 @@ def test_no_error_moves_the_terminal(
     def fail(**_: object) -> None:
         raise error
 
-    monkeypatch.setattr("repl_rl.cli.cli", fail)
+    monkeypatch.setattr("repl_rl.commands.cli.cli", fail)
     assert call()[2] == shown
 
 

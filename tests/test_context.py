@@ -22,7 +22,7 @@ from tokenizers import (
     trainers,
 )
 
-from repl_rl.tokens import Context, TokenizerCodec
+from repl_rl.transcript.tokens import Context, TokenizerCodec
 
 SPACE = "\u2581"
 BYTES = [f"<0x{i:02X}>" for i in range(256)]

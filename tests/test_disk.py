@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 
 from repl_rl.disk import append_whole, explained, written_aside
 from repl_rl.errors import StorageError
-from repl_rl.store import RunFolder, last_checkpoint, numbered_checkpoints
-from repl_rl.trajectory_file import read_trajectories
+from repl_rl.runs.folder import RunFolder, last_checkpoint, numbered_checkpoints
+from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.types import OutcomeKind, Scored, Trajectory
 
 MakeTrajectory = Callable[..., Trajectory]

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from repl_rl.bars import Phase
-from repl_rl.display import Screen, marked_trajectory, render_trajectory, trend
-from repl_rl.ledger import ledgers
-from repl_rl.summary import rollout_metrics
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import PYTHON
+from repl_rl.credit.ledger import ledgers
+from repl_rl.runs.summary import rollout_metrics
+from repl_rl.show.bars import Phase
+from repl_rl.show.display import Screen, marked_trajectory, render_trajectory, trend
+from repl_rl.transcript.format import PYTHON
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import OutcomeKind, Scored, Trajectory, Verdict, VerdictKind
 
 MakeTrajectory = Callable[..., Trajectory]
@@ -167,7 +167,7 @@ def test_no_submission_counts_every_end_without_one(
     make_trajectory: MakeTrajectory, make_scored: MakeScored
 ) -> None:
     """A dead kernel, a full context or a time limit submit nothing either."""
-    from repl_rl.display import _ROWS, _value
+    from repl_rl.show.display import _ROWS, _value
     from repl_rl.types import StopReason
 
     (row,) = (row for row in _ROWS if row.label == "no submission")

@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from repl_rl.cli import cli
+from repl_rl.commands.cli import cli
 from sandbox import bubblewrap, confine, landlock
 
 pytestmark = pytest.mark.kernel

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from repl_rl.builder import Rollout
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import ConfigError
-from repl_rl.formats import IPYTHON, load_format
-from repl_rl.sampler import LineSampler
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import PYTHON, Prompt, TranscriptFormat, spans
+from repl_rl.rollout.builder import Rollout
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.transcript.conventions import IPYTHON, load_format
+from repl_rl.transcript.format import PYTHON, Prompt, TranscriptFormat, spans
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import OutcomeKind, Trajectory
 from sandbox.fake import FakeKernel
 from sandbox.pool import KernelPool
@@ -248,16 +248,19 @@ def test_the_formats_are_found_by_name() -> None:
 
 
 def test_a_format_of_ones_own_is_found_by_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("repl_rl.formats.OWN", FORMAT, raising=False)
-    assert load_format("repl_rl.formats:OWN") is FORMAT
+    monkeypatch.setattr("repl_rl.transcript.conventions.OWN", FORMAT, raising=False)
+    assert load_format("repl_rl.transcript.conventions:OWN") is FORMAT
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("pythn", "unknown transcript 'pythn'; did you mean 'python'? (or give module:attribute)"),
-        ("repl_rl.formats:ChatTemplate", "is a _ProtocolMeta; expected a TranscriptFormat"),
-        ("repl_rl.formats:IPYTHN", "has no 'IPYTHN'; did you mean 'IPYTHON'?"),
+        (
+            "repl_rl.transcript.conventions:ChatTemplate",
+            "is a _ProtocolMeta; expected a TranscriptFormat",
+        ),
+        ("repl_rl.transcript.conventions:IPYTHN", "has no 'IPYTHN'; did you mean 'IPYTHON'?"),
         ("chat", "transcript = 'chat' takes a model whose tokenizer has a chat template"),
     ],
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from repl_rl import hub
+from repl_rl.engines import hub
 from repl_rl.errors import ConfigError
 
 
@@ -140,7 +140,7 @@ def test_no_command_loads_torch_to_ask(server: Hub, command: tuple[str, ...]) ->
     server.status = 404
     code = (
         f"import sys; sys.argv = {['repl-rl', *command, 'owner/name']!r}\n"
-        "from repl_rl.cli import main\n"
+        "from repl_rl.commands.cli import main\n"
         "try:\n    main()\n"
         "except SystemExit as end:\n    print(end.code, 'torch' in sys.modules)"
     )

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from repl_rl.imitations import imitates_output
-from repl_rl.outcomes import executed_kind, thought_kind
+from repl_rl.transcript.imitations import imitates_output
+from repl_rl.transcript.outcomes import executed_kind, thought_kind
 from repl_rl.types import OutcomeKind
 from sandbox.statements import Syntax
 from sandbox.types import ExecStatus, Execution

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from repl_rl.leaving import commands, left_by, next_after
+from repl_rl.commands.leaving import commands, left_by, next_after
 
 
 @pytest.fixture

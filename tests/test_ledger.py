@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from repl_rl.display import ledger_table
-from repl_rl.ledger import ledgers
+from repl_rl.credit.ledger import ledgers
+from repl_rl.show.display import ledger_table
 from repl_rl.types import OutcomeKind, Scored, Trajectory
 
 MakeTrajectory = Callable[..., Trajectory]

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from repl_rl.config import Config, GRPOConfig, SamplingConfig
+from repl_rl.engines.memory import Memory, measure
+from repl_rl.engines.models import ModelFiles, load_weights, num_parameters, read_files
+from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
-from repl_rl.memory import Memory, measure
-from repl_rl.models import ModelFiles, load_weights, num_parameters, read_files
-from repl_rl.precision import Precision
 from repl_rl.tasks.base import load_task
-from repl_rl.workbench import load_policy
+from repl_rl.training.workbench import load_policy
 from tiny_model import save_tiny_model
 
 GIB = 1 << 30

@@ -11,8 +11,8 @@ import pytest
 
 from repl_rl.config import Config, SamplingConfig
 from repl_rl.errors import ConfigError
-from repl_rl.names import check_names, sampler_class
-from repl_rl.sampler import LineSampler
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.training.names import check_names, sampler_class
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -23,7 +23,7 @@ def examples(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_line_loop_is_the_sampler_unless_another_is_named() -> None:
-    assert sampler_class("repl_rl.sampler:LineSampler") is LineSampler
+    assert sampler_class("repl_rl.rollout.sampler:LineSampler") is LineSampler
 
 
 def test_a_loop_of_ones_own_takes_its_place() -> None:
@@ -39,7 +39,7 @@ def test_what_has_no_method_sample_is_no_sampler(spec: str) -> None:
         sampler_class(spec)
     assert str(refused.value) == (
         f"sampling.sampler = {spec!r} is no sampler; expected a class with the arguments of "
-        f"repl_rl.sampler.LineSampler and its method `sample`"
+        f"repl_rl.rollout.sampler.LineSampler and its method `sample`"
     )
 
 
@@ -124,7 +124,7 @@ def fresh(folder: Path, *arguments: str) -> tuple[int, set[str], str]:
     """(exit code, modules that it holds in the end, stderr) of a command by itself."""
     code = (
         f"import sys; sys.argv = {['repl-rl', *arguments]!r}\n"
-        "from repl_rl.cli import main\n"
+        "from repl_rl.commands.cli import main\n"
         "try:\n    main()\n"
         "except SystemExit as end:\n    print(end.code, *sys.modules)"
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from repl_rl.outcomes import (
+from repl_rl.transcript.outcomes import (
     executed_kind,
     statement_key,
     submitted_expression,

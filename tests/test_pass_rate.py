@@ -8,9 +8,9 @@ from fractions import Fraction
 
 import pytest
 
-from repl_rl.evaluate import held_out_attempts
-from repl_rl.pass_rate import pass_at, pass_rates
+from repl_rl.runs.pass_rate import pass_at, pass_rates
 from repl_rl.seeds import derive_seed
+from repl_rl.training.evaluate import held_out_attempts
 from repl_rl.types import OutcomeKind, Problem, Scored, Split, Trajectory, Verdict, VerdictKind
 
 

@@ -14,9 +14,10 @@ import pexpect
 import psutil
 import pytest
 
-from repl_rl import attempts, play, scoring
+from repl_rl.commands import attempts, play
 from repl_rl.errors import GraderError
-from repl_rl.trajectory_file import places
+from repl_rl.rollout import scoring
+from repl_rl.runs.trajectory_file import places
 from repl_rl.types import OutcomeKind, Problem, Scored, StopReason, Verdict, VerdictKind
 from sandbox.fake import FakeKernel, FakeKernels
 from sandbox.types import ExecStatus, Execution, SandboxError
@@ -254,7 +255,7 @@ def test_a_folder_that_holds_a_run_is_refused_before_anything_is_typed(typed: Ty
 @pytest.mark.kernel
 def test_a_person_plays_at_a_terminal_of_80_by_24(tmp_path: Path) -> None:
     """With real kernels and the real grader: edited lines, an interrupt in a line that runs."""
-    boot = "from repl_rl.cli import main; main()"
+    boot = "from repl_rl.commands.cli import main; main()"
     words = ["-c", boot, "play", "--task", "sympy-proofs", "--output", "game"]
     screen = pexpect.spawn(
         sys.executable, words, cwd=str(tmp_path), dimensions=(24, 80), encoding="utf-8", timeout=60

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 import torch
 
-from repl_rl.builder import Rollout, check_trajectory
 from repl_rl.config import Config, SamplingConfig
+from repl_rl.engines.models import LoadedModel, load_model
+from repl_rl.engines.precision import Precision
+from repl_rl.engines.serving import make_engine
 from repl_rl.errors import ConfigError
-from repl_rl.formats import IPYTHON
-from repl_rl.models import LoadedModel, load_model
-from repl_rl.policy import ModelPolicy, open_policy
-from repl_rl.precision import Precision
 from repl_rl.replay.live import Live
+from repl_rl.replay.model_policy import ModelPolicy, open_policy
 from repl_rl.replay.scene import Scene
-from repl_rl.sampler import LineSampler
-from repl_rl.serving import make_engine
-from repl_rl.transcript import PYTHON, Part, Prompt, TranscriptFormat
+from repl_rl.rollout.builder import Rollout, check_trajectory
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.transcript.conventions import IPYTHON
+from repl_rl.transcript.format import PYTHON, Part, Prompt, TranscriptFormat
 from repl_rl.types import OutcomeKind, Problem, Reward, Scored, StopReason, Trajectory
 from sandbox.fake import FakeKernels
 from sandbox.types import ExecStatus, Execution

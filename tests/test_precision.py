@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from repl_rl.config import Config, GRPOConfig, SamplingConfig
+from repl_rl.engines.precision import Precision, precision, share_moved_in_bfloat16, warning
 from repl_rl.errors import ConfigError
-from repl_rl.precision import Precision, precision, share_moved_in_bfloat16, warning
 
 SINGLE, HALF = torch.float32, torch.bfloat16
 

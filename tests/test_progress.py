@@ -6,9 +6,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from repl_rl.bars import Note
-from repl_rl.evaluate import run_counted
-from repl_rl.train import _StepCallback
+from repl_rl.show.bars import Note
+from repl_rl.training.evaluate import run_counted
+from repl_rl.training.train import _StepCallback
 from repl_rl.types import OutcomeKind, Scored, Trajectory, Verdict, VerdictKind
 
 MakeTrajectory = Callable[..., Trajectory]

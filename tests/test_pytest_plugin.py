@@ -19,7 +19,7 @@ def run_pytest(tmp_path: Path) -> RunPytest:
     """`run_pytest(*arguments)` in a folder of its own: (exit code, all that it printed)."""
 
     def run(*arguments: str, collects: bool = True) -> tuple[int, str]:
-        called = ["-m", "pytest", "-p", "repl_rl.pytest_plugin", "-p", "no:cacheprovider"]
+        called = ["-m", "pytest", "-p", "repl_rl.golden.pytest_plugin", "-p", "no:cacheprovider"]
         called += ["-o", "repl_rl_golden=true"] if collects else []
         done = subprocess.run(
             [sys.executable, *called, "-W", "error", *arguments],

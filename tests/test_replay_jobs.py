@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from repl_rl import replay_jobs
 from repl_rl.errors import ConfigError
+from repl_rl.replay import jobs as replay_jobs
+from repl_rl.replay.jobs import Wanted, step_through
 from repl_rl.replay.many import Options
-from repl_rl.replay_jobs import Wanted, step_through
-from repl_rl.trajectory_file import Selection, append
+from repl_rl.runs.trajectory_file import Selection, append
 from trajectory_kit import FULL, ROW, row
 
 

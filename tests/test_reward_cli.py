@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from repl_rl.store import RunFolder
+from repl_rl.runs.folder import RunFolder
 from repl_rl.types import OutcomeKind, Scored, Trajectory
 
 MakeTrajectory = Callable[..., Trajectory]

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repl_rl.config import GRPOConfig, RewardConfig
+from repl_rl.credit.rewards import load_reward, shaped
 from repl_rl.errors import ConfigError
-from repl_rl.rewards import load_reward, shaped
 from repl_rl.types import OutcomeKind, Reward, Trajectory, Verdict, VerdictKind
 
 MakeTrajectory = Callable[..., Trajectory]
@@ -221,7 +221,9 @@ def test_the_default_reward_serves_an_ablation_of_credit(of_kinds: OfKinds) -> N
 def test_a_function_may_be_named_by_an_entry_point(
     monkeypatch: pytest.MonkeyPatch, of_kinds: OfKinds
 ) -> None:
-    point = EntryPoint(name="gentle", value="repl_rl.rewards:shaped", group="repl_rl.rewards")
+    point = EntryPoint(
+        name="gentle", value="repl_rl.credit.rewards:shaped", group="repl_rl.rewards"
+    )
     monkeypatch.setattr("repl_rl.plugins.entry_points", lambda group: [point])
     function = load_reward(RewardConfig(function="gentle"))
     assert function(of_kinds(OutcomeKind.TIMEOUT), PROVED, CONFIG).line_rewards == (-0.3,)
@@ -230,7 +232,9 @@ def test_a_function_may_be_named_by_an_entry_point(
 def test_an_entry_point_that_is_not_there_names_the_nearest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    point = EntryPoint(name="gentle", value="repl_rl.rewards:shaped", group="repl_rl.rewards")
+    point = EntryPoint(
+        name="gentle", value="repl_rl.credit.rewards:shaped", group="repl_rl.rewards"
+    )
     monkeypatch.setattr("repl_rl.plugins.entry_points", lambda group: [point])
     with pytest.raises(ConfigError, match=r"unknown reward 'gentel'; did you mean 'gentle'\?"):
         load_reward(RewardConfig(function="gentel"))
@@ -249,9 +253,9 @@ def test_a_function_that_raises_keeps_its_error(
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("repl_rl.rewards:shapd", r"has no 'shapd'; did you mean 'shaped'\?"),
+        ("repl_rl.credit.rewards:shapd", r"has no 'shapd'; did you mean 'shaped'\?"),
         ("repl_rl.no_such:shaped", r"no module named 'repl_rl.no_such'"),
-        ("repl_rl.advantages:EPSILON", r"is not callable"),
+        ("repl_rl.credit.advantages:EPSILON", r"is not callable"),
         ("shapd", r"unknown reward 'shapd'; did you mean 'shaped'"),
     ],
 )

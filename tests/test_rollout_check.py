@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from engine_kit import qwen3, random_model, scorer
-from repl_rl.audit import LARGEST_GAP
+from repl_rl.commands.rollout_check import findings, possible_stops
+from repl_rl.commands.rollout_subject import Scores, Subject, score
 from repl_rl.config import Config, SamplingConfig
-from repl_rl.models import logprobs
-from repl_rl.rewards import shaped
-from repl_rl.rollout_check import findings, possible_stops
-from repl_rl.rollout_subject import Scores, Subject, score
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import PYTHON, Prompt
+from repl_rl.credit.rewards import shaped
+from repl_rl.engines.models import logprobs
+from repl_rl.training.audit import LARGEST_GAP
+from repl_rl.transcript.format import PYTHON, Prompt
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Finding, OutcomeKind, Problem, Scored, StopReason, Trajectory
 from sandbox.fake import FakeKernel
 from sandbox.types import ExecStatus, Execution

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 import pytest
 from rich.text import Text
 
-from repl_rl.builder import Rollout, TrajectoryBuilder
 from repl_rl.engines.base import LineEnd, SampledLine
-from repl_rl.rollout_view import LineStream, result_rows, token_rows, token_table, visible
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import Prompt
+from repl_rl.rollout.builder import Rollout, TrajectoryBuilder
+from repl_rl.show.rollout_view import LineStream, result_rows, token_rows, token_table, visible
+from repl_rl.transcript.format import Prompt
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import (
     LineOutcome,
     OutcomeKind,

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from repl_rl.builder import Rollout
 from repl_rl.config import RewardConfig, SamplingConfig
+from repl_rl.credit.rewards import RewardFunction, shaped
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.rewards import RewardFunction, shaped
-from repl_rl.rollouts import Attempt, RolloutRunner
-from repl_rl.sampler import LineSampler
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import PYTHON
+from repl_rl.rollout.builder import Rollout
+from repl_rl.rollout.runner import Attempt, RolloutRunner
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.transcript.format import PYTHON
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Problem, Reward, Scored, StopReason, Trajectory, Verdict
 from sandbox.fake import FakeKernels
 from sandbox.types import ExecStatus, Execution, Kernel, SandboxError

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from repl_rl.builder import Rollout
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import LineEnd, SampledLine, line_end
-from repl_rl.sampler import LineSampler
+from repl_rl.rollout.builder import Rollout
+from repl_rl.rollout.sampler import LineSampler
 from repl_rl.seeds import derive_seed
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import PYTHON, Prompt
+from repl_rl.transcript.format import PYTHON, Prompt
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import (
     Line,
     LineOutcome,

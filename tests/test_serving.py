@@ -17,11 +17,11 @@ from engine_kit import EOS, NEWLINE, prompt, qwen3, random_model, shake
 from repl_rl.config import Config, SamplingConfig
 from repl_rl.engines.base import Engine, SampledLine, Weights
 from repl_rl.engines.hf import HFEngine
+from repl_rl.engines.models import LoadedModel
+from repl_rl.engines.precision import Precision
+from repl_rl.engines.serving import make_engine, sync
 from repl_rl.errors import ConfigError, DivergedError, EngineError
-from repl_rl.models import LoadedModel
-from repl_rl.names import check_engine
-from repl_rl.precision import Precision
-from repl_rl.serving import make_engine, sync
+from repl_rl.training.names import check_engine
 
 SINGLE = Precision()
 HALF = Precision(weights=torch.bfloat16, update=torch.bfloat16, sampling=torch.bfloat16)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from repl_rl.formats import IPYTHON
-from repl_rl.session import Session
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import PYTHON, TranscriptFormat, spans, strip_line
+from repl_rl.rollout.session import Session
+from repl_rl.transcript.conventions import IPYTHON
+from repl_rl.transcript.format import PYTHON, TranscriptFormat, spans, strip_line
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import LineOutcome, OutcomeKind, Trajectory
 from sandbox.fake import FakeKernel
 from sandbox.types import ExecStatus, Execution, SandboxError

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from repl_rl.builder import Rollout
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import SampledLine, Weights, line_end
-from repl_rl.outcomes import silent_kind
-from repl_rl.sampler import LineSampler
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import Prompt, TranscriptFormat
+from repl_rl.rollout.builder import Rollout
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.transcript.format import Prompt, TranscriptFormat
+from repl_rl.transcript.outcomes import silent_kind
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import OutcomeKind, StopReason, Trajectory
 from sandbox.fake import FakeKernel
 from sandbox.types import ExecStatus, Execution
@@ -117,7 +117,7 @@ def roll_out(
     fails_at: int = 1000,
 ) -> tuple[Trajectory, LineSampler, Chooser]:
     # The number of a line stands for its seed, so that a table of draws can be written down.
-    monkeypatch.setattr("repl_rl.sampler.derive_seed", lambda _, index: index)
+    monkeypatch.setattr("repl_rl.rollout.sampler.derive_seed", lambda _, index: index)
     engine = Chooser(draw, steps=steps)
     config = replace(SAMPLING, speculate=speculate)
     sampler = LineSampler(engine, CODEC, FORMAT, config, context_tokens=1000)

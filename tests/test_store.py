@@ -13,8 +13,7 @@ import pytest
 from repl_rl import __version__
 from repl_rl.config import Config, SandboxConfig
 from repl_rl.errors import ConfigError
-from repl_rl.settings import to_toml
-from repl_rl.store import (
+from repl_rl.runs.folder import (
     RunFolder,
     check_output,
     installed_versions,
@@ -22,7 +21,8 @@ from repl_rl.store import (
     new_run_path,
     read_versions,
 )
-from repl_rl.trajectory_file import places, read_trajectories
+from repl_rl.runs.trajectory_file import places, read_trajectories
+from repl_rl.settings import to_toml
 from repl_rl.types import Origin, OutcomeKind, Scored, Trajectory
 from run_metrics import read_metrics
 

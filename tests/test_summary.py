@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from repl_rl.evaluate import percent, report
-from repl_rl.summary import (
+from repl_rl.runs.summary import (
     farming_metrics,
     line_shares,
     rollout_metrics,
@@ -16,6 +15,7 @@ from repl_rl.summary import (
     ungraded_warning,
     wilson_interval,
 )
+from repl_rl.training.evaluate import percent, report
 from repl_rl.types import OutcomeKind, Scored, StopReason, Trajectory, Verdict, VerdictKind
 
 MakeTrajectory = Callable[..., Trajectory]

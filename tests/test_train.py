@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from repl_rl.config import Config
-from repl_rl.display import Screen
 from repl_rl.errors import ConfigError, DivergedError
-from repl_rl.evaluate import held_out_attempts
-from repl_rl.train import ProblemSequence, Training, _StepCallback
+from repl_rl.show.display import Screen
+from repl_rl.training.evaluate import held_out_attempts
+from repl_rl.training.train import ProblemSequence, Training, _StepCallback
 from repl_rl.types import (
     OutcomeKind,
     Problem,

@@ -14,7 +14,7 @@ import pytest
 from repl_rl.config import GRPOConfig
 from repl_rl.errors import ConfigError
 from repl_rl.replay.annotated import annotate
-from repl_rl.trajectory_file import Selection, append, places, read_trajectories, select
+from repl_rl.runs.trajectory_file import Selection, append, places, read_trajectories, select
 from repl_rl.types import OutcomeKind, Scored, Trajectory
 from trajectory_kit import FULL, HERE, ROW, THERE, full_with, row, titles
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from repl_rl.errors import ConfigError
-from repl_rl.trajectory_file import (
+from repl_rl.runs.trajectory_file import (
     append,
     check_appendable,
     files,
@@ -208,7 +208,7 @@ def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path) -> None:
     closed.touch(mode=0o000)
     code = (
         "import os, sys\nfrom pathlib import Path\n"
-        "from repl_rl.errors import ConfigError\nfrom repl_rl.trajectory_file import places\n"
+        "from repl_rl.errors import ConfigError\nfrom repl_rl.runs.trajectory_file import places\n"
         f"folder = os.open({str(tmp_path)!r}, os.O_RDONLY)\n"
         "os.fchdir(folder)\n"
         "os.getuid() or os.setuid(65534)\n"

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from repl_rl.errors import ConfigError
-from repl_rl.trajectory_file import append, files, last_step, places
+from repl_rl.runs.trajectory_file import append, files, last_step, places
 from repl_rl.types import OutcomeKind, Scored, Trajectory, VerdictKind
 from trajectory_kit import FULL, HERE, ROW, full_with, row, titles
 

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repl_rl.builder import Rollout
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import ConfigError
-from repl_rl.sampler import LineSampler
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import (
+from repl_rl.rollout.builder import Rollout
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.transcript.format import (
     PYTHON,
     SUBMIT_STUB,
     Prompt,
@@ -27,6 +26,7 @@ from repl_rl.transcript import (
     spans,
     strip_line,
 )
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import OutcomeKind, Trajectory
 from sandbox.fake import FakeKernel
 from sandbox.types import ExecStatus, Execution

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from repl_rl.builder import Rollout
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.formats import IPYTHON
-from repl_rl.sampler import LineSampler
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import PYTHON, TranscriptFormat
-from repl_rl.transcript_rows import By, transcript_rows
+from repl_rl.rollout.builder import Rollout
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.show.transcript_rows import By, transcript_rows
+from repl_rl.transcript.conventions import IPYTHON
+from repl_rl.transcript.format import PYTHON, TranscriptFormat
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Line, LineOutcome, OutcomeKind, Scored, Trajectory
 from sandbox.fake import FakeKernel
 from sandbox.types import ExecStatus, Execution

@@ -12,13 +12,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from repl_rl.config import STARTER_PRESET, SandboxConfig
-from repl_rl.kernels import kernel_pool
-from repl_rl.sft import IGNORED, MuonAdamW, batch_order
+from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.tasks.sympy_proofs import SympyProofs
-from repl_rl.tokens import TokenizerCodec
-from repl_rl.transcript import setup_sources
-from repl_rl.types import Split
-from repl_rl.warmstart import (
+from repl_rl.training.sft import IGNORED, MuonAdamW, batch_order
+from repl_rl.training.warmstart import (
     VERSION,
     Progress,
     Recipe,
@@ -31,6 +28,9 @@ from repl_rl.warmstart import (
     starter_path,
     train_tokenizer,
 )
+from repl_rl.transcript.format import setup_sources
+from repl_rl.transcript.tokens import TokenizerCodec
+from repl_rl.types import Split
 
 SMALL = Recipe(
     num_demonstrations=12, steps=2, batch_size=4, hidden_size=32, intermediate_size=64, num_layers=2

@@ -1,6 +1,6 @@
 """What an engine does: extend a list of token ids to the end of a line.
 
-Floor 2. Tokens only: an engine knows no text, no kernel, no reward.
+Tokens only: an engine knows no text, no kernel, no reward.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     line(ids) -> a row of the KV cache -> steps shared with all other lines -> SampledLine
 
-Floor 2. Tokens only: knows no text, no kernel, no reward. Shares its weights with the trainer, so
+Tokens only: knows no text, no kernel, no reward. Shares its weights with the trainer, so
 there is nothing to copy after an update: `sync` drops the cached keys and values.
 
 One step is one forward over the rows that have a token to add and one over the rows that come back
@@ -25,10 +25,10 @@ import torch
 
 from repl_rl.engines import row_attention
 from repl_rl.engines.base import NOT_FINITE, SampledLine, Weights, check_request, line_end
+from repl_rl.engines.precision import autocast
 from repl_rl.engines.row_attention import Run
 from repl_rl.engines.row_cache import RowCache, context_tokens
 from repl_rl.errors import ConfigError, EngineError
-from repl_rl.precision import autocast
 
 _COLUMNS = 64
 """Rows have a multiple of this many columns, tokens."""

@@ -1,6 +1,6 @@
 """Attention over rows of a cache where they lie: no step copies keys together.
 
-Floor 2. Knows `transformers`' attention interface. Does not know tokens, requests or caches.
+Knows `transformers`' attention interface. Does not know tokens, requests or caches.
 
 A batch whose rows are neighbours in the cache is a slice of it, and a batch of any rows a few such
 slices, each attended to by itself. Copying the keys of a batch together instead costs as much as

@@ -1,6 +1,6 @@
 """A KV cache with one row per trajectory, written anywhere and never shifted.
 
-Floor 2. Knows `transformers`' cache protocol. Does not know tokens, requests or sampling.
+Knows `transformers`' cache protocol. Does not know tokens, requests or sampling.
 
 Rows keep their keys and values between lines, so resuming a trajectory computes nothing twice. A
 forward names its rows and, per token, the position to write; a token sees what its row holds up to

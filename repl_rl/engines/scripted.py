@@ -1,6 +1,6 @@
 """An engine that says what it was told to say: tests and demonstrations run the real loop with it.
 
-Floor 2. Knows token ids; does not know models.
+Knows token ids; does not know models.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from repl_rl.engines.base import SampledLine, Weights, line_end
-from repl_rl.tokens import Codec
+from repl_rl.transcript.tokens import Codec
 
 Writer = Callable[[str], str]
 """Gets the text since the last line (the prompt at first), gives the next line, newline included;

@@ -2,7 +2,7 @@
 
     line(ids) -> inbox -> the thread: take orders, step -> SampledLine
 
-Floor 2. Tokens only: knows no text, no kernel, no reward. Importing it loads neither torch nor
+Tokens only: knows no text, no kernel, no reward. Importing it loads neither torch nor
 vLLM.
 
 A line is a request of its own with all tokens of its trajectory: what vLLM has cached of them is

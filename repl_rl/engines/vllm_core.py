@@ -2,7 +2,7 @@
 
     add(key, ids) -> step, step, step -> Finished(key, ids, logprobs)
 
-Floor 2. Knows vLLM's settings and what must be mended around it. Does not know asyncio, threads or
+Knows vLLM's settings and what must be mended around it. Does not know asyncio, threads or
 policies.
 """
 

@@ -1,6 +1,6 @@
 """One `vllm serve` process over HTTP: what it is, a line from it, new weights for it.
 
-Floor 2. Knows addresses, statuses and JSON. Does not know other servers, retries or trajectories.
+Knows addresses, statuses and JSON. Does not know other servers, retries or trajectories.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     line(ids) -> the replica that holds their keys and values -> SampledLine
     sync(weights) -> a file -> pause, load, reset, resume at each replica
 
-Floor 2. Tokens only: knows no text, no kernel, no reward. The servers are not ours: they are
+Tokens only: knows no text, no kernel, no reward. The servers are not ours: they are
 neither started nor ended here.
 
 A line is a pure function of its ids, its seed and the weights, so one that fails is asked for

@@ -2,7 +2,7 @@
 
     vllm serve MODEL --worker-extension-cls repl_rl.engines.vllm_worker.PolicyLoader ...
 
-Floor 2. Knows vLLM. Does not know lines, policies or HTTP.
+Knows vLLM. Does not know lines, policies or HTTP.
 """
 
 from __future__ import annotations

@@ -2,6 +2,6 @@
 
     *.repl -> text: Golden -> play: Trajectory -> check: Scored, misses -> mutants
 
-Floor 4. Pure but for `play`, which runs the real loop on scripted lines and a fake kernel. Knows no
+Pure but for `play`, which runs the real loop on scripted lines and a fake kernel. Knows no
 model, no kernel, no grader: a verdict is what the author wrote.
 """

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repl_rl.config import RewardConfig
+from repl_rl.credit.rewards import RewardFunction
 from repl_rl.errors import ConfigError
 from repl_rl.golden.play import play
 from repl_rl.golden.text import NONE, Golden, GoldenFile, GoldenLine
-from repl_rl.rewards import RewardFunction
 from repl_rl.types import (
     Line,
     OutcomeKind,

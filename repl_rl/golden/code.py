@@ -14,8 +14,8 @@ from importlib.util import module_from_spec
 from pathlib import Path
 
 from repl_rl.config import RewardConfig
+from repl_rl.credit.rewards import RewardFunction, load_reward
 from repl_rl.errors import ConfigError
-from repl_rl.rewards import RewardFunction, load_reward
 
 _OURS = RewardConfig().function
 

@@ -14,9 +14,9 @@ from enum import StrEnum
 from typing import Any, get_args, get_type_hints
 
 from repl_rl.config import Config, RewardConfig
+from repl_rl.credit.rewards import RewardFunction
 from repl_rl.errors import ConfigError
 from repl_rl.golden.check import Played, misses, score
-from repl_rl.rewards import RewardFunction
 from repl_rl.types import Reward
 
 

@@ -12,14 +12,14 @@ import asyncio
 import re
 from dataclasses import dataclass
 
-from repl_rl.builder import Rollout
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine
 from repl_rl.golden.text import Golden, GoldenLine
-from repl_rl.outcomes import submitted_expression
-from repl_rl.sampler import LineSampler
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import PYTHON, Prompt, strip_line
+from repl_rl.rollout.builder import Rollout
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.transcript.format import PYTHON, Prompt, strip_line
+from repl_rl.transcript.outcomes import submitted_expression
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import OutcomeKind, Trajectory
 from sandbox.fake import FakeKernel
 from sandbox.types import ExecStatus, Execution

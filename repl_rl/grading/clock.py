@@ -5,7 +5,7 @@
 Ended, not interrupted: sympy swallows exceptions, and one from outside would leave its caches half
 written. Where nobody called `limit_reading`, reading takes as long as it takes.
 
-Floor 2. Knows neither the parser nor the process that is ended.
+Knows neither the parser nor the process that is ended.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 Values are what `parse` returns. Order matters in lists and tuples, not in sets. A float never
 equals an exact answer.
 
-Floor 2. Knows no task and no process; whoever calls sets the deadline.
+Knows no task and no process; whoever calls sets the deadline.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Who is to blame decides the verdict: a submission that cannot be read in time, o
 where the task's own reference answer can, is MALFORMED; else the verdict is UNDECIDED with
 `grader_error` set, for what the grader could not do is not wrong.
 
-Floor 2. Knows no task: `module:Class` is text that the worker resolves. Knows no reward.
+Knows no task: `module:Class` is text that the worker resolves. Knows no reward.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     Request  {"task_spec", "problem" | null, "submission" | null}   problem null: only load the task
     Reply    {"verdict" | null, "failure"}                     failure: the task could not be loaded
 
-Floor 2. Types alone.
+Types alone.
 """
 
 from __future__ import annotations

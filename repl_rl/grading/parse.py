@@ -6,7 +6,7 @@ Nothing is evaluated by name: no eval, no sympify, no attribute is ever followed
 assumptions and exist only where the problem declares them, so none can be smuggled in under a known
 name.
 
-Floor 2. Knows no task, no equality, no process.
+Knows no task, no equality, no process.
 """
 
 from __future__ import annotations

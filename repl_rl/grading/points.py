@@ -7,7 +7,7 @@ certain, so a difference counts however small it is; only one that shows no cert
 `max_digits` counts as none. The seed comes with the problem and never enters a kernel, so no
 expression can be bent to fit the points.
 
-Floor 2. Knows nothing of proofs and verdicts.
+Knows nothing of proofs and verdicts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The words a submission may use: constants and constructors, each safe to call on sympy objects.
 
-Floor 2. Tables; know nothing of syntax. Constructors that can blow up are bounded in `parse`.
+Tables; know nothing of syntax. Constructors that can blow up are bounded in `parse`.
 """
 
 from __future__ import annotations

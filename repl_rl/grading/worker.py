@@ -6,7 +6,7 @@ Started as `python -P -m repl_rl.grading.worker MEMORY_MIB`. Reading a submissio
 (`clock`); beyond that it holds no deadline of its own: its parent kills it. It dies with its
 parent, and at the end of its input.
 
-Floor 2. Knows tasks by their specification only.
+Knows tasks by their specification only.
 """
 
 from __future__ import annotations

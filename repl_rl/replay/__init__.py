@@ -2,5 +2,5 @@
 
     trajectories/*.jsonl -> Place -> Scored -> live kernel | notebook | page | rewards
 
-Floor 6. Loads no torch: a policy comes in from outside, where one goes on from a line.
+Loads no torch: a policy comes in from outside, where one goes on from a line.
 """

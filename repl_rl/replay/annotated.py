@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from repl_rl.advantages import advantage_rows, batch_scale
-from repl_rl.builder import fault
 from repl_rl.config import GRPOConfig, Scale
+from repl_rl.credit.advantages import advantage_rows, batch_scale
+from repl_rl.credit.ledger import Ledger, ledgers
 from repl_rl.errors import ConfigError
-from repl_rl.ledger import Ledger, ledgers
 from repl_rl.replay.vocabulary import find_decode, token_texts
-from repl_rl.tokens import Decode
-from repl_rl.trajectory_file import Place, changed, places
+from repl_rl.rollout.builder import fault
+from repl_rl.runs.trajectory_file import Place, changed, places
+from repl_rl.transcript.tokens import Decode
 from repl_rl.types import Reward, Scored, Trajectory
 
 Score = Callable[[Trajectory], tuple[float, ...]]

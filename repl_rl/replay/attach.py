@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from repl_rl.errors import ConfigError
-from repl_rl.kernels import kernel_pool
 from repl_rl.replay.annotated import read
 from repl_rl.replay.execute import compare, reasons
 from repl_rl.replay.live import Live
 from repl_rl.replay.scene import Scene, other_walls
-from repl_rl.trajectory_file import Place
+from repl_rl.rollout.kernels import kernel_pool
+from repl_rl.runs.trajectory_file import Place
 from sandbox.console import PERSON_CPU_S
 from sandbox.pool import KernelPool
 from sandbox.supervisor import SupervisedKernel

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from repl_rl.builder import Rollout, TrajectoryBuilder
 from repl_rl.engines.base import LineEnd, SampledLine
 from repl_rl.replay.compare import difference
 from repl_rl.replay.live import Live, LiveLine
-from repl_rl.tokens import ByteCodec, Codec
-from repl_rl.transcript import Prompt, spans
+from repl_rl.rollout.builder import Rollout, TrajectoryBuilder
+from repl_rl.transcript.format import Prompt, spans
+from repl_rl.transcript.tokens import ByteCodec, Codec
 from repl_rl.types import Line, OutcomeKind, StopReason, Trajectory
 
 _NO_LIMIT = 1 << 40

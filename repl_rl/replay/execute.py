@@ -15,7 +15,7 @@ from repl_rl.replay.compare import Cause, Difference, difference
 from repl_rl.replay.live import Live, LiveLine, kernel_sources
 from repl_rl.replay.scene import Scene
 from repl_rl.replay.volatile import volatile_lines
-from repl_rl.trajectory_file import Place
+from repl_rl.runs.trajectory_file import Place
 from repl_rl.types import Line, LineOutcome, OutcomeKind, Scored
 from sandbox.render import number_addresses
 from sandbox.types import KernelSource

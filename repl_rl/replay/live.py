@@ -18,9 +18,9 @@ from repl_rl.replay.compare import difference
 from repl_rl.replay.scene import Scene
 from repl_rl.replay.variables import Variable as Variable
 from repl_rl.replay.variables import ask, bound_names
-from repl_rl.session import Session
+from repl_rl.rollout.session import Session
 from repl_rl.terminal import one_row
-from repl_rl.transcript import strip_line
+from repl_rl.transcript.format import strip_line
 from repl_rl.types import Line, LineOutcome, OutcomeKind, Scored, Trajectory
 from sandbox.types import ExecStatus, Kernel, KernelSource, SandboxError
 

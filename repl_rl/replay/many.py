@@ -15,17 +15,17 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from repl_rl.bars import Update
 from repl_rl.concurrency import run_all
-from repl_rl.display import Screen
-from repl_rl.kernels import kernel_pool
 from repl_rl.replay.annotated import read
 from repl_rl.replay.change import Change, Worth
 from repl_rl.replay.execute import Rerun, rerun
 from repl_rl.replay.scene import Scene, make_scene, other_walls
-from repl_rl.scoring import Scorer, open_scorer
+from repl_rl.rollout.kernels import kernel_pool
+from repl_rl.rollout.scoring import Scorer, open_scorer
+from repl_rl.runs.trajectory_file import Place
 from repl_rl.settings import to_toml
-from repl_rl.trajectory_file import Place
+from repl_rl.show.bars import Update
+from repl_rl.show.display import Screen
 from repl_rl.types import Origin, Scored
 from sandbox.pool import KernelPool
 

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import nbformat
 
-from repl_rl.ledger import Entry
+from repl_rl.credit.ledger import Entry
 from repl_rl.replay.annotated import Annotated
 from repl_rl.replay.target import whole_file
-from repl_rl.transcript import SUBMIT, is_thought, spans, strip_line
+from repl_rl.transcript.format import SUBMIT, is_thought, spans, strip_line
 from repl_rl.types import LineOutcome, OutcomeKind, Trajectory
 from sandbox.render import clean
 from sandbox.repl import DUMMY_BASE

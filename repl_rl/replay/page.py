@@ -21,10 +21,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from repl_rl.ledger import Entry
+from repl_rl.credit.ledger import Entry
 from repl_rl.replay.annotated import Annotated
 from repl_rl.replay.target import whole_file
-from repl_rl.transcript import spans
+from repl_rl.transcript.format import spans
 from repl_rl.types import OutcomeKind
 
 SUFFIXES = (".html", ".htm")

@@ -17,13 +17,13 @@ from typing import Any
 
 from repl_rl.config import Config, GradingConfig, SamplingConfig, SandboxConfig
 from repl_rl.errors import ConfigError
-from repl_rl.formats import load_format
+from repl_rl.runs.folder import installed_versions, read_versions
+from repl_rl.runs.trajectory_file import Place
+from repl_rl.runs.trust import is_trusted
 from repl_rl.settings import resolve, to_toml, told
-from repl_rl.store import installed_versions, read_versions
 from repl_rl.tasks.base import load_task, make_setup
-from repl_rl.trajectory_file import Place
-from repl_rl.transcript import PYTHON, TranscriptFormat
-from repl_rl.trust import is_trusted
+from repl_rl.transcript.conventions import load_format
+from repl_rl.transcript.format import PYTHON, TranscriptFormat
 from repl_rl.types import Origin
 from sandbox.render import clean
 from sandbox.types import Isolation

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from repl_rl.replay.syntax import TooLongError, statements
-from repl_rl.transcript import SUBMIT
+from repl_rl.transcript.format import SUBMIT
 from sandbox.render import clean
 from sandbox.types import ExecStatus, Kernel
 

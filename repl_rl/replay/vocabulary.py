@@ -15,10 +15,10 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from repl_rl.errors import ConfigError
-from repl_rl.store import TOKENIZER, read_versions
-from repl_rl.tokens import ByteCodec, Decode
-from repl_rl.trajectory_file import Place
-from repl_rl.transcript import spans
+from repl_rl.runs.folder import TOKENIZER, read_versions
+from repl_rl.runs.trajectory_file import Place
+from repl_rl.transcript.format import spans
+from repl_rl.transcript.tokens import ByteCodec, Decode
 from repl_rl.types import Trajectory
 
 _FILE = "tokenizer.json"

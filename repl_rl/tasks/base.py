@@ -1,6 +1,6 @@
 """What a task is: problems, a prompt, a grader, and (optionally) scripted demonstrations.
 
-Floor 3. Knows no tokens, no kernel, no training.
+Knows no tokens, no kernel, no training.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_spec, resolve_spec
-from repl_rl.transcript import Prompt, TranscriptFormat, setup_sources
+from repl_rl.transcript.format import Prompt, TranscriptFormat, setup_sources
 from repl_rl.types import Problem, Split, Verdict
 
 Script = Generator[str, str, None]

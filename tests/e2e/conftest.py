@@ -71,7 +71,12 @@ def repl_rl(tmp_path: Path) -> Command:
         with (tmp_path / "out").open("w+") as out, (tmp_path / "err").open("w+") as err:
             started = time.monotonic()
             process = subprocess.Popen(
-                [sys.executable, "-c", f"{boot}from repl_rl.cli import main; main()", *arguments],
+                [
+                    sys.executable,
+                    "-c",
+                    f"{boot}from repl_rl.commands.cli import main; main()",
+                    *arguments,
+                ],
                 cwd=tmp_path,
                 env=environment,
                 stdin=subprocess.DEVNULL,

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from repl_rl.cli import main
+from repl_rl.commands.cli import main
 from repl_rl.config import Config
-from repl_rl.precision import Precision
+from repl_rl.engines.precision import Precision
+from repl_rl.runs.folder import RunFolder
 from repl_rl.settings import resolve, to_toml
-from repl_rl.store import RunFolder
 from repl_rl.tasks.base import load_task
 from repl_rl.types import Scored, Trajectory
 from small_run import INLINE, set_words, small, small_settings
@@ -75,9 +75,9 @@ def scored(config: Config) -> list[Scored]:
     """What the tiny model does on two held-out problems."""
     import torch
 
-    from repl_rl.evaluate import held_out_attempts
-    from repl_rl.models import load_model
-    from repl_rl.workbench import open_workbench
+    from repl_rl.engines.models import load_model
+    from repl_rl.training.evaluate import held_out_attempts
+    from repl_rl.training.workbench import open_workbench
 
     task, spec = load_task(config.task)
     assert config.model is not None

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from repl_rl.trajectory_file import read_trajectories
-from repl_rl.transcript import span_mask
+from repl_rl.runs.trajectory_file import read_trajectories
+from repl_rl.transcript.format import span_mask
 from repl_rl.types import Scored
 from run_metrics import read_metrics
 from small_run import INLINE, set_words, small
@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 WRONG = """\
 from dataclasses import replace
-from repl_rl.sampler import LineSampler
+from repl_rl.rollout.sampler import LineSampler
 
 class Shifted(LineSampler):
     async def sample(self, rollout, kernel):

@@ -13,7 +13,7 @@ import pytest
 
 from recorded_run import plant
 from repl_rl.replay import many
-from repl_rl.trajectory_file import append, files, read_trajectories
+from repl_rl.runs.trajectory_file import append, files, read_trajectories
 from repl_rl.types import Origin, Scored
 
 pytestmark = pytest.mark.kernel

@@ -11,8 +11,8 @@ import pytest
 
 from repl_rl.errors import GraderError
 from repl_rl.replay import many
-from repl_rl.scoring import Scorer
-from repl_rl.trajectory_file import append, read_trajectories
+from repl_rl.rollout.scoring import Scorer
+from repl_rl.runs.trajectory_file import append, read_trajectories
 from repl_rl.types import Origin, Scored
 
 pytestmark = pytest.mark.kernel

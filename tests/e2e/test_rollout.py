@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from repl_rl import rollout_check, trajectory_file
-from repl_rl.trajectory_file import places
+from repl_rl.commands import rollout_check
+from repl_rl.runs import trajectory_file
+from repl_rl.runs.trajectory_file import places
 from repl_rl.types import Finding, Trajectory
 from small_run import INLINE, set_words, small
 
@@ -93,7 +94,7 @@ def test_a_log_probability_that_is_off_is_exit_code_1(
     call: Call, monkeypatch: pytest.MonkeyPatch, tiny_model: Path
 ) -> None:
     """The trainer's, of the first token, by a hundredth of a nat."""
-    from repl_rl import rollout_job
+    from repl_rl.commands import rollout_job
 
     right = rollout_job.score
 

@@ -27,7 +27,7 @@ def drawn(folder: Path, *arguments: str) -> tuple[int, str]:
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TERM": "xterm-256color"}
     process = subprocess.Popen(
-        [sys.executable, "-c", "from repl_rl.cli import main; main()", *arguments],
+        [sys.executable, "-c", "from repl_rl.commands.cli import main; main()", *arguments],
         cwd=folder,
         env={**os.environ, **environment, "REPL_RL_CACHE": str(folder / "cache")},
         stdin=theirs,

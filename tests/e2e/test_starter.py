@@ -7,12 +7,12 @@ import json
 import pytest
 from rich.console import Console
 
-from repl_rl.display import Screen
 from repl_rl.errors import ConfigError
+from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.settings import resolve
-from repl_rl.train import train
-from repl_rl.trajectory_file import read_trajectories
-from repl_rl.warmstart import Recipe, check_cache
+from repl_rl.show.display import Screen
+from repl_rl.training.train import train
+from repl_rl.training.warmstart import Recipe, check_cache
 from run_metrics import read_metrics
 
 SMALL = Recipe(
@@ -54,8 +54,8 @@ def test_a_cache_that_cannot_be_written_is_refused_before_any_work(tmp_path):
 
 
 def test_another_recipe_or_sandbox_is_another_starter(monkeypatch, tmp_path):
-    from repl_rl import warmstart
     from repl_rl.tasks.sympy_proofs import SympyProofs
+    from repl_rl.training import warmstart
 
     first = warmstart.recipe_hash(SympyProofs(), SMALL)
     assert warmstart.recipe_hash(SympyProofs(), SMALL) == first

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from repl_rl.trajectory_file import read_trajectories
+from repl_rl.runs.trajectory_file import read_trajectories
 from run_metrics import read_metrics
 
 pytestmark = pytest.mark.skipif(

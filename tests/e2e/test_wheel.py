@@ -18,10 +18,10 @@ import repl_rl, sandbox
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.plugins import load_spec, resolve_spec
-from repl_rl.builder import Rollout
-from repl_rl.sampler import LineSampler
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import PYTHON
+from repl_rl.rollout.builder import Rollout
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.transcript.tokens import ByteCodec
+from repl_rl.transcript.format import PYTHON
 from sandbox.fake import FakeKernel
 from sandbox.types import ExecStatus, Execution
 
@@ -97,7 +97,7 @@ def test_the_wheel_says_that_it_is_typed(wheel: Path) -> None:
 def test_the_installed_command_tells_its_version(installed: Path, tmp_path: Path) -> None:
     from repl_rl import __version__
 
-    code = "import sys; sys.argv = ['repl-rl', '--version']; from repl_rl.cli import main; main()"
+    code = "import sys; sys.argv[1:] = ['--version']\nfrom repl_rl.commands.cli import main; main()"
     assert call(installed, tmp_path, "-c", code) == f"repl-rl, version {__version__}\n"
 
 

@@ -28,7 +28,7 @@ from engine_stands import (
 )
 from repl_rl.engines.base import Engine, LineEnd, SampledLine
 from repl_rl.errors import ConfigError, EngineError
-from repl_rl.transcript import PYTHON
+from repl_rl.transcript.format import PYTHON
 
 EXACT = 1e-5
 """Nats that a log-probability may be off by in single precision."""

@@ -24,10 +24,10 @@ from transformers import (
 
 from engine_kit import GROUPED, SIZE, phi3, prompt, qwen3, random_model, run, worst_difference
 from repl_rl.engines.hf import HFEngine
+from repl_rl.engines.models import load_model
+from repl_rl.engines.precision import Precision
 from repl_rl.engines.row_cache import context_tokens
 from repl_rl.errors import ConfigError
-from repl_rl.models import load_model
-from repl_rl.precision import Precision
 
 NONE: frozenset[int] = frozenset()
 

@@ -7,18 +7,18 @@ import sys
 import textwrap
 from pathlib import Path
 
-from repl_rl.advantages import line_advantages
 from repl_rl.config import RewardConfig, SamplingConfig
+from repl_rl.credit.advantages import line_advantages
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.golden.bench import Stand
 from repl_rl.plugins import load_spec
-from repl_rl.rollouts import Attempt, RolloutRunner
-from repl_rl.sampler import LineSampler
-from repl_rl.store import RunFolder
+from repl_rl.rollout.runner import Attempt, RolloutRunner
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.runs.folder import RunFolder
 from repl_rl.tasks.base import make_prompt
 from repl_rl.tasks.sympy_proofs import SympyProofs
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import PYTHON
+from repl_rl.transcript.format import PYTHON
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Problem, Scored, Split, VerdictKind
 from sandbox.fake import FakeKernels
 from sandbox.types import ExecStatus, Execution

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from repl_rl.audit import Counts, Witness
-from repl_rl.builder import Rollout, check_trajectory
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import SampledLine, Weights, line_end
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_spec
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import Prompt, spans
+from repl_rl.rollout.builder import Rollout, check_trajectory
+from repl_rl.training.audit import Counts, Witness
+from repl_rl.transcript.format import Prompt, spans
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import OutcomeKind, StopReason, Trajectory
 from sandbox.fake import FakeKernel
 from sandbox.types import ExecStatus, Execution

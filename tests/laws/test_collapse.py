@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import pytest
 
-from repl_rl.advantages import line_advantages
 from repl_rl.config import Config, GRPOConfig, RewardConfig
+from repl_rl.credit.advantages import line_advantages
+from repl_rl.credit.rewards import shaped
 from repl_rl.errors import ConfigError
-from repl_rl.rewards import shaped
 from repl_rl.types import OutcomeKind, Reward, Trajectory, Verdict, VerdictKind
 
 KIND = OutcomeKind

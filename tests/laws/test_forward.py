@@ -12,7 +12,7 @@ import pytest
 import torch
 from trl.trainer import utils as heads
 
-from repl_rl.grpo import LineGRPOTrainer
+from repl_rl.training.grpo import LineGRPOTrainer
 from repl_rl.types import Scored
 from trainer_kit import Step, difference, largest, take_step
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from repl_rl.grpo import LineGRPOTrainer, largest_divisor
+from repl_rl.training.grpo import LineGRPOTrainer, largest_divisor
 from repl_rl.types import OutcomeKind, Scored, Trajectory
 from trainer_kit import Step, Tensors, difference, drop_env_mask, largest
 
@@ -215,7 +215,7 @@ def test_scored_as_a_sampled_one_that_token_would_break_the_loss(
     step: Step, pair: list[Scored], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The check above can fail: the KL of such a token is infinite, and inf * 0 is no number."""
-    monkeypatch.setattr("repl_rl.grpo.on_sampled", lambda model, _: model)
+    monkeypatch.setattr("repl_rl.training.grpo.on_sampled", lambda model, _: model)
     caught = step(pair, kl_beta=0.1, change=lambda trainer: make_impossible(trainer, pair))
     assert caught.logs["kl"] is None  # transformers logs a number that is none as None
 

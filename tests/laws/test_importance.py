@@ -10,12 +10,12 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from repl_rl.advantages import advantage_rows
 from repl_rl.config import Config, GRPOConfig, Loss, SamplingConfig
+from repl_rl.credit.advantages import advantage_rows
+from repl_rl.credit.importance import importance_metrics, largest_gap, line_ratios, weigh_lines
+from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
-from repl_rl.grpo import LineGRPOTrainer, pad_right, weighs_lines
-from repl_rl.importance import importance_metrics, largest_gap, line_ratios, weigh_lines
-from repl_rl.precision import Precision
+from repl_rl.training.grpo import LineGRPOTrainer, pad_right, weighs_lines
 from repl_rl.types import OutcomeKind, Scored, Trajectory
 from trainer_kit import Step, difference, largest
 

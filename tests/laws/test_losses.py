@@ -13,7 +13,7 @@ from transformers import Qwen3ForCausalLM
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from repl_rl.config import Loss
-from repl_rl.grpo import LineGRPOTrainer, outcome_reward
+from repl_rl.training.grpo import LineGRPOTrainer, outcome_reward
 from repl_rl.types import Scored
 from trainer_kit import Catch, Step, Tensors, byte_tokenizer, difference, largest
 
@@ -127,7 +127,7 @@ def test_where_prompts_differ_in_length_positions_are_all_that_differs(
     scored = with_prompts(with_outcomes(group, 1.0, 0.0, 0.5, 0.0), 3, 1, 7, 2)
     ours, stock = pair(scored, length_parts=1, **PLAIN)
     assert 0.0 < difference(ours.gradients, stock.gradients) < 1e-6
-    monkeypatch.setattr("repl_rl.grpo.partial", lambda model, **_: model)
+    monkeypatch.setattr("repl_rl.training.grpo.partial", lambda model, **_: model)
     ours, stock = pair(scored, length_parts=1, **PLAIN)
     assert is_equal(ours.weights, stock.weights)
 

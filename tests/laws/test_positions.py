@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from repl_rl.config import Config, GRPOConfig, SamplingConfig
-from repl_rl.grpo import LineGRPOTrainer, make_trainer
+from repl_rl.training.grpo import LineGRPOTrainer, make_trainer
 
 pytestmark = pytest.mark.train
 
@@ -95,7 +95,7 @@ def test_positions_left_to_the_model_would_count_padding(
     trainer: LineGRPOTrainer, rows: list[torch.Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The check above can fail."""
-    monkeypatch.setattr("repl_rl.grpo.partial", lambda model, **_: model)
+    monkeypatch.setattr("repl_rl.training.grpo.partial", lambda model, **_: model)
     assert worst_difference(trainer, rows) > 0.1
 
 

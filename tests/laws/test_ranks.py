@@ -16,12 +16,12 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from repl_rl.advantages import advantage_rows
 from repl_rl.config import Config, GRPOConfig, Loss
-from repl_rl.display import Screen
+from repl_rl.credit.advantages import advantage_rows
 from repl_rl.errors import ConfigError
-from repl_rl.grpo import rows_per_rank
-from repl_rl.train import train
+from repl_rl.show.display import Screen
+from repl_rl.training.grpo import rows_per_rank
+from repl_rl.training.train import train
 from repl_rl.types import OutcomeKind, Scored, Trajectory
 from trainer_kit import Step, Tensors, difference
 

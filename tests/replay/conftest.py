@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from page_browser import open_stand
-from repl_rl.builder import Rollout
 from repl_rl.config import Config, SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.replay.scene import Scene
-from repl_rl.sampler import LineSampler
-from repl_rl.tokens import ByteCodec
-from repl_rl.trajectory_file import append, places
-from repl_rl.transcript import PYTHON, SUBMIT_STUB, Part, Prompt
+from repl_rl.rollout.builder import Rollout
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.runs.trajectory_file import append, places
+from repl_rl.transcript.format import PYTHON, SUBMIT_STUB, Part, Prompt
+from repl_rl.transcript.tokens import ByteCodec
 from sandbox.pool import KernelPool
 from sandbox.types import Limits
 

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from repl_rl.advantages import advantage_rows
 from repl_rl.config import GRPOConfig, Scale
+from repl_rl.credit.advantages import advantage_rows
 from repl_rl.errors import ConfigError
 from repl_rl.replay.annotated import Annotated, annotate, read
-from repl_rl.trajectory_file import Place, append, places
+from repl_rl.runs.trajectory_file import Place, append, places
 from repl_rl.types import Line, LineOutcome, Origin, OutcomeKind, Scored, Trajectory
 
 OK, ERROR = OutcomeKind.OK_SILENT, OutcomeKind.NAME_ERROR

@@ -19,8 +19,8 @@ from person import TIMEOUT_S, Person
 from repl_rl.errors import ConfigError
 from repl_rl.replay.attach import attach
 from repl_rl.replay.scene import make_scene
+from repl_rl.runs.folder import make_origin
 from repl_rl.settings import resolve
-from repl_rl.store import make_origin
 from repl_rl.types import OutcomeKind
 from sandbox.fake import FakeKernels
 from sandbox.types import ExecStatus, Execution
@@ -139,7 +139,12 @@ class Command:
         self.errors = folder / "err"
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", f"{boot}from repl_rl.cli import main; main()", *arguments],
+                [
+                    sys.executable,
+                    "-c",
+                    f"{boot}from repl_rl.commands.cli import main; main()",
+                    *arguments,
+                ],
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from repl_rl.builder import check_trajectory
 from repl_rl.errors import ConfigError
 from repl_rl.replay.branch import as_trajectory, begin, is_same_vocabulary
 from repl_rl.replay.live import Live
-from repl_rl.tokens import ByteCodec
-from repl_rl.trajectory_file import append, places
+from repl_rl.rollout.builder import check_trajectory
+from repl_rl.runs.trajectory_file import append, places
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import OutcomeKind, StopReason
 from sandbox.fake import FakeKernels
 from sandbox.types import ExecStatus, Execution

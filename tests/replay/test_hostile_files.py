@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models
 
-from repl_rl.store import RunFolder
-from repl_rl.trajectory_file import append
+from repl_rl.runs.folder import RunFolder
+from repl_rl.runs.trajectory_file import append
 from repl_rl.types import Origin, OutcomeKind, Scored
 
 Call = Callable[..., tuple[int, str, str]]

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from repl_rl.formats import IPYTHON
 from repl_rl.replay.live import Live, Variable, kernel_sources
+from repl_rl.transcript.conventions import IPYTHON
 from repl_rl.types import OutcomeKind
 from sandbox.fake import FakeKernels
 from sandbox.types import ExecStatus, Execution, SandboxError

@@ -7,12 +7,12 @@ import pytest
 
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.policy import ModelPolicy
 from repl_rl.replay.branch import begin
 from repl_rl.replay.live import Live
-from repl_rl.sampler import LineSampler
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import PYTHON
+from repl_rl.replay.model_policy import ModelPolicy
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.transcript.format import PYTHON
+from repl_rl.transcript.tokens import ByteCodec
 from sandbox.fake import FakeKernels
 from sandbox.types import ExecStatus, Execution
 

@@ -11,15 +11,15 @@ import pytest
 from rich.console import Console
 
 from repl_rl.config import Config, RewardConfig
-from repl_rl.display import Screen
+from repl_rl.credit.rewards import load_reward
 from repl_rl.errors import ConfigError
 from repl_rl.replay import many
 from repl_rl.replay.many import Options, execute, rescore, scenes
 from repl_rl.replay.telling import told_reruns
-from repl_rl.rewards import load_reward
-from repl_rl.scoring import Scorer
+from repl_rl.rollout.scoring import Scorer
+from repl_rl.runs.folder import make_origin
 from repl_rl.settings import resolve
-from repl_rl.store import make_origin
+from repl_rl.show.display import Screen
 from repl_rl.types import Trajectory, Verdict, VerdictKind
 from sandbox.fake import FakeKernels
 from sandbox.types import ExecStatus, Execution

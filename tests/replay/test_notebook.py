@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from notebook_kit import HOSTILE, SETUP, annotated, line_cells, notebook_of, one_cell, sources
 from repl_rl.errors import ConfigError
 from repl_rl.replay.notebook import to_notebook, write_notebook
-from repl_rl.transcript import spans
+from repl_rl.transcript.format import spans
 from repl_rl.types import OutcomeKind, StopReason, Verdict, VerdictKind
 from sandbox.fake import FakeKernel
 from sandbox.types import ExecStatus, Execution

@@ -9,12 +9,12 @@ import pytest
 from nbclient import NotebookClient
 
 from notebook_kit import SETUP, error, line_cells, notebook_of, stream
-from repl_rl.builder import Rollout
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.sampler import LineSampler
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import PYTHON, Prompt
+from repl_rl.rollout.builder import Rollout
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.transcript.format import PYTHON, Prompt
+from repl_rl.transcript.tokens import ByteCodec
 from sandbox.pool import KernelPool
 from sandbox.types import Limits
 

@@ -9,13 +9,13 @@ import pytest
 from repl_rl import __version__
 from repl_rl.config import Config
 from repl_rl.errors import ConfigError
-from repl_rl.formats import IPYTHON
 from repl_rl.replay.scene import config_of, make_scene, other_walls
+from repl_rl.runs.folder import RunFolder, make_origin
+from repl_rl.runs.trajectory_file import append, places
 from repl_rl.settings import to_toml
-from repl_rl.store import RunFolder, make_origin
 from repl_rl.tasks.base import load_task, make_setup
-from repl_rl.trajectory_file import append, places
-from repl_rl.transcript import PYTHON, SUBMIT_STUB
+from repl_rl.transcript.conventions import IPYTHON
+from repl_rl.transcript.format import PYTHON, SUBMIT_STUB
 from repl_rl.types import OutcomeKind
 from sandbox.types import Isolation
 

@@ -30,7 +30,7 @@ from transformers import (
 
 from repl_rl.engines.base import Engine
 from repl_rl.engines.hf import HFEngine
-from repl_rl.precision import Precision
+from repl_rl.engines.precision import Precision
 
 T = TypeVar("T")
 VOCABULARY, NEWLINE, EOS = 48, 10, 3

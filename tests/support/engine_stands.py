@@ -13,15 +13,15 @@ from typing import Any, Protocol, TypeVar
 from transformers import Qwen3Config
 
 from engine_kit import SIZE, random_model
-from repl_rl.builder import Rollout
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import Engine, SampledLine, Weights
 from repl_rl.engines.hf import HFEngine
 from repl_rl.engines.scripted import ScriptedEngine
 from repl_rl.engines.vllm import VLLMEngine
-from repl_rl.sampler import LineSampler
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import PYTHON, Part, Prompt
+from repl_rl.rollout.builder import Rollout
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.transcript.format import PYTHON, Part, Prompt
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Trajectory
 from sandbox.fake import FakeKernel
 from sandbox.types import ExecStatus, Execution

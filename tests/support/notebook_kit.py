@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from repl_rl.ledger import ledgers
+from repl_rl.credit.ledger import ledgers
 from repl_rl.replay.annotated import Annotated
 from repl_rl.replay.notebook import to_notebook
-from repl_rl.transcript import SUBMIT_STUB
+from repl_rl.transcript.format import SUBMIT_STUB
 from repl_rl.types import OutcomeKind, Problem, Reward, Scored, Trajectory, Verdict
 
 SETUP = ("from sympy import *", "x = symbols('x')", SUBMIT_STUB)

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from transformers import Qwen3ForCausalLM
 
-from repl_rl.grpo import make_trainer
+from repl_rl.training.grpo import make_trainer
 from repl_rl.types import Scored
 from trainer_kit import Catch, byte_tokenizer, config_of
 

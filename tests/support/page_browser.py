@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from repl_rl.ledger import ledgers
+from repl_rl.credit.ledger import ledgers
 from repl_rl.replay.annotated import Annotated
 from repl_rl.replay.page import write_page
 from repl_rl.types import (

@@ -7,17 +7,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from repl_rl.builder import Rollout
 from repl_rl.config import Config, SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.kernels import kernel_pool
-from repl_rl.sampler import LineSampler
-from repl_rl.scoring import open_scorer
+from repl_rl.rollout.builder import Rollout
+from repl_rl.rollout.kernels import kernel_pool
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.rollout.scoring import open_scorer
+from repl_rl.runs.folder import RunFolder, make_origin
 from repl_rl.settings import resolve
-from repl_rl.store import RunFolder, make_origin
 from repl_rl.tasks.base import load_task, make_setup
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import PYTHON
+from repl_rl.transcript.format import PYTHON
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Origin, Problem, Scored, Split
 
 SETTINGS = (

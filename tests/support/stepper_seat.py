@@ -14,8 +14,8 @@ from textual import events
 from repl_rl.config import Config
 from repl_rl.replay.branch import as_trajectory
 from repl_rl.replay.scene import Scene
-from repl_rl.tokens import ByteCodec
-from repl_rl.transcript import PYTHON, SUBMIT_STUB
+from repl_rl.transcript.format import PYTHON, SUBMIT_STUB
+from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Line, Origin, OutcomeKind, StopReason, Verdict, VerdictKind
 from sandbox.fake import FakeKernels
 from sandbox.types import ExecStatus, Execution, SandboxError

@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from repl_rl.config import Config, GRPOConfig, SamplingConfig
-from repl_rl.grpo import LineGRPOTrainer, make_trainer
+from repl_rl.training.grpo import LineGRPOTrainer, make_trainer
 from repl_rl.types import Scored
 
 Tensors = dict[str, torch.Tensor]

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from repl_rl.trajectory_file import Selection, select
+from repl_rl.runs.trajectory_file import Selection, select
 from repl_rl.types import (
     Line,
     LineOutcome,

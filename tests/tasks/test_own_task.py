@@ -46,7 +46,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_command_shows_the_problems_of_an_own_task(here: Path) -> None:
     done = subprocess.run(
         [
-            *(sys.executable, "-P", "-c", "from repl_rl.cli import main; main()"),
+            *(sys.executable, "-P", "-c", "from repl_rl.commands.cli import main; main()"),
             *("tasks", "mymodule:MyTask"),
         ],
         cwd=here,

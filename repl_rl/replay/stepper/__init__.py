@@ -2,7 +2,7 @@
 
     Live, Annotated -> Walk (what is known where one stands) -> views (text) -> app (keys)
 
-Floor 6. What a policy or a kernel wrote is shown as text alone, never as markup.
+What a policy or a kernel wrote is shown as text alone, never as markup.
 """
 
 from repl_rl.replay.stepper.app import Stepper

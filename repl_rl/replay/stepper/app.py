@@ -16,7 +16,6 @@ from typing import ClassVar
 from rich.text import Text
 from textual.binding import BindingType
 
-from repl_rl.display import PROMPT
 from repl_rl.replay.annotated import Annotated
 from repl_rl.replay.branch import Policy
 from repl_rl.replay.scene import Scene
@@ -34,9 +33,10 @@ from repl_rl.replay.stepper.sheets import (
 )
 from repl_rl.replay.stepper.texts import one_row, rows_of, styled
 from repl_rl.replay.stepper.walk import Walk
-from repl_rl.scoring import Scorer
-from repl_rl.trajectory_file import Place
-from repl_rl.transcript import strip_line
+from repl_rl.rollout.scoring import Scorer
+from repl_rl.runs.trajectory_file import Place
+from repl_rl.show.display import PROMPT
+from repl_rl.transcript.format import strip_line
 from sandbox.types import KernelSource
 
 _MAX_PREFILLED, _MAX_DIGITS = 4000, 9

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from repl_rl.display import INJECTED, SAMPLED
 from repl_rl.replay.live import LiveLine
 from repl_rl.replay.stepper.texts import DIFFERS, DIM, milliseconds, shown, styled
 from repl_rl.replay.stepper.walk import Walk
-from repl_rl.transcript import strip_line
+from repl_rl.show.display import INJECTED, SAMPLED
+from repl_rl.transcript.format import strip_line
 from repl_rl.types import Line, LineOutcome, OutcomeKind
 
 

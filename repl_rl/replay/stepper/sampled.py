@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from repl_rl.replay.live import Live, LiveLine
 from repl_rl.replay.vocabulary import token_texts
-from repl_rl.tokens import Decode
+from repl_rl.transcript.tokens import Decode
 from repl_rl.types import Line, Trajectory
 
 # T completion tokens, L lines

@@ -15,14 +15,14 @@ from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Static
 
-from repl_rl.display import INJECTED, SAMPLED
 from repl_rl.replay.live import Variable
 from repl_rl.replay.stepper.keys import KEYS, MARKS
 from repl_rl.replay.stepper.sampled import Tokens
 from repl_rl.replay.stepper.texts import DIM, KEY, TITLE, number, one_row, shown, styled
 from repl_rl.replay.stepper.views import verdict
 from repl_rl.replay.stepper.walk import Walk
-from repl_rl.transcript import spans
+from repl_rl.show.display import INJECTED, SAMPLED
+from repl_rl.transcript.format import spans
 
 _MAX_TOKENS = 2000
 """Rows of a table of tokens."""

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from rich.cells import chop_cells
 from rich.text import Text
 
-from repl_rl.display import ERROR, INJECTED, PROMPT, SAMPLED
 from repl_rl.replay.live import LiveLine
 from repl_rl.replay.stepper.texts import (
     DIFFERS,
@@ -28,7 +27,8 @@ from repl_rl.replay.stepper.texts import (
     styled,
 )
 from repl_rl.replay.stepper.walk import Walk, opens_a_block
-from repl_rl.transcript import strip_line
+from repl_rl.show.display import ERROR, INJECTED, PROMPT, SAMPLED
+from repl_rl.transcript.format import strip_line
 from repl_rl.types import Scored
 
 _OUTPUT_ROWS = 3

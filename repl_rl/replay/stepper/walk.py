@@ -21,9 +21,9 @@ from repl_rl.replay.execute import compare, reasons
 from repl_rl.replay.live import NO_KERNEL, Live, LiveLine, Variable
 from repl_rl.replay.scene import Scene
 from repl_rl.replay.stepper.sampled import Sampled
-from repl_rl.scoring import Scorer, unscored
-from repl_rl.store import make_origin
-from repl_rl.trajectory_file import append
+from repl_rl.rollout.scoring import Scorer, unscored
+from repl_rl.runs.folder import make_origin
+from repl_rl.runs.trajectory_file import append
 from repl_rl.types import Line, Origin, OutcomeKind, Scored, Trajectory
 from sandbox.types import KernelSource, SandboxError
 

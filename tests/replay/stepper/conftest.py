@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from repl_rl.config import GRPOConfig, RewardConfig
+from repl_rl.credit.rewards import load_reward
 from repl_rl.replay.annotated import annotate
 from repl_rl.replay.stepper import Stepper
-from repl_rl.rewards import load_reward
-from repl_rl.scoring import Scorer
-from repl_rl.trajectory_file import append, places
+from repl_rl.rollout.scoring import Scorer
+from repl_rl.runs.trajectory_file import append, places
 from sandbox.fake import FakeKernels
 from stepper_seat import ANSWERS, LINE_REWARDS, LINES, ORIGIN, PROVED, SCENE, SaysProved
 

@@ -3,7 +3,7 @@
 import pytest
 
 from repl_rl.errors import EngineError
-from repl_rl.trajectory_file import places
+from repl_rl.runs.trajectory_file import places
 from repl_rl.types import StopReason
 from stepper_seat import WritesLines, after, sit
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from repl_rl.transcript import SUBMIT_STUB
+from repl_rl.transcript.format import SUBMIT_STUB
 from repl_rl.types import OutcomeKind
 from sandbox.pool import KernelPool
 from sandbox.types import Limits

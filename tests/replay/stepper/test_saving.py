@@ -6,8 +6,8 @@ import errno
 import pytest
 
 from repl_rl.replay.live import Live
-from repl_rl.trajectory_file import places, read_trajectories
-from repl_rl.transcript import SUBMIT_STUB
+from repl_rl.runs.trajectory_file import places, read_trajectories
+from repl_rl.transcript.format import SUBMIT_STUB
 from sandbox.fake import FakeKernels
 from stepper_seat import ANSWERS, COMMENT, NAME_ERROR, SCENE, SUBMITTED, after, sit
 

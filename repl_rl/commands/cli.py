@@ -1,0 +1,305 @@
+"""The command line: `repl-rl COMMAND`. Turns flags into a Config and errors into one line.
+
+Heavy imports stand inside commands, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+
+from repl_rl import __version__
+from repl_rl.commands import options as shared
+from repl_rl.commands.config import config as config_command
+from repl_rl.commands.replay import attach, replay
+from repl_rl.commands.reward import reward
+from repl_rl.commands.rollout import play, rollout
+from repl_rl.errors import ConfigError, ReplRLError, StorageError
+from repl_rl.terminal import one_row
+from sandbox.render import clean
+from sandbox.types import SandboxError, SettingError
+
+USAGE_ERROR, INTERRUPTED = 2, 130
+
+
+def main() -> None:
+    """Entry point. Exit codes: 0 done, 1 our side failed, 2 bad usage or config, 130 Ctrl-C."""
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # Where there are several GPUs transformers would split batches over them behind our back.
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
+    # A polite kill cleans up as Ctrl-C does, through whatever handles that at the moment. A shell's
+    # background job starts with Ctrl-C ignored, which would leave it nothing to go through.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        cli(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(USAGE_ERROR)
+    except (KeyboardInterrupt, click.Abort) as error:
+        told = str(error.__cause__ or error)  # click has its own type for it
+        _fail(f"interrupted{told and '; '}{told}", INTERRUPTED)
+    except (ConfigError, SettingError) as error:
+        _fail(one_row(str(error)), USAGE_ERROR)
+    except (ReplRLError, SandboxError) as error:
+        # It may hold what another process said as it ended, on rows of its own.
+        _fail(clean(str(error)), shared.FAILED)
+
+
+def _fail(message: str, code: int) -> None:
+    click.echo(f"repl-rl: {message}", err=True)
+    sys.exit(code)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="repl-rl")
+def cli() -> None:
+    """Reinforcement learning for language models that think in a Python REPL."""
+
+
+for command in (rollout, play, replay, attach, reward, config_command):
+    cli.add_command(command)
+
+
+_config_options = shared.of(
+    shared.TASK, shared.MODEL, shared.ENGINE, shared.FILES, shared.OVERRIDES, shared.SEED
+)
+
+
+@cli.command()
+@_config_options
+@click.option("--output", type=Path, metavar="DIR", help="Run folder [runs/TASK-TIME].")
+@click.option("--dry-run", is_flag=True, help="Print the resolved config and stop.")
+def train(output: Path | None, dry_run: bool, **options: Any) -> None:
+    """Train a policy with GRPO, line by line.
+
+    It is measured on held-out problems before and after.
+    """
+    from repl_rl.training.names import check_trainable
+
+    config = shared.resolve(options)
+    check_trainable(config)
+    if dry_run:
+        from repl_rl.reference import settings
+        from repl_rl.settings import to_toml
+
+        click.echo(to_toml(config, comments={one.key: one.doc for one in settings()}), nl=False)
+        return
+    from repl_rl.commands.leaving import commands
+    from repl_rl.runs.folder import check_output, new_run_path
+    from repl_rl.show.display import Screen
+
+    path = output or new_run_path(config.task, Path("runs"))
+    check_output(path)  # here already, for what comes next takes seconds to import
+    with _leaving(path, checkpoint_every=config.report.checkpoint_every), Screen() as screen:
+        before, after = _jobs(config).train(config, path, screen)
+    run = str(path)
+    told = commands(
+        ["repl-rl", "eval", run],
+        ["repl-rl", "show", run, "--worst"],
+        ["repl-rl", "replay", run, "--best"],
+        ["repl-rl", "train", "--config", f"{run}/config.toml", "--seed", str(config.seed + 1)],
+    )
+    click.echo(
+        f"\nheld-out solve rate: {100 * before.rate:.1f} % before, {100 * after.rate:.1f} % after\n"
+        f"run folder: {path}\n\n{told}"
+    )
+
+
+@contextlib.contextmanager
+def _leaving(run: Path, *, checkpoint_every: int) -> Iterator[None]:
+    """Say what there is of a run that is called off, or whose disk is full."""
+    from repl_rl.commands.leaving import left_by, next_after
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        left = left_by(run, checkpoint_every=checkpoint_every)
+        raise KeyboardInterrupt("\n\n".join(filter(None, [left, next_after(run)]))) from None
+    except StorageError as error:
+        left = left_by(run, checkpoint_every=checkpoint_every)
+        raise StorageError(f"{error}; {left}") from None
+
+
+@cli.command(name="eval")
+@click.argument("run_or_model", type=Path)
+@_config_options
+@click.option(
+    "-k",
+    "samples",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Attempts at each problem: pass@1, pass@2, ... pass@k.",
+)
+@click.option("--temperature", type=float, help="0 takes the likeliest token [the run's].")
+@click.option("--output", type=Path, metavar="DIR", help="Keep it, for show, replay and explain.")
+@click.option("--json", "is_json", is_flag=True, help="One JSON object on stdout, for programs.")
+def evaluate(
+    run_or_model: Path,
+    samples: int,
+    temperature: float | None,
+    output: Path | None,
+    is_json: bool,
+    **options: Any,
+) -> None:
+    """Measure a run's last checkpoint, or a model.
+
+    The solve rate on held-out problems, in all, by family and by tier. A run and each of its
+    checkpoints bring their task and their settings along.
+    """
+    from rich.console import Console
+
+    from repl_rl.runs.folder import check_output
+    from repl_rl.show.display import Screen
+
+    if temperature is not None:
+        given = f"sampling.temperature={temperature}"
+        options["overrides"] = (*options["overrides"], given)
+    config = shared.resolve_of_run(run_or_model, options)
+    if output is not None:
+        check_output(output)
+    shared.before_libraries(config, err=is_json)
+    from repl_rl.training.eval_job import evaluate as measure
+
+    with Screen(Console(stderr=is_json)) as screen:
+        found = measure(config, screen, samples=samples, output=output)
+    click.echo(json.dumps(found.facts()) if is_json else found.table())
+    if output is not None and not is_json:
+        click.echo(f"\nkept: {output}\nnext: repl-rl show {output} --worst")
+
+
+@cli.command()
+@click.argument("run_or_model", type=Path)
+@_config_options
+@shared.count(32, "Trajectories to sample.")
+def audit(run_or_model: Path, count: int, **options: Any) -> None:
+    """Check that what is sampled is what is trained.
+
+    Tokens, mask and log-probabilities, of new rollouts and of what a run has stored. Exit code 1 if
+    something is amiss. What each line means: ARCHITECTURE.md, section Audit.
+    """
+    from repl_rl.show.display import Screen
+
+    config = shared.resolve_of_run(run_or_model, options)
+    shared.before_libraries(config)
+    from repl_rl.training.audit import audit as find
+
+    is_run = (run_or_model / "config.toml").is_file()
+    with Screen() as screen:
+        findings = find(config, count=count, run=run_or_model if is_run else None, screen=screen)
+    shared.tell(findings)
+
+
+@cli.command()
+@_config_options
+def warmstart(**options: Any) -> None:
+    """Make the task's starter policy.
+
+    By supervised training on scripted, really executed transcripts.
+    """
+    from repl_rl.show.display import Screen
+    from repl_rl.tasks.base import demonstrable, load_task
+
+    config = shared.resolve_checked(options)
+    demonstrable(load_task(config.task)[0])
+    with Screen() as screen:
+        path = _jobs(config).warm_start(config, screen)
+    click.echo(path)
+
+
+@cli.command()
+@click.argument("path", type=Path)
+@shared.BEST
+@shared.WORST
+@shared.count(3, "How many to show.")
+def show(path: Path, count: int, *, best: bool, worst: bool) -> None:
+    """Print stored trajectories in colours.
+
+    Those of a run's last file, or of a .jsonl file.
+    """
+    from repl_rl.replay.annotated import read
+    from repl_rl.replay.jobs import Wanted, last_file
+    from repl_rl.replay.many import Options
+    from repl_rl.replay.vocabulary import find_decode
+    from repl_rl.runs.trajectory_file import Selection
+    from repl_rl.show.display import Screen
+
+    wanted = Wanted(
+        path=path,
+        selection=Selection(which=shared.order(best=best, worst=worst)),
+        count=count,
+        options=Options(),
+        model=None,
+        say=shared.say,
+    )
+    screen = Screen()
+    for place in wanted.find(last_file):
+        screen.sample(place.id, read(place), find_decode(place))
+
+
+@cli.command()
+@click.argument("name", required=False)
+@shared.count(8, "How many sample problems.")
+@click.option("--seed", default=0, show_default=True)
+def tasks(name: str | None, count: int, seed: int) -> None:
+    """List the tasks, or look at one.
+
+    Sample problems, what a policy sees of the first, and whether it can be trained on: problems on
+    both sides, a grader that answers. Exit code 1 if something is amiss.
+    """
+    from importlib.metadata import entry_points
+    from itertools import islice
+    from textwrap import indent
+
+    from repl_rl.commands.task_check import findings, shown_prompt
+    from repl_rl.tasks.base import load_task
+    from repl_rl.types import Split
+
+    if name is None:
+        for point in entry_points(group="repl_rl.tasks"):
+            click.echo(f"{point.name:24}{point.value}")
+        return
+    task, spec = load_task(name)
+    problems = list(islice(task.problems(Split.TRAIN, seed=seed), count))
+    for problem in problems:
+        # Further lines of a statement stand below its first.
+        below = "\n" + " " * len(f"{problem.id}  ")
+        click.echo(f"{problem.id}  {problem.statement}".replace("\n", below))
+    if problems:
+        click.echo(f"\nwhat a policy sees of {problems[0].id}:\n")
+        click.echo(indent(shown_prompt(task, problems[0]), "    "))
+    click.echo()
+    shared.tell(list(findings(task, spec, seed=seed)))
+
+
+@cli.command()
+@shared.of(shared.FILES, shared.OVERRIDES)
+def doctor(files: tuple[Path, ...], overrides: tuple[str, ...]) -> None:
+    """Say what this machine can do.
+
+    Packages, device, how well kernels are sealed, how fast they are.
+    """
+    from repl_rl.commands.doctor import examine
+    from repl_rl.settings import resolve
+
+    shared.tell(examine(resolve(files=files, overrides=overrides).sandbox))
+
+
+def _jobs(config: Any) -> ModuleType:
+    """`repl_rl.training.train`."""
+    shared.before_libraries(config)
+    import repl_rl.training.train
+
+    return repl_rl.training.train

@@ -1,0 +1,65 @@
+"""`repl-rl config`: what each setting takes, what it is by default, and what it means.
+
+Knows terminals of 80 columns. Does not know any setting.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from repl_rl.reference import Setting
+
+_WIDTH = 80
+
+
+@click.command()
+@click.argument("key", required=False, metavar="[SECTION or KEY]")
+def config(key: str | None) -> None:
+    """Explain the settings, all or one.
+
+    Of a section those that are in it: `repl-rl config grpo`. What a run would take, with the same
+    words as comments: `repl-rl train --dry-run`.
+    """
+    from repl_rl.reference import find, settings
+
+    for row in rows(list(settings() if key is None else find(key))):
+        click.echo(row)
+
+
+def rows(found: list[Setting]) -> Iterator[str]:
+    """What there is to say of each, in at most 80 columns, a blank row between two."""
+    spoken_of = None
+    for number, one in enumerate(found):
+        table = one.key.rpartition(".")[0]
+        is_price = table == spoken_of  # its table has said what it is, and what it takes
+        if number and not is_price:
+            yield ""
+        yield from ([f"    {_equation(one)}"] if is_price else _entry(one))
+        if isinstance(one.default, dict):
+            spoken_of = one.key
+
+
+def _entry(one: Setting) -> Iterator[str]:
+    yield f"[{one.key}]" if one.is_section or isinstance(one.default, dict) else _equation(one)
+    kind = one.kind
+    if one.for_starter != one.default:
+        kind += f"; {_value(one.for_starter)} where the policy is the starter"
+    for text in filter(None, (kind, one.doc)):
+        yield from textwrap.wrap(
+            text, _WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False
+        )
+
+
+def _equation(one: Setting) -> str:
+    return f"{one.key} = {'not set' if one.default is None else _value(one.default)}"
+
+
+def _value(value: object) -> str:
+    from repl_rl.settings import toml_value
+
+    return toml_value(value)

@@ -1,0 +1,77 @@
+"""What this machine can do for a run, measured by doing it.
+
+Starts one fork server, has its walls tried, asks one kernel one question. Knows the
+machine. Does not know tasks or models.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import os
+import platform
+import time
+from dataclasses import replace
+
+from repl_rl import __version__
+from repl_rl.config import SandboxConfig
+from repl_rl.engines.models import pick_device
+from repl_rl.rollout.kernels import kernel_pool
+from repl_rl.types import Finding
+from sandbox import landlock
+from sandbox.canary import PROBES
+from sandbox.isolation import Standing, Tier
+from sandbox.types import SandboxError
+
+_PACKAGES = ("torch", "transformers", "trl", "jupyter_client", "ipykernel", "sympy")
+
+
+def examine(config: SandboxConfig) -> list[Finding]:
+    """Everything found, in the order to read it."""
+    return [*_machine(), *asyncio.run(_kernels(config))]
+
+
+def _machine() -> list[Finding]:
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES)
+    system = f"{platform.system()} {platform.release()} {platform.machine()}"
+    cores = len(os.sched_getaffinity(0))
+    return [
+        Finding(name="repl-rl", text=f"{__version__} on Python {platform.python_version()}"),
+        Finding(name="machine", text=f"{system}, {cores} cores, device {pick_device('auto')}"),
+        Finding(name="packages", text=versions),
+    ]
+
+
+async def _kernels(config: SandboxConfig) -> list[Finding]:
+    pool = kernel_pool(replace(config, standby=0))
+    started = time.monotonic()
+    try:
+        async with pool:
+            warm_s = time.monotonic() - started
+            started = time.monotonic()
+            kernel = await pool.acquire(seed=0)
+            answer = await kernel.run("1 + 1")
+            first_ms = 1e3 * (time.monotonic() - started)
+            started = time.monotonic()
+            await kernel.run("x = 2")
+            line_ms = 1e3 * (time.monotonic() - started)
+    except SandboxError as error:
+        return [Finding(name="kernels", text=str(error), is_well=False)]
+    speed = (
+        f"fork server {warm_s:.1f} s, a kernel {first_ms:.0f} ms, a line {line_ms:.2f} ms"
+        if answer.output == "2\n"
+        else f"a kernel answered {answer.output!r} to 1 + 1"
+    )
+    return [*_walls(pool.standing), Finding(name="speed", text=speed)]
+
+
+def _walls(standing: Standing) -> list[Finding]:
+    if standing.tier is Tier.NONE:
+        return [Finding(name="kernels", text=str(standing), is_well=False)]
+    found = [
+        Finding(name="kernels", text=f"{standing} (Landlock ABI {landlock.abi()})"),
+        Finding(name="canary", text=f"{len(PROBES)} ways out tried, none open"),
+    ]
+    if standing.shortfall:
+        found.append(Finding(name="not tier A", text=standing.shortfall))
+    return found

@@ -1,0 +1,69 @@
+"""What a run has left behind, in words: what is there, what is not, and what to do next.
+
+    run folder -> a sentence, commands
+
+Knows a run's folder. Does not know why it ended.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+from repl_rl.runs.folder import METRICS, last_checkpoint
+
+_WIDTH = 80
+
+
+def left_by(run: Path, *, checkpoint_every: int) -> str:
+    """What there is of a run that did not end; its weights, if it has any, by their folder."""
+    if not (run / METRICS).exists():
+        return "nothing was written"
+    step, weights = _last_step(run), last_checkpoint(run)
+    held = f"after step {step}: {run} holds metrics and trajectories" if step else f"{run} is begun"
+    if weights is not None:
+        return f"{held}, and whole weights in {weights.relative_to(run)}"
+    return f"{held}, but no weights: the first checkpoint comes after step {checkpoint_every}"
+
+
+def next_after(run: Path) -> str:
+    """What to type after a run that was interrupted; nothing where it left nothing."""
+    if not (run / METRICS).exists():
+        return ""
+    weights = last_checkpoint(run)
+    again = ["repl-rl", "train", "--config", str(run / "config.toml")]
+    if weights is None:
+        return commands(["repl-rl", "show", str(run), "--worst"], again)
+    return commands(
+        ["repl-rl", "eval", str(run)],
+        ["repl-rl", "show", str(run), "--worst"],
+        [*again, "--model", str(weights)],
+    )
+
+
+def commands(*lines: list[str]) -> str:
+    """`next:` and a command a line; one that is too long for a terminal goes on below."""
+    return "\n".join(["next:", *map(_command, lines)])
+
+
+def _command(words: list[str]) -> str:
+    rows, row = [], " "
+    for word in map(shlex.quote, words):
+        # An option goes with what it takes, so the break comes before one.
+        if word.startswith("--") and len(" ".join(words)) + 2 > _WIDTH:
+            rows.append(f"{row} \\")
+            row = "     "
+        row += f" {word}"
+    return "\n".join([*rows, row])
+
+
+def _last_step(run: Path) -> int:
+    """How many steps are on record; a last row that was cut off is passed over."""
+    steps = [0]
+    for row in (run / METRICS).read_bytes().splitlines():
+        try:
+            steps.append(int(json.loads(row)["step"]))
+        except (ValueError, TypeError, KeyError):
+            continue
+    return max(steps)

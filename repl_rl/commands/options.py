@@ -1,0 +1,174 @@
+"""What commands share: the options that make a config, and a report with its exit code.
+
+Heavy imports stand inside functions, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from logging import ERROR
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import click
+
+from repl_rl.errors import ConfigError
+from repl_rl.terminal import one_row
+from repl_rl.types import Finding
+
+if TYPE_CHECKING:
+    from repl_rl.config import Config
+
+FAILED = 1
+
+_NOBODYS_BUSINESS = ("transformers.trainer_utils", "transformers.utils.generic")
+"""Loggers that warn of what is done on purpose: ids of padding are aligned, no cache in training.
+What a folder lacks is told by others."""
+
+Command = TypeVar("Command", bound="Callable[..., Any] | click.Command")
+
+TASK = click.option("--task", metavar="NAME", help="Entry point or module:Class [sympy-proofs].")
+MODEL = click.option("--model", metavar="PATH", help="Model folder or owner/name [the starter].")
+ENGINE = click.option("--engine", type=click.Choice(["hf", "vllm", "vllm-server"]), help="[hf]")
+FILES = click.option("--config", "files", multiple=True, type=Path, help="TOML file; repeatable.")
+OVERRIDES = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="SECTION.KEY=VALUE",
+    help="One setting; see repl-rl config.",
+)
+BEST = click.option("--best", is_flag=True, help="Highest reward first.")
+WORST = click.option("--worst", is_flag=True, help="Lowest reward first.")
+SEED = click.option("--seed", type=int, help="Seed of everything random.")
+
+
+def count(default: int | None, what: str) -> Callable[[Command], Command]:
+    """`-n`: one or more of what `what` says."""
+    return click.option(
+        "-n",
+        "count",
+        type=click.IntRange(min=1),
+        default=default,
+        show_default=default is not None,
+        help=what,
+    )
+
+
+def of(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """A decorator that gives a command these options; `--help` lists them in this order."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def resolve(options: dict[str, Any]) -> Config:
+    """The config, once its task and its model have been found: a wrong name is refused at once."""
+    from repl_rl import settings
+    from repl_rl.plugins import resolve_model, resolve_spec
+
+    given = {key: options[key] for key in ("task", "model", "seed") if options.get(key) is not None}
+    if "model" in given:
+        given["model"] = named_model(given["model"])
+    if options.get("engine") is not None:
+        given["sampling"] = {"engine": options["engine"]}
+    config = settings.resolve(files=options["files"], overrides=options["overrides"], flags=given)
+    resolve_spec(config.task, group="repl_rl.tasks")
+    if config.model is not None:
+        resolve_model(config.model)
+    return config
+
+
+def resolve_checked(options: dict[str, Any]) -> Config:
+    """As `resolve`, once all that the config names has been found."""
+    from repl_rl.training.names import check_names
+
+    config = resolve(options)
+    check_names(config)
+    return config
+
+
+def named_model(name: str) -> str:
+    """The model that a person names; of a run its newest checkpoint, which is said."""
+    from repl_rl.runs.checkpoints import model_of
+
+    path = Path(name).expanduser()
+    if (model := model_of(path)) == path:
+        return name
+    say(f"{model.name} of {path}")
+    return str(model)
+
+
+def resolve_of_run(path: Path, options: dict[str, Any]) -> Config:
+    """The config of the run that `path` is or is a checkpoint of, under `options`, checked.
+
+    Its model is that checkpoint, or the newest one. A `path` that belongs to no run is a model.
+    """
+    from repl_rl import settings
+    from repl_rl.runs.checkpoints import run_of
+
+    run = run_of(path)
+    if run is None:
+        return resolve_checked({**options, "model": str(path)})
+    own = run / "config.toml"
+    given = {**options, "files": (own, *options["files"]), "model": str(path)}
+    config = resolve_checked(given)
+    num_changed = settings.num_changed(settings.resolve(files=[own]), config)
+    say(f"settings of {own}, {num_changed} changed")
+    return config
+
+
+def order(*, best: bool, worst: bool) -> Literal["best", "worst"] | None:
+    """What `BEST` and `WORST` say together; None for the order of the file."""
+    if best and worst:
+        raise ConfigError("--best and --worst are given; expected one of them")
+    return "best" if best else "worst" if worst else None
+
+
+def say(text: str) -> None:
+    """A row beside the result, on stderr."""
+    click.echo(f"repl-rl: {one_row(text)}", err=True)
+
+
+def before_libraries(config: Config, *, err: bool = False) -> None:
+    """Say what must be said before they are imported: no progress bars, `Screen` has its own.
+
+    To a person, too, for they take seconds: on stderr with `err`. ConfigError for a model that is
+    on no hub.
+    """
+    _check_hub(config)
+    click.echo("loading torch and transformers ...", err=err)
+    if config.sampling.engine == "vllm":
+        from repl_rl.engines.vllm import prepare
+
+        prepare()
+    import datasets
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    datasets.disable_progress_bars()
+    for name in _NOBODYS_BUSINESS:
+        logging.get_logger(name).setLevel(ERROR)
+
+
+def _check_hub(config: Config) -> None:
+    from repl_rl.engines import hub
+    from repl_rl.plugins import resolve_model
+
+    if config.model is not None and not Path(name := resolve_model(config.model)).is_dir():
+        hub.check(name, say=say)
+
+
+def tell(findings: Sequence[Finding]) -> None:
+    """A line for each; exit code 1 unless all is well."""
+    width = max(12, *(len(finding.name) + 2 for finding in findings))
+    for finding in findings:
+        mark = "ok" if finding.is_well else "!!"
+        click.echo(f"{mark}  {finding.name:{width}}{one_row(finding.text)}")
+    if not all(finding.is_well for finding in findings):
+        sys.exit(FAILED)

@@ -1,0 +1,186 @@
+"""`repl-rl replay` and `repl-rl attach`: what a run stored, seen again, run again, gone on from.
+
+Heavy imports stand inside commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from repl_rl.commands import options as shared
+from repl_rl.errors import ConfigError
+from repl_rl.runs.trajectory_file import Selection
+from repl_rl.terminal import one_row
+from repl_rl.types import OutcomeKind
+
+if TYPE_CHECKING:
+    from repl_rl.replay.jobs import Wanted
+
+DIFFERS = 1
+
+
+_selecting = shared.of(
+    click.option("--id", "id", metavar="ID", help="FILE:NUMBER, as shown, or a problem's."),
+    shared.BEST,
+    shared.WORST,
+    click.option(
+        "--outcome",
+        type=click.Choice([str(kind) for kind in OutcomeKind]),
+        metavar="KIND",
+        help="Of at least one line: timeout, name_error, ...",
+    ),
+    click.option("--grep", metavar="TEXT", help="In a statement, a line, an output, an answer."),
+    shared.FILES,
+    shared.OVERRIDES,
+)
+
+
+@click.command()
+@click.argument("path", type=Path, metavar="RUN")
+@_selecting
+@shared.count(None, "At most this many.")
+@click.option("--model", metavar="PATH", help="A policy that may go on, or that scores a page.")
+@click.option("--execute", is_flag=True, help="Run all lines again; name what diverges.")
+@click.option("--rescore", is_flag=True, help="Grade and reward anew; list what changes.")
+@click.option("--output", type=Path, metavar="FILE", help="What --rescore found, as a .jsonl.")
+@click.option("--notebook", type=Path, metavar="FILE", help="Write the first as an .ipynb.")
+@click.option("--html", type=Path, metavar="FILE", help="Write them as one page.")
+def replay(
+    path: Path,
+    *,
+    execute: bool,
+    rescore: bool,
+    output: Path | None,
+    notebook: Path | None,
+    html: Path | None,
+    count: int | None,
+    model: str | None,
+    files: tuple[Path, ...],
+    overrides: tuple[str, ...],
+    **conditions: Any,
+) -> None:
+    """Step through trajectories, or run them again.
+
+    In a live kernel, line by line; or all of them at once, scored anew, as a notebook, as a page.
+
+    RUN is a run folder or a .jsonl file. Without a filter, a run's last file is stepped through or
+    makes the notebook, its last step makes the page, and all of its files are run or scored again.
+    --best and --worst put these in order and are no filter.
+
+    Exit code 1 where a line diverged (--execute) or a reward changed (--rescore).
+    """
+    modes = {"--execute": execute, "--rescore": rescore, "--notebook": notebook, "--html": html}
+    chosen = [name for name, value in modes.items() if value]
+    _check_modes(chosen, output=output, model=model)
+    selection = _selection(conditions)
+    if model is not None:
+        model = shared.named_model(model)
+        _before_model(model)
+    from repl_rl.replay import jobs as jobs
+    from repl_rl.replay.many import Options
+
+    wanted = jobs.Wanted(
+        path=path,
+        selection=selection,
+        count=count,
+        options=Options(files=files, overrides=overrides),
+        model=model,
+        say=shared.say,
+    )
+    if not chosen:
+        sys.exit(jobs.step_through(wanted))
+    rows, is_well = _do(wanted, chosen[0], output or notebook or html)
+    for row in rows:
+        click.echo(one_row(row))
+    if not is_well:
+        sys.exit(DIFFERS)
+
+
+def _check_modes(chosen: Sequence[str], *, output: Path | None, model: str | None) -> None:
+    """ConfigError for flags that do not go together, or not with this terminal."""
+    if len(chosen) > 1:
+        raise ConfigError(f"{' and '.join(chosen)} are given; expected one of them")
+    if output is not None and chosen != ["--rescore"]:
+        raise ConfigError("--output goes with --rescore; a page or a notebook names its own file")
+    if model is not None and chosen not in ([], ["--html"]):
+        raise ConfigError(f"--model goes with stepping or --html; {chosen[0]} asks no policy")
+    if not chosen and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise ConfigError(
+            "stepping needs a terminal; give --execute, --rescore, --html FILE or --notebook FILE"
+        )
+
+
+def _do(wanted: Wanted, mode: str, out: Path | None) -> tuple[list[str], bool]:
+    """(what there is to say, whether all is as recorded); what is written goes to `out`."""
+    from repl_rl.replay import jobs as jobs
+    from repl_rl.show.display import Screen
+
+    with Screen() as screen:
+        if mode == "--execute":
+            return jobs.run_again(wanted, screen)
+        if mode == "--rescore":
+            return jobs.score_again(wanted, screen, output=out)
+        assert out is not None, "the flag is the name of a file"
+        if mode == "--notebook":
+            return jobs.write_one_notebook(wanted, out), True
+        return jobs.write_html(wanted, screen, out), True
+
+
+@click.command()
+@click.argument("path", type=Path, metavar="RUN")
+@_selecting
+@click.option("--line", type=int, required=True, help="From 1; the state before it is rebuilt.")
+def attach(
+    path: Path, *, line: int, files: tuple[Path, ...], overrides: tuple[str, ...], **conditions: Any
+) -> None:
+    """Put a Jupyter console before a line.
+
+    Rebuilds the state before it in a kernel, and says how to attach to that. The kernel is there
+    until Ctrl-C comes twice; once, it interrupts what runs there.
+    """
+    from repl_rl.replay.attach import attach as stand
+    from repl_rl.replay.jobs import Wanted, last_file
+    from repl_rl.replay.many import Options
+    from sandbox.console import console_command, missing_console
+
+    options = Options(files=files, overrides=overrides)
+    place = Wanted(
+        path=path,
+        selection=_selection(conditions),
+        count=1,
+        options=options,
+        model=None,
+        say=shared.say,
+    ).find(last_file)[0]
+
+    def on_ready(connection: Path) -> None:
+        click.echo(
+            f"the kernel stands before line {line} of {one_row(place.id)}; attach to it with\n"
+        )
+        click.echo(f"  {console_command(connection)}\n")
+        if (installation := missing_console()) is not None:
+            shared.say(f"jupyter console is not installed here: {installation}")
+        shared.say("what the kernel prints reaches your terminal as it is, whatever it is")
+        shared.say("Ctrl-C here interrupts the line that runs there; twice, it ends the kernel")
+
+    asyncio.run(stand(place, options.scene(place), line=line, say=shared.say, on_ready=on_ready))
+
+
+def _before_model(name: str) -> None:
+    from repl_rl.config import Config
+
+    # The default engine: a policy goes on in this process, whatever the run sampled with.
+    shared.before_libraries(Config(model=name))
+
+
+def _selection(conditions: dict[str, Any]) -> Selection:
+    outcome = conditions.pop("outcome")
+    which = shared.order(best=conditions.pop("best"), worst=conditions.pop("worst"))
+    kind = None if outcome is None else OutcomeKind(outcome)
+    return Selection(which=which, outcome=kind, **conditions)

@@ -1,0 +1,127 @@
+"""`repl-rl reward COMMAND`: hold a reward to golden transcripts, explain it, try its constants.
+
+Heavy imports stand inside commands; `test` and `mutate` need no torch at all.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from repl_rl.commands import options as shared
+from repl_rl.errors import ConfigError
+
+MISSED = 1
+
+
+@click.group()
+def reward() -> None:
+    """Test a reward, explain it, try its constants."""
+
+
+_options = shared.of(shared.FILES, shared.OVERRIDES)
+
+
+@reward.command()
+@click.argument("paths", nargs=-1, required=True, type=Path, metavar="FILE...")
+@_options
+def test(paths: tuple[Path, ...], files: tuple[Path, ...], overrides: tuple[str, ...]) -> None:
+    """Hold a reward to golden transcripts.
+
+    Of a folder, to all *.repl below it. Exit code 1 if one differs. The format: ARCHITECTURE.md,
+    section Golden transcripts.
+    """
+    from repl_rl.golden.bench import Bench
+
+    bench = Bench.open(paths, files=files, overrides=overrides)
+    found = [miss for stand in bench.stands for miss in stand.misses()]
+    for miss in found:
+        click.echo(f"{miss}\n")
+    click.echo(bench.summary(len({(miss.path, miss.title) for miss in found})))
+    sys.exit(MISSED if found else 0)
+
+
+@reward.command()
+@click.argument("paths", nargs=-1, required=True, type=Path, metavar="FILE...")
+@click.option(
+    "--skip", multiple=True, metavar="KEY", help="Leave constants out: line, verdict.wrong."
+)
+@_options
+def mutate(
+    paths: tuple[Path, ...],
+    skip: tuple[str, ...],
+    files: tuple[Path, ...],
+    overrides: tuple[str, ...],
+) -> None:
+    """Find constants that could change unseen.
+
+    Changes each constant under [reward] and says which changes no golden transcript notices.
+
+    A sign is flipped, a value set to zero and doubled, a zero set to 0.1 and -0.1. Exit code 1 if
+    a mutant survives: `unwritten` changes a reward that no transcript says, `untouched` none.
+    A mutant that the config itself refuses has not survived. What a function of your own does not
+    read has no mutants, and is named.
+    """
+    from repl_rl.golden.bench import Bench
+
+    bench = Bench.open(paths, files=files, overrides=overrides)
+    if any(miss for stand in bench.stands for miss in stand.misses()):
+        raise ConfigError("these transcripts miss as it is; mend what `repl-rl reward test` shows")
+    fates = bench.mutate(skip=skip)
+    survivors = [(mutant, fate) for mutant, fate in fates if fate.is_survivor]
+    for mutant, fate in survivors:
+        click.echo(f"survived  {mutant.key:22}{mutant.change:18}{fate}")
+    counts = Counter(fate for _, fate in fates)
+    told = ", ".join(f"{count} {fate}" for fate, count in sorted(counts.items()))
+    click.echo(f"{len(fates)} mutants: {told}")
+    for stand in bench.stands:
+        if unread := ", ".join(stand.unread()):
+            click.echo(f"{stand.file.path}: {stand.config.reward.function} reads no {unread}")
+    sys.exit(MISSED if survivors else 0)
+
+
+@reward.command()
+@click.argument("path", type=Path, metavar="TRAJECTORY")
+@click.option(
+    "--id", "problem_id", metavar="ID", help="FILE:NUMBER, or that of a problem, or a title."
+)
+@shared.count(3, "How many to show.")
+@_options
+def explain(
+    path: Path,
+    problem_id: str | None,
+    count: int,
+    files: tuple[Path, ...],
+    overrides: tuple[str, ...],
+) -> None:
+    """Print each line's reward, advantage and share.
+
+    The share is that of the group's gradient: |advantage| summed over the line's tokens. Of a run
+    the group with the largest gradient comes first, and its largest share; groups whose siblings
+    all earned the same have none.
+
+    TRAJECTORY is a run folder (its last step), a trajectories/*.jsonl file or a .repl file, whose
+    transcripts count as siblings. What a run stored keeps the rewards it was stored with.
+    """
+    from repl_rl.commands.explain import explain as find
+    from repl_rl.commands.explain import mass
+    from repl_rl.show.display import Screen
+
+    groups = find(path, files=files, overrides=overrides)
+    wanted = [
+        (where, ledger)
+        for group in groups
+        for where, ledger in group
+        if problem_id in (None, where, ledger.scored.trajectory.problem_id)
+    ]
+    if not wanted:
+        raise ConfigError(f"no trajectory {problem_id!r} in {str(path)!r}")
+    if num_silent := [mass(group) for group in groups].count(0.0):
+        verb = "has" if num_silent == 1 else "have"
+        shared.say(f"{num_silent} of {len(groups)} groups {verb} no signal")
+    screen = Screen()
+    for where, ledger in wanted[:count]:
+        screen.ledger(f"{where} {ledger.scored.trajectory.problem_id}", ledger)

@@ -1,0 +1,173 @@
+"""`repl-rl rollout` and `repl-rl play`: one trajectory in the open, by a policy or by a person.
+
+Heavy imports stand inside commands; `play` needs no torch at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from repl_rl.commands import options as shared
+from repl_rl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from repl_rl.commands.play import Played
+    from repl_rl.commands.rollout_subject import Subject
+    from repl_rl.show.display import Screen
+    from repl_rl.types import Origin, Scored
+
+INTERRUPTED = 130
+
+_PROBLEM = click.option(
+    "--problem", metavar="ID", help="As `repl-rl tasks` and trajectories have it [the first]."
+)
+
+
+@click.command()
+@shared.of(
+    shared.TASK,
+    _PROBLEM,
+    shared.MODEL,
+    shared.ENGINE,
+    shared.SEED,
+    shared.FILES,
+    shared.OVERRIDES,
+)
+@click.option("--tokens", is_flag=True, help="A row for each token: id, mask, log-probabilities.")
+@click.option("--output", type=Path, metavar="FILE", help="Add the trajectory to this .jsonl.")
+def rollout(problem: str | None, tokens: bool, output: Path | None, **options: Any) -> None:
+    """Sample one trajectory and check everything.
+
+    Shows its lines as they are sampled, its verdict, its rewards and its tokens; then whether mask,
+    tokens, log-probabilities, limits and rewards are as they must be. Exit code 1 if one is not.
+    """
+    from repl_rl.runs.trajectory_file import check_appendable
+    from repl_rl.show.display import Screen
+
+    model = options["model"]
+    config = (
+        shared.resolve_checked(options)
+        if model is None
+        else shared.resolve_of_run(Path(model), options)
+    )
+    if output is not None:
+        check_appendable(output)
+    shared.before_libraries(config)
+    from repl_rl.commands.rollout_check import findings
+    from repl_rl.commands.rollout_job import roll_out
+
+    with Screen() as screen:
+        subject, origin = roll_out(config, problem, screen)
+    _show(subject, Screen(), is_table=tokens)
+    failure = None if output is None else _add(output, subject.scored, origin)
+    try:
+        shared.tell(findings(subject))
+    finally:
+        if failure is not None:
+            raise failure  # it counts for more than the exit code of a check
+
+
+def _show(subject: Subject, screen: Screen, *, is_table: bool) -> None:
+    from repl_rl.replay.vocabulary import token_texts
+    from repl_rl.show import rollout_view as view
+
+    trajectory, decode = subject.trajectory, subject.codec.decode
+    texts = token_texts(trajectory, decode) or [decode([i]) for i in trajectory.completion_ids]
+    screen.say("")
+    for row in view.result_rows(subject.scored):
+        screen.say(row)
+    screen.say("")
+    if is_table:
+        rows = view.token_table(trajectory, texts, subject.scores.shifted)
+    else:
+        screen.say(view.legend_of_tokens())
+        rows = view.token_rows(trajectory, texts, width=shutil.get_terminal_size().columns)
+    for row in rows:
+        screen.say(row)
+    screen.say("")
+
+
+def _add(path: Path, scored: Scored, origin: Origin) -> ConfigError | None:
+    """Keep it there, and say so; or what went wrong."""
+    from repl_rl.runs.trajectory_file import append
+
+    try:
+        append(path, [scored], origin=origin)
+    except OSError as error:
+        return ConfigError(f"cannot write to {str(path)!r}: {error.strerror}; it is not kept")
+    except ConfigError as error:
+        return error
+    click.echo(f"kept: {path}\n")
+    return None
+
+
+@click.command()
+@shared.of(shared.TASK, _PROBLEM, shared.SEED, shared.FILES, shared.OVERRIDES)
+@click.option("--output", type=Path, metavar="DIR", help="Run folder [runs/play-TASK-TIME].")
+def play(problem: str | None, output: Path | None, **options: Any) -> None:
+    """Be the policy: write the lines yourself.
+
+    They run in its kernel and under its reward. Below each stand its outcome, its reward and that
+    of all lines so far. submit_final_answer(...) ends it with a verdict, Ctrl-D without one, Ctrl-C
+    calls it off. Limits in tokens are lifted.
+    """
+    from repl_rl.commands.attempts import find_attempt
+    from repl_rl.commands.play import Game, check_playable, without_token_limits
+    from repl_rl.runs.folder import check_output, new_run_path
+    from repl_rl.show.desk import StandardDesk
+    from repl_rl.show.display import Screen
+    from repl_rl.tasks.base import load_task
+
+    config = without_token_limits(shared.resolve(options))
+    check_playable(config)
+    path = output or new_run_path(f"play-{config.task}", Path("runs"))
+    check_output(path)
+    task, _ = load_task(config.task)
+    with Screen() as screen:
+        attempt = find_attempt(task, problem, seed=config.seed, screen=screen)
+    screen = Screen()
+    limit = config.sampling.max_lines
+    screen.say(
+        f"problem {attempt.problem.id}, {limit} lines at most. Ctrl-D ends, Ctrl-C calls off."
+    )
+    game = Game(
+        config=config,
+        task=task,
+        attempt=attempt,
+        desk=StandardDesk(screen),
+    )
+    _keep(path, asyncio.run(game.play()), screen)
+
+
+def _keep(path: Path, played: Played, screen: Screen) -> None:
+    """Show what it was worth, save it, and say where.
+
+    Exit code 130 if it was called off; raises what of ours ended it.
+    """
+    from repl_rl.runs.folder import RunFolder
+    from repl_rl.show.rollout_view import result_rows
+    from repl_rl.types import StopReason
+
+    scored = played.scored
+    is_called_off = scored.trajectory.stop_reason is StopReason.CANCELLED
+    screen.say("")
+    if is_called_off and not scored.trajectory.lines:
+        screen.say("called off before the first line: nothing is kept")
+        sys.exit(INTERRUPTED)
+    for row in result_rows(scored):
+        screen.say(row)
+    folder = RunFolder(path)
+    folder.write_config(played.origin, policy="a person", device="cpu")
+    folder.append_trajectories("play", [scored])
+    screen.say(f"\nrun folder: {path}\nnext: repl-rl replay {shlex.quote(str(path))}")
+    if played.failure is not None:
+        raise played.failure
+    if is_called_off:
+        sys.exit(INTERRUPTED)

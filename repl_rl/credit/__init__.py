@@ -1,0 +1,1 @@
+"""What lines and answers are worth, and what each sampled token is credited with."""

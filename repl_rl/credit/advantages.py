@@ -1,0 +1,207 @@
+"""From rewards to one advantage per token: pure functions, lists in, lists out.
+
+    outcomes_G, line_rewards_GL -> line_advantages_GL -> advantages_T
+
+Knows no tensors, no trainer. G siblings of a group, L lines, T completion tokens.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from itertools import groupby
+
+from repl_rl.config import Baseline, Credit, GRPOConfig, Scale
+from repl_rl.transcript.format import spans
+from repl_rl.types import Reward, Scored, Trajectory
+
+EPSILON = 1e-4
+"""Added to the standard deviation, as GRPO implementations do (TRL's value)."""
+
+Lines = Sequence[Sequence[float]]  # [G][L]
+
+
+def advantage_rows(
+    scored: Sequence[Scored], config: GRPOConfig, *, scale_by: float | None = None
+) -> list[list[float]]:
+    """Advantages of every token, one list [T_i] a trajectory; siblings must stand together.
+
+    `scale_by` is the `batch_scale` of the step where `scored` is a part of it.
+    """
+    rows: list[list[float]] = []
+    if scale_by is None:
+        scale_by = batch_scale([item.reward for item in scored], config.scale)
+    for _, siblings in groupby(scored, key=lambda item: item.trajectory.group_index):
+        group = list(siblings)
+        lines_GL = line_advantages(
+            [item.reward for item in group],
+            credit=config.credit,
+            weight=config.line_credit_weight,
+            baseline=config.baseline,
+            scale_by=scale_by,
+        )
+        for item, advantages_L in zip(group, lines_GL, strict=True):
+            rows.append(token_advantages(item.trajectory, advantages_L))
+    return rows
+
+
+def line_advantages(
+    rewards_G: Sequence[Reward],
+    *,
+    credit: Credit,
+    weight: float,
+    baseline: Baseline = "mean",
+    scale_by: float | None = None,
+) -> list[list[float]]:
+    r"""Advantage of every line of a group of siblings, [G][L].
+
+        A[i, k] = (R[i] - mean R) / (std R + eps) + weight * c[i, k]
+
+    R is the outcome reward (plain GRPO, arXiv:2402.03300 section 4.1), and c the credit for line
+    rewards r: 0 (`outcome`), or as in `_local`, `_to_go` and `_potential`. With scale "none" the
+    expected update is the gradient of
+
+        outcome        E[R]
+        line_local     E[R] + weight * E[sum r], where no line answers for those after it
+        return_to_go   E[R] + weight * E[sum r]
+        potential      E[R]
+
+    `mean` baselines hold a trajectory itself, which shrinks that gradient by (G - 1) / G
+    (`_local` says how its own differs); `leave_one_out` (RLOO, arXiv:2402.14740 section 2.3) does
+    not. Dividing by a group's deviation, as GRPO does, weighs problems: those with a solve rate
+    near 0 or 1 count more (arXiv:2503.20783 section 3.1). Line credit is not divided, so siblings
+    of nearly equal outcomes do not blow it up.
+
+    An unscorable sibling (outcome None) gets 0 on every line and is part of no baseline. Identical
+    siblings get exactly 0. `scale_by` replaces the group's deviation.
+    """
+    scored = [i for i, reward in enumerate(rewards_G) if reward.outcome_reward is not None]
+    lines_GL = [rewards_G[i].line_rewards for i in scored]
+    outcomes_G = [r.outcome_reward for r in rewards_G if r.outcome_reward is not None]
+    advantages_GL = [[0.0] * len(reward.line_rewards) for reward in rewards_G]
+    if credit == "line_local" and _all_equal(outcomes_G) and _all_equal(_sums(lines_GL)):
+        return advantages_GL
+    scale = (_deviation(outcomes_G) if scale_by is None else scale_by) + EPSILON
+    shared_G = [value / scale for value in _centred(outcomes_G, baseline)]
+    credit_GL = _CREDIT[credit](lines_GL, baseline)
+    for i, shared, credit_L in zip(scored, shared_G, credit_GL, strict=True):
+        advantages_GL[i] = [shared + weight * value for value in credit_L]
+    return advantages_GL
+
+
+def _none(lines_GL: Lines, _: Baseline) -> list[list[float]]:
+    return [[0.0] * len(lines) for lines in lines_GL]
+
+
+def _local(lines_GL: Lines, baseline: Baseline) -> list[list[float]]:
+    """c[i, k] = r[i, k] - b: a line answers for its own reward alone.
+
+    b is the mean of r over all lines of all siblings (`leave_one_out`: of all others): constant
+    within a trajectory, so it asks for no particular length and, unlike a baseline per line index,
+    holds no hidden pay for one more turn (verl#7244).
+
+    Three biases against the gradient of E[sum r]. A line is not charged for later errors that it
+    causes. Where all siblings have the same outcome and the same sum of line rewards, the group
+    says nothing: every advantage is 0, though the lines may differ. And a `mean` b holds the
+    trajectory's own lines: with L lines each it takes 1 / (G L) of the gradient of E[sum r] away.
+    """
+    sums, counts = _sums(lines_GL), [len(lines) for lines in lines_GL]
+    total, count = math.fsum(sums), sum(counts)
+    credit_GL = []
+    for lines, own_sum, own_count in zip(lines_GL, sums, counts, strict=True):
+        is_own_out = baseline == "leave_one_out"
+        among = count - own_count if is_own_out else count
+        mean = (total - own_sum if is_own_out else total) / among if among else 0.0
+        credit_GL.append([value - mean for value in lines])
+    return credit_GL
+
+
+def _to_go(lines_GL: Lines, baseline: Baseline) -> list[list[float]]:
+    """c[i, k] = g[i, k] - mean g[., k], where g[i, k] = r[i, k] + r[i, k+1] + ...: causal credit.
+
+    A line answers for its own reward and all later ones. After a trajectory's end g is 0, and the
+    mean is over all siblings at every k, still running or not: the mean of whole sums, less what
+    siblings have behind them by line k. Its terms do not depend on who is still running, so there
+    is no hidden pay for one more turn; a mean over those that have a line k, or a z-score, holds
+    one (verl#7244). With the mean of whole sums at every k identical siblings would be pushed.
+
+    Unbiased for rewards that do not depend on later lines. The default reward is such a one up to
+    `max_line_charge`; beyond it an error makes those before it cheaper, which goes unseen here.
+    """
+    return _centred_by_index([_rest(lines) for lines in lines_GL], baseline)
+
+
+def _potential(lines_GL: Lines, baseline: Baseline) -> list[list[float]]:
+    """c[i, k] = mean Phi[., k] - Phi[i, k], where Phi[i, k] = r[i, 0] + ... + r[i, k-1].
+
+    Line rewards are read as the steps of a potential that the end of a trajectory takes back
+    (Ng, Harada, Russell 1999; terminal potential 0): their return to go is -Phi, they change
+    nobody's return, and no line reward can be farmed. What they do is to stand in for a critic: a
+    right answer counts for more after errors (low Phi) than after a good start. After a
+    trajectory's end Phi is 0. Unbiased, for the gradient of E[R], where `_to_go` is.
+    """
+    paid_back_GL = []
+    for lines in lines_GL:
+        paid_back_GL.append([-math.fsum(lines[:k]) for k in range(len(lines))])
+    return _centred_by_index(paid_back_GL, baseline)
+
+
+_CREDIT = {
+    "outcome": _none,
+    "line_local": _local,
+    "return_to_go": _to_go,
+    "potential": _potential,
+}
+
+
+def _rest(lines: Sequence[float]) -> list[float]:
+    return [math.fsum(lines[k:]) for k in range(len(lines))]
+
+
+def _centred_by_index(values_GL: Lines, baseline: Baseline) -> list[list[float]]:
+    """Each value minus the baseline of its index over all siblings, 0 where one has ended."""
+    longest = max(map(len, values_GL), default=0)
+    padded_GL = [[*values, *[0.0] * (longest - len(values))] for values in values_GL]
+    columns_LG = [_centred(column, baseline) for column in zip(*padded_GL, strict=True)]
+    return [[columns_LG[k][i] for k in range(len(values))] for i, values in enumerate(values_GL)]
+
+
+def _centred(values_G: Sequence[float], baseline: Baseline) -> list[float]:
+    """Each value minus the mean of all, or of all others; exactly 0 where all are equal."""
+    if _all_equal(values_G):
+        return [0.0] * len(values_G)
+    mean = statistics.fmean(values_G)
+    # x - (sum - x) / (G - 1) is (x - mean) G / (G - 1).
+    factor = len(values_G) / (len(values_G) - 1) if baseline == "leave_one_out" else 1.0
+    return [factor * (value - mean) for value in values_G]
+
+
+def _sums(lines_GL: Lines) -> list[float]:
+    return [math.fsum(lines) for lines in lines_GL]
+
+
+def batch_scale(rewards: Sequence[Reward], scale: Scale) -> float | None:
+    """What `line_advantages` divides by: None for each group's own deviation."""
+    if scale == "group":
+        return None
+    if scale == "none":
+        return 1.0 - EPSILON
+    return _deviation([r.outcome_reward for r in rewards if r.outcome_reward is not None])
+
+
+def token_advantages(trajectory: Trajectory, advantages_L: Sequence[float]) -> list[float]:
+    """Spread line advantages over tokens, [T]: a line's tokens share its value, injected get 0."""
+    advantages_T: list[float] = []
+    for span in spans(trajectory):
+        value = advantages_L[span.line_index] if span.is_sampled else 0.0
+        advantages_T.extend([value] * (span.stop - span.start))
+    return advantages_T
+
+
+def _all_equal(values: Sequence[float]) -> bool:
+    return all(math.isclose(value, values[0], abs_tol=1e-12) for value in values[1:])
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else 0.0

@@ -1,0 +1,76 @@
+"""How much likelier the trainer finds a line than the engine that sampled it.
+
+    the engine's and the trainer's log-probabilities_T -> ratios_L -> weights_L -> advantages_T
+
+Knows no tensors, no trainer. L lines, T completion tokens.
+
+Engine and trainer hold the same weights and compute with them in other ways, so lines come from a
+policy q that is not quite the updated p. Truncated importance sampling, with the line as its unit,
+weighs each by min(cap, p(line) / q(line)). The ratio of a whole trajectory is a product over
+thousands of tokens, which leaves long ones next to nothing; that of a token forgets that the rest
+of its line came from q as well.
+
+Because min(r A, c A) w = min(r A w, c A w) for every w >= 0, weighing an advantage is weighing the
+token's term of the loss, whatever is clipped. It is not so for VESPO (arXiv:2602.10693), whose gate
+bends with the ratio of the trajectory.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from repl_rl.types import Trajectory
+
+_MAX_LOG_RATIO = 100.0
+"""exp of no more than this, which is far above every cap: a float ends at exp(709)."""
+
+
+def line_ratios(trajectory: Trajectory, trainer_T: Sequence[float]) -> list[float]:
+    """p(line) / q(line) of every line, [L]: injected tokens are in no line, so they never count.
+
+    Example: two tokens of -1.0 and -2.0 to the engine, -1.2 and -1.5 to the trainer, give exp(0.3).
+    """
+    gaps_T = _gaps(trajectory, trainer_T)
+    sums_L = [math.fsum(gaps_T[line.start : line.stop]) for line in trajectory.lines]
+    return [math.exp(min(total, _MAX_LOG_RATIO)) for total in sums_L]
+
+
+def largest_gap(trajectory: Trajectory, trainer_T: Sequence[float]) -> float:
+    """The most that engine and trainer differ by at a sampled token, nats."""
+    gaps_T = _gaps(trajectory, trainer_T)
+    return max(abs(gap) for line in trajectory.lines for gap in gaps_T[line.start : line.stop])
+
+
+def weigh_lines(
+    trajectory: Trajectory, advantages_T: Sequence[float], ratios_L: Sequence[float], *, cap: float
+) -> list[float]:
+    """Advantages [T] of which each line's are multiplied by its ratio, `cap` at most."""
+    weighed_T = list(advantages_T)
+    for line, ratio in zip(trajectory.lines, ratios_L, strict=True):
+        for token in range(line.start, line.stop):
+            weighed_T[token] *= min(ratio, cap)
+    return weighed_T
+
+
+def importance_metrics(
+    ratios: Sequence[float], gaps: Sequence[float], *, cap: float
+) -> dict[str, float]:
+    """How far a step's engine and trainer are apart.
+
+    `ratios` are of all its lines, `gaps` the largest gap of each of its trajectories.
+    """
+    return {
+        "importance/ratio_mean": statistics.fmean(ratios),
+        "importance/ratio_min": min(ratios),
+        "importance/ratio_max": max(ratios),
+        "importance/truncated": statistics.fmean(ratio > cap for ratio in ratios),
+        "importance/largest_gap": max(gaps),
+    }
+
+
+def _gaps(trajectory: Trajectory, trainer_T: Sequence[float]) -> list[float]:
+    return [
+        trainer - engine for trainer, engine in zip(trainer_T, trajectory.logprobs, strict=True)
+    ]

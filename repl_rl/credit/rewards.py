@@ -1,0 +1,130 @@
+"""What a trajectory earned: a reward for each line and one for its outcome, before any baseline.
+
+Pure: no kernel, no model, no grader is called. The verdict comes in as data.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+from repl_rl.config import GRPOConfig, RewardConfig
+from repl_rl.errors import ConfigError
+from repl_rl.plugins import load_named
+from repl_rl.types import OutcomeKind, Reward, Trajectory, Verdict
+
+RewardFunction = Callable[[Trajectory, Verdict | None, RewardConfig], Reward]
+"""`verdict` is None where nothing was submitted."""
+
+
+_ENOUGH_RESULTS = 4
+"""Different results that are all the progress there can be."""
+
+
+def shaped(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig) -> Reward:
+    """Errors cost, answers pay: the default reward.
+
+    Example: three lines (syntax_error, ok_output, submitted) and the verdict proved give
+    line_rewards (-0.3, 0.0, 0.0) and outcome_reward 1.0. Lines that sum to less than
+    -max_line_charge are scaled up to it, so no pile of errors outweighs an answer. A verdict that
+    is not priced (undecided) gives outcome_reward None: left out of the update, not wrong.
+    `potential_steps` are added where `potential` is not 0.
+    """
+    charges = _charges(trajectory, config)
+    steps = potential_steps(trajectory, weight=config.potential)
+    outcome = config.no_submission if verdict is None else config.verdict.get(verdict.kind)
+    terms: dict[str, float] = {}
+    for line, charge in zip(trajectory.lines, charges, strict=True):
+        if charge:
+            name = f"line/{line.outcome.kind}"
+            terms[name] = terms.get(name, 0.0) + charge
+    if config.potential:
+        terms["potential"] = math.fsum(steps)
+    if outcome is not None:
+        terms["outcome/no_submission" if verdict is None else f"outcome/{verdict.kind}"] = outcome
+    return Reward(
+        line_rewards=tuple(map(sum, zip(charges, steps, strict=True))),
+        outcome_reward=outcome,
+        terms=terms,
+    )
+
+
+def _charges(trajectory: Trajectory, config: RewardConfig) -> list[float]:
+    """What each line costs, [L]; together never more than the cap."""
+    charges = [config.line.get(line.outcome.kind, 0.0) for line in trajectory.lines]
+    total = sum(charges)
+    scale = config.max_line_charge / -total if total < -config.max_line_charge else 1.0
+    return [charge * scale for charge in charges]
+
+
+def potential_steps(trajectory: Trajectory, *, weight: float) -> list[float]:
+    r"""What each line adds to a potential of the state that it leaves behind, [L].
+
+        F[k] = Phi(s[k+1]) - Phi(s[k]),   Phi(s) = weight * min(1, different results shown / 4)
+
+    Potential-based shaping (Ng, Harada, Russell 1999, Policy invariance under reward
+    transformations): the start and the end have the potential 0, so the steps of any trajectory
+    sum to 0 and no return changes. Undiscounted (gamma = 1), as returns are here. The last line
+    gives back what was gained, whatever it is: nothing is to be had by making results.
+
+    Example, weight 0.8: lines that show 1, 2, 2 and a submission give 0.2, 0.2, 0, -0.4.
+    """
+    seen: set[str] = set()
+    potentials = [0.0]
+    for line in trajectory.lines:
+        if line.outcome.kind is OutcomeKind.OK_OUTPUT:
+            seen.add(line.outcome.observation)
+        potentials.append(weight * min(1.0, len(seen) / _ENOUGH_RESULTS))
+    potentials[-1] = 0.0
+    return [after - before for before, after in itertools.pairwise(potentials)]
+
+
+def load_reward(config: RewardConfig, grpo: GRPOConfig | None = None) -> RewardFunction:
+    """The function that `reward.function` names, wrapped so that a bad return value says so.
+
+    With `grpo` a function of the user's own may return no line rewards that its credit mode leaves
+    unread: what was computed and never used looks like a reward that does not work. The default
+    reward may, so that `grpo.credit = "outcome"` alone makes the ablation.
+    """
+    function = load_named(config.function, group="repl_rl.rewards")
+    if not callable(function):
+        raise ConfigError(f"reward.function = {config.function!r} is not callable")
+    unread = grpo is not None and not grpo.reads_line_rewards and function is not shaped
+
+    def checked(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig) -> Reward:
+        reward = function(trajectory, verdict, config)
+        _check(reward, trajectory, config.function)
+        assert isinstance(reward, Reward)
+        if unread and any(reward.line_rewards):
+            assert grpo is not None
+            raise ConfigError(
+                f"{config.function} returned line rewards, and grpo.credit = {grpo.credit!r} at "
+                f"grpo.line_credit_weight = {grpo.line_credit_weight} reads none: return zeros, "
+                f"add them to the outcome, or choose another credit mode"
+            )
+        return reward
+
+    return checked
+
+
+def _check(reward: object, trajectory: Trajectory, name: str) -> None:
+    if not isinstance(reward, Reward):
+        raise ConfigError(f"{name} returned {type(reward).__name__}; expected a Reward")
+    if len(reward.line_rewards) != len(trajectory.lines):
+        raise ConfigError(
+            f"{name} returned {len(reward.line_rewards)} line rewards for a trajectory of "
+            f"{len(trajectory.lines)} lines; expected one per line"
+        )
+    outcome = [] if reward.outcome_reward is None else [reward.outcome_reward]
+    values = [*reward.line_rewards, *outcome]
+    if not all(isinstance(value, int | float) for value in [*values, *reward.terms.values()]):
+        raise ConfigError(f"{name} returned a reward that is no float: {reward}")
+    if not all(map(math.isfinite, values)):
+        raise ConfigError(f"{name} returned a reward that is not finite: {values}")
+    total, told = math.fsum(values), math.fsum(reward.terms.values())
+    if reward.terms and not math.isclose(total, told, abs_tol=1e-6):
+        raise ConfigError(
+            f"{name} returned terms that add up to {told:g} and rewards that add up to {total:g}; "
+            f"expected the same, or no terms"
+        )

@@ -1,0 +1,76 @@
+"""Whether the hub has a model: asked once, before anything heavy is imported.
+
+Knows names and one address. Does not know models; what is there is fetched by who loads
+it, with as much patience as gigabytes take.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+from repl_rl.errors import ConfigError
+
+PATIENCE_S = 5.0
+"""For an answer, in all: a host may have a dozen addresses, and each would be tried as long."""
+
+_FILE = "config.json"
+
+
+def check(name: str, *, say: Callable[[str], None]) -> None:
+    """ConfigError unless `owner/name` is in the hub's cache here, or the hub says that it has it.
+
+    `say` hears of it before the hub is asked.
+    """
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    cache = constants.HF_HUB_CACHE
+    if isinstance(try_to_load_from_cache(name, _FILE, cache_dir=cache), str):
+        return
+    if constants.HF_HUB_OFFLINE:
+        raise ConfigError(
+            f"no folder {name!r} is here, nor has the hub's cache a model of that name, and "
+            f"HF_HUB_OFFLINE is set; give --model the path of a model's folder"
+        )
+    say(f"asking the hub for {name}")
+    answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+    # A thread, for no timeout of a client bounds the search for a host's addresses.
+    threading.Thread(target=lambda: answers.put(_ask(name)), daemon=True).start()
+    try:
+        failure = answers.get(timeout=PATIENCE_S)
+    except queue.Empty:
+        failure = TimeoutError(f"no answer in {PATIENCE_S:g} s")
+    if failure is not None:
+        raise _refusal(name, failure)
+
+
+def _ask(name: str) -> Exception | None:
+    """One request, without the client's usual retries; what went wrong."""
+    from httpx import HTTPError
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        get_hf_file_metadata(hf_hub_url(name, _FILE), timeout=PATIENCE_S)
+    except (HfHubHTTPError, HFValidationError, HTTPError) as error:
+        return error
+    return None
+
+
+def _refusal(name: str, failure: Exception) -> ConfigError:
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    status, reason = 0, str(failure).strip().partition("\n")[0]
+    if isinstance(failure, HfHubHTTPError):
+        status = failure.response.status_code
+        reason = f"{status} {failure.response.reason_phrase}"
+    if status in (401, 403, 404) or isinstance(failure, HFValidationError):
+        return ConfigError(
+            f"the hub has no model {name!r}, or none that it shows you, and no folder here has "
+            f"that name; give --model another name, or the path of a model's folder"
+        )
+    return ConfigError(
+        f"the hub did not answer for {name!r} ({reason}), and no folder here has that name; give "
+        f"--model the path of a model's folder"
+    )

@@ -1,0 +1,86 @@
+"""What a run takes of its device, told before weights are read: by its model's config alone.
+
+    config of a model, Precision, settings -> Memory -> a row, or what to lower
+
+Counts. Does not know files, nor what activations take on top.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from repl_rl.config import Config
+from repl_rl.engines.models import ModelFiles, cache_bytes, num_parameters
+from repl_rl.engines.precision import Precision
+from repl_rl.errors import ConfigError
+
+_GIB, _MIB = 1 << 30, 1 << 20
+_LESS_TO_TRAIN = "give a smaller model, or grpo.kl_beta = 0, or grpo.dtype = 'bfloat16'"
+_LESS_TO_SAMPLE = "lower sampling.max_in_flight or sampling.max_tokens"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes. What is 0 is not there."""
+
+    weights: int
+    num_copies: int = 1
+    """Two where there is a reference policy."""
+    gradients: int = 0
+    optimiser: int = 0
+    keys: int = 0
+    """Keys and values of all trajectories in flight; of vLLM its weights as well."""
+
+    @property
+    def update(self) -> int:
+        """Taken while the policy is updated, activations apart."""
+        return self.num_copies * self.weights + self.gradients + self.optimiser
+
+    @property
+    def sampling(self) -> int:
+        """Taken while lines are sampled: gradients are given back before."""
+        return self.num_copies * self.weights + self.optimiser + self.keys
+
+    def row(self, free: int) -> str:
+        """`weights 2 x 6.4, gradients 6.4, optimiser 12.8, keys 15.4 of 139.8 GiB`."""
+        unit, name = (_GIB, "GiB") if max(self.update, self.sampling) >= _GIB else (_MIB, "MiB")
+        copies = "" if self.num_copies == 1 else f"{self.num_copies} x "
+        parts = {"gradients": self.gradients, "optimiser": self.optimiser, "keys": self.keys}
+        told = [f"{part} {_short(size / unit)}" for part, size in parts.items() if size]
+        weights = f"weights {copies}{_short(self.weights / unit)}"
+        return f"{', '.join([weights, *told])} of {_short(free / unit)} {name}"
+
+    def check(self, free: int) -> None:
+        """ConfigError where it cannot fit in `free` bytes, activations apart."""
+        for needed, hint in ((self.update, _LESS_TO_TRAIN), (self.sampling, _LESS_TO_SAMPLE)):
+            if needed > free:
+                raise ConfigError(f"no memory for {self.row(free)}; {hint}")
+
+
+def measure(
+    config: Config, files: ModelFiles, held: Precision, *, row_tokens: int, is_training: bool
+) -> Memory:
+    """What a run takes, whose trajectories have `row_tokens` with their prompts."""
+    sampling, num = config.sampling, num_parameters(files.config)
+    keys = 0
+    if sampling.engine != "vllm-server":
+        keys = cache_bytes(
+            files, num_rows=sampling.max_in_flight, row_tokens=row_tokens, dtype=held.sampling
+        )
+    if sampling.engine == "vllm":
+        keys += num * held.sampling.itemsize
+    weights = num * held.weights.itemsize
+    if not is_training:
+        return Memory(weights=weights, keys=keys)
+    return Memory(
+        weights=weights,
+        num_copies=2 if config.grpo.kl_beta else 1,
+        gradients=weights,
+        optimiser=2 * weights,
+        keys=keys,
+    )
+
+
+def _short(number: float) -> str:
+    """Four characters for all that a machine has: 0.1, 15.4, 139, 1,024."""
+    return f"{number:.1f}" if number < 100 else f"{number:,.0f}"

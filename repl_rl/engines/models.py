@@ -1,0 +1,261 @@
+"""Load a model and its tokenizer, and say in one line what is wrong when that fails.
+
+Knows transformers. Does not know tasks, kernels or training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+from repl_rl.engines.precision import Precision, autocast
+from repl_rl.engines.row_cache import attention_windows, context_tokens
+from repl_rl.errors import ConfigError
+from repl_rl.plugins import resolve_model
+from repl_rl.transcript.conventions import ChatTemplate
+from repl_rl.transcript.tokens import TokenizerCodec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFiles:
+    """What is known of a model before its weights are read."""
+
+    name: str
+    """As it was given."""
+    source: str
+    """Folder, or `owner/name`, that it is loaded from."""
+    config: Any  # PreTrainedConfig
+    tokenizer: Any  # PreTrainedTokenizerBase
+    codec: TokenizerCodec
+    context_tokens: int
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """None where its tokenizer has none."""
+        return _chat_template(self.tokenizer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    source: str
+    """Folder, or `owner/name`, that it was loaded from."""
+    model: Any  # PreTrainedModel
+    tokenizer: Any  # PreTrainedTokenizerBase
+    codec: TokenizerCodec
+    context_tokens: int
+    precision: Precision
+
+    @property
+    def config(self) -> Any:
+        """Of the model."""
+        return self.model.config
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """None where its tokenizer has none."""
+        return _chat_template(self.tokenizer)
+
+
+def _chat_template(tokenizer: Any) -> ChatTemplate | None:
+    if tokenizer.chat_template is None:
+        return None
+    return partial(tokenizer.apply_chat_template, tokenize=False)
+
+
+def pick_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
+    """The device to run on; ConfigError for a GPU that is not there."""
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("sampling.device = 'cuda', but torch sees no GPU; use 'auto' or 'cpu'")
+    return torch.device("cuda" if torch.cuda.is_available() and wanted != "cpu" else "cpu")
+
+
+def about_device(device: torch.device, *, visible: str | None, nodes: Path = Path("/dev")) -> str:
+    """`GPU 0 of 8`: which of the machine's GPUs torch may see, by CUDA_VISIBLE_DEVICES; `cpu`."""
+    if device.type != "cuda":
+        return device.type
+    count = sum(re.fullmatch(r"nvidia\d+", node.name) is not None for node in nodes.iterdir())
+    if count < 2:
+        return "GPU"
+    shown = "0" if visible is None else visible
+    return f"GPU {shown} of {count}, chosen by CUDA_VISIBLE_DEVICES"
+
+
+def read_files(name: str) -> ModelFiles:
+    """Config and tokenizer of a causal language model, from a folder or the hub by `owner/name`.
+
+    Raises ConfigError if it is not there, is no such model or is none that can be sampled from.
+    """
+    source = resolve_model(name)
+    with _refused(name):
+        config = AutoConfig.from_pretrained(source)
+        attention_windows(config)
+        num_context = context_tokens(config)
+        tokenizer: Any = AutoTokenizer.from_pretrained(source)
+    # It takes spaces out of what is decoded, or warns that it does not.
+    tokenizer.clean_up_tokenization_spaces = False
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return ModelFiles(
+        name=name,
+        source=source,
+        config=config,
+        tokenizer=tokenizer,
+        codec=_codec(name, _generation_config(source, config), tokenizer),
+        context_tokens=num_context,
+    )
+
+
+def load_weights(files: ModelFiles, *, device: torch.device, precision: Precision) -> LoadedModel:
+    """The model itself; ConfigError if its weights are not there, or are another model's."""
+    with _refused(files.name):
+        model: Any = AutoModelForCausalLM.from_pretrained(files.source, dtype=precision.weights)
+    # Ids may have holes; what is embedded is the id, not its rank.
+    known = files.tokenizer.get_vocab().values()
+    num_ids = max(len(files.tokenizer), 1 + max(known, default=0))
+    if num_ids > model.get_input_embeddings().num_embeddings:
+        raise ConfigError(
+            f"the tokenizer of {files.name!r} has {num_ids} entries, its model embeds "
+            f"{model.get_input_embeddings().num_embeddings}; they do not belong together"
+        )
+    return LoadedModel(
+        source=files.source,
+        model=model.to(device),
+        tokenizer=files.tokenizer,
+        codec=files.codec,
+        context_tokens=files.context_tokens,
+        precision=precision,
+    )
+
+
+def load_model(name: str, *, device: torch.device, precision: Precision) -> LoadedModel:
+    """See `read_files` and `load_weights`."""
+    return load_weights(read_files(name), device=device, precision=precision)
+
+
+@contextlib.contextmanager
+def _refused(name: str) -> Iterator[None]:
+    """What transformers cannot read, in one line."""
+    try:
+        yield
+    except (OSError, ValueError, SafetensorError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(f"cannot load a model from {name!r}: {reason}") from None
+
+
+def _codec(name: str, generation: Any, tokenizer: Any) -> TokenizerCodec:
+    try:
+        return TokenizerCodec(tokenizer, eos_ids=_eos_ids(generation, tokenizer))
+    except ConfigError as error:
+        raise ConfigError(
+            f"cannot use {name!r}: {error}; give a model whose tokenizer keeps newlines"
+        ) from None
+
+
+def num_parameters(config: Any) -> int:  # Any: a config of any model
+    """Of a model of this config, which takes no memory to count; shared weights count once."""
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        model: Any = AutoModelForCausalLM.from_config(config)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def usable_context(loaded: ModelFiles | LoadedModel, *, row_tokens: int) -> int:
+    """Tokens that every layer attends to; ConfigError if a full trajectory has more, `row_tokens`.
+
+    Beyond its window a layer no longer sees the problem that the trajectory solves.
+    """
+    config = loaded.config.get_text_config()
+    window: int | None = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None) or ["sliding_attention"]
+    if window is None or "sliding_attention" not in kinds:
+        return loaded.context_tokens
+    used = min(row_tokens, loaded.context_tokens)
+    if window < used:
+        raise ConfigError(
+            f"this model attends to the last {window} tokens, a trajectory with its prompt may "
+            f"have {used}; lower sampling.max_tokens or give a model without a sliding window"
+        )
+    return min(window, loaded.context_tokens)
+
+
+def cache_bytes(
+    loaded: ModelFiles | LoadedModel, *, num_rows: int, row_tokens: int, dtype: torch.dtype
+) -> int:
+    """What keys and values of `num_rows` sequences of `row_tokens` take at most, in `dtype`."""
+    config = loaded.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    per_token = 2 * config.num_hidden_layers * heads * head_dim * dtype.itemsize
+    return int(per_token * num_rows * min(row_tokens, loaded.context_tokens))
+
+
+def check_memory(loaded: LoadedModel, *, num_rows: int, row_tokens: int) -> None:
+    """ConfigError if keys and values of `num_rows` full trajectories do not fit in free memory.
+
+    `row_tokens` are a prompt's and a completion's. Half as much again is asked for: rows double
+    when they grow, and an allocator may keep the halves it cannot use for the whole.
+    """
+    dtype = loaded.precision.sampling
+    needed = cache_bytes(loaded, num_rows=num_rows, row_tokens=row_tokens, dtype=dtype) * 3 // 2
+    free = free_bytes(loaded.model.device)
+    if needed > free:
+        raise ConfigError(
+            f"{num_rows} trajectories of {min(row_tokens, loaded.context_tokens)} tokens with "
+            f"their prompts need {needed / 2**30:.1f} GiB for keys and values, "
+            f"{free / 2**30:.1f} GiB are free; lower sampling.max_in_flight or sampling.max_tokens"
+        )
+
+
+def free_bytes(device: torch.device) -> int:
+    """What a device, or the machine, has left."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return int(psutil.virtual_memory().available)
+
+
+def _generation_config(source: str, config: Any) -> Any:
+    """As a model of this folder has it: one of its own, or what its config says."""
+    try:
+        return GenerationConfig.from_pretrained(source)
+    except OSError:
+        return GenerationConfig.from_model_config(config)
+
+
+def _eos_ids(generation: Any, tokenizer: Any) -> list[int]:
+    """All ids that end a sequence: some models name several in their generation config only."""
+    named = generation.eos_token_id
+    several = named if isinstance(named, list) else [named]
+    return sorted({i for i in [*several, tokenizer.eos_token_id] if i is not None})
+
+
+def divisor(temperature: float) -> float:
+    """Of logits. At 0 the likeliest token is taken, and its log-probability is that at 1."""
+    return temperature or 1.0
+
+
+@torch.no_grad()
+def logprobs(
+    loaded: LoadedModel, ids: Sequence[int], start: int, *, temperature: float
+) -> list[float]:
+    """Log-probabilities of `ids[start:]`, nats, by one forward of the trainer's over everything."""
+    model = loaded.model
+    was_training = model.training
+    model.eval()
+    try:
+        with autocast(model.device, loaded.precision.update):
+            output = model(torch.tensor([list(ids)], device=model.device))
+    finally:
+        model.train(was_training)
+    scores = torch.log_softmax(output.logits[0, start - 1 : -1].float() / divisor(temperature), -1)
+    wanted = torch.tensor(ids[start:], device=scores.device)[:, None]
+    found: list[float] = scores.gather(-1, wanted)[:, 0].tolist()
+    return found

@@ -1,0 +1,75 @@
+"""pytest runs golden transcripts: `*.repl` files are collected, an item for each transcript.
+
+Loaded with every pytest of an environment that repl-rl is in, so it does nothing in a
+project whose ini does not say `repl_rl_golden = true`, and imports what it needs when a file is
+found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:  # not for a ring: to stay light
+    from repl_rl.golden.bench import Stand
+
+
+_INI = "repl_rl_golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini(_INI, type="bool", default=False, help="Collect golden transcripts, *.repl.")
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> GoldenModule | None:
+    if file_path.suffix != ".repl" or not parent.config.getini(_INI):
+        return None
+    return GoldenModule.from_parent(parent, path=file_path)
+
+
+class GoldenModule(pytest.File):
+    """One file."""
+
+    def collect(self) -> Iterator[GoldenItem]:
+        from repl_rl.errors import ConfigError
+        from repl_rl.golden.bench import Stand
+        from repl_rl.terminal import one_row
+
+        try:
+            stand = Stand.open(self.path, loads_code=True)
+        except ConfigError as error:
+            raise self.CollectError(one_row(str(error))) from None
+        for index, golden in enumerate(stand.file.goldens):
+            yield GoldenItem.from_parent(self, name=golden.title, stand=stand, index=index)
+
+
+class GoldenItem(pytest.Item):
+    """One transcript."""
+
+    def __init__(self, *, stand: Stand, index: int, **given: Any) -> None:  # Any: pytest's own
+        super().__init__(**given)
+        self._stand = stand
+        self._index = index
+
+    def runtest(self) -> None:
+        found = self._stand.misses_of(self._index)
+        if found:
+            raise GoldenMiss("\n\n".join(map(str, found)))
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        from repl_rl.errors import ConfigError
+
+        if isinstance(excinfo.value, GoldenMiss | ConfigError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        golden = self._stand.file.goldens[self._index]
+        return self.path, golden.number - 1, golden.title
+
+
+class GoldenMiss(Exception):
+    """A transcript says something else than the code."""

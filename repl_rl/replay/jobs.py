@@ -1,0 +1,253 @@
+"""What `repl-rl replay` does with the trajectories it was asked for.
+
+    Wanted -> [Place] -> rows of text | a file | a person at a terminal
+
+Knows the order of things. Does not know flags or exit codes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from repl_rl.errors import ConfigError
+from repl_rl.replay.annotated import Annotated, annotate
+from repl_rl.replay.branch import ScoringPolicy
+from repl_rl.replay.many import Options, Write, execute, pool_of, rescore
+from repl_rl.replay.scene import Scene, other_walls
+from repl_rl.replay.target import check_apart, check_replaceable, new_file
+from repl_rl.replay.telling import told_changes, told_reruns
+from repl_rl.rollout.scoring import open_scorer
+from repl_rl.runs.trajectory_file import (
+    Place,
+    Selection,
+    files,
+    head_of,
+    is_cut_off,
+    last_step,
+    rows_of,
+    select,
+)
+from repl_rl.show.bars import Update
+from repl_rl.show.display import Screen
+from repl_rl.types import Origin, Scored
+
+_PAGE_HOLDS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a command line asks for."""
+
+    path: Path
+    """A run's folder, that of the trajectories in it, or a file of them."""
+    selection: Selection
+    count: int | None
+    options: Options
+    model: str | None
+    """Of the policy that goes on or scores tokens."""
+    say: Callable[[str], None]
+    """Hears what a person should know beside the result."""
+
+    def find(self, where: Callable[[Path], list[Path]] = files) -> list[Place]:
+        """The trajectories; `where` says in which files to look if no filter does.
+
+        Raises ConfigError where there is none.
+        """
+        is_filtered = self.selection != Selection(which=self.selection.which)
+        looked_at = files(self.path) if is_filtered else where(self.path)
+        found = list(itertools.islice(select(looked_at, self.selection), self.count))
+        if not found:
+            raise ConfigError(self._nothing(looked_at))
+        for file in filter(is_cut_off, looked_at):
+            self.say(f"{file.name} ends in the middle of a row, which is left out")
+        return found
+
+    def find_alike(self, where: Callable[[Path], list[Path]]) -> list[Place]:
+        """As `find`, but only those that were made as the first was: one scene holds for them."""
+        found = self.find(where)
+        alike = [place for place in found if place.origin == found[0].origin]
+        if (num_others := len(found) - len(alike)) > 0:
+            self.say(
+                f"left out, as they were made in another way than {found[0].id!r}: {num_others:,}; "
+                f"--id names one of them"
+            )
+        return alike
+
+    def _nothing(self, looked_at: Sequence[Path]) -> str:
+        """Why nothing was found, and what there is."""
+        there = next(select(looked_at, Selection()), None)
+        if there is None:
+            return f"{str(self.path)!r} holds no whole trajectory"
+        asked = " and ".join(
+            f"--{name} {value}"
+            for name in ("id", "outcome", "grep")
+            if (value := getattr(self.selection, name)) is not None
+        )
+        problem = there.glance.trajectory.problem_id
+        return (
+            f"no trajectory in {str(self.path)!r} has {asked}; there is {there.id!r}, of the "
+            f"problem {problem!r}"
+        )
+
+
+def last_file(path: Path) -> list[Path]:
+    """A run's last, or the file itself."""
+    return files(path)[-1:]
+
+
+def run_again(wanted: Wanted, screen: Screen) -> tuple[list[str], bool]:
+    """(what there is to say, whether all is as recorded)."""
+    reruns = asyncio.run(execute(wanted.find(), wanted.options, screen, say=wanted.say))
+    return list(told_reruns(reruns)), not any(one.divergence for one in reruns)
+
+
+def score_again(wanted: Wanted, screen: Screen, *, output: Path | None) -> tuple[list[str], bool]:
+    """(what there is to say, whether every reward is what it was); what it found into `output`."""
+    found = wanted.find()
+    if output is not None:
+        _check_output(output, found)
+    with _written_to(output) as write:
+        changes = asyncio.run(rescore(found, wanted.options, screen, say=wanted.say, write=write))
+    rows = list(told_changes(changes))
+    if output is not None:
+        rows.append(f"as they are scored here: {output}")
+    return rows, not any(change.is_real for change in changes)
+
+
+@contextlib.contextmanager
+def _written_to(output: Path | None) -> Iterator[Write]:
+    """Takes trajectories of one origin into a file that is there once all of them are."""
+    if output is None:
+        yield lambda scored, origin: None
+        return
+    with new_file(output) as file:
+
+        def write(scored: list[Scored], origin: Origin | None) -> None:
+            head = b"" if file.tell() else head_of(origin)
+            try:
+                file.write(head + rows_of(scored))
+            except OSError as error:
+                raise ConfigError(f"cannot write {str(output)!r}: {error.strerror}") from None
+
+        yield write
+
+
+def _check_output(path: Path, found: Sequence[Place]) -> None:
+    """ConfigError unless these can be written to one file, which is not there yet."""
+    if os.path.lexists(path):
+        raise ConfigError(f"{str(path)!r} is there already; give another --output")
+    if not os.path.isdir(path.absolute().parent):  # False, too, for what no folder can be
+        raise ConfigError(f"no folder {str(path.parent)!r} for --output; make it, or name another")
+    if any(place.origin != found[0].origin for place in found):
+        raise ConfigError(
+            "--output takes trajectories of one run, which a file names once; give one file of them"
+        )
+
+
+def write_one_notebook(wanted: Wanted, out: Path) -> list[str]:
+    """The first trajectory as a notebook; what there is to say."""
+    from repl_rl.replay.notebook import SUFFIXES, write_notebook
+
+    place = wanted.find(last_file)[0]
+    check_apart(out, [place.path])
+    check_replaceable(out, SUFFIXES)
+    scene = wanted.options.scene(place)
+    for note in scene.notes:
+        wanted.say(note)
+    (item,) = annotate([place], scene.config.grpo)
+    write_notebook(out, item, setup=scene.setup)
+    return [f"{place.id}: {out}"]
+
+
+def write_html(wanted: Wanted, screen: Screen, out: Path) -> list[str]:
+    """A page of the trajectories; what there is to say."""
+    from repl_rl.replay.page import SUFFIXES, write_page
+
+    found = wanted.find_alike(lambda path: [last_step(path)])
+    check_apart(out, {place.path for place in found})
+    check_replaceable(out, SUFFIXES)
+    kept = found if wanted.count is not None else found[:_PAGE_HOLDS]
+    scene = wanted.options.scene(kept[0])
+    for note in scene.notes:
+        wanted.say(note)
+    notes = [*_notes(wanted, scene, num_kept=len(kept), num_found=len(found)), *scene.notes]
+
+    async def write() -> int:
+        async with _policy(wanted, scene) as policy:
+            score = None if policy is None else policy.score
+            with screen.bar("writing the page", len(kept)) as update:
+                items = _told(annotate(kept, scene.config.grpo, score=score), update)
+                return write_page(out, items, title=wanted.path.name, notes=notes)
+
+    num_written = asyncio.run(write())
+    return [f"{num_written:,} {'trajectory' if num_written == 1 else 'trajectories'}: {out}"]
+
+
+def _told(items: Iterator[Annotated], update: Update) -> Iterator[Annotated]:
+    for number, item in enumerate(items, 1):
+        yield item
+        update(number)
+
+
+def _notes(wanted: Wanted, scene: Scene, *, num_kept: int, num_found: int) -> Iterator[str]:
+    if num_kept < num_found:
+        yield f"{num_kept:,} of {num_found:,} are here; -n takes more"
+    if wanted.model is not None:
+        yield f"the trainer's log-probabilities are those of {wanted.model}"
+    if scene.versions:
+        python, walls = scene.versions.get("python"), scene.versions.get("isolation")
+        yield f"sampled with Python {python}, {walls}"
+
+
+def step_through(wanted: Wanted) -> int:
+    """A person at a terminal, over live kernels, until they quit; the exit code."""
+    heard: list[str] = []
+    # A row on stderr would lie behind the stepper's screen.
+    found = replace(wanted, say=heard.append).find_alike(last_file)
+    return asyncio.run(_walk(wanted, found, heard))
+
+
+async def _walk(wanted: Wanted, found: Sequence[Place], heard: Sequence[str]) -> int:
+    from repl_rl.replay.stepper import Stepper
+
+    scene = wanted.options.scene(found[0])
+    if wanted.model is not None:
+        wanted.say(f"reading the model {wanted.model} ...")  # the stepper's screen comes after it
+    async with (
+        pool_of(scene) as pool,
+        open_scorer(scene.config) as scorer,
+        _policy(wanted, scene) as policy,
+    ):
+        score = None if policy is None else policy.score
+        stepper = Stepper(
+            found,
+            scene=scene,
+            kernels=pool,
+            annotate=lambda place: next(annotate([place], scene.config.grpo, score=score)),
+            scorer=scorer,
+            policy=policy,
+            notes=[*heard, *scene.notes, *other_walls(scene.origin, str(pool.standing))],
+            isolation=str(pool.standing),
+        )
+        await stepper.run_async(mouse=False)
+        return stepper.return_code or 0
+
+
+@contextlib.asynccontextmanager
+async def _policy(wanted: Wanted, scene: Scene) -> AsyncIterator[ScoringPolicy | None]:
+    """What `--model` names, ready to go on; None where it names nothing."""
+    if wanted.model is None:
+        yield None
+        return
+    from repl_rl.replay.model_policy import (
+        open_policy,  # the only part of a replay that takes torch
+    )
+
+    async with open_policy(scene, wanted.model) as policy:
+        yield policy

@@ -1,0 +1,162 @@
+"""A model that goes on from a live trajectory, and says what it thinks of a stored one.
+
+    Live -> tokens -> engine -> lines in the live kernel;  Trajectory -> log-probabilities
+
+Knows models and engines. Does not know screens, nor why it is asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+
+from repl_rl.config import Config, SamplingConfig
+from repl_rl.engines.models import LoadedModel, load_model, logprobs, pick_device
+from repl_rl.engines.precision import precision
+from repl_rl.engines.serving import make_engine
+from repl_rl.errors import ConfigError
+from repl_rl.replay.branch import begin, is_same_vocabulary
+from repl_rl.replay.live import Live
+from repl_rl.replay.scene import Scene
+from repl_rl.rollout.builder import TrajectoryBuilder
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.seeds import derive_seed
+from repl_rl.transcript.format import next_number
+from repl_rl.types import Line, OutcomeKind, Trajectory
+
+_LONGEST_PROMPT = 4096
+"""Tokens for which there is room beside a trajectory and what goes on from it."""
+
+
+class ModelPolicy:
+    """Samples on from where a live trajectory stands. One rollout at a time."""
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        sampler: LineSampler,
+        *,
+        context_tokens: int,
+        sampling: SamplingConfig,
+    ) -> None:
+        self._loaded = loaded
+        self._sampler = sampler
+        self._context_tokens = context_tokens
+        self._sampling = sampling
+        self._num_asked: Counter[int] = Counter()
+        """How often each trajectory was gone on from, by its seed."""
+
+    @property
+    def source(self) -> str:
+        """Of the model and its tokenizer, as in `LoadedModel`."""
+        return self._loaded.source
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """See `branch.Policy`."""
+        return self._loaded.codec.decode(ids)
+
+    async def go_on(self, live: Live, *, on_line: Callable[[Line], None]) -> Trajectory:
+        """See `branch.Policy`. Asked first, it has the recorded seed, and then others.
+
+        So the recorded policy goes on as it did, where nothing before it was changed. A line that
+        was cut, by a limit or by the end of the sequence, is in the trajectory alone. Raises
+        ConfigError where a budget is used up.
+        """
+        built = begin(live, self._loaded.codec, context_tokens=self._context_tokens)
+        self._check_room(built)
+        session = live.session
+        number = session.number
+
+        def heard(built: TrajectoryBuilder) -> None:
+            nonlocal number
+            line = built.lines[-1]
+            if line.outcome.kind is OutcomeKind.CUT:
+                return
+            number = next_number(session.number, line.outcome.kind)
+            live.take(line, shown_after=live.shown_after(line.outcome))
+            on_line(line)
+
+        self._sampler.on_line = heard
+        try:
+            return await self._sampler.go_on(built, session, seed=self._seed(live))
+        finally:
+            self._sampler.on_line = None
+            # Lines by hand may follow: nothing is begun ahead for them, they print as those before
+            # them did, and the last prompt is there, which a sampler that stops does not wait for.
+            session.on_run, session.fit = _nobody_hears, str
+            session.number = number
+
+    def score(self, trajectory: Trajectory) -> tuple[float, ...]:
+        """Log-probabilities [T] of a completion, nats; ConfigError for another vocabulary."""
+        ids = [*trajectory.prompt_ids, *trajectory.completion_ids]
+        start = len(trajectory.prompt_ids)
+        num_known = self._loaded.model.get_input_embeddings().num_embeddings
+        is_known = all(0 <= token < num_known for token in ids)
+        if not (is_known and is_same_vocabulary(trajectory, self._loaded.codec)):
+            raise ConfigError(
+                f"{self._loaded.source!r} reads other texts from these tokens; give the model, or "
+                f"one with the tokenizer, that sampled them"
+            )
+        if len(ids) > self._loaded.context_tokens:
+            raise ConfigError(
+                f"a trajectory of {len(ids)} tokens does not fit into the context of "
+                f"{self._loaded.source!r}, {self._loaded.context_tokens}; give a model with more"
+            )
+        temperature = self._sampling.temperature
+        return tuple(logprobs(self._loaded, ids, start, temperature=temperature))
+
+    def _check_room(self, built: TrajectoryBuilder) -> None:
+        limit = self._sampling.max_tokens
+        if built.num_completion >= limit:
+            raise ConfigError(
+                f"{built.num_completion} tokens stand here, and sampling.max_tokens = {limit} "
+                f"leaves none to go on with; go back a few lines, or give more"
+            )
+        if len(built.ids) >= self._context_tokens:
+            raise ConfigError(
+                f"{len(built.ids)} tokens stand here, and the context of {self._loaded.source!r} "
+                f"holds {self._context_tokens}; go back a few lines"
+            )
+
+    def _seed(self, live: Live) -> int:
+        recorded = live.trajectory.seed
+        num_before = self._num_asked[recorded]
+        self._num_asked[recorded] += 1
+        return derive_seed(recorded, "branch", num_before) if num_before else recorded
+
+
+def _nobody_hears(source: str) -> None:
+    """What a session does with sources where no sampler is at work."""
+
+
+@contextlib.asynccontextmanager
+async def open_policy(scene: Scene, model: str) -> AsyncIterator[ModelPolicy]:
+    """The model behind an engine of its own, in this process whatever the run sampled with.
+
+    Raises ConfigError where there is no such model.
+    """
+    config = _alone(scene.config)
+    device = pick_device(config.sampling.device)
+    loaded = load_model(model, device=device, precision=precision(config, device=device.type))
+    row_tokens = min(loaded.context_tokens, _LONGEST_PROMPT + 2 * config.sampling.max_tokens)
+    engine = make_engine(config, loaded, row_tokens=row_tokens)
+    sampler = LineSampler(
+        engine, loaded.codec, scene.fmt, config.sampling, context_tokens=row_tokens
+    )
+    try:
+        yield ModelPolicy(
+            loaded,
+            sampler,
+            context_tokens=row_tokens,
+            sampling=config.sampling,
+        )
+    finally:
+        await engine.aclose()
+
+
+def _alone(config: Config) -> Config:
+    sampling = config.sampling
+    dtype = sampling.dtype if sampling.engine == "hf" else "auto"
+    return replace(config, sampling=replace(sampling, engine="hf", dtype=dtype, max_in_flight=1))

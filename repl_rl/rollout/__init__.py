@@ -1,0 +1,1 @@
+"""One trajectory, and many: the line loop, kernels, verdicts."""

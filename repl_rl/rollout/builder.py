@@ -1,0 +1,164 @@
+"""One trajectory in the making: what was sampled, what was injected, and who wrote what.
+
+    Rollout -> prompt_ids -> [add_line -> inject]* -> build -> Trajectory
+
+Knows token ids and records. Does not know what a line means, nor when to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from repl_rl.engines.base import SampledLine
+from repl_rl.errors import ConfigError
+from repl_rl.transcript.format import Prompt, span_mask
+from repl_rl.transcript.tokens import Codec
+from repl_rl.types import Line, LineOutcome, OutcomeKind, StopReason, Trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """One trajectory to be made: where it starts and who it is."""
+
+    problem_id: str
+    group_index: int
+    sibling_index: int
+    seed: int
+    prompt: Prompt
+
+
+class RolloutCancelled(asyncio.CancelledError):
+    """A rollout was cancelled; `trajectory` is the part of it that is there."""
+
+    def __init__(self, trajectory: Trajectory) -> None:
+        super().__init__()
+        self.trajectory = trajectory
+
+
+def prompt_ids(prompt: Prompt, codec: Codec) -> list[int]:
+    """Ids [P] of a prompt, each part encoded alone; the first begins a document."""
+    ids: list[int] = []
+    for part in prompt.parts:
+        if part.is_template:
+            ids.extend(codec.encode_template(part.text, is_first=not ids))
+        else:
+            ids.extend(codec.encode(part.text, is_trusted=part.is_ours, is_first=not ids))
+    return ids
+
+
+class TrajectoryBuilder:
+    """The lists of a trajectory have one length and grow together: here, and nowhere else.
+
+    `prompt` are the ids of its prompt where they are known already. Raises ConfigError if they
+    leave no room for a token in a context of `context_tokens`.
+    """
+
+    def __init__(
+        self,
+        rollout: Rollout,
+        codec: Codec,
+        *,
+        context_tokens: int,
+        prompt: Sequence[int] | None = None,
+    ) -> None:
+        self._rollout = rollout
+        self._codec = codec
+        self._loss_mask: list[bool] = []
+        self._logprobs: list[float] = []
+        self._policy_version = 0
+        self.ids = prompt_ids(rollout.prompt, codec) if prompt is None else list(prompt)
+        """Prompt and completion so far: what the engine is asked to go on after."""
+        self.num_prompt = len(self.ids)
+        """Tokens of the prompt, P."""
+        if self.num_prompt >= context_tokens:
+            raise ConfigError(
+                f"the prompt of problem {rollout.problem_id} has {self.num_prompt} tokens, the "
+                f"model's context holds {context_tokens}; prompts are never cut"
+            )
+        self.lines: list[Line] = []
+        self.submission: str | None = None
+
+    @property
+    def num_completion(self) -> int:
+        """Tokens sampled and injected so far."""
+        return len(self.ids) - self.num_prompt
+
+    def add_line(self, *sampled: SampledLine) -> str:
+        """Append what an engine sampled as one line, in one piece or several; the text of it.
+
+        Its outcome is CUT until `set_outcome` tells better.
+        """
+        start = self.num_completion
+        for piece in sampled:
+            self.ids.extend(piece.ids)
+            self._loss_mask.extend([True] * len(piece.ids))
+            self._logprobs.extend(piece.logprobs)
+            self._policy_version = piece.policy_version
+        text = self._codec.decode(self.ids[self.num_prompt + start :])
+        self.lines.append(
+            Line(
+                index=len(self.lines),
+                source=text,
+                start=start,
+                stop=self.num_completion,
+                outcome=LineOutcome(kind=OutcomeKind.CUT),
+            )
+        )
+        return text
+
+    def set_outcome(self, outcome: LineOutcome) -> None:
+        """Say what became of the last line."""
+        self.lines[-1] = replace(self.lines[-1], outcome=outcome)
+
+    def inject(self, ids: Sequence[int]) -> None:
+        """Append tokens that the policy did not write: attended to, never trained."""
+        self.ids.extend(ids)
+        self._loss_mask.extend([False] * len(ids))
+        self._logprobs.extend([0.0] * len(ids))
+
+    def build(self, stop_reason: StopReason) -> Trajectory:
+        """The trajectory so far."""
+        rollout = self._rollout
+        return Trajectory(
+            problem_id=rollout.problem_id,
+            group_index=rollout.group_index,
+            sibling_index=rollout.sibling_index,
+            policy_version=self._policy_version,
+            seed=rollout.seed,
+            prompt_text=rollout.prompt.text,
+            prompt_ids=tuple(self.ids[: self.num_prompt]),
+            completion_ids=tuple(self.ids[self.num_prompt :]),
+            loss_mask=tuple(self._loss_mask),
+            logprobs=tuple(self._logprobs),
+            lines=tuple(self.lines),
+            stop_reason=stop_reason,
+            submission=self.submission,
+        )
+
+
+def check_trajectory(trajectory: Trajectory, *, maker: str) -> None:
+    """ConfigError that names `maker` unless lists, mask and spans agree and a token is trained."""
+    problem = fault(trajectory)
+    if problem is None and not any(trajectory.loss_mask):
+        problem = "no token to train"
+    if problem is not None:
+        raise ConfigError(f"{maker} made a trajectory with {problem}; see repl_rl.rollout.builder")
+
+
+def fault(trajectory: Trajectory) -> str | None:
+    """What its lists, mask and spans disagree on; None where they agree."""
+    mask, logprobs = trajectory.loss_mask, trajectory.logprobs
+    num_tokens = len(trajectory.completion_ids)
+    if len(mask) != num_tokens or len(logprobs) != num_tokens:
+        return f"{len(mask)} mask entries and {len(logprobs)} logprobs for {num_tokens} tokens"
+    ends = [0, *(end for line in trajectory.lines for end in (line.start, line.stop)), num_tokens]
+    if ends != sorted(ends):
+        # Checked first: of a foreign file an end may be anything, and a mask takes memory for each.
+        return "lines that lie beyond its tokens or over each other"
+    if list(mask) != span_mask(trajectory):
+        return "a loss mask that its lines do not tell"
+    if any(logprob and not is_sampled for logprob, is_sampled in zip(logprobs, mask, strict=True)):
+        return "log-probabilities at tokens that were not sampled"
+    return None

@@ -1,0 +1,130 @@
+"""Many rollouts at once: a kernel for each, a verdict, a reward; nobody waits for anybody.
+
+    Attempt -> kernel -> Trajectory -> Verdict -> Reward = Scored
+
+The one place that catches a rollout's errors. Knows no tensors and no training.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from repl_rl.concurrency import run_all
+from repl_rl.config import RewardConfig
+from repl_rl.credit.rewards import RewardFunction
+from repl_rl.rollout.builder import Rollout, RolloutCancelled, check_trajectory
+from repl_rl.rollout.scoring import Judge, Scorer, unscored
+from repl_rl.tasks.base import Task, make_prompt
+from repl_rl.transcript.format import TranscriptFormat
+from repl_rl.types import Problem, Scored, StopReason, Trajectory
+from sandbox.types import Kernel, KernelSource, SandboxError
+
+
+class TrajectorySampler(Protocol):
+    """Makes one trajectory in one kernel."""
+
+    async def sample(self, rollout: Rollout, kernel: Kernel) -> Trajectory: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One rollout that is wanted. Siblings share `problem` and `group_index`, never a seed."""
+
+    problem: Problem
+    group_index: int
+    sibling_index: int
+    seed: int
+
+    def rollout(self, task: Task, fmt: TranscriptFormat) -> Rollout:
+        """It, from the prompt of its problem on."""
+        return Rollout(
+            problem_id=self.problem.id,
+            group_index=self.group_index,
+            sibling_index=self.sibling_index,
+            seed=self.seed,
+            prompt=make_prompt(task, self.problem, fmt),
+        )
+
+
+class RolloutRunner:
+    """Turns attempts into scored trajectories, `max_in_flight` at a time."""
+
+    def __init__(
+        self,
+        *,
+        task: Task,
+        task_spec: str,
+        fmt: TranscriptFormat,
+        sampler: TrajectorySampler,
+        kernels: KernelSource,
+        judge: Judge,
+        reward: RewardFunction,
+        reward_config: RewardConfig,
+        max_in_flight: int,
+    ) -> None:
+        self._task = task
+        self._format = fmt
+        self._sampler = sampler
+        self._kernels = kernels
+        self._scorer = Scorer(task_spec=task_spec, judge=judge, reward=reward, config=reward_config)
+        self._max_in_flight = max_in_flight
+        self.num_retries = 0
+        """Rollouts begun again because our side of a kernel failed."""
+
+    async def run(
+        self,
+        attempts: Sequence[Attempt],
+        *,
+        on_sampled: Callable[[], None] = lambda: None,
+        on_scored: Callable[[Scored], None] | None = None,
+    ) -> list[Scored]:
+        """All attempts, scored, in their order. `on_scored` hears of each as it ends.
+
+        `on_sampled` is called for each that waits for nothing but its verdict.
+
+        A dead or stubborn kernel ends its own trajectory and is part of the result. A failure of
+        our side (engine, sandbox twice for one attempt, a user's reward) ends them all and raises;
+        `on_scored` hears of those it cut short, too: their stop reason is CANCELLED.
+        """
+
+        async def one(attempt: Attempt) -> Scored:
+            try:
+                scored = await self._attempt(attempt, on_sampled)
+            except RolloutCancelled as cancelled:
+                if on_scored is not None:
+                    on_scored(unscored(cancelled.trajectory, attempt.problem))
+                raise
+            if on_scored is not None:
+                on_scored(scored)
+            return scored
+
+        return await run_all(one, attempts, at_once=self._max_in_flight)
+
+    async def _attempt(self, attempt: Attempt, on_sampled: Callable[[], None]) -> Scored:
+        trajectory = await self._roll_out(attempt)
+        on_sampled()
+        try:
+            return await self._scorer.score(trajectory, attempt.problem)
+        except asyncio.CancelledError:
+            unjudged = replace(trajectory, stop_reason=StopReason.CANCELLED)
+            raise RolloutCancelled(unjudged) from None
+
+    async def _roll_out(self, attempt: Attempt) -> Trajectory:
+        """One retry: a kernel that our side lost says nothing about the policy."""
+        try:
+            return await self._try(attempt)
+        except SandboxError:
+            self.num_retries += 1
+            return await self._try(attempt)
+
+    async def _try(self, attempt: Attempt) -> Trajectory:
+        kernel = await self._kernels.acquire(seed=attempt.seed)
+        async with contextlib.aclosing(kernel):
+            rollout = attempt.rollout(self._task, self._format)
+            trajectory = await self._sampler.sample(rollout, kernel)
+        check_trajectory(trajectory, maker=type(self._sampler).__name__)
+        return trajectory

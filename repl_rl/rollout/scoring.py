@@ -1,0 +1,70 @@
+"""What a trajectory is worth: a grader's word on what it submitted, and the reward for all of it.
+
+    Trajectory, Problem -> Verdict -> Reward = Scored
+
+Rollouts, players and replays ask here. Knows a judge and a reward function. Does not know
+kernels, engines or files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from repl_rl.config import Config, RewardConfig
+from repl_rl.credit.rewards import RewardFunction, load_reward
+from repl_rl.grading.grader import Grader
+from repl_rl.tasks.base import load_task
+from repl_rl.types import Problem, Reward, Scored, StopReason, Trajectory, Verdict
+
+
+class Judge(Protocol):
+    """Judges one submission in a process of its own."""
+
+    async def grade(self, task_spec: str, problem: Problem, submission: str) -> Verdict: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scorer:
+    """A task's judge and a config's reward."""
+
+    task_spec: str
+    judge: Judge
+    reward: RewardFunction
+    config: RewardConfig
+
+    async def score(self, trajectory: Trajectory, problem: Problem) -> Scored:
+        """GraderError and what the reward function raises end it."""
+        verdict = None
+        if trajectory.submission is not None:
+            verdict = await self.judge.grade(self.task_spec, problem, trajectory.submission)
+        reward = self.reward(trajectory, verdict, self.config)
+        return Scored(trajectory=trajectory, problem=problem, verdict=verdict, reward=reward)
+
+    async def rescore(self, stored: Scored) -> Scored:
+        """The stored trajectory scored anew; one that was called off is never scored."""
+        if stored.trajectory.stop_reason is StopReason.CANCELLED:
+            return stored
+        return await self.score(stored.trajectory, stored.problem)
+
+    def so_far(self, trajectory: Trajectory) -> tuple[float, ...]:
+        """Line rewards [L] of one that has not ended, as if it had ended here."""
+        return self.reward(trajectory, None, self.config).line_rewards
+
+
+def unscored(trajectory: Trajectory, problem: Problem) -> Scored:
+    """What is kept of one that was called off."""
+    nothing = Reward(line_rewards=(0.0,) * len(trajectory.lines), outcome_reward=None)
+    return Scored(trajectory=trajectory, problem=problem, verdict=None, reward=nothing)
+
+
+@contextlib.asynccontextmanager
+async def open_scorer(config: Config) -> AsyncIterator[Scorer]:
+    """The grader and the reward of a config, for trajectories of its task."""
+    _, task_spec = load_task(config.task)
+    reward = load_reward(config.reward)
+    grading = config.grading
+    async with Grader(num_workers=grading.num_workers, deadline_s=grading.deadline_s) as judge:
+        yield Scorer(task_spec=task_spec, judge=judge, reward=reward, config=config.reward)

@@ -1,0 +1,165 @@
+"""A run's folder: what is written there, and how it is read back.
+
+    config.toml  versions.json  metrics.jsonl  trajectories/*.jsonl  tokenizer/  checkpoints/
+
+Knows files and records. Does not know how they came about.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import re
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from repl_rl import __version__
+from repl_rl.config import Config
+from repl_rl.disk import append_whole, explained
+from repl_rl.errors import ConfigError
+from repl_rl.settings import to_toml
+from repl_rl.runs.trajectory_file import append
+from repl_rl.runs.trust import trust
+from repl_rl.types import Origin, Scored
+
+METRICS, CHECKPOINTS, FINAL = "metrics.jsonl", "checkpoints", "final"
+TOKENIZER = "tokenizer"
+"""Of a run, the folder of its policy's tokenizer."""
+
+_PACKAGES = (
+    *("torch", "transformers", "trl", "accelerate", "tokenizers", "numpy"),
+    *("jupyter_client", "ipykernel", "sympy"),
+)
+
+
+def check_output(path: Path) -> None:
+    """ConfigError unless a run can be written to `path`. Leaves nothing there."""
+    try:
+        if (path / METRICS).exists():
+            raise ConfigError(f"{str(path)!r} already holds a run; give another --output")
+        nearest = next(folder for folder in (path, *path.parents) if folder.exists())
+        tempfile.TemporaryFile(dir=nearest).close()
+    except OSError as error:
+        raise ConfigError(f"cannot write to {str(path)!r}: {error.strerror}") from None
+
+
+class RunFolder:
+    """Writes one run, and takes its folder from the moment it is made.
+
+    Rows are appended whole, and readers pass over a last one that was cut: an interrupted run
+    stays readable.
+
+    Raises ConfigError if the folder cannot be made or already holds a run, and StorageError where
+    something is written and the disk refuses it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        check_output(path)
+        self.path = path
+        try:
+            (path / "trajectories").mkdir(parents=True, exist_ok=True)
+            (path / CHECKPOINTS).mkdir(exist_ok=True)
+            (path / METRICS).open("x").close()
+        except OSError as error:  # another run was faster, or the disk is full
+            raise ConfigError(f"cannot write to {str(path)!r}: {error.strerror}") from None
+        self._origin: Origin | None = None
+
+    def write_config(self, origin: Origin, *, policy: str, device: str) -> None:
+        """`config.toml` and `versions.json`; `policy` names the weights the run starts from.
+
+        Every file of trajectories begins with `origin` from here on, which a replay here trusts.
+        """
+        self._origin = origin
+        trust(origin)
+        found = {
+            **origin.versions,
+            "policy": policy,
+            "device": device,
+            "isolation": origin.isolation,
+        }
+        with explained(self.path):
+            (self.path / "config.toml").write_text(origin.config)
+            (self.path / "versions.json").write_text(json.dumps(found, indent=2) + "\n")
+
+    def append_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        path = self.path / METRICS
+        with explained(path):
+            append_whole(path, json.dumps({"step": step, **metrics}).encode() + b"\n")
+
+    def append_trajectories(self, name: str, scored: Iterable[Scored]) -> None:
+        """Add to `trajectories/NAME.jsonl`, one line each."""
+        path = self.path / "trajectories" / f"{name}.jsonl"
+        with explained(path):
+            append(path, scored, origin=self._origin)
+
+    @property
+    def tokenizer(self) -> Path:
+        """Where the tokenizer of its policy is kept, for those who read trajectories."""
+        return self.path / TOKENIZER
+
+    @property
+    def final_checkpoint(self) -> Path:
+        return self.path / CHECKPOINTS / FINAL
+
+
+def numbered_checkpoints(folder: Path) -> list[Path]:
+    """The `checkpoint-N` in a folder, in the order of their steps."""
+    found = {
+        int(named[1]): path
+        for path in folder.glob("checkpoint-*")
+        if (named := re.fullmatch(r"checkpoint-(\d+)", path.name)) and path.is_dir()
+    }
+    return [found[step] for step in sorted(found)]
+
+
+def last_checkpoint(run: Path) -> Path | None:
+    """The weights that a run has come to: its final ones, or those of its last checkpoint."""
+    folder = run / CHECKPOINTS
+    if (folder / FINAL).is_dir():
+        return folder / FINAL
+    return next(reversed(numbered_checkpoints(folder)), None)
+
+
+def make_origin(
+    config: Config, *, setup: Sequence[str], tokenizer: str | None, isolation: str
+) -> Origin:
+    """What the files of a run of this config begin with, made on this machine."""
+    return Origin(
+        config=to_toml(config),
+        setup=tuple(setup),
+        tokenizer=tokenizer,
+        isolation=isolation,
+        versions=installed_versions(config.sandbox.preload),
+    )
+
+
+def installed_versions(preload: Sequence[str]) -> dict[str, str]:
+    """Versions of this interpreter, of what trains and of what kernels have loaded."""
+    known = importlib.metadata.packages_distributions()
+    loaded = (name for module in preload for name in known.get(module.partition(".")[0], ())[:1])
+    packages = dict.fromkeys((*_PACKAGES, *loaded))
+    return {
+        "repl_rl": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        **{name: importlib.metadata.version(name) for name in packages},
+    }
+
+
+def new_run_path(task: str, root: Path) -> Path:
+    """A folder under `root` named by task and time; made by `RunFolder`."""
+    stem = re.sub(r"[^\w.-]+", "-", task)
+    return root / f"{stem}-{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}"
+
+
+def read_versions(run: Path) -> dict[str, str]:
+    """What a run's `versions.json` says, empty where there is none."""
+    try:
+        found = json.loads((run / "versions.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    rows = found.items() if isinstance(found, dict) else ()
+    return {name: value for name, value in rows if isinstance(value, str)}

@@ -1,0 +1,126 @@
+"""What a set of scored trajectories amounts to: rates, shares and their uncertainty.
+
+Pure functions on records. Metric names are those of TRL where TRL has one.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from repl_rl.terminal import one_row
+from repl_rl.types import OutcomeKind, Scored, StopReason
+
+MAX_UNGRADED_SHARE = 0.03
+"""Of the trajectories: beyond it the rates say more about the grader than about the policy."""
+_SHOWN_CHARS = 60
+"""Of what a policy or a grader wrote, in a sentence about it."""
+
+
+def is_solved(scored: Scored) -> bool:
+    return scored.verdict is not None and scored.verdict.is_solved
+
+
+def is_ungraded(scored: Scored) -> bool:
+    """True where the grader could not tell: neither solved nor failed."""
+    return scored.verdict is not None and scored.reward.outcome_reward is None
+
+
+def wilson_interval(solved: int, total: int, *, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's score interval of a rate, 95 % at the default z (Wilson 1927).
+
+    Example: 8 of 10 gives (0.490, 0.943). No trials give (0, 1).
+    """
+    if total == 0:
+        return 0.0, 1.0
+    rate = solved / total
+    centre = rate + z * z / (2 * total)
+    spread = z * math.sqrt(rate * (1 - rate) / total + z * z / (4 * total * total))
+    scale = 1 + z * z / total
+    # Rounding may carry a rate of 0 or 1 a hair beyond the ends.
+    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+def solve_counts(scored: Sequence[Scored], key: str | None = None) -> dict[str, tuple[int, int]]:
+    """(solved, all) by a key of the problems' meta, or all under "all".
+
+    What could not be graded is not solved: an answer that the grader cannot judge must not pay.
+    """
+    counts: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for item in scored:
+        name = "all" if key is None else item.problem.meta.get(key, "?")
+        solved, total = counts[name]
+        counts[name] = solved + is_solved(item), total + 1
+    return dict(sorted(counts.items()))
+
+
+def ungraded_warning(scored: Sequence[Scored]) -> str | None:
+    """A sentence on what could not be graded, with an example; None where that is a small share."""
+    left = [item for item in scored if is_ungraded(item)]
+    if len(left) <= MAX_UNGRADED_SHARE * len(scored):
+        return None
+    (reason, _), *_ = Counter(map(_why_ungraded, left)).most_common()
+    example = next(item for item in left if _why_ungraded(item) == reason)
+    said = (example.problem.id, example.trajectory.submission or "", reason)
+    name, answer, why = (one_row(text)[:_SHOWN_CHARS] for text in said)
+    return (
+        f"{len(left)} of {len(scored)} trajectories could not be graded and count as not solved; "
+        f"look at problem {name} with the answer {answer}, of which the grader says: {why}"
+    )
+
+
+def _why_ungraded(scored: Scored) -> str:
+    assert scored.verdict is not None
+    return scored.verdict.grader_error or scored.verdict.evidence or str(scored.verdict.kind)
+
+
+def line_shares(scored: Sequence[Scored]) -> dict[OutcomeKind, float]:
+    """Share of every outcome among all lines, most frequent first."""
+    counts = Counter(line.outcome.kind for item in scored for line in item.trajectory.lines)
+    total = counts.total() or 1
+    return {kind: count / total for kind, count in counts.most_common()}
+
+
+def farming_metrics(scored: Sequence[Scored]) -> dict[str, float]:
+    """What a policy does more of when it has found out that trying does not pay.
+
+    The share of lines that are comments is `lines/comment`, of blank ones `lines/blank`.
+    """
+    kinds = [[line.outcome.kind for line in item.trajectory.lines] for item in scored]
+    num_lines = sum(map(len, kinds)) or 1
+    num_silent = sum(all(kind.traits.is_idle for kind in seen) for seen in kinds)
+    num_code = sum(not kind.traits.is_idle for seen in kinds for kind in seen)
+    num_first = sum(seen[:1] == [OutcomeKind.SUBMITTED] for seen in kinds)
+    return {
+        "lines/code_share": num_code / num_lines,
+        "silent_share": num_silent / len(scored),
+        "first_line_submit_share": num_first / len(scored),
+    }
+
+
+def rollout_metrics(scored: Sequence[Scored], *, seconds: float) -> dict[str, float]:
+    """Numbers of one step's rollouts, by the names they have in metrics.jsonl."""
+    trajectories = [item.trajectory for item in scored]
+    num_lines = sum(len(t.lines) for t in trajectories)
+    num_tokens = sum(len(t.completion_ids) for t in trajectories)
+    num_sampled = sum(sum(t.loss_mask) for t in trajectories)
+    solved, total = solve_counts(scored).get("all", (0, 0))
+    outcomes = [s.reward.outcome_reward for s in scored if s.reward.outcome_reward is not None]
+    shares = line_shares(scored)
+    stops = Counter(t.stop_reason for t in trajectories)
+    return {
+        "solve_rate": solved / total if total else 0.0,
+        "outcome_mean": statistics.fmean(outcomes) if outcomes else 0.0,
+        "ungraded_share": sum(map(is_ungraded, scored)) / len(scored),
+        "lines/mean": num_lines / len(scored),
+        "lines/error_share": sum(share for kind, share in shares.items() if kind.traits.is_error),
+        **farming_metrics(scored),
+        **{f"lines/{kind}": shares.get(kind, 0.0) for kind in OutcomeKind},
+        **{f"stop/{reason}": stops[reason] / len(scored) for reason in StopReason},
+        "rollout/seconds": seconds,
+        "rollout/tokens_per_s": num_sampled / seconds,
+        "rollout/lines_per_s": num_lines / seconds,
+        "rollout/mask_ratio": num_sampled / num_tokens,
+    }

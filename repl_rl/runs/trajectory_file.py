@@ -1,0 +1,301 @@
+"""The one file that trajectories are kept in: written, read, glanced over, selected.
+
+    Origin, Scored, Scored, ... <-> NAME.jsonl -> Place -> Scored
+
+ARCHITECTURE.md has the format, field by field. Files are read row by row, never whole.
+Does not know kernels, nor how rewards come about.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from repl_rl.disk import append_whole
+from repl_rl.errors import ConfigError
+from repl_rl.runs.trajectory_rows import (
+    EXPECTED,
+    FIRST_WITH_ORIGIN,
+    FOLDER,
+    FORMAT,
+    Glance,
+    Row,
+    decode_row,
+    glance_at,
+    opened,
+    read_row,
+    rows,
+    size,
+)
+from repl_rl.types import Origin, OutcomeKind, Scored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a trajectory stands, and what can be told of it at a glance."""
+
+    path: Path
+    number: int
+    """Of the trajectory in its file, from 1."""
+    offset: int
+    """Of its row, in bytes."""
+    origin: Origin | None
+    """None where the file does not say: format 1, or rows put together by hand."""
+    part: int
+    """Where `origin` stands in the file, in bytes: one file may hold parts of several runs."""
+    glance: Glance
+
+    @property
+    def id(self) -> str:
+        """Such as `step-000012:5`."""
+        return f"{self.path.stem}:{self.number}"
+
+    @property
+    def step(self) -> tuple[Path, int, int]:
+        """What the trajectories of one update share."""
+        return self.path, self.part, self.glance.trajectory.policy_version
+
+    @property
+    def group(self) -> tuple[Path, int, int, int, str]:
+        """What siblings share."""
+        trajectory = self.glance.trajectory
+        return *self.step, trajectory.group_index, trajectory.problem_id
+
+    @property
+    def run(self) -> Path | None:
+        """The folder of the run that its file lies in; None for a file elsewhere."""
+        folder = self.path.absolute().parent
+        return folder.parent if folder.name == FOLDER else None
+
+    def read(self) -> Scored:
+        """The record itself. ConfigError where its row is not what it was at a glance."""
+        where = f"{self.id} of {self.path}"
+        with opened(self.path) as file:
+            file.seek(self.offset)
+            row = read_row(file, where)
+        if glance_at(row, where).scored != self.glance:
+            raise changed(self.path)
+        scored = decode_row(row, where).scored
+        assert scored is not UNSET, "a glance has seen it"
+        return scored
+
+
+def changed(path: Path) -> ConfigError:
+    """What to raise where a file is not what it was."""
+    return ConfigError(f"{path} was changed while it was read; try again")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which trajectories are wanted: all that meet every condition."""
+
+    id: str | None = None
+    """`FILE:NUMBER`, or that of a problem."""
+    which: Literal["best", "worst"] | None = None
+    """Highest or lowest reward first; in the order of the file otherwise."""
+    outcome: OutcomeKind | None = None
+    """Of at least one of its lines."""
+    grep: str | None = None
+    """In a statement, a source, an observation or a submission."""
+
+
+def append(path: Path, scored: Iterable[Scored], *, origin: Origin | None = None) -> None:
+    """Add rows to a file, whole; those of another origin than the rows before them begin with it.
+
+    Raises ConfigError for a file that is there and holds no trajectories, or ends in half of one.
+    """
+    added = rows_of(scored)
+    if not added:
+        return
+    if origin != _last_origin(path):
+        added = head_of(origin) + added
+    append_whole(path, added)
+
+
+def head_of(origin: Origin | None) -> bytes:
+    """The row that says where the rows below it come from."""
+    return msgspec.json.encode(Row(format=FORMAT, origin=origin)) + b"\n"
+
+
+def rows_of(scored: Iterable[Scored]) -> bytes:
+    """A row for each."""
+    encode = msgspec.json.Encoder().encode
+    return b"".join(encode(Row(format=FORMAT, scored=item)) + b"\n" for item in scored)
+
+
+def check_appendable(path: Path) -> None:
+    """ConfigError unless `append` can add rows to it. Leaves nothing there."""
+    try:
+        if _is_there(path):
+            _last_origin(path)
+            path.open("ab").close()
+        else:
+            # A link to nothing yet: what it names is made.
+            tempfile.TemporaryFile(dir=os.path.dirname(os.path.realpath(path))).close()
+    except OSError as error:
+        raise ConfigError(f"cannot write to {str(path)!r}: {error.strerror}") from None
+
+
+def _is_there(path: Path) -> bool:
+    """Unlike `Path.exists`, an OSError for a ring of links and for what lies below a file."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _last_origin(path: Path) -> Origin | UnsetType | None:
+    """That of a row at the end of a file; UNSET where it has no row."""
+    if not _is_there(path) or not size(path):
+        return UNSET
+    if is_cut_off(path):
+        raise ConfigError(f"{path} ends in the middle of a row; remove that, or give another file")
+    last: Origin | UnsetType | None = UNSET
+    for number, _, row in rows(path):
+        # Most rows cost no decoding: within a text the quotes would be escaped.
+        if last is UNSET or b'"origin"' in row:
+            found = glance_at(row, f"{path}:{number}").origin
+            if found is not UNSET or last is UNSET:
+                last = None if found is UNSET else found
+    return last
+
+
+def files(path: Path) -> list[Path]:
+    """The file itself, or all of a run's that hold something, in the order of its steps.
+
+    A run may be given by the folder of them in it, too.
+    Raises ConfigError where there is none.
+    """
+    if _is_folder(path):
+        found = _in_run(path)
+        if not found:
+            raise ConfigError(f"no trajectories in {str(path)!r}; expected a run folder")
+        return found
+    if not size(path):
+        raise ConfigError(f"{str(path)!r} is empty; {EXPECTED}")
+    return [path]
+
+
+def _is_folder(path: Path) -> bool:
+    return os.path.isdir(path)  # unlike `Path.is_dir`, False for what it may not look at
+
+
+def _in_run(folder: Path) -> list[Path]:
+    inside = folder / FOLDER
+    if folder.absolute().name == FOLDER and not _is_folder(inside):
+        inside = folder
+    return sorted(filter(size, inside.glob("*.jsonl")), key=_rank)
+
+
+def _rank(path: Path) -> tuple[int, str]:
+    return {"before": 0, "after": 2}.get(path.stem, 1), path.stem
+
+
+def read_trajectories(path: Path) -> Iterator[Scored]:
+    """The records of one file, one at a time.
+
+    Raises ConfigError, with the line's number, for a line that is no record of a format that is
+    read here.
+    """
+    for number, _, row in rows(path):
+        scored = decode_row(row, f"{path}:{number}").scored
+        if scored is not UNSET:
+            yield scored
+
+
+def places(path: Path) -> Iterator[Place]:
+    """Where the trajectories of one file stand, in order; ConfigError as `read_trajectories`."""
+    return (place for place, _ in _placed_rows(path))
+
+
+def _placed_rows(path: Path) -> Iterator[tuple[Place, bytes]]:
+    number, part = 0, 0
+    origin: Origin | None = None
+    for line, offset, row in rows(path):
+        found = glance_at(row, f"{path}:{line}")
+        if found.origin is not UNSET:
+            origin, part = found.origin, offset
+        if found.scored is UNSET:
+            continue
+        number += 1
+        place = Place(
+            path=path,
+            number=number,
+            offset=offset,
+            origin=origin if found.format >= FIRST_WITH_ORIGIN else None,
+            part=part,
+            glance=found.scored,
+        )
+        yield place, row
+
+
+def select(paths: Iterable[Path], wanted: Selection) -> Iterator[Place]:
+    """The trajectories of these files that are wanted."""
+    found = (
+        place
+        for file in paths
+        for place, row in _placed_rows(file)
+        if _is_wanted(place, wanted) and _has_text(place, row, wanted.grep)
+    )
+    if wanted.which is None:
+        return found
+    sign = -1 if wanted.which == "best" else 1
+    return iter(sorted(found, key=lambda place: sign * place.glance.reward.total))
+
+
+def _is_wanted(place: Place, wanted: Selection) -> bool:
+    trajectory = place.glance.trajectory
+    if wanted.id not in (None, place.id, trajectory.problem_id):
+        return False
+    kinds = {line.outcome.kind for line in trajectory.lines}
+    return wanted.outcome is None or wanted.outcome in kinds
+
+
+def _has_text(place: Place, row: bytes, text: str | None) -> bool:
+    if text is None:
+        return True
+    if not _may_hold(row, text):
+        return False  # without the price of a record
+    scored = decode_row(row, f"{place.id} of {place.path}").scored
+    assert scored is not UNSET, "a glance has seen it"
+    trajectory = scored.trajectory
+    return (
+        text in scored.problem.statement
+        or text in (trajectory.submission or "")
+        or any(text in line.source or text in line.outcome.observation for line in trajectory.lines)
+    )
+
+
+def _may_hold(row: bytes, text: str) -> bool:
+    """False where no string of a row can hold `text`, whoever wrote the row."""
+    if not text.isascii() or not text.isprintable() or {'"', "\\", "/"} & set(text):
+        return True
+    # Any other character stands as it is, or as its number.
+    return text.encode() in row or b"\\u00" in row
+
+
+def last_step(path: Path) -> Path:
+    """The file itself, or that of a run's last step, for evaluations have no siblings.
+
+    Of a run without a step, its last file. Raises ConfigError where there is none.
+    """
+    found = files(path)
+    steps = [file for file in found if file.stem.startswith("step-")]
+    return (steps or found)[-1]
+
+
+def is_cut_off(path: Path) -> bool:
+    """True where a file ends in the middle of a row: its run was ended while it wrote."""
+    with opened(path) as file:
+        if not file.seek(0, 2):
+            return False
+        file.seek(-1, 2)
+        return file.read(1) != b"\n"

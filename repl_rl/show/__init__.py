@@ -1,0 +1,1 @@
+"""Trajectories and runs in a terminal."""

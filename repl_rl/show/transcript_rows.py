@@ -1,0 +1,135 @@
+r"""A stored trajectory as the rows of its transcript, each with who wrote what in it.
+
+    Scored, decode -> Row, Row, ...
+
+What a policy or a kernel wrote is cleaned here. Does not know colours or screens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from repl_rl.transcript.conventions import IPYTHON
+from repl_rl.transcript.format import PYTHON, TranscriptFormat, next_number, spans
+from repl_rl.types import Line, Scored, Trajectory
+from sandbox.render import clean
+
+Decode = Callable[[Sequence[int]], str]
+"""The text of ids, by the vocabulary that a trajectory was made with."""
+
+
+class By(Enum):
+    """Who wrote a piece of a row."""
+
+    PROMPT = "prompt"
+    SAMPLED = "sampled"
+    ERROR = "error"
+    """Sampled, in a line that failed."""
+    INJECTED = "injected"
+
+
+@dataclass(slots=True)
+class Row:
+    """One row, without its newline."""
+
+    pieces: list[tuple[str, By]] = field(default_factory=list)
+    ended: list[tuple[Line, float]] = field(default_factory=list)
+    """Lines that end in it, each with its reward."""
+
+    @property
+    def text(self) -> str:
+        return "".join(text for text, _ in self.pieces)
+
+
+def transcript_rows(scored: Scored, decode: Decode | None) -> Iterator[Row]:
+    """The transcript, row by row, as the policy saw it.
+
+    What was spliced in is told by its ids. Where no vocabulary is at hand, or another one, it is
+    told by the REPL that the prompt ends in; without one, observations stand alone on their rows.
+    """
+    trajectory = scored.trajectory
+    injected = _decoded(trajectory, decode) or _rendered(trajectory)
+    row = Row()
+    for piece, by, line in _pieces(trajectory, injected):
+        text = clean(piece)
+        body = text.removesuffix("\n")
+        for number, part in enumerate(body.split("\n")):
+            if number:
+                yield row
+                row = Row()
+            if part:
+                row.pieces.append((part, by))
+        if line is not None:
+            row.ended.append((line, scored.reward.line_rewards[line.index]))
+        if body != text:
+            yield row
+            row = Row()
+    if row.pieces or row.ended:
+        yield row
+
+
+def _pieces(
+    trajectory: Trajectory, injected: Sequence[str]
+) -> Iterator[tuple[str, By, Line | None]]:
+    """Texts in order, and the line that ends with one."""
+    yield trajectory.prompt_text, By.PROMPT, None
+    texts = iter(injected)
+    for span in spans(trajectory):
+        line = trajectory.lines[span.line_index]
+        if not span.is_sampled:
+            yield next(texts), By.INJECTED, None
+        elif line.outcome.kind.traits.is_error:
+            yield line.source, By.ERROR, line
+        else:
+            yield line.source, By.SAMPLED, line
+
+
+def _decoded(trajectory: Trajectory, decode: Decode | None) -> list[str] | None:
+    """The text of each injected span; None without a vocabulary, or with another one."""
+    if decode is None:
+        return None
+    injected = []
+    for span in spans(trajectory):
+        text = decode(trajectory.completion_ids[span.start : span.stop])
+        if not span.is_sampled:
+            injected.append(text)
+        elif text != trajectory.lines[span.line_index].source:
+            return None
+    return injected
+
+
+def _rendered(trajectory: Trajectory) -> list[str]:
+    """The text of each injected span, as far as the observations and the prompt tell it."""
+    fmt, number = _repl_of(trajectory.prompt_text)
+    injected = []
+    for span in spans(trajectory):
+        if span.is_sampled:
+            continue
+        line = trajectory.lines[span.line_index]
+        shown, kind = line.outcome.observation, line.outcome.kind
+        if fmt is None:
+            injected.append(_alone(line.source, shown))
+        else:
+            injected.append(fmt.render_observation(shown, kind, number=number))
+            number = next_number(number, kind)
+    return injected
+
+
+def _alone(source: str, observation: str) -> str:
+    """An observation on rows of its own."""
+    before = "" if source.endswith("\n") else "\n"
+    after = "" if observation.endswith("\n") or not observation else "\n"
+    return before + observation + after
+
+
+def _repl_of(prompt: str) -> tuple[TranscriptFormat | None, int]:
+    """The REPL that a prompt ends in, and the number of the statement that it asks for."""
+    if prompt.endswith(PYTHON.primary):
+        return PYTHON, 1
+    # Digits are few: `int` refuses a number for its length.
+    shown = re.escape(IPYTHON.primary).replace(r"\{n\}", r"(\d{1,9})")
+    found = re.search(rf"{shown}\Z", prompt)
+    return (IPYTHON, int(found[1])) if found else (None, 1)

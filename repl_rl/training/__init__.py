@@ -1,0 +1,1 @@
+"""From a config to a trained policy: the update, the starter, evaluations, the audit."""

@@ -1,0 +1,274 @@
+"""Do the tokens that were sampled reach the update as they were sampled? Counted, not assumed.
+
+    rollouts with a witness at the engine, stored trajectories -> Finding, Finding, ...
+
+Knows engines, codecs and trajectories. Does not know rewards or training. What each
+finding means stands in ARCHITECTURE.md, section "Audit".
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from repl_rl.config import Config, SamplingConfig
+from repl_rl.engines.base import Engine, SampledLine, Weights
+from repl_rl.engines.models import LoadedModel, logprobs
+from repl_rl.engines.precision import precision
+from repl_rl.runs.folder import read_versions
+from repl_rl.runs.trajectory_file import read_trajectories
+from repl_rl.show.display import Screen
+from repl_rl.tasks.base import load_task
+from repl_rl.training.evaluate import held_out_attempts, run_shown
+from repl_rl.training.names import check_names
+from repl_rl.training.workbench import load_policy, open_workbench
+from repl_rl.transcript.conventions import load_format
+from repl_rl.transcript.format import Span, TranscriptFormat, span_mask, spans
+from repl_rl.transcript.tokens import Codec, TokenizerCodec
+from repl_rl.types import Finding, Trajectory
+
+LARGEST_GAP, MEAN_GAP = 1e-4, 0.05
+"""Differences of two log-probabilities, nats: the largest in float32, where engines differ by 1e-6
+to 1e-5, the mean in bfloat16, where a single token may be off by much more. A wrong token, mask or
+position costs whole nats."""
+
+_FEW_TOKENS = 16
+"""More than a character has, so that one before a span is whole."""
+
+
+class Witness:
+    """Stands before an engine and writes down what it was asked and what it said."""
+
+    _engine: Engine
+
+    def __init__(self) -> None:
+        self.said: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+        """All tokens that a line was asked for after -> what was sampled there."""
+
+    def watch(self, engine: Engine) -> Engine:
+        self._engine = engine
+        return self
+
+    @property
+    def num_sampled(self) -> int:
+        return self._engine.num_sampled
+
+    async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
+        line = await self._engine.line(ids, max_tokens=max_tokens, seed=seed)
+        self.said.setdefault(tuple(ids), []).append(line.ids)
+        return line
+
+    async def sync(self, weights: Weights, *, version: int) -> None:
+        await self._engine.sync(weights, version=version)
+
+    async def sleep(self) -> None:
+        await self._engine.sleep()
+
+    async def aclose(self) -> None:
+        await self._engine.aclose()
+
+
+@dataclass(slots=True)
+class Counts:
+    """What is counted over many trajectories; see `findings`."""
+
+    trajectories: int = 0
+    sampled: int = 0
+    drifted: int = 0
+    """Sampled tokens that the engine did not say at that place, or after other tokens."""
+    mask_disagreements: int = 0
+    """Tokens whose place in the mask is not the one that lines and observations give them."""
+    lines: int = 0
+    misread_lines: int = 0
+    """Lines whose tokens have another text where they stand than the one that ran."""
+    observations: int = 0
+    misread_observations: int = 0
+    """Observations whose tokens have another text where they stand than the one shown."""
+    joined: int = 0
+    """Observations whose tokens would be others if they were encoded with what is beside them."""
+    boundary_gaps: list[float] = field(default_factory=list)
+    """Difference of log-probabilities at the first token after an observation, nats."""
+    other_gaps: list[float] = field(default_factory=list)
+
+    def take(
+        self, trajectory: Trajectory, codec: Codec, fmt: TranscriptFormat | None = None
+    ) -> None:
+        """Count what a trajectory shows by itself.
+
+        Without the format that it was written in, its observations are not read.
+        """
+        self.trajectories += 1
+        self.sampled += sum(trajectory.loss_mask)
+        told = span_mask(trajectory)
+        pairs = zip(told, trajectory.loss_mask, strict=True)
+        self.mask_disagreements += sum(a != b for a, b in pairs)
+        self.lines += len(trajectory.lines)
+        self._read(trajectory, codec, fmt)
+        for before, observation, after in _triples(trajectory):
+            self.observations += 1
+            self.joined += _is_joined(trajectory, (before, observation), codec) or _is_joined(
+                trajectory, (observation, after), codec
+            )
+
+    def _read(self, trajectory: Trajectory, codec: Codec, fmt: TranscriptFormat | None) -> None:
+        for span in spans(trajectory):
+            texts = list(_texts_in_place(trajectory, span, codec))
+            line = trajectory.lines[span.line_index]
+            if span.is_sampled:
+                self.misread_lines += line.source not in texts
+            elif fmt is not None:
+                shown = line.outcome
+                is_read = any(fmt.is_observation(t, shown.observation, shown.kind) for t in texts)
+                self.misread_observations += not is_read
+
+    def take_said(self, trajectory: Trajectory, witness: Witness) -> None:
+        """Count sampled tokens that are not what the engine said after what stands before them."""
+        whole = trajectory.prompt_ids + trajectory.completion_ids
+        for span in spans(trajectory):
+            at, stop = (len(trajectory.prompt_ids) + i for i in span[:2])
+            while span.is_sampled and at < stop:
+                said = witness.said.get(whole[:at], [])
+                piece = next((ids for ids in said if ids == whole[at : at + len(ids)]), None)
+                if piece is None:
+                    self.drifted += stop - at
+                    break
+                at += len(piece)
+
+    def take_scores(
+        self, trajectory: Trajectory, loaded: LoadedModel, *, temperature: float
+    ) -> None:
+        """Compare the sampler's log-probabilities with those of one forward over everything."""
+        ids = [*trajectory.prompt_ids, *trajectory.completion_ids]
+        fresh = logprobs(loaded, ids, len(trajectory.prompt_ids), temperature=temperature)
+        for span in spans(trajectory):
+            if span.is_sampled:
+                gaps = [abs(fresh[i] - trajectory.logprobs[i]) for i in range(*span[:2])]
+                self.boundary_gaps.append(gaps[0])
+                self.other_gaps += gaps[1:]
+
+    def findings(self, *, is_exact: bool) -> Iterator[Finding]:
+        """What the counts say, each with whether it is as it must be."""
+        yield Finding(
+            name="drifted tokens",
+            text=f"{self.drifted} of {self.sampled:,} sampled in {self.trajectories} trajectories",
+            is_well=not self.drifted,
+        )
+        yield Finding(
+            name="mask disagreements",
+            text=str(self.mask_disagreements),
+            is_well=not self.mask_disagreements,
+        )
+        for name, misread, count in (
+            ("misread lines", self.misread_lines, self.lines),
+            ("misread observations", self.misread_observations, self.observations),
+        ):
+            yield Finding(name=name, text=f"{misread} of {count:,}", is_well=not misread)
+        for name, gaps in (("at boundaries", self.boundary_gaps), ("elsewhere", self.other_gaps)):
+            if gaps:
+                yield Finding(
+                    name=f"gap {name}",
+                    text=f"largest {max(gaps):.1e} nats, mean {statistics.fmean(gaps):.1e}",
+                    is_well=_agree(gaps, is_exact=is_exact),
+                )
+        share = self.joined / self.observations if self.observations else 0.0
+        yield Finding(
+            name="joint tokenisation",
+            text=f"differs at {share:.1%} of {self.observations} observations",
+        )
+
+
+def _texts_in_place(trajectory: Trajectory, span: Span, codec: Codec) -> Iterator[str]:
+    """What the tokens of a span add to the text before them, that of a few tokens or of one.
+
+    Two readings, since bytes that are no UTF-8 may draw a character behind them into their ruin.
+    """
+    at, stop = (len(trajectory.prompt_ids) + i for i in span[:2])
+    whole = trajectory.prompt_ids + trajectory.completion_ids
+    for num_before in (_FEW_TOKENS, 1):
+        before = whole[max(at - num_before, 0) : at]
+        yield codec.decode(before + whole[at:stop]).removeprefix(codec.decode(before))
+
+
+def _triples(trajectory: Trajectory) -> Iterator[tuple[Span | None, Span, Span | None]]:
+    """Each observation with the line before it and the one after it, if there are such."""
+    found = [None, *spans(trajectory), None]
+    for before, span, after in zip(found, found[1:], found[2:], strict=False):
+        if span is not None and not span.is_sampled:
+            yield before, span, after
+
+
+def _is_joined(
+    trajectory: Trajectory, neighbours: tuple[Span | None, Span | None], codec: Codec
+) -> bool:
+    """Whether two neighbours, encoded as one text, have other tokens than encoded one by one."""
+    texts = [
+        codec.decode(trajectory.completion_ids[span.start : span.stop])
+        for span in neighbours
+        if span is not None
+    ]
+    apart = [i for text in texts for i in codec.encode(text)]
+    return codec.encode("".join(texts)) != apart
+
+
+def audit(config: Config, *, count: int, run: Path | None, screen: Screen) -> list[Finding]:
+    """Sample on `count` held-out problems with the config's model, and look; raises as `train`.
+
+    Of a run's folder the trajectories that are stored are looked at as well; those that its last
+    checkpoint sampled (`after`) are scored, too.
+    """
+    check_names(config)
+    task, task_spec = load_task(config.task)
+    assert config.model is not None
+    loaded = load_policy(config, task, config.model, say=screen.say)
+    temperature = config.sampling.temperature
+    counts, witness = Counts(), Witness()
+    fmt = load_format(config.transcript, loaded.chat_template) if _is_by_lines(config) else None
+    attempts = held_out_attempts(task, count=count, seed=config.seed)
+    with open_workbench(config, task, task_spec, loaded, watch=witness.watch) as bench:
+        gap = bench.sync(0)
+        for item in run_shown(bench, attempts, "sampling to audit", screen):
+            counts.take(item.trajectory, loaded.codec, fmt)
+            counts.take_said(item.trajectory, witness)
+            counts.take_scores(item.trajectory, loaded, temperature=temperature)
+    for path in sorted((run / "trajectories").glob("*.jsonl")) if run else []:
+        for item in read_trajectories(path):
+            counts.take(item.trajectory, loaded.codec, fmt)
+            if path.stem == "after":
+                counts.take_scores(item.trajectory, loaded, temperature=temperature)
+    return [
+        *_vocabulary(loaded.codec),
+        Finding(name="weights at the engine", text=f"log-probabilities differ by {gap:.1e} nats"),
+        *counts.findings(is_exact=loaded.precision.is_exact and _was_exact(config, run)),
+    ]
+
+
+def _is_by_lines(config: Config) -> bool:
+    """Whether observations are those of the usual loop; one of a user's own shows what it likes."""
+    return config.sampling.sampler == SamplingConfig().sampler
+
+
+def _was_exact(config: Config, run: Path | None) -> bool:
+    """Whether the log-probabilities that a run has stored are those of float32, where it ran."""
+    device = read_versions(run).get("device", "cpu") if run else "cpu"
+    return precision(config, device=device).is_exact
+
+
+def _agree(gaps: Sequence[float], *, is_exact: bool) -> bool:
+    """False for a NaN among them."""
+    if is_exact:
+        return all(gap <= LARGEST_GAP for gap in gaps)
+    return statistics.fmean(gaps) <= MEAN_GAP
+
+
+def _vocabulary(codec: TokenizerCodec) -> Iterator[Finding]:
+    yield Finding(
+        name="stop ids",
+        text=f"{len(codec.newline_ids):,} end a line, {len(codec.eos_ids)} end the sequence",
+        is_well=bool(codec.newline_ids),
+    )
+    yield Finding(
+        name="run-on ids",
+        text=f"{codec.num_run_on:,} have text after a newline, so a line runs on over them",
+    )

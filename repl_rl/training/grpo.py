@@ -1,0 +1,400 @@
+"""The update: TRL's GRPOTrainer, fed with line-interleaved trajectories and per-token advantages.
+
+    rollout_func -> TRL pads, masks, scores -> advantages swapped for (B, T) -> TRL's loss
+
+Imports trl, as `sft` alone does beside it. Does not know kernels, tasks or screens.
+
+Injected tokens enter as `env_mask` 0: TRL leaves them out of the loss, the KL, the entropy, the
+clip metrics and the token count, and still attends to them. Everything else is TRL's own code.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import trl.trainer.utils
+from accelerate.utils import gather_object
+from datasets import Dataset
+from torch.nn.functional import pad
+from transformers import PrinterCallback, TrainerCallback
+from trl.trainer.grpo_config import GRPOConfig as TRLConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
+
+from repl_rl.config import Config, GRPOConfig
+from repl_rl.credit.advantages import advantage_rows
+from repl_rl.credit.importance import importance_metrics, largest_gap, line_ratios, weigh_lines
+from repl_rl.disk import remove, written_aside
+from repl_rl.engines.precision import Precision, precision
+from repl_rl.errors import ConfigError
+from repl_rl.runs.folder import numbered_checkpoints
+from repl_rl.seeds import derive_seed
+from repl_rl.training.moved import MovedWeights
+from repl_rl.training.sft import IGNORED
+from repl_rl.types import Scored
+
+Collect = Callable[[Sequence[int], int], list[Scored]]
+"""(problem numbers, each repeated for its group; policy version) -> trajectories, in order."""
+
+
+_UNTRUE = (
+    "completions/clipped_ratio",
+    *(f"completions/{which}_terminated_length" for which in ("mean", "min", "max")),
+)
+"""Columns of TRL, to which a completion that ends in no end of sequence was cut. `stop/...`, of the
+rollouts, tells why trajectories ended."""
+
+
+class LineGRPOTrainer(GRPOTrainer):
+    """GRPO with one advantage per token. Collects its own rollouts through `collect`.
+
+    In several processes each collects its own rows; a group may have siblings in two of them.
+    """
+
+    length_parts = 4
+    """Forward passes a micro-batch is cut into, by length: more of them, less padding. With 1, rows
+    stay as TRL has them, and so does what goes through the head on a CPU."""
+
+    def __init__(
+        self,
+        *,
+        collect: Collect,
+        line_config: GRPOConfig,
+        weighs_lines: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        self._collect = collect
+        self._line_config = line_config
+        self._weighs_lines = weighs_lines
+        self._aside: Path | None = None
+        """Where a checkpoint is being written."""
+        self.scored: list[Scored] = []
+        """This process's trajectories behind the current update, in the order of the batch."""
+        self.sampled: torch.Tensor | None = None
+        """(B, T): 0 at injected tokens of the rows that are scored next. None: all were sampled."""
+        super().__init__(rollout_func=_rollout, reward_funcs=[outcome_reward], **kwargs)
+
+    def collect(self, prompts: Sequence[str]) -> dict[str, Any]:
+        """TRL's rollout contract: ids, masks and log-probabilities as lists, one row a prompt."""
+        self.scored = self._collect([int(prompt) for prompt in prompts], self.state.global_step)
+        trajectories = [item.trajectory for item in self.scored]
+        assert len(trajectories) == len(prompts)
+        return {
+            "prompt_ids": [list(t.prompt_ids) for t in trajectories],
+            "completion_ids": [list(t.completion_ids) for t in trajectories],
+            "logprobs": [list(t.logprobs) for t in trajectories],
+            "env_mask": [[int(is_sampled) for is_sampled in t.loss_mask] for t in trajectories],
+            "outcome_reward": [item.reward.outcome_reward for item in self.scored],
+        }
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """TRL's, but a checkpoint has its name once it is whole, and loses it before it goes."""
+        save: Any = super()._save_checkpoint  # TRL has no types for it
+        if not self.args.should_save:
+            save(model, trial)
+            return
+        folder, name = Path(str(self.args.output_dir)), f"checkpoint-{self.state.global_step}"
+        with written_aside(folder / name) as self._aside:
+            save(model, trial)
+            for file in (self._aside / name).iterdir():
+                file.rename(self._aside / file.name)
+            (self._aside / name).rmdir()
+        self._aside = None
+        limit = self.args.save_total_limit
+        for old in numbered_checkpoints(folder)[:-limit] if limit else ():
+            remove(old)
+
+    def _get_output_dir(self, trial: Any) -> str:
+        return str(self._aside or super()._get_output_dir(trial))
+
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """None: TRL's knows neither the model nor what was trained."""
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        out: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        rows = self._advantage_rows()
+        if self._weighs_lines:
+            rows = self._weigh(rows, out)
+        ids = out["completion_ids"]
+        out["advantages"] = pad_right(rows, width=ids.shape[1]).to(ids.device)
+        return out
+
+    def _advantage_rows(self) -> list[list[float]]:
+        """Of this process's trajectories; their siblings' rewards are gathered from all others."""
+        rows = advantage_rows(gather_object(self.scored), self._line_config)
+        start = self.accelerator.process_index * len(self.scored)
+        return rows[start : start + len(self.scored)]
+
+    def _weigh(self, rows: list[list[float]], out: dict[str, Any]) -> list[list[float]]:
+        """Advantages weighed by what the trainer makes of each line: see `importance`."""
+        cap, weighed, ratios, gaps = self._line_config.importance_cap, [], [], []
+        logprobs_BT = self._score(out).tolist()
+        for item, row, padded in zip(self.scored, rows, logprobs_BT, strict=True):
+            trajectory = item.trajectory
+            ratios_L = line_ratios(trajectory, padded[: len(row)])
+            weighed.append(weigh_lines(trajectory, row, ratios_L, cap=cap))
+            ratios.extend(ratios_L)
+            gaps.append(largest_gap(trajectory, padded[: len(row)]))
+        found = importance_metrics(gather_object(ratios), gather_object(gaps), cap=cap)
+        for name, value in found.items():
+            self._metrics["train"][name].append(value)
+        return weighed
+
+    def record_moved_share(self, share: float) -> None:
+        """See `MovedWeights`."""
+        self._metrics["train"]["update/moved_share"].append(share)
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        self.sampled = inputs["tool_mask"]
+        return super()._compute_loss(model, inputs)  # type: ignore
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """TRL's, without what it says of how completions end: see `_UNTRUE`."""
+        for name in _UNTRUE:
+            self._metrics["train"].pop(name, None)
+        super().log(logs, start_time)
+
+    @torch.no_grad()
+    def _score(self, out: dict[str, Any]) -> torch.Tensor:
+        """Log-probabilities (B, T) of a batch under the weights that sampled it."""
+        model: Any = self.model
+        self.sampled = out["tool_mask"]
+        was_training = model.training
+        model.eval()  # engines drop nothing out
+        try:
+            logps, _, _ = self._get_per_token_logps_and_entropies(
+                model,
+                torch.cat([out["prompt_ids"], out["completion_ids"]], dim=1),
+                torch.cat([out["prompt_mask"], out["completion_mask"]], dim=1),
+                out["completion_ids"].shape[1],
+                batch_size=self.args.per_device_train_batch_size,
+            )
+        finally:
+            model.train(was_training)
+        return logps
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,  # (B, P + T), prompts padded on the left
+        attention_mask: torch.Tensor,  # (B, P + T)
+        logits_to_keep: int,  # T
+        batch_size: int | None = None,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """TRL's, with rows of like length together and cut to the longest of them.
+
+        TRL pads to the longest trajectory of the whole batch; where some give up early and some
+        run into their budget, most of that is padding. Cut positions get 0, which the mask drops.
+        It leaves positions to the model, which counts padding on the left among them: harmless
+        where only distances matter, another sequence for a model that knows where it is (GPT-2).
+        Injected tokens get 0 as well, and never go through the head.
+        """
+        num_prompt = input_ids.shape[1] - logits_to_keep
+        order, parts = [], []
+        # One for all parts: each would keep a copy of the weights of its own for the backward.
+        is_as_trl = self.length_parts == 1
+        with self.accelerator.autocast(), nullcontext() if is_as_trl else head_on_labels():
+            for rows, start, stop in self._parts(attention_mask, num_prompt, batch_size):
+                seen = attention_mask[rows, start:stop]
+                placed = partial(model, position_ids=(seen.cumsum(dim=1) - 1).clamp(min=0))
+                found = super()._get_per_token_logps_and_entropies(
+                    on_sampled(placed, self._sampled_of(rows, stop - num_prompt)),
+                    input_ids[rows, start:stop],
+                    seen,
+                    stop - num_prompt,
+                    **kwargs,
+                )
+                order.append(rows)
+                missing = logits_to_keep - (stop - num_prompt)
+                parts.append(
+                    [x if x is None or x.dim() == 0 else pad(x, (0, missing)) for x in found]
+                )
+        back = torch.cat(order).argsort()
+        logps, entropies, aux_losses = zip(*parts, strict=True)
+        return (
+            torch.cat(logps)[back],
+            None if entropies[0] is None else torch.cat(entropies)[back],
+            None if aux_losses[0] is None else torch.stack(aux_losses).mean(),
+        )
+
+    def _sampled_of(self, rows: torch.Tensor, width: int) -> torch.Tensor:
+        """(rows, `width`): which of the first `width` tokens of these completions were sampled."""
+        if self.sampled is None:
+            return torch.ones(len(rows), width, dtype=torch.bool, device=rows.device)
+        sampled = self.sampled.to(rows.device)[rows, :width] != 0
+        return pad(sampled, (0, width - sampled.shape[1]))
+
+    def _parts(
+        self, mask: torch.Tensor, num_prompt: int, batch_size: int | None
+    ) -> Iterator[tuple[torch.Tensor, int, int]]:
+        """(rows, start, stop): what is forwarded together is `[rows, start:stop]`."""
+        size = min(len(mask), batch_size or len(mask))
+        if self.length_parts == 1:
+            for rows in torch.split(torch.arange(len(mask), device=mask.device), size):
+                yield rows, 0, mask.shape[1]
+            return
+        order = mask.sum(dim=1).argsort()
+        for rows in torch.split(order, -(-size // self.length_parts)):
+            used = mask[rows].any(dim=0).nonzero()
+            yield rows, int(used[0]), max(int(used[-1]) + 1, num_prompt + 1)
+
+
+def make_trainer(
+    *,
+    model: Any,  # a PreTrainedModel
+    tokenizer: Any,  # a PreTrainedTokenizerBase
+    collect: Collect,
+    config: Config,
+    folder: Path,
+    callbacks: Sequence[TrainerCallback] = (),
+) -> LineGRPOTrainer:
+    """A trainer of `config.grpo.steps` updates that keeps its checkpoints in `folder`.
+
+    One rollout phase makes `problems_per_step * group_size` trajectories and feeds one optimiser
+    step, in micro-batches: the policy that sampled is the policy that is updated, so the ratio of
+    one to the other is exactly 1. Problem i of the run is prompt `str(i)`: TRL repeats prompts for
+    their groups and hands them to the rollout as they are.
+
+    Under a launcher that sets WORLD_SIZE the trajectories are dealt out to that many processes.
+    """
+    grpo = config.grpo
+    size = rows_per_rank(grpo, num_ranks=int(os.environ.get("WORLD_SIZE", "1")))
+    micro = largest_divisor(size, at_most=grpo.micro_batch_size)
+    held = precision(config, device=model.device.type)
+    args = TRLConfig(
+        output_dir=str(folder),
+        max_steps=grpo.steps,
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=size // micro,
+        steps_per_generation=size // micro,
+        num_generations=grpo.group_size,
+        max_completion_length=config.sampling.max_tokens,
+        temperature=config.sampling.temperature,
+        learning_rate=grpo.learning_rate,
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=grpo.warmup_steps,
+        weight_decay=grpo.weight_decay,
+        max_grad_norm=grpo.max_grad_norm,
+        loss_type=grpo.loss_type,
+        epsilon=grpo.epsilon_low,
+        # To TRL the highest ratio under `cispo`, and how far above 1 it may be under the others.
+        epsilon_high=grpo.epsilon_high + (grpo.loss_type == "cispo"),
+        beta=grpo.kl_beta,
+        use_bias_correction_kl=True,
+        disable_dropout=True,
+        scale_rewards=grpo.scale,
+        gradient_checkpointing=grpo.gradient_checkpointing,
+        # A trajectory may end on injected text: TRL would take it for truncated and drop it.
+        mask_truncated_completions=False,
+        shuffle_dataset=False,
+        use_cpu=model.device.type == "cpu",
+        bf16=held.update is torch.bfloat16,
+        seed=derive_seed(config.seed, "update") % 2**32,
+        save_steps=config.report.checkpoint_every,
+        save_total_limit=config.report.keep_checkpoints,
+        # Nothing resumes from an optimiser's state, which is twice the size of the weights.
+        save_only_model=True,
+        logging_steps=1,
+        # On, it would log the mean of the finite losses in place of one that is not.
+        logging_nan_inf_filter=False,
+        report_to="none",
+        disable_tqdm=True,
+    )
+    trainer = LineGRPOTrainer(
+        collect=collect,
+        line_config=grpo,
+        weighs_lines=weighs_lines(config, held),
+        model=model,
+        args=args,
+        processing_class=tokenizer,
+        train_dataset=Dataset.from_dict(
+            {"prompt": [str(i) for i in range(max(1, grpo.steps) * grpo.problems_per_step)]}
+        ),
+        callbacks=list(callbacks),
+    )
+    drop_nothing_out(model)
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(MovedWeights(trainer.record_moved_share, seed=args.seed))
+    return trainer
+
+
+def drop_nothing_out(model: torch.nn.Module) -> None:
+    """Switch off the dropout that is no layer: a rate that a module hands to its attention."""
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if "dropout" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+
+
+def weighs_lines(config: Config, held: Precision) -> bool:
+    """Whether advantages are weighed by line: where the engine may find lines likelier or not."""
+    if config.grpo.importance != "auto":
+        return config.grpo.importance == "line"
+    is_same = config.sampling.engine == "hf" and held.is_exact
+    return not is_same and config.grpo.loss_type != "vespo"
+
+
+def rows_per_rank(grpo: GRPOConfig, *, num_ranks: int) -> int:
+    """Trajectories of a step that each process trains on; ConfigError if they cannot be dealt."""
+    size = grpo.problems_per_step * grpo.group_size
+    if size % num_ranks:
+        raise ConfigError(
+            f"{grpo.problems_per_step} problems of {grpo.group_size} trajectories cannot be dealt "
+            f"to {num_ranks} processes; change grpo.problems_per_step or grpo.group_size"
+        )
+    return size // num_ranks
+
+
+def largest_divisor(number: int, *, at_most: int) -> int:
+    """The largest divisor of `number` that is no larger than `at_most`: 96 and 40 give 32."""
+    return max(d for d in range(1, min(number, at_most) + 1) if number % d == 0)
+
+
+def outcome_reward(*, outcome_reward: list[float | None], **_: Any) -> list[float | None]:
+    """What TRL logs as the reward. The update does not read it: its advantages are ours."""
+    return outcome_reward
+
+
+def _rollout(prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
+    assert isinstance(trainer, LineGRPOTrainer)
+    rows = trainer.collect(prompts)
+    width = max(map(len, rows["env_mask"]))
+    trainer.sampled = pad_right(rows["env_mask"], width=width)  # the reference scores them first
+    return rows
+
+
+@contextmanager
+def head_on_labels() -> Iterator[None]:
+    """Have TRL's head score the tokens that have a label and no others, as it does on a GPU.
+
+    It asks for Triton, which spares devices that compile anew for every number of tokens.
+    """
+    heads: Any = trl.trainer.utils
+    asked = heads._use_triton
+    heads._use_triton = lambda _: True
+    try:
+        yield
+    finally:
+        heads._use_triton = asked
+
+
+def on_sampled(model: Callable[..., Any], sampled: torch.Tensor) -> Callable[..., Any]:
+    """A forward without labels for the tokens at the end of its rows that are not in `sampled`."""
+
+    def forward(*, labels: torch.Tensor, **inputs: Any) -> Any:
+        num_before = labels.shape[1] - sampled.shape[1]
+        is_known = pad(~sampled, (num_before, 0), value=False)
+        return model(labels=labels.masked_fill(is_known, IGNORED), **inputs)
+
+    return forward
+
+
+def pad_right(rows: Sequence[Sequence[float]], *, width: int) -> torch.Tensor:
+    """Rows of different lengths as one float tensor (B, `width`), zeros after the end of each."""
+    return torch.tensor([[*row, *[0.0] * (width - len(row))] for row in rows])

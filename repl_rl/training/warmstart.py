@@ -1,0 +1,299 @@
+"""Make a task's starter policy: a small model that has seen scripted, really executed transcripts.
+
+    demonstrations -> tokenizer of its own -> Qwen3 of about a million weights -> a folder
+
+Cached by a hash of the recipe, which has a version. The starter copies expressions
+faithfully and fails by choice (a wrong tool, a guess, giving up): reinforcement can mend that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import platformdirs
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, TrainerCallback
+
+from repl_rl.config import SandboxConfig
+from repl_rl.disk import written_aside
+from repl_rl.errors import ConfigError
+from repl_rl.rollout.demonstrations import demonstrate
+from repl_rl.runs.folder import installed_versions
+from repl_rl.settings import resolve
+from repl_rl.tasks.base import Task, demonstrable
+from repl_rl.training.sft import IGNORED, fit
+from repl_rl.transcript.format import PYTHON, spans
+from repl_rl.transcript.tokens import TokenizerCodec
+from repl_rl.types import Trajectory
+from sandbox.types import KernelSource
+
+END_OF_TEXT = "<|endoftext|>"
+COMMON_SHARE = 0.01
+"""Of all prompts: from here on a line that they share is one token."""
+VERSION = 1
+"""Of all that makes a starter. Raise it where starters that lie in a cache should be made anew."""
+_RECIPE = "recipe.json"
+
+_PIECES = (
+    r">>>|\.\.\.| [-+*/%=<>!]+ |[,:] |\*\*| ?[A-Za-z_]{2,}|[A-Za-z_]|[0-9]|\n|[^\S\n]"
+    r"|[^\sA-Za-z_0-9]"
+)
+"""Words, single letters and digits, operators with their spaces. No piece reaches across a border
+of an expression, so it has the same tokens in a statement and in the line that copies it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """Everything the starter depends on. Its hash names the cached folder."""
+
+    num_demonstrations: int = 4000
+    steps: int = 700
+    batch_size: int = 32
+    matrix_learning_rate: float = 0.03
+    learning_rate: float = 3e-3
+    vocab_size: int = 1024
+    hidden_size: int = 144
+    intermediate_size: int = 432
+    num_layers: int = 4
+    num_heads: int = 4
+    context_tokens: int = 1024
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What lies beside a starter's weights."""
+
+    recipe: Recipe
+    versions: dict[str, str]
+
+
+class Progress:
+    """What a warm start reports; a silent one unless overridden."""
+
+    def demonstrations(self, done: int, total: int) -> None: ...
+
+    def training(self, done: int, total: int, loss: float | None) -> None: ...
+
+
+def starter_path(task: Task, recipe: Recipe) -> Path:
+    """Where the starter of this recipe is, or will be, cached."""
+    folder = Path(os.environ.get("REPL_RL_CACHE") or platformdirs.user_cache_dir("repl-rl"))
+    return folder / "starters" / f"{task.name}-{recipe_hash(task, recipe)}"
+
+
+def recipe_hash(task: Task, recipe: Recipe) -> str:
+    """16 hex digits over what a starter is made from, as far as it can be set: see `VERSION`.
+
+    A task of somebody's own has no version: the file of its class stands for it.
+    """
+    settings = [VERSION, dataclasses.asdict(recipe), dataclasses.asdict(starter_sandbox())]
+    digest = hashlib.blake2b(msgspec.json.encode([*settings, task.prompt]), digest_size=8)
+    if not type(task).__module__.startswith(f"{__package__}."):
+        digest.update(Path(inspect.getfile(type(task))).read_bytes())
+    return digest.hexdigest()
+
+
+def made_elsewhere(starter: Path) -> str | None:
+    """What a cached starter was made with, where that is not what is here; None where it is."""
+    try:
+        made = msgspec.json.decode((starter / _RECIPE).read_bytes(), type=_Made).versions
+    except (OSError, msgspec.DecodeError):
+        return "by another version of repl-rl"
+    now = installed_versions(starter_sandbox().preload)
+    del now["platform"]  # also the kernel's, of which nothing depends
+    other = [f"{name} {made[name]}" for name in now if made.get(name, now[name]) != now[name]]
+    return f"with {', '.join(other)}" if other else None
+
+
+def starter_sandbox() -> SandboxConfig:
+    """The kernels that demonstrations run in, whatever a run sets for its own."""
+    return resolve().sandbox
+
+
+async def collect(
+    task: Task, kernels: KernelSource, recipe: Recipe, *, max_in_flight: int, progress: Progress
+) -> list[Trajectory]:
+    """Run the recipe's demonstrations; ConfigError if the task has none to show."""
+    done = 0
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        progress.demonstrations(done, recipe.num_demonstrations)
+
+    return await demonstrate(
+        demonstrable(task),
+        kernels,
+        PYTHON,
+        count=recipe.num_demonstrations,
+        seed=recipe.seed,
+        max_in_flight=max_in_flight,
+        on_done=step,
+    )
+
+
+def check_cache(folder: Path) -> None:
+    """ConfigError unless a starter can be written to `folder`: known before minutes are spent."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder.parent).close()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write the starter to {str(folder.parent)!r}: {error.strerror}; "
+            f"set REPL_RL_CACHE to another folder"
+        ) from None
+
+
+def build(
+    demonstrations: Sequence[Trajectory], recipe: Recipe, folder: Path, *, progress: Progress
+) -> None:
+    """Train tokenizer and model on demonstrations; `folder` appears whole or not at all.
+
+    What was in `folder` is replaced.
+    """
+    check_cache(folder)
+    scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
+    try:
+        texts = [list(pieces(trajectory)) for trajectory in demonstrations]
+        tokenizer: Any = train_tokenizer(
+            ("".join(piece for piece, _ in one) for one in texts), recipe.vocab_size
+        )
+        tokenizer.add_tokens(common_lines([t.prompt_text for t in demonstrations]))
+        codec = TokenizerCodec(tokenizer, eos_ids=[tokenizer.eos_token_id])
+        torch.manual_seed(recipe.seed)
+        model = make_model(recipe, tokenizer)
+        fit(
+            model,
+            tokenizer,
+            [encode_example(one, codec) for one in texts],
+            steps=recipe.steps,
+            batch_size=recipe.batch_size,
+            matrix_learning_rate=recipe.matrix_learning_rate,
+            learning_rate=recipe.learning_rate,
+            seed=recipe.seed,
+            scratch=scratch,
+            callbacks=[_ProgressCallback(progress)],
+        )
+        with written_aside(folder) as whole:
+            model.save_pretrained(whole)
+            tokenizer.save_pretrained(whole)
+            made = _Made(recipe=recipe, versions=installed_versions(starter_sandbox().preload))
+            (whole / _RECIPE).write_bytes(msgspec.json.encode(made))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def pieces(trajectory: Trajectory) -> Iterable[tuple[str, bool]]:
+    """(text, is_sampled) in order, prompt first: the borders at which tokens may not merge."""
+    yield trajectory.prompt_text, False
+    text = bytes(i if i < 256 else 0 for i in trajectory.completion_ids)
+    for span in spans(trajectory):
+        if span.is_sampled:
+            yield trajectory.lines[span.line_index].source or END_OF_TEXT, True
+        else:
+            yield text[span.start : span.stop].decode(errors="replace"), False
+
+
+def common_lines(prompts: Sequence[str]) -> list[str]:
+    """Lines that many prompts share (banner, imports, the form of an answer of one kind).
+
+    A token each halves what a step costs. A prompt that comes back counts once: what is to be
+    copied out of a statement must stay in pieces.
+    """
+    different = dict.fromkeys(prompts)
+    counts = Counter(line for one in different for line in dict.fromkeys(one.split("\n")))
+    enough = max(2, COMMON_SHARE * len(different))
+    return [
+        line
+        for line, count in counts.items()
+        if count >= enough and line not in ("", PYTHON.primary)
+    ]
+
+
+def encode_example(
+    parts: Iterable[tuple[str, bool]], codec: TokenizerCodec
+) -> tuple[list[int], list[int]]:
+    """(input_ids, labels): each piece encoded alone, as the loop does; labels on sampled ones."""
+    ids: list[int] = []
+    labels: list[int] = []
+    for text, is_sampled in parts:
+        if text == END_OF_TEXT:
+            new = sorted(codec.eos_ids)
+        else:
+            # The first piece is the prompt.
+            new = codec.encode(text, is_trusted=not ids, is_first=not ids)
+        ids.extend(new)
+        labels.extend(new if is_sampled else [IGNORED] * len(new))
+    return ids, labels
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """A byte-level BPE that keeps digits single and expressions whole; any text can be encoded."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_PIECES), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(
+            vocab_size=vocab_size,
+            special_tokens=[END_OF_TEXT],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=END_OF_TEXT, pad_token=END_OF_TEXT
+    )
+
+
+def make_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+    """A Qwen3 of the recipe's size with fresh weights."""
+    return Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=len(tokenizer),
+            hidden_size=recipe.hidden_size,
+            intermediate_size=recipe.intermediate_size,
+            num_hidden_layers=recipe.num_layers,
+            num_attention_heads=recipe.num_heads,
+            # As many as query heads: shared ones would be copied apart at every step on a CPU.
+            num_key_value_heads=recipe.num_heads,
+            head_dim=recipe.hidden_size // recipe.num_heads,
+            max_position_embeddings=recipe.context_tokens,
+            tie_word_embeddings=True,
+            bos_token_id=None,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+        )
+    )
+
+
+class _ProgressCallback(TrainerCallback):
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._loss: float | None = None
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any
+    ) -> None:
+        self._loss = (logs or {}).get("loss", self._loss)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._progress.training(state.global_step, state.max_steps, self._loss)

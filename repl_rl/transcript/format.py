@@ -1,0 +1,206 @@
+r"""What a transcript looks like, and which tokens of it the model wrote.
+
+    prompt:       banner, `>>> # statement`, ..., `>>>`   (no trailing space: the model samples it)
+    line:         ` solve(x**2 - 4, x)\n`                   (sampled, trained)
+    observation:  `[-2, 2]\n>>>`                            (injected, never trained)
+
+Knows text and token ids. Does not know kernels, rewards or tensors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from repl_rl.errors import ConfigError
+from repl_rl.types import OutcomeKind, Trajectory
+
+PROBLEM_MARKER = "{{problem}}"
+"""Stands alone on a line of a task's prompt; the statement's lines take its place as comments."""
+
+SUBMIT = "submit_final_answer"
+
+SUBMIT_STUB = f"""\
+def {SUBMIT}(*args, **kwargs):
+    fault = "takes no keyword: " if kwargs else "" if args else "needs an answer: "
+    rule = "write {SUBMIT}(answer) alone on a line"
+    stars = ", without a star and within 2000 characters" if args and not kwargs else ""
+    raise RuntimeError(fault + rule + stars)
+
+"""
+"""What a call that submits nothing runs into. A call that does submit never reaches it, so with
+arguments alone it stands beside something else, has a star or is too long."""
+
+
+class Part(NamedTuple):
+    """A piece of a prompt's text."""
+
+    text: str
+    is_template: bool = False
+    """True where control tokens of the vocabulary are meant: a chat template's own text. They are
+    spelled out as plain text in any other."""
+    is_ours: bool = True
+    """False for a text from elsewhere, in which no added token of the vocabulary is meant."""
+
+
+class Prompt(NamedTuple):
+    """What stands before the first sampled token."""
+
+    parts: tuple[Part, ...]
+    next_number: int = 1
+    """Of the statement that the last prompt asks for."""
+
+    @classmethod
+    def plain(cls, text: str) -> Prompt:
+        """One that is nothing but this text."""
+        return cls((Part(text),))
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptFormat:
+    """The strings between lines. `PYTHON` is the classic CPython REPL.
+
+    `{n}` in `primary` and `display_mark` stands for the number of the statement, from 1. A prompt
+    ends without a space (the model samples it), and an observation should begin with no newline:
+    tokenizers join newlines, and the transcript would be one that no tokenizer writes.
+    """
+
+    name: str
+    banner: str
+    """Ends in a newline; `{version}` is the kernel's Python version."""
+    primary: str
+    """Prompt for a new statement, without a trailing space."""
+    secondary: str
+    """Prompt inside a statement that is not complete."""
+    display_mark: str = ""
+    """What kernels write before a value that they display, such as `Out[{n}]: `."""
+    setup: tuple[str, ...] = ()
+    """Sources that a kernel runs before the task's own. A `sys.displayhook` that they set stays."""
+
+    def prompt(self, task_prompt: str, statement: str, *, python_version: str) -> Prompt:
+        """What a policy sees of a problem before its first line; see `prompt_lines`."""
+        lines = prompt_lines(task_prompt, statement)
+        text = self.render_prompt(lines, python_version=python_version)
+        return Prompt((Part(text),), next_number=len(lines) + 1)
+
+    def render_prompt(self, source_lines: Sequence[str], *, python_version: str) -> str:
+        """Banner, a prompt and a line for each of `source_lines`, a bare prompt."""
+        banner = self.banner.replace("{version}", python_version)
+        shown = [f"{self._numbered(n)} {line}\n" for n, line in enumerate(source_lines, 1)]
+        return banner + "".join(shown) + self._numbered(len(source_lines) + 1)
+
+    def render_output(self, output: str, *, number: int) -> str:
+        """A kernel's output as the answer to statement `number`."""
+        if not self.display_mark:
+            return output
+        return output.replace(self.display_mark, _fill(self.display_mark, number))
+
+    def render_observation(self, output: str, kind: OutcomeKind, *, number: int = 1) -> str:
+        """The text injected after a line of statement `number`: its output, and a prompt.
+
+        `output` is as `render_output` made it, empty or ending in a newline.
+        """
+        if kind is OutcomeKind.INCOMPLETE:
+            return output + self.secondary
+        return output + self._numbered(next_number(number, kind))
+
+    def is_observation(self, text: str, output: str, kind: OutcomeKind) -> bool:
+        """Whether `text` is what `render_observation` makes of these, whatever the number."""
+        if kind is OutcomeKind.INCOMPLETE:
+            return text == output + self.secondary
+        prompt = re.escape(self.primary).replace(re.escape("{n}"), r"\d+")
+        return re.fullmatch(re.escape(output) + prompt, text) is not None
+
+    def _numbered(self, number: int) -> str:
+        return _fill(self.primary, number)
+
+
+def _fill(text: str, number: int) -> str:
+    return text.replace("{n}", str(number))
+
+
+def next_number(number: int, kind: OutcomeKind) -> int:
+    """The number of the next statement after a line of outcome `kind` at `number`."""
+    return number + kind.traits.takes_number
+
+
+PYTHON = TranscriptFormat(
+    name="python",
+    banner=(
+        "Python {version} on linux\n"
+        'Type "help", "copyright", "credits" or "license" for more information.\n'
+    ),
+    primary=">>>",
+    secondary="...",
+)
+
+
+def prompt_lines(prompt: str, statement: str) -> list[str]:
+    """A task's prompt text with the statement in place of its marker, as source lines.
+
+    Raises ConfigError unless the marker stands alone on exactly one line.
+    """
+    lines = prompt.strip("\n").split("\n")
+    if lines.count(PROBLEM_MARKER) != 1:
+        raise ConfigError(
+            f"a task's prompt needs {PROBLEM_MARKER} alone on exactly one line, got {prompt!r}"
+        )
+    at = lines.index(PROBLEM_MARKER)
+    return [*lines[:at], *(f"# {line}" for line in statement.split("\n")), *lines[at + 1 :]]
+
+
+def setup_sources(prompt: str) -> list[str]:
+    """Sources that bring a fresh kernel to the state the prompt shows, and the submission stub."""
+    lines = [line for line in prompt.strip("\n").split("\n") if line != PROBLEM_MARKER]
+    return [line for line in lines if not is_thought(line)] + [SUBMIT_STUB]
+
+
+def strip_line(line: str) -> str:
+    """The source in a sampled line: without the space after the prompt and the final newline."""
+    return line.removeprefix(" ").removesuffix("\n")
+
+
+_THOUGHT = re.compile(r"\s*(#.*)?")
+
+
+def is_thought(source: str) -> bool:
+    """True where every physical line is a comment or blank: no kernel sees such a source."""
+    return all(_THOUGHT.fullmatch(line) for line in source.split("\n"))
+
+
+class Span(NamedTuple):
+    """`completion_ids[start:stop]`, all sampled or all injected."""
+
+    start: int
+    stop: int
+    is_sampled: bool
+    line_index: int
+    """The line that the span is, or that it answers."""
+
+
+def spans(trajectory: Trajectory) -> Iterator[Span]:
+    """Cut a completion into its sampled lines and the observations between them, in order.
+
+    The one source of who wrote what: training mask, token view and metrics all read these spans.
+    Example: lines at [0, 5) and [8, 12) of 12 tokens give
+    (0, 5, True, 0), (5, 8, False, 0), (8, 12, True, 1).
+    """
+    end = 0
+    for line in trajectory.lines:
+        if end < line.start:
+            yield Span(end, line.start, False, line.index - 1)
+        yield Span(line.start, line.stop, True, line.index)
+        end = line.stop
+    if end < len(trajectory.completion_ids):
+        yield Span(end, len(trajectory.completion_ids), False, len(trajectory.lines) - 1)
+
+
+def span_mask(trajectory: Trajectory) -> list[bool]:
+    """The loss mask as the spans tell it, [T]."""
+    return [span.is_sampled for span in spans(trajectory) for _ in range(span.start, span.stop)]

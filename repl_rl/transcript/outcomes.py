@@ -1,0 +1,149 @@
+"""Name what became of a line, from its text, its execution and what ran before.
+
+Decides on the trusted side: what a kernel says is read here as data. Knows no tokens.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+
+from repl_rl.transcript.format import SUBMIT
+from repl_rl.transcript.imitations import begins_as_output, imitates_output, parse
+from repl_rl.types import OutcomeKind
+from sandbox.statements import Syntax
+from sandbox.types import ExecStatus, Execution
+
+# `x = 1`, `x, y = 1, 2`, `x[0] += 1`, `x.y: int = 1`; no `==` and no keyword of a call.
+_SILENT = re.compile(r"(import|from|del|pass|assert)\b|[\w.\[\], :'\"]+([-+*/%@&|^]|//|\*\*)?=[^=]")
+_BLOCK = re.compile(r"(def|class|for|while|if|with|try|async|@)")
+
+_FROM_OUTSIDE = {ExecStatus(kind.value): kind for kind in OutcomeKind if kind.traits.kernel}
+_FROM_ERROR = {name: kind for kind in OutcomeKind for name in kind.traits.error_types}
+
+
+def thought_kind(source: str) -> OutcomeKind:
+    """The kind of a source that holds nothing but comments and blanks: no kernel sees it."""
+    if imitates_output(source):
+        return OutcomeKind.FAKE_OUTPUT
+    return OutcomeKind.COMMENT if source.strip() else OutcomeKind.BLANK
+
+
+def executed_kind(
+    source: str, execution: Execution, history: set[tuple[str, str]], *, syntax: Syntax
+) -> OutcomeKind:
+    """The kind of a source that a kernel ran. `history` holds what ran well: (`statement_key`,
+    output) of each source.
+
+    Whether it compiles, `syntax` says, and not the kernel: code in a kernel may have taught it to
+    call an error `ok`, or an exception of its own `SyntaxError`.
+
+    An imitation is known by its first line: a prompt or a traceback further down may stand in a
+    docstring.
+    """
+    if execution.status in _FROM_OUTSIDE:
+        return _FROM_OUTSIDE[execution.status]
+    is_open = execution.status is ExecStatus.INCOMPLETE
+    if syntax is Syntax.OPEN or (is_open and syntax is Syntax.UNKNOWN):
+        return OutcomeKind.INCOMPLETE
+    if begins_as_output(source):
+        return OutcomeKind.FAKE_OUTPUT
+    if syntax is Syntax.BROKEN:
+        return OutcomeKind.SYNTAX_ERROR
+    if is_open or execution.status is ExecStatus.ERROR:
+        return _error_kind(source, execution.error_type or "", syntax)
+    if (statement_key(source), execution.output) in history and (
+        execution.output or _is_restated(source)
+    ):
+        return OutcomeKind.DUPLICATE
+    return OutcomeKind.OK_OUTPUT if execution.output else OutcomeKind.OK_SILENT
+
+
+def statement_key(source: str) -> str:
+    """What two sources have in common that say the same: blanks and comments are no part of it."""
+    tree = parse(source)
+    return source if tree is None else ast.dump(tree)
+
+
+def _error_kind(source: str, error_type: str, syntax: Syntax) -> OutcomeKind:
+    if _calls_submit(source):
+        return OutcomeKind.BAD_SUBMIT
+    kind = _FROM_ERROR.get(error_type, OutcomeKind.RUNTIME_ERROR)
+    if kind is OutcomeKind.SYNTAX_ERROR and syntax is not Syntax.UNKNOWN:
+        return OutcomeKind.RUNTIME_ERROR  # raised by what it ran
+    return kind
+
+
+def silent_kind(source: str) -> OutcomeKind | None:
+    """The kind that a source has if it prints nothing; None where it is likely to print.
+
+    A guess from its looks: assignments, imports, definitions and open blocks print nothing.
+    """
+    first, _, rest = source.partition("\n")
+    if "print(" in source:
+        return None
+    if first.rstrip().endswith(":") and not source.endswith("\n"):
+        return OutcomeKind.INCOMPLETE
+    if not rest and _SILENT.match(first):
+        return OutcomeKind.OK_SILENT
+    return OutcomeKind.OK_SILENT if rest.endswith("\n") and _BLOCK.match(first) else None
+
+
+def _is_restated(source: str) -> bool:
+    """True where a silent source can change nothing when it runs again: imports, plain assignments.
+
+    `i += 1`, `x = x - f(x)/g(x)` and `a.append(1)` are steps, however often they are taken.
+    """
+    tree = parse(source)
+    return tree is not None and all(map(_only_names, tree.body))
+
+
+def _only_names(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Import() | ast.ImportFrom() | ast.Pass():
+            return True
+        case ast.Assign(targets=targets, value=value):
+            read = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+            named = [node for target in targets for node in ast.walk(target)]
+            return not any(isinstance(n, ast.Name) and n.id in read for n in named)
+        case _:
+            return False
+
+
+def submitted_expression(source: str) -> str | None:
+    """The expression in a lone, top-level `submit_final_answer(expression)`, else None.
+
+    Several arguments are a tuple: `submit_final_answer([2, 3])` gives `[2, 3]`, and with `2, 3` it
+    gives `(2, 3)`. None for no argument, a keyword, a star, an assignment or anything else on the
+    line, and for a line over 2,000 characters.
+    """
+    if SUBMIT not in source:
+        return None
+    match parse(source):
+        case ast.Module(
+            body=[ast.Expr(value=ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]))]
+        ) if name == SUBMIT and arguments:
+            return _standing_alone(source, arguments)
+        case _:
+            return None
+
+
+def _standing_alone(source: str, arguments: Sequence[ast.expr]) -> str | None:
+    """The text of arguments, in brackets where it needs them outside the brackets of the call."""
+    texts: list[str] = []
+    for argument in arguments:
+        text = ast.get_source_segment(source, argument)
+        if text is None or isinstance(argument, ast.Starred):
+            return None
+        needs_brackets = "\n" in text or isinstance(argument, ast.NamedExpr)
+        texts.append(f"({text})" if needs_brackets else text)
+    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
+
+
+def _calls_submit(source: str) -> bool:
+    tree = parse(source) if SUBMIT in source else None
+    return tree is not None and any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == SUBMIT
+        for node in ast.walk(tree)
+    )

@@ -1,0 +1,184 @@
+r"""Text to token ids and back, and the two sets of ids at which a line can end.
+
+Knows a tokenizer; does not know models, kernels or the loop. What was sampled is never
+encoded again: `encode` is for prompts and observations, `decode` for the kernel and for people.
+Both read a text as one that goes on after another, unless it is said to be the first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from repl_rl.errors import ConfigError
+
+Encode = Callable[[str], list[int]]
+Decode = Callable[[Sequence[int]], str]
+
+LEADS = ("\n", ")", "0")
+"""Texts to encode another one behind; the first that has no token in common with it is taken."""
+
+
+class Codec(Protocol):
+    """What the loop needs of a tokenizer."""
+
+    newline_ids: frozenset[int]
+    """Ids whose text contains a newline and ends with it: where sampling stops."""
+    eos_ids: frozenset[int]
+    """Ids that end the whole sequence."""
+
+    def encode(self, text: str, *, is_trusted: bool = False, is_first: bool = False) -> list[int]:
+        """Ids of a text: nothing added, look-alikes of control tokens kept as plain text.
+
+        Trusted text (a prompt: ours) may use the ordinary added tokens of a vocabulary; in any
+        other (an observation: the policy's doing) `<think>` and its like stay plain text too.
+        A text that is first, with nothing before it, begins as its vocabulary begins a document.
+        """
+        ...
+
+    def encode_template(self, text: str, *, is_first: bool = False) -> list[int]:
+        """Ids of what a chat template wrote around a text: its control tokens are meant."""
+        ...
+
+    def decode(self, ids: Sequence[int], *, is_first: bool = False) -> str:
+        """The text of ids, special tokens included; bytes that are no UTF-8 become U+FFFD."""
+        ...
+
+
+class ByteCodec:
+    """UTF-8 bytes as ids 0-255 and an end-of-sequence id 256: for tests and for scripts."""
+
+    newline_ids = frozenset({10})
+    eos_ids = frozenset({256})
+
+    def encode(self, text: str, *, is_trusted: bool = False, is_first: bool = False) -> list[int]:
+        return list(text.encode())
+
+    def encode_template(self, text: str, *, is_first: bool = False) -> list[int]:
+        return list(text.encode())
+
+    def decode(self, ids: Sequence[int], *, is_first: bool = False) -> str:
+        return bytes(i for i in ids if i < 256).decode(errors="replace")
+
+
+class TokenizerCodec:
+    """A `transformers` tokenizer seen through `Codec`.
+
+    Raises ConfigError if no id of its vocabulary ends in a newline: sampling could never stop.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerLike, *, eos_ids: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self.eos_ids = frozenset(eos_ids)
+        # Each id alone: 2 us, so 0.3 s for the largest vocabularies. A byte 0x0A never lies inside
+        # a longer UTF-8 character, so the text of a lone id tells the truth about newlines.
+        ids = list(tokenizer.get_vocab().values())  # there may be holes among them
+        texts = tokenizer.batch_decode([[i] for i in ids])
+        self.newline_ids = (
+            frozenset(i for i, text in zip(ids, texts, strict=True) if text.endswith("\n"))
+            - self.eos_ids
+        )
+        self.num_run_on = sum("\n" in text and not text.endswith("\n") for text in texts)
+        """Ids with text after a newline. No line ends there: the source runs on."""
+        if not self.newline_ids:
+            raise ConfigError("this tokenizer has no token that ends in a newline, so no line ends")
+        self._added = _added_tokens(tokenizer)
+        self._context = Context(self._encode, self._decode)
+        self._template_context = Context(self._encode_template, self._decode)
+
+    def encode(self, text: str, *, is_trusted: bool = False, is_first: bool = False) -> list[int]:
+        ids: list[int] = []
+        for piece in [text] if is_trusted else self._pieces(text):
+            is_begun = bool(ids) or not is_first
+            ids += self._context.encode(piece) if is_begun else self._encode(piece)
+        return ids
+
+    def _pieces(self, text: str) -> Iterator[str]:
+        start = 0
+        while match := self._added.search(text, start):
+            # Two texts with the look-alike cut after its first character: no part spells it.
+            yield text[start : match.start() + 1]
+            start = match.start() + 1
+        yield text[start:]
+
+    def encode_template(self, text: str, *, is_first: bool = False) -> list[int]:
+        return self._encode_template(text) if is_first else self._template_context.encode(text)
+
+    def decode(self, ids: Sequence[int], *, is_first: bool = False) -> str:
+        return self._decode(ids) if is_first else self._context.decode(ids)
+
+    def _encode(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+
+    def _encode_template(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=False)
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)
+
+
+class Context:
+    r"""Encodes and decodes texts that go on after others, for which a tokenizer has no call.
+
+    Most vocabularies read a text alike wherever it stands, and are asked as they are. Those in the
+    manner of SentencePiece put a space before whatever they encode and take one off whatever they
+    decode: Llama 2 has `>>>` as ` >>>`, and ` x` as `x`. They get each text behind a lead, such as
+    a newline, whose ids and text are then cut off.
+    """
+
+    def __init__(self, encode: Encode, decode: Decode) -> None:
+        self._encode = encode
+        self._decode = decode
+        newline = encode(LEADS[0])
+        is_same = decode([*newline, *encode("x")]) == "\nx" and decode(encode(" x")) == " x"
+        self._leads = {} if is_same else {lead: encode(lead) for lead in LEADS}
+        self._before = [] if is_same else newline
+        self._num_before = len(decode(self._before))
+
+    def encode(self, text: str) -> list[int]:
+        for lead, before in self._leads.items():
+            ids = self._encode(lead + text)
+            if ids[: len(before)] == before:  # else the lead has a common token with the text
+                return ids[len(before) :]
+        return self._encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._decode([*self._before, *ids])[self._num_before :]
+
+
+def _added_tokens(tokenizer: PreTrainedTokenizerLike) -> re.Pattern[str]:
+    """Matches the ordinary added tokens that must not come about by their looks.
+
+    Special ones are split by the tokenizer itself. Runs of white space are no control tokens, and
+    one character cannot be taken apart.
+    """
+    texts = [
+        str(token)
+        for token in tokenizer.added_tokens_decoder.values()
+        if not token.special and len(str(token).strip()) > 1
+    ]
+    return re.compile("|".join(map(re.escape, texts)) or r"(?!)")
+
+
+class AddedTokenLike(Protocol):
+    """An entry of a vocabulary beside the model's own; `str` of it is its text."""
+
+    special: bool
+
+
+class PreTrainedTokenizerLike(Protocol):
+    """What is used here of a `transformers` tokenizer."""
+
+    @property
+    def added_tokens_decoder(self) -> Mapping[int, AddedTokenLike]: ...
+
+    def get_vocab(self) -> Mapping[str, int]: ...
+
+    def encode(
+        self, text: str, *, add_special_tokens: bool, split_special_tokens: bool
+    ) -> list[int]: ...
+
+    def decode(self, token_ids: list[int], *, clean_up_tokenization_spaces: bool) -> str: ...
+
+    def batch_decode(self, sequences: list[list[int]]) -> list[str]: ...

@@ -1,0 +1,211 @@
+"""The house stands: rooms import from rooms on their left alone, and light modules stay light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+ROOMS = (
+    *("sandbox", "top", "transcript", "grading", "tasks", "credit", "engines", "rollout"),
+    *("golden", "runs", "show", "training", "replay", "commands"),
+)
+"""Folders, each of which imports from those on its left alone. `top` are the files beside them."""
+
+GOLDEN = str(ROOT / "tests" / "golden")
+
+
+def modules() -> Iterator[Path]:
+    for package in ("repl_rl", "sandbox"):
+        yield from sorted((ROOT / package).rglob("*.py"))
+
+
+def imported_names(path: Path) -> Iterator[str]:
+    """Full names of all that a file imports, deferred imports included."""
+    package = ".".join(path.relative_to(ROOT).parent.parts)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1]
+            base = ".".join([*(above if node.level else []), *filter(None, [node.module])])
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def known_modules() -> dict[str, Path]:
+    """Full name of each of our modules, a package's among them -> its file."""
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in modules()
+    }
+
+
+def room_of(name: str) -> str:
+    first, _, rest = name.partition(".")
+    room = rest.partition(".")[0]
+    return (
+        first
+        if first == "sandbox"
+        else room
+        if (ROOT / "repl_rl" / room).is_dir() and room
+        else "top"
+    )
+
+
+def edges() -> set[tuple[str, str]]:
+    """(importer, imported), full names of our modules."""
+    known = known_modules()
+    return {
+        (importer, name)
+        for importer, path in known.items()
+        for name in imported_names(path)
+        if name in known and name != importer
+    }
+
+
+def test_every_folder_is_a_room() -> None:
+    assert {room_of(name) for name in known_modules()} == set(ROOMS)
+
+
+def test_a_room_imports_from_rooms_on_its_left() -> None:
+    order = {room: i for i, room in enumerate(ROOMS)}
+    up = {(a, b) for a, b in edges() if order[room_of(a)] < order[room_of(b)]}
+    assert up == set()
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    left = {(a, b) for a, b in edges() if not b.startswith(f"{a}.") and not a.startswith(f"{b}.")}
+    while left:
+        leaves = {imported for _, imported in left} - {importer for importer, _ in left}
+        assert leaves, f"a ring among {sorted(left)}"
+        left = {edge for edge in left if edge[1] not in leaves}
+
+
+def test_only_commands_import_replay_and_golden() -> None:
+    """What trains knows nothing of what looks at it afterwards."""
+    importers = {room_of(a) for a, b in edges() if room_of(b) in ("replay", "golden")}
+    assert importers == {"replay", "golden", "commands"}
+
+
+def importers_of(module: str) -> set[str]:
+    """Files that import `module` or something in it."""
+    return {
+        str(path.relative_to(ROOT))
+        for path in modules()
+        for name in imported_names(path)
+        if name.split(".")[0] == module
+    }
+
+
+def test_only_the_two_trainers_import_trl() -> None:
+    assert importers_of("trl") == {"repl_rl/training/grpo.py", "repl_rl/training/sft.py"}
+
+
+def test_torch_stays_with_models_and_tensors() -> None:
+    assert importers_of("torch") == {
+        "repl_rl/engines/hf.py",
+        "repl_rl/engines/row_attention.py",
+        "repl_rl/engines/row_cache.py",
+        "repl_rl/engines/vllm_core.py",
+        "repl_rl/training/grpo.py",
+        "repl_rl/engines/models.py",
+        "repl_rl/training/muon.py",
+        "repl_rl/training/moved.py",
+        "repl_rl/engines/precision.py",
+        "repl_rl/training/sft.py",
+        "repl_rl/training/train.py",
+        "repl_rl/training/warmstart.py",
+    }
+
+
+def test_the_sandbox_never_imports_repl_rl() -> None:
+    assert [path for path in importers_of("repl_rl") if path.startswith("sandbox")] == []
+
+
+def test_only_a_task_imports_sympy_beside_grading() -> None:
+    assert [
+        path
+        for path in importers_of("sympy")
+        if not path.startswith(("repl_rl/tasks/", "repl_rl/grading/", "sandbox/"))
+    ] == []
+
+
+def loaded_by(code: str) -> set[str]:
+    """Top-level modules that a fresh interpreter holds after `code`."""
+    shown = f"{code}\nimport sys\nprint(*{{m.split('.')[0] for m in sys.modules}}, file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", shown], capture_output=True, text=True, timeout=60, check=True
+    )
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "rollout.sampler",
+        "credit.rewards",
+        "runs.folder",
+        "credit.advantages",
+        "credit.importance",
+        "settings",
+        "rollout.runner",
+        "rollout.demonstrations",
+        "show.display",
+        "tasks.base",
+        "engines.scripted",
+        "golden.bench",
+        "credit.ledger",
+        "replay.execute",
+        "replay.notebook",
+        "replay.page",
+        "replay.stepper",
+        "replay.jobs",
+        "commands.play",
+        "golden.pytest_plugin",
+        "commands.cli",
+    ],
+)
+def test_a_light_module_does_not_load_torch(module: str) -> None:
+    heavy = {"torch", "transformers", "trl", "datasets"}
+    assert loaded_by(f"import repl_rl.{module}") & heavy == set()
+
+
+def loaded_by_command(*arguments: str) -> set[str]:
+    return loaded_by(
+        f"import sys; sys.argv = {['repl-rl', *arguments]!r}\n"
+        "from repl_rl.commands.cli import main\n"
+        "try:\n    main()\n"
+        "except SystemExit:\n    pass"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--help",),
+        ("reward", "test", GOLDEN),
+        ("reward", "mutate", GOLDEN),
+        ("tasks",),
+        ("config",),
+        ("train", "--task", "no-such"),
+        ("train", "--model", "/no/such"),
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_a_command_that_answers_at_once_loads_neither_torch_nor_sympy(
+    arguments: tuple[str, ...],
+) -> None:
+    loaded = loaded_by_command(*arguments)
+    assert loaded & {"torch", "sympy", "transformers", "trl"} == set()
+
+
+def test_the_problems_of_a_task_are_shown_without_torch() -> None:
+    loaded = loaded_by_command("tasks", "sympy-proofs", "-n", "1")
+    assert loaded & {"torch", "transformers", "trl"} == set()
