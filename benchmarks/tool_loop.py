@@ -36,11 +36,12 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen3_chat_template
 
 from repl_rl.config import RewardConfig, SamplingConfig
-from repl_rl.credit.rewards import shaped
+from repl_rl.credit.rewards import bound_reward
 from repl_rl.engines.base import LineEnd, SampledLine
 from repl_rl.engines.hf import HFEngine
 from repl_rl.rollout.runner import Attempt, RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
+from repl_rl.rollout.scoring import Scorer
 from repl_rl.transcript.format import PROBLEM_MARKER, TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Problem
@@ -227,10 +228,12 @@ async def repl_rl(each: list[float], like: Made) -> Made:
 
     lines = Lines(engine, like.num_prompt + like.num_completion - SAMPLED)
     runner = RolloutRunner(
-        task=SimpleNamespace(prompt=PROBLEM_MARKER), task_spec="", fmt=PLAIN,
+        task=SimpleNamespace(prompt=PROBLEM_MARKER), fmt=PLAIN,
         sampler=LineSampler(lines, Codec(), PLAIN, SamplingConfig(), context_tokens=1024),
-        kernels=SimpleNamespace(acquire=acquire), judge=None,  # nothing is ever submitted
-        reward=shaped, reward_config=RewardConfig(), max_in_flight=COUNT)  # fmt: skip
+        kernels=SimpleNamespace(acquire=acquire),
+        # Nothing is ever submitted.
+        scorer=Scorer(task_spec="", judge=None, reward=bound_reward(RewardConfig())),
+        max_in_flight=COUNT)  # fmt: skip
     started = time.perf_counter()
     scored = await runner.run([attempt(number, like.num_prompt) for number in range(COUNT)])
     made = [(one.trajectory.prompt_ids, one.trajectory.completion_ids) for one in scored]

@@ -24,7 +24,7 @@ Scale = Literal["group", "batch", "none"]
 class SamplingConfig:
     """One trajectory: how it is sampled and when it ends."""
 
-    engine: Literal["hf", "vllm", "vllm-server"] = "hf"
+    engine: str = "hf"
     """`hf`: transformers, in the trainer's process and on its weights. `vllm`: in this process
     too, with weights of its own. `vllm-server`: those that `servers` names."""
     servers: tuple[str, ...] = ()

@@ -10,13 +10,14 @@ from typing import TypeVar
 import pytest
 
 from repl_rl.config import RewardConfig, SamplingConfig
-from repl_rl.credit.rewards import shaped
+from repl_rl.credit.rewards import bound_reward
 from repl_rl.engines.base import SampledLine, Weights
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import EngineError
 from repl_rl.rollout.builder import Rollout, RolloutCancelled
 from repl_rl.rollout.runner import Attempt, RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
+from repl_rl.rollout.scoring import Scorer
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Problem, Scored, StopReason, Trajectory, Verdict
@@ -232,13 +233,10 @@ def fail(
     """What is heard of an attempt at each problem, all at once, of which one fails."""
     runner = RolloutRunner(
         task=OneTask(),
-        task_spec="",
         fmt=PYTHON,
         sampler=ByProblem(engines),
         kernels=kernels,
-        judge=judge,
-        reward=shaped,
-        reward_config=RewardConfig(),
+        scorer=Scorer(task_spec="", judge=judge, reward=bound_reward(RewardConfig())),
         max_in_flight=len(engines),
     )
     attempts = [

@@ -50,7 +50,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 @pytest.fixture
 def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if it were installed."""
-    monkeypatch.setattr("repl_rl.training.names.prepare", lambda: None)
+    monkeypatch.setattr("repl_rl.engines.kinds.prepare", lambda: None)
 
 
 @pytest.mark.usefixtures("vllm")
@@ -76,7 +76,7 @@ def test_without_the_engines_flag_a_file_decides(call: Call, tmp_path: Path) -> 
 def test_an_unknown_engine_is_bad_usage(call: Call) -> None:
     code, _, err = call("train", "--engine", "vlm")
     assert code == 2
-    assert "'vlm' is not one of 'hf', 'vllm', 'vllm-server'" in err
+    assert "unknown engine 'vlm'; did you mean 'vllm'?" in err
 
 
 @pytest.mark.parametrize("transcript", ["chat", "ipython", "inline_calls:PROSE"])

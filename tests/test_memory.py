@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from repl_rl.config import Config, GRPOConfig, SamplingConfig
+from repl_rl.engines.kinds import engine_kind
 from repl_rl.engines.memory import Memory, measure
 from repl_rl.engines.models import ModelFiles, load_weights, num_parameters, read_files
 from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
-from repl_rl.tasks.base import load_task
+from repl_rl.rollout.plan import make_plan
 from repl_rl.training.workbench import load_policy
 from tiny_model import save_tiny_model
 
@@ -43,7 +44,8 @@ def measured(files: ModelFiles, held: Precision, engine: Any = "hf", **grpo: Any
     config = Config(
         model="m", sampling=SamplingConfig(max_in_flight=3, engine=engine), grpo=GRPOConfig(**grpo)
     )
-    return measure(config, files, held, row_tokens=50, is_training=True)
+    kind = engine_kind(engine)
+    return measure(config, kind, files, held, row_tokens=50, is_training=True)
 
 
 def test_a_run_takes_four_bytes_a_weight_and_two_a_key(files: ModelFiles) -> None:
@@ -112,17 +114,15 @@ def test_a_model_that_cannot_fit_is_refused_before_its_weights_are_read(tmp_path
     """There are none in its folder."""
     folder = save_tiny_model(tmp_path)
     (folder / "model.safetensors").unlink()
-    task, _ = load_task("sympy-proofs")
-    config = cpu(folder, max_in_flight=1 << 40)
+    plan = make_plan(cpu(folder, max_in_flight=1 << 40))
     with pytest.raises(ConfigError, match="no memory for weights"):
-        load_policy(config, task, str(folder), say=print)
+        load_policy(plan, str(folder), say=print)
 
 
 def test_what_it_takes_is_said_before_its_weights_are_read(tmp_path: Path) -> None:
     folder = save_tiny_model(tmp_path)
     (folder / "model.safetensors").unlink()
-    task, _ = load_task("sympy-proofs")
     said: list[str] = []
     with pytest.raises(ConfigError, match="cannot load a model"):
-        load_policy(cpu(folder), task, str(folder), say=said.append)
+        load_policy(make_plan(cpu(folder)), str(folder), say=said.append)
     assert [row.partition(",")[0] for row in said] == ["device: cpu", "memory: weights 0.2"]

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from repl_rl.config import Config, SamplingConfig
+from repl_rl.engines.kinds import HF
 from repl_rl.engines.models import LoadedModel, load_model
 from repl_rl.engines.precision import Precision
-from repl_rl.engines.serving import make_engine
 from repl_rl.errors import ConfigError
 from repl_rl.replay.live import Live
 from repl_rl.replay.model_policy import ModelPolicy, open_policy
@@ -77,7 +77,7 @@ def sample(loaded: LoadedModel, *, fmt: TranscriptFormat, prompt: str, number: i
         return as_scored(await sampler.sample(rollout, kernel))
 
     async def inside() -> list[Scored]:
-        engine = make_engine(CONFIG, loaded, row_tokens=ROW_TOKENS)
+        engine = HF().open(CONFIG, loaded, row_tokens=ROW_TOKENS)
         sampler = LineSampler(engine, loaded.codec, fmt, SAMPLING, context_tokens=ROW_TOKENS)
         try:
             return await asyncio.gather(*(one(sampler, seed) for seed in range(1, 5)))

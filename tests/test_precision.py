@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from repl_rl.config import Config, GRPOConfig, SamplingConfig
+from repl_rl.engines.kinds import engine_kind
 from repl_rl.engines.precision import Precision, precision, share_moved_in_bfloat16, warning
 from repl_rl.errors import ConfigError
 
@@ -20,7 +21,7 @@ def chosen(
     config = Config(
         grpo=GRPOConfig(dtype=grpo), sampling=SamplingConfig(dtype=sampling, engine=engine)
     )
-    return precision(config, device=device)
+    return precision(config, engine_kind(engine), device=device)
 
 
 def as_tuple(found: Precision) -> tuple[torch.dtype, torch.dtype, torch.dtype]:

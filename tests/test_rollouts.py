@@ -13,6 +13,7 @@ from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.rollout.builder import Rollout
 from repl_rl.rollout.runner import Attempt, RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
+from repl_rl.rollout.scoring import Scorer
 from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Problem, Reward, Scored, StopReason, Trajectory, Verdict
@@ -47,13 +48,14 @@ def run_all(
 ) -> tuple[RolloutRunner, list[Scored]]:
     runner = RolloutRunner(
         task=OneTask(),
-        task_spec="",
         fmt=PYTHON,
         sampler=ByProblem(),
         kernels=kernels,
-        judge=NoJudge(),
-        reward=reward,
-        reward_config=RewardConfig(),
+        scorer=Scorer(
+            task_spec="",
+            judge=NoJudge(),
+            reward=lambda trajectory, verdict: reward(trajectory, verdict, RewardConfig()),
+        ),
         max_in_flight=2,
     )
     attempts = [

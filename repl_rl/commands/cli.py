@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,6 +25,9 @@ from repl_rl.commands.reward import reward
 from repl_rl.commands.rollout import play, rollout
 from repl_rl.errors import ConfigError, ReplRLError, StorageError
 from repl_rl.terminal import one_row
+
+if TYPE_CHECKING:
+    from repl_rl.rollout.plan import Plan
 from sandbox.render import clean
 from sandbox.types import SandboxError, SettingError
 
@@ -86,10 +89,8 @@ def train(output: Path | None, dry_run: bool, **options: Any) -> None:
 
     It is measured on held-out problems before and after.
     """
-    from repl_rl.training.names import check_trainable
-
-    config = shared.resolve(options)
-    check_trainable(config)
+    plan = shared.plan_of(options, to_train=True)
+    config = plan.config
     if dry_run:
         from repl_rl.reference import settings
         from repl_rl.settings import to_toml
@@ -103,7 +104,7 @@ def train(output: Path | None, dry_run: bool, **options: Any) -> None:
     path = output or new_run_path(config.task, Path("runs"))
     check_output(path)  # here already, for what comes next takes seconds to import
     with _leaving(path, checkpoint_every=config.report.checkpoint_every), Screen() as screen:
-        before, after = _jobs(config).train(config, path, screen)
+        before, after = _jobs(plan).train(plan, path, screen)
     run = str(path)
     told = commands(
         ["repl-rl", "eval", run],
@@ -167,14 +168,14 @@ def evaluate(
     if temperature is not None:
         given = f"sampling.temperature={temperature}"
         options["overrides"] = (*options["overrides"], given)
-    config = shared.resolve_of_run(run_or_model, options)
+    plan = shared.plan_of_run(run_or_model, options)
     if output is not None:
         check_output(output)
-    shared.before_libraries(config, err=is_json)
+    shared.load_libraries(plan, err=is_json)
     from repl_rl.training.eval_job import evaluate as measure
 
     with Screen(Console(stderr=is_json)) as screen:
-        found = measure(config, screen, samples=samples, output=output)
+        found = measure(plan, screen, samples=samples, output=output)
     click.echo(json.dumps(found.facts()) if is_json else found.table())
     if output is not None and not is_json:
         click.echo(f"\nkept: {output}\nnext: repl-rl show {output} --worst")
@@ -192,13 +193,13 @@ def audit(run_or_model: Path, count: int, **options: Any) -> None:
     """
     from repl_rl.show.display import Screen
 
-    config = shared.resolve_of_run(run_or_model, options)
-    shared.before_libraries(config)
+    plan = shared.plan_of_run(run_or_model, options)
+    shared.load_libraries(plan)
     from repl_rl.training.audit import audit as find
 
     is_run = (run_or_model / "config.toml").is_file()
     with Screen() as screen:
-        findings = find(config, count=count, run=run_or_model if is_run else None, screen=screen)
+        findings = find(plan, count=count, run=run_or_model if is_run else None, screen=screen)
     shared.tell(findings)
 
 
@@ -210,12 +211,12 @@ def warmstart(**options: Any) -> None:
     By supervised training on scripted, really executed transcripts.
     """
     from repl_rl.show.display import Screen
-    from repl_rl.tasks.base import demonstrable, load_task
+    from repl_rl.tasks.base import demonstrable
 
-    config = shared.resolve_checked(options)
-    demonstrable(load_task(config.task)[0])
+    plan = shared.plan_of(options)
+    demonstrable(plan.task)
     with Screen() as screen:
-        path = _jobs(config).warm_start(config, screen)
+        path = _jobs(plan).warm_start(plan, screen)
     click.echo(path)
 
 
@@ -297,9 +298,9 @@ def doctor(files: tuple[Path, ...], overrides: tuple[str, ...]) -> None:
     shared.tell(examine(resolve(files=files, overrides=overrides).sandbox))
 
 
-def _jobs(config: Any) -> ModuleType:
+def _jobs(plan: Plan) -> ModuleType:
     """`repl_rl.training.train`."""
-    shared.before_libraries(config)
+    shared.load_libraries(plan)
     import repl_rl.training.train
 
     return repl_rl.training.train

@@ -19,6 +19,7 @@ from repl_rl.types import Finding
 
 if TYPE_CHECKING:
     from repl_rl.config import Config
+    from repl_rl.rollout.plan import Plan
 
 FAILED = 1
 
@@ -30,7 +31,9 @@ Command = TypeVar("Command", bound="Callable[..., Any] | click.Command")
 
 TASK = click.option("--task", metavar="NAME", help="Entry point or module:Class [sympy-proofs].")
 MODEL = click.option("--model", metavar="PATH", help="Model folder or owner/name [the starter].")
-ENGINE = click.option("--engine", type=click.Choice(["hf", "vllm", "vllm-server"]), help="[hf]")
+ENGINE = click.option(
+    "--engine", metavar="NAME", help="hf, vllm, vllm-server or module:Class [hf]."
+)
 FILES = click.option("--config", "files", multiple=True, type=Path, help="TOML file; repeatable.")
 OVERRIDES = click.option(
     "--set",
@@ -84,13 +87,11 @@ def resolve(options: dict[str, Any]) -> Config:
     return config
 
 
-def resolve_checked(options: dict[str, Any]) -> Config:
-    """As `resolve`, once all that the config names has been found."""
-    from repl_rl.training.names import check_names
+def plan_of(options: dict[str, Any], *, to_train: bool = False) -> Plan:
+    """The plan of what these options ask for."""
+    from repl_rl.rollout.plan import make_plan
 
-    config = resolve(options)
-    check_names(config)
-    return config
+    return make_plan(resolve(options), to_train=to_train)
 
 
 def named_model(name: str) -> str:
@@ -104,8 +105,8 @@ def named_model(name: str) -> str:
     return str(model)
 
 
-def resolve_of_run(path: Path, options: dict[str, Any]) -> Config:
-    """The config of the run that `path` is or is a checkpoint of, under `options`, checked.
+def plan_of_run(path: Path, options: dict[str, Any]) -> Plan:
+    """The plan of the run that `path` is or is a checkpoint of, under `options`, checked.
 
     Its model is that checkpoint, or the newest one. A `path` that belongs to no run is a model.
     """
@@ -114,13 +115,13 @@ def resolve_of_run(path: Path, options: dict[str, Any]) -> Config:
 
     run = run_of(path)
     if run is None:
-        return resolve_checked({**options, "model": str(path)})
+        return plan_of({**options, "model": str(path)})
     own = run / "config.toml"
     given = {**options, "files": (own, *options["files"]), "model": str(path)}
-    config = resolve_checked(given)
-    num_changed = settings.num_changed(settings.resolve(files=[own]), config)
+    plan = plan_of(given)
+    num_changed = settings.num_changed(settings.resolve(files=[own]), plan.config)
     say(f"settings of {own}, {num_changed} changed")
-    return config
+    return plan
 
 
 def order(*, best: bool, worst: bool) -> Literal["best", "worst"] | None:
@@ -135,7 +136,14 @@ def say(text: str) -> None:
     click.echo(f"repl-rl: {one_row(text)}", err=True)
 
 
-def before_libraries(config: Config, *, err: bool = False) -> None:
+def load_libraries(plan: Plan, *, err: bool = False) -> None:
+    """As `before_libraries`, for the engine of a plan."""
+    before_libraries(plan.config, err=err, prepare=plan.engine.prepare)
+
+
+def before_libraries(
+    config: Config, *, err: bool = False, prepare: Callable[[], None] = lambda: None
+) -> None:
     """Say what must be said before they are imported: no progress bars, `Screen` has its own.
 
     To a person, too, for they take seconds: on stderr with `err`. ConfigError for a model that is
@@ -143,10 +151,7 @@ def before_libraries(config: Config, *, err: bool = False) -> None:
     """
     _check_hub(config)
     click.echo("loading torch and transformers ...", err=err)
-    if config.sampling.engine == "vllm":
-        from repl_rl.engines.vllm import prepare
-
-        prepare()
+    prepare()
     import datasets
     from transformers.utils import logging
 

@@ -52,19 +52,15 @@ def rollout(problem: str | None, tokens: bool, output: Path | None, **options: A
     from repl_rl.show.display import Screen
 
     model = options["model"]
-    config = (
-        shared.resolve_checked(options)
-        if model is None
-        else shared.resolve_of_run(Path(model), options)
-    )
+    plan = shared.plan_of(options) if model is None else shared.plan_of_run(Path(model), options)
     if output is not None:
         check_appendable(output)
-    shared.before_libraries(config)
+    shared.load_libraries(plan)
     from repl_rl.commands.rollout_check import findings
     from repl_rl.commands.rollout_job import roll_out
 
     with Screen() as screen:
-        subject, origin = roll_out(config, problem, screen)
+        subject, origin = roll_out(plan, problem, screen)
     _show(subject, Screen(), is_table=tokens)
     failure = None if output is None else _add(output, subject.scored, origin)
     try:

@@ -11,43 +11,36 @@ from dataclasses import replace
 
 from repl_rl.commands.attempts import find_attempt
 from repl_rl.commands.rollout_subject import Subject, score
-from repl_rl.config import Config
 from repl_rl.engines.models import LoadedModel
+from repl_rl.rollout.plan import Plan
 from repl_rl.rollout.runner import Attempt
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.show.display import Screen, render_trajectory
 from repl_rl.show.rollout_view import LineStream
-from repl_rl.tasks.base import Task, load_task, make_prompt
+from repl_rl.tasks.base import make_prompt
 from repl_rl.training.audit import Counts, Witness
-from repl_rl.training.names import check_names
-from repl_rl.training.train import DEFAULT_RECIPE, policy_folder, say_bench
+from repl_rl.training.train import policy_folder, say_bench
 from repl_rl.training.workbench import Workbench, load_policy, open_workbench
-from repl_rl.transcript.conventions import load_format
 from repl_rl.types import Origin, Scored
 
 
-def roll_out(config: Config, problem_id: str | None, screen: Screen) -> tuple[Subject, Origin]:
-    """One rollout of the config's policy, and where it comes from; raises as `train`."""
-    config = _alone(config)
-    check_names(config)
-    task, task_spec = load_task(config.task)
-    attempt = find_attempt(task, problem_id, seed=config.seed, screen=screen)
-    policy = policy_folder(config, task, screen, recipe=DEFAULT_RECIPE)
-    loaded = load_policy(config, task, policy, say=screen.say)
+def roll_out(plan: Plan, problem_id: str | None, screen: Screen) -> tuple[Subject, Origin]:
+    """One rollout of the plan's policy, and where it comes from; raises as `train`."""
+    plan = _alone(plan)
+    attempt = find_attempt(plan.task, problem_id, seed=plan.config.seed, screen=screen)
+    loaded = load_policy(plan, policy_folder(plan, screen), say=screen.say)
     witness = Witness()
-    with open_workbench(config, task, task_spec, loaded, watch=witness.watch) as bench:
+    with open_workbench(plan, loaded, watch=witness.watch) as bench:
         say_bench(bench, screen)
         scored = _run(bench, attempt, loaded, screen)
-        subject = _subject(
-            config, task, loaded, scored, witness, context_tokens=bench.context_tokens
-        )
+        subject = _subject(plan, loaded, scored, witness, context_tokens=bench.context_tokens)
         return subject, bench.origin
 
 
-def _alone(config: Config) -> Config:
+def _alone(plan: Plan) -> Plan:
     """One trajectory takes one row of the cache, and one kernel at hand."""
-    return replace(
-        config,
+    config = plan.config
+    return plan.changed(
         sampling=replace(config.sampling, max_in_flight=1),
         sandbox=replace(config.sandbox, standby=1),
     )
@@ -65,8 +58,7 @@ def _run(bench: Workbench, attempt: Attempt, loaded: LoadedModel, screen: Screen
 
 
 def _subject(
-    config: Config,
-    task: Task,
+    plan: Plan,
     loaded: LoadedModel,
     scored: Scored,
     witness: Witness,
@@ -74,11 +66,11 @@ def _subject(
     context_tokens: int,
 ) -> Subject:
     trajectory, counts = scored.trajectory, Counts()
-    fmt = load_format(config.transcript, loaded.chat_template)
+    fmt, config = plan.format(loaded.chat_template), plan.config
     counts.take_said(trajectory, witness)
     return Subject(
         scored=scored,
-        prompt=make_prompt(task, scored.problem, fmt),
+        prompt=make_prompt(plan.task, scored.problem, fmt),
         codec=loaded.codec,
         fmt=fmt,
         config=config,

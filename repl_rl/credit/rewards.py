@@ -15,6 +15,8 @@ from repl_rl.plugins import load_named
 from repl_rl.types import OutcomeKind, Reward, Trajectory, Verdict
 
 RewardFunction = Callable[[Trajectory, Verdict | None, RewardConfig], Reward]
+BoundReward = Callable[[Trajectory, Verdict | None], Reward]
+"""A reward function with its constants."""
 """`verdict` is None where nothing was submitted."""
 
 
@@ -106,6 +108,12 @@ def load_reward(config: RewardConfig, grpo: GRPOConfig | None = None) -> RewardF
         return reward
 
     return checked
+
+
+def bound_reward(config: RewardConfig, grpo: GRPOConfig | None = None) -> BoundReward:
+    """What a config says lines and answers are worth; raises as `load_reward`."""
+    function = load_reward(config, grpo)
+    return lambda trajectory, verdict: function(trajectory, verdict, config)
 
 
 def _check(reward: object, trajectory: Trajectory, name: str) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+from repl_rl.config import Config
 from repl_rl.errors import ConfigError
 
 Weights = Iterable[tuple[str, Any]]
@@ -100,3 +101,38 @@ class Engine(Protocol):
     async def aclose(self) -> None:
         """Free what the engine holds; again, nothing. Lines in flight end in EngineError."""
         ...
+
+
+class EngineKind:
+    """How an engine is had. A subclass is what a name in the group `repl_rl.engines` stands for.
+
+    What is set here suits an engine that computes somewhere else; `open` alone must be given.
+    """
+
+    name: str
+    shares_weights: bool = False
+    """It samples from the trainer's own model: nothing is sent to it, and in float32 its
+    log-probabilities are the trainer's."""
+    holds_weights: bool = False
+    """It has a copy of the weights on the trainer's device."""
+    holds_keys: bool = False
+    """Its keys and values take memory of the trainer's device."""
+    rows_grow: bool = False
+    """It takes a row longer than it was opened for, as far as the model attends."""
+
+    def check(self, config: Config) -> None:
+        """ConfigError for what it cannot do, as far as that is known without a model."""
+
+    def prepare(self) -> None:
+        """What must come before torch is imported; ConfigError if the engine is not to be had."""
+
+    def about(self, config: Config) -> str:
+        """What a person may want to know of it, in a few words."""
+        return f"{config.sampling.max_in_flight} trajectories at once"
+
+    def open(self, config: Config, loaded: Any, *, row_tokens: int) -> Engine:
+        """An engine for trajectories of `row_tokens` with their prompts; `loaded` is a LoadedModel.
+
+        Raises ConfigError where it cannot be had for this model.
+        """
+        raise NotImplementedError

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from repl_rl.config import Config
+from repl_rl.engines.base import EngineKind
 from repl_rl.engines.models import ModelFiles, cache_bytes, num_parameters
 from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
@@ -58,16 +59,20 @@ class Memory:
 
 
 def measure(
-    config: Config, files: ModelFiles, held: Precision, *, row_tokens: int, is_training: bool
+    config: Config,
+    engine: EngineKind,
+    files: ModelFiles,
+    held: Precision,
+    *,
+    row_tokens: int,
+    is_training: bool,
 ) -> Memory:
     """What a run takes, whose trajectories have `row_tokens` with their prompts."""
-    sampling, num = config.sampling, num_parameters(files.config)
-    keys = 0
-    if sampling.engine != "vllm-server":
-        keys = cache_bytes(
-            files, num_rows=sampling.max_in_flight, row_tokens=row_tokens, dtype=held.sampling
-        )
-    if sampling.engine == "vllm":
+    num, keys = num_parameters(files.config), 0
+    if engine.holds_keys:
+        num_rows = config.sampling.max_in_flight
+        keys = cache_bytes(files, num_rows=num_rows, row_tokens=row_tokens, dtype=held.sampling)
+    if engine.holds_weights:
         keys += num * held.sampling.itemsize
     weights = num * held.weights.itemsize
     if not is_training:

@@ -8,11 +8,12 @@ Knows types of numbers. Does not know models, nor how an update is taken.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from repl_rl.config import Config
+from repl_rl.engines.base import EngineKind
 from repl_rl.errors import ConfigError
 
 _HELD_AND_COMPUTED = {
@@ -35,6 +36,8 @@ class Precision:
     """What the trainer's forwards compute in."""
     sampling: torch.dtype = torch.float32
     """What the engine's do."""
+    is_shared: bool = True
+    """True where the engine samples from the trainer's own model."""
 
     @property
     def is_exact(self) -> bool:
@@ -42,7 +45,7 @@ class Precision:
         return self.update is torch.float32 and self.sampling is torch.float32
 
 
-def precision(config: Config, *, device: str) -> Precision:
+def precision(config: Config, engine: EngineKind, *, device: str) -> Precision:
     """The precision of a run on a `device` of this kind, `cpu` or `cuda`.
 
     A GPU computes in bfloat16 unless it is told otherwise, a CPU in float32; weights are float32 on
@@ -52,15 +55,17 @@ def precision(config: Config, *, device: str) -> Precision:
     if wanted == "auto":
         wanted = "mixed" if device == "cuda" else "float32"
     weights, update = _HELD_AND_COMPUTED[wanted]
+    held = Precision(weights=weights, update=update, is_shared=engine.shares_weights)
     if config.sampling.dtype == "auto":
-        return Precision(weights=weights, update=update, sampling=update)
+        return replace(held, sampling=update)
     sampling: torch.dtype = getattr(torch, config.sampling.dtype)
-    if config.sampling.engine == "hf" and sampling is torch.float32 and update is not sampling:
+    if held.is_shared and sampling is torch.float32 and update is not sampling:
         raise ConfigError(
-            f"sampling.dtype = 'float32' with the engine 'hf', whose model is the trainer's and "
-            f"computes in bfloat16 (grpo.dtype = {wanted!r}); give grpo.dtype = 'float32' as well"
+            f"sampling.dtype = 'float32' with the engine {engine.name!r}, whose model is the "
+            f"trainer's and computes in bfloat16 (grpo.dtype = {wanted!r}); give grpo.dtype = "
+            f"'float32' as well"
         )
-    return Precision(weights=weights, update=update, sampling=sampling)
+    return replace(held, sampling=sampling)
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:

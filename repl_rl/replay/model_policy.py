@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 
 from repl_rl.config import Config, SamplingConfig
-from repl_rl.engines.models import LoadedModel, load_model, logprobs, pick_device
+from repl_rl.engines.kinds import HF
+from repl_rl.engines.models import LoadedModel, check_memory, load_model, logprobs, pick_device
 from repl_rl.engines.precision import precision
-from repl_rl.engines.serving import make_engine
 from repl_rl.errors import ConfigError
 from repl_rl.replay.branch import begin, is_same_vocabulary
 from repl_rl.replay.live import Live
@@ -139,9 +139,11 @@ async def open_policy(scene: Scene, model: str) -> AsyncIterator[ModelPolicy]:
     """
     config = _alone(scene.config)
     device = pick_device(config.sampling.device)
-    loaded = load_model(model, device=device, precision=precision(config, device=device.type))
+    held = precision(config, HF(), device=device.type)
+    loaded = load_model(model, device=device, precision=held)
     row_tokens = min(loaded.context_tokens, _LONGEST_PROMPT + 2 * config.sampling.max_tokens)
-    engine = make_engine(config, loaded, row_tokens=row_tokens)
+    check_memory(loaded, num_rows=1, row_tokens=row_tokens)
+    engine = HF().open(config, loaded, row_tokens=row_tokens)
     sampler = LineSampler(
         engine, loaded.codec, scene.fmt, config.sampling, context_tokens=row_tokens
     )
@@ -158,5 +160,6 @@ async def open_policy(scene: Scene, model: str) -> AsyncIterator[ModelPolicy]:
 
 def _alone(config: Config) -> Config:
     sampling = config.sampling
-    dtype = sampling.dtype if sampling.engine == "hf" else "auto"
-    return replace(config, sampling=replace(sampling, engine="hf", dtype=dtype, max_in_flight=1))
+    dtype = sampling.dtype if sampling.engine == HF.name else "auto"
+    one = replace(sampling, engine=HF.name, dtype=dtype, max_in_flight=1)
+    return replace(config, sampling=one)

@@ -11,23 +11,15 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from repl_rl.concurrency import run_all
-from repl_rl.config import RewardConfig
-from repl_rl.credit.rewards import RewardFunction
 from repl_rl.rollout.builder import Rollout, RolloutCancelled, check_trajectory
-from repl_rl.rollout.scoring import Judge, Scorer, unscored
+from repl_rl.rollout.plan import TrajectorySampler
+from repl_rl.rollout.scoring import Scorer, unscored
 from repl_rl.tasks.base import Task, make_prompt
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.types import Problem, Scored, StopReason, Trajectory
-from sandbox.types import Kernel, KernelSource, SandboxError
-
-
-class TrajectorySampler(Protocol):
-    """Makes one trajectory in one kernel."""
-
-    async def sample(self, rollout: Rollout, kernel: Kernel) -> Trajectory: ...
+from sandbox.types import KernelSource, SandboxError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,20 +49,17 @@ class RolloutRunner:
         self,
         *,
         task: Task,
-        task_spec: str,
         fmt: TranscriptFormat,
         sampler: TrajectorySampler,
         kernels: KernelSource,
-        judge: Judge,
-        reward: RewardFunction,
-        reward_config: RewardConfig,
+        scorer: Scorer,
         max_in_flight: int,
     ) -> None:
         self._task = task
         self._format = fmt
         self._sampler = sampler
         self._kernels = kernels
-        self._scorer = Scorer(task_spec=task_spec, judge=judge, reward=reward, config=reward_config)
+        self._scorer = scorer
         self._max_in_flight = max_in_flight
         self.num_retries = 0
         """Rollouts begun again because our side of a kernel failed."""

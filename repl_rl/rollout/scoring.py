@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from repl_rl.config import Config, RewardConfig
-from repl_rl.credit.rewards import RewardFunction, load_reward
+from repl_rl.config import Config
+from repl_rl.credit.rewards import BoundReward, bound_reward
 from repl_rl.grading.grader import Grader
 from repl_rl.tasks.base import load_task
 from repl_rl.types import Problem, Reward, Scored, StopReason, Trajectory, Verdict
@@ -32,15 +32,14 @@ class Scorer:
 
     task_spec: str
     judge: Judge
-    reward: RewardFunction
-    config: RewardConfig
+    reward: BoundReward
 
     async def score(self, trajectory: Trajectory, problem: Problem) -> Scored:
         """GraderError and what the reward function raises end it."""
         verdict = None
         if trajectory.submission is not None:
             verdict = await self.judge.grade(self.task_spec, problem, trajectory.submission)
-        reward = self.reward(trajectory, verdict, self.config)
+        reward = self.reward(trajectory, verdict)
         return Scored(trajectory=trajectory, problem=problem, verdict=verdict, reward=reward)
 
     async def rescore(self, stored: Scored) -> Scored:
@@ -51,7 +50,7 @@ class Scorer:
 
     def so_far(self, trajectory: Trajectory) -> tuple[float, ...]:
         """Line rewards [L] of one that has not ended, as if it had ended here."""
-        return self.reward(trajectory, None, self.config).line_rewards
+        return self.reward(trajectory, None).line_rewards
 
 
 def unscored(trajectory: Trajectory, problem: Problem) -> Scored:
@@ -64,7 +63,6 @@ def unscored(trajectory: Trajectory, problem: Problem) -> Scored:
 async def open_scorer(config: Config) -> AsyncIterator[Scorer]:
     """The grader and the reward of a config, for trajectories of its task."""
     _, task_spec = load_task(config.task)
-    reward = load_reward(config.reward)
-    grading = config.grading
+    reward, grading = bound_reward(config.reward), config.grading
     async with Grader(num_workers=grading.num_workers, deadline_s=grading.deadline_s) as judge:
-        yield Scorer(task_spec=task_spec, judge=judge, reward=reward, config=config.reward)
+        yield Scorer(task_spec=task_spec, judge=judge, reward=reward)

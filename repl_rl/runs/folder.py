@@ -20,9 +20,9 @@ from repl_rl import __version__
 from repl_rl.config import Config
 from repl_rl.disk import append_whole, explained
 from repl_rl.errors import ConfigError
-from repl_rl.settings import to_toml
 from repl_rl.runs.trajectory_file import append
 from repl_rl.runs.trust import trust
+from repl_rl.settings import to_toml
 from repl_rl.types import Origin, Scored
 
 METRICS, CHECKPOINTS, FINAL = "metrics.jsonl", "checkpoints", "final"

@@ -13,18 +13,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from repl_rl.config import Config, SamplingConfig
 from repl_rl.engines.base import Engine, SampledLine, Weights
 from repl_rl.engines.models import LoadedModel, logprobs
 from repl_rl.engines.precision import precision
+from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import read_versions
 from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.show.display import Screen
-from repl_rl.tasks.base import load_task
 from repl_rl.training.evaluate import held_out_attempts, run_shown
-from repl_rl.training.names import check_names
 from repl_rl.training.workbench import load_policy, open_workbench
-from repl_rl.transcript.conventions import load_format
 from repl_rl.transcript.format import Span, TranscriptFormat, span_mask, spans
 from repl_rl.transcript.tokens import Codec, TokenizerCodec
 from repl_rl.types import Finding, Trajectory
@@ -212,21 +209,20 @@ def _is_joined(
     return codec.encode("".join(texts)) != apart
 
 
-def audit(config: Config, *, count: int, run: Path | None, screen: Screen) -> list[Finding]:
-    """Sample on `count` held-out problems with the config's model, and look; raises as `train`.
+def audit(plan: Plan, *, count: int, run: Path | None, screen: Screen) -> list[Finding]:
+    """Sample on `count` held-out problems with the plan's model, and look; raises as `train`.
 
     Of a run's folder the trajectories that are stored are looked at as well; those that its last
     checkpoint sampled (`after`) are scored, too.
     """
-    check_names(config)
-    task, task_spec = load_task(config.task)
+    config = plan.config
     assert config.model is not None
-    loaded = load_policy(config, task, config.model, say=screen.say)
+    loaded = load_policy(plan, config.model, say=screen.say)
     temperature = config.sampling.temperature
     counts, witness = Counts(), Witness()
-    fmt = load_format(config.transcript, loaded.chat_template) if _is_by_lines(config) else None
-    attempts = held_out_attempts(task, count=count, seed=config.seed)
-    with open_workbench(config, task, task_spec, loaded, watch=witness.watch) as bench:
+    fmt = plan.format(loaded.chat_template) if plan.samples_lines else None
+    attempts = held_out_attempts(plan.task, count=count, seed=config.seed)
+    with open_workbench(plan, loaded, watch=witness.watch) as bench:
         gap = bench.sync(0)
         for item in run_shown(bench, attempts, "sampling to audit", screen):
             counts.take(item.trajectory, loaded.codec, fmt)
@@ -240,19 +236,14 @@ def audit(config: Config, *, count: int, run: Path | None, screen: Screen) -> li
     return [
         *_vocabulary(loaded.codec),
         Finding(name="weights at the engine", text=f"log-probabilities differ by {gap:.1e} nats"),
-        *counts.findings(is_exact=loaded.precision.is_exact and _was_exact(config, run)),
+        *counts.findings(is_exact=loaded.precision.is_exact and _was_exact(plan, run)),
     ]
 
 
-def _is_by_lines(config: Config) -> bool:
-    """Whether observations are those of the usual loop; one of a user's own shows what it likes."""
-    return config.sampling.sampler == SamplingConfig().sampler
-
-
-def _was_exact(config: Config, run: Path | None) -> bool:
+def _was_exact(plan: Plan, run: Path | None) -> bool:
     """Whether the log-probabilities that a run has stored are those of float32, where it ran."""
     device = read_versions(run).get("device", "cpu") if run else "cpu"
-    return precision(config, device=device).is_exact
+    return precision(plan.config, plan.engine, device=device).is_exact
 
 
 def _agree(gaps: Sequence[float], *, is_exact: bool) -> bool:

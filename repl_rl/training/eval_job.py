@@ -14,13 +14,12 @@ from typing import Any
 
 from repl_rl.config import Config
 from repl_rl.engines.models import LoadedModel
+from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import RunFolder, check_output
 from repl_rl.runs.pass_rate import pass_rates
 from repl_rl.show.display import Screen
-from repl_rl.tasks.base import load_task
 from repl_rl.training.evaluate import Report, held_out_attempts, report, run_shown, warn_of_ungraded
-from repl_rl.training.names import check_names
-from repl_rl.training.train import DEFAULT_RECIPE, policy_folder, say_bench
+from repl_rl.training.train import policy_folder, say_bench
 from repl_rl.training.workbench import Workbench, load_policy, open_workbench
 from repl_rl.types import Scored
 
@@ -72,22 +71,21 @@ class Evaluation:
 
 
 def evaluate(
-    config: Config, screen: Screen, *, samples: int = 1, output: Path | None = None
+    plan: Plan, screen: Screen, *, samples: int = 1, output: Path | None = None
 ) -> Evaluation:
     """Held-out problems, `samples` attempts at each; what they left is kept in `output`.
 
-    Raises ConfigError before anything is started if the config cannot work.
+    Raises ConfigError before anything is started if the plan cannot work.
     """
-    check_names(config)
+    config = plan.config
     if output is not None:
         check_output(output)
-    task, task_spec = load_task(config.task)
     attempts = held_out_attempts(
-        task, count=config.eval.problems, seed=config.seed, samples=samples
+        plan.task, count=config.eval.problems, seed=config.seed, samples=samples
     )
-    policy = policy_folder(config, task, screen, recipe=DEFAULT_RECIPE)
-    loaded = load_policy(config, task, policy, say=screen.say)
-    with open_workbench(config, task, task_spec, loaded) as bench:
+    policy = policy_folder(plan, screen)
+    loaded = load_policy(plan, policy, say=screen.say)
+    with open_workbench(plan, loaded) as bench:
         say_bench(bench, screen)
         scored = run_shown(bench, attempts, "held-out problems", screen)
         warn_of_ungraded(scored, screen)

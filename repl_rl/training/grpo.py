@@ -30,7 +30,7 @@ from repl_rl.config import Config, GRPOConfig
 from repl_rl.credit.advantages import advantage_rows
 from repl_rl.credit.importance import importance_metrics, largest_gap, line_ratios, weigh_lines
 from repl_rl.disk import remove, written_aside
-from repl_rl.engines.precision import Precision, precision
+from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import numbered_checkpoints
 from repl_rl.seeds import derive_seed
@@ -251,6 +251,7 @@ def make_trainer(
     tokenizer: Any,  # a PreTrainedTokenizerBase
     collect: Collect,
     config: Config,
+    precision: Precision,
     folder: Path,
     callbacks: Sequence[TrainerCallback] = (),
 ) -> LineGRPOTrainer:
@@ -266,7 +267,6 @@ def make_trainer(
     grpo = config.grpo
     size = rows_per_rank(grpo, num_ranks=int(os.environ.get("WORLD_SIZE", "1")))
     micro = largest_divisor(size, at_most=grpo.micro_batch_size)
-    held = precision(config, device=model.device.type)
     args = TRLConfig(
         output_dir=str(folder),
         max_steps=grpo.steps,
@@ -294,7 +294,7 @@ def make_trainer(
         mask_truncated_completions=False,
         shuffle_dataset=False,
         use_cpu=model.device.type == "cpu",
-        bf16=held.update is torch.bfloat16,
+        bf16=precision.update is torch.bfloat16,
         seed=derive_seed(config.seed, "update") % 2**32,
         save_steps=config.report.checkpoint_every,
         save_total_limit=config.report.keep_checkpoints,
@@ -309,7 +309,7 @@ def make_trainer(
     trainer = LineGRPOTrainer(
         collect=collect,
         line_config=grpo,
-        weighs_lines=weighs_lines(config, held),
+        weighs_lines=weighs_lines(grpo, precision),
         model=model,
         args=args,
         processing_class=tokenizer,
@@ -332,12 +332,12 @@ def drop_nothing_out(model: torch.nn.Module) -> None:
                 setattr(module, name, 0.0)
 
 
-def weighs_lines(config: Config, held: Precision) -> bool:
+def weighs_lines(grpo: GRPOConfig, precision: Precision) -> bool:
     """Whether advantages are weighed by line: where the engine may find lines likelier or not."""
-    if config.grpo.importance != "auto":
-        return config.grpo.importance == "line"
-    is_same = config.sampling.engine == "hf" and held.is_exact
-    return not is_same and config.grpo.loss_type != "vespo"
+    if grpo.importance != "auto":
+        return grpo.importance == "line"
+    is_same = precision.is_shared and precision.is_exact
+    return not is_same and grpo.loss_type != "vespo"
 
 
 def rows_per_rank(grpo: GRPOConfig, *, num_ranks: int) -> int:

@@ -29,13 +29,14 @@ from repl_rl.engines.models import LoadedModel, pick_device
 from repl_rl.engines.precision import precision
 from repl_rl.errors import ConfigError, DivergedError
 from repl_rl.rollout.kernels import kernel_pool
+from repl_rl.rollout.plan import Plan
 from repl_rl.rollout.runner import Attempt
 from repl_rl.runs.folder import RunFolder, check_output
 from repl_rl.runs.summary import rollout_metrics
 from repl_rl.seeds import derive_seed
 from repl_rl.show.bars import Update
 from repl_rl.show.display import Screen
-from repl_rl.tasks.base import Task, load_task
+from repl_rl.tasks.base import Task, demonstrable
 from repl_rl.training.evaluate import (
     Report,
     held_out_attempts,
@@ -45,7 +46,6 @@ from repl_rl.training.evaluate import (
     warn_of_ungraded,
 )
 from repl_rl.training.grpo import largest_divisor, make_trainer
-from repl_rl.training.names import check_trainable
 from repl_rl.training.warmstart import (
     Progress,
     Recipe,
@@ -188,25 +188,24 @@ class ProblemSequence:
 
 
 def train(
-    config: Config, path: Path, screen: Screen, *, recipe: Recipe = DEFAULT_RECIPE
+    plan: Plan, path: Path, screen: Screen, *, recipe: Recipe = DEFAULT_RECIPE
 ) -> tuple[Report, Report]:
-    """Run `config` into the folder `path`; the held-out reports from before and after.
+    """Run `plan` into the folder `path`; the held-out reports from before and after.
 
-    Raises ConfigError before anything is started if the config cannot work. An interrupt leaves
+    Raises ConfigError before anything is started if the plan cannot work. An interrupt leaves
     the folder readable and no process behind.
     """
     _refuse_launcher()
-    check_trainable(config)
+    config = plan.config
     # Both may refuse, and a starter takes minutes.
-    precision(config, device=pick_device(config.sampling.device).type)
-    task, task_spec = load_task(config.task)
-    problems = ProblemSequence(task, seed=config.seed)
-    held_out = held_out_attempts(task, count=config.eval.problems, seed=config.seed)
+    precision(config, plan.engine, device=pick_device(config.sampling.device).type)
+    problems = ProblemSequence(plan.task, seed=config.seed)
+    held_out = held_out_attempts(plan.task, count=config.eval.problems, seed=config.seed)
     check_output(path)
     set_seed(derive_seed(config.seed, "torch") % 2**32)
-    policy = policy_folder(config, task, screen, recipe=recipe)
-    loaded = load_policy(config, task, policy, say=screen.say, is_training=True)
-    with open_workbench(config, task, task_spec, loaded) as bench:
+    policy = policy_folder(plan, screen, recipe=recipe)
+    loaded = load_policy(plan, policy, say=screen.say, is_training=True)
+    with open_workbench(plan, loaded) as bench:
         # Taken as late as this, so that a run that was refused leaves its --output free.
         folder = RunFolder(path)
         folder.write_config(bench.origin, policy=policy, device=loaded.model.device.type)
@@ -251,6 +250,7 @@ def _update(
             tokenizer=loaded.tokenizer,
             collect=training.collect,
             config=config,
+            precision=loaded.precision,
             folder=folder.path / "checkpoints",
             callbacks=[_StepCallback(training, update)],
         )
@@ -308,13 +308,13 @@ def _refuse_divergence(step: int, logs: Mapping[str, float | None]) -> None:
             )
 
 
-def policy_folder(config: Config, task: Task, screen: Screen, *, recipe: Recipe) -> str:
-    """The model that the config names, or the task's starter, made on first use."""
-    if config.model is not None:
-        return config.model
-    path = starter_path(task, recipe)
+def policy_folder(plan: Plan, screen: Screen, *, recipe: Recipe = DEFAULT_RECIPE) -> str:
+    """The model that the plan names, or the task's starter, made on first use."""
+    if plan.config.model is not None:
+        return plan.config.model
+    path = starter_path(plan.task, recipe)
     if not path.exists():
-        make_starter(task, recipe, path, screen, isolation=config.sandbox.isolation)
+        make_starter(plan.task, recipe, path, screen, isolation=plan.config.sandbox.isolation)
     elif made := made_elsewhere(path):
         screen.say(f"starter: made {made}; `repl-rl warmstart` makes it anew")
     return str(path)
@@ -341,12 +341,11 @@ def make_starter(
     screen.say(f"starter policy: {path}")
 
 
-def warm_start(config: Config, screen: Screen) -> Path:
-    """Make the starter of the config's task anew, whether it is cached or not; its folder."""
-    task, _ = load_task(config.task)
-    recipe = DEFAULT_RECIPE
+def warm_start(plan: Plan, screen: Screen) -> Path:
+    """Make the starter of the plan's task anew, whether it is cached or not; its folder."""
+    task, recipe = demonstrable(plan.task), DEFAULT_RECIPE
     path = starter_path(task, recipe)
-    make_starter(task, recipe, path, screen, isolation=config.sandbox.isolation)
+    make_starter(task, recipe, path, screen, isolation=plan.config.sandbox.isolation)
     return path
 
 

@@ -12,14 +12,14 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from repl_rl.config import Config, SamplingConfig
-from repl_rl.credit.rewards import load_reward
 from repl_rl.engines.base import Engine
 from repl_rl.engines.memory import measure
 from repl_rl.engines.models import (
     LoadedModel,
     ModelFiles,
     about_device,
+    cache_bytes,
+    check_memory,
     free_bytes,
     load_weights,
     pick_device,
@@ -27,16 +27,16 @@ from repl_rl.engines.models import (
     usable_context,
 )
 from repl_rl.engines.precision import precision, warning
-from repl_rl.engines.serving import describe, make_engine, sync
+from repl_rl.engines.sync import sync
 from repl_rl.grading.grader import Grader
 from repl_rl.rollout.builder import prompt_ids
 from repl_rl.rollout.kernels import kernel_pool
-from repl_rl.rollout.runner import Attempt, RolloutRunner, TrajectorySampler
+from repl_rl.rollout.plan import Plan, TrajectorySampler
+from repl_rl.rollout.runner import Attempt, RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
+from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.folder import make_origin
-from repl_rl.tasks.base import Task, make_prompt, make_setup
-from repl_rl.training.names import sampler_class
-from repl_rl.transcript.conventions import load_format
+from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.types import Origin, Scored, Split
 from sandbox.isolation import Standing
@@ -57,7 +57,7 @@ class Workbench:
     """The walls around its kernels."""
     engine: Engine
     about_engine: str
-    """See `serving.describe`."""
+    """In a few words, with the memory that it takes."""
     origin: Origin
     """Of what is sampled with it."""
     sampler: TrajectorySampler
@@ -105,7 +105,7 @@ class Workbench:
         self._loop.run(self.engine.sleep())
 
     def sync(self, version: int) -> float:
-        """See `serving.sync`."""
+        """See `engines.sync`."""
         return self._loop.run(
             sync(
                 self.engine,
@@ -119,9 +119,7 @@ class Workbench:
 
 @contextlib.contextmanager
 def open_workbench(
-    config: Config,
-    task: Task,
-    task_spec: str,
+    plan: Plan,
     loaded: LoadedModel,
     *,
     watch: Callable[[Engine], Engine] = lambda engine: engine,
@@ -133,42 +131,40 @@ def open_workbench(
     Raises ConfigError if the trajectories in flight cannot fit in memory, or one of them in what
     the model attends to.
     """
-    sampling = config.sampling
-    fmt = load_format(config.transcript, loaded.chat_template)
-    prompts = _some_prompts(task, fmt, loaded)
-    row_tokens, context_tokens = _lengths(sampling, loaded, prompts)
-    make_sampler = sampler_class(sampling.sampler)
-    setup = make_setup(task, fmt)
+    config, sampling = plan.config, plan.config.sampling
+    fmt = plan.format(loaded.chat_template)
+    prompts = _some_prompts(plan, fmt, loaded)
+    row_tokens, context_tokens = _lengths(plan, loaded, prompts)
+    num_rows = sampling.max_in_flight
+    if plan.engine.holds_keys:
+        check_memory(loaded, num_rows=num_rows, row_tokens=row_tokens)
+    setup = plan.setup(fmt)
     pool = kernel_pool(config.sandbox, setup=setup)
     grader = Grader(num_workers=config.grading.num_workers, deadline_s=config.grading.deadline_s)
-    reward = load_reward(config.reward, config.grpo)
     with asyncio.Runner() as loop:
         stack = contextlib.AsyncExitStack()
         try:
-            engine = watch(make_engine(config, loaded, row_tokens=row_tokens))
+            engine = watch(plan.engine.open(config, loaded, row_tokens=row_tokens))
             stack.push_async_callback(engine.aclose)
-            sampler = make_sampler(
+            sampler = plan.make_sampler(
                 engine, loaded.codec, fmt, sampling, context_tokens=context_tokens
             )
             loop.run(_open(stack, pool, grader))
             bench = Workbench(
                 standing=pool.standing,
                 engine=engine,
-                about_engine=describe(config, loaded, row_tokens=row_tokens),
+                about_engine=_about_engine(plan, loaded, row_tokens=row_tokens),
                 origin=make_origin(
                     config, setup=setup, tokenizer=loaded.source, isolation=str(pool.standing)
                 ),
                 sampler=sampler,
                 context_tokens=context_tokens,
                 _runner=RolloutRunner(
-                    task=task,
-                    task_spec=task_spec,
+                    task=plan.task,
                     fmt=fmt,
                     sampler=sampler,
                     kernels=pool,
-                    judge=grader,
-                    reward=reward,
-                    reward_config=config.reward,
+                    scorer=Scorer(task_spec=plan.task_spec, judge=grader, reward=plan.reward),
                     max_in_flight=sampling.max_in_flight,
                 ),
                 _loop=loop,
@@ -183,24 +179,37 @@ def open_workbench(
             loop.run(stack.aclose())
 
 
+def _about_engine(plan: Plan, loaded: LoadedModel, *, row_tokens: int) -> str:
+    """The engine in a few words, with the memory that it will take for keys and values."""
+    kind, num_rows = plan.engine, plan.config.sampling.max_in_flight
+    about = f"{kind.name}: {kind.about(plan.config)}"
+    if not kind.holds_keys:
+        return about
+    dtype = loaded.precision.sampling
+    size = cache_bytes(loaded, num_rows=num_rows, row_tokens=row_tokens, dtype=dtype)
+    return f"{about}, keys and values up to {size / 2**20:,.0f} MiB"
+
+
 def load_policy(
-    config: Config,
-    task: Task,
+    plan: Plan,
     policy: str,
     *,
     say: Callable[[str], None],
     is_training: bool = False,
 ) -> LoadedModel:
-    """The model in `policy`, for this config, once it was said what it takes.
+    """The model in `policy`, for this plan, once it was said what it takes.
 
     Raises ConfigError, before weights are read, for what cannot fit, and as `open_workbench`.
     """
+    config = plan.config
     device = pick_device(config.sampling.device)
-    held = precision(config, device=device.type)
+    held = precision(config, plan.engine, device=device.type)
     files = read_files(policy)
-    prompts = _some_prompts(task, load_format(config.transcript, files.chat_template), files)
-    row_tokens, _ = _lengths(config.sampling, files, prompts)
-    memory = measure(config, files, held, row_tokens=row_tokens, is_training=is_training)
+    prompts = _some_prompts(plan, plan.format(files.chat_template), files)
+    row_tokens, _ = _lengths(plan, files, prompts)
+    memory = measure(
+        config, plan.engine, files, held, row_tokens=row_tokens, is_training=is_training
+    )
     free = free_bytes(device)
     memory.check(free)
     say(f"device: {about_device(device, visible=os.environ.get('CUDA_VISIBLE_DEVICES'))}")
@@ -212,31 +221,32 @@ def load_policy(
 
 
 def _lengths(
-    sampling: SamplingConfig, model: ModelFiles | LoadedModel, prompts: Sequence[Sequence[int]]
+    plan: Plan, model: ModelFiles | LoadedModel, prompts: Sequence[Sequence[int]]
 ) -> tuple[int, int]:
     """Tokens of the longest row of the engine, and where a sampler ends a trajectory at the latest.
 
     Raises ConfigError if the model does not attend to as many.
     """
     longest = max(map(len, prompts), default=0)
-    context_tokens = usable_context(model, row_tokens=longest + sampling.max_tokens)
-    row_tokens = min(context_tokens, longest + sampling.max_tokens)
-    if sampling.engine != "hf":
-        # Rows of the others do not grow, and a prompt that was not looked at may be longer.
+    row_tokens = longest + plan.config.sampling.max_tokens
+    context_tokens = usable_context(model, row_tokens=row_tokens)
+    row_tokens = min(context_tokens, row_tokens)
+    if not plan.engine.rows_grow:
+        # A prompt that was not looked at may be longer.
         row_tokens = context_tokens = min(context_tokens, row_tokens + longest)
     return row_tokens, context_tokens
 
 
 def _some_prompts(
-    task: Task, fmt: TranscriptFormat, loaded: ModelFiles | LoadedModel
+    plan: Plan, fmt: TranscriptFormat, loaded: ModelFiles | LoadedModel
 ) -> list[list[int]]:
     """Ids of the prompts of some problems of both splits."""
     problems = [
         problem
         for split in Split
-        for problem in itertools.islice(task.problems(split, seed=0), _NUM_PROMPTS)
+        for problem in itertools.islice(plan.task.problems(split, seed=0), _NUM_PROMPTS)
     ]
-    return [prompt_ids(make_prompt(task, problem, fmt), loaded.codec) for problem in problems]
+    return [prompt_ids(make_prompt(plan.task, problem, fmt), loaded.codec) for problem in problems]
 
 
 async def _open(stack: contextlib.AsyncExitStack, pool: KernelPool, grader: Grader) -> None:

@@ -8,7 +8,7 @@ Knows prompts and chat templates. Does not know kernels, tasks or models.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -156,15 +156,31 @@ def chat_format(template: ChatTemplate | None) -> ChatFormat:
     )
 
 
-def load_format(name: str, template: ChatTemplate | None = None) -> TranscriptFormat:
+FormatMaker = Callable[[ChatTemplate | None], TranscriptFormat]
+
+
+def find_format(name: str) -> TranscriptFormat | FormatMaker:
     """The format of a name in the entry point group `repl_rl.transcripts`, or `module:attribute`.
 
-    It may be a function of a model's chat template. Raises ConfigError where there is none of that
-    name, and as that function does.
+    It may be a function that makes one of a model's chat template. Raises ConfigError where the
+    name stands for neither.
     """
     found = load_named(name, group="repl_rl.transcripts")
-    if inspect.isfunction(found):
-        found = found(template)
-    if not isinstance(found, TranscriptFormat):
+    if isinstance(found, TranscriptFormat):
+        return found
+    if not inspect.isfunction(found):
         raise ConfigError(f"{name!r} is a {type(found).__name__}; expected a TranscriptFormat")
-    return found
+    maker: FormatMaker = found
+    return maker
+
+
+def made_format(
+    found: TranscriptFormat | FormatMaker, template: ChatTemplate | None
+) -> TranscriptFormat:
+    """The format itself; ConfigError where it takes a template and there is none."""
+    return found if isinstance(found, TranscriptFormat) else found(template)
+
+
+def load_format(name: str, template: ChatTemplate | None = None) -> TranscriptFormat:
+    """See `find_format` and `made_format`."""
+    return made_format(find_format(name), template)

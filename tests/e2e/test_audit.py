@@ -17,9 +17,9 @@ import pytest
 from repl_rl.commands.cli import main
 from repl_rl.config import Config
 from repl_rl.engines.precision import Precision
+from repl_rl.rollout.plan import make_plan
 from repl_rl.runs.folder import RunFolder
 from repl_rl.settings import resolve, to_toml
-from repl_rl.tasks.base import load_task
 from repl_rl.types import Scored, Trajectory
 from small_run import INLINE, set_words, small, small_settings
 
@@ -79,11 +79,11 @@ def scored(config: Config) -> list[Scored]:
     from repl_rl.training.evaluate import held_out_attempts
     from repl_rl.training.workbench import open_workbench
 
-    task, spec = load_task(config.task)
+    plan = make_plan(config)
     assert config.model is not None
     loaded = load_model(config.model, device=torch.device("cpu"), precision=Precision())
-    with open_workbench(config, task, spec, loaded) as bench:
-        return bench.run(held_out_attempts(task, count=2, seed=0))
+    with open_workbench(plan, loaded) as bench:
+        return bench.run(held_out_attempts(plan.task, count=2, seed=0))
 
 
 Call = Callable[..., tuple[int, dict[str, tuple[str, str]]]]

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from repl_rl.errors import ConfigError
+from repl_rl.rollout.plan import make_plan
 from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.settings import resolve
 from repl_rl.show.display import Screen
@@ -25,7 +26,7 @@ def small_run(tmp_path, name: str) -> str:
                                 "eval.problems=4", "sandbox.standby=4"])  # fmt: skip
     out = io.StringIO()
     with Screen(Console(file=out)) as screen:
-        train(config, tmp_path / name, screen, recipe=SMALL)
+        train(make_plan(config), tmp_path / name, screen, recipe=SMALL)
     return out.getvalue()
 
 

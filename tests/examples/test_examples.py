@@ -14,6 +14,7 @@ from repl_rl.golden.bench import Stand
 from repl_rl.plugins import load_spec
 from repl_rl.rollout.runner import Attempt, RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
+from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.folder import RunFolder
 from repl_rl.tasks.base import make_prompt
 from repl_rl.tasks.sympy_proofs import SympyProofs
@@ -46,7 +47,6 @@ def roll_out(task, reward, *lines: str) -> list[Scored]:
     codec = ByteCodec()
     runner = RolloutRunner(
         task=task,
-        task_spec="",
         fmt=PYTHON,
         sampler=LineSampler(
             ScriptedEngine(codec, script(*lines)),
@@ -56,9 +56,11 @@ def roll_out(task, reward, *lines: str) -> list[Scored]:
             context_tokens=4096,
         ),
         kernels=FakeKernels(lambda source: Execution(status=ExecStatus.OK, value=source)),
-        judge=Direct(task),
-        reward=reward,
-        reward_config=RewardConfig(),
+        scorer=Scorer(
+            task_spec="",
+            judge=Direct(task),
+            reward=lambda trajectory, verdict: reward(trajectory, verdict, RewardConfig()),
+        ),
         max_in_flight=1,
     )
     problem = next(iter(task.problems(Split.TRAIN, seed=0)))

@@ -10,9 +10,10 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from repl_rl.config import Config, GRPOConfig, Loss, SamplingConfig
+from repl_rl.config import Config, GRPOConfig, Loss
 from repl_rl.credit.advantages import advantage_rows
 from repl_rl.credit.importance import importance_metrics, largest_gap, line_ratios, weigh_lines
+from repl_rl.engines.kinds import engine_kind
 from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
 from repl_rl.training.grpo import LineGRPOTrainer, pad_right, weighs_lines
@@ -85,17 +86,16 @@ def test_metrics_tell_how_far_the_two_are_apart() -> None:
     ],
 )
 def test_lines_are_weighed_unless_the_engine_computes_as_the_trainer_does(
-    importance: Any, engine: Any, update: torch.dtype, sampling: torch.dtype, is_weighed: bool
+    importance: Any, engine: str, update: torch.dtype, sampling: torch.dtype, is_weighed: bool
 ) -> None:
-    config = Config(grpo=GRPOConfig(importance=importance), sampling=SamplingConfig(engine=engine))
-    held = Precision(update=update, sampling=sampling)
-    assert weighs_lines(config, held) is is_weighed
+    is_shared = engine_kind(engine).shares_weights
+    held = Precision(update=update, sampling=sampling, is_shared=is_shared)
+    assert weighs_lines(GRPOConfig(importance=importance), held) is is_weighed
 
 
 def test_vespo_goes_without() -> None:
     grpo = GRPOConfig(loss_type="vespo")
-    config = Config(grpo=grpo, sampling=SamplingConfig(engine="vllm"))
-    assert weighs_lines(config, Precision()) is False
+    assert weighs_lines(grpo, Precision(is_shared=False)) is False
     with pytest.raises(ConfigError, match=r"vespo.*give grpo\.importance = 'off'"):
         Config(grpo=dataclasses.replace(grpo, importance="line"))
 

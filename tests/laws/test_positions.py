@@ -11,6 +11,7 @@ from tokenizers import Tokenizer, models
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from repl_rl.config import Config, GRPOConfig, SamplingConfig
+from repl_rl.engines.precision import Precision
 from repl_rl.training.grpo import LineGRPOTrainer, make_trainer
 
 pytestmark = pytest.mark.train
@@ -47,6 +48,7 @@ def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LineGRPOTrainer:
         tokenizer=tokenizer,
         collect=lambda _numbers, _version: [],
         config=Config(model="m", sampling=SamplingConfig(device="cpu"), grpo=grpo),
+        precision=Precision(),
         folder=tmp_path,
     )
 

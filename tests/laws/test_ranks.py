@@ -19,6 +19,7 @@ import torch
 from repl_rl.config import Config, GRPOConfig, Loss
 from repl_rl.credit.advantages import advantage_rows
 from repl_rl.errors import ConfigError
+from repl_rl.rollout.plan import make_plan
 from repl_rl.show.display import Screen
 from repl_rl.training.grpo import rows_per_rank
 from repl_rl.training.train import train
@@ -158,5 +159,5 @@ def test_the_main_job_runs_in_one_process(tmp_path: Path, monkeypatch: pytest.Mo
     """Before anything is started, and with its output folder left free."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match="in one process; start it without a launcher"):
-        train(Config(), tmp_path / "run", Screen())
+        train(make_plan(Config()), tmp_path / "run", Screen())
     assert not (tmp_path / "run").exists()

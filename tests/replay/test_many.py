@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from repl_rl.config import Config, RewardConfig
-from repl_rl.credit.rewards import load_reward
+from repl_rl.credit.rewards import bound_reward
 from repl_rl.errors import ConfigError
 from repl_rl.replay import many
 from repl_rl.replay.many import Options, execute, rescore, scenes
@@ -100,8 +100,7 @@ def use(monkeypatch):
             yield Scorer(
                 task_spec="t",
                 judge=judge or SaysProved(),
-                reward=load_reward(config.reward),
-                config=config.reward,
+                reward=bound_reward(config.reward),
             )
 
         made = pool or Pool()

@@ -41,7 +41,10 @@ class Judge:
 
 
 def scorer(judge: Judge, reward: RewardFunction = shaped) -> Scorer:
-    return Scorer(task_spec="t:Task", judge=judge, reward=reward, config=RewardConfig())
+    def bound(trajectory: Trajectory, verdict: Verdict | None) -> Reward:
+        return reward(trajectory, verdict, RewardConfig())
+
+    return Scorer(task_spec="t:Task", judge=judge, reward=bound)
 
 
 def worth(

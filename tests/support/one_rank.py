@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 from transformers import Qwen3ForCausalLM
 
+from repl_rl.engines.precision import Precision
 from repl_rl.training.grpo import make_trainer
 from repl_rl.types import Scored
 from trainer_kit import Catch, byte_tokenizer, config_of
@@ -42,6 +43,7 @@ def main(model: str, scored: str, output: str, settings: str) -> None:
             tokenizer=byte_tokenizer(),
             collect=collect,
             config=config_of(1, **grpo),
+            precision=Precision(),
             folder=Path(output) / str(number),
             callbacks=[catch],
         )

@@ -16,6 +16,8 @@ from transformers import (
 )
 
 from repl_rl.config import Config, GRPOConfig, SamplingConfig
+from repl_rl.engines.kinds import HF
+from repl_rl.engines.precision import precision
 from repl_rl.training.grpo import LineGRPOTrainer, make_trainer
 from repl_rl.types import Scored
 
@@ -122,11 +124,13 @@ def take_step(
     Every step trains on `scored`, which is a group unless `group_size` says otherwise.
     """
     catch = Catch()
+    config = config_of(len(scored), **grpo)
     trainer = make_trainer(
         model=Qwen3ForCausalLM.from_pretrained(folder),
         tokenizer=byte_tokenizer(),
         collect=lambda numbers, _: list(scored),
-        config=config_of(len(scored), **grpo),
+        config=config,
+        precision=precision(config, HF(), device="cpu"),
         folder=output,
         callbacks=[catch],
     )

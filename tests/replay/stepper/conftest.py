@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from repl_rl.config import GRPOConfig, RewardConfig
-from repl_rl.credit.rewards import load_reward
+from repl_rl.credit.rewards import bound_reward
 from repl_rl.replay.annotated import annotate
 from repl_rl.replay.stepper import Stepper
 from repl_rl.rollout.scoring import Scorer
@@ -39,8 +39,7 @@ def stepper(store):
         scorer = Scorer(
             task_spec="t",
             judge=SaysProved(),
-            reward=load_reward(RewardConfig()),
-            config=RewardConfig(),
+            reward=bound_reward(RewardConfig()),
         )
         return Stepper(
             found,

@@ -17,11 +17,11 @@ from engine_kit import EOS, NEWLINE, prompt, qwen3, random_model, shake
 from repl_rl.config import Config, SamplingConfig
 from repl_rl.engines.base import Engine, SampledLine, Weights
 from repl_rl.engines.hf import HFEngine
+from repl_rl.engines.kinds import engine_kind
 from repl_rl.engines.models import LoadedModel
 from repl_rl.engines.precision import Precision
-from repl_rl.engines.serving import make_engine, sync
+from repl_rl.engines.sync import sync
 from repl_rl.errors import ConfigError, DivergedError, EngineError
-from repl_rl.training.names import check_engine
 
 SINGLE = Precision()
 HALF = Precision(weights=torch.bfloat16, update=torch.bfloat16, sampling=torch.bfloat16)
@@ -167,7 +167,7 @@ def test_in_half_precision_five_hundredths_are(off: float, is_found: bool) -> No
 
 def make(loaded: LoadedModel, **sampling: Any) -> Engine:
     config = Config(sampling=SamplingConfig(max_in_flight=2, **sampling))
-    return make_engine(config, loaded, row_tokens=64)
+    return engine_kind(config.sampling.engine).open(config, loaded, row_tokens=64)
 
 
 def test_the_default_engine_samples_with_the_trainers_model(loaded: LoadedModel) -> None:
@@ -207,12 +207,6 @@ def test_an_engine_of_servers_takes_the_models_vocabulary(loaded: LoadedModel) -
         asyncio.run(use())
 
 
-def test_rows_that_cannot_fit_in_memory_are_refused(loaded: LoadedModel) -> None:
-    config = Config(sampling=SamplingConfig(max_in_flight=1_000_000_000))
-    with pytest.raises(ConfigError, match=r"lower sampling\.max_in_flight"):
-        make_engine(config, loaded, row_tokens=64)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -228,8 +222,9 @@ def test_an_engine_that_cannot_be_is_refused_before_a_model_is_read(
     settings: dict[str, Any], message: str
 ) -> None:
     model = None if settings["engine"] == "vllm" else "somewhere"
+    config = Config(model=model, sampling=SamplingConfig(**settings))
     with pytest.raises(ConfigError, match=message):
-        check_engine(Config(model=model, sampling=SamplingConfig(**settings)))
+        engine_kind(config.sampling.engine).check(config)
 
 
 def test_one_token_that_is_rounded_another_way_is_no_sign_of_other_weights(
@@ -242,7 +237,7 @@ def test_one_token_that_is_rounded_another_way_is_no_sign_of_other_weights(
             return line
 
     async def use() -> float:
-        engine = make_engine(Config(), loaded, row_tokens=64)
+        engine = make(loaded)
         off = OnceOff(engine, 2e-3)
         try:
             return await sync(off, loaded, prompt(0), version=0, temperature=1.0)

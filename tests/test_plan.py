@@ -11,8 +11,8 @@ import pytest
 
 from repl_rl.config import Config, SamplingConfig
 from repl_rl.errors import ConfigError
+from repl_rl.rollout.plan import make_plan, sampler_class
 from repl_rl.rollout.sampler import LineSampler
-from repl_rl.training.names import check_names, sampler_class
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -23,7 +23,7 @@ def examples(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_line_loop_is_the_sampler_unless_another_is_named() -> None:
-    assert sampler_class("repl_rl.rollout.sampler:LineSampler") is LineSampler
+    assert sampler_class(Config().sampling.sampler) is LineSampler
 
 
 def test_a_loop_of_ones_own_takes_its_place() -> None:
@@ -39,7 +39,7 @@ def test_what_has_no_method_sample_is_no_sampler(spec: str) -> None:
         sampler_class(spec)
     assert str(refused.value) == (
         f"sampling.sampler = {spec!r} is no sampler; expected a class with the arguments of "
-        f"repl_rl.rollout.sampler.LineSampler and its method `sample`"
+        f"repl_rl.LineSampler and its method `sample`"
     )
 
 
@@ -141,7 +141,7 @@ def test_a_wrong_name_leaves_no_folder_of_a_run(own: Path) -> None:
 
 
 def test_what_a_default_run_names_is_there() -> None:
-    check_names(Config())
+    make_plan(Config())
 
 
 def test_a_starter_of_a_task_that_shows_nothing_is_refused_whatever_the_model(own: Path) -> None:
@@ -157,5 +157,5 @@ def test_what_is_said_where_vllm_is_missing_works_from_a_checkout(
     monkeypatch.setattr("repl_rl.engines.vllm.importlib.util.find_spec", lambda _: None)
     config = Config(model="m", sampling=SamplingConfig(engine="vllm"))
     with pytest.raises(ConfigError, match="not installed: run `make vllm` in the checkout") as told:
-        check_names(config)
+        make_plan(config)
     assert "repl-rl[" not in str(told.value)

@@ -1,0 +1,121 @@
+"""Which engines there are, by their names in the entry point group `repl_rl.engines`.
+
+Loads no torch: an engine's module is imported where it opens.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from repl_rl.config import Config
+from repl_rl.engines.base import Engine, EngineKind
+from repl_rl.engines.vllm import prepare
+from repl_rl.engines.vllm_replica import check_settings
+from repl_rl.errors import ConfigError
+from repl_rl.plugins import load_named
+
+if TYPE_CHECKING:
+    from repl_rl.engines.models import LoadedModel
+
+
+class HF(EngineKind):
+    """transformers, with the weights of the trainer."""
+
+    name = "hf"
+    shares_weights = True
+    holds_keys = True
+    rows_grow = True
+
+    def open(self, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
+        from repl_rl.engines.hf import HFEngine
+
+        return HFEngine(
+            loaded.model,
+            dtype=loaded.precision.sampling,
+            **_stops(loaded),
+            num_rows=config.sampling.max_in_flight,
+            row_tokens=row_tokens,
+            temperature=config.sampling.temperature,
+        )
+
+
+class VLLM(EngineKind):
+    """vLLM in this process, with a copy of the weights."""
+
+    name = "vllm"
+    holds_weights = True
+    holds_keys = True
+
+    def check(self, config: Config) -> None:
+        _check_model(self, config)
+        if config.sampling.temperature == 0:
+            raise ConfigError("sampling.temperature = 0 takes the engine 'hf', not 'vllm'")
+        prepare()
+
+    def prepare(self) -> None:
+        prepare()
+
+    def open(self, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
+        from repl_rl.engines.vllm import VLLMEngine
+
+        return VLLMEngine(
+            loaded.source,
+            dtype=str(loaded.precision.sampling).removeprefix("torch."),
+            device=loaded.model.device.type,
+            **_stops(loaded),
+            num_rows=config.sampling.max_in_flight,
+            row_tokens=row_tokens,
+            temperature=config.sampling.temperature,
+        )
+
+
+class VLLMServer(EngineKind):
+    """vLLM servers, which weights are sent to."""
+
+    name = "vllm-server"
+
+    def check(self, config: Config) -> None:
+        _check_model(self, config)
+        check_settings(config.sampling.servers, temperature=config.sampling.temperature)
+
+    def about(self, config: Config) -> str:
+        return ", ".join(config.sampling.servers)
+
+    def open(self, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
+        from repl_rl.engines.vllm_server import VLLMServerEngine
+
+        weights_dir = config.sampling.weights_dir
+        return VLLMServerEngine(
+            config.sampling.servers,
+            **_stops(loaded),
+            vocabulary=loaded.model.get_input_embeddings().num_embeddings,
+            row_tokens=row_tokens,
+            temperature=config.sampling.temperature,
+            weights_dir=None if weights_dir is None else Path(weights_dir),
+        )
+
+
+def engine_kind(name: str) -> EngineKind:
+    """The kind of engine of a name in the group `repl_rl.engines`, or `module:Class`.
+
+    Raises ConfigError where there is none of that name.
+    """
+    found = load_named(name, group="repl_rl.engines")
+    if not (isinstance(found, type) and issubclass(found, EngineKind)):
+        raise ConfigError(
+            f"sampling.engine = {name!r} is no engine; expected a subclass of repl_rl.EngineKind"
+        )
+    return found()
+
+
+def _check_model(kind: EngineKind, config: Config) -> None:
+    if config.model is None:
+        raise ConfigError(
+            f"the starter's heads are too small for vLLM; give --model PATH, or use the engine "
+            f"'hf' in place of {kind.name!r}"
+        )
+
+
+def _stops(loaded: LoadedModel) -> dict[str, Any]:
+    return {"newline_ids": loaded.codec.newline_ids, "eos_ids": loaded.codec.eos_ids}

@@ -1,0 +1,58 @@
+"""Does an engine sample from the weights that are trained?
+
+    weights -> engine -> a few tokens, scored on both sides
+
+Knows engines and models. Does not know tasks, kernels or the update.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from repl_rl.engines.base import Engine
+from repl_rl.engines.models import LoadedModel, logprobs
+from repl_rl.errors import DivergedError, EngineError
+from repl_rl.seeds import derive_seed
+
+_PROBE_TOKENS = 8
+_NUM_PROBES = 4
+"""Lines that are sampled, one after another, until they agree."""
+_EXACT_GAP, _HALF_GAP = 1e-3, 0.05
+"""Mean difference of log-probabilities, nats. Engines in float32 differ by 1e-6; in bfloat16 by
+4e-3, and by far more than this where weights or cached keys are stale."""
+
+
+async def sync(
+    engine: Engine, loaded: LoadedModel, prompt: Sequence[int], *, version: int, temperature: float
+) -> float:
+    """Have `engine` sample from the model's weights, and check that it does.
+
+    Returns the mean difference between the log-probabilities of a few tokens after `prompt`, as
+    the engine gave them and as the model has them, nats. Raises EngineError if it is too large:
+    engines have been seen to keep an old head, and old keys and values. A small update that did not
+    arrive shows only after some others. Raises DivergedError for
+    weights that are no numbers any more.
+    """
+    await engine.sync(loaded.model.named_parameters(), version=version)
+    limit = _EXACT_GAP if loaded.precision.is_exact else _HALF_GAP
+    gaps: list[float] = []
+    for probe in range(_NUM_PROBES):
+        seed = derive_seed("probe", version, probe)
+        line = await engine.line(prompt, max_tokens=_PROBE_TOKENS, seed=seed)
+        scored = logprobs(loaded, [*prompt, *line.ids], len(prompt), temperature=temperature)
+        if not all(map(math.isfinite, scored)):
+            raise DivergedError(
+                f"training diverged at step {version}: log-probabilities are not finite; lower "
+                f"grpo.learning_rate, or grpo.max_grad_norm"
+            )
+        gaps += [abs(a - b) for a, b in zip(scored, line.logprobs, strict=True)]
+        # One unlikely token, rounded another way, is no sign of other weights.
+        if (gap := statistics.fmean(gaps)) <= limit:
+            return gap
+    raise EngineError(
+        f"the engine does not sample from the weights of step {version}: log-probabilities of "
+        f"{len(gaps)} tokens differ by {gap:.2g} on average; give a server the run's "
+        f"sampling.dtype as --dtype, or use the engine 'hf', which shares the trainer's weights"
+    )

@@ -1,0 +1,132 @@
+"""What a config asks for, found once: below a plan nobody reads a name again.
+
+    Config -> Plan: task, format, reward, sampler, engine
+
+Loads no torch: a wrong name is known within a second, not once gigabytes of weights are read or
+minutes are spent on a starter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from repl_rl.config import Config
+from repl_rl.credit.rewards import BoundReward, bound_reward
+from repl_rl.engines.base import EngineKind
+from repl_rl.engines.kinds import engine_kind
+from repl_rl.errors import ConfigError
+from repl_rl.plugins import load_named
+from repl_rl.rollout.builder import Rollout
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.tasks.base import Task, demonstrable, load_task, make_prompt, make_setup
+from repl_rl.transcript.conventions import ChatTemplate, FormatMaker, find_format, made_format
+from repl_rl.transcript.format import PYTHON, TranscriptFormat
+from repl_rl.types import Problem, Trajectory
+from sandbox.types import Kernel
+from sandbox.zygote_link import choices
+
+
+class TrajectorySampler(Protocol):
+    """Makes one trajectory in one kernel."""
+
+    async def sample(self, rollout: Rollout, kernel: Kernel) -> Trajectory: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The objects that a config's names stand for."""
+
+    config: Config
+    task: Task
+    task_spec: str
+    """`module:attribute` that a grader's process imports the task by."""
+    reward: BoundReward
+    make_sampler: Callable[..., TrajectorySampler]
+    """Of the arguments of `LineSampler`."""
+    engine: EngineKind
+    found_format: TranscriptFormat | FormatMaker
+    """The format, or what makes it of a model's chat template."""
+
+    @property
+    def samples_lines(self) -> bool:
+        """True where trajectories are those of the usual loop; a loop of one's own shows what it
+        likes."""
+        return self.make_sampler is LineSampler
+
+    @property
+    def takes_template(self) -> bool:
+        """True where the format is that of a model's chat template."""
+        return not isinstance(self.found_format, TranscriptFormat)
+
+    def format(self, template: ChatTemplate | None) -> TranscriptFormat:
+        """The transcript format, for a model with this chat template.
+
+        Raises ConfigError for a format that takes a template where there is none.
+        """
+        return made_format(self.found_format, template)
+
+    def setup(self, fmt: TranscriptFormat) -> tuple[str, ...]:
+        """What a kernel runs before the policy's first line."""
+        return make_setup(self.task, fmt)
+
+    def changed(self, **sections: object) -> Plan:
+        """The same plan with other limits: `sections` name no other task, reward, ... ."""
+        return replace(self, config=replace(self.config, **sections))  # type: ignore[arg-type]  # by name
+
+
+def make_plan(config: Config, *, to_train: bool = False) -> Plan:
+    """Find all that `config` names.
+
+    Raises ConfigError or SettingError for what a run of this config would refuse by its name alone,
+    and with `to_train` for what can be sampled with and not trained.
+    """
+    if to_train and config.sampling.temperature == 0:
+        raise ConfigError(
+            "sampling.temperature = 0 always takes the likeliest token, so siblings would be the "
+            "same; expected more than 0"
+        )
+    found_format = find_format(config.transcript)
+    reward = bound_reward(config.reward, config.grpo)
+    make_sampler = sampler_class(config.sampling.sampler)
+    engine = engine_kind(config.sampling.engine)
+    engine.check(config)
+    choices(config.sandbox.isolation, config.sandbox.preload)
+    task, task_spec = load_task(config.task)
+    plan = Plan(
+        config=config,
+        task=task,
+        task_spec=task_spec,
+        reward=reward,
+        make_sampler=make_sampler,
+        engine=engine,
+        found_format=found_format,
+    )
+    _check_task(plan)
+    return plan
+
+
+def _check_task(plan: Plan) -> None:
+    if not plan.takes_template:  # which is in a model's folder
+        make_prompt(plan.task, Problem(id="", statement="?"), plan.format(None))
+    if plan.config.model is not None:
+        return
+    if plan.config.transcript != PYTHON.name:
+        raise ConfigError(
+            f"the starter writes transcripts of the kind 'python', not {plan.config.transcript!r}; "
+            f"give --model PATH"
+        )
+    demonstrable(plan.task)
+
+
+def sampler_class(name: str) -> Callable[..., TrajectorySampler]:
+    """The class that makes trajectories; ConfigError unless it has a method `sample`."""
+    found = load_named(name, group="repl_rl.samplers")
+    if not callable(found) or not callable(getattr(found, "sample", None)):
+        raise ConfigError(
+            f"sampling.sampler = {name!r} is no sampler; expected a class with the arguments of "
+            f"repl_rl.LineSampler and its method `sample`"
+        )
+    made: Callable[..., TrajectorySampler] = found
+    return made
