@@ -117,7 +117,7 @@ def roll_out(
     fails_at: int = 1000,
 ) -> tuple[Trajectory, LineSampler, Chooser]:
     # The number of a line stands for its seed, so that a table of draws can be written down.
-    monkeypatch.setattr("repl_rl.rollout.sampler.derive_seed", lambda _, index: index)
+    monkeypatch.setattr("repl_rl.rollout.episode.derive_seed", lambda _, index: index)
     engine = Chooser(draw, steps=steps)
     config = replace(SAMPLING, speculate=speculate)
     sampler = LineSampler(engine, CODEC, FORMAT, config, context_tokens=1000)

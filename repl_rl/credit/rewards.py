@@ -12,7 +12,7 @@ from collections.abc import Callable
 from repl_rl.config import GRPOConfig, RewardConfig
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_named
-from repl_rl.types import OutcomeKind, Reward, Trajectory, Verdict
+from repl_rl.types import Line, OutcomeKind, Reward, Trajectory, Verdict
 
 RewardFunction = Callable[[Trajectory, Verdict | None, RewardConfig], Reward]
 BoundReward = Callable[[Trajectory, Verdict | None], Reward]
@@ -77,9 +77,40 @@ def potential_steps(trajectory: Trajectory, *, weight: float) -> list[float]:
     for line in trajectory.lines:
         if line.outcome.kind is OutcomeKind.OK_OUTPUT:
             seen.add(line.outcome.observation)
-        potentials.append(weight * min(1.0, len(seen) / _ENOUGH_RESULTS))
+        potentials.append(_progress(len(seen), weight=weight))
     potentials[-1] = 0.0
     return [after - before for before, after in itertools.pairwise(potentials)]
+
+
+def _progress(num_results: int, *, weight: float) -> float:
+    return weight * min(1.0, num_results / _ENOUGH_RESULTS)
+
+
+class RunningReward:
+    """Rewards of lines as they come, for loops that must pay each line before the next is known.
+
+    Each line is charged at most what is left of `max_line_charge`, where `shaped` scales all
+    charges once their sum is known. The sum is the same; where the cap binds, the lines that come
+    first pay more here, and later ones nothing. A potential is paid as it grows and taken back with
+    the last line, as in `potential_steps`.
+    """
+
+    def __init__(self, config: RewardConfig) -> None:
+        self._config = config
+        self._left = config.max_line_charge
+        self._seen: set[str] = set()
+        self._potential = 0.0
+
+    def add(self, line: Line, *, is_last: bool) -> float:
+        """What this line is worth, the next one of its trajectory."""
+        charge = max(self._config.line.get(line.outcome.kind, 0.0), -self._left)
+        self._left += min(charge, 0.0)
+        if line.outcome.kind is OutcomeKind.OK_OUTPUT:
+            self._seen.add(line.outcome.observation)
+        before, self._potential = self._potential, 0.0
+        if not is_last:
+            self._potential = _progress(len(self._seen), weight=self._config.potential)
+        return charge + self._potential - before
 
 
 def load_reward(config: RewardConfig, grpo: GRPOConfig | None = None) -> RewardFunction:

@@ -1,0 +1,243 @@
+"""One trajectory that is pushed: whoever samples its lines, they are run and answered here.
+
+    ids, room, stop_ids, line_seed -> somebody's tokens -> take -> Step
+
+`LineSampler` is a loop over it, and so can a framework's own be. Knows tokens and kernels. Does not
+know who samples, nor groups or training.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from repl_rl.config import SamplingConfig
+from repl_rl.credit.rewards import RunningReward
+from repl_rl.engines.base import LineEnd, SampledLine, line_end
+from repl_rl.errors import ConfigError
+from repl_rl.rollout.builder import TrajectoryBuilder
+from repl_rl.rollout.session import Session
+from repl_rl.seeds import derive_seed
+from repl_rl.transcript.format import strip_line
+from repl_rl.transcript.tokens import Codec
+from repl_rl.types import Line, LineOutcome, OutcomeKind, StopReason, Trajectory
+from sandbox.render import truncate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What became of one line."""
+
+    line: Line
+    reward: float | None
+    """Of the line, as far as it is known now: see `RunningReward`. None where the reward function
+    speaks at the end alone."""
+    injected_ids: tuple[int, ...]
+    """Tokens that now stand after the line: what the interpreter answered, and the next prompt.
+    None of them was sampled. Empty with the last line."""
+    observation: str
+    """The same as text."""
+    stop: StopReason | None
+    """Why the trajectory has ended with it; None where it goes on."""
+
+    @property
+    def outcome(self) -> LineOutcome:
+        return self.line.outcome
+
+    @property
+    def done(self) -> bool:
+        return self.stop is not None
+
+
+class Episode:
+    """A trajectory in the making.
+
+        while episode.stop is None:
+            ids, logprobs = await sample(episode.ids, stop=episode.stop_ids, most=episode.room)
+            step = await episode.take(ids, logprobs)
+
+    `built` ends in a prompt; its tokens count against the limits. Made inside a running event loop,
+    whose clock the time limit is read from.
+    """
+
+    def __init__(
+        self,
+        built: TrajectoryBuilder,
+        session: Session,
+        *,
+        codec: Codec,
+        limits: SamplingConfig,
+        context_tokens: int,
+        seed: int,
+        running: RunningReward | None = None,
+    ) -> None:
+        self.built = built
+        self.session = session
+        self.deadline = asyncio.get_running_loop().time() + limits.time_limit_s
+        """By the clock of the event loop. A line that ends later is the last."""
+        self.stop: StopReason | None = None
+        """Why it has ended; None while it goes on."""
+        self.on_line: Callable[[TrajectoryBuilder], None] | None = None
+        """Hears of each line as soon as its outcome is known, before what comes after it."""
+        self._codec = codec
+        self._limits = limits
+        self._context_tokens = context_tokens
+        self._seed = seed
+        self._running = running
+        session.fit = self._fit
+
+    @property
+    def ids(self) -> list[int]:
+        """Prompt and completion so far: what the next line is sampled after."""
+        return self.built.ids
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """Tokens that end a line; the last token of a line is one of them, or `room` is used up."""
+        return self._codec.newline_ids | self._codec.eos_ids
+
+    @property
+    def room(self) -> int:
+        """Tokens that the next line may have."""
+        return min(self._room(len(self.ids))[0], self._limits.max_line_tokens)
+
+    @property
+    def line_seed(self) -> int:
+        """The seed of the next line: a line is a function of ids, seed and weights."""
+        return derive_seed(self._seed, len(self.built.lines))
+
+    async def take(
+        self, ids: Sequence[int], logprobs: Sequence[float] | None = None, *, version: int = 0
+    ) -> Step:
+        """Run the line that was sampled after `self.ids`, its stop token included.
+
+        `logprobs` are those of the sampling policy, nats; without them the trajectory has zeros.
+        `version` are the optimiser steps behind that policy.
+
+        Raises ConfigError for tokens that are no line, and SandboxError if our own side fails. What
+        the policy does wrong is in the step.
+        """
+        logprobs = [0.0] * len(ids) if logprobs is None else logprobs
+        self._check(ids, logprobs)
+        end = line_end(ids[-1], newline_ids=self._codec.newline_ids, eos_ids=self._codec.eos_ids)
+        return await self.take_line(
+            SampledLine(ids=tuple(ids), logprobs=tuple(logprobs), end=end, policy_version=version)
+        )
+
+    async def take_line(self, sampled: SampledLine) -> Step:
+        """As `take`, for a line of one of our engines."""
+        room, full = self._room(len(self.ids))
+        outcome = await self._run(sampled)
+        if self.on_line is not None:
+            self.on_line(self.built)
+        injected: list[int] = []
+        self.stop = self._stop_after(sampled, outcome, full if len(sampled.ids) == room else None)
+        if self.stop is None:
+            injected = self.observed(outcome.observation, outcome.kind)
+            self.session.go_on(outcome.kind)
+            room, full = self._room(len(self.ids))
+            if len(injected) >= room:  # an observation that leaves no token to answer it is no use
+                self.stop, injected = full, []
+        self.built.inject(injected)
+        return Step(
+            line=self.built.lines[-1],
+            reward=self._reward(self.built.lines[-1]),
+            injected_ids=tuple(injected),
+            observation=self._codec.decode(injected),
+            stop=self.stop,
+        )
+
+    def end(self, reason: StopReason) -> None:
+        """End it here: nothing more is taken."""
+        self.stop = reason
+
+    def trajectory(self) -> Trajectory:
+        """What there is; called off where it has not ended."""
+        return self.built.build(self.stop or StopReason.CANCELLED)
+
+    def observed(self, observation: str, kind: OutcomeKind) -> list[int]:
+        """The tokens that stand after a line of this outcome."""
+        return self._codec.encode(self.session.show(observation, kind), is_trusted=False)
+
+    def room_after(self, num_ids: int) -> int:
+        """Tokens that fit after so many, whatever a line may have."""
+        return self._room(num_ids)[0]
+
+    def _check(self, ids: Sequence[int], logprobs: Sequence[float]) -> None:
+        if self.stop is not None:
+            raise ConfigError(f"the episode has ended ({self.stop}); expected no more lines")
+        if len(ids) != len(logprobs):
+            raise ConfigError(
+                f"{len(ids)} tokens and {len(logprobs)} log-probabilities; expected as many"
+            )
+        if not 0 < len(ids) <= self.room:
+            raise ConfigError(f"a line of {len(ids)} tokens; expected 1 to {self.room}")
+        if any(token in self.stop_ids for token in ids[:-1]):
+            raise ConfigError(
+                "a line goes on after a stop token; sample with episode.stop_ids, or cut it there"
+            )
+        if ids[-1] not in self.stop_ids and len(ids) < self.room:
+            raise ConfigError(
+                f"a line of {len(ids)} tokens without a stop token; expected one of "
+                f"episode.stop_ids at its end, or {self.room} tokens"
+            )
+
+    def _reward(self, line: Line) -> float | None:
+        if self._running is None:
+            return None
+        return self._running.add(line, is_last=self.stop is not None)
+
+    def _stop_after(
+        self, sampled: SampledLine, outcome: LineOutcome, full: StopReason | None
+    ) -> StopReason | None:
+        if self.built.submission is not None:
+            return StopReason.SUBMITTED
+        if sampled.end is LineEnd.EOS:
+            return StopReason.EOS
+        if outcome.kind.traits.ends is not None:
+            return outcome.kind.traits.ends
+        if sampled.end is LineEnd.LENGTH:
+            return full or StopReason.MAX_LINE_TOKENS
+        if len(self.built.lines) >= self._limits.max_lines:
+            return StopReason.MAX_LINES
+        if asyncio.get_running_loop().time() > self.deadline:
+            return StopReason.TIME_LIMIT
+        return None
+
+    def _room(self, num_ids: int) -> tuple[int, StopReason]:
+        """Tokens that fit after `num_ids`, and the reason to stop when they are used up."""
+        budget = self._limits.max_tokens - (num_ids - self.built.num_prompt)
+        context = self._context_tokens - num_ids
+        if context < budget:
+            return context, StopReason.CONTEXT_FULL
+        return budget, StopReason.MAX_TOKENS
+
+    async def _run(self, sampled: SampledLine) -> LineOutcome:
+        """Append a sampled line, run it if it is whole, and record it with its outcome."""
+        text = self.built.add_line(sampled)
+        if sampled.end is not LineEnd.NEWLINE:
+            return LineOutcome(kind=OutcomeKind.CUT)
+        outcome = await self.session.run(strip_line(text))
+        self.built.submission = self.session.submission
+        self.built.set_outcome(outcome)
+        return outcome
+
+    def _fit(self, output: str) -> str:
+        """Cut an output until it fits the cap in tokens: the cap in characters is the kernel's."""
+        if self._fits(output):
+            return output
+        # The longest cut that fits. That to 0 characters, the count of what is missing, always
+        # does: the config sees to it.
+        low, high = 0, len(output)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._fits(truncate(output, middle)):
+                low = middle
+            else:
+                high = middle
+        return truncate(output, low)
+
+    def _fits(self, shown: str) -> bool:
+        num_tokens = len(self._codec.encode(shown, is_trusted=False))
+        return num_tokens <= self._limits.max_observation_tokens
