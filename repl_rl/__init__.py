@@ -1,3 +1,94 @@
-"""Reinforcement learning for models that think in a Python REPL, one line at a time."""
+"""Reinforcement learning for models that think in a Python REPL, one line at a time.
+
+What stands in `__all__` is what programs import; everything else may change. Names are loaded when
+they are first used, and none of them loads torch but `train`.
+
+    import repl_rl as rr
+
+    async with rr.open_env("sympy-proofs") as env:
+        problem = next(env.plan.task.problems(rr.Split.HELD_OUT, seed=0))
+        episode = await env.episode(problem)
+        while episode.stop is None:
+            step = await episode.line(my_policy(episode.prompt))
+        scored = await episode.score()
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from repl_rl.config import Config as Config
+    from repl_rl.credit.advantages import advantages as advantages
+    from repl_rl.credit.rewards import RunningReward as RunningReward
+    from repl_rl.credit.rewards import shaped as shaped
+    from repl_rl.engines.base import Engine as Engine
+    from repl_rl.engines.base import EngineKind as EngineKind
+    from repl_rl.engines.base import SampledLine as SampledLine
+    from repl_rl.errors import ConfigError as ConfigError
+    from repl_rl.errors import ReplRLError as ReplRLError
+    from repl_rl.rollout.env import Env as Env
+    from repl_rl.rollout.env import open_env as open_env
+    from repl_rl.rollout.episode import Episode as Episode
+    from repl_rl.rollout.episode import Step as Step
+    from repl_rl.rollout.plan import Plan as Plan
+    from repl_rl.rollout.plan import make_plan as make_plan
+    from repl_rl.rollout.sampler import LineSampler as LineSampler
+    from repl_rl.runs.trajectory_file import load_run as load_run
+    from repl_rl.settings import resolve as resolve
+    from repl_rl.tasks.base import DemonstrableTask as DemonstrableTask
+    from repl_rl.tasks.base import Task as Task
+    from repl_rl.tasks.base import load_task as load_task
+    from repl_rl.training.train import train as train
+    from repl_rl.transcript.format import TranscriptFormat as TranscriptFormat
+    from repl_rl.transcript.tokens import ByteCodec as ByteCodec
+    from repl_rl.transcript.tokens import Codec as Codec
+    from repl_rl.types import Line as Line
+    from repl_rl.types import LineOutcome as LineOutcome
+    from repl_rl.types import OutcomeKind as OutcomeKind
+    from repl_rl.types import Problem as Problem
+    from repl_rl.types import Reward as Reward
+    from repl_rl.types import Scored as Scored
+    from repl_rl.types import Split as Split
+    from repl_rl.types import StopReason as StopReason
+    from repl_rl.types import Trajectory as Trajectory
+    from repl_rl.types import Verdict as Verdict
+    from repl_rl.types import VerdictKind as VerdictKind
+
+_HOMES = {
+    "config": ("Config",),
+    "credit.advantages": ("advantages",),
+    "credit.rewards": ("RunningReward", "shaped"),
+    "engines.base": ("Engine", "EngineKind", "SampledLine"),
+    "errors": ("ConfigError", "ReplRLError"),
+    "rollout.env": ("Env", "open_env"),
+    "rollout.episode": ("Episode", "Step"),
+    "rollout.plan": ("Plan", "make_plan"),
+    "rollout.sampler": ("LineSampler",),
+    "runs.trajectory_file": ("load_run",),
+    "settings": ("resolve",),
+    "tasks.base": ("DemonstrableTask", "Task", "load_task"),
+    "training.train": ("train",),
+    "transcript.format": ("TranscriptFormat",),
+    "transcript.tokens": ("ByteCodec", "Codec"),
+    "types": (
+        *("Line", "LineOutcome", "OutcomeKind", "Problem", "Reward", "Scored", "Split"),
+        *("StopReason", "Trajectory", "Verdict", "VerdictKind"),
+    ),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = sorted(["__version__", *_HOME])  # one list, of which both are made
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -22,6 +22,30 @@ EPSILON = 1e-4
 Lines = Sequence[Sequence[float]]  # [G][L]
 
 
+def advantages(
+    scored: Sequence[Scored],
+    *,
+    credit: Credit = "line_local",
+    baseline: Baseline = "mean",
+    scale: Scale = "group",
+    line_credit_weight: float = 0.5,
+) -> list[list[float]]:
+    """An advantage for each token of each trajectory, [T] a trajectory, 0 where none was sampled.
+
+    Siblings (one `group_index`) stand together. For trainers of one's own; the settings are those
+    of `GRPOConfig`.
+
+        rows = advantages([scored, ...], credit="line_local")
+        rows[0][i]    # of scored[0].trajectory.completion_ids[i]
+    """
+    return advantage_rows(
+        scored,
+        GRPOConfig(
+            credit=credit, baseline=baseline, scale=scale, line_credit_weight=line_credit_weight
+        ),
+    )
+
+
 def advantage_rows(
     scored: Sequence[Scored], config: GRPOConfig, *, scale_by: float | None = None
 ) -> list[list[float]]:

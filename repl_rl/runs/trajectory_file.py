@@ -211,6 +211,17 @@ def read_trajectories(path: Path) -> Iterator[Scored]:
             yield scored
 
 
+def load_run(path: Path | str) -> Iterator[Scored]:
+    """All trajectories of a run's folder, or of one file, in the order in which they were made.
+
+        solved = [scored for scored in load_run("runs/mine") if scored.is_solved]
+
+    Raises ConfigError where there are none, and for a row that is none.
+    """
+    for file in files(Path(path)):
+        yield from read_trajectories(file)
+
+
 def places(path: Path) -> Iterator[Place]:
     """Where the trajectories of one file stand, in order; ConfigError as `read_trajectories`."""
     return (place for place, _ in _placed_rows(path))

@@ -1,0 +1,178 @@
+"""Kernels and a grader, open: where episodes come from when somebody else samples.
+
+    Plan -> Env -> EnvEpisode -> Scored
+
+Knows kernels, tasks and the grader. Does not know models: no engine is opened here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from repl_rl import settings
+from repl_rl.credit.rewards import RunningReward, shaped
+from repl_rl.errors import ConfigError
+from repl_rl.grading.grader import Grader
+from repl_rl.plugins import load_named
+from repl_rl.rollout.builder import Rollout, TrajectoryBuilder
+from repl_rl.rollout.episode import Episode, Step
+from repl_rl.rollout.kernels import kernel_pool
+from repl_rl.rollout.plan import Plan, make_plan
+from repl_rl.rollout.scoring import Scorer
+from repl_rl.rollout.session import Session
+from repl_rl.tasks.base import make_prompt
+from repl_rl.transcript.conventions import ChatTemplate
+from repl_rl.transcript.format import TranscriptFormat
+from repl_rl.transcript.tokens import ByteCodec, Codec
+from repl_rl.types import Problem, Scored
+from sandbox.isolation import Standing
+from sandbox.pool import KernelPool
+from sandbox.types import Kernel
+
+_ELSEWHERE = "sampled elsewhere"
+"""In place of a model's name. Nothing reads it: limits are those of models, not of the starter."""
+
+
+class EnvEpisode(Episode):
+    """An episode with a kernel of its own and somebody who scores it. Close it, or score it."""
+
+    def __init__(
+        self,
+        *parts: Any,
+        problem: Problem,
+        prompt: str,
+        kernel: Kernel,
+        scorer: Scorer,
+        **limits: Any,
+    ) -> None:
+        super().__init__(*parts, **limits)
+        self.problem = problem
+        self.prompt = prompt
+        """What the policy sees first, as text."""
+        self._kernel = kernel
+        self._scorer = scorer
+        self._is_open = True
+
+    async def line(self, text: str) -> Step:
+        """As `take`, for those who have no tokens: one line without its newline.
+
+        Raises ConfigError for text with a newline in it.
+        """
+        if "\n" in text:
+            raise ConfigError(f"{text[:60]!r} holds a newline; expected one line")
+        source = f" {text}\n" if text else "\n"
+        return await self.take(self._codec.encode(source, is_trusted=False))
+
+    async def score(self) -> Scored:
+        """The trajectory with its verdict and its rewards; the kernel is given back.
+
+        Raises GraderError if the grader's process cannot be started.
+        """
+        await self.aclose()
+        return await self._scorer.score(self.trajectory(), self.problem)
+
+    async def aclose(self) -> None:
+        """Give the kernel back; again, nothing."""
+        if self._is_open:
+            self._is_open = False
+            await self._kernel.aclose()
+
+
+class Env:
+    """An open plan without an engine: `open_env` makes it."""
+
+    def __init__(
+        self, plan: Plan, fmt: TranscriptFormat, *, kernels: KernelPool, scorer: Scorer
+    ) -> None:
+        self.plan = plan
+        self.format = fmt
+        self._kernels = kernels
+        self._scorer = scorer
+        self._is_shaped = load_named(plan.config.reward.function, group="repl_rl.rewards") is shaped
+
+    @property
+    def standing(self) -> Standing:
+        """The walls around kernels."""
+        return self._kernels.standing
+
+    async def episode(
+        self,
+        problem: Problem,
+        *,
+        codec: Codec | None = None,
+        seed: int = 0,
+        context_tokens: int = 1 << 30,
+        group_index: int = 0,
+        sibling_index: int = 0,
+    ) -> EnvEpisode:
+        """A trajectory of `problem` to be pushed line by line, in a kernel of its own.
+
+        `codec` turns text into the tokens of whoever samples, `context_tokens` is what fits into
+        their model; without a codec tokens are bytes. The same seed, problem and lines give the
+        same outputs.
+
+        Raises ConfigError if the prompt leaves no room for a token, and SandboxError if no kernel
+        is to be had.
+        """
+        codec = ByteCodec() if codec is None else codec
+        prompt = make_prompt(self.plan.task, problem, self.format)
+        rollout = Rollout(
+            problem_id=problem.id,
+            group_index=group_index,
+            sibling_index=sibling_index,
+            seed=seed,
+            prompt=prompt,
+        )
+        built = TrajectoryBuilder(rollout, codec, context_tokens=context_tokens)
+        config = self.plan.config
+        kernel = await self._kernels.acquire(seed=seed)
+        return EnvEpisode(
+            built,
+            Session(kernel, self.format, number=prompt.next_number),
+            codec=codec,
+            limits=config.sampling,
+            context_tokens=context_tokens,
+            seed=seed,
+            # A reward of somebody's own speaks once all lines are there.
+            running=RunningReward(config.reward) if self._is_shaped else None,
+            problem=problem,
+            prompt=prompt.text,
+            kernel=kernel,
+            scorer=self._scorer,
+        )
+
+
+@contextlib.asynccontextmanager
+async def open_env(
+    task: str = "sympy-proofs",
+    *,
+    transcript: str = "python",
+    overrides: Sequence[str] = (),
+    template: ChatTemplate | None = None,
+) -> AsyncIterator[Env]:
+    """Kernels and a grader for a task, for loops and trainers of one's own.
+
+        async with open_env("sympy-proofs", overrides=["sampling.max_lines=20"]) as env:
+            problem = next(env.plan.task.problems(Split.TRAIN, seed=0))
+            episode = await env.episode(problem)
+            step = await episode.line("1 + 1")
+
+    `overrides` are settings as `--set` takes them; `template` is the chat template of a model, for
+    transcripts that take one. All processes are gone after the block.
+
+    Raises ConfigError for names that are not there, SandboxError and GraderError if kernels or the
+    grader cannot be started.
+    """
+    names = {"task": task, "transcript": transcript, "model": _ELSEWHERE}
+    config = settings.resolve(flags=names, overrides=overrides)
+    sandbox = config.sandbox
+    plan = make_plan(replace(config, sandbox=replace(sandbox, standby=min(4, sandbox.standby))))
+    fmt, grading = plan.format(template), config.grading
+    pool = kernel_pool(plan.config.sandbox, setup=plan.setup(fmt))
+    grader = Grader(num_workers=grading.num_workers, deadline_s=grading.deadline_s)
+    async with pool, grader:
+        scorer = Scorer(task_spec=plan.task_spec, judge=grader, reward=plan.reward)
+        yield Env(plan, fmt, kernels=pool, scorer=scorer)
