@@ -25,9 +25,9 @@ import zmq.asyncio
 from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.manager import AsyncKernelManager
 
-from sandbox.console import address
-from sandbox.pool import KernelPool
-from sandbox.types import Isolation, Limits
+from repl_sandbox.console import address
+from repl_sandbox.pool import KernelPool
+from repl_sandbox.types import Isolation, Limits
 
 IMPORT = "from sympy import *"
 SYMBOLS = 's, t = symbols("s t")'

@@ -12,8 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from sandbox.pool import KernelPool
-from sandbox.types import ExecStatus, Isolation, Limits
+from repl_sandbox.pool import KernelPool
+from repl_sandbox.types import ExecStatus, Isolation, Limits
 
 AT_ONCE = 16
 

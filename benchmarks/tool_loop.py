@@ -45,7 +45,7 @@ from repl_rl.rollout.scoring import Scorer
 from repl_rl.transcript.format import PROBLEM_MARKER, TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Problem
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.types import ExecStatus, Execution
 
 SIBLINGS, ROUNDS, SAMPLED = 8, 6, 12
 STATEMENTS = [f"Solve problem {number}." for number in range(4)]

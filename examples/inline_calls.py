@@ -20,8 +20,8 @@ from repl_rl.transcript.format import Part, Prompt, TranscriptFormat
 from repl_rl.transcript.outcomes import executed_kind, submitted_expression
 from repl_rl.transcript.tokens import Codec
 from repl_rl.types import LineOutcome, OutcomeKind, StopReason, Trajectory
-from sandbox.statements import Compiler
-from sandbox.types import Kernel
+from repl_sandbox.statements import Compiler
+from repl_sandbox.types import Kernel
 
 OPEN, CLOSE = "<fn>", "</fn>"
 

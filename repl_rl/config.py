@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from repl_rl.errors import ConfigError
 from repl_rl.types import OutcomeKind, VerdictKind
-from sandbox.types import Isolation
+from repl_sandbox.types import Isolation
 
 Loss = Literal["dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
 Credit = Literal["outcome", "line_local", "return_to_go", "potential"]

@@ -7,7 +7,7 @@ Pure. Does not know what a row is about, nor who prints it.
 
 from __future__ import annotations
 
-from sandbox.render import clean
+from repl_sandbox.render import clean
 
 _LONG = 1e9
 """From here on a number is told by its size: it would fill the row with digits."""

@@ -31,8 +31,8 @@ from repl_rl.types import (
     Trajectory,
     Verdict,
 )
-from sandbox.fake import FakeKernel
-from sandbox.types import Execution, Kernel
+from repl_sandbox.fake import FakeKernel
+from repl_sandbox.types import Execution, Kernel
 
 # A slow machine is no counterexample.
 settings.register_profile("untimed", deadline=None)

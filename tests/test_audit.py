@@ -21,8 +21,8 @@ from repl_rl.training.audit import Counts, Witness
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Finding, OutcomeKind, Trajectory
-from sandbox.fake import FakeKernel
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.fake import FakeKernel
+from repl_sandbox.types import ExecStatus, Execution
 
 MakeTrajectory = Callable[..., Trajectory]
 RollOut = Callable[..., Trajectory]

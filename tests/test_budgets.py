@@ -9,8 +9,8 @@ import pytest
 from repl_rl.errors import ConfigError
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import OutcomeKind, StopReason, Trajectory
-from sandbox.fake import FakeKernel
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.fake import FakeKernel
+from repl_sandbox.types import ExecStatus, Execution
 
 CODEC = ByteCodec()
 Play = Callable[..., Trajectory]

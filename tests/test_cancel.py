@@ -21,8 +21,8 @@ from repl_rl.rollout.scoring import Scorer
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Problem, Scored, StopReason, Trajectory, Verdict
-from sandbox.fake import FakeKernel, FakeKernels
-from sandbox.types import ExecStatus, Execution, Kernel
+from repl_sandbox.fake import FakeKernel, FakeKernels
+from repl_sandbox.types import ExecStatus, Execution, Kernel
 
 CODEC = ByteCodec()
 T = TypeVar("T")

@@ -20,8 +20,8 @@ from repl_rl.transcript.conventions import chat_turn, load_format
 from repl_rl.transcript.format import Part, Prompt, span_mask
 from repl_rl.transcript.tokens import TokenizerCodec
 from repl_rl.types import Trajectory
-from sandbox.fake import FakeKernel
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.fake import FakeKernel
+from repl_sandbox.types import ExecStatus, Execution
 
 START, END, THINK, THOUGHT = 256, 257, 258, 259
 """Ids of the control tokens, after those of the 256 bytes."""

@@ -17,8 +17,8 @@ from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.trajectory_file import append
 from repl_rl.settings import resolve
 from repl_rl.types import OutcomeKind, Scored, Trajectory
-from sandbox import bubblewrap, confine
-from sandbox.types import SandboxError
+from repl_sandbox import bubblewrap, confine
+from repl_sandbox.types import SandboxError
 
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]

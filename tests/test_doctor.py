@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from repl_rl.commands.cli import cli
-from sandbox import bubblewrap, confine, landlock
+from repl_sandbox import bubblewrap, confine, landlock
 
 pytestmark = pytest.mark.kernel
 PLAIN = ["--set", "sandbox.preload=[]"]

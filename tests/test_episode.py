@@ -22,8 +22,8 @@ from repl_rl.rollout.session import Session
 from repl_rl.transcript.format import PYTHON, Part, Prompt
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Line, LineOutcome, OutcomeKind, StopReason, Trajectory
-from sandbox.fake import FakeKernel
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.fake import FakeKernel
+from repl_sandbox.types import ExecStatus, Execution
 
 CODEC = ByteCodec()
 CONTEXT = 400

@@ -16,9 +16,9 @@ from repl_rl.transcript.conventions import IPYTHON, load_format
 from repl_rl.transcript.format import PYTHON, Prompt, TranscriptFormat, spans
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import OutcomeKind, Trajectory
-from sandbox.fake import FakeKernel
-from sandbox.pool import KernelPool
-from sandbox.types import ExecStatus, Execution, Kernel, Limits
+from repl_sandbox.fake import FakeKernel
+from repl_sandbox.pool import KernelPool
+from repl_sandbox.types import ExecStatus, Execution, Kernel, Limits
 
 CODEC = ByteCodec()
 INCOMPLETE = Execution(status=ExecStatus.INCOMPLETE)

@@ -9,8 +9,8 @@ import pytest
 from repl_rl.transcript.imitations import imitates_output
 from repl_rl.transcript.outcomes import executed_kind, thought_kind
 from repl_rl.types import OutcomeKind
-from sandbox.statements import Syntax
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.statements import Syntax
+from repl_sandbox.types import ExecStatus, Execution
 
 CORPUS = Path(__file__).parent / "corpus"
 

@@ -13,8 +13,8 @@ from repl_rl.transcript.outcomes import (
     thought_kind,
 )
 from repl_rl.types import OutcomeKind, StopReason, Tone
-from sandbox.statements import Syntax
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.statements import Syntax
+from repl_sandbox.types import ExecStatus, Execution
 
 
 def kind_of(

@@ -19,8 +19,8 @@ from repl_rl.errors import GraderError
 from repl_rl.rollout import scoring
 from repl_rl.runs.trajectory_file import places
 from repl_rl.types import OutcomeKind, Problem, Scored, StopReason, Verdict, VerdictKind
-from sandbox.fake import FakeKernel, FakeKernels
-from sandbox.types import ExecStatus, Execution, SandboxError
+from repl_sandbox.fake import FakeKernel, FakeKernels
+from repl_sandbox.types import ExecStatus, Execution, SandboxError
 
 Called = tuple[int, str, str]
 EXAMPLES = Path(__file__).parents[1] / "examples"

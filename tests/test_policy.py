@@ -24,8 +24,8 @@ from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.conventions import IPYTHON
 from repl_rl.transcript.format import PYTHON, Part, Prompt, TranscriptFormat
 from repl_rl.types import OutcomeKind, Problem, Reward, Scored, StopReason, Trajectory
-from sandbox.fake import FakeKernels
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.fake import FakeKernels
+from repl_sandbox.types import ExecStatus, Execution
 from tiny_model import save_tiny_model
 
 SAMPLING = SamplingConfig(

@@ -19,8 +19,8 @@ from repl_rl.training.audit import LARGEST_GAP
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Finding, OutcomeKind, Problem, Scored, StopReason, Trajectory
-from sandbox.fake import FakeKernel
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.fake import FakeKernel
+from repl_sandbox.types import ExecStatus, Execution
 
 Play = Callable[..., Trajectory]
 MakeTrajectory = Callable[..., Trajectory]

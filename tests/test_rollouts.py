@@ -17,8 +17,8 @@ from repl_rl.rollout.scoring import Scorer
 from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Problem, Reward, Scored, StopReason, Trajectory, Verdict
-from sandbox.fake import FakeKernels
-from sandbox.types import ExecStatus, Execution, Kernel, SandboxError
+from repl_sandbox.fake import FakeKernels
+from repl_sandbox.types import ExecStatus, Execution, Kernel, SandboxError
 
 CODEC = ByteCodec()
 

@@ -22,8 +22,8 @@ from repl_rl.types import (
     StopReason,
     Trajectory,
 )
-from sandbox.fake import FakeKernel
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.fake import FakeKernel
+from repl_sandbox.types import ExecStatus, Execution
 
 CODEC = ByteCodec()
 Play = Callable[..., Trajectory]

@@ -12,8 +12,8 @@ from repl_rl.transcript.conventions import IPYTHON
 from repl_rl.transcript.format import PYTHON, TranscriptFormat, spans, strip_line
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import LineOutcome, OutcomeKind, Trajectory
-from sandbox.fake import FakeKernel
-from sandbox.types import ExecStatus, Execution, SandboxError
+from repl_sandbox.fake import FakeKernel
+from repl_sandbox.types import ExecStatus, Execution, SandboxError
 
 Play = Callable[..., Trajectory]
 

@@ -19,8 +19,8 @@ from repl_rl.transcript.format import Prompt, TranscriptFormat
 from repl_rl.transcript.outcomes import silent_kind
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import OutcomeKind, StopReason, Trajectory
-from sandbox.fake import FakeKernel
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.fake import FakeKernel
+from repl_sandbox.types import ExecStatus, Execution
 
 NEWLINE, EOS = 10, 256
 ASSIGN, SHOW = ord("a"), ord("s")

@@ -28,8 +28,8 @@ from repl_rl.transcript.format import (
 )
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import OutcomeKind, Trajectory
-from sandbox.fake import FakeKernel
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.fake import FakeKernel
+from repl_sandbox.types import ExecStatus, Execution
 
 MakeTrajectory = Callable[..., Trajectory]
 CODEC = ByteCodec()

@@ -17,8 +17,8 @@ from repl_rl.transcript.conventions import IPYTHON
 from repl_rl.transcript.format import PYTHON, TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Line, LineOutcome, OutcomeKind, Scored, Trajectory
-from sandbox.fake import FakeKernel
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.fake import FakeKernel
+from repl_sandbox.types import ExecStatus, Execution
 
 MakeScored = Callable[..., Scored]
 MakeTrajectory = Callable[..., Trajectory]

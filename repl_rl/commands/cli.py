@@ -28,8 +28,8 @@ from repl_rl.terminal import one_row
 
 if TYPE_CHECKING:
     from repl_rl.rollout.plan import Plan
-from sandbox.render import clean
-from sandbox.types import SandboxError, SettingError
+from repl_sandbox.render import clean
+from repl_sandbox.types import SandboxError, SettingError
 
 USAGE_ERROR, INTERRUPTED = 2, 130
 

@@ -18,10 +18,10 @@ from repl_rl.config import SandboxConfig
 from repl_rl.engines.models import pick_device
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.types import Finding
-from sandbox import landlock
-from sandbox.canary import PROBES
-from sandbox.isolation import Standing, Tier
-from sandbox.types import SandboxError
+from repl_sandbox import landlock
+from repl_sandbox.canary import PROBES
+from repl_sandbox.isolation import Standing, Tier
+from repl_sandbox.types import SandboxError
 
 _PACKAGES = ("torch", "transformers", "trl", "jupyter_client", "ipykernel", "sympy")
 

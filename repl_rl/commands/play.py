@@ -28,8 +28,8 @@ from repl_rl.transcript.conventions import load_format
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Origin, OutcomeKind, Scored, StopReason, Trajectory
-from sandbox.render import SURROGATE, clean
-from sandbox.types import Kernel, SandboxError
+from repl_sandbox.render import SURROGATE, clean
+from repl_sandbox.types import Kernel, SandboxError
 
 _UNLIMITED = 1 << 30
 

@@ -147,7 +147,7 @@ def attach(
     from repl_rl.replay.attach import attach as stand
     from repl_rl.replay.jobs import Wanted, last_file
     from repl_rl.replay.many import Options
-    from sandbox.console import console_command, missing_console
+    from repl_sandbox.console import console_command, missing_console
 
     options = Options(files=files, overrides=overrides)
     place = Wanted(

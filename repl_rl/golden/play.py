@@ -21,8 +21,8 @@ from repl_rl.transcript.format import PYTHON, Prompt, strip_line
 from repl_rl.transcript.outcomes import submitted_expression
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import OutcomeKind, Trajectory
-from sandbox.fake import FakeKernel
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.fake import FakeKernel
+from repl_sandbox.types import ExecStatus, Execution
 
 _UNLIMITED = 1 << 20
 _HEADER = re.compile(r'Traceback \(most recent call last\):|  File "<stdin>", line \d+')

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from repl_rl.types import LineOutcome, OutcomeKind
-from sandbox.render import clean, truncate
+from repl_sandbox.render import clean, truncate
 
 MAX_SHOWN_CHARS = 8192
 """Of one side of a difference, its middle left out beyond that. More than a kernel's output has by

@@ -17,8 +17,8 @@ from repl_rl.replay.scene import Scene
 from repl_rl.replay.volatile import volatile_lines
 from repl_rl.runs.trajectory_file import Place
 from repl_rl.types import Line, LineOutcome, OutcomeKind, Scored
-from sandbox.render import number_addresses
-from sandbox.types import KernelSource
+from repl_sandbox.render import number_addresses
+from repl_sandbox.types import KernelSource
 
 _UNSTEADY = "two runs here differ from each other"
 

@@ -22,7 +22,7 @@ from repl_rl.rollout.session import Session
 from repl_rl.terminal import one_row
 from repl_rl.transcript.format import strip_line
 from repl_rl.types import Line, LineOutcome, OutcomeKind, Scored, Trajectory
-from sandbox.types import ExecStatus, Kernel, KernelSource, SandboxError
+from repl_sandbox.types import ExecStatus, Kernel, KernelSource, SandboxError
 
 _MAX_OPEN_CHARS = 1 << 15
 _MAX_TOLD = 48

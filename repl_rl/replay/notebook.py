@@ -22,8 +22,8 @@ from repl_rl.replay.annotated import Annotated
 from repl_rl.replay.target import whole_file
 from repl_rl.transcript.format import SUBMIT, is_thought, spans, strip_line
 from repl_rl.types import LineOutcome, OutcomeKind, Trajectory
-from sandbox.render import clean
-from sandbox.repl import DUMMY_BASE
+from repl_sandbox.render import clean
+from repl_sandbox.repl import DUMMY_BASE
 
 SUFFIXES = (".ipynb",)
 """Of files that are written here."""

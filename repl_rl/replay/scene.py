@@ -25,8 +25,8 @@ from repl_rl.tasks.base import load_task, make_setup
 from repl_rl.transcript.conventions import load_format
 from repl_rl.transcript.format import PYTHON, TranscriptFormat
 from repl_rl.types import Origin
-from sandbox.render import clean
-from sandbox.types import Isolation
+from repl_sandbox.render import clean
+from repl_sandbox.types import Isolation
 
 _LINE_SAMPLER = SamplingConfig().sampler
 _LIMITED = (

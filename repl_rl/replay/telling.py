@@ -14,7 +14,7 @@ from repl_rl.replay.change import Change
 from repl_rl.replay.compare import Cause, unified
 from repl_rl.replay.execute import Mismatch, Rerun
 from repl_rl.terminal import one_row, signed
-from sandbox.render import clean
+from repl_sandbox.render import clean
 
 _MAX_TOLD = 20
 """Trajectories of one kind that are named; the others are counted."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from repl_rl.replay.syntax import TooLongError, statements
 from repl_rl.transcript.format import SUBMIT
-from sandbox.render import clean
-from sandbox.types import ExecStatus, Kernel
+from repl_sandbox.render import clean
+from repl_sandbox.types import ExecStatus, Kernel
 
 _MAX_VARIABLES = 40
 _MAX_NAME_CHARS, _MAX_TYPE_CHARS, _MAX_VALUE_CHARS = 64, 32, 64

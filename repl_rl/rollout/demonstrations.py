@@ -22,7 +22,7 @@ from repl_rl.tasks.base import DemonstrableTask, Script, make_prompt
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Problem, Split, Trajectory
-from sandbox.types import KernelSource
+from repl_sandbox.types import KernelSource
 
 _UNLIMITED = SamplingConfig(
     max_lines=64, max_line_tokens=4096, max_tokens=65536, max_observation_tokens=16384

@@ -28,9 +28,9 @@ from repl_rl.transcript.conventions import ChatTemplate
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec, Codec
 from repl_rl.types import Problem, Scored
-from sandbox.isolation import Standing
-from sandbox.pool import KernelPool
-from sandbox.types import Kernel
+from repl_sandbox.isolation import Standing
+from repl_sandbox.pool import KernelPool
+from repl_sandbox.types import Kernel
 
 _ELSEWHERE = "sampled elsewhere"
 """In place of a model's name. Nothing reads it: limits are those of models, not of the starter."""

@@ -22,7 +22,7 @@ from repl_rl.seeds import derive_seed
 from repl_rl.transcript.format import strip_line
 from repl_rl.transcript.tokens import Codec
 from repl_rl.types import Line, LineOutcome, OutcomeKind, StopReason, Trajectory
-from sandbox.render import truncate
+from repl_sandbox.render import truncate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

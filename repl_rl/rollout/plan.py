@@ -24,8 +24,8 @@ from repl_rl.tasks.base import Task, demonstrable, load_task, make_prompt, make_
 from repl_rl.transcript.conventions import ChatTemplate, FormatMaker, find_format, made_format
 from repl_rl.transcript.format import PYTHON, TranscriptFormat
 from repl_rl.types import Problem, Trajectory
-from sandbox.types import Kernel
-from sandbox.zygote_link import choices
+from repl_sandbox.types import Kernel
+from repl_sandbox.zygote_link import choices
 
 
 class TrajectorySampler(Protocol):

@@ -19,7 +19,7 @@ from repl_rl.rollout.scoring import Scorer, unscored
 from repl_rl.tasks.base import Task, make_prompt
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.types import Problem, Scored, StopReason, Trajectory
-from sandbox.types import KernelSource, SandboxError
+from repl_sandbox.types import KernelSource, SandboxError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

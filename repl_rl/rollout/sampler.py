@@ -20,7 +20,7 @@ from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.transcript.outcomes import silent_kind
 from repl_rl.transcript.tokens import Codec
 from repl_rl.types import StopReason, Trajectory
-from sandbox.types import Kernel
+from repl_sandbox.types import Kernel
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from repl_rl.transcript.outcomes import (
     thought_kind,
 )
 from repl_rl.types import LineOutcome, OutcomeKind
-from sandbox.statements import Compiler, Syntax
-from sandbox.types import ExecStatus, Execution, Kernel
+from repl_sandbox.statements import Compiler, Syntax
+from repl_sandbox.types import ExecStatus, Execution, Kernel
 
 
 class Session:

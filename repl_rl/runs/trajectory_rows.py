@@ -20,7 +20,7 @@ from msgspec import UNSET, UnsetType
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import nearest_folder
 from repl_rl.types import Origin, OutcomeKind, Reward, Scored, StopReason, VerdictKind
-from sandbox.render import clean
+from repl_sandbox.render import clean
 
 FORMAT = 2
 """Version of the rows that are written."""

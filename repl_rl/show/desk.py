@@ -14,7 +14,7 @@ import sys
 from rich.text import Text
 
 from repl_rl.show.display import Screen
-from sandbox.render import clean
+from repl_sandbox.render import clean
 
 
 class StandardDesk:

@@ -24,7 +24,7 @@ from repl_rl.show.bars import Clock, Note, Phase, Tenths, Update, bars
 from repl_rl.show.transcript_rows import By, Decode, Row, transcript_rows
 from repl_rl.terminal import one_row, signed
 from repl_rl.types import Line, OutcomeKind, Scored, StopReason
-from sandbox.render import clean
+from repl_sandbox.render import clean
 
 PROMPT, SAMPLED, INJECTED, ERROR = "dim", "bold green", "cyan", "bold red"
 _STYLES = {By.PROMPT: PROMPT, By.SAMPLED: SAMPLED, By.INJECTED: INJECTED, By.ERROR: ERROR}

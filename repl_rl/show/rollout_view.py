@@ -18,7 +18,7 @@ from repl_rl.show.display import ERROR, INJECTED, PROMPT, SAMPLED
 from repl_rl.transcript.format import spans
 from repl_rl.transcript.tokens import Codec
 from repl_rl.types import Line, Scored, Tone, Trajectory, Verdict
-from sandbox.render import clean
+from repl_sandbox.render import clean
 
 Say = Callable[[Text], None]
 

@@ -15,7 +15,7 @@ from enum import Enum
 from repl_rl.transcript.conventions import IPYTHON
 from repl_rl.transcript.format import PYTHON, TranscriptFormat, next_number, spans
 from repl_rl.types import Line, Scored, Trajectory
-from sandbox.render import clean
+from repl_sandbox.render import clean
 
 Decode = Callable[[Sequence[int]], str]
 """The text of ids, by the vocabulary that a trajectory was made with."""

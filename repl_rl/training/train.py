@@ -59,8 +59,8 @@ from repl_rl.training.warmstart import (
 from repl_rl.training.workbench import Workbench, load_policy, open_workbench
 from repl_rl.transcript.format import setup_sources
 from repl_rl.types import Problem, Scored, Split
-from sandbox.isolation import Tier
-from sandbox.types import Isolation
+from repl_sandbox.isolation import Tier
+from repl_sandbox.types import Isolation
 
 DEFAULT_RECIPE = Recipe()
 _DEMONSTRATIONS_AT_ONCE = 48

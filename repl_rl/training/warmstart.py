@@ -37,7 +37,7 @@ from repl_rl.training.sft import IGNORED, fit
 from repl_rl.transcript.format import PYTHON, spans
 from repl_rl.transcript.tokens import TokenizerCodec
 from repl_rl.types import Trajectory
-from sandbox.types import KernelSource
+from repl_sandbox.types import KernelSource
 
 END_OF_TEXT = "<|endoftext|>"
 COMMON_SHARE = 0.01

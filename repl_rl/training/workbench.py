@@ -39,8 +39,8 @@ from repl_rl.runs.folder import make_origin
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.types import Origin, Scored, Split
-from sandbox.isolation import Standing
-from sandbox.pool import KernelPool
+from repl_sandbox.isolation import Standing
+from repl_sandbox.pool import KernelPool
 
 _NUM_PROMPTS = 16
 """Problems of a split that are looked at for the length of its prompts."""

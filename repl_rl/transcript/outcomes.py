@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from repl_rl.transcript.format import SUBMIT
 from repl_rl.transcript.imitations import begins_as_output, imitates_output, parse
 from repl_rl.types import OutcomeKind
-from sandbox.statements import Syntax
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.statements import Syntax
+from repl_sandbox.types import ExecStatus, Execution
 
 # `x = 1`, `x, y = 1, 2`, `x[0] += 1`, `x.y: int = 1`; no `==` and no keyword of a call.
 _SILENT = re.compile(r"(import|from|del|pass|assert)\b|[\w.\[\], :'\"]+([-+*/%@&|^]|//|\*\*)?=[^=]")

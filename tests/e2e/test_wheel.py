@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 ROLLOUT = """
 import asyncio, pathlib, sys
-import repl_rl, sandbox
+import repl_rl, repl_sandbox
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.plugins import load_spec, resolve_spec
@@ -22,12 +22,12 @@ from repl_rl.rollout.builder import Rollout
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.transcript.format import PYTHON
-from sandbox.fake import FakeKernel
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.fake import FakeKernel
+from repl_sandbox.types import ExecStatus, Execution
 
 home = pathlib.Path(sys.argv[1])
 assert pathlib.Path(repl_rl.__file__).is_relative_to(home), repl_rl.__file__
-assert pathlib.Path(sandbox.__file__).is_relative_to(home), sandbox.__file__
+assert pathlib.Path(repl_sandbox.__file__).is_relative_to(home), repl_sandbox.__file__
 task = load_spec(resolve_spec("sympy-proofs", group="repl_rl.tasks"))()
 prompt = PYTHON.prompt(task.prompt, "What is 1 + 1?", python_version="3.11")
 kernel = FakeKernel({"1+1": Execution(status=ExecStatus.OK, value="2")})
@@ -79,7 +79,7 @@ def test_the_wheel_holds_the_packages_the_prompts_and_no_tests(wheel: Path) -> N
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith((".dist-info", ".data"))} == {
         "repl_rl",
-        "sandbox",
+        "repl_sandbox",
     }
     assert [name.partition(".data/")[2] for name in names if ".data/" in name] == [
         "data/share/jupyter/kernels/repl-rl/kernel.json"
@@ -91,7 +91,7 @@ def test_the_wheel_holds_the_packages_the_prompts_and_no_tests(wheel: Path) -> N
 def test_the_wheel_says_that_it_is_typed(wheel: Path) -> None:
     """Without the marker file no type checker reads the annotations."""
     names = zipfile.ZipFile(wheel).namelist()
-    assert {"repl_rl/py.typed", "sandbox/py.typed"} <= set(names)
+    assert {"repl_rl/py.typed", "repl_sandbox/py.typed"} <= set(names)
 
 
 def test_the_installed_command_tells_its_version(installed: Path, tmp_path: Path) -> None:

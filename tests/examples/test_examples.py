@@ -21,8 +21,8 @@ from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Problem, Scored, Split, VerdictKind
-from sandbox.fake import FakeKernels
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.fake import FakeKernels
+from repl_sandbox.types import ExecStatus, Execution
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

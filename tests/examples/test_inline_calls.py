@@ -19,8 +19,8 @@ from repl_rl.training.audit import Counts, Witness
 from repl_rl.transcript.format import Prompt, spans
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import OutcomeKind, StopReason, Trajectory
-from sandbox.fake import FakeKernel
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.fake import FakeKernel
+from repl_sandbox.types import ExecStatus, Execution
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CODEC = ByteCodec()

@@ -12,9 +12,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
+PACKAGES = {"repl_rl": ROOT / "repl_rl", "repl_sandbox": ROOT / "sandbox" / "repl_sandbox"}
+
 ROOMS = (
-    *("sandbox", "top", "runs", "transcript", "grading", "tasks", "credit", "engines", "rollout"),
-    *("golden", "show", "training", "replay", "commands"),
+    *("repl_sandbox", "top", "runs", "transcript", "grading", "tasks", "credit", "engines"),
+    *("rollout", "golden", "show", "training", "replay", "commands"),
 )
 """Folders, each of which imports from those on its left alone. `top` are the files beside them."""
 
@@ -22,41 +24,38 @@ GOLDEN = str(ROOT / "tests" / "golden")
 
 
 def modules() -> Iterator[Path]:
-    for package in ("repl_rl", "sandbox"):
-        yield from sorted((ROOT / package).rglob("*.py"))
+    for package in PACKAGES.values():
+        yield from sorted(package.rglob("*.py"))
 
 
 def imported_names(path: Path) -> Iterator[str]:
     """Full names of all that a file imports, deferred imports included."""
-    package = ".".join(path.relative_to(ROOT).parent.parts)
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1]
-            base = ".".join([*(above if node.level else []), *filter(None, [node.module])])
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+            assert node.module is not None, f"{path}: imports are absolute"
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def full_name(path: Path) -> str:
+    home = next(home for home in PACKAGES.values() if path.is_relative_to(home))
+    parts = path.relative_to(home.parent).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
 
 
 def known_modules() -> dict[str, Path]:
     """Full name of each of our modules, a package's among them -> its file."""
-    return {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-        for path in modules()
-    }
+    return {full_name(path): path for path in modules()}
 
 
 def room_of(name: str) -> str:
     first, _, rest = name.partition(".")
+    if first == "repl_sandbox":
+        return first
     room = rest.partition(".")[0]
-    return (
-        first
-        if first == "sandbox"
-        else room
-        if (ROOT / "repl_rl" / room).is_dir() and room
-        else "top"
-    )
+    return room if room and (PACKAGES["repl_rl"] / room).is_dir() else "top"
 
 
 def edges() -> set[tuple[str, str]]:
@@ -129,7 +128,7 @@ def test_torch_stays_with_models_and_tensors() -> None:
 
 
 def test_the_sandbox_never_imports_repl_rl() -> None:
-    assert [path for path in importers_of("repl_rl") if path.startswith("sandbox")] == []
+    assert [path for path in importers_of("repl_rl") if path.startswith("sandbox/")] == []
 
 
 def test_only_a_task_imports_sympy_beside_grading() -> None:

@@ -14,8 +14,8 @@ from repl_rl.rollout.sampler import LineSampler
 from repl_rl.runs.trajectory_file import append, places
 from repl_rl.transcript.format import PYTHON, SUBMIT_STUB, Part, Prompt
 from repl_rl.transcript.tokens import ByteCodec
-from sandbox.pool import KernelPool
-from sandbox.types import Limits
+from repl_sandbox.pool import KernelPool
+from repl_sandbox.types import Limits
 
 # Short in CPU time, which a loaded machine does not stretch; long on the wall clock, which it does.
 LIMITS = Limits(line_cpu_s=0.4, line_wall_s=20.0, grace_s=0.4)

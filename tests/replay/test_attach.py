@@ -22,8 +22,8 @@ from repl_rl.replay.scene import make_scene
 from repl_rl.runs.folder import make_origin
 from repl_rl.settings import resolve
 from repl_rl.types import OutcomeKind
-from sandbox.fake import FakeKernels
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.fake import FakeKernels
+from repl_sandbox.types import ExecStatus, Execution
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("quiet_home")]
 SAVED = "[sandbox]\npreload = []\nline_cpu_s = 0.5\ngrace_s = 0.4\nline_wall_s = 20.0"

@@ -11,8 +11,8 @@ from repl_rl.rollout.builder import check_trajectory
 from repl_rl.runs.trajectory_file import append, places
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import OutcomeKind, StopReason
-from sandbox.fake import FakeKernels
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.fake import FakeKernels
+from repl_sandbox.types import ExecStatus, Execution
 
 ANSWERS = {
     "1+1": Execution(status=ExecStatus.OK, output="2\n"),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from repl_rl.replay.compare import Cause, Difference, difference, is_cut_of, unified
 from repl_rl.types import LineOutcome, OutcomeKind
-from sandbox.render import render, truncate
+from repl_sandbox.render import render, truncate
 
 OK = OutcomeKind.OK_OUTPUT
 

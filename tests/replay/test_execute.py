@@ -8,8 +8,8 @@ import pytest
 from repl_rl.replay.compare import Cause
 from repl_rl.replay.execute import rerun
 from repl_rl.types import OutcomeKind
-from sandbox.fake import FakeKernels
-from sandbox.types import ExecStatus, Execution, SandboxError
+from repl_sandbox.fake import FakeKernels
+from repl_sandbox.types import ExecStatus, Execution, SandboxError
 
 EXACT = {
     "random": (" import random\n", " random.random(), random.randint(1, 10**9)\n"),

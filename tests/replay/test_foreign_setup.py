@@ -7,8 +7,8 @@ import pytest
 
 from repl_rl.errors import ConfigError
 from repl_rl.replay.live import Live
-from sandbox.pool import KernelPool
-from sandbox.types import Isolation, Limits
+from repl_sandbox.pool import KernelPool
+from repl_sandbox.types import Isolation, Limits
 
 pytestmark = pytest.mark.kernel
 

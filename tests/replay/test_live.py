@@ -7,8 +7,8 @@ import pytest
 from repl_rl.replay.live import Live, Variable, kernel_sources
 from repl_rl.transcript.conventions import IPYTHON
 from repl_rl.types import OutcomeKind
-from sandbox.fake import FakeKernels
-from sandbox.types import ExecStatus, Execution, SandboxError
+from repl_sandbox.fake import FakeKernels
+from repl_sandbox.types import ExecStatus, Execution, SandboxError
 
 CUT, DIED, KILLED, INCOMPLETE = (
     OutcomeKind.CUT,

@@ -8,8 +8,8 @@ import pytest
 from repl_rl.errors import ConfigError
 from repl_rl.replay.live import Live
 from repl_rl.types import Line, LineOutcome, OutcomeKind
-from sandbox.fake import FakeKernels
-from sandbox.types import ExecStatus, Execution, SandboxError
+from repl_sandbox.fake import FakeKernels
+from repl_sandbox.types import ExecStatus, Execution, SandboxError
 
 OUTPUT = OutcomeKind.OK_OUTPUT
 TWO = Execution(status=ExecStatus.OK, output="2\n")

@@ -13,8 +13,8 @@ from repl_rl.replay.model_policy import ModelPolicy
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec
-from sandbox.fake import FakeKernels
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.fake import FakeKernels
+from repl_sandbox.types import ExecStatus, Execution
 
 LONG = "a" * 200 + "\n"  # of 201 tokens, one a byte
 ANSWERS = {"long": Execution(status=ExecStatus.OK, output=LONG)}

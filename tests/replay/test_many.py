@@ -21,8 +21,8 @@ from repl_rl.runs.folder import make_origin
 from repl_rl.settings import resolve
 from repl_rl.show.display import Screen
 from repl_rl.types import Trajectory, Verdict, VerdictKind
-from sandbox.fake import FakeKernels
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.fake import FakeKernels
+from repl_sandbox.types import ExecStatus, Execution
 
 ANSWERS = {
     "1+1": Execution(status=ExecStatus.OK, output="2\n"),

@@ -10,8 +10,8 @@ from repl_rl.errors import ConfigError
 from repl_rl.replay.notebook import to_notebook, write_notebook
 from repl_rl.transcript.format import spans
 from repl_rl.types import OutcomeKind, StopReason, Verdict, VerdictKind
-from sandbox.fake import FakeKernel
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.fake import FakeKernel
+from repl_sandbox.types import ExecStatus, Execution
 
 
 @given(

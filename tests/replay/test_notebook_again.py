@@ -15,8 +15,8 @@ from repl_rl.rollout.builder import Rollout
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
-from sandbox.pool import KernelPool
-from sandbox.types import Limits
+from repl_sandbox.pool import KernelPool
+from repl_sandbox.types import Limits
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("quiet_home")]
 TIMEOUT_S = 60

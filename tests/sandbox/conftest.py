@@ -7,11 +7,11 @@ from typing import TypeVar
 
 import pytest
 
-from sandbox import bubblewrap, confine
-from sandbox.pool import KernelPool
-from sandbox.supervisor import SupervisedKernel
-from sandbox.types import Execution, Isolation, Limits
-from sandbox.view import readable_paths
+from repl_sandbox import bubblewrap, confine
+from repl_sandbox.pool import KernelPool
+from repl_sandbox.supervisor import SupervisedKernel
+from repl_sandbox.types import Execution, Isolation, Limits
+from repl_sandbox.view import readable_paths
 
 T = TypeVar("T")
 # Short in CPU time, which a loaded machine does not stretch; long on the wall clock, which it does.

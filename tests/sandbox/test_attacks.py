@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from sandbox.types import ExecStatus
+from repl_sandbox.types import ExecStatus
 
 pytestmark = pytest.mark.kernel
 AT_ONCE_MS = 5000
@@ -312,8 +312,8 @@ def test_a_socket_closed_from_inside_gets_the_kernel_killed(with_kernel):
 
 BESIDE_AN_IGNORED_INTERRUPT = """
 import asyncio, signal
-from sandbox.pool import KernelPool
-from sandbox.types import Limits
+from repl_sandbox.pool import KernelPool
+from repl_sandbox.types import Limits
 
 async def main():
     async with KernelPool(Limits(line_cpu_s=0.4, grace_s=5.0), preload=()) as pool:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import supervisor
-from sandbox.types import Limits, SandboxError
-from sandbox.zygote_link import Newborn, ZygoteLink
+from repl_sandbox import supervisor
+from repl_sandbox.types import Limits, SandboxError
+from repl_sandbox.zygote_link import Newborn, ZygoteLink
 
 LONG_S = 60.0
 """No wait here takes as long."""

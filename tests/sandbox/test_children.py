@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.pool import KernelPool
-from sandbox.types import ExecStatus, Isolation, Limits
+from repl_sandbox.pool import KernelPool
+from repl_sandbox.types import ExecStatus, Isolation, Limits
 
 pytestmark = pytest.mark.kernel
 LIMITS = Limits(line_cpu_s=5.0, line_wall_s=20.0, grace_s=2.0)
@@ -168,7 +168,7 @@ def test_a_kernel_is_forked_and_buried_while_others_are(loop_runner, unsealed_po
 
 MISSES = """
 import os, signal, sys
-from sandbox import children
+from repl_sandbox import children
 
 kill, missed = children._kill_orphan, []
 

@@ -11,9 +11,9 @@ from importlib.util import find_spec
 import pytest
 
 from person import TIMEOUT_S, Person
-from sandbox.pool import KernelPool
-from sandbox.sockets import HEARTBEAT, socket_path
-from sandbox.types import ExecStatus, Isolation, Limits, SandboxError
+from repl_sandbox.pool import KernelPool
+from repl_sandbox.sockets import HEARTBEAT, socket_path
+from repl_sandbox.types import ExecStatus, Isolation, Limits, SandboxError
 
 pytestmark = pytest.mark.kernel
 LIMITS = Limits(line_cpu_s=0.4, line_wall_s=20.0, grace_s=0.4)

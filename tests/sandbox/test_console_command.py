@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import console
-from sandbox.console import console_command, missing_console
+from repl_sandbox import console
+from repl_sandbox.console import console_command, missing_console
 
 FILE = Path("/dev/shm/a b/connection.json")
 

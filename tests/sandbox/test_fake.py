@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from sandbox.fake import FakeKernel, FakeKernels
-from sandbox.types import ExecStatus, Execution, Kernel, KernelSource, SandboxError
+from repl_sandbox.fake import FakeKernel, FakeKernels
+from repl_sandbox.types import ExecStatus, Execution, Kernel, KernelSource, SandboxError
 
 TWO = Execution(status=ExecStatus.OK, output="2\n")
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.render import number_addresses, render
-from sandbox.types import ExecStatus
+from repl_sandbox.render import number_addresses, render
+from repl_sandbox.types import ExecStatus
 
 pytestmark = pytest.mark.kernel
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from sandbox.folder import make_runtime_folder, remove_folder
+from repl_sandbox.folder import make_runtime_folder, remove_folder
 
 
 def test_a_folder_goes_with_files_links_and_closed_folders(tmp_path: Path):

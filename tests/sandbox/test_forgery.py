@@ -5,7 +5,7 @@ What a line can name is bent; the next lines fail, and must be told as failures,
 
 import pytest
 
-from sandbox.types import ExecStatus
+from repl_sandbox.types import ExecStatus
 
 pytestmark = pytest.mark.kernel
 
@@ -84,7 +84,7 @@ OWN = {
     "modules by name": (
         "import sys\n"
         "for m in list(sys.modules):\n"
-        "    if 'sandbox' in m: sys.modules[m].Repl._failed = lambda self, e: 1 / 0\n\n"
+        "    if 'repl_sandbox' in m: sys.modules[m].Repl._failed = lambda self, e: 1 / 0\n\n"
     ),
     "a class among all classes": (
         "for c in object.__subclasses__():\n"

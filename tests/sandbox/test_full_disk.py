@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import pool as pool_module
-from sandbox.pool import KernelPool
-from sandbox.types import Limits, SandboxError
+from repl_sandbox import pool as pool_module
+from repl_sandbox.pool import KernelPool
+from repl_sandbox.types import Limits, SandboxError
 
 pytestmark = pytest.mark.kernel
 LIMITS = Limits(line_cpu_s=5.0, line_wall_s=20.0, grace_s=2.0)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import bubblewrap, confine, landlock, seccomp
-from sandbox.canary import PROBES, inspect
-from sandbox.isolation import Tier
-from sandbox.pool import KernelPool
-from sandbox.types import Isolation, Limits, SandboxError, SettingError
-from sandbox.uid_slot import NUM_SLOTS, UidSlot
+from repl_sandbox import bubblewrap, confine, landlock, seccomp
+from repl_sandbox.canary import PROBES, inspect
+from repl_sandbox.isolation import Tier
+from repl_sandbox.pool import KernelPool
+from repl_sandbox.types import Isolation, Limits, SandboxError, SettingError
+from repl_sandbox.uid_slot import NUM_SLOTS, UidSlot
 
 pytestmark = pytest.mark.kernel
 

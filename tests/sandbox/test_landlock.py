@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import landlock
+from repl_sandbox import landlock
 
 DEADLINE_S = 60
 EVERYWHERE = ("inside", "outside")
 PREPARE = """
 import ctypes, errno, json, os, pathlib, signal, socket, sys, threading
-from sandbox import landlock
+from repl_sandbox import landlock
 def restrict(*readable):
     ruleset = landlock.make_ruleset([pathlib.Path(path) for path in readable])
     confine(ruleset)

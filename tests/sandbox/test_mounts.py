@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.view import as_mounts
+from repl_sandbox.view import as_mounts
 
 NOBODY = 65534
 BECOME = Path(__file__).parents[1] / "support" / "nobody.py"
@@ -65,7 +65,7 @@ def test_python_runs_where_nothing_else_exists(command, user):
 def test_nothing_else_exists_where_python_runs(command, user):
     source = f"""
 import importlib.util, os
-for name in ("torch", "transformers", "repl_rl", "sandbox", "pip"):
+for name in ("torch", "transformers", "repl_rl", "repl_sandbox", "pip"):
     assert importlib.util.find_spec(name) is None, name
 for path in ("/etc/passwd", "/bin/sh", {__file__!r}):
     assert not os.path.exists(path), path

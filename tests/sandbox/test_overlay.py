@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import view
-from sandbox.types import SandboxError
+from repl_sandbox import view
+from repl_sandbox.types import SandboxError
 
 pytestmark = pytest.mark.kernel
 
@@ -17,9 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 ASK = """
 import asyncio, sys
 from jupyter_client import BlockingKernelClient
-from sandbox import bubblewrap
-from sandbox.pool import KernelPool
-from sandbox.types import Isolation, Limits
+from repl_sandbox import bubblewrap
+from repl_sandbox.pool import KernelPool
+from repl_sandbox.types import Isolation, Limits
 
 if sys.argv[1] == "B":
     bubblewrap.find = lambda: None

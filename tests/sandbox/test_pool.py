@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import zygote_link
-from sandbox.pool import KernelPool
-from sandbox.types import ExecStatus, Limits, SandboxError, SettingError
+from repl_sandbox import zygote_link
+from repl_sandbox.pool import KernelPool
+from repl_sandbox.types import ExecStatus, Limits, SandboxError, SettingError
 
 pytestmark = pytest.mark.kernel
 LIMITS = Limits(line_cpu_s=5.0, line_wall_s=20.0, grace_s=2.0)
@@ -75,9 +75,9 @@ def test_an_exception_in_the_block_leaves_nothing_behind(walls):
 
 TRAINER = """
 import asyncio, sys
-from sandbox import bubblewrap
-from sandbox.pool import KernelPool
-from sandbox.types import Isolation, Limits
+from repl_sandbox import bubblewrap
+from repl_sandbox.pool import KernelPool
+from repl_sandbox.types import Isolation, Limits
 
 if sys.argv[1] == "B": bubblewrap.find = lambda: None
 isolation = Isolation.NONE if sys.argv[1] == "none" else Isolation.AUTO

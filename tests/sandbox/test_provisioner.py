@@ -17,7 +17,7 @@ from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from sandbox.types import SandboxError
+from repl_sandbox.types import SandboxError
 
 pytestmark = pytest.mark.kernel
 NAME = "repl-rl"

@@ -1,6 +1,6 @@
 """Text a kernel wrote becomes text a transcript may hold."""
 
-from sandbox.render import clean, number_addresses, render
+from repl_sandbox.render import clean, number_addresses, render
 
 
 def shown(head: str, tail: str = "", *, num_omitted: int = 0, max_chars: int = 100) -> str:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from sandbox.types import ExecStatus
+from repl_sandbox.types import ExecStatus
 
 pytestmark = pytest.mark.kernel
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import view
-from sandbox.view import (
+from repl_sandbox import view
+from repl_sandbox.view import (
     as_mounts,
     libraries,
     package_paths,
@@ -104,7 +104,7 @@ def test_what_is_required_and_not_installed_is_left_out(tmp_path: Path):
 
 def test_this_project_is_left_out_where_a_package_requires_it(tmp_path: Path):
     install(tmp_path, "a", "a.py", requires=["repl-rl"])
-    install(tmp_path, "repl_rl", "repl_rl/__init__.py", "sandbox/__init__.py", requires=["b"])
+    install(tmp_path, "repl_rl", "repl_rl/__init__.py", "repl_sandbox/__init__.py", requires=["b"])
     install(tmp_path, "b", "b.py")
     assert names(tmp_path, "a") == ["a.py"]
 
@@ -184,7 +184,7 @@ def test_an_unknown_module_is_named(module: str):
         readable_paths([module])
 
 
-@pytest.mark.parametrize("module", ["repl_rl", "sandbox.repl", "repl_rl.types"])
+@pytest.mark.parametrize("module", ["repl_rl", "repl_sandbox.repl", "repl_rl.types"])
 def test_this_project_cannot_be_preloaded(module: str):
     with pytest.raises(ValueError, match=rf"^preload '{module}': kernels may not read"):
         readable_paths([module])
@@ -311,7 +311,7 @@ def test_a_kernel_may_read_what_it_may_import(paths, module: str):
     assert _covers(paths, _module_file(module))
 
 
-@pytest.mark.parametrize("module", ["torch", "transformers", "trl", "repl_rl", "sandbox"])
+@pytest.mark.parametrize("module", ["torch", "transformers", "trl", "repl_rl", "repl_sandbox"])
 def test_a_kernel_may_not_read_what_nobody_preloaded(paths, module: str):
     assert not _covers(paths, _module_file(module))
 

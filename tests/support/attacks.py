@@ -227,7 +227,7 @@ ATTACKS = (
            ("error:PermissionError", "error:ProcessLookupError")),
     # The trainer
     Attack("import the trainer", ("import repl_rl",), UNIMPORTABLE),
-    Attack("import the sandbox", ("import sandbox",), UNIMPORTABLE),
+    Attack("import the sandbox", ("import repl_sandbox",), UNIMPORTABLE),
     Attack("import torch", ("import torch",), UNIMPORTABLE),
     Attack("import the tests", ("import tests.support.attacks",), UNIMPORTABLE),
     Attack("read the environment",

@@ -23,8 +23,8 @@ from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.format import PYTHON, Part, Prompt
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Trajectory
-from sandbox.fake import FakeKernel
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.fake import FakeKernel
+from repl_sandbox.types import ExecStatus, Execution
 from vllm_serve import open_vllm_server
 
 T = TypeVar("T")

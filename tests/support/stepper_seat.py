@@ -17,8 +17,8 @@ from repl_rl.replay.scene import Scene
 from repl_rl.transcript.format import PYTHON, SUBMIT_STUB
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Line, Origin, OutcomeKind, StopReason, Verdict, VerdictKind
-from sandbox.fake import FakeKernels
-from sandbox.types import ExecStatus, Execution, SandboxError
+from repl_sandbox.fake import FakeKernels
+from repl_sandbox.types import ExecStatus, Execution, SandboxError
 
 COMMENT, OUTPUT, SILENT = OutcomeKind.COMMENT, OutcomeKind.OK_OUTPUT, OutcomeKind.OK_SILENT
 NAME_ERROR, SUBMITTED = OutcomeKind.NAME_ERROR, OutcomeKind.SUBMITTED

@@ -37,7 +37,7 @@ from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.trajectory_file import Place
 from repl_rl.show.display import PROMPT
 from repl_rl.transcript.format import strip_line
-from sandbox.types import KernelSource
+from repl_sandbox.types import KernelSource
 
 _MAX_PREFILLED, _MAX_DIGITS = 4000, 9
 """Characters."""

@@ -19,7 +19,7 @@ from repl_rl.replay.stepper.panes import difference_row
 from repl_rl.replay.stepper.screen import Face
 from repl_rl.replay.stepper.texts import DIFFERS, one_row, styled
 from repl_rl.replay.stepper.walk import Walk
-from sandbox.types import SandboxError
+from repl_sandbox.types import SandboxError
 
 Ask = Callable[[Walk], Command]
 """What a key asks of a walk."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from sandbox.render import clean, truncate
+from repl_sandbox.render import clean, truncate
 
 _MAX_CHARS = 20_000
 """Of a text for a pane: more than any kernel's cap, less than what a hostile file may hold."""

@@ -25,7 +25,7 @@ from repl_rl.rollout.scoring import Scorer, unscored
 from repl_rl.runs.folder import make_origin
 from repl_rl.runs.trajectory_file import append
 from repl_rl.types import Line, Origin, OutcomeKind, Scored, Trajectory
-from sandbox.types import KernelSource, SandboxError
+from repl_sandbox.types import KernelSource, SandboxError
 
 # L lines
 

@@ -10,7 +10,7 @@ from repl_rl.replay.annotated import annotate
 from repl_rl.replay.stepper import Stepper
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.trajectory_file import append, places
-from sandbox.fake import FakeKernels
+from repl_sandbox.fake import FakeKernels
 from stepper_seat import ANSWERS, LINE_REWARDS, LINES, ORIGIN, PROVED, SCENE, SaysProved
 
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from sandbox.fake import FakeKernels
-from sandbox.types import SandboxError
+from repl_sandbox.fake import FakeKernels
+from repl_sandbox.types import SandboxError
 from stepper_seat import ANSWERS, SIZE, Broken, WritesLines, sit
 
 

@@ -1,7 +1,7 @@
 """Lines by hand in place of the recorded ones: how they are asked for and what they earn."""
 
-from sandbox.fake import FakeKernels
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.fake import FakeKernels
+from repl_sandbox.types import ExecStatus, Execution
 from stepper_seat import after, sit
 
 

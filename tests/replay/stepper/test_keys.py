@@ -9,8 +9,8 @@ from repl_rl.replay.stepper.app import RUNS
 from repl_rl.replay.stepper.keys import KEYS
 from repl_rl.replay.stepper.screen import Field
 from repl_rl.types import OutcomeKind
-from sandbox.fake import FakeKernels
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.fake import FakeKernels
+from repl_sandbox.types import ExecStatus, Execution
 from stepper_seat import ANSWERS, LINES, OUTPUT, after, line_of, sit
 
 ACTIONS = sorted({action for row in KEYS for action in row.actions.values()})

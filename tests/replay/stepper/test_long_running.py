@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sandbox.fake import FakeKernels
+from repl_sandbox.fake import FakeKernels
 from stepper_seat import ANSWERS, OUTPUT, SILENT, Slow, WritesLines, sit
 
 

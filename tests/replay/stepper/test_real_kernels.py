@@ -6,8 +6,8 @@ import pytest
 
 from repl_rl.transcript.format import SUBMIT_STUB
 from repl_rl.types import OutcomeKind
-from sandbox.pool import KernelPool
-from sandbox.types import Limits
+from repl_sandbox.pool import KernelPool
+from repl_sandbox.types import Limits
 from stepper_seat import NAME_ERROR, OUTPUT, SILENT, seated
 
 pytestmark = pytest.mark.kernel

@@ -8,7 +8,7 @@ import pytest
 from repl_rl.replay.live import Live
 from repl_rl.runs.trajectory_file import places, read_trajectories
 from repl_rl.transcript.format import SUBMIT_STUB
-from sandbox.fake import FakeKernels
+from repl_sandbox.fake import FakeKernels
 from stepper_seat import ANSWERS, COMMENT, NAME_ERROR, SCENE, SUBMITTED, after, sit
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from repl_rl.types import Problem
-from sandbox.fake import FakeKernels
-from sandbox.types import ExecStatus, Execution
+from repl_sandbox.fake import FakeKernels
+from repl_sandbox.types import ExecStatus, Execution
 from stepper_seat import COMMENT, LINES, OUTPUT, SILENT, after
 
 

@@ -27,12 +27,12 @@ from urllib.request import url2pathname
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from sandbox.types import SandboxError
+from repl_sandbox.types import SandboxError
 
 SERVER_NEEDS = ("ipykernel", "jupyter-client", "pyzmq", "tornado", "traitlets")
 """Distributions that the fork server imports whatever is preloaded."""
 OWN_DISTRIBUTION = "repl-rl"
-OWN_MODULES = frozenset({"repl_rl", "sandbox"})
+OWN_MODULES = frozenset({"repl_rl", "repl_sandbox"})
 OWN_FOLDER = Path(__file__).resolve().parent
 PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 # Where two are one by a link, the first is how the loader's cache spells it.

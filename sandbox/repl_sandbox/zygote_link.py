@@ -23,13 +23,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from sandbox import bubblewrap
-from sandbox.folder import make_runtime_folder, remove_folder
-from sandbox.isolation import ESCAPE, Standing, Tier, tiers
-from sandbox.sockets import MAX_PACKET_BYTES
-from sandbox.types import Isolation, Limits, SandboxError, SettingError
-from sandbox.uid_slot import UidSlot
-from sandbox.view import as_mounts, package_folders, readable_paths
+from repl_sandbox import bubblewrap
+from repl_sandbox.folder import make_runtime_folder, remove_folder
+from repl_sandbox.isolation import ESCAPE, Standing, Tier, tiers
+from repl_sandbox.sockets import MAX_PACKET_BYTES
+from repl_sandbox.types import Isolation, Limits, SandboxError, SettingError
+from repl_sandbox.uid_slot import UidSlot
+from repl_sandbox.view import as_mounts, package_folders, readable_paths
 
 START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 5.0
@@ -39,7 +39,7 @@ FLAGS = ("-s", "-P")
 BOOT = (
     "import sys; control, base, package, *folders = sys.argv[1:];"
     "sys.path += [f for f in folders if f not in sys.path]; sys.path.insert(0, package);"
-    "from sandbox.zygote import main; del sys.path[0]; main(int(control), int(base))"
+    "from repl_sandbox.zygote import main; del sys.path[0]; main(int(control), int(base))"
 )
 
 

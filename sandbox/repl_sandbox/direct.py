@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from operator import is_
 from pathlib import Path
 
-from sandbox.pristine import Pristine
-from sandbox.repl import Repl, Said
-from sandbox.sockets import DIRECT, SIZE_BYTES, socket_path
+from repl_sandbox.pristine import Pristine
+from repl_sandbox.repl import Repl, Said
+from repl_sandbox.sockets import DIRECT, SIZE_BYTES, socket_path
 
 # In C, and made before any line runs: what `json` itself offers is Python, which a line can bend.
 SCAN = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # typeshed leaves it out

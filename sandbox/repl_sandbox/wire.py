@@ -11,7 +11,7 @@ import asyncio
 import json
 from collections.abc import Callable
 
-from sandbox.sockets import SIZE_BYTES
+from repl_sandbox.sockets import SIZE_BYTES
 
 
 def pack(message: object) -> bytes:

@@ -18,10 +18,10 @@ from typing import Any
 import traitlets
 from jupyter_client.provisioning import KernelProvisionerBase
 
-from sandbox.console import PERSON_CPU_S, address
-from sandbox.pool import SYMPY_WARMUP
-from sandbox.types import Isolation, Limits
-from sandbox.zygote_link import Newborn, ZygoteLink
+from repl_sandbox.console import PERSON_CPU_S, address
+from repl_sandbox.pool import SYMPY_WARMUP
+from repl_sandbox.types import Isolation, Limits
+from repl_sandbox.zygote_link import Newborn, ZygoteLink
 
 BIRTH_TIMEOUT_S = 20.0
 POLL_S = 0.01

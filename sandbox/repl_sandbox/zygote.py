@@ -28,13 +28,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sandbox.children import LOOK_AGAIN_S, Children, become_subreaper
-from sandbox.confine import PR_SET_PDEATHSIG, Walls, limit
-from sandbox.direct import answers, listen
-from sandbox.kernel import ReplKernel
-from sandbox.pristine import Pristine
-from sandbox.repl import Repl, seed_generators
-from sandbox.sockets import MAX_PACKET_BYTES
+from repl_sandbox.children import LOOK_AGAIN_S, Children, become_subreaper
+from repl_sandbox.confine import PR_SET_PDEATHSIG, Walls, limit
+from repl_sandbox.direct import answers, listen
+from repl_sandbox.kernel import ReplKernel
+from repl_sandbox.pristine import Pristine
+from repl_sandbox.repl import Repl, seed_generators
+from repl_sandbox.sockets import MAX_PACKET_BYTES
 
 MAX_TOLD_CHARS = 8000
 """Of one value in a packet. JSON makes up to twelve bytes of a character."""
@@ -124,9 +124,9 @@ def _warm_up(preload: list[str], sources: list[str]) -> _Stock:
     for source in sources:
         exec(source, names)
     console = ReplKernel(log=logging.getLogger(__name__))
-    pristine = Pristine.of([sys.modules[f"sandbox.{name}"] for name in ANSWERING])
+    pristine = Pristine.of([sys.modules[f"repl_sandbox.{name}"] for name in ANSWERING])
     # To its guest a kernel is plain Python: what runs it cannot be imported by name.
-    for name in [name for name in sys.modules if name.partition(".")[0] == "sandbox"]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "repl_sandbox"]:
         del sys.modules[name]
     gc.collect()
     gc.freeze()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from sandbox.types import ExecStatus, Limits
+from repl_sandbox.types import ExecStatus, Limits
 
 STATUSES = {
     "ok": ExecStatus.OK,

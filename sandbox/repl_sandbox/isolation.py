@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sandbox import bubblewrap, confine
-from sandbox.types import Isolation, SettingError
+from repl_sandbox import bubblewrap, confine
+from repl_sandbox.types import Isolation, SettingError
 
 
 class Tier(StrEnum):

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from sandbox.render import clean
-from sandbox.types import ExecStatus, Execution, SandboxError
+from repl_sandbox.render import clean
+from repl_sandbox.types import ExecStatus, Execution, SandboxError
 
 Script = Mapping[str, Execution] | Callable[[str], Execution]
 SILENT = Execution(status=ExecStatus.OK)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 
-from sandbox.types import SandboxError
+from repl_sandbox.types import SandboxError
 
 NUM_SLOTS = 64
 

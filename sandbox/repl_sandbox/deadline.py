@@ -12,8 +12,8 @@ import asyncio
 import signal
 import time
 
-from sandbox.process import Process
-from sandbox.types import Limits
+from repl_sandbox.process import Process
+from repl_sandbox.types import Limits
 
 
 class Deadline:

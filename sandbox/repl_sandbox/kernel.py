@@ -23,8 +23,8 @@ import zmq
 from ipykernel.kernelbase import Kernel, kernel_protocol_version
 from jupyter_client.session import Session
 
-from sandbox.repl import Repl, Said
-from sandbox.sockets import CONTROL, HEARTBEAT, IOPUB, SHELL, socket_path
+from repl_sandbox.repl import Repl, Said
+from repl_sandbox.sockets import CONTROL, HEARTBEAT, IOPUB, SHELL, socket_path
 
 # A client takes a kernel without a heartbeat for dead.
 CHANNELS = {SHELL: zmq.ROUTER, IOPUB: zmq.PUB, CONTROL: zmq.ROUTER, HEARTBEAT: zmq.ROUTER}

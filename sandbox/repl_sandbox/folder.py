@@ -11,7 +11,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from sandbox.types import SandboxError
+from repl_sandbox.types import SandboxError
 
 MAX_PATH_CHARS = 107
 MEMORY_BASE = "/dev/shm"

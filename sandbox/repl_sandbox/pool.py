@@ -15,12 +15,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sandbox.canary import inspect
-from sandbox.console import write_connection_file
-from sandbox.isolation import Standing, Tier
-from sandbox.supervisor import SupervisedKernel
-from sandbox.types import Isolation, Limits, SandboxError
-from sandbox.zygote_link import Newborn, ZygoteLink
+from repl_sandbox.canary import inspect
+from repl_sandbox.console import write_connection_file
+from repl_sandbox.isolation import Standing, Tier
+from repl_sandbox.supervisor import SupervisedKernel
+from repl_sandbox.types import Isolation, Limits, SandboxError
+from repl_sandbox.zygote_link import Newborn, ZygoteLink
 
 ACQUIRE_TIMEOUT_S = 60.0
 SYMPY_WARMUP = (

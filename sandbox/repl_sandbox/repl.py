@@ -21,8 +21,8 @@ from importlib.machinery import BuiltinImporter
 from io import StringIO, TextIOWrapper
 from typing import NamedTuple
 
-from sandbox.capture import Capture, OutputLimit
-from sandbox.statements import FILENAME, Compiler, Statement
+from repl_sandbox.capture import Capture, OutputLimit
+from repl_sandbox.statements import FILENAME, Compiler, Statement
 
 OWN_FILES = frozenset({__file__, Capture.take.__code__.co_filename})
 FRAME = re.compile(r'^([ |+]*)  File "(.*)", line \d+, in .*\n(?:\1    .*\n)*', re.MULTILINE)

@@ -1,0 +1,1 @@
+"""Runs untrusted Python, one stateful interpreter per process. Knows no models, tokens, rewards."""
