@@ -53,6 +53,18 @@ def refused(ended: Any) -> str:
     return str(line)
 
 
+def test_an_engine_of_ones_own_is_trained(
+    repl_rl: Command, tiny_model: Path, tmp_path: Path
+) -> None:
+    shutil.copy(EXAMPLES / "plain_engine.py", tmp_path)
+    ended = train(repl_rl, tiny_model, "sampling.engine=plain_engine:Plain")
+    assert (ended.code, ended.left_behind) == (0, []), ended.stderr
+    assert "engine: plain: 4 trajectories at once" in ended.stdout
+    assert len(sampled(tmp_path / "run")) == 2 + 2 * 4 + 2
+    audited = repl_rl("audit", "run")
+    assert audited.code == 0, audited.stdout
+
+
 def test_a_loop_of_ones_own_is_trained(repl_rl: Command, tiny_model: Path, tmp_path: Path) -> None:
     shutil.copy(EXAMPLES / "inline_calls.py", tmp_path)
     ended = train(repl_rl, tiny_model, *INLINE)

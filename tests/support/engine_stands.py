@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 from transformers import Qwen3Config
 
 from engine_kit import SIZE, random_model
+from plain_engine import PlainEngine
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import Engine, SampledLine, Weights
 from repl_rl.engines.hf import HFEngine
@@ -89,6 +90,17 @@ def open_hf(model: Any, folder: Path, wish: Wish) -> Engine:
     )
 
 
+def open_plain(model: Any, folder: Path, wish: Wish) -> Engine:
+    """The example of an engine that somebody else brings."""
+    made: Engine = PlainEngine(
+        model,
+        newline_ids=wish.newline_ids,
+        eos_ids=wish.eos_ids,
+        temperature=wish.temperature,
+    )
+    return made
+
+
 def open_vllm(model: Any, folder: Path, wish: Wish) -> Engine:
     return VLLMEngine(
         str(folder),
@@ -104,6 +116,7 @@ def open_vllm(model: Any, folder: Path, wish: Wish) -> Engine:
 
 OPENERS: Mapping[str, Callable[[Any, Path, Wish], Engine]] = {
     "hf": open_hf,
+    "plain": open_plain,
     **(
         {"vllm": open_vllm, "vllm-server": open_vllm_server}
         if importlib.util.find_spec("vllm")
