@@ -66,7 +66,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing (a few minutes the first time)"
 	$(PIP) $(TORCH)
-	$(PIP) --editable .
+	$(PIP) --editable '.[train,replay]'
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

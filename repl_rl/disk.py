@@ -13,8 +13,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from safetensors import SafetensorError
-
 from repl_rl.errors import StorageError
 
 _ASIDE = ".unfinished-"
@@ -26,7 +24,8 @@ def explained(path: Path) -> Iterator[None]:
     """What a disk refuses to those who write `path` becomes a StorageError of one line."""
     try:
         yield
-    except (OSError, SafetensorError, RuntimeError) as error:
+    # Writers of weights have types of their own; what is not the disk's goes on as it is.
+    except Exception as error:
         reason = _reason(error, path)
         if reason is None:
             raise

@@ -296,3 +296,28 @@ def test_libraries_warn_of_what_a_folder_lacks_and_not_of_what_is_done_on_purpos
         "utils.loading_report": True,
         "modeling_utils": True,
     }
+
+
+@pytest.mark.parametrize(("module", "extra"), [("torch.nn", "train"), ("textual", "replay")])
+def test_what_a_base_installation_lacks_is_named_with_what_installs_it(
+    call: Call, monkeypatch: pytest.MonkeyPatch, module: str, extra: str
+) -> None:
+    def lacking(**_: object) -> None:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    monkeypatch.setattr("repl_rl.commands.cli.cli", lacking)
+    code, out, err = call("train")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"repl-rl: {module.split('.')[0]} is not installed")
+    assert err.endswith(f"pip install --editable '.[{extra}]'\n")
+
+
+def test_any_other_module_that_is_missing_is_a_bug_and_shown_whole(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking(**_: object) -> None:
+        raise ModuleNotFoundError("No module named 'theirs'", name="theirs")
+
+    monkeypatch.setattr("repl_rl.commands.cli.cli", lacking)
+    with pytest.raises(ModuleNotFoundError, match="theirs"):
+        call("train")

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import repl_rl
+from repl_rl.commands.cli import _EXTRA_OF
 
 PUBLIC = [
     *("ByteCodec", "Codec", "Config", "ConfigError", "DemonstrableTask", "Engine"),
@@ -53,7 +54,7 @@ def test_importing_it_loads_nothing_of_its_own() -> None:
     assert {name for name in loaded if name.startswith("repl_rl.")} == set()
 
 
-def test_all_but_the_trainer_comes_without_torch() -> None:
+def test_all_but_the_trainer_comes_with_a_base_installation() -> None:
     names = [name for name in PUBLIC if name != "train"]
     loaded = loaded_by(f"import repl_rl\nfor name in {names}: getattr(repl_rl, name)")
-    assert loaded & {"torch", "transformers", "trl", "datasets"} == set()
+    assert loaded & set(_EXTRA_OF) == set()

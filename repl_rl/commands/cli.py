@@ -34,6 +34,14 @@ from repl_sandbox.types import SandboxError, SettingError
 USAGE_ERROR, INTERRUPTED = 2, 130
 
 
+_EXTRA_OF = {
+    **dict.fromkeys(("textual", "nbformat", "tokenizers"), "replay"),
+    **dict.fromkeys(("accelerate", "datasets", "httpx", "huggingface_hub", "numpy"), "train"),
+    **dict.fromkeys(("safetensors", "torch", "transformers", "trl"), "train"),
+}
+"""Packages that a base installation does without, and what installs them."""
+
+
 def main() -> None:
     """Entry point. Exit codes: 0 done, 1 our side failed, 2 bad usage or config, 130 Ctrl-C."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -55,6 +63,15 @@ def main() -> None:
         _fail(f"interrupted{told and '; '}{told}", INTERRUPTED)
     except (ConfigError, SettingError) as error:
         _fail(one_row(str(error)), USAGE_ERROR)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _EXTRA_OF:
+            raise
+        _fail(
+            f"{missing} is not installed, which this command takes; in a checkout of repl-rl: "
+            f"pip install --editable '.[{_EXTRA_OF[missing]}]'",
+            USAGE_ERROR,
+        )
     except (ReplRLError, SandboxError) as error:
         # It may hold what another process said as it ended, on rows of its own.
         _fail(clean(str(error)), shared.FAILED)

@@ -15,7 +15,6 @@ from dataclasses import replace
 
 from repl_rl import __version__
 from repl_rl.config import SandboxConfig
-from repl_rl.engines.models import pick_device
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.types import Finding
 from repl_sandbox import landlock
@@ -32,14 +31,30 @@ def examine(config: SandboxConfig) -> list[Finding]:
 
 
 def _machine() -> list[Finding]:
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in _PACKAGES)
+    versions = ", ".join(map(_version, _PACKAGES))
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
     cores = len(os.sched_getaffinity(0))
     return [
         Finding(name="repl-rl", text=f"{__version__} on Python {platform.python_version()}"),
-        Finding(name="machine", text=f"{system}, {cores} cores, device {pick_device('auto')}"),
+        Finding(name="machine", text=f"{system}, {cores} cores, device {_device()}"),
         Finding(name="packages", text=versions),
     ]
+
+
+def _version(name: str) -> str:
+    try:
+        return f"{name} {importlib.metadata.version(name)}"
+    except importlib.metadata.PackageNotFoundError:
+        return f"no {name}"
+
+
+def _device() -> str:
+    """What training would take; of a base installation, which trains nothing, nothing."""
+    try:
+        from repl_rl.engines.models import pick_device
+    except ModuleNotFoundError:
+        return "none to train on"
+    return str(pick_device("auto"))
 
 
 async def _kernels(config: SandboxConfig) -> list[Finding]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from repl_rl.config import Config
 from repl_rl.engines.base import Engine, EngineKind
 from repl_rl.engines.vllm import prepare
-from repl_rl.engines.vllm_replica import check_settings
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_named
 
@@ -76,6 +75,8 @@ class VLLMServer(EngineKind):
     name = "vllm-server"
 
     def check(self, config: Config) -> None:
+        from repl_rl.engines.vllm_replica import check_settings
+
         _check_model(self, config)
         check_settings(config.sampling.servers, temperature=config.sampling.temperature)
 

@@ -145,8 +145,16 @@ def installed_versions(preload: Sequence[str]) -> dict[str, str]:
         "repl_rl": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        **{name: importlib.metadata.version(name) for name in packages},
+        **{name: version for name in packages if (version := _version(name))},
     }
+
+
+def _version(name: str) -> str | None:
+    """None for a package that is not installed: what trains need not be here."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def new_run_path(task: str, root: Path) -> Path:
