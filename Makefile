@@ -13,13 +13,16 @@ PIP = $(VENV)/bin/python $(PIP_INSTALL)
 PYTEST = $(VENV)/bin/python -m pytest --numprocesses logical --dist worksteal
 VLLM_PYTHON = $(VENV)-vllm/bin/python
 
-.PHONY: train test vllm vllm-cpu test-vllm check check-install format clean bubblewrap chromium
+.PHONY: train test quick vllm vllm-cpu test-vllm check check-install format clean bubblewrap chromium
 
 train: $(VENV)/.installed  ## Install, then the main job.
 	$(VENV)/bin/repl-rl train --task sympy-proofs
 
 test: $(VENV)/.installed-dev bubblewrap  ## Install with the test tools, then the whole suite.
 	$(PYTEST)
+
+quick: $(VENV)/.installed-dev  ## What needs no kernel, no training, no terminal and no second.
+	$(PYTEST) -m "not kernel and not train and not slow"
 
 vllm: $(VENV)/.installed  ## vLLM for GPUs, beside what is there.
 	$(PIP) --editable '.[vllm]'

@@ -41,6 +41,17 @@ settings.load_profile("untimed")
 CODEC = ByteCodec()
 
 
+SLOW = ("e2e/", "replay/stepper/", "replay/test_page", "laws/test_rooms", "laws/test_ranks")
+"""Under `tests`: what starts processes or drives a terminal."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    home = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(home).as_posix().startswith(SLOW):
+            item.add_marker("slow")
+
+
 def pytest_collection_finish() -> None:
     """Spare what is loaded from collections: each training run forces one over all of torch."""
     gc.collect()
