@@ -203,6 +203,9 @@ SOCKET_OPTIONS = tuple(
 # Not those with an owner, which tell whether there is a process of that number.
 FUTEX_OPERATIONS = (0, 1, 3, 4, 5, 9, 10, 256, 256 | 9)
 FUTEX_PRIVATE_FLAG = 128
+FUTEX_SHARED_WAITS = (0, 9, 256 | 9)
+"""How glibc waits for the end of a thread (`pthread_join`, which `Thread.join` is since Python
+3.13). Linux itself wakes the one who waits."""
 CLOCKS = (*range(10), 11)
 """Those of the machine and, by number 2 and 3, the caller's own. Linux has no number 10."""
 # Not MSG_OOB: on unix sockets it is new, unused and a way that has led into the Linux kernel.
@@ -236,8 +239,16 @@ def guards(*, own_pid: int) -> dict[str, Guard]:
         "clock_nanosleep": by_a_clock,
         "socketpair": Guard((OneOf(0, (int(socket.AF_UNIX),)),)),
         # With an address, one end of a pair of datagram sockets speaks to whoever listens there.
-        # Without that flag, two kernels that map one file could wake each other.
-        "futex": Guard((OneOf(1, tuple(FUTEX_PRIVATE_FLAG | n for n in FUTEX_OPERATIONS)),)),
+        # Without that flag, two kernels that map one file could wake each other; to wait wakes
+        # nobody, and tells no more than to read.
+        "futex": Guard(
+            (
+                OneOf(
+                    1,
+                    (*FUTEX_SHARED_WAITS, *(FUTEX_PRIVATE_FLAG | n for n in FUTEX_OPERATIONS)),
+                ),
+            )
+        ),
         # Not SO_PEERPIDFD: it hands out a handle on the trainer.
         "getsockopt": Guard((OneOf(2, SOCKET_OPTIONS),)),
         "sendto": Guard((Lacks(3, UNUSUAL_MESSAGE), Null(4))),

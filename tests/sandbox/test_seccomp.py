@@ -160,6 +160,9 @@ ARGUMENTS = [
     ("futex", (0x1000, 128), ALLOW),  # FUTEX_WAIT_PRIVATE
     ("futex", (0x1000, 128 | 256 | 9), ALLOW),  # FUTEX_WAIT_BITSET_PRIVATE, by the clock
     ("futex", (0x1000, 1), errno.EPERM),  # FUTEX_WAKE
+    ("futex", (0x1000, 256 | 9), ALLOW),  # FUTEX_WAIT_BITSET, for the end of a thread
+    ("futex", (0x1000, 10), errno.EPERM),  # FUTEX_WAKE_BITSET
+    ("futex", (0x1000, 5), errno.EPERM),  # FUTEX_WAKE_OP
     ("futex", (0x1000, 128 | 2), errno.EPERM),  # FUTEX_FD
     *(("futex", (0x1000, 128 | operation), errno.EPERM) for operation in (6, 7, 8, 11, 12, 13)),
     ("recvfrom", (0, 0x1000, 1, 0x40, 0x1000, 0x1000), ALLOW),
