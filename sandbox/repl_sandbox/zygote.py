@@ -14,6 +14,7 @@ import ctypes
 import gc
 import importlib
 import json
+import linecache
 import logging
 import os
 import resource
@@ -60,6 +61,8 @@ def main(control_fd: int, base_fd: int) -> None:
     # An arena for each thread of a console would be 64 MiB of address space at a moment of its
     # choosing, before or after a kernel's memory is limited.
     ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
+    # Python 3.13 keeps the program that started us there, as the source of all from "<string>".
+    linecache.clearcache()
     # Set by bubblewrap, and different in every run.
     os.environ.pop("PWD", None)
     try:
