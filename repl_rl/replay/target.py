@@ -8,6 +8,7 @@ Knows files. Does not know what is written.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -27,6 +28,8 @@ def whole_file(path: Path) -> Iterator[TextIO]:
     """
     with _told(path):
         place = path.resolve()
+        if place.is_symlink():  # Python 3.13 says nothing of a ring of links
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         if place.exists() and not place.is_file():
             raise ConfigError(f"cannot write to {str(path)!r}: it is a folder or device")
     with _beside(path, place, _ascii) as file:
