@@ -72,7 +72,7 @@ def test_a_run_and_its_checkpoints_bring_their_settings(
 ) -> None:
     """Three values differ from the run's: the two that are set, and the flag's."""
     changed = ("eval.problems=9", "sampling.max_tokens=300")
-    config = shared.resolve_of_run(run / named, {**OPTIONS, "overrides": changed, "seed": 6})
+    config = shared.plan_of_run(run / named, {**OPTIONS, "overrides": changed, "seed": 6}).config
     assert config.model == str(run / "checkpoints" / meant)
     assert (config.seed, config.eval.problems, config.sampling.max_tokens) == (6, 9, 300)
     assert config.grpo == OWN.grpo
@@ -83,7 +83,7 @@ def test_a_run_and_its_checkpoints_bring_their_settings(
 def test_what_belongs_to_no_run_is_a_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = shared.resolve_of_run(tmp_path, OPTIONS)
+    config = shared.plan_of_run(tmp_path, OPTIONS).config
     assert config == resolve(flags={"model": str(tmp_path)})
     assert capsys.readouterr().err == ""
 

