@@ -103,8 +103,8 @@ OTHER_IN_3_13 = {
     ("syntax_errors", "too deep"),
     ("recursion", "nested data"),
 }
-"""Python 3.13 shows the line of the terminal in place of a syntax error's own text, and counts C
-frames of its own in how deep a recursion is; later versions of it show one or the other."""
+"""Python 3.13 shows the line that was typed in place of a syntax error's own text, and leaves other
+frames out of a deep recursion; a kernel shows them as earlier versions do."""
 NUM_EDITED = 200
 AT_THE_END = (
     "input()",
