@@ -34,7 +34,6 @@ _OMITTED = re.compile(r"^\.\.\. \[(\d{1,12}) characters omitted\] \.\.\.$", re.M
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
-# Without OUTPUT_LIMIT: a count of characters is no matter of speed.
 PLACES = "shows where packages are installed"
 _FRAME = '  File "/'
 """How a frame of a library begins; those of a policy's own lines have no path."""

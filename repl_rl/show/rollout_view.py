@@ -22,7 +22,6 @@ from repl_sandbox.render import clean
 
 Say = Callable[[Text], None]
 
-"""Outcomes that are named beside a line as it is shown."""
 _MAX_CHARS = 240
 """Of a submission or of evidence."""
 _TEXT_WIDTH = 22

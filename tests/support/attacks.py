@@ -61,11 +61,7 @@ ATTACKS = (
            ("import multiprocessing", "multiprocessing.Process(target=int).start()"), DENIED),
     # Memory
     Attack("one big block", ("bytearray(4 << 30)",), ("error:MemoryError",)),
-    Attack(
-        "a list that doubles",
-        ("a = [0]\nwhile True: a += a\n\n",),
-        ("error:MemoryError", "timeout"),  # the second on a processor that copies slowly
-    ),
+    Attack("a list that doubles", ("a = [0]\nwhile True: a += a\n\n",), ("error:MemoryError",)),
     Attack("a long string", ("s = 'x' * 10**11",), ("error:MemoryError",)),
     Attack("a mapping", ("import mmap", "mmap.mmap(-1, 8 << 30)"),
            ("error:OSError", "error:MemoryError")),
