@@ -221,8 +221,8 @@ class Config:
     task: str = "sympy-proofs"
     """Where problems and verdicts come from: an entry point's name, or `module:Class`."""
     transcript: str = "python"
-    """What a transcript looks like: `python`, `ipython`, `chat`, another name in the entry point
-    group `repl_rl.transcripts`, or `module:attribute`."""
+    """What a transcript looks like: `python`, `ipython`, `chat`, `chat-turns`, another name in the
+    entry point group `repl_rl.transcripts`, or `module:attribute`."""
     model: str | None = None
     """Folder of a transformers model; None stands for the task's starter policy."""
     seed: int = 0

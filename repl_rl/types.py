@@ -131,7 +131,8 @@ class Line:
 
     index: int
     source: str
-    """The decoded text, whole: leading space and newline included."""
+    """The decoded text, whole: leading space and newline included. They stand for the ends of a
+    message where each line is one of a chat."""
     start: int
     stop: int
     outcome: LineOutcome

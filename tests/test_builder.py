@@ -10,7 +10,8 @@ import pytest
 
 from repl_rl.engines.base import LineEnd, SampledLine
 from repl_rl.errors import ConfigError
-from repl_rl.rollout.builder import Rollout, TrajectoryBuilder, check_trajectory, prompt_ids
+from repl_rl.rollout.builder import Rollout, TrajectoryBuilder, check_trajectory
+from repl_rl.transcript.encoding import prompt_ids
 from repl_rl.transcript.format import Part, Prompt, span_mask
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Line, LineOutcome, OutcomeKind, StopReason, Trajectory

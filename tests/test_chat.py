@@ -3,72 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
 from functools import partial
-from typing import Any
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from chat_templates import (
+    CHATML,
+    DROPPER,
+    EATER,
+    EMPTY_THINK,
+    END,
+    NO_SYSTEM,
+    START,
+    THINK,
+    THOUGHT,
+    load_tokenizer,
+)
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import ConfigError
-from repl_rl.rollout.builder import Rollout, prompt_ids
+from repl_rl.rollout.builder import Rollout
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.texts import read_text
-from repl_rl.transcript.conventions import chat_turn, load_format
+from repl_rl.transcript.chat import chat_turn
+from repl_rl.transcript.conventions import load_format
+from repl_rl.transcript.encoding import prompt_ids
 from repl_rl.transcript.format import Part, Prompt, span_mask
 from repl_rl.transcript.tokens import TokenizerCodec
 from repl_rl.types import Trajectory
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 
-START, END, THINK, THOUGHT = 256, 257, 258, 259
-"""Ids of the control tokens, after those of the 256 bytes."""
 RULES = read_text("chat.txt").strip()
 REPL = (
     "Python 3.11.7 on linux\n"
     'Type "help", "copyright", "credits" or "license" for more information.\n'
 )
 
-# Templates, as models ship them.
-
-TURNS = r"{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
-CHATML = TURNS + (
-    r"{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-EMPTY_THINK = (
-    r"{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
-    r"{% if m.role == 'assistant' and loop.last %}{{ '<think>\n\n</think>\n\n' }}{% endif %}"
-    r"{{ m.content + '<|im_end|>\n' }}{% endfor %}"
-    r"{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-NO_SYSTEM = (
-    r"{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}"
-    r"{% endif %}" + CHATML
-)
-EATER = CHATML.replace(r"assistant\n' }}{% endif %}", r"assistant\n<think>\n' }}{% endif %}")
-DROPPER = CHATML.replace("in messages", "in messages if m.role != 'system'")
-
-
-def load_tokenizer(template: str) -> Any:
-    """Bytes, four control tokens and no merges; those of thoughts are not special, as in Qwen3."""
-    with warnings.catch_warnings():
-        # Importing transformers is not what is tested here.
-        warnings.simplefilter("ignore")
-        from transformers import PreTrainedTokenizerFast
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    backend = Tokenizer(models.BPE(vocab={s: i for i, s in enumerate(alphabet)}, merges=[]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens([AddedToken(f"<|im_{side}|>", special=True) for side in TURN_MARKS])
-    backend.add_tokens([AddedToken(text, special=False) for text in ("<think>", "</think>")])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|im_end|>")
-    tokenizer.chat_template = template
-    return tokenizer
-
-
-TURN_MARKS = ("start", "end")
 CODEC = TokenizerCodec(load_tokenizer(CHATML), eos_ids=[END])
 
 

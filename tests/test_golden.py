@@ -267,7 +267,8 @@ def test_another_format_is_refused(tmp_path: Path, where: str, name: str) -> Non
     overrides = [f"transcript={name}"] if where == "command" else []
     with pytest.raises(ConfigError, match=rf"a.repl: transcript = '{name}' has no effect here"):
         Stand.open(tmp_path / "a.repl", overrides=overrides)
-    assert Stand.open(tmp_path / "a.repl", overrides=["transcript=chat"])
+    for chat in ("chat", "chat-turns"):
+        assert Stand.open(tmp_path / "a.repl", overrides=[f"transcript={chat}"])
 
 
 def test_a_reward_that_raises_keeps_its_error(

@@ -58,6 +58,7 @@ def answer(source: str) -> Execution:
 
 
 def scene(config: Config = CONFIG, fmt: TranscriptFormat = PYTHON) -> Scene:
+    config = replace(config, transcript=fmt.name)
     return Scene(config=config, setup=(), fmt=fmt, origin=None, notes=())
 
 

@@ -24,8 +24,8 @@ from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer, open_scorer, unscored
 from repl_rl.runs.folder import make_origin
 from repl_rl.tasks.base import Task, make_setup
-from repl_rl.transcript.conventions import load_format
-from repl_rl.transcript.format import TranscriptFormat
+from repl_rl.transcript.conventions import find_format
+from repl_rl.transcript.format import PYTHON, TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Origin, OutcomeKind, Scored, StopReason, Trajectory
 from repl_sandbox.render import SURROGATE, clean
@@ -57,11 +57,13 @@ def check_playable(config: Config) -> TranscriptFormat:
             f"sampling.sampler = {config.sampling.sampler!r} asks a model for more than lines; "
             f"play takes {SamplingConfig().sampler!r}"
         )
-    if config.transcript == "chat":
+    found = find_format(config.transcript)
+    if not isinstance(found, TranscriptFormat):
         raise ConfigError(
-            "transcript = 'chat' takes a model's template; play with --set transcript=python"
+            f"transcript = {config.transcript!r} takes a model's template; play with --set "
+            f"transcript={PYTHON.name}"
         )
-    return load_format(config.transcript)
+    return found
 
 
 def without_token_limits(config: Config) -> Config:

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 
 from repl_rl.commands.rollout_subject import Subject
 from repl_rl.config import RewardConfig, SamplingConfig
-from repl_rl.rollout.builder import prompt_ids
 from repl_rl.training.audit import LARGEST_GAP, MEAN_GAP
-from repl_rl.transcript.format import span_mask, spans
+from repl_rl.transcript.encoding import prompt_ids
+from repl_rl.transcript.format import span_mask, spans, text_of
 from repl_rl.types import Finding, StopReason
 
 
@@ -85,9 +85,10 @@ def _lines(subject: Subject) -> Finding:
     faults, num_others = [], 0
     for span in (span for span in spans(subject.trajectory) if span.is_sampled):
         source, ids = subject.trajectory.lines[span.line_index].source, subject.ids(span)
-        if subject.codec.decode(ids) != source:
+        if text_of(source, ids, subject.codec.decode) is None:
             faults.append(f"line {span.line_index + 1}: its ids read otherwise than its text")
-        num_others += subject.codec.encode(source) != list(ids)
+        written = ids[:-1] if ids[-1] == subject.turn_end else ids
+        num_others += subject.codec.encode(subject.codec.decode(written)) != list(written)
     text = f"{len(subject.trajectory.lines)} are what their ids read"
     if num_others:
         text += f"; {num_others} would have other ids if encoded anew"
@@ -105,7 +106,7 @@ def _observations(subject: Subject) -> Finding:
     faults = [
         f"after line {span.line_index + 1}: ids are not the encoding of what was shown"
         for span in found
-        if list(subject.ids(span)) != subject.codec.encode(subject.shown[span.line_index])
+        if list(subject.ids(span)) != subject.shown[span.line_index]
     ]
     return _finding("observations", f"{len(found)} are the encoding of what was shown", faults)
 
@@ -130,9 +131,10 @@ def _stop_tokens(subject: Subject) -> Finding:
         number = line.index + 1
         if not ends.isdisjoint(inner):
             faults.append(f"line {number} goes on after an id that ends it")
-        if line.index < len(lines) - 1 and end not in codec.newline_ids:
+        if line.index < len(lines) - 1 and end not in subject.line_ends:
             faults.append(f"line {number} does not end in a newline id")
         last = "a newline" if end in codec.newline_ids else "an end of sequence"
+        last = "an end of turn" if end == subject.turn_end else last
         last = last if end in ends else "none"
     text = f"each of {len(lines)} lines ends at its first; the last has {last}"
     return _finding("stop tokens", text, faults)
@@ -187,18 +189,18 @@ def possible_stops(subject: Subject) -> set[StopReason]:
     end, kind = trajectory.completion_ids[last.stop - 1], last.outcome.kind
     if trajectory.submission is not None:
         return {StopReason.SUBMITTED}
-    if end in subject.codec.eos_ids:
+    if end in subject.codec.eos_ids - subject.line_ends:
         return {StopReason.EOS}
     if (ends := kind.traits.ends) is not None:
         return {ends}
-    if end not in subject.codec.newline_ids:
+    if end not in subject.line_ends:
         room, full = _room(subject, last.start)
         return {full if last.stop - last.start == room else StopReason.MAX_LINE_TOKENS}
     if len(trajectory.lines) >= subject.sampling.max_lines:
         return {StopReason.MAX_LINES}
     room, full = _room(subject, last.stop)
     is_shown = len(trajectory.completion_ids) > last.stop
-    is_full = not is_shown and len(subject.codec.encode(subject.shown[-1])) >= room
+    is_full = not is_shown and len(subject.shown[-1]) >= room
     return {StopReason.TIME_LIMIT, full} if is_full else {StopReason.TIME_LIMIT}
 
 

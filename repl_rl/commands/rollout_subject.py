@@ -13,7 +13,14 @@ from typing import Any
 
 from repl_rl.config import Config, SamplingConfig
 from repl_rl.engines.models import LoadedModel, divisor, logprobs
-from repl_rl.transcript.format import Prompt, Span, TranscriptFormat, next_number, span_mask
+from repl_rl.transcript.encoding import injected_ids, turn_end
+from repl_rl.transcript.format import (
+    Prompt,
+    Span,
+    TranscriptFormat,
+    next_number,
+    span_mask,
+)
 from repl_rl.transcript.tokens import Codec
 from repl_rl.types import Scored, Trajectory
 
@@ -74,6 +81,17 @@ class Subject:
         return self.trajectory.completion_ids[span.start : span.stop]
 
     @cached_property
+    def turn_end(self) -> int | None:
+        """See `encoding.turn_end`."""
+        return turn_end(self.fmt, self.codec)
+
+    @property
+    def line_ends(self) -> frozenset[int]:
+        """Tokens at which a line is whole."""
+        ends = self.codec.newline_ids
+        return ends if self.turn_end is None else ends | {self.turn_end}
+
+    @cached_property
     def gaps(self) -> dict[int, float]:
         """|sampler - trainer| at each sampled token, by position in the completion."""
         said, fresh = self.trajectory.logprobs, self.scores.shifted
@@ -85,11 +103,13 @@ class Subject:
         return [t for t, is_sampled in enumerate(span_mask(self.trajectory)) if is_sampled]
 
     @cached_property
-    def shown(self) -> list[str]:
-        """The text after each line: its observation and the next prompt. [L]"""
+    def shown(self) -> list[list[int]]:
+        """What stands after each line, its observation and the next prompt, as ids. [L]"""
         number, found = self.prompt.next_number, []
         for line in self.trajectory.lines:
             kind, text = line.outcome.kind, line.outcome.observation
-            found.append(self.fmt.render_observation(text, kind, number=number))
+            shown = self.fmt.render_observation(text, kind, number=number)
+            ids = self.trajectory.completion_ids[: line.stop]
+            found.append(injected_ids(shown, self.fmt, self.codec, after=ids))
             number = next_number(number, kind)
         return found

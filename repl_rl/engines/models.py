@@ -22,7 +22,7 @@ from repl_rl.engines.precision import Precision, autocast
 from repl_rl.engines.row_cache import attention_windows, context_tokens
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import resolve_model
-from repl_rl.transcript.conventions import ChatTemplate
+from repl_rl.transcript.chat import ChatTemplate
 from repl_rl.transcript.tokens import TokenizerCodec
 
 

@@ -20,6 +20,7 @@ from repl_rl.golden.code import reward_beside
 from repl_rl.golden.mutants import Fate, Mutant, fate, fields_unread, gather, mutants
 from repl_rl.golden.text import GoldenFile, find_files, read_file
 from repl_rl.settings import resolve, told
+from repl_rl.transcript.chat import CHATS
 from repl_rl.transcript.format import PYTHON
 from repl_rl.types import Scored
 
@@ -139,8 +140,7 @@ def configured(
         if not (file.config_files or file.overrides):
             raise
         raise ConfigError(f"{file.path}: {error}") from None
-    # A chat is a REPL inside one turn.
-    if config.transcript not in (PYTHON.name, "chat"):
+    if config.transcript not in (PYTHON.name, *CHATS):
         raise ConfigError(
             f"{file.path}: transcript = {config.transcript!r} has no effect here: golden files are "
             f"written with >>> and ..., and a reward is given the same lines in every format; "

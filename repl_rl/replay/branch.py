@@ -15,7 +15,15 @@ from repl_rl.engines.base import LineEnd, SampledLine
 from repl_rl.replay.compare import difference
 from repl_rl.replay.live import Live, LiveLine
 from repl_rl.rollout.builder import Rollout, TrajectoryBuilder
-from repl_rl.transcript.format import Prompt, spans
+from repl_rl.transcript.encoding import injected_ids, line_ids, turn_end
+from repl_rl.transcript.format import (
+    PYTHON,
+    Prompt,
+    TranscriptFormat,
+    spans,
+    strip_line,
+    text_of,
+)
 from repl_rl.transcript.tokens import ByteCodec, Codec
 from repl_rl.types import Line, OutcomeKind, StopReason, Trajectory
 
@@ -56,15 +64,24 @@ def is_same_vocabulary(trajectory: Trajectory, codec: Codec) -> bool:
     if not trajectory.lines:
         return codec.decode(trajectory.prompt_ids, is_first=True) == trajectory.prompt_text
     ids = trajectory.completion_ids
-    return all(codec.decode(ids[one.start : one.stop]) == one.source for one in trajectory.lines)
+    return all(
+        text_of(one.source, ids[one.start : one.stop], codec.decode) is not None
+        for one in trajectory.lines
+    )
 
 
-def begin(live: Live, codec: Codec, *, context_tokens: int = _NO_LIMIT) -> TrajectoryBuilder:
+def begin(
+    live: Live,
+    codec: Codec,
+    fmt: TranscriptFormat = PYTHON,
+    *,
+    context_tokens: int = _NO_LIMIT,
+) -> TrajectoryBuilder:
     """Prompt and lines that ran, up to the prompt that is open, as tokens.
 
     Recorded tokens are kept where the codec is theirs; what was written by hand, and all of it for
-    another codec, is encoded, with the log-probability 0. Raises ConfigError for a prompt that does
-    not fit.
+    another codec, is encoded as `fmt` puts it into turns, with the log-probability 0. Raises
+    ConfigError for a prompt that does not fit.
     """
     recorded = live.trajectory
     is_same = is_same_vocabulary(recorded, codec)
@@ -80,11 +97,12 @@ def begin(live: Live, codec: Codec, *, context_tokens: int = _NO_LIMIT) -> Traje
         rollout,
         codec,
         context_tokens=context_tokens,
+        turn_end=turn_end(fmt, codec),
         prompt=recorded.prompt_ids if is_same else None,
     )
     answers = {} if kept is None else _answers(kept)
     for line in live.lines:
-        sampled = _as_sampled(line, kept, codec)
+        sampled = _as_sampled(line, kept, codec, fmt)
         built.add_line(replace(sampled, policy_version=recorded.policy_version))
         if line.recorded is not None and line.recorded.index in answers and _printed_same(line):
             # Perhaps less than was printed: a cap in tokens had cut it.
@@ -92,7 +110,7 @@ def begin(live: Live, codec: Codec, *, context_tokens: int = _NO_LIMIT) -> Traje
             built.inject(answers[line.recorded.index])
         else:
             built.set_outcome(line.outcome)
-            built.inject(codec.encode(line.shown_after, is_trusted=False))
+            built.inject(injected_ids(line.shown_after, fmt, codec, after=built.ids))
     built.submission = live.session.submission
     return built
 
@@ -104,13 +122,20 @@ def as_trajectory(live: Live) -> Trajectory:
     return built.build(kind.traits.ends or StopReason.EOS)
 
 
-def _as_sampled(line: LiveLine, kept: Trajectory | None, codec: Codec) -> SampledLine:
+def _as_sampled(
+    line: LiveLine, kept: Trajectory | None, codec: Codec, fmt: TranscriptFormat
+) -> SampledLine:
     ids: Sequence[int]
     if kept is not None and line.recorded is not None:
         start, stop = line.recorded.start, line.recorded.stop
         ids, logprobs = kept.completion_ids[start:stop], kept.logprobs[start:stop]
     else:
-        ids = codec.encode(line.source, is_trusted=False)
+        in_turns = bool(fmt.closing)
+        ids = (
+            line_ids(strip_line(line.source), fmt, codec)
+            if in_turns
+            else codec.encode(line.source, is_trusted=False)
+        )
         logprobs = (0.0,) * len(ids)
     return SampledLine(
         ids=tuple(ids), logprobs=tuple(logprobs), end=LineEnd.NEWLINE, policy_version=0

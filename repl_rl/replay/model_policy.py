@@ -23,7 +23,8 @@ from repl_rl.replay.scene import Scene
 from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.seeds import derive_seed
-from repl_rl.transcript.format import next_number
+from repl_rl.transcript.conventions import load_format
+from repl_rl.transcript.format import TranscriptFormat, next_number
 from repl_rl.types import Line, OutcomeKind, Trajectory
 
 _LONGEST_PROMPT = 4096
@@ -37,12 +38,14 @@ class ModelPolicy:
         self,
         loaded: LoadedModel,
         sampler: LineSampler,
+        fmt: TranscriptFormat,
         *,
         context_tokens: int,
         sampling: SamplingConfig,
     ) -> None:
         self._loaded = loaded
         self._sampler = sampler
+        self._format = fmt
         self._context_tokens = context_tokens
         self._sampling = sampling
         self._num_asked: Counter[int] = Counter()
@@ -64,9 +67,10 @@ class ModelPolicy:
         was cut, by a limit or by the end of the sequence, is in the trajectory alone. Raises
         ConfigError where a budget is used up.
         """
-        built = begin(live, self._loaded.codec, context_tokens=self._context_tokens)
+        built = begin(live, self._loaded.codec, self._format, context_tokens=self._context_tokens)
         self._check_room(built)
         session = live.session
+        by_hand, session.format = session.format, self._format
         number = session.number
 
         def heard(built: TrajectoryBuilder) -> None:
@@ -85,7 +89,7 @@ class ModelPolicy:
             self._sampler.on_line = None
             # Lines by hand may follow: nothing is begun ahead for them, they print as those before
             # them did, and the last prompt is there, which a sampler that stops does not wait for.
-            session.on_run, session.fit = _nobody_hears, str
+            session.on_run, session.fit, session.format = _nobody_hears, str, by_hand
             session.number = number
 
     def score(self, trajectory: Trajectory) -> tuple[float, ...]:
@@ -144,13 +148,13 @@ async def open_policy(scene: Scene, model: str) -> AsyncIterator[ModelPolicy]:
     row_tokens = min(loaded.context_tokens, _LONGEST_PROMPT + 2 * config.sampling.max_tokens)
     check_memory(loaded, num_rows=1, row_tokens=row_tokens)
     engine = HF().open(config, loaded, row_tokens=row_tokens)
-    sampler = LineSampler(
-        engine, loaded.codec, scene.fmt, config.sampling, context_tokens=row_tokens
-    )
+    fmt = load_format(config.transcript, loaded.chat_template)
+    sampler = LineSampler(engine, loaded.codec, fmt, config.sampling, context_tokens=row_tokens)
     try:
         yield ModelPolicy(
             loaded,
             sampler,
+            fmt,
             context_tokens=row_tokens,
             sampling=config.sampling,
         )

@@ -22,8 +22,8 @@ from repl_rl.runs.trajectory_file import Place
 from repl_rl.runs.trust import is_trusted
 from repl_rl.settings import resolve, to_toml, told
 from repl_rl.tasks.base import load_task, make_setup
-from repl_rl.transcript.conventions import load_format
-from repl_rl.transcript.format import PYTHON, TranscriptFormat
+from repl_rl.transcript.conventions import load_repl
+from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.types import Origin
 from repl_sandbox.render import clean
 from repl_sandbox.types import Isolation
@@ -87,8 +87,7 @@ def make_scene(place: Place, *, files: Sequence[Path] = (), overrides: Sequence[
             f"{place.path.name} was made by the sampler {config.sampling.sampler!r}; only lines of "
             f"{_LINE_SAMPLER} can be run again"
         )
-    # A chat is a REPL inside one turn, and what stands before it needs no template here.
-    fmt = PYTHON if config.transcript == "chat" else load_format(config.transcript)
+    fmt = load_repl(config.transcript)
     setup, is_known = _setup(place, config, fmt)
     versions = (
         {**origin.versions, "isolation": origin.isolation}

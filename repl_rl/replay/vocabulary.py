@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import TOKENIZER, read_versions
 from repl_rl.runs.trajectory_file import Place
-from repl_rl.transcript.format import spans
+from repl_rl.transcript.format import spans, text_of
 from repl_rl.transcript.tokens import ByteCodec, Decode
 from repl_rl.types import Trajectory
 
@@ -111,13 +111,14 @@ def token_texts(trajectory: Trajectory, decode: Decode) -> tuple[str, ...] | Non
     """What each token of the completion adds to its text, [T]; None for another vocabulary.
 
     A token that ends inside a character adds nothing, the one that completes it adds it whole. The
-    texts of a line's tokens are its source.
+    texts of a line's tokens are its source, and perhaps that of a token that ends its turn.
     """
     texts: list[str] = []
     for span in spans(trajectory):
         ids = trajectory.completion_ids[span.start : span.stop]
         whole = decode(ids)
-        if span.is_sampled and whole != trajectory.lines[span.line_index].source:
+        source = trajectory.lines[span.line_index].source
+        if span.is_sampled and text_of(source, ids, decode) is None:
             return None
         cut = list(_cut(ids, decode))
         # A vocabulary may join tokens in a way that no cut between them shows.

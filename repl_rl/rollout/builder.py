@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from repl_rl.engines.base import SampledLine
 from repl_rl.errors import ConfigError
+from repl_rl.transcript.encoding import prompt_ids, source_of
 from repl_rl.transcript.format import Prompt, span_mask
 from repl_rl.transcript.tokens import Codec
 from repl_rl.types import Line, LineOutcome, OutcomeKind, StopReason, Trajectory
@@ -37,22 +38,12 @@ class RolloutCancelled(asyncio.CancelledError):
         self.trajectory = trajectory
 
 
-def prompt_ids(prompt: Prompt, codec: Codec) -> list[int]:
-    """Ids [P] of a prompt, each part encoded alone; the first begins a document."""
-    ids: list[int] = []
-    for part in prompt.parts:
-        if part.is_template:
-            ids.extend(codec.encode_template(part.text, is_first=not ids))
-        else:
-            ids.extend(codec.encode(part.text, is_trusted=part.is_ours, is_first=not ids))
-    return ids
-
-
 class TrajectoryBuilder:
     """The lists of a trajectory have one length and grow together: here, and nowhere else.
 
-    `prompt` are the ids of its prompt where they are known already. Raises ConfigError if they
-    leave no room for a token in a context of `context_tokens`.
+    `turn_end` is the token that ends a line's turn, as `encoding.turn_end` finds it. `prompt` are
+    the ids of its prompt where they are known already. Raises ConfigError if they leave no room for
+    a token in a context of `context_tokens`.
     """
 
     def __init__(
@@ -61,6 +52,7 @@ class TrajectoryBuilder:
         codec: Codec,
         *,
         context_tokens: int,
+        turn_end: int | None = None,
         prompt: Sequence[int] | None = None,
     ) -> None:
         self._rollout = rollout
@@ -68,6 +60,8 @@ class TrajectoryBuilder:
         self._loss_mask: list[bool] = []
         self._logprobs: list[float] = []
         self._policy_version = 0
+        self.turn_end = turn_end
+        """The token that ends a line's turn; None where all lines share one."""
         self.ids = prompt_ids(rollout.prompt, codec) if prompt is None else list(prompt)
         """Prompt and completion so far: what the engine is asked to go on after."""
         self.num_prompt = len(self.ids)
@@ -86,7 +80,7 @@ class TrajectoryBuilder:
         return len(self.ids) - self.num_prompt
 
     def add_line(self, *sampled: SampledLine) -> str:
-        """Append what an engine sampled as one line, in one piece or several; the text of it.
+        """Append what an engine sampled as one line, in one piece or several; its source.
 
         Its outcome is CUT until `set_outcome` tells better.
         """
@@ -96,7 +90,8 @@ class TrajectoryBuilder:
             self._loss_mask.extend([True] * len(piece.ids))
             self._logprobs.extend(piece.logprobs)
             self._policy_version = piece.policy_version
-        text = self._codec.decode(self.ids[self.num_prompt + start :])
+        written = self.ids[self.num_prompt + start :]
+        text = source_of(written, self._codec, turn_end=self.turn_end)
         self.lines.append(
             Line(
                 index=len(self.lines),

@@ -24,7 +24,8 @@ from repl_rl.rollout.plan import Plan, make_plan
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.rollout.session import Session
 from repl_rl.tasks.base import make_prompt
-from repl_rl.transcript.conventions import ChatTemplate
+from repl_rl.transcript.chat import ChatTemplate
+from repl_rl.transcript.encoding import line_ids, turn_end
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec, Codec
 from repl_rl.types import Problem, Scored
@@ -63,8 +64,7 @@ class EnvEpisode(Episode):
         """
         if "\n" in text:
             raise ConfigError(f"{text[:60]!r} holds a newline; expected one line")
-        source = f" {text}\n" if text else "\n"
-        return await self.take(self._codec.encode(source, is_trusted=False))
+        return await self.take(line_ids(text, self.session.format, self._codec))
 
     async def score(self) -> Scored:
         """The trajectory with its verdict and its rewards; the kernel is given back.
@@ -126,7 +126,12 @@ class Env:
             seed=seed,
             prompt=prompt,
         )
-        built = TrajectoryBuilder(rollout, codec, context_tokens=context_tokens)
+        built = TrajectoryBuilder(
+            rollout,
+            codec,
+            context_tokens=context_tokens,
+            turn_end=turn_end(self.format, codec),
+        )
         config = self.plan.config
         kernel = await self._kernels.acquire(seed=seed)
         return EnvEpisode(

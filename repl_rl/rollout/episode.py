@@ -19,6 +19,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.rollout.session import Session
 from repl_rl.seeds import derive_seed
+from repl_rl.transcript.encoding import injected_ids
 from repl_rl.transcript.format import strip_line
 from repl_rl.transcript.tokens import Codec
 from repl_rl.types import Line, LineOutcome, OutcomeKind, StopReason, Trajectory
@@ -158,7 +159,8 @@ class Episode:
 
     def observed(self, observation: str, kind: OutcomeKind) -> list[int]:
         """The tokens that stand after a line of this outcome."""
-        return self._codec.encode(self.session.show(observation, kind), is_trusted=False)
+        shown, fmt = self.session.show(observation, kind), self.session.format
+        return injected_ids(shown, fmt, self._codec, after=self.ids)
 
     def room_after(self, num_ids: int) -> int:
         """Tokens that fit after so many, whatever a line may have."""
@@ -193,7 +195,7 @@ class Episode:
     ) -> StopReason | None:
         if self.built.submission is not None:
             return StopReason.SUBMITTED
-        if sampled.end is LineEnd.EOS:
+        if sampled.end is LineEnd.EOS and not self._is_whole(sampled):
             return StopReason.EOS
         if outcome.kind.traits.ends is not None:
             return outcome.kind.traits.ends
@@ -216,12 +218,16 @@ class Episode:
     async def _run(self, sampled: SampledLine) -> LineOutcome:
         """Append a sampled line, run it if it is whole, and record it with its outcome."""
         text = self.built.add_line(sampled)
-        if sampled.end is not LineEnd.NEWLINE:
+        if not self._is_whole(sampled):
             return LineOutcome(kind=OutcomeKind.CUT)
         outcome = await self.session.run(strip_line(text))
         self.built.submission = self.session.submission
         self.built.set_outcome(outcome)
         return outcome
+
+    def _is_whole(self, sampled: SampledLine) -> bool:
+        """False where it was cut, or where the policy has ended the whole sequence."""
+        return sampled.end is LineEnd.NEWLINE or sampled.ids[-1] == self.built.turn_end
 
     def _fit(self, output: str) -> str:
         """Cut an output until it fits the cap in tokens: the cap in characters is the kernel's."""

@@ -21,7 +21,8 @@ from repl_rl.plugins import load_named
 from repl_rl.rollout.builder import Rollout
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.tasks.base import Task, demonstrable, load_task, make_prompt, make_setup
-from repl_rl.transcript.conventions import ChatTemplate, FormatMaker, find_format, made_format
+from repl_rl.transcript.chat import ChatTemplate
+from repl_rl.transcript.conventions import FormatMaker, find_format, made_format
 from repl_rl.transcript.format import PYTHON, TranscriptFormat
 from repl_rl.types import Problem, Trajectory
 from repl_sandbox.types import Kernel

@@ -16,6 +16,7 @@ from repl_rl.engines.base import Engine, SampledLine
 from repl_rl.rollout.builder import Rollout, RolloutCancelled, TrajectoryBuilder
 from repl_rl.rollout.episode import Episode
 from repl_rl.rollout.session import Session
+from repl_rl.transcript.encoding import turn_end
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.transcript.outcomes import silent_kind
 from repl_rl.transcript.tokens import Codec
@@ -59,10 +60,16 @@ class LineSampler:
     async def sample(self, rollout: Rollout, kernel: Kernel) -> Trajectory:
         """Run one rollout to its end. What the policy does wrong is in the trajectory it returns.
 
-        Raises ConfigError if the prompt leaves no room for a token, EngineError and SandboxError
-        if our own side fails, and RolloutCancelled with the part that is there when cancelled.
+        Raises ConfigError if the prompt leaves no room for a token or a turn has no end,
+        EngineError and SandboxError if our own side fails, and RolloutCancelled with the part that
+        is there when cancelled.
         """
-        built = TrajectoryBuilder(rollout, self._codec, context_tokens=self._context_tokens)
+        built = TrajectoryBuilder(
+            rollout,
+            self._codec,
+            context_tokens=self._context_tokens,
+            turn_end=turn_end(self._format, self._codec),
+        )
         session = Session(kernel, self._format, number=rollout.prompt.next_number)
         return await self.go_on(built, session, seed=rollout.seed)
 

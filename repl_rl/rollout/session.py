@@ -27,7 +27,8 @@ class Session:
 
     def __init__(self, kernel: Kernel, fmt: TranscriptFormat, *, number: int = 1) -> None:
         self._kernel = kernel
-        self._format = fmt
+        self.format = fmt
+        """Of what is shown after lines."""
         self._history: set[tuple[str, str]] = set()
         self._compiler = Compiler()
         self.number = number
@@ -67,7 +68,7 @@ class Session:
 
     def show(self, observation: str, kind: OutcomeKind) -> str:
         """The text that stands after a line of this outcome: its observation, the next prompt."""
-        return self._format.render_observation(observation, kind, number=self.number)
+        return self.format.render_observation(observation, kind, number=self.number)
 
     def go_on(self, kind: OutcomeKind) -> None:
         """Count a line of this outcome: its answer is shown, the next prompt is there."""
@@ -86,7 +87,7 @@ class Session:
         return self._outcome(kind, execution)
 
     def _outcome(self, kind: OutcomeKind, execution: Execution) -> LineOutcome:
-        output = self._format.render_output(execution.output, number=self.number)
+        output = self.format.render_output(execution.output, number=self.number)
         observation = self.fit(output)
         return LineOutcome(
             kind=kind,

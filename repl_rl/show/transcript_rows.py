@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from repl_rl.transcript.conventions import IPYTHON
-from repl_rl.transcript.format import PYTHON, TranscriptFormat, next_number, spans
+from repl_rl.transcript.format import PYTHON, TranscriptFormat, next_number, spans, text_of
 from repl_rl.types import Line, Scored, Trajectory
 from repl_sandbox.render import clean
 
@@ -51,9 +51,9 @@ def transcript_rows(scored: Scored, decode: Decode | None) -> Iterator[Row]:
     told by the REPL that the prompt ends in; without one, observations stand alone on their rows.
     """
     trajectory = scored.trajectory
-    injected = _decoded(trajectory, decode) or _rendered(trajectory)
+    texts = _decoded(trajectory, decode) or _rendered(trajectory)
     row = Row()
-    for piece, by, line in _pieces(trajectory, injected):
+    for piece, by, line in _pieces(trajectory, texts):
         text = clean(piece)
         body = text.removesuffix("\n")
         for number, part in enumerate(body.split("\n")):
@@ -71,51 +71,49 @@ def transcript_rows(scored: Scored, decode: Decode | None) -> Iterator[Row]:
         yield row
 
 
-def _pieces(
-    trajectory: Trajectory, injected: Sequence[str]
-) -> Iterator[tuple[str, By, Line | None]]:
+def _pieces(trajectory: Trajectory, texts: Sequence[str]) -> Iterator[tuple[str, By, Line | None]]:
     """Texts in order, and the line that ends with one."""
     yield trajectory.prompt_text, By.PROMPT, None
-    texts = iter(injected)
-    for span in spans(trajectory):
+    for span, text in zip(spans(trajectory), texts, strict=True):
         line = trajectory.lines[span.line_index]
         if not span.is_sampled:
-            yield next(texts), By.INJECTED, None
+            yield text, By.INJECTED, None
         elif line.outcome.kind.traits.is_error:
-            yield line.source, By.ERROR, line
+            yield text, By.ERROR, line
         else:
-            yield line.source, By.SAMPLED, line
+            yield text, By.SAMPLED, line
 
 
 def _decoded(trajectory: Trajectory, decode: Decode | None) -> list[str] | None:
-    """The text of each injected span; None without a vocabulary, or with another one."""
+    """The text of each span; None without a vocabulary, or with another one."""
     if decode is None:
         return None
-    injected = []
+    texts = []
     for span in spans(trajectory):
-        text = decode(trajectory.completion_ids[span.start : span.stop])
-        if not span.is_sampled:
-            injected.append(text)
-        elif text != trajectory.lines[span.line_index].source:
+        ids = trajectory.completion_ids[span.start : span.stop]
+        source = trajectory.lines[span.line_index].source
+        text = text_of(source, ids, decode) if span.is_sampled else decode(ids)
+        if text is None:
             return None
-    return injected
+        texts.append(text)
+    return texts
 
 
 def _rendered(trajectory: Trajectory) -> list[str]:
-    """The text of each injected span, as far as the observations and the prompt tell it."""
+    """The text of each span, as far as lines, observations and the prompt tell it."""
     fmt, number = _repl_of(trajectory.prompt_text)
-    injected = []
+    texts = []
     for span in spans(trajectory):
-        if span.is_sampled:
-            continue
         line = trajectory.lines[span.line_index]
         shown, kind = line.outcome.observation, line.outcome.kind
-        if fmt is None:
-            injected.append(_alone(line.source, shown))
+        if span.is_sampled:
+            texts.append(line.source)
+        elif fmt is None:
+            texts.append(_alone(line.source, shown))
         else:
-            injected.append(fmt.render_observation(shown, kind, number=number))
+            texts.append(fmt.render_observation(shown, kind, number=number))
             number = next_number(number, kind)
-    return injected
+    return texts
 
 
 def _alone(source: str, observation: str) -> str:

@@ -22,6 +22,7 @@ from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.show.display import Screen
 from repl_rl.training.evaluate import held_out_attempts, run_shown
 from repl_rl.training.workbench import load_policy, open_workbench
+from repl_rl.transcript.encoding import message_source, turn_end
 from repl_rl.transcript.format import Span, TranscriptFormat, span_mask, spans
 from repl_rl.transcript.tokens import Codec, TokenizerCodec
 from repl_rl.types import Finding, Trajectory
@@ -110,14 +111,21 @@ class Counts:
             )
 
     def _read(self, trajectory: Trajectory, codec: Codec, fmt: TranscriptFormat | None) -> None:
+        ids = trajectory.completion_ids
+        end = None if fmt is None else turn_end(fmt, codec)
         for span in spans(trajectory):
-            texts = list(_texts_in_place(trajectory, span, codec))
             line = trajectory.lines[span.line_index]
+            ends_turn = ids[line.stop - 1] == end
             if span.is_sampled:
+                span = span._replace(stop=span.stop - ends_turn)
+                texts = _texts_in_place(trajectory, span, codec)
+                if end is not None:
+                    texts = (message_source(text, is_ended=ends_turn) for text in texts)
                 self.misread_lines += line.source not in texts
             elif fmt is not None:
-                shown = line.outcome
-                is_read = any(fmt.is_observation(t, shown.observation, shown.kind) for t in texts)
+                span = span._replace(start=span.start - ends_turn)
+                texts, shown = _texts_in_place(trajectory, span, codec), line.outcome
+                is_read = any(fmt.is_injected(t, shown.observation, shown.kind) for t in texts)
                 self.misread_observations += not is_read
 
     def take_said(self, trajectory: Trajectory, witness: Witness) -> None:

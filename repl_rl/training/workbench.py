@@ -29,7 +29,6 @@ from repl_rl.engines.models import (
 from repl_rl.engines.precision import precision, warning
 from repl_rl.engines.sync import sync
 from repl_rl.grading.grader import Grader
-from repl_rl.rollout.builder import prompt_ids
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import Plan, TrajectorySampler
 from repl_rl.rollout.runner import Attempt, RolloutRunner
@@ -37,6 +36,7 @@ from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.folder import make_origin
 from repl_rl.tasks.base import make_prompt
+from repl_rl.transcript.encoding import prompt_ids, turn_end
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.types import Origin, Scored, Split
 from repl_sandbox.isolation import Standing
@@ -240,7 +240,8 @@ def _lengths(
 def _some_prompts(
     plan: Plan, fmt: TranscriptFormat, loaded: ModelFiles | LoadedModel
 ) -> list[list[int]]:
-    """Ids of the prompts of some problems of both splits."""
+    """Ids of the prompts of some problems of both splits; ConfigError where no turn ends."""
+    turn_end(fmt, loaded.codec)
     problems = [
         problem
         for split in Split

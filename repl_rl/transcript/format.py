@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from repl_rl.errors import ConfigError
+from repl_rl.transcript.tokens import Decode
 from repl_rl.types import OutcomeKind, Trajectory
 
 PROBLEM_MARKER = "{{problem}}"
@@ -82,6 +83,11 @@ class TranscriptFormat:
     """What kernels write before a value that they display, such as `Out[{n}]: `."""
     setup: tuple[str, ...] = ()
     """Sources that a kernel runs before the task's own. A `sys.displayhook` that they set stays."""
+    closing: str = ""
+    """What a chat template writes after a line, up to the first word of the message that answers
+    it. Empty where lines and answers share one turn."""
+    reopening: str = ""
+    """What the template writes after that message, up to the first word of the next line."""
 
     def prompt(self, task_prompt: str, statement: str, *, python_version: str) -> Prompt:
         """What a policy sees of a problem before its first line; see `prompt_lines`."""
@@ -110,12 +116,24 @@ class TranscriptFormat:
             return output + self.secondary
         return output + self._numbered(next_number(number, kind))
 
-    def is_observation(self, text: str, output: str, kind: OutcomeKind) -> bool:
-        """Whether `text` is what `render_observation` makes of these, whatever the number."""
-        if kind is OutcomeKind.INCOMPLETE:
-            return text == output + self.secondary
-        prompt = re.escape(self.primary).replace(re.escape("{n}"), r"\d+")
-        return re.fullmatch(re.escape(output) + prompt, text) is not None
+    def injected(self, observation: str) -> tuple[Part, ...]:
+        """What stands after a line, given what `render_observation` made: a message around it."""
+        answer = Part(observation, is_ours=False)
+        if not self.closing:
+            return (answer,)
+        return (
+            Part(self.closing, is_template=True),
+            answer,
+            Part(self.reopening, is_template=True),
+        )
+
+    def is_injected(self, text: str, output: str, kind: OutcomeKind) -> bool:
+        """Whether `text` is what `injected` makes of these, whatever the number."""
+        is_open = kind is OutcomeKind.INCOMPLETE
+        prompt = re.escape(self.secondary if is_open else self.primary)
+        prompt = prompt if is_open else prompt.replace(re.escape("{n}"), r"\d+")
+        before, after = re.escape(self.closing + output), re.escape(self.reopening)
+        return re.fullmatch(before + prompt + after, text) is not None
 
     def _numbered(self, number: int) -> str:
         return _fill(self.primary, number)
@@ -164,6 +182,16 @@ def setup_sources(prompt: str) -> list[str]:
 def strip_line(line: str) -> str:
     """The source in a sampled line: without the space after the prompt and the final newline."""
     return line.removeprefix(" ").removesuffix("\n")
+
+
+def text_of(source: str, ids: Sequence[int], decode: Decode) -> str | None:
+    """The text of a line's tokens; None where they do not read as its source.
+
+    A message of a chat has no space before it, and a token at its end in place of a newline.
+    """
+    text = decode(ids)
+    is_same = source in (text, f" {text}") or source == f" {decode(ids[:-1])}\n"
+    return text if is_same else None
 
 
 _THOUGHT = re.compile(r"\s*(#.*)?")

@@ -105,6 +105,36 @@ def test_a_chats_transcript_is_trained(repl_rl: Command, chat_model: Path, tmp_p
         assert text.endswith("\n>>>")
 
 
+def test_a_conversation_of_many_turns_is_trained_audited_shown_and_replayed(
+    repl_rl: Command, chat_model: Path, tmp_path: Path
+) -> None:
+    ended = train(repl_rl, chat_model, "transcript=chat-turns", "sampling.max_lines=4")
+    assert (ended.code, ended.left_behind) == (0, []), ended.stderr
+    made = sampled(tmp_path / "run")
+    for one in made:
+        assert one.trajectory.prompt_text.endswith("\n>>><|end|>assistant: ")
+    assert max(len(one.trajectory.lines) for one in made) > 1
+    for command in (["audit", "run"], ["rollout", "--config", "run/config.toml", "--model", "run"]):
+        looked = repl_rl(*command)
+        assert looked.code == 0, looked.stdout + looked.stderr
+    shown = repl_rl("show", "run").stdout
+    assert ">>><|end|>assistant: " in shown
+    again = repl_rl("replay", "run", "--execute")
+    assert again.code == 0, again.stdout + again.stderr
+
+
+def test_a_turn_with_no_end_is_refused_before_weights_are_read(
+    repl_rl: Command, chat_model: Path, tmp_path: Path
+) -> None:
+    template = chat_model / "chat_template.jinja"
+    template.write_text(template.read_text().replace("<|end|>", "<|stop|>"))
+    line = refused(train(repl_rl, chat_model, "transcript=chat-turns"))
+    assert line.startswith(
+        "repl-rl: the chat template ends a turn with '<', which ends no sequence"
+    )
+    assert not (tmp_path / "run").exists()
+
+
 # What is refused
 
 

@@ -34,7 +34,7 @@ def beside(record, a_scene):
         engine = ScriptedEngine(codec, script(" long\n", " # end\n"))
         sampler = LineSampler(engine, codec, PYTHON, SAMPLING, context_tokens=MAX_TOKENS)
         loaded = SimpleNamespace(codec=codec, source="scripted")
-        policy = ModelPolicy(loaded, sampler, context_tokens=MAX_TOKENS, sampling=SAMPLING)
+        policy = ModelPolicy(loaded, sampler, PYTHON, context_tokens=MAX_TOKENS, sampling=SAMPLING)
 
         async def inside():
             scored = await record([" # think\n"], FakeKernels(ANSWERS))
