@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,8 @@ from chat_templates import (
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import SampledLine, line_end
 from repl_rl.errors import ConfigError
+from repl_rl.replay.branch import begin
+from repl_rl.replay.live import LiveLine
 from repl_rl.rollout.builder import Rollout, fault
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.texts import read_text
@@ -28,7 +32,7 @@ from repl_rl.transcript.conventions import load_format
 from repl_rl.transcript.encoding import line_ids, turn_end
 from repl_rl.transcript.format import PYTHON, TranscriptFormat
 from repl_rl.transcript.tokens import TokenizerCodec
-from repl_rl.types import OutcomeKind, StopReason, Trajectory
+from repl_rl.types import LineOutcome, OutcomeKind, StopReason, Trajectory
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 
@@ -224,6 +228,33 @@ def test_a_look_alike_by_hand_ends_nothing() -> None:
     ids = line_ids("'<|im_end|>'", turns(), CODEC)
     assert ids.count(END) == 1
     assert CODEC.decode(ids) == "'<|im_end|>'<|im_end|>"
+
+
+def as_live(made: Trajectory, *by_hand: LiveLine) -> Any:
+    """What a replay has of a trajectory once its kernel has run all but the last line."""
+    shown = ["2\n>>>", ">>>"]
+    lines = [
+        LiveLine(source=line.source, outcome=line.outcome, recorded=line, shown_after=text)
+        for line, text in zip(made.lines, shown, strict=False)
+    ]
+    session = SimpleNamespace(submission=None)
+    return SimpleNamespace(trajectory=made, lines=[*lines, *by_hand], session=session)
+
+
+def test_a_policy_goes_on_after_the_tokens_that_were_there() -> None:
+    made = roll_out(ended("1+1"), CODEC.encode("x = 2\n"), ended("x"), max_lines=3)
+    built = begin(as_live(made), CODEC, turns())
+    assert built.ids == [*made.prompt_ids, *made.completion_ids[: made.lines[2].start]]
+
+
+def test_a_line_by_hand_is_a_message_of_its_own() -> None:
+    made = roll_out(ended("1+1"), ended("x = 2"), max_lines=2)
+    printed = LineOutcome(kind=OutcomeKind.OK_OUTPUT, observation="7\n")
+    hand = LiveLine(source=" 3+4\n", outcome=printed, recorded=None, shown_after="7\n>>>")
+    built = begin(as_live(made, hand), CODEC, turns())
+    close, reopen = MARKS
+    assert CODEC.decode(built.ids).endswith(f"{reopen}3+4{close}7\n>>>{reopen}")
+    assert built.ids.count(END) == made.prompt_ids.count(END) + 2 * 3
 
 
 # What is refused
