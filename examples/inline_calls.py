@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import Engine, LineEnd, SampledLine
-from repl_rl.rollout.builder import Rollout, TrajectoryBuilder
+from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.seeds import derive_seed
 from repl_rl.transcript.format import Part, Prompt, TranscriptFormat
 from repl_rl.transcript.outcomes import executed_kind, submitted_expression
 from repl_rl.transcript.tokens import Codec
-from repl_rl.types import LineOutcome, OutcomeKind, StopReason, Trajectory
+from repl_rl.types import Attempt, LineOutcome, OutcomeKind, StopReason, Trajectory
 from repl_sandbox.statements import Compiler
 from repl_sandbox.types import Kernel
 
@@ -52,10 +52,10 @@ class InlineCalls:
         self._config = config
         self._context_tokens = context_tokens
 
-    async def sample(self, rollout: Rollout, kernel: Kernel) -> Trajectory:
-        built = TrajectoryBuilder(rollout, self._codec, context_tokens=self._context_tokens)
+    async def sample(self, attempt: Attempt, prompt: Prompt, kernel: Kernel) -> Trajectory:
+        built = TrajectoryBuilder(attempt, prompt, self._codec, context_tokens=self._context_tokens)
         while True:
-            pieces = await self._until_call_ends(built, rollout.seed)
+            pieces = await self._until_call_ends(built, attempt.seed)
             text = built.add_line(*pieces)
             if pieces[-1].end is LineEnd.EOS:
                 return built.build(StopReason.EOS)

@@ -138,6 +138,19 @@ class Line:
     outcome: LineOutcome
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One trajectory that is wanted. Siblings share `problem` and `group_index`, never a seed.
+
+    Attempt(problem=problem, group_index=0, sibling_index=3, seed=17)
+    """
+
+    problem: Problem
+    group_index: int
+    sibling_index: int
+    seed: int
+
+
 class StopReason(StrEnum):
     """Why a trajectory ended."""
 

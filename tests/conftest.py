@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from attempt_kit import an_attempt
 from repl_rl.commands.cli import main
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import Engine
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.rollout.builder import Rollout
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
@@ -114,11 +114,9 @@ def run_rollout(
     context_tokens: int = 1 << 16,
 ) -> Trajectory:
     """One rollout after the prompt `>>>` (three tokens)."""
-    rollout = Rollout(
-        problem_id="p", group_index=3, sibling_index=1, seed=seed, prompt=Prompt.plain(">>>")
-    )
+    attempt = an_attempt(group_index=3, sibling_index=1, seed=seed)
     sampler = LineSampler(engine, CODEC, PYTHON, config, context_tokens=context_tokens)
-    return asyncio.run(sampler.sample(rollout, kernel))
+    return asyncio.run(sampler.sample(attempt, Prompt.plain(">>>"), kernel))
 
 
 def play_lines(

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from transformers import Qwen3Config
 
+from attempt_kit import an_attempt
 from engine_kit import GROUPED, random_model, scorer
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.hf import HFEngine
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.rollout.builder import Rollout
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.training.audit import Counts, Witness
 from repl_rl.transcript.format import PYTHON, Prompt
@@ -176,12 +176,10 @@ def sampled(model: Any) -> Trajectory:
         )
         sampling = SamplingConfig(max_lines=5, max_line_tokens=40)
         sampler = LineSampler(engine, codec, PYTHON, sampling, context_tokens=512)
-        rollout = Rollout(
-            problem_id="p", group_index=0, sibling_index=0, seed=2, prompt=Prompt.plain(">>>")
-        )
+        attempt = an_attempt(seed=2)
         kernel = FakeKernel(lambda _: Execution(status=ExecStatus.OK, output="1\n"))
         try:
-            return await sampler.sample(rollout, kernel)
+            return await sampler.sample(attempt, Prompt.plain(">>>"), kernel)
         finally:
             await engine.aclose()
 

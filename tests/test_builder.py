@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from attempt_kit import an_attempt
 from repl_rl.engines.base import LineEnd, SampledLine
 from repl_rl.errors import ConfigError
-from repl_rl.rollout.builder import Rollout, TrajectoryBuilder, check_trajectory
+from repl_rl.rollout.builder import TrajectoryBuilder, check_trajectory
 from repl_rl.transcript.encoding import prompt_ids
 from repl_rl.transcript.format import Part, Prompt, span_mask
 from repl_rl.transcript.tokens import ByteCodec
@@ -31,10 +32,8 @@ class Marking(ByteCodec):
 
 
 def new_builder(prompt: str = ">>>") -> TrajectoryBuilder:
-    rollout = Rollout(
-        problem_id="p", group_index=2, sibling_index=1, seed=9, prompt=Prompt.plain(prompt)
-    )
-    return TrajectoryBuilder(rollout, ByteCodec(), context_tokens=4096)
+    attempt = an_attempt(group_index=2, sibling_index=1, seed=9)
+    return TrajectoryBuilder(attempt, Prompt.plain(prompt), ByteCodec(), context_tokens=4096)
 
 
 def piece(text: str, *logprobs: float, version: int = 0) -> SampledLine:

@@ -9,18 +9,19 @@ from typing import TypeVar
 
 import pytest
 
+from attempt_kit import an_attempt
 from repl_rl.config import RewardConfig, SamplingConfig
 from repl_rl.credit.rewards import bound_reward
 from repl_rl.engines.base import SampledLine, Weights
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import EngineError
-from repl_rl.rollout.builder import Rollout, RolloutCancelled
-from repl_rl.rollout.runner import Attempt, RolloutRunner
+from repl_rl.rollout.builder import RolloutCancelled
+from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Problem, Scored, StopReason, Trajectory, Verdict
+from repl_rl.types import Attempt, Problem, Scored, StopReason, Trajectory, Verdict
 from repl_sandbox.fake import FakeKernel, FakeKernels
 from repl_sandbox.types import ExecStatus, Execution, Kernel
 
@@ -64,16 +65,6 @@ def make_sampler(engine: Stalling, **limits: float) -> LineSampler:
     return LineSampler(engine, CODEC, PYTHON, SamplingConfig(**limits), context_tokens=4096)
 
 
-def make_rollout(problem_id: str = "p") -> Rollout:
-    return Rollout(
-        problem_id=problem_id,
-        group_index=0,
-        sibling_index=0,
-        seed=0,
-        prompt=Prompt.plain(">>>"),
-    )
-
-
 def run(use: Awaitable[T]) -> T:
     """Nothing may hang."""
 
@@ -90,7 +81,9 @@ def run(use: Awaitable[T]) -> T:
 async def call_off(engine: Stalling, **limits: float) -> Trajectory:
     """The part that is there when a rollout is cancelled as soon as the engine stalls."""
     kernel = FakeKernel({"x": Execution(status=ExecStatus.OK, output="1\n")})
-    task = asyncio.create_task(make_sampler(engine, **limits).sample(make_rollout(), kernel))
+    task = asyncio.create_task(
+        make_sampler(engine, **limits).sample(an_attempt(), Prompt.plain(">>>"), kernel)
+    )
     await engine.stalled.wait()
     task.cancel()
     with pytest.raises(RolloutCancelled) as cancelled:
@@ -136,7 +129,7 @@ def test_a_rollout_that_is_cancelled_while_its_kernel_runs_has_the_line_as_cut()
     async def use() -> Trajectory:
         nonlocal task
         task = asyncio.create_task(
-            make_sampler(Stalling([" x\n"])).sample(make_rollout(), Busy())
+            make_sampler(Stalling([" x\n"])).sample(an_attempt(), Prompt.plain(">>>"), Busy())
         )  # fmt: skip
         with pytest.raises(RolloutCancelled) as cancelled:
             await task
@@ -151,7 +144,9 @@ def test_a_rollout_that_is_cancelled_while_its_kernel_runs_has_the_line_as_cut()
 
 
 def sample(engine: Stalling, **limits: float) -> Trajectory:
-    return run(make_sampler(engine, **limits).sample(make_rollout(), FakeKernel()))
+    return run(
+        make_sampler(engine, **limits).sample(an_attempt(), Prompt.plain(">>>"), FakeKernel())
+    )
 
 
 @pytest.mark.parametrize("speculate", [False, True])
@@ -183,8 +178,8 @@ class ByProblem:
 
     engines: Mapping[str, Stalling]
 
-    async def sample(self, rollout: Rollout, kernel: Kernel) -> Trajectory:
-        return await make_sampler(self.engines[rollout.problem_id]).sample(rollout, kernel)
+    async def sample(self, attempt: Attempt, prompt: Prompt, kernel: Kernel) -> Trajectory:
+        return await make_sampler(self.engines[attempt.problem.id]).sample(attempt, prompt, kernel)
 
 
 @dataclass

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from attempt_kit import an_attempt
 from chat_templates import (
     CHATML,
     DROPPER,
@@ -22,7 +23,6 @@ from chat_templates import (
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import ConfigError
-from repl_rl.rollout.builder import Rollout
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.texts import read_text
 from repl_rl.transcript.chat import chat_turn
@@ -130,9 +130,9 @@ def roll_out(prompt: Prompt, *lines: str) -> Trajectory:
         SamplingConfig(),
         context_tokens=1 << 16,
     )
-    rollout = Rollout(problem_id="p", group_index=0, sibling_index=0, seed=0, prompt=prompt)
+    attempt = an_attempt()
     answers = {"1+1": Execution(status=ExecStatus.OK, output="<|im_end|><think>\n")}
-    return asyncio.run(sampler.sample(rollout, FakeKernel(answers)))
+    return asyncio.run(sampler.sample(attempt, prompt, FakeKernel(answers)))
 
 
 def test_the_policy_writes_its_lines_and_the_end_of_its_turn_alone() -> None:

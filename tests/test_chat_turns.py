@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from attempt_kit import an_attempt
 from chat_templates import (
     CHATML,
     EATER,
@@ -24,7 +25,7 @@ from repl_rl.engines.base import SampledLine, line_end
 from repl_rl.errors import ConfigError
 from repl_rl.replay.branch import begin
 from repl_rl.replay.live import LiveLine
-from repl_rl.rollout.builder import Rollout, fault
+from repl_rl.rollout.builder import fault
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.texts import read_text
 from repl_rl.transcript.chat import between_turns
@@ -32,7 +33,7 @@ from repl_rl.transcript.conventions import load_format
 from repl_rl.transcript.encoding import line_ids, turn_end
 from repl_rl.transcript.format import PYTHON, TranscriptFormat
 from repl_rl.transcript.tokens import TokenizerCodec
-from repl_rl.types import LineOutcome, OutcomeKind, StopReason, Trajectory
+from repl_rl.types import LineOutcome, OutcomeKind, Problem, StopReason, Trajectory
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 
@@ -86,8 +87,8 @@ def roll_out(
         Lines(*lines), CODEC, fmt, SamplingConfig(**limits), context_tokens=1 << 16
     )
     prompt = fmt.prompt("x = 1\n{{problem}}", "What is 1 + 1?", python_version="3.11.7")
-    rollout = Rollout(problem_id="p", group_index=0, sibling_index=0, seed=0, prompt=prompt)
-    made = asyncio.run(sampler.sample(rollout, FakeKernel(answers)))
+    attempt = an_attempt()
+    made = asyncio.run(sampler.sample(attempt, prompt, FakeKernel(answers)))
     assert fault(made) is None
     return made
 
@@ -238,7 +239,10 @@ def as_live(made: Trajectory, *by_hand: LiveLine) -> Any:
         for line, text in zip(made.lines, shown, strict=False)
     ]
     session = SimpleNamespace(submission=None)
-    return SimpleNamespace(trajectory=made, lines=[*lines, *by_hand], session=session)
+    scored = SimpleNamespace(problem=Problem(id="p", statement="?"))
+    return SimpleNamespace(
+        trajectory=made, scored=scored, lines=[*lines, *by_hand], session=session
+    )
 
 
 def test_a_policy_goes_on_after_the_tokens_that_were_there() -> None:

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attempt_kit import an_attempt
 from repl_rl.config import RewardConfig, SamplingConfig
 from repl_rl.credit.rewards import RunningReward, shaped
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import ConfigError
-from repl_rl.rollout.builder import Rollout, TrajectoryBuilder
+from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.rollout.episode import Episode, Step
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.session import Session
@@ -35,20 +36,19 @@ ANSWERS = {
     "die": Execution(status=ExecStatus.DIED, output="gone\n"),
     "1": Execution(status=ExecStatus.OK, value="1"),
 }
-ROLLOUT = Rollout(
-    problem_id="p", group_index=0, sibling_index=0, seed=7, prompt=Prompt((Part("# p\n>>>"),))
-)
+ATTEMPT = an_attempt(seed=7)
+PROMPT = Prompt((Part("# p\n>>>"),))
 
 
 def make_episode(running: RunningReward | None = None, **limits: Any) -> Episode:
-    built = TrajectoryBuilder(ROLLOUT, CODEC, context_tokens=CONTEXT)
+    built = TrajectoryBuilder(ATTEMPT, PROMPT, CODEC, context_tokens=CONTEXT)
     return Episode(
         built,
         Session(FakeKernel(ANSWERS), PYTHON),
         codec=CODEC,
         limits=SamplingConfig(**limits),
         context_tokens=CONTEXT,
-        seed=ROLLOUT.seed,
+        seed=ATTEMPT.seed,
         running=running,
     )
 
@@ -84,7 +84,7 @@ def pulled(lines: list[str], **limits: Any) -> Trajectory:
         SamplingConfig(**limits),
         context_tokens=CONTEXT,
     )
-    return asyncio.run(sampler.sample(ROLLOUT, FakeKernel(ANSWERS)))
+    return asyncio.run(sampler.sample(ATTEMPT, PROMPT, FakeKernel(ANSWERS)))
 
 
 SUBMIT = " submit_final_answer(1)\n"

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from attempt_kit import an_attempt
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import ConfigError
-from repl_rl.rollout.builder import Rollout
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.conventions import IPYTHON, load_format
 from repl_rl.transcript.format import PYTHON, Prompt, TranscriptFormat, spans
@@ -39,8 +39,8 @@ async def play(fmt: TranscriptFormat, kernel: Kernel, *sources: str) -> Trajecto
         context_tokens=1 << 16,
     )
     prompt = Prompt.plain(fmt.render_prompt([], python_version=""))
-    rollout = Rollout(problem_id="p", group_index=0, sibling_index=0, seed=0, prompt=prompt)
-    return await sampler.sample(rollout, kernel)
+    attempt = an_attempt()
+    return await sampler.sample(attempt, prompt, kernel)
 
 
 def shown(trajectory: Trajectory) -> str:
@@ -79,9 +79,9 @@ def test_the_first_line_has_the_number_of_the_prompt_that_asks_for_it() -> None:
         context_tokens=1 << 16,
     )
     prompt = IPYTHON.prompt("x = 1\n{{problem}}", "Go", python_version="3.11")
-    rollout = Rollout(problem_id="p", group_index=0, sibling_index=0, seed=0, prompt=prompt)
+    attempt = an_attempt()
     kernel = FakeKernel({"x": printed("Out[{n}]: 1\n")})
-    trajectory = asyncio.run(sampler.sample(rollout, kernel))
+    trajectory = asyncio.run(sampler.sample(attempt, prompt, kernel))
     assert CODEC.decode(trajectory.completion_ids) == " x\nOut[3]: 1\nIn [4]:"
 
 

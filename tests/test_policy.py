@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from attempt_kit import an_attempt
 from repl_rl.config import Config, SamplingConfig
 from repl_rl.engines.kinds import HF
 from repl_rl.engines.models import LoadedModel, load_model
@@ -19,7 +20,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.replay.live import Live
 from repl_rl.replay.model_policy import ModelPolicy, open_policy
 from repl_rl.replay.scene import Scene
-from repl_rl.rollout.builder import Rollout, check_trajectory
+from repl_rl.rollout.builder import check_trajectory
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.conventions import IPYTHON
 from repl_rl.transcript.format import PYTHON, Part, Prompt, TranscriptFormat
@@ -73,9 +74,9 @@ def sample(loaded: LoadedModel, *, fmt: TranscriptFormat, prompt: str, number: i
 
     async def one(sampler: LineSampler, seed: int) -> Scored:
         made = Prompt((Part(prompt),), next_number=number)
-        rollout = Rollout(problem_id="p", group_index=0, sibling_index=0, seed=seed, prompt=made)
+        attempt = an_attempt(seed=seed)
         kernel = await FakeKernels(answer).acquire(seed=seed)
-        return as_scored(await sampler.sample(rollout, kernel))
+        return as_scored(await sampler.sample(attempt, made, kernel))
 
     async def inside() -> list[Scored]:
         engine = HF().open(CONFIG, loaded, row_tokens=ROW_TOKENS)

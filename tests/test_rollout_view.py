@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 import pytest
 from rich.text import Text
 
+from attempt_kit import an_attempt
 from repl_rl.engines.base import LineEnd, SampledLine
-from repl_rl.rollout.builder import Rollout, TrajectoryBuilder
+from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.show.rollout_view import LineStream, result_rows, token_rows, token_table, visible
 from repl_rl.transcript.format import Prompt
 from repl_rl.transcript.tokens import ByteCodec
@@ -74,10 +75,8 @@ def test_a_stream_shows_what_a_policy_saw_and_each_line_once() -> None:
     """Driven by hand: the builder as it stands after each line."""
     codec, shown = ByteCodec(), list[str]()
     stream = LineStream(codec, lambda text: shown.append(text.plain))
-    rollout = Rollout(
-        problem_id="p", group_index=0, sibling_index=0, seed=0, prompt=Prompt.plain("hello\n>>>")
-    )
-    built = TrajectoryBuilder(rollout, codec, context_tokens=99)
+    attempt = an_attempt()
+    built = TrajectoryBuilder(attempt, Prompt.plain("hello\n>>>"), codec, context_tokens=99)
     for source, kind, answer in (
         (" f(\n", OutcomeKind.INCOMPLETE, "..."),
         (" 1)\x1b[2J\n", OK, ""),

@@ -10,13 +10,12 @@ import pytest
 from repl_rl.config import RewardConfig, SamplingConfig
 from repl_rl.credit.rewards import RewardFunction, shaped
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.rollout.builder import Rollout
-from repl_rl.rollout.runner import Attempt, RolloutRunner
+from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer
-from repl_rl.transcript.format import PYTHON
+from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Problem, Reward, Scored, StopReason, Trajectory, Verdict
+from repl_rl.types import Attempt, Problem, Reward, Scored, StopReason, Trajectory, Verdict
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution, Kernel, SandboxError
 
@@ -37,10 +36,10 @@ class NoJudge:
 class ByProblem:
     """Rolls out the line that the problem's id spells."""
 
-    async def sample(self, rollout: Rollout, kernel: Kernel) -> Trajectory:
-        engine = ScriptedEngine(CODEC, script(f" {rollout.problem_id}\n", "\n"))
+    async def sample(self, attempt: Attempt, prompt: Prompt, kernel: Kernel) -> Trajectory:
+        engine = ScriptedEngine(CODEC, script(f" {attempt.problem.id}\n", "\n"))
         sampler = LineSampler(engine, CODEC, PYTHON, SamplingConfig(), context_tokens=4096)
-        return await sampler.sample(rollout, kernel)
+        return await sampler.sample(attempt, prompt, kernel)
 
 
 def run_all(

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from attempt_kit import an_attempt
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import LineEnd, SampledLine, line_end
-from repl_rl.rollout.builder import Rollout
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.seeds import derive_seed
 from repl_rl.transcript.format import PYTHON, Prompt
@@ -214,13 +214,11 @@ def test_a_token_with_a_blank_line_in_it_closes_a_block() -> None:
                 policy_version=0,
             )
 
-    rollout = Rollout(
-        problem_id="p", group_index=0, sibling_index=0, seed=0, prompt=Prompt.plain(">>>")
-    )
+    attempt = an_attempt()
     sampler = LineSampler(
         Merged([]), MergedNewlines(), PYTHON, SamplingConfig(max_lines=2), context_tokens=1024
     )
-    trajectory = asyncio.run(sampler.sample(rollout, kernel))
+    trajectory = asyncio.run(sampler.sample(attempt, Prompt.plain(">>>"), kernel))
     assert kernel.sources == ["for i in a:", closed]
     assert trajectory.lines[1].source == "     f(i)\n\n"
 

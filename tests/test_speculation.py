@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from attempt_kit import an_attempt
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import SampledLine, Weights, line_end
-from repl_rl.rollout.builder import Rollout
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.format import Prompt, TranscriptFormat
 from repl_rl.transcript.outcomes import silent_kind
@@ -121,10 +121,12 @@ def roll_out(
     engine = Chooser(draw, steps=steps)
     config = replace(SAMPLING, speculate=speculate)
     sampler = LineSampler(engine, CODEC, FORMAT, config, context_tokens=1000)
-    rollout = Rollout(
-        problem_id="p", group_index=0, sibling_index=0, seed=0, prompt=Prompt.plain(">")
+    attempt = an_attempt()
+    return (
+        asyncio.run(sampler.sample(attempt, Prompt.plain(">"), SlowKernel(turns, fails_at))),
+        sampler,
+        engine,
     )
-    return asyncio.run(sampler.sample(rollout, SlowKernel(turns, fails_at))), sampler, engine
 
 
 # One draw a line decides it: below 0.1 an assignment is sure, above 0.8 an end.

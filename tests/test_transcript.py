@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attempt_kit import an_attempt
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import ConfigError
-from repl_rl.rollout.builder import Rollout
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.format import (
     PYTHON,
@@ -167,10 +167,8 @@ def roll_out(lines: list[str], output: str, max_tokens: int) -> Trajectory:
         SamplingConfig(max_lines=6, max_tokens=max_tokens, max_line_tokens=16),
         context_tokens=4096,
     )
-    rollout = Rollout(
-        problem_id="p", group_index=0, sibling_index=0, seed=0, prompt=Prompt.plain(">>>")
-    )
-    return asyncio.run(sampler.sample(rollout, FakeKernel(answer)))
+    attempt = an_attempt()
+    return asyncio.run(sampler.sample(attempt, Prompt.plain(">>>"), FakeKernel(answer)))
 
 
 LINES = st.lists(st.text(" abcxyz0#:'\n\u00e9\u4e2d", max_size=9).map(lambda line: line + "\n"))

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from attempt_kit import an_attempt
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.rollout.builder import Rollout
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.show.transcript_rows import By, transcript_rows
 from repl_rl.transcript.conventions import IPYTHON
@@ -45,8 +45,8 @@ def played(fmt: TranscriptFormat) -> Trajectory:
     engine = ScriptedEngine(CODEC, script(*LINES))
     sampler = LineSampler(engine, CODEC, fmt, limits, context_tokens=1 << 16)
     prompt = fmt.prompt("{{problem}}", "What?", python_version="3.11")
-    rollout = Rollout(problem_id="p", group_index=0, sibling_index=0, seed=0, prompt=prompt)
-    return asyncio.run(sampler.sample(rollout, kernel))
+    attempt = an_attempt()
+    return asyncio.run(sampler.sample(attempt, prompt, kernel))
 
 
 def seen(trajectory: Trajectory) -> str:

@@ -11,11 +11,10 @@ import itertools
 from collections.abc import Iterator
 
 from repl_rl.errors import ConfigError
-from repl_rl.rollout.runner import Attempt
 from repl_rl.seeds import derive_seed
 from repl_rl.show.display import Screen
 from repl_rl.tasks.base import Task
-from repl_rl.types import Problem, Split
+from repl_rl.types import Attempt, Problem, Split
 
 NUM_LOOKED_AT = 5_000
 """Problems of each source that are looked at for an id: a task may take 20 ms to draw one."""

@@ -19,15 +19,14 @@ from repl_rl.engines.scripted import ScriptedEngine
 from repl_rl.errors import ConfigError, GraderError
 from repl_rl.rollout.builder import RolloutCancelled, TrajectoryBuilder
 from repl_rl.rollout.kernels import kernel_pool
-from repl_rl.rollout.runner import Attempt
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer, open_scorer, unscored
 from repl_rl.runs.folder import make_origin
-from repl_rl.tasks.base import Task, make_setup
+from repl_rl.tasks.base import Task, make_prompt, make_setup
 from repl_rl.transcript.conventions import find_format
 from repl_rl.transcript.format import PYTHON, TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Origin, OutcomeKind, Scored, StopReason, Trajectory
+from repl_rl.types import Attempt, Origin, OutcomeKind, Scored, StopReason, Trajectory
 from repl_sandbox.render import SURROGATE, clean
 from repl_sandbox.types import Kernel, SandboxError
 
@@ -137,7 +136,8 @@ class Game:
 
         sampler.on_line = on_line
         try:
-            return await sampler.sample(self.attempt.rollout(self.task, fmt), kernel), None
+            prompt = make_prompt(self.task, self.attempt.problem, fmt)
+            return await sampler.sample(self.attempt, prompt, kernel), None
         except RolloutCancelled as cancelled:
             _take_back_cancel()
             return cancelled.trajectory, None

@@ -13,7 +13,6 @@ from repl_rl.commands.attempts import find_attempt
 from repl_rl.commands.rollout_subject import Subject, score
 from repl_rl.engines.models import LoadedModel
 from repl_rl.rollout.plan import Plan
-from repl_rl.rollout.runner import Attempt
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.show.display import Screen, render_trajectory
 from repl_rl.show.rollout_view import LineStream
@@ -21,7 +20,7 @@ from repl_rl.tasks.base import make_prompt
 from repl_rl.training.audit import Counts, Witness
 from repl_rl.training.train import policy_folder, say_bench
 from repl_rl.training.workbench import Workbench, load_policy, open_workbench
-from repl_rl.types import Origin, Scored
+from repl_rl.types import Attempt, Origin, Scored
 
 
 def roll_out(plan: Plan, problem_id: str | None, screen: Screen) -> tuple[Subject, Origin]:

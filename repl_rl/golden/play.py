@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine
 from repl_rl.golden.text import Golden, GoldenLine
-from repl_rl.rollout.builder import Rollout
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.format import PYTHON, Prompt, strip_line
 from repl_rl.transcript.outcomes import submitted_expression
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import OutcomeKind, Trajectory
+from repl_rl.types import Attempt, OutcomeKind, Problem, Trajectory
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 
@@ -45,14 +44,15 @@ def play(golden: Golden, *, sibling_index: int = 0) -> Trajectory:
         ),
         context_tokens=2 * _UNLIMITED,
     )
-    rollout = Rollout(
-        problem_id=golden.title,
+    attempt = Attempt(
+        problem=Problem(id=golden.title, statement=""),
         group_index=0,
         sibling_index=sibling_index,
         seed=0,
-        prompt=Prompt.plain(PYTHON.primary),
     )
-    return asyncio.run(sampler.sample(rollout, FakeKernel(actor.answer)))
+    return asyncio.run(
+        sampler.sample(attempt, Prompt.plain(PYTHON.primary), FakeKernel(actor.answer))
+    )
 
 
 @dataclass(slots=True)

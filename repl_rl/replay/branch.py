@@ -14,7 +14,7 @@ from typing import Protocol
 from repl_rl.engines.base import LineEnd, SampledLine
 from repl_rl.replay.compare import difference
 from repl_rl.replay.live import Live, LiveLine
-from repl_rl.rollout.builder import Rollout, TrajectoryBuilder
+from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.transcript.encoding import injected_ids, line_ids, turn_end
 from repl_rl.transcript.format import (
     PYTHON,
@@ -25,7 +25,7 @@ from repl_rl.transcript.format import (
     text_of,
 )
 from repl_rl.transcript.tokens import ByteCodec, Codec
-from repl_rl.types import Line, OutcomeKind, StopReason, Trajectory
+from repl_rl.types import Attempt, Line, OutcomeKind, StopReason, Trajectory
 
 _NO_LIMIT = 1 << 40
 
@@ -86,19 +86,19 @@ def begin(
     recorded = live.trajectory
     is_same = is_same_vocabulary(recorded, codec)
     kept = recorded if is_same else None
-    rollout = Rollout(
-        problem_id=recorded.problem_id,
+    attempt = Attempt(
+        problem=live.scored.problem,
         group_index=recorded.group_index,
         sibling_index=recorded.sibling_index,
         seed=recorded.seed,
-        prompt=Prompt.plain(recorded.prompt_text),
     )
     built = TrajectoryBuilder(
-        rollout,
+        attempt,
+        Prompt.plain(recorded.prompt_text),
         codec,
         context_tokens=context_tokens,
         turn_end=turn_end(fmt, codec),
-        prompt=recorded.prompt_ids if is_same else None,
+        ids=recorded.prompt_ids if is_same else None,
     )
     answers = {} if kept is None else _answers(kept)
     for line in live.lines:

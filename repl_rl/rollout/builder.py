@@ -1,6 +1,6 @@
 """One trajectory in the making: what was sampled, what was injected, and who wrote what.
 
-    Rollout -> prompt_ids -> [add_line -> inject]* -> build -> Trajectory
+    Attempt, Prompt -> ids -> [add_line -> inject]* -> build -> Trajectory
 
 Knows token ids and records. Does not know what a line means, nor when to stop.
 """
@@ -9,25 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from repl_rl.engines.base import SampledLine
 from repl_rl.errors import ConfigError
 from repl_rl.transcript.encoding import prompt_ids, source_of
 from repl_rl.transcript.format import Prompt, span_mask
 from repl_rl.transcript.tokens import Codec
-from repl_rl.types import Line, LineOutcome, OutcomeKind, StopReason, Trajectory
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rollout:
-    """One trajectory to be made: where it starts and who it is."""
-
-    problem_id: str
-    group_index: int
-    sibling_index: int
-    seed: int
-    prompt: Prompt
+from repl_rl.types import Attempt, Line, LineOutcome, OutcomeKind, StopReason, Trajectory
 
 
 class RolloutCancelled(asyncio.CancelledError):
@@ -41,34 +30,36 @@ class RolloutCancelled(asyncio.CancelledError):
 class TrajectoryBuilder:
     """The lists of a trajectory have one length and grow together: here, and nowhere else.
 
-    `turn_end` is the token that ends a line's turn, as `encoding.turn_end` finds it. `prompt` are
-    the ids of its prompt where they are known already. Raises ConfigError if they leave no room for
+    `turn_end` is the token that ends a line's turn, as `encoding.turn_end` finds it. `ids` are
+    those of the prompt where they are known already. Raises ConfigError if they leave no room for
     a token in a context of `context_tokens`.
     """
 
     def __init__(
         self,
-        rollout: Rollout,
+        attempt: Attempt,
+        prompt: Prompt,
         codec: Codec,
         *,
         context_tokens: int,
         turn_end: int | None = None,
-        prompt: Sequence[int] | None = None,
+        ids: Sequence[int] | None = None,
     ) -> None:
-        self._rollout = rollout
+        self._attempt = attempt
+        self._prompt = prompt
         self._codec = codec
         self._loss_mask: list[bool] = []
         self._logprobs: list[float] = []
         self._policy_version = 0
         self.turn_end = turn_end
         """The token that ends a line's turn; None where all lines share one."""
-        self.ids = prompt_ids(rollout.prompt, codec) if prompt is None else list(prompt)
+        self.ids = prompt_ids(prompt, codec) if ids is None else list(ids)
         """Prompt and completion so far: what the engine is asked to go on after."""
         self.num_prompt = len(self.ids)
         """Tokens of the prompt, P."""
         if self.num_prompt >= context_tokens:
             raise ConfigError(
-                f"the prompt of problem {rollout.problem_id} has {self.num_prompt} tokens, the "
+                f"the prompt of problem {attempt.problem.id} has {self.num_prompt} tokens, the "
                 f"model's context holds {context_tokens}; prompts are never cut"
             )
         self.lines: list[Line] = []
@@ -115,14 +106,14 @@ class TrajectoryBuilder:
 
     def build(self, stop_reason: StopReason) -> Trajectory:
         """The trajectory so far."""
-        rollout = self._rollout
+        attempt = self._attempt
         return Trajectory(
-            problem_id=rollout.problem_id,
-            group_index=rollout.group_index,
-            sibling_index=rollout.sibling_index,
+            problem_id=attempt.problem.id,
+            group_index=attempt.group_index,
+            sibling_index=attempt.sibling_index,
             policy_version=self._policy_version,
-            seed=rollout.seed,
-            prompt_text=rollout.prompt.text,
+            seed=attempt.seed,
+            prompt_text=self._prompt.text,
             prompt_ids=tuple(self.ids[: self.num_prompt]),
             completion_ids=tuple(self.ids[self.num_prompt :]),
             loss_mask=tuple(self._loss_mask),

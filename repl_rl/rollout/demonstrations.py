@@ -15,13 +15,12 @@ from collections.abc import Callable
 from repl_rl.concurrency import run_all
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, Writer
-from repl_rl.rollout.builder import Rollout
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.seeds import derive_seed
 from repl_rl.tasks.base import DemonstrableTask, Script, make_prompt
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Problem, Split, Trajectory
+from repl_rl.types import Attempt, Problem, Split, Trajectory
 from repl_sandbox.types import KernelSource
 
 _UNLIMITED = SamplingConfig(
@@ -63,15 +62,9 @@ async def _run(
 ) -> Trajectory:
     engine = ScriptedEngine(ByteCodec(), script_writer(script, fmt))
     sampler = LineSampler(engine, ByteCodec(), fmt, _UNLIMITED, context_tokens=1 << 20)
-    rollout = Rollout(
-        problem_id=problem.id,
-        group_index=0,
-        sibling_index=0,
-        seed=seed,
-        prompt=make_prompt(task, problem, fmt),
-    )
+    attempt = Attempt(problem=problem, group_index=0, sibling_index=0, seed=seed)
     async with contextlib.aclosing(await kernels.acquire(seed=seed)) as kernel:
-        return await sampler.sample(rollout, kernel)
+        return await sampler.sample(attempt, make_prompt(task, problem, fmt), kernel)
 
 
 def script_writer(script: Script, fmt: TranscriptFormat) -> Writer:

@@ -17,7 +17,7 @@ from repl_rl.credit.rewards import RunningReward, shaped
 from repl_rl.errors import ConfigError
 from repl_rl.grading.grader import Grader
 from repl_rl.plugins import load_named
-from repl_rl.rollout.builder import Rollout, TrajectoryBuilder
+from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.rollout.episode import Episode, Step
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import Plan, make_plan
@@ -28,7 +28,7 @@ from repl_rl.transcript.chat import ChatTemplate
 from repl_rl.transcript.encoding import line_ids, turn_end
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec, Codec
-from repl_rl.types import Problem, Scored
+from repl_rl.types import Attempt, Problem, Scored
 from repl_sandbox.isolation import Standing
 from repl_sandbox.pool import KernelPool
 from repl_sandbox.types import Kernel
@@ -119,15 +119,15 @@ class Env:
         """
         codec = ByteCodec() if codec is None else codec
         prompt = make_prompt(self.plan.task, problem, self.format)
-        rollout = Rollout(
-            problem_id=problem.id,
+        attempt = Attempt(
+            problem=problem,
             group_index=group_index,
             sibling_index=sibling_index,
             seed=seed,
-            prompt=prompt,
         )
         built = TrajectoryBuilder(
-            rollout,
+            attempt,
+            prompt,
             codec,
             context_tokens=context_tokens,
             turn_end=turn_end(self.format, codec),

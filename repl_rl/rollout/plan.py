@@ -18,13 +18,12 @@ from repl_rl.engines.base import EngineKind
 from repl_rl.engines.kinds import engine_kind
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_named
-from repl_rl.rollout.builder import Rollout
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.tasks.base import Task, demonstrable, load_task, make_prompt, make_setup
 from repl_rl.transcript.chat import ChatTemplate
 from repl_rl.transcript.conventions import FormatMaker, find_format, made_format
-from repl_rl.transcript.format import PYTHON, TranscriptFormat
-from repl_rl.types import Problem, Trajectory
+from repl_rl.transcript.format import PYTHON, Prompt, TranscriptFormat
+from repl_rl.types import Attempt, Problem, Trajectory
 from repl_sandbox.types import Kernel
 from repl_sandbox.zygote_link import choices
 
@@ -32,7 +31,7 @@ from repl_sandbox.zygote_link import choices
 class TrajectorySampler(Protocol):
     """Makes one trajectory in one kernel."""
 
-    async def sample(self, rollout: Rollout, kernel: Kernel) -> Trajectory: ...
+    async def sample(self, attempt: Attempt, prompt: Prompt, kernel: Kernel) -> Trajectory: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

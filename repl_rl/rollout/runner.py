@@ -10,36 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from repl_rl.concurrency import run_all
-from repl_rl.rollout.builder import Rollout, RolloutCancelled, check_trajectory
+from repl_rl.rollout.builder import RolloutCancelled, check_trajectory
 from repl_rl.rollout.plan import TrajectorySampler
 from repl_rl.rollout.scoring import Scorer, unscored
 from repl_rl.tasks.base import Task, make_prompt
 from repl_rl.transcript.format import TranscriptFormat
-from repl_rl.types import Problem, Scored, StopReason, Trajectory
+from repl_rl.types import Attempt, Scored, StopReason, Trajectory
 from repl_sandbox.types import KernelSource, SandboxError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """One rollout that is wanted. Siblings share `problem` and `group_index`, never a seed."""
-
-    problem: Problem
-    group_index: int
-    sibling_index: int
-    seed: int
-
-    def rollout(self, task: Task, fmt: TranscriptFormat) -> Rollout:
-        """It, from the prompt of its problem on."""
-        return Rollout(
-            problem_id=self.problem.id,
-            group_index=self.group_index,
-            sibling_index=self.sibling_index,
-            seed=self.seed,
-            prompt=make_prompt(task, self.problem, fmt),
-        )
 
 
 class RolloutRunner:
@@ -113,7 +93,7 @@ class RolloutRunner:
     async def _try(self, attempt: Attempt) -> Trajectory:
         kernel = await self._kernels.acquire(seed=attempt.seed)
         async with contextlib.aclosing(kernel):
-            rollout = attempt.rollout(self._task, self._format)
-            trajectory = await self._sampler.sample(rollout, kernel)
+            prompt = make_prompt(self._task, attempt.problem, self._format)
+            trajectory = await self._sampler.sample(attempt, prompt, kernel)
         check_trajectory(trajectory, maker=type(self._sampler).__name__)
         return trajectory

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import Engine, SampledLine
-from repl_rl.rollout.builder import Rollout, RolloutCancelled, TrajectoryBuilder
+from repl_rl.rollout.builder import RolloutCancelled, TrajectoryBuilder
 from repl_rl.rollout.episode import Episode
 from repl_rl.rollout.session import Session
 from repl_rl.transcript.encoding import turn_end
-from repl_rl.transcript.format import TranscriptFormat
+from repl_rl.transcript.format import Prompt, TranscriptFormat
 from repl_rl.transcript.outcomes import silent_kind
 from repl_rl.transcript.tokens import Codec
-from repl_rl.types import StopReason, Trajectory
+from repl_rl.types import Attempt, StopReason, Trajectory
 from repl_sandbox.types import Kernel
 
 
@@ -57,21 +57,22 @@ class LineSampler:
         self.num_hits = 0
         """Those of them that could be kept."""
 
-    async def sample(self, rollout: Rollout, kernel: Kernel) -> Trajectory:
-        """Run one rollout to its end. What the policy does wrong is in the trajectory it returns.
+    async def sample(self, attempt: Attempt, prompt: Prompt, kernel: Kernel) -> Trajectory:
+        """Make one trajectory from `prompt` on. What the policy does wrong is in the trajectory.
 
         Raises ConfigError if the prompt leaves no room for a token or a turn has no end,
         EngineError and SandboxError if our own side fails, and RolloutCancelled with the part that
         is there when cancelled.
         """
         built = TrajectoryBuilder(
-            rollout,
+            attempt,
+            prompt,
             self._codec,
             context_tokens=self._context_tokens,
             turn_end=turn_end(self._format, self._codec),
         )
-        session = Session(kernel, self._format, number=rollout.prompt.next_number)
-        return await self.go_on(built, session, seed=rollout.seed)
+        session = Session(kernel, self._format, number=prompt.next_number)
+        return await self.go_on(built, session, seed=attempt.seed)
 
     async def go_on(self, built: TrajectoryBuilder, session: Session, *, seed: int) -> Trajectory:
         """Sample from where `built` and the kernel of `session` stand, to the end, as `sample`."""

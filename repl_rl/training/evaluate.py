@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from repl_rl.engines.base import Engine
 from repl_rl.errors import ConfigError
-from repl_rl.rollout.runner import Attempt
 from repl_rl.runs.summary import (
     is_solved,
     is_ungraded,
@@ -25,7 +24,7 @@ from repl_rl.show.bars import Update
 from repl_rl.show.display import Screen
 from repl_rl.tasks.base import Task
 from repl_rl.training.workbench import Workbench
-from repl_rl.types import Scored, Split
+from repl_rl.types import Attempt, Scored, Split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,6 @@ from repl_rl.engines.precision import precision
 from repl_rl.errors import ConfigError, DivergedError
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import Plan
-from repl_rl.rollout.runner import Attempt
 from repl_rl.runs.folder import RunFolder, check_output
 from repl_rl.runs.summary import rollout_metrics
 from repl_rl.seeds import derive_seed
@@ -58,7 +57,7 @@ from repl_rl.training.warmstart import (
 )
 from repl_rl.training.workbench import Workbench, load_policy, open_workbench
 from repl_rl.transcript.format import setup_sources
-from repl_rl.types import Problem, Scored, Split
+from repl_rl.types import Attempt, Problem, Scored, Split
 from repl_sandbox.isolation import Tier
 from repl_sandbox.types import Isolation
 

@@ -31,14 +31,14 @@ from repl_rl.engines.sync import sync
 from repl_rl.grading.grader import Grader
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import Plan, TrajectorySampler
-from repl_rl.rollout.runner import Attempt, RolloutRunner
+from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.folder import make_origin
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.encoding import prompt_ids, turn_end
 from repl_rl.transcript.format import TranscriptFormat
-from repl_rl.types import Origin, Scored, Split
+from repl_rl.types import Attempt, Origin, Scored, Split
 from repl_sandbox.isolation import Standing
 from repl_sandbox.pool import KernelPool
 

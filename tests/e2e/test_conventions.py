@@ -25,8 +25,8 @@ from dataclasses import replace
 from repl_rl.rollout.sampler import LineSampler
 
 class Shifted(LineSampler):
-    async def sample(self, rollout, kernel):
-        made = await super().sample(rollout, kernel)
+    async def sample(self, attempt, prompt, kernel):
+        made = await super().sample(attempt, prompt, kernel)
         return replace(made, loss_mask=(False, *made.loss_mask[:-1]))
 """
 

@@ -12,16 +12,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-ROLLOUT = """
+PROGRAM = """
 import asyncio, pathlib, sys
 import repl_rl, repl_sandbox
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.plugins import load_spec, resolve_spec
-from repl_rl.rollout.builder import Rollout
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.transcript.format import PYTHON
+from repl_rl.types import Attempt, Problem
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 
@@ -33,8 +33,8 @@ prompt = PYTHON.prompt(task.prompt, "What is 1 + 1?", python_version="3.11")
 kernel = FakeKernel({"1+1": Execution(status=ExecStatus.OK, value="2")})
 engine = ScriptedEngine(ByteCodec(), script(" submit_final_answer(1+1)\\n"))
 sampler = LineSampler(engine, ByteCodec(), PYTHON, SamplingConfig(), context_tokens=4096)
-rollout = Rollout(problem_id="p", group_index=0, sibling_index=0, seed=0, prompt=prompt)
-print(asyncio.run(sampler.sample(rollout, kernel)).submission)
+attempt = Attempt(problem=Problem(id="p", statement=""), group_index=0, sibling_index=0, seed=0)
+print(asyncio.run(sampler.sample(attempt, prompt, kernel)).submission)
 """
 
 
@@ -102,7 +102,7 @@ def test_the_installed_command_tells_its_version(installed: Path, tmp_path: Path
 
 
 def test_the_installed_package_rolls_out_its_own_task(installed: Path, tmp_path: Path) -> None:
-    assert call(installed, tmp_path, "-c", ROLLOUT, str(installed)) == "2\n"
+    assert call(installed, tmp_path, "-c", PROGRAM, str(installed)) == "2\n"
 
 
 def test_the_installed_prompts_are_those_of_the_checkout(installed: Path) -> None:

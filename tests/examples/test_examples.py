@@ -12,7 +12,7 @@ from repl_rl.credit.advantages import line_advantages
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.golden.bench import Stand
 from repl_rl.plugins import load_spec
-from repl_rl.rollout.runner import Attempt, RolloutRunner
+from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.folder import RunFolder
@@ -20,7 +20,7 @@ from repl_rl.tasks.base import make_prompt
 from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Problem, Scored, Split, VerdictKind
+from repl_rl.types import Attempt, Problem, Scored, Split, VerdictKind
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from attempt_kit import an_attempt
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import SampledLine, Weights, line_end
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_spec
-from repl_rl.rollout.builder import Rollout, check_trajectory
+from repl_rl.rollout.builder import check_trajectory
 from repl_rl.training.audit import Counts, Witness
 from repl_rl.transcript.format import Prompt, spans
 from repl_rl.transcript.tokens import ByteCodec
@@ -84,10 +85,10 @@ def write(monkeypatch: pytest.MonkeyPatch) -> Write:
             SamplingConfig(max_tokens=max_tokens),
             context_tokens=context_tokens,
         )
-        rollout = Rollout(
-            problem_id="p", group_index=0, sibling_index=0, seed=5, prompt=Prompt.plain(prompt)
+        attempt = an_attempt(seed=5)
+        trajectory = asyncio.run(
+            sampler.sample(attempt, Prompt.plain(prompt), kernel or FakeKernel(answers))
         )
-        trajectory = asyncio.run(sampler.sample(rollout, kernel or FakeKernel(answers)))
         check_trajectory(trajectory, maker="InlineCalls")
         return trajectory
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from attempt_kit import an_attempt
 from page_browser import open_stand
 from repl_rl.config import Config, SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.replay.scene import Scene
-from repl_rl.rollout.builder import Rollout
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.runs.trajectory_file import append, places
 from repl_rl.transcript.format import PYTHON, SUBMIT_STUB, Part, Prompt
@@ -56,13 +56,13 @@ def record(make_scored):
     async def play(lines, kernels, *, fmt=PYTHON, prompt=">>>", number=1, seed=7, **limits):
         kernel = await kernels.acquire(seed=seed)
         made = Prompt((Part(prompt),), next_number=number)
-        rollout = Rollout(problem_id="p", group_index=0, sibling_index=0, seed=seed, prompt=made)
+        attempt = an_attempt(seed=seed)
         codec = ByteCodec()
         engine = ScriptedEngine(codec, script(*lines))
         config = SamplingConfig(**limits)
         sampler = LineSampler(engine, codec, fmt, config, context_tokens=1 << 16)
         try:
-            return make_scored(await sampler.sample(rollout, kernel), 1.0)
+            return make_scored(await sampler.sample(attempt, made, kernel), 1.0)
         finally:
             await kernel.aclose()
 

@@ -8,10 +8,10 @@ from contextlib import aclosing
 import pytest
 from nbclient import NotebookClient
 
+from attempt_kit import an_attempt
 from notebook_kit import SETUP, error, line_cells, notebook_of, stream
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.rollout.builder import Rollout
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
@@ -53,12 +53,12 @@ async def sampled(*lines, limits=None, seed=SEED):
         ScriptedEngine(codec, script(*lines)), codec, PYTHON, config, context_tokens=1 << 16
     )
     prompt = Prompt.plain(">>>")
-    rollout = Rollout(problem_id="p", group_index=0, sibling_index=0, seed=seed, prompt=prompt)
+    attempt = an_attempt(seed=seed)
     async with (
         KernelPool(limits or Limits(), setup=SETUP) as pool,
         aclosing(await pool.acquire(seed=seed)) as kernel,
     ):
-        return await sampler.sample(rollout, kernel)
+        return await sampler.sample(attempt, prompt, kernel)
 
 
 def run_again(notebook):

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from transformers import Qwen3Config
 
+from attempt_kit import an_attempt
 from engine_kit import SIZE, random_model
 from plain_engine import PlainEngine
 from repl_rl.config import SamplingConfig
@@ -19,7 +20,6 @@ from repl_rl.engines.base import Engine, SampledLine, Weights
 from repl_rl.engines.hf import HFEngine
 from repl_rl.engines.scripted import ScriptedEngine
 from repl_rl.engines.vllm import VLLMEngine
-from repl_rl.rollout.builder import Rollout
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.format import PYTHON, Part, Prompt
 from repl_rl.transcript.tokens import ByteCodec
@@ -241,7 +241,7 @@ def roll_out(runner: Runner, seed: int) -> Rolled:
         witness = Witness(engine)
         sampler = LineSampler(witness, CODEC, PYTHON, SAMPLING, context_tokens=500)
         start = Prompt(parts=(Part(">>>"),))
-        rollout = Rollout(problem_id="p", group_index=0, sibling_index=0, seed=seed, prompt=start)
-        return witness, await sampler.sample(rollout, FakeKernel(answer))
+        attempt = an_attempt(seed=seed)
+        return witness, await sampler.sample(attempt, start, FakeKernel(answer))
 
     return runner.run(use, seed=seed)

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from attempt_kit import an_attempt
 from repl_rl.config import Config, SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.rollout.builder import Rollout
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import open_scorer
@@ -67,16 +67,12 @@ async def play(pool: Any, problem: Problem, prompt: str, lines: Any, *, seed: in
     sampler = LineSampler(
         ScriptedEngine(codec, script(*lines)), codec, PYTHON, SamplingConfig(), context_tokens=10**6
     )
-    rollout = Rollout(
-        problem_id=problem.id,
-        group_index=seed // 2,
-        sibling_index=seed % 2,
-        seed=seed,
-        prompt=PYTHON.prompt(prompt, problem.statement, python_version="3.11"),
-    )
+    attempt = an_attempt(problem.id, group_index=seed // 2, sibling_index=seed % 2, seed=seed)
     kernel = await pool.acquire(seed=seed)
     try:
-        return await sampler.sample(rollout, kernel)
+        return await sampler.sample(
+            attempt, PYTHON.prompt(prompt, problem.statement, python_version="3.11"), kernel
+        )
     finally:
         await kernel.aclose()
 
