@@ -100,7 +100,7 @@ async def rate(
         prompt = tokens(rng, PROMPT)
         return [*prompt, *(await engine.line(prompt, max_tokens=1, seed=0)).ids]
 
-    async def go_on(rng: random.Random, ids: list[int]) -> int:
+    async def continue_from(rng: random.Random, ids: list[int]) -> int:
         ids = ids + tokens(rng, num_read)
         num_sampled = 0
         for size in sizes or uneven(rng):
@@ -115,7 +115,7 @@ async def rate(
     begun = await asyncio.gather(*map(begin, rngs))
     gc.collect()
     started = time.perf_counter()
-    sampled = await asyncio.gather(*map(go_on, rngs, begun))
+    sampled = await asyncio.gather(*map(continue_from, rngs, begun))
     return sum(sampled) / (time.perf_counter() - started)
 
 

@@ -9,31 +9,31 @@ import pytest
 
 from repl_rl.config import Config, RewardConfig
 from repl_rl.errors import ConfigError
-from repl_rl.golden.bench import Bench, Stand
 from repl_rl.golden.mutants import Fate, mutants
 from repl_rl.golden.play import play
+from repl_rl.golden.suites import Suite, Suites
 from repl_rl.golden.text import GoldenFile, find_files, parse
 from repl_rl.types import OutcomeKind, StopReason
 
 HERE = Path(__file__).parent / "golden"
-STANDS = [Stand.open(path) for path in find_files([HERE])]
+SUITES = [Suite.open(path) for path in find_files([HERE])]
 
 
 @pytest.mark.parametrize(
-    ("stand", "index"),
+    ("suite", "index"),
     [
-        pytest.param(stand, index, id=golden.title)
-        for stand in STANDS
-        for index, golden in enumerate(stand.file.goldens)
+        pytest.param(suite, index, id=golden.title)
+        for suite in SUITES
+        for index, golden in enumerate(suite.file.goldens)
     ],
 )
-def test_the_default_reward_is_as_written(stand: Stand, index: int) -> None:
-    found = stand.misses_of(index)
+def test_the_default_reward_is_as_written(suite: Suite, index: int) -> None:
+    found = suite.misses_of(index)
     assert not found, "\n\n".join(map(str, found))
 
 
 def test_no_constant_of_the_default_reward_can_change_unseen() -> None:
-    fates = Bench.open([HERE]).mutate()
+    fates = Suites.open([HERE]).mutate()
     assert [(mutant.key, mutant.change) for mutant, fate in fates if fate.is_survivor] == []
 
 
@@ -47,7 +47,7 @@ def test_the_transcript_of_the_readme_is_as_written(tmp_path: Path) -> None:
     readme = (HERE.parents[1] / "README.md").read_text()
     shown = readme.partition("## Testing a reward")[2].partition("    === ")
     (tmp_path / "a.repl").write_text(textwrap.dedent(shown[1] + shown[2].partition("`<-`")[0]))
-    assert list(Stand.open(tmp_path / "a.repl").misses()) == []
+    assert list(Suite.open(tmp_path / "a.repl").misses()) == []
 
 
 # What a file says
@@ -189,14 +189,14 @@ def test_what_is_not_in_the_format_is_refused_with_its_line(
     monkeypatch.chdir(tmp_path)
     Path("a.repl").write_text(text)
     with pytest.raises(ConfigError) as caught:
-        Stand.open(Path("a.repl"))
+        Suite.open(Path("a.repl"))
     assert str(caught.value).startswith(message)
 
 
 def test_a_submission_takes_a_verdict(tmp_path: Path) -> None:
     (tmp_path / "a.repl").write_text("=== t\n>>> submit_final_answer(2)\n")
     with pytest.raises(ConfigError, match=r"a.repl:1: 't' submits '2'; expected `verdict: KIND`"):
-        list(Stand.open(tmp_path / "a.repl").misses())
+        list(Suite.open(tmp_path / "a.repl").misses())
 
 
 # What it is held to
@@ -206,7 +206,7 @@ def found(tmp_path: Path, text: str, *overrides: str) -> list[tuple[int, str, st
     """(line, expected, got) of every miss in `text`, without its title."""
     path = tmp_path / "a.repl"
     path.write_text(f"=== t\n{text}")
-    misses = Stand.open(path, overrides=overrides).misses()
+    misses = Suite.open(path, overrides=overrides).misses()
     return [(miss.number, miss.expected, miss.got) for miss in misses]
 
 
@@ -246,15 +246,15 @@ def test_a_file_names_its_own_config_and_overrides_stand_above_it(tmp_path: Path
     path = tmp_path / "a.repl"
     preamble = "config: mine.toml\nset: reward.line.name_error=-0.2\n"
     path.write_text(preamble + text.format(-0.7, -0.2))
-    assert list(Stand.open(path).misses()) == []
+    assert list(Suite.open(path).misses()) == []
     path.write_text(preamble + text.format(-0.7, -0.05))
-    assert list(Stand.open(path, overrides=["reward.line.name_error=-0.05"]).misses()) == []
+    assert list(Suite.open(path, overrides=["reward.line.name_error=-0.05"]).misses()) == []
 
 
 def test_a_setting_of_a_file_that_is_wrong_is_told_with_the_file(tmp_path: Path) -> None:
     (tmp_path / "a.repl").write_text("set: reward.lines=1\n=== t\n>>> x\n")
     with pytest.raises(ConfigError, match=r"a.repl: unknown key 'reward.lines'"):
-        Stand.open(tmp_path / "a.repl")
+        Suite.open(tmp_path / "a.repl")
 
 
 @pytest.mark.parametrize("where", ["set", "config", "command"])
@@ -266,9 +266,9 @@ def test_another_format_is_refused(tmp_path: Path, where: str, name: str) -> Non
     (tmp_path / "a.repl").write_text(f"{says[where]}=== t\n>>> x\n")
     overrides = [f"transcript={name}"] if where == "command" else []
     with pytest.raises(ConfigError, match=rf"a.repl: transcript = '{name}' has no effect here"):
-        Stand.open(tmp_path / "a.repl", overrides=overrides)
+        Suite.open(tmp_path / "a.repl", overrides=overrides)
     for chat in ("chat", "chat-turns"):
-        assert Stand.open(tmp_path / "a.repl", overrides=[f"transcript={chat}"])
+        assert Suite.open(tmp_path / "a.repl", overrides=[f"transcript={chat}"])
 
 
 def test_a_reward_that_raises_keeps_its_error(
@@ -286,7 +286,7 @@ def test_a_reward_that_raises_keeps_its_error(
 def fates(tmp_path: Path, text: str) -> dict[tuple[str, str], Fate]:
     path = tmp_path / "a.repl"
     path.write_text(f"=== t\n{text}")
-    return {(mutant.key, mutant.change): fate for mutant, fate in Bench.open([path]).mutate()}
+    return {(mutant.key, mutant.change): fate for mutant, fate in Suites.open([path]).mutate()}
 
 
 def test_a_mutant_is_noticed_refused_unwritten_or_untouched(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_one_file_that_notices_is_enough(tmp_path: Path) -> None:
     (tmp_path / "a.repl").write_text("=== t\n>>> x\n<- -0.1\nNameError: x\n")
     (tmp_path / "b.repl").write_text("=== t\n>>> x\n")
     key = "line.name_error"
-    assert {fate for m, fate in Bench.open([tmp_path]).mutate() if m.key == key} == {
+    assert {fate for m, fate in Suites.open([tmp_path]).mutate() if m.key == key} == {
         Fate.NOTICED,
         Fate.REFUSED,
     }

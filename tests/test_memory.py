@@ -15,7 +15,7 @@ from repl_rl.engines.models import ModelFiles, load_weights, num_parameters, rea
 from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.plan import make_plan
-from repl_rl.training.workbench import load_policy
+from repl_rl.training.runtime import load_policy
 from tiny_model import save_tiny_model
 
 GIB = 1 << 30

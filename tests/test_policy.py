@@ -127,8 +127,8 @@ async def stand_before(live: Live, index: int) -> None:
         assert await live.next() is not None
 
 
-async def go_on(policy: ModelPolicy, live: Live) -> Trajectory:
-    made = await policy.go_on(live, on_line=lambda line: None)
+async def continue_from(policy: ModelPolicy, live: Live) -> Trajectory:
+    made = await policy.continue_from(live, on_line=lambda line: None)
     check_trajectory(made, maker="a policy")
     return made
 
@@ -139,7 +139,7 @@ def test_the_recorded_policy_goes_on_as_it_did(
 ) -> None:
     async def act(policy: ModelPolicy, live: Live) -> Trajectory:
         await stand_before(live, start)
-        return await go_on(policy, live)
+        return await continue_from(policy, live)
 
     for scored in recorded:
         made, stored = beside(model, scored, act), scored.trajectory
@@ -160,7 +160,7 @@ def test_each_further_time_it_goes_on_otherwise(model: Path, recorded: list[Scor
         for _ in range(3):
             await live.back(0)
             await stand_before(live, 1)
-            made.append(await go_on(policy, live))
+            made.append(await continue_from(policy, live))
         return made
 
     first, *others = beside(model, recorded[0], act)
@@ -170,9 +170,9 @@ def test_each_further_time_it_goes_on_otherwise(model: Path, recorded: list[Scor
 
 def test_the_first_time_is_that_of_each_trajectory(model: Path, recorded: list[Scored]) -> None:
     async def act(policy: ModelPolicy, live: Live) -> Trajectory:
-        await go_on(policy, live)
+        await continue_from(policy, live)
         async with Live(recorded[1], scene(), FakeKernels(answer)) as other:
-            return await go_on(policy, other)
+            return await continue_from(policy, other)
 
     assert beside(model, recorded[0], act).completion_ids == recorded[1].trajectory.completion_ids
 
@@ -185,7 +185,7 @@ def test_lines_of_the_policy_are_those_of_the_live_trajectory(
     async def act(policy: ModelPolicy, live: Live) -> tuple[Trajectory, list[str], bool]:
         await stand_before(live, 2)
         await live.edit("changed = 1")
-        made = await policy.go_on(live, on_line=lambda line: heard.append(line.source))
+        made = await policy.continue_from(live, on_line=lambda line: heard.append(line.source))
         return made, [line.source for line in live.lines], live.is_branch
 
     made, sources, is_branch = beside(model, recorded[0], act)
@@ -204,7 +204,7 @@ def test_what_goes_on_after_a_line_by_hand_is_trained_where_the_policy_wrote(
 ) -> None:
     async def act(policy: ModelPolicy, live: Live) -> Trajectory:
         await live.edit("1+1")
-        return await go_on(policy, live)
+        return await continue_from(policy, live)
 
     made = beside(model, recorded[0], act)
     by_hand, first = made.lines[:2]
@@ -215,7 +215,7 @@ def test_what_goes_on_after_a_line_by_hand_is_trained_where_the_policy_wrote(
 
 async def call_off(policy: ModelPolicy, live: Live) -> None:
     """At its first line."""
-    task = asyncio.create_task(policy.go_on(live, on_line=lambda line: task.cancel()))
+    task = asyncio.create_task(policy.continue_from(live, on_line=lambda line: task.cancel()))
     with pytest.raises(asyncio.CancelledError):
         await task
 
@@ -235,7 +235,7 @@ def test_called_off_it_can_be_asked_again(model: Path, recorded: list[Scored]) -
     async def act(policy: ModelPolicy, live: Live) -> Trajectory:
         await call_off(policy, live)
         await live.back(live.at)
-        return await go_on(policy, live)
+        return await continue_from(policy, live)
 
     assert len(beside(model, recorded[0], act).lines) == 5
 
@@ -246,7 +246,7 @@ def test_a_line_that_the_policy_did_not_end_is_never_run(
     short = replace(SAMPLING, max_line_tokens=1)
 
     async def act(policy: ModelPolicy, live: Live) -> tuple[Trajectory, list[str]]:
-        made = await go_on(policy, live)
+        made = await continue_from(policy, live)
         await live.back(live.at)
         assert isinstance(live._kernels, FakeKernels)
         return made, live._kernels.kernels[-1].sources
@@ -267,7 +267,7 @@ def test_lines_by_hand_that_follow_are_numbered_on_and_nothing_is_begun_ahead(
     scored = next(one for one in made if one.trajectory.stop_reason is StopReason.MAX_LINES)
 
     async def act(policy: ModelPolicy, live: Live) -> tuple[str, str]:
-        await go_on(policy, live)
+        await continue_from(policy, live)
         shown = live.lines[-1].shown_after.rpartition("\n")[2]
         ran = await live.edit("x = 1")
         assert ran is not None
@@ -285,7 +285,7 @@ def test_where_a_budget_is_used_up_that_is_said(model: Path, recorded: list[Scor
 
     async def act(policy: ModelPolicy, live: Live) -> Trajectory:
         await stand_before(live, 2)
-        return await go_on(policy, live)
+        return await continue_from(policy, live)
 
     with pytest.raises(ConfigError, match=r"sampling\.max_tokens = 4 leaves none"):
         beside(model, recorded[0], act, config=small)
@@ -296,7 +296,7 @@ def test_where_the_context_is_used_up_that_is_said(tmp_path: Path, recorded: lis
 
     async def act(policy: ModelPolicy, live: Live) -> Trajectory:
         await stand_before(live, 4)
-        return await go_on(policy, live)
+        return await continue_from(policy, live)
 
     with pytest.raises(ConfigError, match="holds 16"):
         beside(small, recorded[0], act)
@@ -355,4 +355,4 @@ def test_one_that_does_not_fit_is_not_scored(tmp_path: Path, recorded: list[Scor
 
 def test_a_model_that_is_not_there_is_told_before_anything_runs(recorded: list[Scored]) -> None:
     with pytest.raises(ConfigError, match="no such run or folder"):
-        beside(Path("/no/such"), recorded[0], go_on)
+        beside(Path("/no/such"), recorded[0], continue_from)

@@ -43,9 +43,9 @@ def test_rollouts_say_how_fast_they_come_before_the_first_has_ended(
         on_scored(solved)
         return [solved, failed, solved]
 
-    bench: Any = SimpleNamespace(run=run, engine=SimpleNamespace(num_sampled=7))
+    runtime: Any = SimpleNamespace(run=run, engine=SimpleNamespace(num_sampled=7))
     attempts: Any = ["a", "b", "c"]
-    assert run_counted(bench, attempts, bar) == [solved, failed, solved]
+    assert run_counted(runtime, attempts, bar) == [solved, failed, solved]
     assert bar.rows[1:] == [
         (1, "1 solved, 0 tokens/s"),
         (2, "1 solved, grading"),

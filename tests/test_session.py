@@ -49,7 +49,7 @@ def run(
         for line in lines:
             outcome = await session.run(line)
             answered.append((outcome, session.show(outcome.observation, outcome.kind)))
-            session.go_on(outcome.kind)
+            session.advance(outcome.kind)
         return answered
 
     return session, asyncio.run(all_of_them())
@@ -227,13 +227,13 @@ def test_the_number_changes_only_as_the_answer_is_shown() -> None:
     outcome = asyncio.run(session.run("1+1"))
     assert session.number == 1
     assert session.show("", outcome.kind) == "In [2]:"
-    session.go_on(outcome.kind)
+    session.advance(outcome.kind)
     assert session.number == 2
 
 
 def test_an_output_is_cut_to_what_the_transcript_takes_and_says_so() -> None:
     session = Session(FakeKernel(ANSWERS), PYTHON)
-    session.fit = lambda output: output[:1]
+    session.shorten = lambda output: output[:1]
     outcome = asyncio.run(session.run("1+1"))
     assert (outcome.observation, outcome.is_truncated) == ("2", True)
 

@@ -68,7 +68,7 @@ def test_what_could_not_be_graded_is_warned_of_once_in_each_phase(
 ) -> None:
     trajectory = make_trajectory([("b\n", OutcomeKind.SUBMITTED, None)])
     scored = [make_scored(trajectory, None, verdict=Verdict(kind=VerdictKind.UNDECIDED))]
-    bench: Any = SimpleNamespace(
+    runtime: Any = SimpleNamespace(
         engine=SimpleNamespace(num_sampled=0), num_retries=0, decode=None,
         run=lambda *_, **__: scored, sync=lambda _: 0.0, sleep=lambda: None, guesses=dict,
     )  # fmt: skip
@@ -78,7 +78,7 @@ def test_what_could_not_be_graded_is_warned_of_once_in_each_phase(
     )
     out = io.StringIO()
     problems = ProblemSequence(few(train="abc"), seed=0)
-    training = Training(Config(), problems, [], bench, folder, Screen(Console(file=out)))
+    training = Training(Config(), problems, [], runtime, folder, Screen(Console(file=out)))
     for name, warnings in (("before", 1), ("training", 2), ("after", 3)):
         if name == "training":
             for step in (1, 2):

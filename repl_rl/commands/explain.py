@@ -16,7 +16,7 @@ from pathlib import Path
 from repl_rl.credit.advantages import advantage_rows
 from repl_rl.credit.ledger import Ledger, ledgers
 from repl_rl.errors import ConfigError
-from repl_rl.golden.bench import Stand
+from repl_rl.golden.suites import Suite
 from repl_rl.golden.text import SUFFIX
 from repl_rl.replay.annotated import annotate
 from repl_rl.replay.scene import config_of
@@ -63,9 +63,9 @@ def mass(group: Group) -> float:
 
 
 def _golden(path: Path, files: Sequence[Path], overrides: Sequence[str]) -> Group:
-    stand = Stand.open(path, files=files, overrides=overrides)
-    played = stand.played()
-    scored = [stand.scored(one) for one in played]
-    made = ledgers(scored, advantage_rows(scored, stand.config.grpo))
+    suite = Suite.open(path, files=files, overrides=overrides)
+    played = suite.played()
+    scored = [suite.scored(one) for one in played]
+    made = ledgers(scored, advantage_rows(scored, suite.config.grpo))
     names = (f"{path.name}:{one.golden.number}" for one in played)
     return list(zip(names, made, strict=True))

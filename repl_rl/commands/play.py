@@ -33,8 +33,8 @@ from repl_sandbox.types import Kernel, SandboxError
 _UNLIMITED = 1 << 30
 
 
-class Desk(Protocol):
-    """Where the person sits."""
+class PlayerConsole(Protocol):
+    """What a person types into, and what they read."""
 
     def ask(self, prompt: str) -> str | None:
         """The next line, without newline; None at its end. KeyboardInterrupt calls it off."""
@@ -97,7 +97,7 @@ class Game:
     config: Config
     task: Task
     attempt: Attempt
-    desk: Desk
+    console: PlayerConsole
 
     async def play(self) -> Played:
         """To its end, however it comes. SandboxError and GraderError if it cannot begin.
@@ -123,7 +123,7 @@ class Game:
         codec = ByteCodec()
         heard: list[TrajectoryBuilder] = []
         sampler = LineSampler(
-            ScriptedEngine(codec, _Keyboard(self.desk).write),
+            ScriptedEngine(codec, _Keyboard(self.console).write),
             codec,
             fmt,
             self.config.sampling,
@@ -164,11 +164,11 @@ class Game:
         """What the last line printed, and what it is worth as things stand."""
         line = built.lines[-1]
         if line.outcome.observation:
-            self.desk.say(Text(clean(line.outcome.observation).rstrip("\n")))
+            self.console.say(Text(clean(line.outcome.observation).rstrip("\n")))
         if line.outcome.kind is OutcomeKind.CUT:
             return
         rewards = scorer.so_far(built.build(StopReason.CANCELLED))
-        self.desk.note(
+        self.console.note(
             f"line {len(rewards)} of {self.config.sampling.max_lines}: {line.outcome.kind} "
             f"{rewards[-1]:+.2f}, all lines {sum(rewards):+.2f}"
         )
@@ -188,18 +188,18 @@ class _Keyboard:
     In a thread the question would outlive an interrupt, and with it the process.
     """
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, console: PlayerConsole) -> None:
+        self._console = console
         self._is_first = True
 
     def write(self, seen: str) -> str:
         """See `scripted.Writer`. What is `seen` ends in the prompt that asks for the line."""
         above, _, prompt = seen.rpartition("\n")
         if self._is_first:
-            self._desk.say(Text(clean(above), "dim"))
+            self._console.say(Text(clean(above), "dim"))
             self._is_first = False
         try:
-            typed = self._desk.ask(clean(prompt))
+            typed = self._console.ask(clean(prompt))
         except KeyboardInterrupt:
             raise asyncio.CancelledError from None
         if typed is None:

@@ -34,13 +34,13 @@ def test(paths: tuple[Path, ...], files: tuple[Path, ...], overrides: tuple[str,
     Of a folder, to all *.repl below it. Exit code 1 if one differs. The format: ARCHITECTURE.md,
     section Golden transcripts.
     """
-    from repl_rl.golden.bench import Bench
+    from repl_rl.golden.suites import Suites
 
-    bench = Bench.open(paths, files=files, overrides=overrides)
-    found = [miss for stand in bench.stands for miss in stand.misses()]
+    suites = Suites.open(paths, files=files, overrides=overrides)
+    found = [miss for suite in suites.suites for miss in suite.misses()]
     for miss in found:
         click.echo(f"{miss}\n")
-    click.echo(bench.summary(len({(miss.path, miss.title) for miss in found})))
+    click.echo(suites.summary(len({(miss.path, miss.title) for miss in found})))
     sys.exit(MISSED if found else 0)
 
 
@@ -65,21 +65,21 @@ def mutate(
     A mutant that the config itself refuses has not survived. What a function of your own does not
     read has no mutants, and is named.
     """
-    from repl_rl.golden.bench import Bench
+    from repl_rl.golden.suites import Suites
 
-    bench = Bench.open(paths, files=files, overrides=overrides)
-    if any(miss for stand in bench.stands for miss in stand.misses()):
+    suites = Suites.open(paths, files=files, overrides=overrides)
+    if any(miss for suite in suites.suites for miss in suite.misses()):
         raise ConfigError("these transcripts miss as it is; mend what `repl-rl reward test` shows")
-    fates = bench.mutate(skip=skip)
+    fates = suites.mutate(skip=skip)
     survivors = [(mutant, fate) for mutant, fate in fates if fate.is_survivor]
     for mutant, fate in survivors:
         click.echo(f"survived  {mutant.key:22}{mutant.change:18}{fate}")
     counts = Counter(fate for _, fate in fates)
     told = ", ".join(f"{count} {fate}" for fate, count in sorted(counts.items()))
     click.echo(f"{len(fates)} mutants: {told}")
-    for stand in bench.stands:
-        if unread := ", ".join(stand.unread()):
-            click.echo(f"{stand.file.path}: {stand.config.reward.function} reads no {unread}")
+    for suite in suites.suites:
+        if unread := ", ".join(suite.unread()):
+            click.echo(f"{suite.file.path}: {suite.config.reward.function} reads no {unread}")
     sys.exit(MISSED if survivors else 0)
 
 

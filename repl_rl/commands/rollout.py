@@ -117,8 +117,8 @@ def play(problem: str | None, output: Path | None, **options: Any) -> None:
     from repl_rl.commands.attempts import find_attempt
     from repl_rl.commands.play import Game, check_playable, without_token_limits
     from repl_rl.runs.folder import check_output, new_run_path
-    from repl_rl.show.desk import StandardDesk
     from repl_rl.show.display import Screen
+    from repl_rl.show.player_console import StandardPlayerConsole
     from repl_rl.tasks.base import load_task
 
     config = without_token_limits(shared.resolve(options))
@@ -137,7 +137,7 @@ def play(problem: str | None, output: Path | None, **options: Any) -> None:
         config=config,
         task=task,
         attempt=attempt,
-        desk=StandardDesk(screen),
+        console=StandardPlayerConsole(screen),
     )
     _keep(path, asyncio.run(game.play()), screen)
 

@@ -18,8 +18,8 @@ from repl_rl.show.display import Screen, render_trajectory
 from repl_rl.show.rollout_view import LineStream
 from repl_rl.tasks.base import make_prompt
 from repl_rl.training.audit import Counts, Witness
+from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.train import policy_folder, say_bench
-from repl_rl.training.workbench import Workbench, load_policy, open_workbench
 from repl_rl.types import Attempt, Origin, Scored
 
 
@@ -29,11 +29,11 @@ def roll_out(plan: Plan, problem_id: str | None, screen: Screen) -> tuple[Subjec
     attempt = find_attempt(plan.task, problem_id, seed=plan.config.seed, screen=screen)
     loaded = load_policy(plan, policy_folder(plan, screen), say=screen.say)
     witness = Witness()
-    with open_workbench(plan, loaded, watch=witness.watch) as bench:
-        say_bench(bench, screen)
-        scored = _run(bench, attempt, loaded, screen)
-        subject = _subject(plan, loaded, scored, witness, context_tokens=bench.context_tokens)
-        return subject, bench.origin
+    with open_runtime(plan, loaded, watch=witness.watch) as runtime:
+        say_bench(runtime, screen)
+        scored = _run(runtime, attempt, loaded, screen)
+        subject = _subject(plan, loaded, scored, witness, context_tokens=runtime.context_tokens)
+        return subject, runtime.origin
 
 
 def _alone(plan: Plan) -> Plan:
@@ -45,13 +45,13 @@ def _alone(plan: Plan) -> Plan:
     )
 
 
-def _run(bench: Workbench, attempt: Attempt, loaded: LoadedModel, screen: Screen) -> Scored:
+def _run(runtime: Runtime, attempt: Attempt, loaded: LoadedModel, screen: Screen) -> Scored:
     screen.say(f"problem {attempt.problem.id}, seed {attempt.seed}\n")
-    sampler = bench.sampler
+    sampler = runtime.sampler
     if isinstance(sampler, LineSampler):
         sampler.on_line = LineStream(loaded.codec, screen.say).hear
-        return bench.run([attempt])[0]
-    scored = bench.run([attempt])[0]
+        return runtime.run([attempt])[0]
+    scored = runtime.run([attempt])[0]
     screen.say(render_trajectory(scored, loaded.codec.decode))
     return scored
 

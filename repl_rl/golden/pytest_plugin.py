@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:  # not for a ring: to stay light
-    from repl_rl.golden.bench import Stand
+    from repl_rl.golden.suites import Suite
 
 
 _INI = "repl_rl_golden"
@@ -35,27 +35,27 @@ class GoldenModule(pytest.File):
 
     def collect(self) -> Iterator[GoldenItem]:
         from repl_rl.errors import ConfigError
-        from repl_rl.golden.bench import Stand
+        from repl_rl.golden.suites import Suite
         from repl_rl.terminal import one_row
 
         try:
-            stand = Stand.open(self.path, loads_code=True)
+            suite = Suite.open(self.path, loads_code=True)
         except ConfigError as error:
             raise self.CollectError(one_row(str(error))) from None
-        for index, golden in enumerate(stand.file.goldens):
-            yield GoldenItem.from_parent(self, name=golden.title, stand=stand, index=index)
+        for index, golden in enumerate(suite.file.goldens):
+            yield GoldenItem.from_parent(self, name=golden.title, suite=suite, index=index)
 
 
 class GoldenItem(pytest.Item):
     """One transcript."""
 
-    def __init__(self, *, stand: Stand, index: int, **given: Any) -> None:  # Any: pytest's own
+    def __init__(self, *, suite: Suite, index: int, **given: Any) -> None:  # Any: pytest's own
         super().__init__(**given)
-        self._stand = stand
+        self._suite = suite
         self._index = index
 
     def runtest(self) -> None:
-        found = self._stand.misses_of(self._index)
+        found = self._suite.misses_of(self._index)
         if found:
             raise GoldenMiss("\n\n".join(map(str, found)))
 
@@ -67,7 +67,7 @@ class GoldenItem(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        golden = self._stand.file.goldens[self._index]
+        golden = self._suite.file.goldens[self._index]
         return self.path, golden.number - 1, golden.title
 
 

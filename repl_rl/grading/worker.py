@@ -29,14 +29,14 @@ from repl_rl.types import Problem, Verdict, VerdictKind
 _PR_SET_PDEATHSIG = 1
 
 
-class Judge(Protocol):
+class GradingTask(Protocol):
     """The part of a task that is needed here."""
 
     def grade(self, problem: Problem, submission: str) -> Verdict: ...
 
 
 @runtime_checkable
-class Referee(Judge, Protocol):
+class ReferenceTask(GradingTask, Protocol):
     """A task that knows an answer to each of its problems."""
 
     def reference(self, problem: Problem) -> str: ...
@@ -74,7 +74,7 @@ def private_stdout() -> BinaryIO:
 def serve(requests: BinaryIO, replies: BinaryIO) -> None:
     """Answer each request line with one reply line, until the input ends or breaks off."""
     decoder, encoder = msgspec.json.Decoder(Request), msgspec.json.Encoder()
-    judges: dict[str, Judge] = {}
+    judges: dict[str, GradingTask] = {}
     # A parent that is killed while it writes leaves half a line.
     while (line := requests.readline(MAX_MESSAGE_BYTES)).endswith(b"\n"):
         reply = answer(decoder.decode(line), judges)
@@ -82,7 +82,7 @@ def serve(requests: BinaryIO, replies: BinaryIO) -> None:
         replies.flush()
 
 
-def answer(request: Request, judges: dict[str, Judge]) -> Reply:
+def answer(request: Request, judges: dict[str, GradingTask]) -> Reply:
     """Load the task on first sight, then judge; whatever a task raises becomes text."""
     if request.task_spec not in judges:
         try:
@@ -97,20 +97,20 @@ def answer(request: Request, judges: dict[str, Judge]) -> Reply:
         return Reply(verdict=Verdict(kind=VerdictKind.UNDECIDED, grader_error=described(error)))
 
 
-def judged(judge: Judge, problem: Problem, submission: str | None) -> Verdict | None:
+def judged(judge: GradingTask, problem: Problem, submission: str | None) -> Verdict | None:
     """None only where the reference is asked for and the task has none."""
     if submission is None:
-        if not isinstance(judge, Referee):
+        if not isinstance(judge, ReferenceTask):
             return None
         submission = judge.reference(problem)
     return clipped(judge.grade(problem, submission))
 
 
-def load(task_spec: str) -> Judge:
+def load(task_spec: str) -> GradingTask:
     """An instance of the class that `module:Class` names, found where the trainer finds it."""
     factory = load_spec(task_spec)
     assert callable(factory), "the trainer made a task with it"
-    judge: Judge = factory()
+    judge: GradingTask = factory()
     return judge
 
 

@@ -42,7 +42,7 @@ class Policy(Protocol):
         """The text of its ids."""
         ...
 
-    async def go_on(self, live: Live, *, on_line: Callable[[Line], None]) -> Trajectory:
+    async def continue_from(self, live: Live, *, on_line: Callable[[Line], None]) -> Trajectory:
         """The whole trajectory at its end; `on_line` hears of each new line as it has run.
 
         The lines are in `live` by then, too. Cancelled, it leaves `live` with those that ended and

@@ -249,7 +249,7 @@ class Live:
         async with self._at_work():
             outcome = await self.session.run(strip_line(source))
         shown = self.shown_after(outcome)
-        self.session.go_on(outcome.kind)
+        self.session.advance(outcome.kind)
         line = LiveLine(source=source, outcome=outcome, recorded=recorded, shown_after=shown)
         self.lines.append(line)
         return line

@@ -60,7 +60,7 @@ class ModelPolicy:
         """See `branch.Policy`."""
         return self._loaded.codec.decode(ids)
 
-    async def go_on(self, live: Live, *, on_line: Callable[[Line], None]) -> Trajectory:
+    async def continue_from(self, live: Live, *, on_line: Callable[[Line], None]) -> Trajectory:
         """See `branch.Policy`. Asked first, it has the recorded seed, and then others.
 
         So the recorded policy goes on as it did, where nothing before it was changed. A line that
@@ -84,12 +84,12 @@ class ModelPolicy:
 
         self._sampler.on_line = heard
         try:
-            return await self._sampler.go_on(built, session, seed=self._seed(live))
+            return await self._sampler.continue_from(built, session, seed=self._seed(live))
         finally:
             self._sampler.on_line = None
             # Lines by hand may follow: nothing is begun ahead for them, they print as those before
             # them did, and the last prompt is there, which a sampler that stops does not wait for.
-            session.on_run, session.fit, session.format = _nobody_hears, str, by_hand
+            session.on_run, session.shorten, session.format = _nobody_hears, str, by_hand
             session.number = number
 
     def score(self, trajectory: Trajectory) -> tuple[float, ...]:

@@ -86,7 +86,7 @@ class Episode:
         self._context_tokens = context_tokens
         self._seed = seed
         self._running = running
-        session.fit = self._fit
+        session.shorten = self._shorten
 
     @property
     def ids(self) -> list[int]:
@@ -136,7 +136,7 @@ class Episode:
         self.stop = self._stop_after(sampled, outcome, full if len(sampled.ids) == room else None)
         if self.stop is None:
             injected = self.observed(outcome.observation, outcome.kind)
-            self.session.go_on(outcome.kind)
+            self.session.advance(outcome.kind)
             room, full = self._room(len(self.ids))
             if len(injected) >= room:  # an observation that leaves no token to answer it is no use
                 self.stop, injected = full, []
@@ -229,7 +229,7 @@ class Episode:
         """False where it was cut, or where the policy has ended the whole sequence."""
         return sampled.end is LineEnd.NEWLINE or sampled.ids[-1] == self.built.turn_end
 
-    def _fit(self, output: str) -> str:
+    def _shorten(self, output: str) -> str:
         """Cut an output until it fits the cap in tokens: the cap in characters is the kernel's."""
         if self._fits(output):
             return output

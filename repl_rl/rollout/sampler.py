@@ -72,9 +72,11 @@ class LineSampler:
             turn_end=turn_end(self._format, self._codec),
         )
         session = Session(kernel, self._format, number=prompt.next_number)
-        return await self.go_on(built, session, seed=attempt.seed)
+        return await self.continue_from(built, session, seed=attempt.seed)
 
-    async def go_on(self, built: TrajectoryBuilder, session: Session, *, seed: int) -> Trajectory:
+    async def continue_from(
+        self, built: TrajectoryBuilder, session: Session, *, seed: int
+    ) -> Trajectory:
         """Sample from where `built` and the kernel of `session` stand, to the end, as `sample`."""
         episode = Episode(
             built,

@@ -39,7 +39,7 @@ class Session:
         """`repr` of the value that was submitted."""
         self.on_run: Callable[[str], None] = lambda source: None
         """Hears of every source just before the kernel does."""
-        self.fit: Callable[[str], str] = str
+        self.shorten: Callable[[str], str] = str
         """Cuts an output to what the transcript takes, beyond the kernel's own cap."""
 
     async def run(self, text: str) -> LineOutcome:
@@ -70,7 +70,7 @@ class Session:
         """The text that stands after a line of this outcome: its observation, the next prompt."""
         return self.format.render_observation(observation, kind, number=self.number)
 
-    def go_on(self, kind: OutcomeKind) -> None:
+    def advance(self, kind: OutcomeKind) -> None:
         """Count a line of this outcome: its answer is shown, the next prompt is there."""
         self.number = next_number(self.number, kind)
 
@@ -88,7 +88,7 @@ class Session:
 
     def _outcome(self, kind: OutcomeKind, execution: Execution) -> LineOutcome:
         output = self.format.render_output(execution.output, number=self.number)
-        observation = self.fit(output)
+        observation = self.shorten(output)
         return LineOutcome(
             kind=kind,
             observation=observation,

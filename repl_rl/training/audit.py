@@ -21,7 +21,7 @@ from repl_rl.runs.folder import read_versions
 from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.show.display import Screen
 from repl_rl.training.evaluate import held_out_attempts, run_shown
-from repl_rl.training.workbench import load_policy, open_workbench
+from repl_rl.training.runtime import load_policy, open_runtime
 from repl_rl.transcript.encoding import message_source, turn_end
 from repl_rl.transcript.format import Span, TranscriptFormat, span_mask, spans
 from repl_rl.transcript.tokens import Codec, TokenizerCodec
@@ -230,9 +230,9 @@ def audit(plan: Plan, *, count: int, run: Path | None, screen: Screen) -> list[F
     counts, witness = Counts(), Witness()
     fmt = plan.format(loaded.chat_template) if plan.samples_lines else None
     attempts = held_out_attempts(plan.task, count=count, seed=config.seed)
-    with open_workbench(plan, loaded, watch=witness.watch) as bench:
-        gap = bench.sync(0)
-        for item in run_shown(bench, attempts, "sampling to audit", screen):
+    with open_runtime(plan, loaded, watch=witness.watch) as runtime:
+        gap = runtime.sync(0)
+        for item in run_shown(runtime, attempts, "sampling to audit", screen):
             counts.take(item.trajectory, loaded.codec, fmt)
             counts.take_said(item.trajectory, witness)
             counts.take_scores(item.trajectory, loaded, temperature=temperature)

@@ -19,8 +19,8 @@ from repl_rl.runs.folder import RunFolder, check_output
 from repl_rl.runs.pass_rate import pass_rates
 from repl_rl.show.display import Screen
 from repl_rl.training.evaluate import Report, held_out_attempts, report, run_shown, warn_of_ungraded
+from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.train import policy_folder, say_bench
-from repl_rl.training.workbench import Workbench, load_policy, open_workbench
 from repl_rl.types import Scored
 
 NAME = "eval"
@@ -85,9 +85,9 @@ def evaluate(
     )
     policy = policy_folder(plan, screen)
     loaded = load_policy(plan, policy, say=screen.say)
-    with open_workbench(plan, loaded) as bench:
-        say_bench(bench, screen)
-        scored = run_shown(bench, attempts, "held-out problems", screen)
+    with open_runtime(plan, loaded) as runtime:
+        say_bench(runtime, screen)
+        scored = run_shown(runtime, attempts, "held-out problems", screen)
         warn_of_ungraded(scored, screen)
     found = Evaluation(
         config=config,
@@ -98,16 +98,16 @@ def evaluate(
         output=output,
     )
     if output is not None:
-        _keep(output, found, scored, bench, loaded)
+        _keep(output, found, scored, runtime, loaded)
     return found
 
 
 def _keep(
-    path: Path, found: Evaluation, scored: Sequence[Scored], bench: Workbench, loaded: LoadedModel
+    path: Path, found: Evaluation, scored: Sequence[Scored], runtime: Runtime, loaded: LoadedModel
 ) -> None:
     """A folder like that of a run, which `show`, `replay` and `reward explain` take."""
     folder = RunFolder(path)
-    folder.write_config(bench.origin, policy=found.policy, device=loaded.model.device.type)
+    folder.write_config(runtime.origin, policy=found.policy, device=loaded.model.device.type)
     loaded.tokenizer.save_pretrained(folder.tokenizer)
     folder.append_trajectories(NAME, scored)
     passes = {f"{NAME}/pass@{k}": rate for k, rate in found.passes.items()}

@@ -23,7 +23,7 @@ from repl_rl.seeds import derive_seed
 from repl_rl.show.bars import Update
 from repl_rl.show.display import Screen
 from repl_rl.tasks.base import Task
-from repl_rl.training.workbench import Workbench
+from repl_rl.training.runtime import Runtime
 from repl_rl.types import Attempt, Scored, Split
 
 
@@ -84,22 +84,22 @@ def held_out_attempts(task: Task, *, count: int, seed: int, samples: int = 1) ->
 
 
 def run_shown(
-    bench: Workbench, attempts: Sequence[Attempt], description: str, screen: Screen
+    runtime: Runtime, attempts: Sequence[Attempt], description: str, screen: Screen
 ) -> list[Scored]:
     """Run attempts behind a bar, see `run_counted`."""
     with screen.bar(description, len(attempts)) as update:
-        return run_counted(bench, attempts, update)
+        return run_counted(runtime, attempts, update)
 
 
 def run_counted(
-    bench: Workbench,
+    runtime: Runtime,
     attempts: Sequence[Attempt],
     update: Update,
     *,
     on_scored: Callable[[Scored], None] = lambda _: None,
 ) -> list[Scored]:
     """Run attempts and move a bar, which says what is solved and how fast tokens are sampled."""
-    counts = _Counts(bench.engine, len(attempts))
+    counts = _Counts(runtime.engine, len(attempts))
 
     def hear(scored: Scored) -> None:
         on_scored(scored)
@@ -108,7 +108,7 @@ def run_counted(
         update(counts.num_scored, counts.note)
 
     update(0, counts.note)
-    return bench.run(attempts, on_sampled=counts.sampled, on_scored=hear)
+    return runtime.run(attempts, on_sampled=counts.sampled, on_scored=hear)
 
 
 class _Counts:

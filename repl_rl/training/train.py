@@ -1,6 +1,6 @@
 """The main job: a policy, held-out problems before, GRPO steps, held-out problems after.
 
-    config -> model (or starter) -> workbench -> evaluate -> train -> evaluate -> run folder
+    config -> model (or starter) -> runtime -> evaluate -> train -> evaluate -> run folder
 
 Knows the order of things. Does not know flags or terminals.
 """
@@ -45,6 +45,7 @@ from repl_rl.training.evaluate import (
     warn_of_ungraded,
 )
 from repl_rl.training.grpo import largest_divisor, make_trainer
+from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.warmstart import (
     Progress,
     Recipe,
@@ -55,7 +56,6 @@ from repl_rl.training.warmstart import (
     starter_path,
     starter_sandbox,
 )
-from repl_rl.training.workbench import Workbench, load_policy, open_workbench
 from repl_rl.transcript.format import setup_sources
 from repl_rl.types import Attempt, Problem, Scored, Split
 from repl_sandbox.isolation import Tier
@@ -73,14 +73,14 @@ class Training:
         config: Config,
         problems: ProblemSequence,
         held_out: Sequence[Attempt],
-        bench: Workbench,
+        runtime: Runtime,
         folder: RunFolder,
         screen: Screen,
     ) -> None:
         self._config = config
         self._problems = problems
         self._held_out = held_out
-        self._bench = bench
+        self._runtime = runtime
         self._folder = folder
         self._screen = screen
         self._row: dict[str, float] = {}
@@ -90,7 +90,7 @@ class Training:
 
     def evaluate(self, name: str, *, step: int) -> Report:
         """Held-out problems, one trajectory each; kept under `trajectories/NAME.jsonl`."""
-        scored = run_shown(self._bench, self._held_out, f"held-out {name}", self._screen)
+        scored = run_shown(self._runtime, self._held_out, f"held-out {name}", self._screen)
         self._folder.append_trajectories(name, scored)
         found = report(scored)
         warn_of_ungraded(scored, self._screen)
@@ -103,17 +103,17 @@ class Training:
     def collect(self, numbers: Sequence[int], policy_version: int) -> list[Scored]:
         """The rollouts of one step: see `grpo.Collect`."""
         update = self._screen.inside("sampling", len(numbers))
-        gap = self._bench.sync(policy_version)
-        started, num_sampled = time.monotonic(), self._bench.engine.num_sampled
+        gap = self._runtime.sync(policy_version)
+        started, num_sampled = time.monotonic(), self._runtime.engine.num_sampled
         scored = self._roll_out(numbers, policy_version, update)
-        self._bench.sleep()
+        self._runtime.sleep()
         self._row = rollout_metrics(scored, seconds=time.monotonic() - started)
         num_kept = sum(sum(item.trajectory.loss_mask) for item in scored)
         self._row |= {
-            "rollout/retries": self._bench.num_retries,
-            "rollout/wasted_tokens": self._bench.engine.num_sampled - num_sampled - num_kept,
+            "rollout/retries": self._runtime.num_retries,
+            "rollout/wasted_tokens": self._runtime.engine.num_sampled - num_sampled - num_kept,
             "rollout/sync_gap": gap,
-            **self._bench.guesses(),
+            **self._runtime.guesses(),
         }
         self._scored = scored
         self._begin_update(len(scored))
@@ -135,7 +135,7 @@ class Training:
         name, kept = f"step-{policy_version:06d}", list[Scored]()
         try:
             attempts = self._attempts(numbers, policy_version)
-            scored = run_counted(self._bench, attempts, update, on_scored=kept.append)
+            scored = run_counted(self._runtime, attempts, update, on_scored=kept.append)
         except BaseException:
             if kept:
                 self._folder.append_trajectories(name, kept)
@@ -151,7 +151,7 @@ class Training:
         self._is_warned = self._is_warned or warn_of_ungraded(self._scored, self._screen)
         if step == 1 or step % self._config.report.sample_every == 0:
             chosen = random.Random(derive_seed(self._config.seed, "sample", step))
-            self._screen.sample(f"step {step}", chosen.choice(self._scored), self._bench.decode)
+            self._screen.sample(f"step {step}", chosen.choice(self._scored), self._runtime.decode)
 
     def _attempts(self, numbers: Sequence[int], policy_version: int) -> list[Attempt]:
         attempts = []
@@ -204,19 +204,19 @@ def train(
     set_seed(derive_seed(config.seed, "torch") % 2**32)
     policy = policy_folder(plan, screen, recipe=recipe)
     loaded = load_policy(plan, policy, say=screen.say, is_training=True)
-    with open_workbench(plan, loaded) as bench:
+    with open_runtime(plan, loaded) as runtime:
         # Taken as late as this, so that a run that was refused leaves its --output free.
         folder = RunFolder(path)
-        folder.write_config(bench.origin, policy=policy, device=loaded.model.device.type)
+        folder.write_config(runtime.origin, policy=policy, device=loaded.model.device.type)
         with written_aside(folder.tokenizer) as aside:
             loaded.tokenizer.save_pretrained(aside)
         screen.say(f"run: {path}, seed {config.seed}")
-        say_bench(bench, screen)
-        training = Training(config, problems, held_out, bench, folder, screen)
+        say_bench(runtime, screen)
+        training = Training(config, problems, held_out, runtime, folder, screen)
         before = training.evaluate("before", step=0)
         screen.say(f"held-out before: {before}")
         _update(config, loaded, training, folder, screen)
-        bench.sync(config.grpo.steps)
+        runtime.sync(config.grpo.steps)
         after = training.evaluate("after", step=config.grpo.steps)
         screen.say(f"held-out after:  {after}")
     return before, after
@@ -231,12 +231,12 @@ def _refuse_launcher() -> None:
         raise ConfigError("repl-rl trains in one process; start it without a launcher")
 
 
-def say_bench(bench: Workbench, screen: Screen) -> None:
+def say_bench(runtime: Runtime, screen: Screen) -> None:
     """What samples, the walls around kernels, and what would make them better."""
-    screen.say(f"engine: {bench.about_engine}")
-    screen.say(f"kernels: {bench.standing}")
-    if bench.standing.shortfall and bench.standing.tier is not Tier.NONE:
-        screen.say(f"  not tier A: {bench.standing.shortfall}")
+    screen.say(f"engine: {runtime.about_engine}")
+    screen.say(f"kernels: {runtime.standing}")
+    if runtime.standing.shortfall and runtime.standing.tier is not Tier.NONE:
+        screen.say(f"  not tier A: {runtime.standing.shortfall}")
 
 
 def _update(

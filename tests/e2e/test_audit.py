@@ -77,13 +77,13 @@ def scored(config: Config) -> list[Scored]:
 
     from repl_rl.engines.models import load_model
     from repl_rl.training.evaluate import held_out_attempts
-    from repl_rl.training.workbench import open_workbench
+    from repl_rl.training.runtime import open_runtime
 
     plan = make_plan(config)
     assert config.model is not None
     loaded = load_model(config.model, device=torch.device("cpu"), precision=Precision())
-    with open_workbench(plan, loaded) as bench:
-        return bench.run(held_out_attempts(plan.task, count=2, seed=0))
+    with open_runtime(plan, loaded) as runtime:
+        return runtime.run(held_out_attempts(plan.task, count=2, seed=0))
 
 
 Call = Callable[..., tuple[int, dict[str, tuple[str, str]]]]

@@ -10,7 +10,7 @@ from pathlib import Path
 from repl_rl.config import RewardConfig, SamplingConfig
 from repl_rl.credit.advantages import line_advantages
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.golden.bench import Stand
+from repl_rl.golden.suites import Suite
 from repl_rl.plugins import load_spec
 from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
@@ -96,7 +96,7 @@ def test_the_reward_of_ones_own_pays_a_shorter_proof_more(monkeypatch):
 
 
 def test_what_the_reward_of_ones_own_is_worth_is_written_down():
-    assert list(Stand.open(EXAMPLES / "no_charge.repl", loads_code=True).misses()) == []
+    assert list(Suite.open(EXAMPLES / "no_charge.repl", loads_code=True).misses()) == []
 
 
 def test_the_reader_counts_outcomes_and_sampled_tokens(monkeypatch, tmp_path, capsys):

@@ -162,7 +162,7 @@ def loaded_by(code: str) -> set[str]:
         "show.display",
         "tasks.base",
         "engines.scripted",
-        "golden.bench",
+        "golden.suites",
         "credit.ledger",
         "replay.execute",
         "replay.notebook",

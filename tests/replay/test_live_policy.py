@@ -40,7 +40,7 @@ def beside(record, a_scene):
             scored = await record([" # think\n"], FakeKernels(ANSWERS))
             async with Live(scored, a_scene(), FakeKernels(ANSWERS)) as live:
                 await live.edit("long")
-                await policy.go_on(live, on_line=lambda line: None)
+                await policy.continue_from(live, on_line=lambda line: None)
                 return await act(policy, live)
 
         return asyncio.run(inside())

@@ -90,12 +90,12 @@ class WritesLines:
     def decode(self, ids):
         return ByteCodec().decode(ids)
 
-    async def go_on(self, live, *, on_line):
+    async def continue_from(self, live, *, on_line):
         for source in self.sources:
             outcome = await live.session.run(source)
             line = Line(index=live.at, source=f" {source}\n", start=0, stop=1, outcome=outcome)
             live.take(line, shown_after=live.session.show(outcome.observation, outcome.kind))
-            live.session.go_on(outcome.kind)
+            live.session.advance(outcome.kind)
             on_line(line)
         if self.waits:
             await asyncio.Event().wait()

@@ -1,6 +1,6 @@
 """What a policy that went on here left behind, and what there is to show of one line's tokens.
 
-    Policy.go_on -> Sampled -> Tokens
+    Policy.continue_from -> Sampled -> Tokens
 
 Pure. Knows trajectories and vocabularies. Does not know screens, nor who scores.
 """

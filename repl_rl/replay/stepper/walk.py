@@ -173,7 +173,7 @@ class Walk:
             raise SandboxError(NO_KERNEL)
         num_before = self.live.at
         self.worth = None  # of what stands here now, which a policy that fails may have added to
-        done = await self._go_on(policy, on_line)
+        done = await self._continue_from(policy, on_line)
         self._sampled = await asyncio.to_thread(
             Sampled.of,
             done,
@@ -185,9 +185,9 @@ class Walk:
         await self._weigh()
         return f"the policy ended: {done.stop_reason}"
 
-    async def _go_on(self, policy: Policy, on_line: Callable[[], None]) -> Trajectory:
+    async def _continue_from(self, policy: Policy, on_line: Callable[[], None]) -> Trajectory:
         try:
-            return await policy.go_on(self.live, on_line=lambda line: on_line())
+            return await policy.continue_from(self.live, on_line=lambda line: on_line())
         except SandboxError:
             await self.live.aclose()  # nobody knows what has run in that kernel
             raise

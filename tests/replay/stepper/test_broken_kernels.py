@@ -44,8 +44,8 @@ def test_a_kernel_that_is_not_to_be_had_later_leaves_the_stepper_standing(steppe
 class BreaksIts(WritesLines):
     """A policy whose kernel breaks after its lines."""
 
-    async def go_on(self, live, *, on_line):
-        await super().go_on(live, on_line=on_line)
+    async def continue_from(self, live, *, on_line):
+        await super().continue_from(live, on_line=on_line)
         raise SandboxError("the fork server is gone")
 
 

@@ -32,9 +32,9 @@ class TidiesUp(WritesLines):
         self.let_go = asyncio.Event()
         self.is_tidy = False
 
-    async def go_on(self, live, *, on_line):
+    async def continue_from(self, live, *, on_line):
         try:
-            return await super().go_on(live, on_line=on_line)
+            return await super().continue_from(live, on_line=on_line)
         finally:
             await self.let_go.wait()
             self.is_tidy = True

@@ -65,9 +65,9 @@ def test_what_was_changed_after_a_policy_is_saved_in_bytes(sampled, keys, by_han
 class FailsLater(WritesLines):
     """It ends well once; after that its engine breaks in the middle."""
 
-    async def go_on(self, live, *, on_line):
+    async def continue_from(self, live, *, on_line):
         is_first = live.at == 1
-        done = await super().go_on(live, on_line=on_line)
+        done = await super().continue_from(live, on_line=on_line)
         if not is_first:
             raise EngineError("the model's forward failed")
         return done

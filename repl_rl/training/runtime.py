@@ -50,8 +50,8 @@ _PROBE_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Workbench:
-    """An open set of tools: the way in from plain code."""
+class Runtime:
+    """What a plan looks like once it is open: an engine, kernels, a grader, an event loop."""
 
     standing: Standing
     """The walls around its kernels."""
@@ -118,12 +118,12 @@ class Workbench:
 
 
 @contextlib.contextmanager
-def open_workbench(
+def open_runtime(
     plan: Plan,
     loaded: LoadedModel,
     *,
     watch: Callable[[Engine], Engine] = lambda engine: engine,
-) -> Iterator[Workbench]:
+) -> Iterator[Runtime]:
     """Kernels forked, grader started, engine ready; all gone after the block, however it ends.
 
     `watch` may put something between the engine and all that use it.
@@ -150,7 +150,7 @@ def open_workbench(
                 engine, loaded.codec, fmt, sampling, context_tokens=context_tokens
             )
             loop.run(_open(stack, pool, grader))
-            bench = Workbench(
+            runtime = Runtime(
                 standing=pool.standing,
                 engine=engine,
                 about_engine=_about_engine(plan, loaded, row_tokens=row_tokens),
@@ -173,8 +173,8 @@ def open_workbench(
                 _temperature=sampling.temperature,
             )
             # A server may hold the weights of another run.
-            bench.sync(0)
-            yield bench
+            runtime.sync(0)
+            yield runtime
         finally:
             loop.run(stack.aclose())
 
@@ -199,7 +199,7 @@ def load_policy(
 ) -> LoadedModel:
     """The model in `policy`, for this plan, once it was said what it takes.
 
-    Raises ConfigError, before weights are read, for what cannot fit, and as `open_workbench`.
+    Raises ConfigError, before weights are read, for what cannot fit, and as `open_runtime`.
     """
     config = plan.config
     device = pick_device(config.sampling.device)

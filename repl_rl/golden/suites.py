@@ -1,6 +1,6 @@
-"""Golden transcripts of several files, each beside the reward that its file asks for.
+"""Suites of golden transcripts: a file, with the reward that it asks for.
 
-    paths -> Stand (file, config, reward, played transcripts) -> misses, fates of mutants
+    paths -> Suite (file, config, reward, played transcripts) -> misses, fates of mutants
 
 Knows files and configs. Does not know screens or exit codes.
 """
@@ -26,7 +26,7 @@ from repl_rl.types import Scored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stand:
+class Suite:
     """One file with its config and its reward."""
 
     file: GoldenFile
@@ -86,37 +86,37 @@ class Stand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """Several stands."""
+class Suites:
+    """Golden files that are run together."""
 
-    stands: tuple[Stand, ...]
+    suites: tuple[Suite, ...]
 
     @classmethod
     def open(
         cls, paths: Sequence[Path], *, files: Sequence[Path] = (), overrides: Sequence[str] = ()
     ) -> Self:
         """One for each file, and for each `*.repl` below a folder, with the reward that lies beside
-        it if it names one; ConfigError as `Stand.open`."""
-        stands = (
-            Stand.open(path, files=files, overrides=overrides, loads_code=True)
+        it if it names one; ConfigError as `Suite.open`."""
+        suites = (
+            Suite.open(path, files=files, overrides=overrides, loads_code=True)
             for path in find_files(paths)
         )
-        return cls(stands=tuple(stands))
+        return cls(suites=tuple(suites))
 
     def mutate(self, *, skip: Sequence[str] = ()) -> list[tuple[Mutant, Fate]]:
         """One fate for each mutant, whichever file decided it. `skip` names keys or sections."""
         left = [
             (mutant, one)
-            for stand in self.stands
-            for mutant, one in stand.fates()
+            for suite in self.suites
+            for mutant, one in suite.fates()
             if not any(f"{mutant.key}.".startswith(f"{key}.") for key in skip)
         ]
         return gather(left)
 
     def summary(self, num_missed: int) -> str:
         """Such as `12 transcripts in 2 files: all as written`."""
-        num_goldens = sum(len(stand.file.goldens) for stand in self.stands)
-        num_files = len(self.stands)
+        num_goldens = sum(len(suite.file.goldens) for suite in self.suites)
+        num_files = len(self.suites)
         result = f"{num_missed} not as written" if num_missed else "all as written"
         return f"{_counted(num_goldens, 'transcript')} in {_counted(num_files, 'file')}: {result}"
 

@@ -17,7 +17,7 @@ from repl_rl.show.display import Screen
 from repl_sandbox.render import clean
 
 
-class StandardDesk:
+class StandardPlayerConsole:
     """Asks at a terminal with the editing and the history of readline; echoes what a pipe says."""
 
     def __init__(self, screen: Screen) -> None:
@@ -32,7 +32,7 @@ class StandardDesk:
             readline.parse_and_bind("set enable-bracketed-paste off")
 
     def ask(self, prompt: str) -> str | None:
-        """See `play.Desk`."""
+        """See `play.PlayerConsole`."""
         # Inside an event loop an interrupt would otherwise wait for the end of the line.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
@@ -54,10 +54,10 @@ class StandardDesk:
         return row.removesuffix("\n") if row else None
 
     def say(self, text: Text) -> None:
-        """See `play.Desk`."""
+        """See `play.PlayerConsole`."""
         self._screen.say(text)
 
     def note(self, text: str) -> None:
-        """See `play.Desk`: dim, at the right edge."""
+        """See `play.PlayerConsole`: dim, at the right edge."""
         width = shutil.get_terminal_size().columns
         self._screen.say(Text(text.rjust(width - 1), "dim"))
