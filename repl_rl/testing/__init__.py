@@ -27,8 +27,8 @@ except ModuleNotFoundError as error:
     if error.name not in ("pytest", "torch", "transformers"):
         raise
     raise ModuleNotFoundError(
-        f"{error.name} is not installed, which repl_rl.testing takes; "
-        f"pip install 'repl-rl[testing]'",
+        f"{error.name} is not installed, which repl_rl.testing takes; in a checkout of repl-rl: "
+        f"pip install --editable '.[testing]'",
         name=error.name,
     ) from None
 

@@ -142,3 +142,12 @@ def test_a_broken_engine_fails_the_law_that_it_breaks(tmp_path: Path) -> None:
     assert "errors" not in shown.splitlines()[-1], shown
     # What was compared is shown, as in a test file.
     assert re.search(r"E +assert 0\.00\d+ < 1e-05", shown), shown
+
+
+def test_where_pytest_is_missing_it_is_said_what_installs_it() -> None:
+    hidden = "import sys; sys.modules['pytest'] = None; import repl_rl.testing"
+    done = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == (
+        "ModuleNotFoundError: pytest is not installed, which repl_rl.testing takes; "
+        "in a checkout of repl-rl: pip install --editable '.[testing]'"
+    )
