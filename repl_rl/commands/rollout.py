@@ -9,6 +9,7 @@ import asyncio
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,10 +140,11 @@ def play(problem: str | None, output: Path | None, **options: Any) -> None:
         attempt=attempt,
         desk=StandardDesk(screen),
     )
-    _keep(path, asyncio.run(game.play()), screen)
+    code = shared.code_options(config, options["files"])
+    _keep(path, asyncio.run(game.play()), screen, code=code)
 
 
-def _keep(path: Path, played: Played, screen: Screen) -> None:
+def _keep(path: Path, played: Played, screen: Screen, *, code: Sequence[str]) -> None:
     """Show what it was worth, save it, and say where.
 
     Exit code 130 if it was called off; raises what of ours ended it.
@@ -162,7 +164,8 @@ def _keep(path: Path, played: Played, screen: Screen) -> None:
     folder = RunFolder(path)
     folder.write_config(played.origin, policy="a person", device="cpu")
     folder.append_trajectories("play", [scored])
-    screen.say(f"\nrun folder: {path}\nnext: repl-rl replay {shlex.quote(str(path))}")
+    step = shlex.join(["repl-rl", "replay", str(path), *code])
+    screen.say(f"\nrun folder: {path}\nnext: {step}")
     if played.failure is not None:
         raise played.failure
     if is_called_off:
