@@ -286,17 +286,16 @@ def tasks(name: str | None, count: int, seed: int, files: tuple[Path, ...]) -> N
     from textwrap import indent
 
     from repl_rl.commands.task_check import findings, shown_prompt
+    from repl_rl.rollout.plan import make_task_plan
     from repl_rl.settings import resolve
-    from repl_rl.tasks.base import load_task
     from repl_rl.types import Split
 
-    if name is None and files:
-        name = resolve(files=files).task
-    if name is None:
+    if name is None and not files:
         for point in entry_points(group="repl_rl.tasks"):
             click.echo(f"{point.name:24}{point.value}")
         return
-    task, spec = load_task(name)
+    plan = make_task_plan(resolve(files=files, flags={} if name is None else {"task": name}))
+    task = plan.task
     problems = list(islice(task.problems(Split.TRAIN, seed=seed), count))
     for problem in problems:
         # Further lines of a statement stand below its first.
@@ -306,7 +305,7 @@ def tasks(name: str | None, count: int, seed: int, files: tuple[Path, ...]) -> N
         click.echo(f"\nwhat a policy sees of {problems[0].id}:\n")
         click.echo(indent(shown_prompt(task, problems[0]), "    "))
     click.echo()
-    shared.tell(list(findings(task, spec, seed=seed)))
+    shared.tell(list(findings(task, plan.task_spec, seed=seed)))
 
 
 @cli.command()

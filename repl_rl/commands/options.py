@@ -19,7 +19,7 @@ from repl_rl.types import Finding
 
 if TYPE_CHECKING:
     from repl_rl.config import Config
-    from repl_rl.rollout.plan import Plan
+    from repl_rl.rollout.plan import Plan, TaskPlan
 
 FAILED = 1
 
@@ -119,6 +119,13 @@ def plan_of(options: dict[str, Any], *, to_train: bool = False) -> Plan:
     from repl_rl.rollout.plan import make_plan
 
     return make_plan(resolve(options), to_train=to_train)
+
+
+def task_plan_of(options: dict[str, Any]) -> TaskPlan:
+    """The same where a person takes the policy's place."""
+    from repl_rl.rollout.plan import make_task_plan
+
+    return make_task_plan(resolve(options))
 
 
 def code_options(config: Config, files: Sequence[Path]) -> list[str]:

@@ -116,30 +116,23 @@ def play(problem: str | None, output: Path | None, **options: Any) -> None:
     calls it off. Limits in tokens are lifted.
     """
     from repl_rl.commands.attempts import find_attempt
-    from repl_rl.commands.play import Game, check_playable, without_token_limits
+    from repl_rl.commands.play import Game, playable
     from repl_rl.runs.folder import check_output, new_run_path
     from repl_rl.show.desk import StandardDesk
     from repl_rl.show.display import Screen
-    from repl_rl.tasks.base import load_task
 
-    config = without_token_limits(shared.resolve(options))
-    check_playable(config)
+    plan = playable(shared.task_plan_of(options))
+    config = plan.config
     path = output or new_run_path(f"play-{config.task}", Path("runs"))
     check_output(path)
-    task, _ = load_task(config.task)
     with Screen() as screen:
-        attempt = find_attempt(task, problem, seed=config.seed, screen=screen)
+        attempt = find_attempt(plan.task, problem, seed=config.seed, screen=screen)
     screen = Screen()
     limit = config.sampling.max_lines
     screen.say(
         f"problem {attempt.problem.id}, {limit} lines at most. Ctrl-D ends, Ctrl-C calls off."
     )
-    game = Game(
-        config=config,
-        task=task,
-        attempt=attempt,
-        desk=StandardDesk(screen),
-    )
+    game = Game(plan=plan, attempt=attempt, desk=StandardDesk(screen))
     code = shared.code_options(config, options["files"])
     _keep(path, asyncio.run(game.play()), screen, code=code)
 

@@ -15,13 +15,12 @@ from typing import Any
 from repl_rl import settings
 from repl_rl.credit.rewards import RunningReward, shaped
 from repl_rl.errors import ConfigError
-from repl_rl.grading.grader import Grader
 from repl_rl.plugins import load_named
 from repl_rl.rollout.builder import Rollout, TrajectoryBuilder
 from repl_rl.rollout.episode import Episode, Step
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import Plan, make_plan
-from repl_rl.rollout.scoring import Scorer
+from repl_rl.rollout.scoring import Scorer, open_scorer
 from repl_rl.rollout.session import Session
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.conventions import ChatTemplate
@@ -170,9 +169,9 @@ async def open_env(
     config = settings.resolve(flags=names, overrides=overrides)
     sandbox = config.sandbox
     plan = make_plan(replace(config, sandbox=replace(sandbox, standby=min(4, sandbox.standby))))
-    fmt, grading = plan.format(template), config.grading
-    pool = kernel_pool(plan.config.sandbox, setup=plan.setup(fmt))
-    grader = Grader(num_workers=grading.num_workers, deadline_s=grading.deadline_s)
-    async with pool, grader:
-        scorer = Scorer(task_spec=plan.task_spec, judge=grader, reward=plan.reward)
+    fmt = plan.format(template)
+    async with (
+        kernel_pool(plan.config.sandbox, setup=plan.setup(fmt)) as pool,
+        open_scorer(plan) as scorer,
+    ):
         yield Env(plan, fmt, kernels=pool, scorer=scorer)
