@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from repl_rl import settings
+from repl_rl.config import SamplingConfig
 from repl_rl.credit.rewards import RunningReward, shaped
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_named
@@ -40,14 +40,28 @@ class EnvEpisode(Episode):
 
     def __init__(
         self,
-        *parts: Any,
+        built: TrajectoryBuilder,
+        session: Session,
+        *,
+        codec: Codec,
+        limits: SamplingConfig,
+        context_tokens: int,
+        seed: int,
+        running: RunningReward | None,
         problem: Problem,
         prompt: str,
         kernel: Kernel,
         scorer: Scorer,
-        **limits: Any,
     ) -> None:
-        super().__init__(*parts, **limits)
+        super().__init__(
+            built,
+            session,
+            codec=codec,
+            limits=limits,
+            context_tokens=context_tokens,
+            seed=seed,
+            running=running,
+        )
         self.problem = problem
         self.prompt = prompt
         """What the policy sees first, as text."""
@@ -81,7 +95,16 @@ class EnvEpisode(Episode):
 
 
 class Env:
-    """An open plan without an engine: `open_env` makes it."""
+    """An open plan without an engine: `open_env` makes it.
+
+    Each episode has a kernel of its own, so many may be under way:
+
+        async with open_env("sympy-proofs") as env:
+            problem = next(env.plan.task.problems(Split.TRAIN, seed=0))
+            episode = await env.episode(problem)
+            await episode.line("submit_final_answer(1)")
+            scored = await episode.score()
+    """
 
     def __init__(
         self, plan: Plan, fmt: TranscriptFormat, *, kernels: KernelPool, scorer: Scorer
