@@ -69,7 +69,12 @@ class TaskPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(TaskPlan):
-    """The objects that all of a config's names stand for."""
+    """The objects that all of a config's names stand for.
+
+    >>> plan = make_plan(resolve())
+    >>> plan.task.name, plan.engine.name, plan.samples_lines
+    ('sympy-proofs', 'hf', True)
+    """
 
     make_sampler: Callable[..., TrajectorySampler]
     """Of the arguments of `LineSampler`."""
@@ -103,6 +108,10 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
 
     Raises ConfigError or SettingError for what a run of this config would refuse by its name alone,
     and with `to_train` for what can be sampled with and not trained.
+
+        >>> make_plan(resolve(overrides=["sampling.temperature=0"]), to_train=True)
+        Traceback (most recent call last):
+        repl_rl.errors.ConfigError: sampling.temperature = 0 always takes the likeliest token, ...
     """
     if to_train and config.sampling.temperature == 0:
         raise ConfigError(
