@@ -216,7 +216,11 @@ class ReportConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """A whole run. Saved as `config.toml` in its folder."""
+    """A whole run. Saved as `config.toml` in its folder.
+
+    >>> Config(model="PATH").sampling.engine
+    'hf'
+    """
 
     task: str = "sympy-proofs"
     """Where problems and verdicts come from: an entry point's name, or `module:Class`."""

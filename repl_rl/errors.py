@@ -12,11 +12,23 @@ from __future__ import annotations
 
 
 class ReplRLError(Exception):
-    """Root of all errors raised by repl_rl."""
+    """Root of all errors raised by repl_rl.
+
+    >>> try:
+    ...     load_task("sympy-prof")
+    ... except ReplRLError as error:
+    ...     print(error)
+    unknown task 'sympy-prof'; did you mean 'sympy-proofs'? (or give module:attribute)
+    """
 
 
 class ConfigError(ReplRLError, ValueError):
-    """What the user gave cannot be used: what it was, what is expected, how to go on."""
+    """What the user gave cannot be used: what it was, what is expected, how to go on.
+
+    >>> resolve(overrides=["grpo.stps=10"])
+    Traceback (most recent call last):
+    repl_rl.errors.ConfigError: unknown key 'grpo.stps'; did you mean 'grpo.steps'?
+    """
 
 
 class EngineError(ReplRLError, RuntimeError):

@@ -43,16 +43,25 @@ def load_named(name: str, *, group: str) -> object:
     return load_spec(resolve_spec(name, group=group))
 
 
+def search_too(folder: Path) -> None:
+    """Have modules of a folder found by this process and by graders that it starts.
+
+    Behind all that is installed: a `random.py` of the user's must not stand before the library's.
+    Whoever calls it knows that code of that folder may be run.
+    """
+    if (path := str(folder.absolute())) not in sys.path:
+        sys.path.append(path)
+
+
 def load_spec(spec: str) -> object:
     """Import what `module:attribute` names; ConfigError where it is not there.
 
-    Modules of the current folder are found too: a task under development need not be installed.
+    Modules of the current folder are found too, last of all: a task under development need not be
+    installed.
     """
     if not _SPEC.fullmatch(spec):
         raise ConfigError(f"{spec!r} names nothing; expected module:attribute")
-    # Last: a `random.py` of the user's must not stand before the library's.
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.append(here)
+    search_too(Path.cwd())
     module, _, attribute = spec.partition(":")
     try:
         return EntryPoint(name="", value=spec, group="").load()
@@ -60,7 +69,12 @@ def load_spec(spec: str) -> object:
         # A module that is there but lacks one of its own imports is the user's bug: show it whole.
         if error.name is None or not module.startswith(error.name):
             raise
-        raise ConfigError(f"no module named {error.name!r} (wanted {spec!r})") from None
+        file = error.name.replace(".", "/") + ".py"
+        raise ConfigError(
+            f"no module named {error.name!r} (wanted {spec!r}): not installed and not in the "
+            f"current folder; go to the folder of {file}, or add --config FILE with a file beside "
+            f"it (a run's folder, with its config.toml, brings no code)"
+        ) from None
     except AttributeError:
         names = [name for name in dir(importlib.import_module(module)) if not name.startswith("_")]
         near = difflib.get_close_matches(attribute, names, n=1)

@@ -48,6 +48,9 @@ def resolve(
     `saved` is TOML too, that of a run, below the files. The preset is the starter's unless one of
     these names a model.
     Raises ConfigError for an unknown key (the nearest is named) and for a value of another type.
+
+        >>> resolve(overrides=["grpo.steps=10"], flags={"seed": 3}).grpo.steps
+        10
     """
     user = _parse_toml(saved, "the config of these trajectories")
     # Once there was one type for all. What it said of the trainer is all that a replay asks for.

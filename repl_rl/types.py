@@ -14,7 +14,11 @@ from enum import StrEnum
 
 
 class Split(StrEnum):
-    """Which side a problem stands on. A hash of its statement decides, so none is on both."""
+    """Which side a problem stands on. A hash of its statement decides, so none is on both.
+
+    >>> [str(side) for side in Split]
+    ['train', 'held_out']
+    """
 
     TRAIN = "train"
     HELD_OUT = "held_out"
@@ -27,6 +31,9 @@ class Problem:
     The policy sees `statement`. `meta` stays with the trainer and the grader's process: it holds
     what grading needs (the expected answer, the domain) and what reports group by (`family`,
     `tier`), all as text.
+
+        >>> Problem(id="2x3", statement="What is 2 * 3?", meta={"answer": "6"}).meta["answer"]
+        '6'
     """
 
     id: str
@@ -36,7 +43,11 @@ class Problem:
 
 
 class OutcomeKind(StrEnum):
-    """What became of one line. Timeouts and deaths are observed from outside the kernel."""
+    """What became of one line. Timeouts and deaths are observed from outside the kernel.
+
+    >>> OutcomeKind.TIMEOUT.traits.is_error, OutcomeKind("ok_output").traits.is_error
+    (True, False)
+    """
 
     COMMENT = "comment"
     BLANK = "blank"
@@ -116,6 +127,12 @@ class OutcomeTraits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineOutcome:
+    r"""What became of one line, and what was shown of it.
+
+    >>> LineOutcome(kind=OutcomeKind.OK_OUTPUT, observation="2\n").kind.traits.reward
+    0.0
+    """
+
     kind: OutcomeKind
     observation: str = ""
     """Text spliced in after the line, without the prompt that follows it."""
@@ -127,7 +144,13 @@ class LineOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One sampled line: `completion_ids[start:stop]` are its tokens, its newline among them."""
+    r"""One sampled line: `completion_ids[start:stop]` are its tokens, its newline among them.
+
+    >>> outcome = LineOutcome(kind=OutcomeKind.OK_OUTPUT, observation="2\n")
+    >>> line = Line(index=0, source=" 1+1\n", start=0, stop=5, outcome=outcome)
+    >>> line.stop - line.start, line.outcome.observation
+    (5, '2\n')
+    """
 
     index: int
     source: str
@@ -152,7 +175,11 @@ class Attempt:
 
 
 class StopReason(StrEnum):
-    """Why a trajectory ended."""
+    """Why a trajectory ended.
+
+    >>> StopReason("max_lines") is StopReason.MAX_LINES
+    True
+    """
 
     SUBMITTED = "submitted"
     EOS = "eos"
@@ -223,7 +250,7 @@ class Trajectory:
     Example, the line ` 1+1\n` sampled after `>>>` and answered by `2\n>>>` (ids are made up):
         completion_ids = (220, 16, 10, 16, 198,   17, 198, 20154)
         loss_mask      = (  T,  T,  T,  T,   T,    F,   F,     F)
-        lines          = (Line(index=0, source=" 1+1\n", start=0, stop=5, ...),)
+        lines          = (Line(index=0, source=" 1+1\n", start=0, stop=5, outcome=outcome),)
     """
 
     problem_id: str
@@ -248,7 +275,11 @@ class Trajectory:
 
 
 class VerdictKind(StrEnum):
-    """What the grader can say of a submission."""
+    """What the grader can say of a submission.
+
+    >>> VerdictKind("proved") is VerdictKind.PROVED
+    True
+    """
 
     PROVED = "proved"
     """Correct, by an exact argument."""
@@ -266,6 +297,12 @@ class VerdictKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
+    """What the grader said of a submission.
+
+    >>> Verdict(kind=VerdictKind.SUPPORTED, method="numeric").is_solved
+    True
+    """
+
     kind: VerdictKind
     method: str = ""
     """Which rung decided, for example `structural`, `numeric`, `witness`."""
@@ -281,7 +318,11 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reward:
-    """What a trajectory earned, before any baseline."""
+    """What a trajectory earned, before any baseline.
+
+    >>> Reward(line_rewards=(-0.3, 0.0), outcome_reward=1.0).total
+    0.7
+    """
 
     line_rewards: tuple[float, ...]  # [L]
     outcome_reward: float | None
@@ -297,7 +338,13 @@ class Reward:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """A trajectory with all that was said of it; one JSON line of a run's `trajectories/`."""
+    """A trajectory with all that was said of it; one JSON line of a run's `trajectories/`.
+
+    All of a run's:
+
+        for scored in load_run("runs/mine"):
+            print(scored.problem.id, scored.verdict, scored.reward.total)
+    """
 
     trajectory: Trajectory
     problem: Problem

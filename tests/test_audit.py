@@ -12,11 +12,12 @@ import pytest
 from transformers import Qwen3Config
 
 from attempt_kit import an_attempt
-from engine_kit import GROUPED, random_model, scorer
+from engine_kit import GROUPED, scorer
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.hf import HFEngine
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.rollout.sampler import LineSampler
+from repl_rl.testing.small_models import random_model
 from repl_rl.training.audit import Counts, Witness
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec

@@ -131,7 +131,8 @@ def model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
     from tokenizers import Tokenizer, decoders, models
     from transformers import PreTrainedTokenizerFast
 
-    from engine_kit import EOS, NEWLINE, qwen3, random_model
+    from engine_kit import EOS, NEWLINE, qwen3
+    from repl_rl.testing.small_models import random_model
 
     backend = Tokenizer(models.BPE(vocab={"\u010a": NEWLINE, "<|end|>": EOS}, merges=[]))
     backend.decoder = decoders.ByteLevel()

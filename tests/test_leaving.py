@@ -61,6 +61,19 @@ def test_after_a_checkpoint_a_command_goes_on_from_it(run: Path) -> None:
     )
 
 
+def test_commands_find_the_modules_that_the_run_has_found(run: Path) -> None:
+    write(run, '{"step": 9}\n', checkpoints=("final",))
+    assert next_after(run, ["--config", "own.toml"]) == (
+        "next:\n"
+        "  repl-rl eval runs/a --config own.toml\n"
+        "  repl-rl show runs/a --worst\n"
+        "  repl-rl train \\\n"
+        "      --config own.toml \\\n"
+        "      --config runs/a/config.toml \\\n"
+        "      --model runs/a/checkpoints/final"
+    )
+
+
 def test_a_command_is_quoted_and_fits_a_terminal() -> None:
     assert commands(["repl-rl", "eval", "my run"]) == "next:\n  repl-rl eval 'my run'"
     long = "runs/sympy-proofs-20260101-120000"

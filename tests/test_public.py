@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import doctest
 import inspect
+import re
 import subprocess
 import sys
+import textwrap
+from collections.abc import Callable, Set
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import repl_rl
+import repl_rl as rr
 from repl_rl.commands.cli import _EXTRA_OF
+from repl_rl.engines.scripted import ScriptedEngine, script
+from repl_rl.rollout.builder import Rollout
+from repl_rl.runs.folder import RunFolder
+from repl_rl.show.display import Screen
+from repl_rl.transcript.format import PYTHON
+from repl_sandbox.fake import FakeKernel
 
 PUBLIC = [
     *("ByteCodec", "Codec", "Config", "ConfigError", "DemonstrableTask", "Engine"),
@@ -58,3 +73,107 @@ def test_all_but_the_trainer_comes_with_a_base_installation() -> None:
     names = [name for name in PUBLIC if name != "train"]
     loaded = loaded_by(f"import repl_rl\nfor name in {names}: getattr(repl_rl, name)")
     assert loaded & set(_EXTRA_OF) == set()
+
+
+# Examples
+
+
+NAMES = [name for name in PUBLIC if name != "__version__"]
+IN_KERNELS = ["Env", "Episode", "Step", "open_env"]
+
+
+def doctests(name: str, space: dict[str, object]) -> doctest.DocTest:
+    text = inspect.getdoc(getattr(repl_rl, name)) or ""
+    return doctest.DocTestParser().get_doctest(text, space, name, None, None)
+
+
+def program(name: str) -> str:
+    """The indented lines of a docstring without doctests."""
+    text = inspect.getdoc(getattr(repl_rl, name)) or ""
+    rows = [] if doctests(name, {}).examples else re.findall(r"^ {4}.*", text, re.MULTILINE)
+    return textwrap.dedent("\n".join(rows))
+
+
+def public() -> dict[str, object]:
+    return {name: getattr(repl_rl, name) for name in NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_name_shows_an_example(name: str) -> None:
+    assert doctests(name, {}).examples or program(name)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if doctests(name, {}).examples])
+def test_what_comes_out_of_an_example_is_what_it_says(name: str) -> None:
+    told: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS, verbose=False)
+    failed = runner.run(doctests(name, public()), out=told.append).failed
+    assert failed == 0, "".join(told)
+
+
+async def run_inside(name: str, **given: object) -> None:
+    """The program of a docstring, with what it names and does not make."""
+    space: dict[str, Any] = {**public(), **given}
+    exec(f"async def main():\n{textwrap.indent(program(name), '    ')}", space)
+    await space["main"]()
+
+
+def run(name: str, **given: object) -> None:
+    asyncio.run(run_inside(name, **given))
+
+
+def test_examples_with_trajectories_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make_trajectory: Callable[..., rr.Trajectory],
+    make_scored: Callable[..., rr.Scored],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = make_trajectory([(" 1+1\n", rr.OutcomeKind.OK_OUTPUT, "2\n>>>")])
+    scored = make_scored(made, 1.0)
+    RunFolder(Path("runs/mine")).append_trajectories("step-000000", [scored])
+    for name in ("Scored", "load_run", "shaped"):
+        run(name)
+    run("Trajectory", outcome=made.lines[0].outcome, T=True, F=False)
+    run("advantages", scored=[scored])
+    prompt = PYTHON.prompt("{{problem}}", "What is 1 + 1?", python_version="3.13")
+    rollout = Rollout(problem_id="p", group_index=0, sibling_index=0, seed=0, prompt=prompt)
+    given = {"codec": rr.ByteCodec(), "fmt": PYTHON, "config": rr.Config(), "rollout": rollout}
+    sampled = {"ScriptedEngine": ScriptedEngine, "script": script, "kernel": FakeKernel({})}
+    run("LineSampler", **given, **sampled)
+
+
+def test_the_example_of_training_asks_for_it_as_it_is_to_be_asked() -> None:
+    signature = inspect.signature(rr.train)
+
+    def train(*given: object) -> tuple[object, object]:
+        signature.bind(*given)
+        return SimpleNamespace(rate=0.0), SimpleNamespace(rate=1.0)
+
+    run("train", train=train, Path=Path, Screen=Screen)
+
+
+@pytest.mark.kernel
+def test_examples_with_kernels_run() -> None:
+    codec = rr.ByteCodec()
+
+    async def sample(ids: list[int], *, stop: Set[int], most: int) -> tuple[list[int], list[float]]:
+        line = codec.encode(" submit_final_answer(1)\n")
+        assert line[-1] in stop
+        assert len(line) <= most
+        return line, [0.0] * len(line)
+
+    async def in_an_episode() -> None:
+        async with rr.open_env("sympy-proofs") as env:
+            problem = next(env.plan.task.problems(rr.Split.TRAIN, seed=0))
+            for name in ("Step", "Episode"):
+                await run_inside(name, episode=await env.episode(problem), sample=sample)
+
+    asyncio.run(in_an_episode())
+    for name in ("Env", "open_env"):
+        run(name)
+
+
+def test_each_program_is_run() -> None:
+    here = {"Scored", "load_run", "shaped", "Trajectory", "advantages", "LineSampler", "train"}
+    assert {name for name in NAMES if program(name)} == here | set(IN_KERNELS)

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from engine_kit import qwen3, random_model, scorer
+from engine_kit import qwen3, scorer
 from repl_rl.commands.rollout_check import findings, possible_stops
 from repl_rl.commands.rollout_subject import Scores, Subject, score
 from repl_rl.config import Config, SamplingConfig
 from repl_rl.credit.rewards import shaped
 from repl_rl.engines.models import logprobs
+from repl_rl.testing.small_models import random_model
 from repl_rl.training.audit import LARGEST_GAP
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec

@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -120,14 +120,16 @@ def train(output: Path | None, dry_run: bool, **options: Any) -> None:
 
     path = output or new_run_path(config.task, Path("runs"))
     check_output(path)  # here already, for what comes next takes seconds to import
-    with _leaving(path, checkpoint_every=config.report.checkpoint_every), Screen() as screen:
+    code = shared.code_options(config, options["files"])
+    leaving = _leaving(path, code, checkpoint_every=config.report.checkpoint_every)
+    with leaving, Screen() as screen:
         before, after = _jobs(plan).train(plan, path, screen)
-    run = str(path)
+    run, other_seed = str(path), ["--seed", str(config.seed + 1)]
     told = commands(
-        ["repl-rl", "eval", run],
+        ["repl-rl", "eval", run, *code],
         ["repl-rl", "show", run, "--worst"],
-        ["repl-rl", "replay", run, "--best"],
-        ["repl-rl", "train", "--config", f"{run}/config.toml", "--seed", str(config.seed + 1)],
+        ["repl-rl", "replay", run, "--best", *code],
+        ["repl-rl", "train", *code, "--config", f"{run}/config.toml", *other_seed],
     )
     click.echo(
         f"\nheld-out solve rate: {100 * before.rate:.1f} % before, {100 * after.rate:.1f} % after\n"
@@ -136,7 +138,7 @@ def train(output: Path | None, dry_run: bool, **options: Any) -> None:
 
 
 @contextlib.contextmanager
-def _leaving(run: Path, *, checkpoint_every: int) -> Iterator[None]:
+def _leaving(run: Path, code: Sequence[str], *, checkpoint_every: int) -> Iterator[None]:
     """Say what there is of a run that is called off, or whose disk is full."""
     from repl_rl.commands.leaving import left_by, next_after
 
@@ -144,7 +146,7 @@ def _leaving(run: Path, *, checkpoint_every: int) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         left = left_by(run, checkpoint_every=checkpoint_every)
-        raise KeyboardInterrupt("\n\n".join(filter(None, [left, next_after(run)]))) from None
+        raise KeyboardInterrupt("\n\n".join(filter(None, [left, next_after(run, code)]))) from None
     except StorageError as error:
         left = left_by(run, checkpoint_every=checkpoint_every)
         raise StorageError(f"{error}; {left}") from None
@@ -271,25 +273,29 @@ def show(path: Path, count: int, *, best: bool, worst: bool) -> None:
 @click.argument("name", required=False)
 @shared.count(8, "How many sample problems.")
 @click.option("--seed", default=0, show_default=True)
-def tasks(name: str | None, count: int, seed: int) -> None:
+@shared.FILES
+def tasks(name: str | None, count: int, seed: int, files: tuple[Path, ...]) -> None:
     """List the tasks, or look at one.
 
     Sample problems, what a policy sees of the first, and whether it can be trained on: problems on
-    both sides, a grader that answers. Exit code 1 if something is amiss.
+    both sides, a grader that answers. Exit code 1 if something is amiss. Without NAME, --config
+    names the task.
     """
     from importlib.metadata import entry_points
     from itertools import islice
     from textwrap import indent
 
     from repl_rl.commands.task_check import findings, shown_prompt
-    from repl_rl.tasks.base import load_task
+    from repl_rl.rollout.plan import make_task_plan
+    from repl_rl.settings import resolve
     from repl_rl.types import Split
 
-    if name is None:
+    if name is None and not files:
         for point in entry_points(group="repl_rl.tasks"):
             click.echo(f"{point.name:24}{point.value}")
         return
-    task, spec = load_task(name)
+    plan = make_task_plan(resolve(files=files, flags={} if name is None else {"task": name}))
+    task = plan.task
     problems = list(islice(task.problems(Split.TRAIN, seed=seed), count))
     for problem in problems:
         # Further lines of a statement stand below its first.
@@ -299,7 +305,7 @@ def tasks(name: str | None, count: int, seed: int) -> None:
         click.echo(f"\nwhat a policy sees of {problems[0].id}:\n")
         click.echo(indent(shown_prompt(task, problems[0]), "    "))
     click.echo()
-    shared.tell(list(findings(task, spec, seed=seed)))
+    shared.tell(list(findings(task, plan.task_spec, seed=seed)))
 
 
 @cli.command()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from repl_rl.runs.folder import METRICS, last_checkpoint
@@ -27,16 +28,19 @@ def left_by(run: Path, *, checkpoint_every: int) -> str:
     return f"{held}, but no weights: the first checkpoint comes after step {checkpoint_every}"
 
 
-def next_after(run: Path) -> str:
-    """What to type after a run that was interrupted; nothing where it left nothing."""
+def next_after(run: Path, code: Sequence[str] = ()) -> str:
+    """What to type after a run that was interrupted; nothing where it left nothing.
+
+    `code` are options that find the modules that its config names.
+    """
     if not (run / METRICS).exists():
         return ""
     weights = last_checkpoint(run)
-    again = ["repl-rl", "train", "--config", str(run / "config.toml")]
+    again = ["repl-rl", "train", *code, "--config", str(run / "config.toml")]
     if weights is None:
         return commands(["repl-rl", "show", str(run), "--worst"], again)
     return commands(
-        ["repl-rl", "eval", str(run)],
+        ["repl-rl", "eval", str(run), *code],
         ["repl-rl", "show", str(run), "--worst"],
         [*again, "--model", str(weights)],
     )

@@ -19,7 +19,7 @@ from repl_rl.types import Finding
 
 if TYPE_CHECKING:
     from repl_rl.config import Config
-    from repl_rl.rollout.plan import Plan
+    from repl_rl.rollout.plan import Plan, TaskPlan
 
 FAILED = 1
 
@@ -29,12 +29,39 @@ What a folder lacks is told by others."""
 
 Command = TypeVar("Command", bound="Callable[..., Any] | click.Command")
 
+
+def _search_beside(
+    _context: click.Context, _option: click.Parameter, files: tuple[Path, ...]
+) -> tuple[Path, ...]:
+    """Have the modules that config files name found beside them, of the last one first."""
+    from repl_rl.plugins import search_too
+
+    for file in reversed(files):
+        if _may_bring_code(file):
+            search_too(file.parent)
+    return files
+
+
+def _may_bring_code(file: Path) -> bool:
+    """False in a run's folder: whoever packed it wrote every file in it."""
+    from repl_rl.runs.checkpoints import run_of
+
+    return run_of(file.absolute().parent) is None
+
+
 TASK = click.option("--task", metavar="NAME", help="Entry point or module:Class [sympy-proofs].")
 MODEL = click.option("--model", metavar="PATH", help="Model folder or owner/name [the starter].")
 ENGINE = click.option(
     "--engine", metavar="NAME", help="hf, vllm, vllm-server or module:Class [hf]."
 )
-FILES = click.option("--config", "files", multiple=True, type=Path, help="TOML file; repeatable.")
+FILES = click.option(
+    "--config",
+    "files",
+    multiple=True,
+    type=Path,
+    callback=_search_beside,
+    help="TOML file; repeatable. Modules that it names may lie beside it.",
+)
 OVERRIDES = click.option(
     "--set",
     "overrides",
@@ -92,6 +119,26 @@ def plan_of(options: dict[str, Any], *, to_train: bool = False) -> Plan:
     from repl_rl.rollout.plan import make_plan
 
     return make_plan(resolve(options), to_train=to_train)
+
+
+def task_plan_of(options: dict[str, Any]) -> TaskPlan:
+    """The same where a person takes the policy's place."""
+    from repl_rl.rollout.plan import make_task_plan
+
+    return make_task_plan(resolve(options))
+
+
+def code_options(config: Config, files: Sequence[Path]) -> list[str]:
+    """The `--config` that a later command takes to find the modules that this one has found.
+
+    A run does not keep where they lay: its files may come from anybody.
+    """
+    sampling = config.sampling
+    named = (config.task, config.transcript, config.reward.function)
+    if not any(":" in name for name in (*named, sampling.sampler, sampling.engine)):
+        return []
+    away = [file for file in files if file.absolute().parent != Path.cwd()]
+    return [word for file in filter(_may_bring_code, away) for word in ("--config", str(file))]
 
 
 def named_model(name: str) -> str:

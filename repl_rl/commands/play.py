@@ -14,16 +14,16 @@ from typing import Protocol
 
 from rich.text import Text
 
-from repl_rl.config import Config, SamplingConfig
+from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine
 from repl_rl.errors import ConfigError, GraderError
 from repl_rl.rollout.builder import RolloutCancelled, TrajectoryBuilder
 from repl_rl.rollout.kernels import kernel_pool
+from repl_rl.rollout.plan import TaskPlan
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer, open_scorer, unscored
 from repl_rl.runs.folder import make_origin
-from repl_rl.tasks.base import Task, make_prompt, make_setup
-from repl_rl.transcript.conventions import find_format
+from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.format import PYTHON, TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Attempt, Origin, OutcomeKind, Scored, StopReason, Trajectory
@@ -49,24 +49,22 @@ class PlayerConsole(Protocol):
         ...
 
 
-def check_playable(config: Config) -> TranscriptFormat:
-    """What a transcript looks like; ConfigError where a person cannot write one."""
+def playable(plan: TaskPlan) -> TaskPlan:
+    """The plan as a person plays it: no limit in tokens, no time limit, one kernel.
+
+    ConfigError where a person cannot write its transcripts.
+    """
+    config = plan.config
     if config.sampling.sampler != SamplingConfig().sampler:
         raise ConfigError(
             f"sampling.sampler = {config.sampling.sampler!r} asks a model for more than lines; "
             f"play takes {SamplingConfig().sampler!r}"
         )
-    found = find_format(config.transcript)
-    if not isinstance(found, TranscriptFormat):
+    if plan.takes_template:
         raise ConfigError(
             f"transcript = {config.transcript!r} takes a model's template; play with --set "
             f"transcript={PYTHON.name}"
         )
-    return found
-
-
-def without_token_limits(config: Config) -> Config:
-    """The config that is played: no limit in tokens, no time limit, one kernel."""
     sampling = replace(
         config.sampling,
         max_line_tokens=_UNLIMITED,
@@ -77,7 +75,7 @@ def without_token_limits(config: Config) -> Config:
         speculate=False,
     )
     # Nothing may be under way while a person thinks: the event loop stands still then.
-    return replace(config, sampling=sampling, sandbox=replace(config.sandbox, standby=0))
+    return plan.changed(sampling=sampling, sandbox=replace(config.sandbox, standby=0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +90,9 @@ class Played:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Game:
-    """One attempt by a person; `config` is as `without_token_limits` made it."""
+    """One attempt by a person; `plan` is as `playable` made it."""
 
-    config: Config
-    task: Task
+    plan: TaskPlan
     attempt: Attempt
     console: PlayerConsole
 
@@ -105,16 +102,16 @@ class Game:
         Called off, or ended by a failure of ours, it is the part that is there: its stop reason is
         CANCELLED.
         """
-        fmt = check_playable(self.config)
-        setup = make_setup(self.task, fmt)
-        pool = kernel_pool(self.config.sandbox, setup=setup)
-        async with pool, open_scorer(self.config) as scorer:
+        config, fmt = self.plan.config, self.plan.format(None)
+        setup = self.plan.setup(fmt)
+        pool = kernel_pool(config.sandbox, setup=setup)
+        async with pool, open_scorer(self.plan) as scorer:
             kernel = await pool.acquire(seed=self.attempt.seed)
             async with contextlib.aclosing(kernel):
                 trajectory, lost = await self._write(kernel, fmt, scorer)
             scored, failure = await self._score(trajectory, scorer)
             walls = str(pool.standing)
-        origin = make_origin(self.config, setup=setup, tokenizer=None, isolation=walls)
+        origin = make_origin(config, setup=setup, tokenizer=None, isolation=walls)
         return Played(scored=scored, origin=origin, failure=lost or failure)
 
     async def _write(
@@ -126,7 +123,7 @@ class Game:
             ScriptedEngine(codec, _Keyboard(self.console).write),
             codec,
             fmt,
-            self.config.sampling,
+            self.plan.config.sampling,
             context_tokens=2 * _UNLIMITED,
         )
 
@@ -136,7 +133,7 @@ class Game:
 
         sampler.on_line = on_line
         try:
-            prompt = make_prompt(self.task, self.attempt.problem, fmt)
+            prompt = make_prompt(self.plan.task, self.attempt.problem, fmt)
             return await sampler.sample(self.attempt, prompt, kernel), None
         except RolloutCancelled as cancelled:
             _take_back_cancel()
@@ -169,7 +166,7 @@ class Game:
             return
         rewards = scorer.so_far(built.build(StopReason.CANCELLED))
         self.console.note(
-            f"line {len(rewards)} of {self.config.sampling.max_lines}: {line.outcome.kind} "
+            f"line {len(rewards)} of {self.plan.config.sampling.max_lines}: {line.outcome.kind} "
             f"{rewards[-1]:+.2f}, all lines {sum(rewards):+.2f}"
         )
 

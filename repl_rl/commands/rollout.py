@@ -9,6 +9,7 @@ import asyncio
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,34 +116,28 @@ def play(problem: str | None, output: Path | None, **options: Any) -> None:
     calls it off. Limits in tokens are lifted.
     """
     from repl_rl.commands.attempts import find_attempt
-    from repl_rl.commands.play import Game, check_playable, without_token_limits
+    from repl_rl.commands.play import Game, playable
     from repl_rl.runs.folder import check_output, new_run_path
     from repl_rl.show.display import Screen
     from repl_rl.show.player_console import StandardPlayerConsole
-    from repl_rl.tasks.base import load_task
 
-    config = without_token_limits(shared.resolve(options))
-    check_playable(config)
+    plan = playable(shared.task_plan_of(options))
+    config = plan.config
     path = output or new_run_path(f"play-{config.task}", Path("runs"))
     check_output(path)
-    task, _ = load_task(config.task)
     with Screen() as screen:
-        attempt = find_attempt(task, problem, seed=config.seed, screen=screen)
+        attempt = find_attempt(plan.task, problem, seed=config.seed, screen=screen)
     screen = Screen()
     limit = config.sampling.max_lines
     screen.say(
         f"problem {attempt.problem.id}, {limit} lines at most. Ctrl-D ends, Ctrl-C calls off."
     )
-    game = Game(
-        config=config,
-        task=task,
-        attempt=attempt,
-        console=StandardPlayerConsole(screen),
-    )
-    _keep(path, asyncio.run(game.play()), screen)
+    game = Game(plan=plan, attempt=attempt, console=StandardPlayerConsole(screen))
+    code = shared.code_options(config, options["files"])
+    _keep(path, asyncio.run(game.play()), screen, code=code)
 
 
-def _keep(path: Path, played: Played, screen: Screen) -> None:
+def _keep(path: Path, played: Played, screen: Screen, *, code: Sequence[str]) -> None:
     """Show what it was worth, save it, and say where.
 
     Exit code 130 if it was called off; raises what of ours ended it.
@@ -162,7 +157,8 @@ def _keep(path: Path, played: Played, screen: Screen) -> None:
     folder = RunFolder(path)
     folder.write_config(played.origin, policy="a person", device="cpu")
     folder.append_trajectories("play", [scored])
-    screen.say(f"\nrun folder: {path}\nnext: repl-rl replay {shlex.quote(str(path))}")
+    step = shlex.join(["repl-rl", "replay", str(path), *code])
+    screen.say(f"\nrun folder: {path}\nnext: {step}")
     if played.failure is not None:
         raise played.failure
     if is_called_off:

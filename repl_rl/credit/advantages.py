@@ -35,8 +35,8 @@ def advantages(
     Siblings (one `group_index`) stand together. For trainers of one's own; the settings are those
     of `GRPOConfig`.
 
-        rows = advantages([scored, ...], credit="line_local")
-        rows[0][i]    # of scored[0].trajectory.completion_ids[i]
+        rows = advantages(scored, credit="line_local")
+        rows[0][0]    # of scored[0].trajectory.completion_ids[0]
     """
     return advantage_rows(
         scored,

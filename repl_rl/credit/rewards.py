@@ -31,7 +31,13 @@ def shaped(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig
     line_rewards (-0.3, 0.0, 0.0) and outcome_reward 1.0. Lines that sum to less than
     -max_line_charge are scaled up to it, so no pile of errors outweighs an answer. A verdict that
     is not priced (undecided) gives outcome_reward None: left out of the update, not wrong.
-    `potential_steps` are added where `potential` is not 0.
+    `potential_steps` are added where `potential` is not 0. A reward of one's own may begin with it:
+
+        def gentle(trajectory, verdict, config):
+            reward = shaped(trajectory, verdict, config)
+            return Reward(
+                line_rewards=(0.0,) * len(trajectory.lines), outcome_reward=reward.outcome_reward
+            )
     """
     charges = _charges(trajectory, config)
     steps = potential_steps(trajectory, weight=config.potential)
@@ -93,6 +99,12 @@ class RunningReward:
     charges once their sum is known. The sum is the same; where the cap binds, the lines that come
     first pay more here, and later ones nothing. A potential is paid as it grows and taken back with
     the last line, as in `potential_steps`.
+
+        >>> outcome = LineOutcome(kind=OutcomeKind.SYNTAX_ERROR)
+        >>> line = Line(index=0, source="", start=0, stop=1, outcome=outcome)
+        >>> running = RunningReward(Config().reward)
+        >>> [round(running.add(line, is_last=False), 2) for _ in range(3)]
+        [-0.3, -0.1, 0.0]
     """
 
     def __init__(self, config: RewardConfig) -> None:

@@ -57,6 +57,14 @@ def check_request(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledLine:
+    """A line as an engine gives it.
+
+    >>> from repl_rl.engines.base import LineEnd
+    >>> ends = {"end": LineEnd.NEWLINE, "policy_version": 0}
+    >>> SampledLine(ids=(49, 10), logprobs=(-0.5, 0.0), **ends).ids
+    (49, 10)
+    """
+
     ids: tuple[int, ...]  # [N], N >= 1
     """The sampled tokens, the one that ended the line among them."""
     logprobs: tuple[float, ...]  # [N]
@@ -67,7 +75,14 @@ class SampledLine:
 
 
 class Engine(Protocol):
-    """Many trajectories wait on one engine; none waits for another."""
+    r"""Many trajectories wait on one engine; none waits for another.
+
+    >>> import asyncio
+    >>> from repl_rl.engines.scripted import ScriptedEngine, script
+    >>> engine: Engine = ScriptedEngine(ByteCodec(), script("1+1\n"))
+    >>> asyncio.run(engine.line([62, 62, 62], max_tokens=9, seed=0)).ids
+    (49, 43, 49, 10)
+    """
 
     @property
     def num_sampled(self) -> int:
@@ -107,6 +122,13 @@ class EngineKind:
     """How an engine is had. A subclass is what a name in the group `repl_rl.engines` stands for.
 
     What is set here suits an engine that computes somewhere else; `open` alone must be given.
+
+        >>> class Elsewhere(EngineKind):
+        ...     name = "elsewhere"
+        ...     def open(self, config, loaded, *, row_tokens):
+        ...         return MyEngine(loaded.codec, max_tokens=row_tokens)
+        >>> Elsewhere().about(Config(model="PATH"))
+        '64 trajectories at once'
     """
 
     name: str

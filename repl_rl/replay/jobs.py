@@ -22,6 +22,7 @@ from repl_rl.replay.many import Options, Write, execute, pool_of, rescore
 from repl_rl.replay.scene import Scene, other_walls
 from repl_rl.replay.target import check_apart, check_replaceable, new_file
 from repl_rl.replay.telling import told_changes, told_reruns
+from repl_rl.rollout.plan import make_task_plan
 from repl_rl.rollout.scoring import open_scorer
 from repl_rl.runs.trajectory_file import (
     Place,
@@ -221,7 +222,7 @@ async def _walk(wanted: Wanted, found: Sequence[Place], heard: Sequence[str]) ->
         wanted.say(f"reading the model {wanted.model} ...")  # the stepper's screen comes after it
     async with (
         pool_of(scene) as pool,
-        open_scorer(scene.config) as scorer,
+        open_scorer(make_task_plan(scene.config)) as scorer,
         _policy(wanted, scene) as policy,
     ):
         score = None if policy is None else policy.score

@@ -21,6 +21,7 @@ from repl_rl.replay.change import Change, Worth
 from repl_rl.replay.execute import Rerun, rerun
 from repl_rl.replay.scene import Scene, make_scene, other_walls
 from repl_rl.rollout.kernels import kernel_pool
+from repl_rl.rollout.plan import make_task_plan
 from repl_rl.rollout.scoring import Scorer, open_scorer
 from repl_rl.runs.trajectory_file import Place
 from repl_rl.settings import to_toml
@@ -110,7 +111,7 @@ async def rescore(
             for note in scene.notes:
                 say(note)
             origin = scene.origin and replace(scene.origin, config=to_toml(scene.config))
-            async with open_scorer(scene.config) as scorer:
+            async with open_scorer(make_task_plan(scene.config)) as scorer:
                 for start in range(0, len(places), _SCORED_AT_ONCE):
                     some = places[start : start + _SCORED_AT_ONCE]
                     one = counted(partial(_rescore, scorer=scorer), update, len(changes))

@@ -10,18 +10,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from repl_rl import settings
+from repl_rl.config import SamplingConfig
 from repl_rl.credit.rewards import RunningReward, shaped
 from repl_rl.errors import ConfigError
-from repl_rl.grading.grader import Grader
 from repl_rl.plugins import load_named
 from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.rollout.episode import Episode, Step
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import Plan, make_plan
-from repl_rl.rollout.scoring import Scorer
+from repl_rl.rollout.scoring import Scorer, open_scorer
 from repl_rl.rollout.session import Session
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.chat import ChatTemplate
@@ -42,14 +41,28 @@ class EnvEpisode(Episode):
 
     def __init__(
         self,
-        *parts: Any,
+        built: TrajectoryBuilder,
+        session: Session,
+        *,
+        codec: Codec,
+        limits: SamplingConfig,
+        context_tokens: int,
+        seed: int,
+        running: RunningReward | None,
         problem: Problem,
         prompt: str,
         kernel: Kernel,
         scorer: Scorer,
-        **limits: Any,
     ) -> None:
-        super().__init__(*parts, **limits)
+        super().__init__(
+            built,
+            session,
+            codec=codec,
+            limits=limits,
+            context_tokens=context_tokens,
+            seed=seed,
+            running=running,
+        )
         self.problem = problem
         self.prompt = prompt
         """What the policy sees first, as text."""
@@ -82,7 +95,16 @@ class EnvEpisode(Episode):
 
 
 class Env:
-    """An open plan without an engine: `open_env` makes it."""
+    """An open plan without an engine: `open_env` makes it.
+
+    Each episode has a kernel of its own, so many may be under way:
+
+        async with open_env("sympy-proofs") as env:
+            problem = next(env.plan.task.problems(Split.TRAIN, seed=0))
+            episode = await env.episode(problem)
+            await episode.line("submit_final_answer(1)")
+            scored = await episode.score()
+    """
 
     def __init__(
         self, plan: Plan, fmt: TranscriptFormat, *, kernels: KernelPool, scorer: Scorer
@@ -175,9 +197,9 @@ async def open_env(
     config = settings.resolve(flags=names, overrides=overrides)
     sandbox = config.sandbox
     plan = make_plan(replace(config, sandbox=replace(sandbox, standby=min(4, sandbox.standby))))
-    fmt, grading = plan.format(template), config.grading
-    pool = kernel_pool(plan.config.sandbox, setup=plan.setup(fmt))
-    grader = Grader(num_workers=grading.num_workers, deadline_s=grading.deadline_s)
-    async with pool, grader:
-        scorer = Scorer(task_spec=plan.task_spec, judge=grader, reward=plan.reward)
+    fmt = plan.format(template)
+    async with (
+        kernel_pool(plan.config.sandbox, setup=plan.setup(fmt)) as pool,
+        open_scorer(plan) as scorer,
+    ):
         yield Env(plan, fmt, kernels=pool, scorer=scorer)

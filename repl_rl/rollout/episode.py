@@ -28,7 +28,13 @@ from repl_sandbox.render import truncate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What became of one line."""
+    """What became of one line.
+
+    Of an episode whose tokens are bytes:
+
+        step = await episode.line("x = 1")
+        print(step.outcome.kind, step.reward, step.observation)
+    """
 
     line: Line
     reward: float | None

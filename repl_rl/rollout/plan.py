@@ -1,6 +1,6 @@
 """What a config asks for, found once: below a plan nobody reads a name again.
 
-    Config -> Plan: task, format, reward, sampler, engine
+    Config -> TaskPlan: task, format, reward -> Plan: sampler, engine
 
 Loads no torch: a wrong name is known within a second, not once gigabytes of weights are read or
 minutes are spent on a starter.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, Self
 
 from repl_rl.config import Config
 from repl_rl.credit.rewards import BoundReward, bound_reward
@@ -35,25 +35,16 @@ class TrajectorySampler(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The objects that a config's names stand for."""
+class TaskPlan:
+    """What a config says of problems, transcript and reward: enough where no model samples."""
 
     config: Config
     task: Task
     task_spec: str
     """`module:attribute` that a grader's process imports the task by."""
     reward: BoundReward
-    make_sampler: Callable[..., TrajectorySampler]
-    """Of the arguments of `LineSampler`."""
-    engine: EngineKind
     found_format: TranscriptFormat | FormatMaker
     """The format, or what makes it of a model's chat template."""
-
-    @property
-    def samples_lines(self) -> bool:
-        """True where trajectories are those of the usual loop; a loop of one's own shows what it
-        likes."""
-        return self.make_sampler is LineSampler
 
     @property
     def takes_template(self) -> bool:
@@ -71,9 +62,45 @@ class Plan:
         """What a kernel runs before the policy's first line."""
         return make_setup(self.task, fmt)
 
-    def changed(self, **sections: object) -> Plan:
+    def changed(self, **sections: object) -> Self:
         """The same plan with other limits: `sections` name no other task, reward, ... ."""
         return replace(self, config=replace(self.config, **sections))  # type: ignore[arg-type]  # by name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(TaskPlan):
+    """The objects that all of a config's names stand for.
+
+    >>> plan = make_plan(resolve())
+    >>> plan.task.name, plan.engine.name, plan.samples_lines
+    ('sympy-proofs', 'hf', True)
+    """
+
+    make_sampler: Callable[..., TrajectorySampler]
+    """Of the arguments of `LineSampler`."""
+    engine: EngineKind
+
+    @property
+    def samples_lines(self) -> bool:
+        """True where trajectories are those of the usual loop; a loop of one's own shows what it
+        likes."""
+        return self.make_sampler is LineSampler
+
+
+def make_task_plan(config: Config) -> TaskPlan:
+    """Find the task, the transcript and the reward of `config`, whose model is asked for nothing.
+
+    Raises ConfigError for a name that is wrong, and for a prompt without its marker.
+    """
+    found_format = find_format(config.transcript)
+    reward = bound_reward(config.reward)
+    task, task_spec = load_task(config.task)
+    plan = TaskPlan(
+        config=config, task=task, task_spec=task_spec, reward=reward, found_format=found_format
+    )
+    if not plan.takes_template:  # which is in a model's folder
+        make_prompt(task, Problem(id="", statement="?"), plan.format(None))
+    return plan
 
 
 def make_plan(config: Config, *, to_train: bool = False) -> Plan:
@@ -81,37 +108,35 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
 
     Raises ConfigError or SettingError for what a run of this config would refuse by its name alone,
     and with `to_train` for what can be sampled with and not trained.
+
+        >>> make_plan(resolve(overrides=["sampling.temperature=0"]), to_train=True)
+        Traceback (most recent call last):
+        repl_rl.errors.ConfigError: sampling.temperature = 0 always takes the likeliest token, ...
     """
     if to_train and config.sampling.temperature == 0:
         raise ConfigError(
             "sampling.temperature = 0 always takes the likeliest token, so siblings would be the "
             "same; expected more than 0"
         )
-    found_format = find_format(config.transcript)
-    reward = bound_reward(config.reward, config.grpo)
     make_sampler = sampler_class(config.sampling.sampler)
     engine = engine_kind(config.sampling.engine)
     engine.check(config)
     choices(config.sandbox.isolation, config.sandbox.preload)
-    task, task_spec = load_task(config.task)
-    plan = Plan(
+    found = make_task_plan(config)
+    if config.model is None:
+        _check_starter(found)
+    return Plan(
         config=config,
-        task=task,
-        task_spec=task_spec,
-        reward=reward,
+        task=found.task,
+        task_spec=found.task_spec,
+        reward=bound_reward(config.reward, config.grpo),
+        found_format=found.found_format,
         make_sampler=make_sampler,
         engine=engine,
-        found_format=found_format,
     )
-    _check_task(plan)
-    return plan
 
 
-def _check_task(plan: Plan) -> None:
-    if not plan.takes_template:  # which is in a model's folder
-        make_prompt(plan.task, Problem(id="", statement="?"), plan.format(None))
-    if plan.config.model is not None:
-        return
+def _check_starter(plan: TaskPlan) -> None:
     if plan.config.transcript != PYTHON.name:
         raise ConfigError(
             f"the starter writes transcripts of the kind 'python', not {plan.config.transcript!r}; "

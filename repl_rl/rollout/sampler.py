@@ -34,7 +34,14 @@ class _Guess:
 
 
 class LineSampler:
-    """Makes trajectories, one line at a time. Holds no state between them; safe to share."""
+    r"""Makes trajectories, one line at a time. Holds no state between them; safe to share.
+
+        engine = ScriptedEngine(codec, script(" 1 + 1\n"))
+        sampler = LineSampler(engine, codec, fmt, config.sampling, context_tokens=4096)
+        trajectory = await sampler.sample(rollout, kernel)
+
+    A class of one's own that takes its place has these arguments and this method.
+    """
 
     def __init__(
         self,

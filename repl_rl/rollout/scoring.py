@@ -13,10 +13,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from repl_rl.config import Config
-from repl_rl.credit.rewards import BoundReward, bound_reward
+from repl_rl.credit.rewards import BoundReward
 from repl_rl.grading.grader import Grader
-from repl_rl.tasks.base import load_task
+from repl_rl.rollout.plan import TaskPlan
 from repl_rl.types import Problem, Reward, Scored, StopReason, Trajectory, Verdict
 
 
@@ -60,9 +59,8 @@ def unscored(trajectory: Trajectory, problem: Problem) -> Scored:
 
 
 @contextlib.asynccontextmanager
-async def open_scorer(config: Config) -> AsyncIterator[Scorer]:
-    """The grader and the reward of a config, for trajectories of its task."""
-    _, task_spec = load_task(config.task)
-    reward, grading = bound_reward(config.reward), config.grading
+async def open_scorer(plan: TaskPlan) -> AsyncIterator[Scorer]:
+    """The grader and the reward of a plan, for trajectories of its task."""
+    grading = plan.config.grading
     async with Grader(num_workers=grading.num_workers, deadline_s=grading.deadline_s) as judge:
-        yield Scorer(task_spec=task_spec, judge=judge, reward=reward)
+        yield Scorer(task_spec=plan.task_spec, judge=judge, reward=plan.reward)

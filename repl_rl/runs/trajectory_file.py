@@ -214,7 +214,7 @@ def read_trajectories(path: Path) -> Iterator[Scored]:
 def load_run(path: Path | str) -> Iterator[Scored]:
     """All trajectories of a run's folder, or of one file, in the order in which they were made.
 
-        solved = [scored for scored in load_run("runs/mine") if scored.is_solved]
+        answered = [scored for scored in load_run("runs/mine") if scored.verdict is not None]
 
     Raises ConfigError where there are none, and for a row that is none.
     """

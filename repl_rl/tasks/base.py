@@ -20,7 +20,13 @@ Script = Generator[str, str, None]
 
 
 class Task(Protocol):
-    """Problems and their grader. Named on the command line by entry point or `module:Class`."""
+    """Problems and their grader. Named on the command line by entry point or `module:Class`.
+
+    >>> task, _ = load_task("sympy-proofs")
+    >>> problem = next(task.problems(Split.TRAIN, seed=0))
+    >>> str(task.grade(problem, "no answer").kind)
+    'malformed'
+    """
 
     name: str
     prompt: str
@@ -40,7 +46,11 @@ class Task(Protocol):
 
 @runtime_checkable
 class DemonstrableTask(Task, Protocol):
-    """A task that can show a model what transcripts look like; `repl-rl warmstart` needs one."""
+    """A task that can show a model what transcripts look like; `repl-rl warmstart` needs one.
+
+    >>> isinstance(load_task("sympy-proofs")[0], DemonstrableTask)
+    True
+    """
 
     def demonstrate(self, problem: Problem, rng: random.Random) -> Script:
         """One scripted attempt, right or wrong, that reacts to what the interpreter answers."""
@@ -60,7 +70,11 @@ class ReferencedTask(Task, Protocol):
 
 
 def load_task(name: str) -> tuple[Task, str]:
-    """A task by entry point or `module:Class`, and the spec that the grader's process imports."""
+    """A task by entry point or `module:Class`, and the spec that the grader's process imports.
+
+    >>> load_task("sympy-proofs")[1]
+    'repl_rl.tasks.sympy_proofs:SympyProofs'
+    """
     spec = resolve_spec(name, group="repl_rl.tasks")
     factory = load_spec(spec)
     if not callable(factory):

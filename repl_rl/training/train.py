@@ -191,6 +191,11 @@ def train(
 ) -> tuple[Report, Report]:
     """Run `plan` into the folder `path`; the held-out reports from before and after.
 
+        plan = make_plan(resolve(overrides=["grpo.steps=10"]), to_train=True)
+        with Screen() as screen:  # of repl_rl.show.display
+            before, after = train(plan, Path("runs/mine"), screen)
+        print(after.rate - before.rate)
+
     Raises ConfigError before anything is started if the plan cannot work. An interrupt leaves
     the folder readable and no process behind.
     """

@@ -65,11 +65,15 @@ class Prompt(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptFormat:
-    """The strings between lines. `PYTHON` is the classic CPython REPL.
+    r"""The strings between lines. `PYTHON` is the classic CPython REPL.
 
     `{n}` in `primary` and `display_mark` stands for the number of the statement, from 1. A prompt
     ends without a space (the model samples it), and an observation should begin with no newline:
     tokenizers join newlines, and the transcript would be one that no tokenizer writes.
+
+        >>> fmt = TranscriptFormat(name="own", banner="", primary="?", secondary="+")
+        >>> fmt.prompt("{{problem}}", "What is 1 + 1?", python_version="3.13").text
+        '? # What is 1 + 1?\n?'
     """
 
     name: str

@@ -6,18 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 
-from engine_kit import ARCHITECTURES, qwen3, random_model
+from engine_kit import ARCHITECTURES, qwen3
+from repl_rl.testing.small_models import one_thread, random_model
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Models of this size compute faster than two threads find each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def single_threaded() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 @pytest.fixture(params=ARCHITECTURES)

@@ -7,17 +7,10 @@ from typing import Any
 
 import torch
 
-from engine_kit import (
-    WINDOW,
-    Written,
-    prompt,
-    run,
-    shake,
-    trajectories,
-    trajectory,
-    worst_difference,
-)
+from engine_kit import WINDOW, run
 from repl_rl.engines.hf import HFEngine
+from repl_rl.testing.small_models import shake
+from repl_rl.testing.written import Written, prompt, trajectories, trajectory, worst_difference
 
 
 def test_logprobs_are_those_of_a_fresh_forward(any_model: Any) -> None:

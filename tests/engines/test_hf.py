@@ -9,20 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from engine_kit import (
-    ARCHITECTURES,
-    Written,
-    prompt,
-    random_model,
-    run,
-    shake,
-    trajectories,
-    trajectory,
-    worst_difference,
-)
+from engine_kit import ARCHITECTURES, run
 from repl_rl.engines.base import SampledLine
 from repl_rl.engines.hf import HFEngine
 from repl_rl.engines.row_cache import RowCache
+from repl_rl.testing.small_models import random_model, shake
+from repl_rl.testing.written import Written, prompt, trajectories, trajectory, worst_difference
 
 NEVER: frozenset[int] = frozenset()
 

@@ -8,18 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from engine_kit import (
-    Written,
-    gpt2,
-    prompt,
-    random_model,
-    run,
-    trajectory,
-    worst_difference,
-)
+from engine_kit import gpt2, run
 from repl_rl.engines.base import SampledLine
 from repl_rl.engines.hf import HFEngine
 from repl_rl.errors import EngineError
+from repl_rl.testing.small_models import random_model
+from repl_rl.testing.written import Written, prompt, trajectory, worst_difference
 
 
 @pytest.mark.parametrize("error", [RuntimeError("out of memory"), IndexError("out of range")])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine_kit import EOS, NEWLINE, prompt, qwen3, random_model, shake
+from engine_kit import EOS, NEWLINE, qwen3
 from repl_rl.config import Config, SamplingConfig
 from repl_rl.engines.base import Engine, SampledLine, Weights
 from repl_rl.engines.hf import HFEngine
@@ -22,6 +22,8 @@ from repl_rl.engines.models import LoadedModel
 from repl_rl.engines.precision import Precision
 from repl_rl.engines.sync import sync
 from repl_rl.errors import ConfigError, DivergedError, EngineError
+from repl_rl.testing.small_models import random_model, shake
+from repl_rl.testing.written import prompt
 
 SINGLE = Precision()
 HALF = Precision(weights=torch.bfloat16, update=torch.bfloat16, sampling=torch.bfloat16)

@@ -16,7 +16,7 @@ PACKAGES = {"repl_rl": ROOT / "repl_rl", "repl_sandbox": ROOT / "sandbox" / "rep
 
 ROOMS = (
     *("repl_sandbox", "top", "runs", "transcript", "grading", "tasks", "credit", "engines"),
-    *("rollout", "golden", "show", "training", "replay", "commands"),
+    *("rollout", "golden", "show", "training", "replay", "commands", "testing"),
 )
 """Folders, each of which imports from those on its left alone. `top` are the files beside them."""
 
@@ -96,6 +96,10 @@ def test_only_commands_import_replay_and_golden() -> None:
     assert importers == {"replay", "golden", "commands"}
 
 
+def test_nothing_imports_what_is_for_tests() -> None:
+    assert {room_of(a) for a, b in edges() if room_of(b) == "testing"} == {"testing"}
+
+
 def importers_of(module: str) -> set[str]:
     """Files that import `module` or something in it."""
     return {
@@ -120,6 +124,9 @@ def test_torch_stays_with_models_and_tensors() -> None:
         "repl_rl/engines/models.py",
         "repl_rl/training/muon.py",
         "repl_rl/training/moved.py",
+        "repl_rl/testing/engine.py",
+        "repl_rl/testing/small_models.py",
+        "repl_rl/testing/written.py",
         "repl_rl/engines/precision.py",
         "repl_rl/training/sft.py",
         "repl_rl/training/train.py",

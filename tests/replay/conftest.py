@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from attempt_kit import an_attempt
-from page_browser import open_stand
+from page_browser import open_viewer
 from repl_rl.config import Config, SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.replay.scene import Scene
@@ -91,13 +91,13 @@ def stored(tmp_path):
 # Of a module: the driver keeps an event loop running in this thread, and others need their own.
 @pytest.fixture(scope="module")
 def browser(make_trajectory, tmp_path_factory):
-    """A browser with the page of `open_stand`; skipped where there is none."""
-    with open_stand(make_trajectory, tmp_path_factory.mktemp("page")) as found:
+    """A browser with the page of `open_viewer`; skipped where there is none."""
+    with open_viewer(make_trajectory, tmp_path_factory.mktemp("page")) as found:
         yield found
 
 
 @pytest.fixture
-def stand(browser):
+def viewer(browser):
     """The browser, without a page."""
     yield browser
     browser.close()

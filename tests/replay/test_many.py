@@ -11,7 +11,6 @@ import pytest
 from rich.console import Console
 
 from repl_rl.config import Config, RewardConfig
-from repl_rl.credit.rewards import bound_reward
 from repl_rl.errors import ConfigError
 from repl_rl.replay import many
 from repl_rl.replay.many import Options, execute, rescore, scenes
@@ -96,11 +95,11 @@ def use(monkeypatch):
 
     def take(*, pool=None, judge=None):
         @contextlib.asynccontextmanager
-        async def open_scorer(config):
+        async def open_scorer(plan):
             yield Scorer(
                 task_spec="t",
                 judge=judge or SaysProved(),
-                reward=bound_reward(config.reward),
+                reward=plan.reward,
             )
 
         made = pool or Pool()

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from page_browser import Build, Stand, chosen, facts, listed, wait_for, write_groups
+from page_browser import Build, Viewer, chosen, facts, listed, wait_for, write_groups
 
 
-def test_a_token_under_the_pointer_shows_its_numbers(stand: Stand) -> None:
-    page = stand.open("#step:1")
+def test_a_token_under_the_pointer_shows_its_numbers(viewer: Viewer) -> None:
+    page = viewer.open("#step:1")
     page.locator("#transcript .token.sampled").nth(1).hover()
     # ` 1+1\n` is five tokens and ` submit_final_answer(2)\n` is 24, `1+)\n` of the sibling is five:
     # 34 tokens of |advantage| 0.5, so the line has 5/34 and each of its tokens 1/34.
@@ -32,8 +32,8 @@ def test_a_token_under_the_pointer_shows_its_numbers(stand: Stand) -> None:
     }
 
 
-def test_an_injected_token_is_shown_as_never_trained(stand: Stand) -> None:
-    page = stand.open("#step:1")
+def test_an_injected_token_is_shown_as_never_trained(viewer: Viewer) -> None:
+    page = viewer.open("#step:1")
     page.locator("#transcript .token.injected").first.hover()
     found = facts(page)
     assert (found["written by"], found["loss mask"], found["log p, sampler"]) == (
@@ -43,14 +43,14 @@ def test_an_injected_token_is_shown_as_never_trained(stand: Stand) -> None:
     )
 
 
-def test_a_newline_in_a_token_is_spelled_out_in_its_panel(stand: Stand) -> None:
-    page = stand.open("#step:1")
+def test_a_newline_in_a_token_is_spelled_out_in_its_panel(viewer: Viewer) -> None:
+    page = viewer.open("#step:1")
     page.locator("#transcript .token.sampled").nth(4).hover()
     assert page.inner_text(".token-text") == "\u21b5"
 
 
-def test_sampled_and_injected_differ_in_more_than_colour(stand: Stand) -> None:
-    page = stand.open("#step:1")
+def test_sampled_and_injected_differ_in_more_than_colour(viewer: Viewer) -> None:
+    page = viewer.open("#step:1")
     marks = [mark.strip() for mark in page.locator(".gutter").all_inner_texts()]
     styles = [
         page.locator(f"#transcript .token.{kind}").first.evaluate(
@@ -61,8 +61,8 @@ def test_sampled_and_injected_differ_in_more_than_colour(stand: Stand) -> None:
     assert (marks, styles) == (["", "1 +", ".", "2 +"], ["normal", "italic"])
 
 
-def test_newlines_of_tokens_break_rows(stand: Stand) -> None:
-    assert stand.open("#step:1").locator("#transcript .text").all_inner_texts() == [
+def test_newlines_of_tokens_break_rows(viewer: Viewer) -> None:
+    assert viewer.open("#step:1").locator("#transcript .text").all_inner_texts() == [
         "# What is 1 + 1?",
         ">>> 1+1\u21b5",
         "2\u21b5",
@@ -70,30 +70,30 @@ def test_newlines_of_tokens_break_rows(stand: Stand) -> None:
     ]
 
 
-def test_a_line_without_texts_of_tokens_is_shown_whole_with_its_ids(stand: Stand) -> None:
-    page = stand.open("#step:3")
+def test_a_line_without_texts_of_tokens_is_shown_whole_with_its_ids(viewer: Viewer) -> None:
+    page = viewer.open("#step:3")
     page.locator("#transcript .token.sampled").first.hover()
     assert facts(page)["token ids"].startswith("32 35 32 60 47 115")
 
 
-def test_a_token_that_was_clicked_stays_when_the_pointer_leaves(stand: Stand) -> None:
-    page = stand.open("#step:1")
+def test_a_token_that_was_clicked_stays_when_the_pointer_leaves(viewer: Viewer) -> None:
+    page = viewer.open("#step:1")
     page.locator("#transcript .token.sampled").nth(1).click()
     page.locator("#transcript .token.sampled").nth(3).hover()
     page.locator("#heading .statement").hover()
     assert facts(page)["position"].startswith("1 of")
 
 
-def test_a_token_can_be_reached_and_kept_by_keys_alone(stand: Stand) -> None:
-    page = stand.open("#step:1")
+def test_a_token_can_be_reached_and_kept_by_keys_alone(viewer: Viewer) -> None:
+    page = viewer.open("#step:1")
     for key in ("t", "ArrowRight", "ArrowRight", "Enter"):
         page.keyboard.press(key)
     pressed = page.locator('.token[aria-pressed="true"]').get_attribute("data-unit")
     assert (pressed, facts(page)["token id"]) == ("2", "43")
 
 
-def test_the_list_counts_what_is_shown(stand: Stand) -> None:
-    assert stand.open().inner_text("#count") == "3 of 3"
+def test_the_list_counts_what_is_shown(viewer: Viewer) -> None:
+    assert viewer.open().inner_text("#count") == "3 of 3"
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_the_list_counts_what_is_shown(stand: Stand) -> None:
     ],
 )
 def test_a_filter_leaves_what_it_names(
-    stand: Stand, name: str, value: str, left: list[str]
+    viewer: Viewer, name: str, value: str, left: list[str]
 ) -> None:
-    page = stand.open()
+    page = viewer.open()
     page.select_option(f"#filter-{name}", value)
     assert (listed(page), page.inner_text("#count")) == (left, f"{len(left)} of 3")
 
@@ -125,15 +125,15 @@ def test_a_filter_leaves_what_it_names(
     ],
 )
 def test_a_search_reads_statements_lines_and_observations(
-    stand: Stand, query: str, left: list[str]
+    viewer: Viewer, query: str, left: list[str]
 ) -> None:
-    page = stand.open()
+    page = viewer.open()
     page.fill("#search", query)
     assert listed(page) == left
 
 
-def test_clearing_a_search_brings_all_back(stand: Stand) -> None:
-    page = stand.open()
+def test_clearing_a_search_brings_all_back(viewer: Viewer) -> None:
+    page = viewer.open()
     page.fill("#search", "unmatched")
     page.click("#clear")
     assert page.inner_text("#count") == "3 of 3"
@@ -148,14 +148,14 @@ def test_clearing_a_search_brings_all_back(stand: Stand) -> None:
         ("gradient", ["step:3", "step:1", "step:2"]),
     ],
 )
-def test_the_list_is_put_in_order(stand: Stand, order: str, ids: list[str]) -> None:
-    page = stand.open()
+def test_the_list_is_put_in_order(viewer: Viewer, order: str, ids: list[str]) -> None:
+    page = viewer.open()
     page.select_option("#sort", order)
     assert listed(page) == ids
 
 
-def test_j_and_k_walk_the_list(stand: Stand) -> None:
-    page = stand.open()
+def test_j_and_k_walk_the_list(viewer: Viewer) -> None:
+    page = viewer.open()
     places = []
     for key in "jjjk":
         page.keyboard.press(key)
@@ -163,30 +163,30 @@ def test_j_and_k_walk_the_list(stand: Stand) -> None:
     assert places == ["step:2", "step:3", "step:3", "step:2"]
 
 
-def test_j_walks_what_a_filter_leaves(stand: Stand) -> None:
-    page = stand.open("#step:2")
+def test_j_walks_what_a_filter_leaves(viewer: Viewer) -> None:
+    page = viewer.open("#step:2")
     page.select_option("#filter-verdict", "proved")
     page.locator("#heading .statement").click()
     page.keyboard.press("j")
     assert chosen(page) == "step:1"
 
 
-def test_keys_typed_into_the_search_are_text(stand: Stand) -> None:
-    page = stand.open()
+def test_keys_typed_into_the_search_are_text(viewer: Viewer) -> None:
+    page = viewer.open()
     page.keyboard.press("/")
     page.keyboard.type("jj?")
     assert (page.input_value("#search"), chosen(page)) == ("jj?", "step:1")
 
 
 @pytest.mark.parametrize(("key", "title"), [("l", "ledger-title"), ("s", "siblings-title")])
-def test_a_key_goes_to_a_section(stand: Stand, key: str, title: str) -> None:
-    page = stand.open()
+def test_a_key_goes_to_a_section(viewer: Viewer, key: str, title: str) -> None:
+    page = viewer.open()
     page.keyboard.press(key)
     assert page.evaluate("document.activeElement.id") == title
 
 
-def test_a_question_mark_opens_the_help_and_escape_closes_it(stand: Stand) -> None:
-    page = stand.open()
+def test_a_question_mark_opens_the_help_and_escape_closes_it(viewer: Viewer) -> None:
+    page = viewer.open()
     states = []
     for key in ("?", "Escape"):
         page.keyboard.press(key)
@@ -194,8 +194,8 @@ def test_a_question_mark_opens_the_help_and_escape_closes_it(stand: Stand) -> No
     assert states == [True, False]
 
 
-def test_everything_in_the_order_of_tab_shows_its_focus(stand: Stand) -> None:
-    page = stand.open()
+def test_everything_in_the_order_of_tab_shows_its_focus(viewer: Viewer) -> None:
+    page = viewer.open()
     shown = []
     for _ in range(30):
         page.keyboard.press("Tab")
@@ -211,52 +211,52 @@ def test_everything_in_the_order_of_tab_shows_its_focus(stand: Stand) -> None:
     assert [name for name, style in shown if style == "none" and "<body" not in name] == []
 
 
-def test_an_address_opens_its_trajectory(stand: Stand) -> None:
-    assert chosen(stand.open("#step:2")) == "step:2"
+def test_an_address_opens_its_trajectory(viewer: Viewer) -> None:
+    assert chosen(viewer.open("#step:2")) == "step:2"
 
 
-def test_a_trajectory_leaves_its_address(stand: Stand) -> None:
-    page = stand.open()
+def test_a_trajectory_leaves_its_address(viewer: Viewer) -> None:
+    page = viewer.open()
     page.keyboard.press("j")
     # The driver hears of it later than the page.
-    assert page.evaluate("location.href") == f"{stand.url}#step:2"
+    assert page.evaluate("location.href") == f"{viewer.url}#step:2"
 
 
 @pytest.mark.parametrize("name", ["#step:99", "#%E0%A4%A", "#%3Cimg%20src=x%3E"])
-def test_an_address_that_is_not_there_is_said(stand: Stand, name: str) -> None:
-    page = stand.open(name)
+def test_an_address_that_is_not_there_is_said(viewer: Viewer, name: str) -> None:
+    page = viewer.open(name)
     assert "is not among the trajectories" in page.inner_text("#notice")
-    assert stand.errors == []
+    assert viewer.errors == []
 
 
-def test_the_ledger_has_a_row_for_each_line(stand: Stand) -> None:
-    rows = stand.open("#step:2").locator("#ledger tbody tr").all_inner_texts()
+def test_the_ledger_has_a_row_for_each_line(viewer: Viewer) -> None:
+    rows = viewer.open("#step:2").locator("#ledger tbody tr").all_inner_texts()
     # 5 of 34 tokens of the group.
     assert [row.split() for row in rows] == [
         ["1", "1+)", "syntax_error", "-0.30", "-0.500", "5", "14.7%", "0.0", "0.0"]
     ]
 
 
-def test_a_line_of_the_ledger_leads_to_its_tokens(stand: Stand) -> None:
-    page = stand.open("#step:1")
+def test_a_line_of_the_ledger_leads_to_its_tokens(viewer: Viewer) -> None:
+    page = viewer.open("#step:1")
     page.locator("#ledger button").nth(1).click()
     assert facts(page)["line"] == "2"
 
 
-def test_a_sibling_is_one_click_away(stand: Stand) -> None:
-    page = stand.open("#step:1")
+def test_a_sibling_is_one_click_away(viewer: Viewer) -> None:
+    page = viewer.open("#step:1")
     page.locator(".sibling").nth(1).click()
     wait_for(page, "step:2")
     assert chosen(page) == "step:2"
 
 
-def test_siblings_that_are_not_in_the_page_are_counted(stand: Stand) -> None:
-    said = stand.open("#step:1").inner_text("#siblings .hint")
+def test_siblings_that_are_not_in_the_page_are_counted(viewer: Viewer) -> None:
+    said = viewer.open("#step:1").inner_text("#siblings .hint")
     assert said == "2 of its group of 3 are in this page; 1 is not."
 
 
-def test_the_background_follows_the_measure(stand: Stand) -> None:
-    page = stand.open("#step:2")
+def test_the_background_follows_the_measure(viewer: Viewer) -> None:
+    page = viewer.open("#step:2")
     token = page.locator("#transcript .token.sampled").first
     classes = {}
     for name in ("advantage", "logprob", "reward", "gap", "nothing"):
@@ -283,18 +283,18 @@ def test_the_background_follows_the_measure(stand: Stand) -> None:
     ],
 )
 def test_the_page_opens_on_a_trajectory_with_signal(
-    stand: Stand, tmp_path: Path, make_trajectory: Build, advantages: Any, opened: str, said: str
+    viewer: Viewer, tmp_path: Path, make_trajectory: Build, advantages: Any, opened: str, said: str
 ) -> None:
     write_groups(tmp_path / "groups.html", make_trajectory, *advantages)
-    page = stand.open(path=tmp_path / "groups.html")
+    page = viewer.open(path=tmp_path / "groups.html")
     assert (chosen(page), page.inner_text("#signal")) == (opened, said)
 
 
 def test_one_extreme_does_not_rule_the_colours(
-    stand: Stand, tmp_path: Path, make_trajectory: Build
+    viewer: Viewer, tmp_path: Path, make_trajectory: Build
 ) -> None:
     write_groups(tmp_path / "groups.html", make_trajectory, (0.25, 0.5, -0.5, 0.5, 100.0))
-    page = stand.open(path=tmp_path / "groups.html")
+    page = viewer.open(path=tmp_path / "groups.html")
     heat = page.locator("#transcript .token.sampled").first.evaluate(
         "found => found.style.getPropertyValue('--heat')"
     )
@@ -303,11 +303,11 @@ def test_one_extreme_does_not_rule_the_colours(
 
 
 def test_a_wrong_answer_is_not_shown_in_the_colour_of_a_right_one(
-    stand: Stand, tmp_path: Path, make_trajectory: Build
+    viewer: Viewer, tmp_path: Path, make_trajectory: Build
 ) -> None:
     """Wherever a submission is marked: list, transcript, ledger, siblings."""
     write_groups(tmp_path / "groups.html", make_trajectory, (0.5, -0.5))
-    page = stand.open(path=tmp_path / "groups.html")
+    page = viewer.open(path=tmp_path / "groups.html")
     good = page.evaluate(
         "() => { const e = document.createElement('i'); e.className = 'good';"
         " document.body.append(e); return getComputedStyle(e).color }"
@@ -319,7 +319,7 @@ def test_a_wrong_answer_is_not_shown_in_the_colour_of_a_right_one(
     )
     assert len(colours) >= 3 * 6
     assert good not in colours
-    right = stand.open("#step:1")
+    right = viewer.open("#step:1")
     assert (
         right.locator(".outcome.submitted").first.evaluate("found => getComputedStyle(found).color")
         == good

@@ -4,38 +4,38 @@ from __future__ import annotations
 
 import pytest
 
-from page_browser import HOSTILE, Stand, chosen, wait_for
+from page_browser import HOSTILE, Viewer, chosen, wait_for
 
 
-def test_hostile_text_becomes_no_element_and_runs_nothing(stand: Stand) -> None:
-    page = stand.open("#step:3")
+def test_hostile_text_becomes_no_element_and_runs_nothing(viewer: Viewer) -> None:
+    page = viewer.open("#step:3")
     page.locator("#transcript .token.sampled").first.click()
     page.fill("#search", "hacked")
     assert page.locator("img, iframe, body script:not([type])").count() == 0
     assert page.evaluate("window.hacked") is None
-    assert (stand.dialogs, stand.errors) == ([], [])
+    assert (viewer.dialogs, viewer.errors) == ([], [])
 
 
-def test_hostile_text_is_shown_as_it_is(stand: Stand) -> None:
-    shown = stand.open("#step:3").locator("#transcript .token.sampled").first.inner_text()
+def test_hostile_text_is_shown_as_it_is(viewer: Viewer) -> None:
+    shown = viewer.open("#step:3").locator("#transcript .token.sampled").first.inner_text()
     assert shown == f" # {HOSTILE} \u2039U+202E\u203a \u2039U+001B\u203a[31m\u21b5"
 
 
-def test_nothing_is_requested_but_the_page(stand: Stand) -> None:
-    page = stand.open()
+def test_nothing_is_requested_but_the_page(viewer: Viewer) -> None:
+    page = viewer.open()
     for key in "jjls?":
         page.keyboard.press(key)
-    assert {url.split("#")[0] for url in stand.requests} <= {stand.url, "data:,"}
+    assert {url.split("#")[0] for url in viewer.requests} <= {viewer.url, "data:,"}
 
 
-def test_a_request_would_be_refused(stand: Stand) -> None:
+def test_a_request_would_be_refused(viewer: Viewer) -> None:
     attempt = "fetch('data:,x').then(() => 'answered', () => 'refused')"
-    assert stand.open().evaluate(attempt) == "refused"
+    assert viewer.open().evaluate(attempt) == "refused"
 
 
-def test_text_given_as_markup_would_be_refused(stand: Stand) -> None:
+def test_text_given_as_markup_would_be_refused(viewer: Viewer) -> None:
     attempt = "() => { try { document.body.innerHTML = '<b>' } catch (e) { return e.name } }"
-    assert stand.open().evaluate(attempt) == "TypeError"
+    assert viewer.open().evaluate(attempt) == "TypeError"
 
 
 GROUND = "getComputedStyle(document.body).backgroundColor"
@@ -43,12 +43,12 @@ LIGHT, DARK = "rgb(246, 247, 248)", "rgb(20, 23, 27)"
 
 
 @pytest.mark.parametrize(("scheme", "colour"), [("light", LIGHT), ("dark", DARK)])
-def test_colours_follow_the_system(stand: Stand, scheme: str, colour: str) -> None:
-    assert stand.open(scheme=scheme).evaluate(GROUND) == colour
+def test_colours_follow_the_system(viewer: Viewer, scheme: str, colour: str) -> None:
+    assert viewer.open(scheme=scheme).evaluate(GROUND) == colour
 
 
-def test_a_button_chooses_the_colours(stand: Stand) -> None:
-    page = stand.open(scheme="light")
+def test_a_button_chooses_the_colours(viewer: Viewer) -> None:
+    page = viewer.open(scheme="light")
     found = []
     for _ in range(3):  # light, dark, as the system
         page.click("#theme")
@@ -88,27 +88,27 @@ CONTRASTS = """() => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_can_be_read_on_what_it_stands_on(stand: Stand, scheme: str) -> None:
-    found = stand.open(scheme=scheme).evaluate(CONTRASTS)
+def test_every_text_can_be_read_on_what_it_stands_on(viewer: Viewer, scheme: str) -> None:
+    found = viewer.open(scheme=scheme).evaluate(CONTRASTS)
     assert {pair: ratio for pair, ratio in found.items() if ratio < 4.5} == {}
 
 
 @pytest.mark.parametrize("name", ["#step:1", "#step:2", "#step:3"])
-def test_a_phone_shows_the_page_without_scrolling_sideways(stand: Stand, name: str) -> None:
-    page = stand.open(name, width=360, height=740)
+def test_a_phone_shows_the_page_without_scrolling_sideways(viewer: Viewer, name: str) -> None:
+    page = viewer.open(name, width=360, height=740)
     assert page.evaluate("document.documentElement.scrollWidth") == 360
 
 
-def test_a_phone_shows_the_list_at_a_button(stand: Stand) -> None:
-    page = stand.open(width=360, height=740)
+def test_a_phone_shows_the_list_at_a_button(viewer: Viewer) -> None:
+    page = viewer.open(width=360, height=740)
     page.click("#list-toggle")
     page.click("#list a >> nth=1")
     wait_for(page, "step:2")
     assert (page.locator("#list").is_visible(), chosen(page)) == (False, "step:2")
 
 
-def test_a_token_tapped_on_a_phone_is_not_covered_by_its_panel(stand: Stand) -> None:
-    page = stand.open("#step:1", width=360, height=740)
+def test_a_token_tapped_on_a_phone_is_not_covered_by_its_panel(viewer: Viewer) -> None:
+    page = viewer.open("#step:1", width=360, height=740)
     token = page.locator("#transcript .token.sampled").last
     token.click()
     panel = page.locator("#inspector").bounding_box()
@@ -116,8 +116,8 @@ def test_a_token_tapped_on_a_phone_is_not_covered_by_its_panel(stand: Stand) -> 
     assert place["y"] + place["height"] <= panel["y"]
 
 
-def test_print_shows_the_trajectory_alone(stand: Stand) -> None:
-    page = stand.open("#step:1")
+def test_print_shows_the_trajectory_alone(viewer: Viewer) -> None:
+    page = viewer.open("#step:1")
     page.emulate_media(media="print")
     names = ("#transcript", "#ledger", "#browser", "#inspector", ".tools")
     assert [page.locator(name).is_visible() for name in names] == [True, True, False, False, False]
@@ -125,14 +125,14 @@ def test_print_shows_the_trajectory_alone(stand: Stand) -> None:
 
 @pytest.mark.parametrize("width", [1180, 1280, 1366, 1440, 1920])
 @pytest.mark.parametrize("name", ["#step:1", "#step:3"])
-def test_no_column_of_the_ledger_is_cut_on_a_screen(stand: Stand, width: int, name: str) -> None:
-    page = stand.open(name, width=width)
+def test_no_column_of_the_ledger_is_cut_on_a_screen(viewer: Viewer, width: int, name: str) -> None:
+    page = viewer.open(name, width=width)
     box = page.locator("#ledger .scroller")
     assert box.evaluate("found => found.scrollWidth - found.clientWidth") == 0
 
 
-def test_the_button_for_colours_says_what_it_does(stand: Stand) -> None:
-    page = stand.open()
+def test_the_button_for_colours_says_what_it_does(viewer: Viewer) -> None:
+    page = viewer.open()
     said = []
     for _ in range(3):
         said.append(page.inner_text("#theme"))

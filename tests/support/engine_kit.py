@@ -1,15 +1,14 @@
-"""Random models of many kinds and a way to use an engine once: what engine tests share."""
+"""Configs of models of many kinds and a way to use an engine once: what engine tests share."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
 from transformers import (
-    AutoModelForCausalLM,
     DeepseekV3Config,
     Gemma2Config,
     Gemma3TextConfig,
@@ -28,7 +27,6 @@ from transformers import (
     SmolLM3Config,
 )
 
-from repl_rl.engines.base import Engine
 from repl_rl.engines.hf import HFEngine
 from repl_rl.engines.precision import Precision
 
@@ -133,25 +131,6 @@ ARCHITECTURES: Mapping[str, Callable[[], PretrainedConfig]] = {
 }
 
 
-def random_model(make: Callable[[], PretrainedConfig], *, seed: int = 0, scale: float = 3.0) -> Any:
-    """Weights three times as large as usual: flat distributions would hide a wrong position."""
-    torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(make()).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() > 1:
-                parameter.mul_(scale)
-    return model
-
-
-def shake(model: Any) -> None:
-    """Other weights, as after an update; the same ones for the same model."""
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
-
-
 def run(
     model: Any,
     use: Callable[[HFEngine], Awaitable[T]],
@@ -182,51 +161,3 @@ def run(
             await engine.aclose()
 
     return asyncio.run(inside())
-
-
-def prompt(seed: int, length: int = 7) -> list[int]:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(11, VOCABULARY, (length,), generator=generator).tolist()
-
-
-Written = tuple[list[int], list[float | None]]
-"""All ids of a trajectory, and the log-probability of each that was sampled."""
-
-
-async def trajectory(
-    engine: Engine, ids: Sequence[int], *, seed: int, num_lines: int = 4, max_tokens: int = 12
-) -> Written:
-    """Lines with observations of several lengths between them."""
-    ids, logprobs = list(ids), [None] * len(ids)
-    for index in range(num_lines):
-        line = await engine.line(ids, max_tokens=max_tokens, seed=1000 * seed + index)
-        ids += line.ids
-        logprobs += line.logprobs
-        observation = prompt(77 * seed + index, 1 + (seed + 3 * index) % 6)
-        ids += observation
-        logprobs += [None] * len(observation)
-        await asyncio.sleep(0.001 * (seed % 3))
-    return ids, logprobs
-
-
-async def trajectories(engine: Engine, count: int, **lengths: int) -> list[Written]:
-    """Several at once, after prompts of several lengths."""
-    return await asyncio.gather(
-        *(trajectory(engine, prompt(i, 4 + i), seed=i, **lengths) for i in range(count))
-    )
-
-
-def worst_difference(
-    model: Any, ids: Sequence[int], logprobs: Sequence[float | None], *, temperature: float = 1.0
-) -> float:
-    """Largest gap between the engine's log-probabilities and a fresh forward of the same ids."""
-    with torch.no_grad():
-        logits = model(torch.tensor([ids])).logits[0].float() / temperature
-    fresh = torch.log_softmax(logits, -1)
-    gaps = [
-        abs(fresh[at - 1, ids[at]].item() - logprob)
-        for at, logprob in enumerate(logprobs)
-        if logprob is not None
-    ]
-    assert gaps
-    return max(gaps)

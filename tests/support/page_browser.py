@@ -83,7 +83,7 @@ def _group(build: Build) -> list[Scored]:
     ]
 
 
-def write_stand(path: Path, build: Build) -> None:
+def write_viewer(path: Path, build: Build) -> None:
     """`step:1` and `step:2` are of a group of three, whose third is elsewhere; `step:3` is
     hostile, and has no texts of tokens."""
     scored = _group(build)
@@ -126,7 +126,7 @@ def write_groups(path: Path, build: Build, *advantages: tuple[float, ...]) -> No
     write_page(path, items, title="groups")
 
 
-class Stand:
+class Viewer:
     """A browser that shows one file. `requests`, `dialogs` and `errors` are of all its pages
     since `close`."""
 
@@ -175,17 +175,17 @@ def _context(browser: Any, width: int, height: int, scheme: str) -> Any:
 
 
 @contextlib.contextmanager
-def open_stand(build: Build, folder: Path) -> Iterator[Stand]:
+def open_viewer(build: Build, folder: Path) -> Iterator[Viewer]:
     """A browser with a page in `folder`, whose trajectories `build` makes."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         pytest.skip("needs chromium")
     path = folder / "page.html"
-    write_stand(path, build)
+    write_viewer(path, build)
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=list(FLAGS))
-        yield Stand(browser, path)
+        yield Viewer(browser, path)
         browser.close()
 
 

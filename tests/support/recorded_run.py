@@ -11,11 +11,12 @@ from attempt_kit import an_attempt
 from repl_rl.config import Config, SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.rollout.kernels import kernel_pool
+from repl_rl.rollout.plan import make_task_plan
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import open_scorer
 from repl_rl.runs.folder import RunFolder, make_origin
 from repl_rl.settings import resolve
-from repl_rl.tasks.base import load_task, make_setup
+from repl_rl.tasks.base import make_setup
 from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Origin, Problem, Scored, Split
@@ -47,14 +48,15 @@ def config() -> Config:
 
 async def make_rows() -> tuple[Origin, list[Scored]]:
     """Three trajectories of two problems: scripted, run in kernels, graded, rewarded."""
-    task, _ = load_task(config().task)
+    plan = make_task_plan(config())
+    task = plan.task
     problems = task.problems(Split.HELD_OUT, seed=0)
     found = list(itertools.islice(problems, 2))
     setup = make_setup(task, PYTHON)
     right = tuple(line.replace("{answer}", found[0].meta["answer"]) for line in RIGHT)
     plans = [(found[0], right), (found[0], WRONG), (found[1], CLOCK)]
     rows = []
-    async with kernel_pool(config().sandbox, setup=setup) as pool, open_scorer(config()) as scorer:
+    async with kernel_pool(config().sandbox, setup=setup) as pool, open_scorer(plan) as scorer:
         for number, (problem, lines) in enumerate(plans):
             trajectory = await play(pool, problem, task.prompt, lines, seed=number)
             rows.append(await scorer.score(trajectory, problem))

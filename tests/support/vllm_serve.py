@@ -17,12 +17,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from repl_rl.engines.vllm_server import VLLMServerEngine
-
-if TYPE_CHECKING:
-    from engine_stands import Wish
+from repl_rl.testing.under_test import EngineOptions
 
 START_S = 100.0
 SETTINGS = (
@@ -96,18 +94,18 @@ _KEPT: dict[Path, Server] = {}
 """Servers of the contract by the folder of their model, until the end of the tests."""
 
 
-def open_vllm_server(model: Any, folder: Path, wish: Wish) -> VLLMServerEngine:
+def open_vllm_server(model: Any, folder: Path, options: EngineOptions) -> VLLMServerEngine:
     """An engine whose server has the weights of `model`; a server is started once for a folder."""
     if folder not in _KEPT:
         _KEPT[folder] = Server(folder, folder.with_suffix(".log"))
         atexit.register(_KEPT[folder].kill)
     engine = VLLMServerEngine(
         [_KEPT[folder].wait()],
-        newline_ids=wish.newline_ids,
-        eos_ids=wish.eos_ids,
+        newline_ids=options.newline_ids,
+        eos_ids=options.eos_ids,
         vocabulary=model.config.vocab_size,
-        row_tokens=512,
-        temperature=wish.temperature,
+        row_tokens=options.context_tokens,
+        temperature=options.temperature,
     )
     # In a thread: whoever opens an engine may be inside an event loop of its own.
     with ThreadPoolExecutor(1) as thread:

