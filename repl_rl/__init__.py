@@ -41,9 +41,11 @@ if TYPE_CHECKING:
     from repl_rl.tasks.base import Task as Task
     from repl_rl.tasks.base import load_task as load_task
     from repl_rl.training.train import train as train
+    from repl_rl.transcript.format import Prompt as Prompt
     from repl_rl.transcript.format import TranscriptFormat as TranscriptFormat
     from repl_rl.transcript.tokens import ByteCodec as ByteCodec
     from repl_rl.transcript.tokens import Codec as Codec
+    from repl_rl.types import Attempt as Attempt
     from repl_rl.types import Line as Line
     from repl_rl.types import LineOutcome as LineOutcome
     from repl_rl.types import OutcomeKind as OutcomeKind
@@ -70,10 +72,10 @@ _HOMES = {
     "settings": ("resolve",),
     "tasks.base": ("DemonstrableTask", "Task", "load_task"),
     "training.train": ("train",),
-    "transcript.format": ("TranscriptFormat",),
+    "transcript.format": ("Prompt", "TranscriptFormat"),
     "transcript.tokens": ("ByteCodec", "Codec"),
     "types": (
-        *("Line", "LineOutcome", "OutcomeKind", "Problem", "Reward", "Scored", "Split"),
+        *("Attempt", "Line", "LineOutcome", "OutcomeKind", "Problem", "Reward", "Scored", "Split"),
         *("StopReason", "Trajectory", "Verdict", "VerdictKind"),
     ),
 }

@@ -18,18 +18,18 @@ import pytest
 
 import repl_rl
 import repl_rl as rr
+from attempt_kit import an_attempt
 from repl_rl.commands.cli import _EXTRA_OF
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.rollout.builder import Rollout
 from repl_rl.runs.folder import RunFolder
 from repl_rl.show.display import Screen
 from repl_rl.transcript.format import PYTHON
 from repl_sandbox.fake import FakeKernel
 
 PUBLIC = [
-    *("ByteCodec", "Codec", "Config", "ConfigError", "DemonstrableTask", "Engine"),
+    *("Attempt", "ByteCodec", "Codec", "Config", "ConfigError", "DemonstrableTask", "Engine"),
     *("EngineKind", "Env", "Episode", "Line", "LineOutcome", "LineSampler"),
-    *("OutcomeKind", "Plan", "Problem", "ReplRLError", "Reward", "RunningReward"),
+    *("OutcomeKind", "Plan", "Problem", "Prompt", "ReplRLError", "Reward", "RunningReward"),
     *("SampledLine", "Scored", "Split", "Step", "StopReason", "Task", "Trajectory"),
     *("TranscriptFormat", "Verdict", "VerdictKind", "__version__", "advantages"),
     *("load_run", "load_task", "make_plan", "open_env", "resolve", "shaped", "train"),
@@ -137,8 +137,9 @@ def test_examples_with_trajectories_run(
     run("Trajectory", outcome=made.lines[0].outcome, T=True, F=False)
     run("advantages", scored=[scored])
     prompt = PYTHON.prompt("{{problem}}", "What is 1 + 1?", python_version="3.13")
-    rollout = Rollout(problem_id="p", group_index=0, sibling_index=0, seed=0, prompt=prompt)
-    given = {"codec": rr.ByteCodec(), "fmt": PYTHON, "config": rr.Config(), "rollout": rollout}
+    attempt = an_attempt()
+    given = {"codec": rr.ByteCodec(), "fmt": PYTHON, "config": rr.Config()}
+    given |= {"attempt": attempt, "prompt": prompt}
     sampled = {"ScriptedEngine": ScriptedEngine, "script": script, "kernel": FakeKernel({})}
     run("LineSampler", **given, **sampled)
 

@@ -38,7 +38,7 @@ class LineSampler:
 
         engine = ScriptedEngine(codec, script(" 1 + 1\n"))
         sampler = LineSampler(engine, codec, fmt, config.sampling, context_tokens=4096)
-        trajectory = await sampler.sample(rollout, kernel)
+        trajectory = await sampler.sample(attempt, prompt, kernel)
 
     A class of one's own that takes its place has these arguments and this method.
     """

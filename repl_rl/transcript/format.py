@@ -47,7 +47,11 @@ class Part(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """What stands before the first sampled token."""
+    """What stands before the first sampled token.
+
+    >>> Prompt.plain("1 + 1 =").text
+    '1 + 1 ='
+    """
 
     parts: tuple[Part, ...]
     next_number: int = 1
