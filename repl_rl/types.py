@@ -165,7 +165,9 @@ class Line:
 class Attempt:
     """One trajectory that is wanted. Siblings share `problem` and `group_index`, never a seed.
 
-    Attempt(problem=problem, group_index=0, sibling_index=3, seed=17)
+    >>> problem = Problem(id="sum", statement="What is 1 + 1?")
+    >>> Attempt(problem=problem, group_index=0, sibling_index=3, seed=17).problem.id
+    'sum'
     """
 
     problem: Problem
