@@ -143,12 +143,50 @@ def test_without_a_record_or_declared_names_the_distribution_s_counts(tmp_path: 
     assert names(tmp_path, "a_b") == ["a_b"]
 
 
+def test_a_recorded_name_may_have_a_comma_and_quotes_and_none_is_empty(tmp_path: Path):
+    metadata = install(tmp_path, "a", "a.py")
+    with (metadata / "RECORD").open("a") as record:
+        record.write('"b, ""c"".txt",sha256=x,1\n\n,,\n')
+    odd = write(tmp_path / 'b, "c".txt')
+    assert names(tmp_path, "a") == ["a.py", odd.name]
+
+
+def test_an_egg_s_metadata_may_be_one_file(tmp_path: Path):
+    metadata = write(tmp_path / "a_b-1.0-py3.11.egg-info", "Name: a-b\nVersion: 1.0\n")
+    write(tmp_path / "a_b.py")
+    write(tmp_path / "a.py")
+    assert set(package_paths(["a_b"], [tmp_path])) == {tmp_path / "a_b.py", metadata}
+
+
+def test_an_egg_s_list_of_sources_is_no_record(tmp_path: Path):
+    metadata = tmp_path / "a.egg-info"
+    write(metadata / "PKG-INFO", "Name: a\nVersion: 1.0\n")
+    write(metadata / "SOURCES.txt", "src/b/__init__.py\nother.py\n")
+    write(metadata / "top_level.txt", "b\n")
+    write(metadata / "requires.txt", "c\n")
+    for file in ("b/__init__.py", "other.py"):
+        write(tmp_path / file)
+    install(tmp_path, "c", "c.py")
+    assert names(tmp_path, "b") == ["b", "c.py"]
+
+
+def test_a_later_installation_brings_nothing_but_the_module_that_only_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    first, second = tmp_path / "first", tmp_path / "second"
+    install(first, "a", "a.py")
+    install(second, "a", "a.py", "more.py", requires=["b"])
+    install(second, "b", "b.py")
+    monkeypatch.syspath_prepend(second)
+    assert package_paths(["more"], [first, second]) == [second / "more.py"]
+
+
 def test_a_module_in_its_project_is_read_there(tmp_path: Path, monkeypatch):
     site, project = tmp_path / "site", tmp_path / "project"
     source = write(project / "src" / "mine" / "__init__.py").parent
     monkeypatch.syspath_prepend(source.parent)
-    told = json.dumps({"url": project.as_uri(), "dir_info": {"editable": True}})
-    install(site, "my-dist", "__editable__.pth", requires=["a"], direct_url_json=told)
+    origin = json.dumps({"url": project.as_uri(), "dir_info": {"editable": True}})
+    install(site, "my-dist", "__editable__.pth", requires=["a"], direct_url_json=origin)
     install(site, "a", "a.py")
     assert set(package_paths(["mine"], [site])) >= {
         source,
@@ -160,8 +198,8 @@ def test_a_module_in_its_project_is_read_there(tmp_path: Path, monkeypatch):
 def test_a_project_is_not_read_because_something_requires_it(tmp_path: Path, monkeypatch):
     site, project = tmp_path / "site", tmp_path / "project"
     monkeypatch.syspath_prepend(write(project / "mine.py").parent)
-    told = json.dumps({"url": project.as_uri(), "dir_info": {"editable": True}})
-    install(site, "mine", "__editable__.pth", direct_url_json=told)
+    origin = json.dumps({"url": project.as_uri(), "dir_info": {"editable": True}})
+    install(site, "mine", "__editable__.pth", direct_url_json=origin)
     install(site, "a", "a.py", requires=["mine"])
     assert project / "mine.py" not in package_paths(["a"], [site])
 
@@ -250,8 +288,8 @@ def test_one_folder_of_libraries_is_not_named_twice(tmp_path: Path):
 def test_paths_are_sorted_and_none_lies_below_another_or_is_missing(tmp_path: Path):
     inner = write(tmp_path / "b" / "c" / "d")
     outer = write(tmp_path / "a")
-    told = [inner, tmp_path / "b", outer, inner.parent, tmp_path / "none", outer]
-    assert prune(told) == (outer, tmp_path / "b")
+    paths = [inner, tmp_path / "b", outer, inner.parent, tmp_path / "none", outer]
+    assert prune(paths) == (outer, tmp_path / "b")
 
 
 def test_a_link_is_named_with_its_target(tmp_path: Path):
