@@ -28,7 +28,7 @@ from repl_rl.transcript.conventions import ChatTemplate
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec, Codec
 from repl_rl.types import Problem, Scored
-from repl_sandbox.isolation import Standing
+from repl_sandbox.isolation import Walls
 from repl_sandbox.pool import KernelPool
 from repl_sandbox.types import Kernel
 
@@ -94,9 +94,9 @@ class Env:
         self._is_shaped = load_named(plan.config.reward.function, group="repl_rl.rewards") is shaped
 
     @property
-    def standing(self) -> Standing:
+    def walls(self) -> Walls:
         """The walls around kernels."""
-        return self._kernels.standing
+        return self._kernels.walls
 
     async def episode(
         self,

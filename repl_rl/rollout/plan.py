@@ -24,8 +24,8 @@ from repl_rl.tasks.base import Task, demonstrable, load_task, make_prompt, make_
 from repl_rl.transcript.conventions import ChatTemplate, FormatMaker, find_format, made_format
 from repl_rl.transcript.format import PYTHON, TranscriptFormat
 from repl_rl.types import Problem, Trajectory
+from repl_sandbox.isolation import find_options
 from repl_sandbox.types import Kernel
-from repl_sandbox.zygote_link import choices
 
 
 class TrajectorySampler(Protocol):
@@ -92,7 +92,7 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
     make_sampler = sampler_class(config.sampling.sampler)
     engine = engine_kind(config.sampling.engine)
     engine.check(config)
-    choices(config.sandbox.isolation, config.sandbox.preload)
+    find_options(config.sandbox.isolation, config.sandbox.preload)
     task, task_spec = load_task(config.task)
     plan = Plan(
         config=config,

@@ -59,7 +59,7 @@ from repl_rl.training.warmstart import (
 from repl_rl.training.workbench import Workbench, load_policy, open_workbench
 from repl_rl.transcript.format import setup_sources
 from repl_rl.types import Problem, Scored, Split
-from repl_sandbox.isolation import Tier
+from repl_sandbox.isolation import Level
 from repl_sandbox.types import Isolation
 
 DEFAULT_RECIPE = Recipe()
@@ -235,9 +235,9 @@ def _refuse_launcher() -> None:
 def say_bench(bench: Workbench, screen: Screen) -> None:
     """What samples, the walls around kernels, and what would make them better."""
     screen.say(f"engine: {bench.about_engine}")
-    screen.say(f"kernels: {bench.standing}")
-    if bench.standing.shortfall and bench.standing.tier is not Tier.NONE:
-        screen.say(f"  not tier A: {bench.standing.shortfall}")
+    screen.say(f"kernels: {bench.walls}")
+    if bench.walls.shortfall and bench.walls.level is not Level.NONE:
+        screen.say(f"  not strict: {bench.walls.shortfall}")
 
 
 def _update(

@@ -42,7 +42,7 @@ LAST_UID = 1 << 31
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-class Walls:
+class Confinement:
     """What all children share, made once in the fork server, before its first fork.
 
     readable: files, and folders with all below them, that a kernel may read.

@@ -17,7 +17,7 @@ from typing import Self
 
 from repl_sandbox.canary import inspect
 from repl_sandbox.console import write_connection_file
-from repl_sandbox.isolation import Standing, Tier
+from repl_sandbox.isolation import Level, Walls
 from repl_sandbox.supervisor import SupervisedKernel
 from repl_sandbox.types import Isolation, Limits, SandboxError
 from repl_sandbox.zygote_link import Newborn, ZygoteLink
@@ -47,7 +47,7 @@ class KernelPool:
     warmup:  sources that the fork server runs once, for its caches; None: those for sympy if it
              is preloaded.
     standby: kernels kept ready.
-    isolation: what walls must stand around each; `standing` says which do.
+    isolation: what walls must stand around each; `walls` says which do.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class KernelPool:
         self._warmup = tuple(default_warmup if warmup is None else warmup)
         self._standby = standby
         self._isolation = isolation
-        self.standing = Standing(tier=Tier.NONE)
+        self.walls = Walls(level=Level.NONE)
         """Which walls stand, once the pool is open."""
         self._link = ZygoteLink(limits, setup=setup)
         self._kernels: set[SupervisedKernel] = set()
@@ -81,11 +81,11 @@ class KernelPool:
         Raises SandboxError if it cannot import or warm up, or if a wall is missing.
         """
         try:
-            self.standing = await self._link.start(
+            self.walls = await self._link.start(
                 preload=self._preload, warmup=self._warmup, isolation=self._isolation
             )
             self._is_open = True
-            if self.standing.tier is not Tier.NONE:
+            if self.walls.level is not Level.NONE:
                 await self._inspect()
             self._restock(standby=self._standby)
         except BaseException:

@@ -120,11 +120,11 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         link = ZygoteLink(limits, setup=self.setup)
         warmup = SYMPY_WARMUP if "sympy" in self.preload else ()
         try:
-            standing = await link.start(
+            walls = await link.start(
                 preload=self.preload, warmup=warmup, isolation=Isolation(self.isolation)
             )
         except BaseException:
             await link.aclose()
             raise
-        self.log.info("kernel: %s", standing)
+        self.log.info("kernel: %s", walls)
         return link

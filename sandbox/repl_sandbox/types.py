@@ -21,9 +21,9 @@ class Isolation(StrEnum):
     """What the user asks for."""
 
     AUTO = "auto"
-    """The best tier that this machine has; none at all is an error."""
+    """The best walls that this machine can have; none at all is an error."""
     STRICT = "strict"
-    """Tier A, or an error."""
+    """Namespaces, Landlock and seccomp, or an error."""
     NONE = "none"
     """No walls: for code that one trusts."""
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from repl_sandbox.children import LOOK_AGAIN_S, Children, become_subreaper
-from repl_sandbox.confine import PR_SET_PDEATHSIG, Walls, limit
+from repl_sandbox.confine import PR_SET_PDEATHSIG, Confinement, limit
 from repl_sandbox.direct import answers, listen
 from repl_sandbox.kernel import ReplKernel
 from repl_sandbox.pristine import Pristine
@@ -75,22 +75,22 @@ def main(control_fd: int, base_fd: int) -> None:
         _tell(control, error=traceback.format_exc())
         return
     try:
-        walls = _walls(config["walls"])
+        confinement = _confinement(config["confinement"])
     except OSError as error:
         _tell(control, missing=str(error))
         return
     _tell(control, ready=True)
-    _Zygote(control, base_fd, stock, children, walls, config).serve()
+    _Zygote(control, base_fd, stock, children, confinement, config).serve()
 
 
-def _walls(plan: dict[str, object] | None) -> Walls | None:
+def _confinement(plan: dict[str, object] | None) -> Confinement | None:
     if plan is None:
         return None
     readable = plan["readable"]
     assert isinstance(readable, list)
     uid_slot = plan["uid_slot"]
     assert isinstance(uid_slot, int)
-    return Walls(
+    return Confinement(
         [Path(path) for path in readable],
         has_namespaces=bool(plan["has_namespaces"]),
         uid_slot=uid_slot,
@@ -145,14 +145,14 @@ class _Zygote:
         base_fd: int,
         stock: _Stock,
         children: Children,
-        walls: Walls | None,
+        confinement: Confinement | None,
         config: dict[str, Any],
     ) -> None:
         self._control = control
         self._base_fd = base_fd
         self._stock = stock
         self._children = children
-        self._walls = walls
+        self._confinement = confinement
         self._config = config
         self._names: dict[int, str] = {}
         """Of the living kernels, by their numbers."""
@@ -190,9 +190,9 @@ class _Zygote:
         name = request["name"]
         zygote_pid = os.getpid()
         try:
-            pid = os.fork() if self._walls is None else self._walls.fork()
+            pid = os.fork() if self._confinement is None else self._confinement.fork()
             if pid == 0:
-                _Child(self._control, self._walls, self._config, request, zygote_pid).become(
+                _Child(self._control, self._confinement, self._config, request, zygote_pid).become(
                     self._stock
                 )
         except OSError as error:
@@ -230,19 +230,21 @@ class _Child:
     def __init__(
         self,
         control: socket.socket,
-        walls: Walls | None,
+        confinement: Confinement | None,
         config: dict[str, Any],
         request: dict[str, Any],
         zygote_pid: int,
     ) -> None:
         self._control = control
-        self._walls = walls
+        self._confinement = confinement
         self._config = config
         self._request = request
         self._folder = Path(request["folder"])
         self._is_console = bool(request["is_console"])
         # Out of a namespace of one's own, the zygote has no number.
-        self._parent_pid = 0 if walls is not None and walls.has_namespaces else zygote_pid
+        self._parent_pid = (
+            0 if confinement is not None and confinement.has_namespaces else zygote_pid
+        )
 
     def become(self, stock: _Stock) -> NoReturn:
         """The rest of its life. The control socket is closed before anything untrusted runs."""
@@ -275,16 +277,16 @@ class _Child:
                 door = listen(self._folder)
                 if self._is_console:
                     stock.console.listen(self._folder)
-                if self._walls is not None:
-                    self._walls.enter()
+                if self._confinement is not None:
+                    self._confinement.enter()
                 if self._is_console:
                     stock.console.open(repl, key=self._request["key"].encode())
                 error = _set_up(repl, self._config["setup"])
                 born_pages = int(statm.read().split()[0])
             self._answers = answers(repl, door, stock.pristine.with_objects(repl))
             self._limit(born_pages, memory_mib=limits["memory_mib"], cpu_s=limits["kernel_cpu_s"])
-            if self._walls is not None:
-                self._walls.seal()
+            if self._confinement is not None:
+                self._confinement.seal()
             return error
         # Nobody else would hear of it: the streams lead nowhere.
         except Exception:  # noqa: BLE001
@@ -308,7 +310,8 @@ class _Child:
         for fd in (0, 1, 2):
             os.dup2(null, fd)
         _close_all_but(
-            self._control.fileno(), *([] if self._walls is None else [self._walls.kept_fd])
+            self._control.fileno(),
+            *([] if self._confinement is None else [self._confinement.kept_fd]),
         )
         os.umask(0o077)
         home = self._home()
@@ -319,7 +322,7 @@ class _Child:
 
     def _home(self) -> Path:
         """Where the kernel finds itself: the same for each that can neither read nor write it."""
-        if self._walls is not None:
+        if self._confinement is not None:
             return Path("/")
         home = self._folder / "home"
         home.mkdir(mode=0o700)
@@ -331,7 +334,7 @@ class _Child:
                 resource.RLIMIT_AS: born_pages * resource.getpagesize() + (memory_mib << 20),
                 resource.RLIMIT_CPU: cpu_s,
                 resource.RLIMIT_NOFILE: MAX_OPEN_FILES,
-                resource.RLIMIT_FSIZE: MAX_FILE_BYTES if self._walls is None else 0,
+                resource.RLIMIT_FSIZE: MAX_FILE_BYTES if self._confinement is None else 0,
                 resource.RLIMIT_CORE: 0,
                 # The user's own would be used up for all that are this user.
                 RLIMIT_SIGPENDING: 64,

@@ -33,22 +33,22 @@ def _open_pool(runner: asyncio.Runner, pool: KernelPool) -> Iterator[KernelPool]
         runner.run(pool.aclose())
 
 
-@pytest.fixture(params=["A", "B", "none"])
-def tier(request: pytest.FixtureRequest) -> str:
-    """Each tier that this machine has."""
+@pytest.fixture(params=["strict", "basic", "none"])
+def level(request: pytest.FixtureRequest) -> str:
+    """Each level that this machine has."""
     if request.param != "none" and (lacking := confine.missing()) is not None:
         pytest.skip(f"this machine lacks {lacking}")
-    if request.param == "A" and bubblewrap.find() is None:
+    if request.param == "strict" and bubblewrap.find() is None:
         pytest.skip("bubblewrap is not installed")
     return request.param
 
 
 @pytest.fixture
-def walls(tier: str, monkeypatch: pytest.MonkeyPatch) -> Isolation:
-    """What to ask of a pool to get `tier`."""
-    if tier == "B":
+def isolation(level: str, monkeypatch: pytest.MonkeyPatch) -> Isolation:
+    """What to ask of a pool to get `level`."""
+    if level == "basic":
         monkeypatch.setattr(bubblewrap, "find", lambda: None)
-    return {"A": Isolation.STRICT, "B": Isolation.AUTO, "none": Isolation.NONE}[tier]
+    return {"strict": Isolation.STRICT, "basic": Isolation.AUTO, "none": Isolation.NONE}[level]
 
 
 @pytest.fixture(scope="session")

@@ -49,23 +49,23 @@ async def type_all(path, *sources):
     return await asyncio.to_thread(sit)
 
 
-def test_a_client_sees_the_state_that_was_built(walls):
+def test_a_client_sees_the_state_that_was_built(isolation):
     async def use(_pool, _kernel, path):
         return await type_all(path, "x + 1", "print('a'); y", "z = 7")
 
-    (_, shown), (failed, trace), (passed, silence) = with_console(use, isolation=walls)
+    (_, shown), (failed, trace), (passed, silence) = with_console(use, isolation=isolation)
     assert shown == "6171\n"
     assert failed["ename"] == "NameError"
     assert trace.startswith("a\nTraceback (most recent call last):\n")
     assert (passed["status"], silence) == ("ok", "")
 
 
-def test_the_owner_sees_what_a_client_left(walls):
+def test_the_owner_sees_what_a_client_left(isolation):
     async def use(_pool, kernel, path):
         await type_all(path, "x = 'theirs'")
         return await kernel.run("x")
 
-    shown = with_console(use, isolation=walls)
+    shown = with_console(use, isolation=isolation)
     assert (shown.status, shown.output) == (ExecStatus.OK, "'theirs'\n")
 
 
@@ -86,7 +86,7 @@ def test_a_console_kernel_is_seeded_as_any_other():
     assert console.value == plain.value is not None
 
 
-def test_the_heart_beats_while_a_line_runs(walls):
+def test_the_heart_beats_while_a_line_runs(isolation):
     async def use(_pool, kernel, path):
         def sit():
             with Person(path) as person:
@@ -101,7 +101,7 @@ def test_the_heart_beats_while_a_line_runs(walls):
         kernel.interrupt()
         return beat
 
-    assert with_console(use, isolation=walls) == b"are you there?"
+    assert with_console(use, isolation=isolation) == b"are you there?"
 
 
 def test_only_its_owner_can_read_the_connection_file():
@@ -111,17 +111,17 @@ def test_only_its_owner_can_read_the_connection_file():
     assert with_console(use) == (0o600, 0o700)
 
 
-def test_the_connection_file_goes_with_the_kernel(walls):
+def test_the_connection_file_goes_with_the_kernel(isolation):
     async def use(_pool, kernel, path):
         was_there = path.exists()
         await kernel.aclose()
         return was_there, path.exists(), path.parent.exists()
 
-    assert with_console(use, isolation=walls) == (True, False, False)
+    assert with_console(use, isolation=isolation) == (True, False, False)
 
 
-def test_code_in_a_walled_kernel_can_neither_read_nor_replace_the_connection_file(walls):
-    if walls is Isolation.NONE:
+def test_code_in_a_walled_kernel_can_neither_read_nor_replace_the_connection_file(isolation):
+    if isolation is Isolation.NONE:
         pytest.skip("without walls code may do what its user may")
 
     async def use(_pool, kernel, path):
@@ -129,7 +129,7 @@ def test_code_in_a_walled_kernel_can_neither_read_nor_replace_the_connection_fil
         attacks += (f"import os; os.rename({str(path)!r}, {str(path.parent / 'mine')!r})",)
         return [(await kernel.run(attack)).error_type for attack in attacks], path.read_text()
 
-    errors, told = with_console(use, isolation=walls)
+    errors, told = with_console(use, isolation=isolation)
     assert set(errors) <= {"PermissionError", "FileNotFoundError"}
     assert json.loads(told)["transport"] == "ipc"
 
@@ -161,7 +161,7 @@ def test_a_console_kernel_takes_none_from_the_stock():
     assert with_console(use, standby=2) == 2
 
 
-def test_a_shut_down_by_a_client_ends_the_wait(walls):
+def test_a_shut_down_by_a_client_ends_the_wait(isolation):
     async def use(_pool, kernel, path):
         def sit():
             with Person(path) as person:
@@ -174,7 +174,7 @@ def test_a_shut_down_by_a_client_ends_the_wait(walls):
         async with asyncio.timeout(TIMEOUT_S):
             return await use(*arguments)
 
-    assert with_console(in_time, isolation=walls) is ExecStatus.DIED
+    assert with_console(in_time, isolation=isolation) is ExecStatus.DIED
 
 
 def test_closing_the_kernel_ends_the_wait():
@@ -198,12 +198,12 @@ def test_the_end_of_the_pool_ends_the_wait():
     with_console(use)
 
 
-def test_no_deadline_ends_the_line_of_a_person(walls):
+def test_no_deadline_ends_the_line_of_a_person(isolation):
     async def use(_pool, _kernel, path):
         # Over the limit of a line and its grace together.
         return await type_all(path, BUSY.format(1.2) + "'done'")
 
-    assert with_console(use, isolation=walls)[0][1] == "'done'\n"
+    assert with_console(use, isolation=isolation)[0][1] == "'done'\n"
 
 
 def test_the_time_of_a_persons_line_is_not_billed_to_ours():
@@ -216,7 +216,7 @@ def test_the_time_of_a_persons_line_is_not_billed_to_ours():
     assert (ended.status, ended.output) == (ExecStatus.OK, "'done'\n")
 
 
-def test_an_interrupt_of_the_owner_ends_the_line_of_a_person(walls):
+def test_an_interrupt_of_the_owner_ends_the_line_of_a_person(isolation):
     async def use(_pool, kernel, path):
         line = asyncio.create_task(type_all(path, "while True: pass\n"))
         while not line.done():
@@ -225,7 +225,7 @@ def test_an_interrupt_of_the_owner_ends_the_line_of_a_person(walls):
             await asyncio.sleep(0.1)
         return *await line, *await type_all(path, "x")
 
-    (ended, _), (_, shown) = with_console(use, isolation=walls)
+    (ended, _), (_, shown) = with_console(use, isolation=isolation)
     assert (ended["ename"], shown) == ("KeyboardInterrupt", "6170\n")
 
 
@@ -240,7 +240,7 @@ def test_an_interrupt_of_an_idle_or_closed_kernel_does_nothing():
     assert with_console(use) == "6170\n"
 
 
-def test_a_kernel_outlives_the_interrupt_request_of_a_client(walls):
+def test_a_kernel_outlives_the_interrupt_request_of_a_client(isolation):
     async def use(_pool, _kernel, path):
         def sit():
             with Person(path) as person:
@@ -251,7 +251,7 @@ def test_a_kernel_outlives_the_interrupt_request_of_a_client(walls):
 
         return await asyncio.to_thread(sit)
 
-    assert with_console(use, isolation=walls) == ("interrupt_reply", "6170\n")
+    assert with_console(use, isolation=isolation) == ("interrupt_reply", "6170\n")
 
 
 def test_a_setup_that_fails_is_told_to_who_asked_for_a_console():
@@ -269,7 +269,7 @@ def test_a_pool_that_is_not_open_has_no_console():
 
 
 @pytest.mark.skipif(find_spec("jupyter_console") is None, reason="jupyter-console is not installed")
-def test_a_jupyter_console_attaches_and_leaves_the_kernel_alive(walls):
+def test_a_jupyter_console_attaches_and_leaves_the_kernel_alive(isolation):
     async def use(_pool, kernel, path):
         command = [sys.executable, "-m", "jupyter_console", "--simple-prompt"]
         command += ["--existing", str(path)]
@@ -283,6 +283,6 @@ def test_a_jupyter_console_attaches_and_leaves_the_kernel_alive(walls):
         )
         return done.stdout, (await kernel.run("x")).output
 
-    shown, left = with_console(use, isolation=walls)
+    shown, left = with_console(use, isolation=isolation)
     assert "6170" in shown
     assert left == "'left'\n"

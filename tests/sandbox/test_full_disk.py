@@ -16,9 +16,9 @@ pytestmark = pytest.mark.kernel
 LIMITS = Limits(line_cpu_s=5.0, line_wall_s=20.0, grace_s=2.0)
 
 
-def with_pool(use, *, walls, standby=0):
+def with_pool(use, *, isolation, standby=0):
     async def run():
-        async with KernelPool(LIMITS, preload=(), standby=standby, isolation=walls) as pool:
+        async with KernelPool(LIMITS, preload=(), standby=standby, isolation=isolation) as pool:
             return await use(pool)
 
     return asyncio.run(run())
@@ -36,7 +36,7 @@ def open_kernels(pool: KernelPool) -> int:
 
 
 @pytest.mark.parametrize("acquire", [KernelPool.acquire, KernelPool.acquire_console])
-def test_a_folder_that_is_taken_is_refused_and_the_next_kernel_comes(walls, acquire):
+def test_a_folder_that_is_taken_is_refused_and_the_next_kernel_comes(isolation, acquire):
     async def use(pool):
         taken = block_next(pool)
         with pytest.raises(SandboxError, match=r"^no folder for a kernel: File exists$"):
@@ -45,10 +45,10 @@ def test_a_folder_that_is_taken_is_refused_and_the_next_kernel_comes(walls, acqu
         assert (pool._link._births, pool._link.num_stocked, open_kernels(pool)) == ({}, 0, 0)
         return (await (await pool.acquire(seed=1)).run("6170 + 1")).output
 
-    assert with_pool(use, walls=walls) == "6171\n"
+    assert with_pool(use, isolation=isolation) == "6171\n"
 
 
-def test_a_full_disk_is_refused_in_one_line(walls, monkeypatch):
+def test_a_full_disk_is_refused_in_one_line(isolation, monkeypatch):
     def mkdir(self, mode=0o777):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self))
 
@@ -60,20 +60,20 @@ def test_a_full_disk_is_refused_in_one_line(walls, monkeypatch):
                 await pool.acquire(seed=1)
         return pool._link._births, pool._link.num_stocked
 
-    assert with_pool(use, walls=walls) == ({}, 0)
+    assert with_pool(use, isolation=isolation) == ({}, 0)
 
 
-def test_a_kernel_whose_successor_cannot_be_ordered_is_closed(walls):
+def test_a_kernel_whose_successor_cannot_be_ordered_is_closed(isolation):
     async def use(pool):
         block_next(pool)
         with pytest.raises(SandboxError, match="no folder for a kernel"):
             await pool.acquire(seed=1)
         return open_kernels(pool)
 
-    assert with_pool(use, walls=walls, standby=1) == 0
+    assert with_pool(use, isolation=isolation, standby=1) == 0
 
 
-def test_a_kernel_without_a_connection_file_is_closed(walls, monkeypatch):
+def test_a_kernel_without_a_connection_file_is_closed(isolation, monkeypatch):
     folders = []
 
     def write_nothing(newborn):
@@ -87,7 +87,7 @@ def test_a_kernel_without_a_connection_file_is_closed(walls, monkeypatch):
             await pool.acquire_console(seed=1)
         return open_kernels(pool), [folder.exists() for folder in folders]
 
-    assert with_pool(use, walls=walls) == (0, [False])
+    assert with_pool(use, isolation=isolation) == (0, [False])
 
 
 def test_no_folder_for_any_kernel_is_refused_in_one_line(monkeypatch):

@@ -21,7 +21,7 @@ from repl_sandbox import bubblewrap
 from repl_sandbox.pool import KernelPool
 from repl_sandbox.types import Isolation, Limits
 
-if sys.argv[1] == "B":
+if sys.argv[1] == "basic":
     bubblewrap.find = lambda: None
 
 def ask(path):
@@ -37,7 +37,7 @@ async def main():
         kernel, path = await pool.acquire_console(seed=0)
         said = await asyncio.to_thread(ask, path)
         shown = await kernel.run("import sympy, sys; 'debugpy' in sys.modules")
-        print(pool.standing.tier, said["supported_features"], said["language_info"]["version"])
+        print(pool.walls.level, said["supported_features"], said["language_info"]["version"])
         print(shown.output, end="")
 
 asyncio.run(main())
@@ -55,12 +55,12 @@ def overlay(tmp_path_factory) -> Path:
     return home / "bin" / "python"
 
 
-def test_a_console_answers_where_packages_lie_in_another_folder(overlay, tier, tmp_path):
-    if tier == "none":
+def test_a_console_answers_where_packages_lie_in_another_folder(overlay, level, tmp_path):
+    if level == "none":
         pytest.skip("nothing is hidden there")
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(HOME)}
     asked = subprocess.run(
-        [str(overlay), "-c", ASK, tier],
+        [str(overlay), "-c", ASK, level],
         capture_output=True,
         text=True,
         timeout=120,
@@ -68,7 +68,7 @@ def test_a_console_answers_where_packages_lie_in_another_folder(overlay, tier, t
         check=False,
     )
     version = sys.version.split()[0]
-    assert asked.stdout == f"{tier} [] {version}\nFalse\n", asked.stderr[-2000:]
+    assert asked.stdout == f"{level} [] {version}\nFalse\n", asked.stderr[-2000:]
 
 
 def test_what_the_fork_server_needs_and_nobody_has_is_named(monkeypatch):

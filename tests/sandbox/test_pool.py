@@ -41,10 +41,10 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_fifty_kernels_leave_nothing_behind(walls):
+def test_fifty_kernels_leave_nothing_behind(isolation):
     async def use_fifty():
         before = left_behind()
-        async with KernelPool(LIMITS, preload=(), standby=2, isolation=walls) as pool:
+        async with KernelPool(LIMITS, preload=(), standby=2, isolation=isolation) as pool:
             for index in range(50):
                 kernel = await pool.acquire(seed=index)
                 await kernel.run("import os; os._exit(0)" if index % 10 == 0 else "x = 2")
@@ -58,9 +58,9 @@ def test_fifty_kernels_leave_nothing_behind(walls):
     assert not folder.exists()
 
 
-def test_an_exception_in_the_block_leaves_nothing_behind(walls):
+def test_an_exception_in_the_block_leaves_nothing_behind(isolation):
     async def fail():
-        async with KernelPool(LIMITS, preload=(), standby=1, isolation=walls) as pool:
+        async with KernelPool(LIMITS, preload=(), standby=1, isolation=isolation) as pool:
             kernel = await pool.acquire(seed=1)
             line = asyncio.create_task(kernel.run("while True: pass\n"))
             await asyncio.sleep(0.05)
@@ -79,7 +79,7 @@ from repl_sandbox import bubblewrap
 from repl_sandbox.pool import KernelPool
 from repl_sandbox.types import Isolation, Limits
 
-if sys.argv[1] == "B": bubblewrap.find = lambda: None
+if sys.argv[1] == "basic": bubblewrap.find = lambda: None
 isolation = Isolation.NONE if sys.argv[1] == "none" else Isolation.AUTO
 
 async def train():
@@ -99,8 +99,8 @@ asyncio.run(train())
 """
 
 
-def test_nothing_outlives_a_trainer_that_was_killed(tier):
-    command = [sys.executable, "-c", TRAINER, tier]
+def test_nothing_outlives_a_trainer_that_was_killed(level):
+    command = [sys.executable, "-c", TRAINER, level]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as trainer:
         folder, *numbers = trainer.stdout.readline().decode().split()
         pids = [int(number) for number in numbers]
@@ -117,9 +117,9 @@ def test_nothing_outlives_a_trainer_that_was_killed(tier):
 
 
 @pytest.mark.parametrize("victim", ["the process we started", "the fork server"])
-def test_a_dead_fork_server_is_our_fault_not_the_kernels(walls, victim):
+def test_a_dead_fork_server_is_our_fault_not_the_kernels(isolation, victim):
     async def lose_the_server():
-        async with KernelPool(LIMITS, preload=(), isolation=walls) as pool:
+        async with KernelPool(LIMITS, preload=(), isolation=isolation) as pool:
             started = pool._link._process.pid
             server = started if victim == "the process we started" else fork_server(started)
             idle, busy = await pool.acquire(seed=1), await pool.acquire(seed=2)
@@ -138,9 +138,9 @@ def test_a_dead_fork_server_is_our_fault_not_the_kernels(walls, victim):
     assert left_behind() == before
 
 
-def test_a_waiting_acquire_hears_of_the_death_of_the_server(walls):
+def test_a_waiting_acquire_hears_of_the_death_of_the_server(isolation):
     async def lose_the_server():
-        async with KernelPool(LIMITS, preload=(), isolation=walls) as pool:
+        async with KernelPool(LIMITS, preload=(), isolation=isolation) as pool:
             server = fork_server(pool._link._process.pid)
             os.kill(server, signal.SIGSTOP)
             waiting = asyncio.create_task(pool.acquire(seed=1))
@@ -197,11 +197,11 @@ def environment(pid: int) -> str:
     return Path(f"/proc/{pid}/environ").read_text()
 
 
-def test_the_environment_is_made_by_hand(monkeypatch, walls):
+def test_the_environment_is_made_by_hand(monkeypatch, isolation):
     monkeypatch.setenv("SECRET_TOKEN", "hunter2")
 
     async def look():
-        async with KernelPool(LIMITS, preload=(), isolation=walls) as pool:
+        async with KernelPool(LIMITS, preload=(), isolation=isolation) as pool:
             kernel = await pool.acquire(seed=1)
             names = await kernel.evaluate("sorted(__import__('os').environ)")
             home = await kernel.evaluate("__import__('os').path.expanduser('~')")
@@ -218,10 +218,10 @@ def test_the_environment_is_made_by_hand(monkeypatch, walls):
     assert mode == 0o700
 
 
-def test_a_kernel_that_dies_at_birth_is_told_and_does_not_stop_the_pool(walls):
+def test_a_kernel_that_dies_at_birth_is_reported_and_does_not_stop_the_pool(isolation):
     async def start():
         setup = ("import os; os._exit(0)",)
-        async with KernelPool(LIMITS, preload=(), setup=setup, isolation=walls) as pool:
+        async with KernelPool(LIMITS, preload=(), setup=setup, isolation=isolation) as pool:
             for seed in range(3):
                 async with asyncio.timeout(PATIENCE_S):
                     await pool.acquire(seed=seed)
@@ -230,12 +230,12 @@ def test_a_kernel_that_dies_at_birth_is_told_and_does_not_stop_the_pool(walls):
         asyncio.run(start())
 
 
-def test_a_warm_up_that_hangs_leaves_nothing_behind(walls, monkeypatch):
+def test_a_warm_up_that_hangs_leaves_nothing_behind(isolation, monkeypatch):
     monkeypatch.setattr(zygote_link, "START_TIMEOUT_S", 1.0)
 
     async def start():
         warmup = ("while True: pass",)
-        async with KernelPool(LIMITS, preload=(), warmup=warmup, isolation=walls):
+        async with KernelPool(LIMITS, preload=(), warmup=warmup, isolation=isolation):
             pass
 
     before = left_behind()
@@ -244,9 +244,9 @@ def test_a_warm_up_that_hangs_leaves_nothing_behind(walls, monkeypatch):
     assert left_behind() == before
 
 
-def test_all_kernels_have_the_same_memory(walls):
+def test_all_kernels_have_the_same_memory(isolation):
     async def look():
-        async with KernelPool(LIMITS, preload=(), isolation=walls) as pool:
+        async with KernelPool(LIMITS, preload=(), isolation=isolation) as pool:
             kernels = [await pool.acquire(seed=i) for i in range(6)]
             return {address_space(kernel.pid) for kernel in kernels}
 
@@ -280,9 +280,9 @@ def test_a_setup_source_that_fails_is_our_fault(setup):
         asyncio.run(start())
 
 
-def test_a_module_that_cannot_be_preloaded_is_named(walls):
+def test_a_module_that_cannot_be_preloaded_is_named(isolation):
     async def start():
-        async with KernelPool(LIMITS, preload=("no_such_module",), isolation=walls):
+        async with KernelPool(LIMITS, preload=("no_such_module",), isolation=isolation):
             pass
 
     with pytest.raises(SettingError, match="no_such_module"):
