@@ -64,7 +64,7 @@ def write_connection_file(newborn: Newborn) -> Path:
     """
     assert newborn.is_console, "it has no heartbeat: a client would take it for dead"
     path = newborn.folder / "connection.json"
-    told = {"signature_scheme": "hmac-sha256", "key": newborn.key.decode()}
+    signing = {"signature_scheme": "hmac-sha256", "key": newborn.key.decode()}
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump(address(newborn.folder) | told, file)
+        json.dump(address(newborn.folder) | signing, file)
     return path

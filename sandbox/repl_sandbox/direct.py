@@ -17,7 +17,7 @@ from operator import is_
 from pathlib import Path
 
 from repl_sandbox.pristine import Pristine
-from repl_sandbox.repl import Repl, Said
+from repl_sandbox.repl import Answer, Repl
 from repl_sandbox.sockets import DIRECT, SIZE_BYTES, socket_path
 
 # In C, and made before any line runs: what `json` itself offers is Python, which a line can bend.
@@ -51,22 +51,22 @@ def answers(repl: Repl, door: socket.socket, pristine: Pristine) -> Iterator[soc
     while len(size := receive(SIZE_BYTES, whole)) == SIZE_BYTES:
         asked = receive(size_of(size, "big"), whole)
         (number, mode, source), _end = scan(asked.decode("ascii"), 0)
-        said = _said(repl, mode, source)
+        answer = _answer(repl, mode, source)
         for fetch, holders, names, values in checks:
             if not every(each(same, each(fetch, holders, names), values)):
                 die(1)
-        (body,) = encode((number, *said), 0)
+        (body,) = encode((number, *answer), 0)
         body = body.encode("ascii")
         send(body.__len__().to_bytes(SIZE_BYTES, "big") + body)
         yield connection
 
 
-def _said(repl: Repl, mode: str, source: str) -> Said:
+def _answer(repl: Repl, mode: str, source: str) -> Answer:
     match mode:
         case "evaluate":
             return repl.evaluate(source)
         case "seed":
             repl.seed(int(source))
-            return Said()
+            return Answer()
         case _:
             return repl.run(source)

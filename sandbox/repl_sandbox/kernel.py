@@ -23,7 +23,7 @@ import zmq
 from ipykernel.kernelbase import Kernel, kernel_protocol_version
 from jupyter_client.session import Session
 
-from repl_sandbox.repl import Repl, Said
+from repl_sandbox.repl import Answer, Repl
 from repl_sandbox.sockets import CONTROL, HEARTBEAT, IOPUB, SHELL, socket_path
 
 # A client takes a kernel without a heartbeat for dead.
@@ -135,15 +135,15 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
     async def do_execute(self, code: str, silent: bool, **_options: object) -> dict[str, object]:
         """What a notebook or console asks for: the cell runs, its text goes out on iopub."""
         # The newline closes an open block: a cell is never continued by the next one.
-        said = self.repl.run(code + "\n")
-        if said.status == "incomplete":
-            said = Said(status="error", error_type="SyntaxError", head="incomplete input\n")
-        text = _shown(said)
+        answer = self.repl.run(code + "\n")
+        if answer.status == "incomplete":
+            answer = Answer(status="error", error_type="SyntaxError", head="incomplete input\n")
+        text = _shown(answer)
         if text and not silent:
             stream = {"name": "stdout", "text": text}
             self.send_response(self.iopub_socket, "stream", stream)
-        content = _reply_content(said) | {"execution_count": self.execution_count}
-        if said.error_type and not silent:
+        content = _reply_content(answer) | {"execution_count": self.execution_count}
+        if answer.error_type and not silent:
             error = {key: content[key] for key in ("ename", "evalue", "traceback")}
             self.send_response(self.iopub_socket, "error", error)
         return content
@@ -169,20 +169,20 @@ def _finish(handler: Coroutine[Any, Any, None]) -> None:
     raise RuntimeError("a handler waits")
 
 
-def _shown(said: Said) -> str:
+def _shown(answer: Answer) -> str:
     """What a person sees of an output; of one that was cut, how much is missing."""
-    if not said.num_omitted:
-        return said.head + said.tail
-    return f"{said.head}\n... [{said.num_omitted} characters omitted] ...\n{said.tail}"
+    if not answer.num_omitted:
+        return answer.head + answer.tail
+    return f"{answer.head}\n... [{answer.num_omitted} characters omitted] ...\n{answer.tail}"
 
 
-def _reply_content(said: Said) -> dict[str, object]:
+def _reply_content(answer: Answer) -> dict[str, object]:
     """What `execute_reply` says, in Jupyter's fields."""
     content: dict[str, object] = {
-        "status": "error" if said.error_type else "ok",
+        "status": "error" if answer.error_type else "ok",
         "user_expressions": {},
         "payload": [],
     }
-    if said.error_type:
-        content |= {"ename": said.error_type, "evalue": "", "traceback": []}
+    if answer.error_type:
+        content |= {"ename": answer.error_type, "evalue": "", "traceback": []}
     return content

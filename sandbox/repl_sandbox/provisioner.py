@@ -62,8 +62,8 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
             # Nobody calls `cleanup` after a start that failed.
             await self.cleanup()
             raise
-        for name, told in address(self._newborn.folder).items():
-            setattr(manager, name, told)
+        for name, value in address(self._newborn.folder).items():
+            setattr(manager, name, value)
         manager.write_connection_file()
         self.connection_info = manager.get_connection_info()
         return dict(await super().pre_launch(cmd=[], **kwargs))

@@ -44,7 +44,7 @@ BUILTINS = vars(builtins)
 PRISTINE_BUILTINS = dict(BUILTINS)
 
 
-class Said(NamedTuple):
+class Answer(NamedTuple):
     """What one source did, in the words of the kernel."""
 
     status: str = "ok"
@@ -70,7 +70,7 @@ class Repl:
         # Only an interactive session has them.
         sys.ps1, sys.ps2 = ">>> ", "... "
 
-    def run(self, source: str) -> Said:
+    def run(self, source: str) -> Answer:
         """Run physical lines, separated by newlines, as if typed at `>>>`.
 
         A source that ends in a newline ends in a blank line. `incomplete` means that nothing ran
@@ -80,7 +80,7 @@ class Repl:
         """
         return self._guard(lambda: self._run(source))
 
-    def set_up(self, source: str) -> Said:
+    def set_up(self, source: str) -> Answer:
         """Run a source of ours: a `sys.displayhook` that it sets is every later line's."""
         return self._guard(lambda: self._set_up(source))
 
@@ -88,48 +88,48 @@ class Repl:
         """False where `run` would find `source` incomplete. Nothing runs."""
         return self._compiler.is_complete(source)
 
-    def evaluate(self, expression: str) -> Said:
+    def evaluate(self, expression: str) -> Answer:
         """Evaluate one expression; `value` is its repr. One that is too long is an OutputLimit."""
         return self._guard(lambda: self._evaluate(expression))
 
     def seed(self, seed: int) -> None:
         seed_generators(seed)
 
-    def _guard(self, step: Callable[[], Said]) -> Said:
+    def _guard(self, step: Callable[[], Answer]) -> Answer:
         self._capture.clear()
         self._home.enter(self._capture)
         try:
-            said = step()
+            answer = step()
         # An interrupt may fall between two statements of ours; the kernel must outlive it.
         except BaseException as error:  # noqa: BLE001
-            said = self._failed(error)
+            answer = self._failed(error)
         finally:
             self._home.leave()
         head, tail, num_omitted = self._capture.kept()
-        return Said(said.status, head, tail, num_omitted, said.error_type, said.value)
+        return Answer(answer.status, head, tail, num_omitted, answer.error_type, answer.value)
 
-    def _run(self, source: str) -> Said:
+    def _run(self, source: str) -> Answer:
         statements = self._compiler.statements(source)
         if statements is None:
             self._capture.clear()
-            return Said(status="incomplete")
-        said = Said()
+            return Answer(status="incomplete")
+        answer = Answer()
         for statement in statements:
             error = self._execute(statement)
             if error is None:
                 continue
             _remember(error)
             failed = self._failed(error)
-            said = said if said.error_type else failed
+            answer = answer if answer.error_type else failed
             if isinstance(error, KeyboardInterrupt | OutputLimit):
                 break
-        return said
+        return answer
 
-    def _set_up(self, source: str) -> Said:
-        said = self._run(source)
+    def _set_up(self, source: str) -> Answer:
+        answer = self._run(source)
         if sys.displayhook is not PRISTINE_DISPLAYHOOK:
             self._home.displayhook = sys.displayhook
-        return said
+        return answer
 
     def _execute(self, statement: Statement) -> BaseException | None:
         if isinstance(statement, BaseException):
@@ -154,7 +154,7 @@ class Repl:
             SET_LIMIT(OWN_LIMIT)
         return None
 
-    def _evaluate(self, expression: str) -> Said:
+    def _evaluate(self, expression: str) -> Answer:
         try:
             value = eval(compile(expression.strip(), FILENAME, "eval"), self._main.__dict__)
             text = repr(value)
@@ -164,15 +164,15 @@ class Repl:
             BUILTINS.update(PRISTINE_BUILTINS)
         if len(text) > self._max_value_chars:
             raise OutputLimit(f"the repr of the value is over {self._max_value_chars} characters")
-        return Said(value=str(text))
+        return Answer(value=str(text))
 
-    def _failed(self, error: BaseException) -> Said:
+    def _failed(self, error: BaseException) -> Answer:
         try:
             self._capture.take_unlimited(format_error(error))
         # Formatting runs the `__str__` of a class that user code wrote, and memory may be out.
         except BaseException:  # noqa: BLE001
             self._capture.take_unlimited("<the traceback could not be shown>\n")
-        return Said(status="error", error_type=CLASS_NAME(type(error)))
+        return Answer(status="error", error_type=CLASS_NAME(type(error)))
 
 
 class _Home:

@@ -16,7 +16,7 @@ DIRECT, SHELL, IOPUB, STDIN, HEARTBEAT, CONTROL = range(6)
 
 SIZE_BYTES = 4
 """On the owner's channel a message is its size, most significant byte first, and a JSON array:
-`[number, mode, source]` there, `[number, *Said]` back."""
+`[number, mode, source]` there, `[number, *Answer]` back."""
 
 
 def socket_path(folder: Path, channel: int) -> Path:

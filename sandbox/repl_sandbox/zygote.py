@@ -37,7 +37,7 @@ from repl_sandbox.pristine import Pristine
 from repl_sandbox.repl import Repl, seed_generators
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 
-MAX_TOLD_CHARS = 8000
+MAX_VALUE_CHARS = 8000
 """Of one value in a packet. JSON makes up to twelve bytes of a character."""
 M_ARENA_MAX = -8
 RLIMIT_SIGPENDING = 11
@@ -49,7 +49,7 @@ MAX_FILE_BYTES = 1 << 20
 
 
 def main(control_fd: int, base_fd: int) -> None:
-    """Serve until the control socket closes. What goes wrong before is told on that socket.
+    """Serve until the control socket closes. What goes wrong before is reported on that socket.
 
     base_fd: the folder that the runtime folder lies in. Out of the namespaces there is no other
              way to it.
@@ -72,14 +72,14 @@ def main(control_fd: int, base_fd: int) -> None:
         children = Children()
     # Whatever a preloaded module raises belongs into the trainer's error message.
     except Exception:  # noqa: BLE001
-        _tell(control, error=traceback.format_exc())
+        _report(control, error=traceback.format_exc())
         return
     try:
         confinement = _confinement(config["confinement"])
     except OSError as error:
-        _tell(control, missing=str(error))
+        _report(control, missing=str(error))
         return
-    _tell(control, ready=True)
+    _report(control, ready=True)
     _Zygote(control, base_fd, stock, children, confinement, config).serve()
 
 
@@ -97,9 +97,9 @@ def _confinement(plan: dict[str, object] | None) -> Confinement | None:
     )
 
 
-def _tell(control: socket.socket, **told: object) -> None:
-    cut = {key: value[:MAX_TOLD_CHARS] if isinstance(value, str) else value
-           for key, value in told.items()}  # fmt: skip
+def _report(control: socket.socket, **message: object) -> None:
+    cut = {key: value[:MAX_VALUE_CHARS] if isinstance(value, str) else value
+           for key, value in message.items()}  # fmt: skip
     control.send(json.dumps(cut).encode())
 
 
@@ -173,7 +173,7 @@ class _Zygote:
                 if signals in ready or self._children.has_orphans:
                     for pid in self._children.reap():
                         # Of one that was born this is no news.
-                        _tell(self._control, name=self._names.pop(pid), error="it died at birth")
+                        _report(self._control, name=self._names.pop(pid), error="it died at birth")
                 if self._control.fileno() in ready:
                     packet = self._control.recv(MAX_PACKET_BYTES)
                     if not packet:
@@ -196,7 +196,7 @@ class _Zygote:
                     self._stock
                 )
         except OSError as error:
-            _tell(self._control, name=name, error=str(error))
+            _report(self._control, name=name, error=str(error))
             return
         self._children.add(pid)
         self._names[pid] = name
@@ -204,7 +204,7 @@ class _Zygote:
             pidfd = os.pidfd_open(pid)
         except OSError as error:
             os.kill(pid, signal.SIGKILL)
-            _tell(self._control, name=name, error=str(error))
+            _report(self._control, name=name, error=str(error))
             return
         socket.send_fds(self._control, [json.dumps({"name": name}).encode()], [pidfd])
         os.close(pidfd)
@@ -215,13 +215,13 @@ def _hear_signals() -> int:
 
     A handler would run between any two steps of a fork or a burial, and inside itself.
     """
-    heard, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGCHLD, signal.SIGTERM):
         # Python writes the byte only for a signal that it handles.
         signal.signal(number, lambda *_: None)
-    return heard
+    return reader
 
 
 class _Child:
@@ -250,7 +250,7 @@ class _Child:
         """The rest of its life. The control socket is closed before anything untrusted runs."""
         try:
             error = self._be_born(stock)
-            _tell(self._control, name=self._request["name"], is_born=True, error=error)
+            _report(self._control, name=self._request["name"], is_born=True, error=error)
             self._control.close()
             if error is None:
                 self._serve(stock.console)
@@ -354,9 +354,9 @@ def _set_up(repl: Repl, sources: object) -> str | None:
     """Run the sources that every kernel begins with; the text of the first failure."""
     assert isinstance(sources, list)
     for source in sources:
-        said = repl.set_up(source + "\n")
-        if said.status != "ok":
-            return f"setup line {source!r}: {said.error_type or said.status}\n{said.head}"
+        answer = repl.set_up(source + "\n")
+        if answer.status != "ok":
+            return f"setup line {source!r}: {answer.error_type or answer.status}\n{answer.head}"
     return None
 
 

@@ -67,7 +67,7 @@ async def until_in(folder: Path, claim) -> bool:
     for _ in range(LOOKS):
         if claim(len(processes_in(folder))):
             return True
-        # No event tells of a stranger's end.
+        # No event reports a stranger's end.
         await asyncio.sleep(LOOK_S)
     return False
 
@@ -77,8 +77,8 @@ async def acquire_and_spawn(pool: KernelPool, source: str):
     kernel = await pool.acquire(seed=1)
     folder = kernel._newborn.folder
     await kernel.run(IMPORTS)
-    said = await kernel.run(source)
-    assert said.status is ExecStatus.OK, said
+    execution = await kernel.run(source)
+    assert execution.status is ExecStatus.OK, execution
     assert await until_in(folder, lambda number: number > 1)
     return kernel, folder
 
@@ -156,9 +156,9 @@ def test_a_kernel_is_forked_and_buried_while_others_are(loop_runner, unsealed_po
     async def live_and_die(seed: int) -> str:
         kernel, _folder = await acquire_and_spawn(unsealed_pool, DAEMON if seed % 2 else CHILD)
         await kernel.run(f"x = {seed}")
-        said = await kernel.run("x")
+        execution = await kernel.run("x")
         await kernel.aclose()
-        return said.output
+        return execution.output
 
     async def attack():
         return await asyncio.gather(*(live_and_die(seed) for seed in range(12)))
@@ -179,14 +179,14 @@ def miss_once(pid):
 
 children._kill_orphan = miss_once
 owner = children.Children()
-told, tell = os.pipe()
+reader, writer = os.pipe()
 if (parent := os.fork()) == 0:
     if os.fork() == 0:
         os.setsid()
-        os.write(tell, b".")
+        os.write(writer, b".")
         signal.pause()
     os._exit(0)
-os.read(told, 1)
+os.read(reader, 1)
 os.waitpid(parent, 0)
 owner.end()
 print(len(missed) > 1, children._living_or_dead())
@@ -194,7 +194,7 @@ print(len(missed) > 1, children._living_or_dead())
 
 
 def test_an_orphan_that_a_kill_missed_is_looked_for_again():
-    """A thread that execs hides its process for a moment, and no death tells of it."""
+    """A thread that execs hides its process for a moment, and no death reports it."""
     ran = subprocess.run(
         [sys.executable, "-c", MISSES], capture_output=True, text=True, check=True, timeout=60
     )

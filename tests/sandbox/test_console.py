@@ -129,9 +129,9 @@ def test_code_in_a_walled_kernel_can_neither_read_nor_replace_the_connection_fil
         attacks += (f"import os; os.rename({str(path)!r}, {str(path.parent / 'mine')!r})",)
         return [(await kernel.run(attack)).error_type for attack in attacks], path.read_text()
 
-    errors, told = with_console(use, isolation=isolation)
+    errors, connection = with_console(use, isolation=isolation)
     assert set(errors) <= {"PermissionError", "FileNotFoundError"}
-    assert json.loads(told)["transport"] == "ipc"
+    assert json.loads(connection)["transport"] == "ipc"
 
 
 def test_each_kernel_has_a_key_of_its_own():
@@ -254,7 +254,7 @@ def test_a_kernel_outlives_the_interrupt_request_of_a_client(isolation):
     assert with_console(use, isolation=isolation) == ("interrupt_reply", "6170\n")
 
 
-def test_a_setup_that_fails_is_told_to_who_asked_for_a_console():
+def test_a_setup_that_fails_is_reported_to_who_wanted_a_console():
     async def start():
         async with KernelPool(LIMITS, preload=(), setup=("1/0",), isolation=Isolation.NONE) as pool:
             await pool.acquire_console(seed=1)

@@ -1,4 +1,4 @@
-"""What a person is told to type to attach to a kernel works in the shell that they have."""
+"""The command shown to a person who wants to attach to a kernel works in their shell."""
 
 import os
 import shlex

@@ -234,7 +234,7 @@ def edited(rng):
 
 
 def test_what_was_typed_wrong_is_refused_in_the_same_words(loop_runner, pool):
-    """Not all of it: how far a parser reads behind an error before it gives up, no call tells."""
+    """Not all of it: no call reports how far a parser reads behind an error before it gives up."""
     rng = random.Random(0)
     typed = [[*edited(rng).split("\n"), "", "7"] for _ in range(NUM_EDITED)]
     others = []

@@ -1,6 +1,6 @@
 """No short line makes the errors of the lines after it look like successes.
 
-What a line can name is bent; the next lines fail, and must be told as failures, or end the kernel.
+A line bends what it can name. The lines after it fail: the kernel must report that, or end.
 """
 
 import pytest

@@ -53,10 +53,10 @@ def test_a_full_disk_is_refused_in_one_line(isolation, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self))
 
     async def use(pool):
-        told = r"^no folder for a kernel: No space left on device$"
+        message = r"^no folder for a kernel: No space left on device$"
         with monkeypatch.context() as full:
             full.setattr(Path, "mkdir", mkdir)
-            with pytest.raises(SandboxError, match=told):
+            with pytest.raises(SandboxError, match=message):
                 await pool.acquire(seed=1)
         return pool._link._births, pool._link.num_stocked
 
@@ -82,8 +82,8 @@ def test_a_kernel_without_a_connection_file_is_closed(isolation, monkeypatch):
 
     async def use(pool):
         monkeypatch.setattr(pool_module, "write_connection_file", write_nothing)
-        told = r"^no connection file for a kernel: No space left on device$"
-        with pytest.raises(SandboxError, match=told):
+        message = r"^no connection file for a kernel: No space left on device$"
+        with pytest.raises(SandboxError, match=message):
             await pool.acquire_console(seed=1)
         return open_kernels(pool), [folder.exists() for folder in folders]
 

@@ -46,7 +46,7 @@ def test_without_bubblewrap_the_level_is_basic_with_a_reason(monkeypatch):
 
 
 @pytest.mark.usefixtures("sealable")
-def test_without_user_namespaces_the_level_is_basic_as_bubblewrap_said(monkeypatch, tmp_path):
+def test_without_user_namespaces_the_level_is_basic_as_bubblewrap_reports(monkeypatch, tmp_path):
     refusing = tmp_path / "bwrap"
     refusing.write_text(
         "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n"
@@ -62,17 +62,17 @@ def test_without_user_namespaces_the_level_is_basic_as_bubblewrap_said(monkeypat
 
 @pytest.mark.parametrize("isolation", [Isolation.AUTO, Isolation.STRICT])
 @pytest.mark.parametrize(
-    ("module", "name", "value", "said"),
+    ("module", "name", "value", "lacking"),
     [
         (landlock, "abi", 0, "Landlock .Linux 5.13"),
         (seccomp, "is_available", False, "seccomp filters"),
     ],
 )
 def test_without_landlock_or_seccomp_nothing_starts(
-    monkeypatch, isolation, module, name, value, said
+    monkeypatch, isolation, module, name, value, lacking
 ):
     monkeypatch.setattr(module, name, lambda: value)
-    with pytest.raises(SettingError, match=f"lacks {said}.*isolation = .none."):
+    with pytest.raises(SettingError, match=f"lacks {lacking}.*isolation = .none."):
         walls_of(isolation)
     assert walls_of(Isolation.NONE).level is Level.NONE
 

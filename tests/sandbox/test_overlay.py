@@ -28,16 +28,16 @@ def ask(path):
     client = BlockingKernelClient(connection_file=str(path))
     client.load_connection_file()
     client.start_channels(hb=False, stdin=False)
-    said = client.kernel_info(reply=True, timeout=40)["content"]
+    reply = client.kernel_info(reply=True, timeout=40)["content"]
     client.stop_channels()
-    return said
+    return reply
 
 async def main():
     async with KernelPool(Limits(), isolation=Isolation.AUTO) as pool:
         kernel, path = await pool.acquire_console(seed=0)
-        said = await asyncio.to_thread(ask, path)
+        reply = await asyncio.to_thread(ask, path)
         shown = await kernel.run("import sympy, sys; 'debugpy' in sys.modules")
-        print(pool.walls.level, said["supported_features"], said["language_info"]["version"])
+        print(pool.walls.level, reply["supported_features"], reply["language_info"]["version"])
         print(shown.output, end="")
 
 asyncio.run(main())
@@ -59,7 +59,7 @@ def test_a_console_answers_where_packages_lie_in_another_folder(overlay, level, 
     if level == "none":
         pytest.skip("nothing is hidden there")
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(HOME)}
-    asked = subprocess.run(
+    done = subprocess.run(
         [str(overlay), "-c", ASK, level],
         capture_output=True,
         text=True,
@@ -68,7 +68,7 @@ def test_a_console_answers_where_packages_lie_in_another_folder(overlay, level, 
         check=False,
     )
     version = sys.version.split()[0]
-    assert asked.stdout == f"{level} [] {version}\nFalse\n", asked.stderr[-2000:]
+    assert done.stdout == f"{level} [] {version}\nFalse\n", done.stderr[-2000:]
 
 
 def test_what_the_fork_server_needs_and_nobody_has_is_named(monkeypatch):

@@ -52,14 +52,14 @@ def run_with_kernel(use):
 
 async def execute(client, code):
     """(reply content, text that the client was sent)."""
-    said = []
+    texts = []
     reply = await client.execute_interactive(
         code,
         timeout=TIMEOUT_S,
         allow_stdin=False,
-        output_hook=lambda message: said.append(message["content"].get("text", "")),
+        output_hook=lambda message: texts.append(message["content"].get("text", "")),
     )
-    return reply["content"], "".join(said)
+    return reply["content"], "".join(texts)
 
 
 def cells(*sources):

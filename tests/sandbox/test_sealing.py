@@ -35,9 +35,9 @@ def outcomes(level: str, uid: int) -> dict[str, dict[str, object]]:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    told = json.loads(done.stdout)
-    assert (told["level"], told["uid"]) == (level, uid)
-    return told["outcomes"]
+    found = json.loads(done.stdout)
+    assert (found["level"], found["uid"]) == (level, uid)
+    return found["outcomes"]
 
 
 @pytest.fixture(params=USERS, ids=lambda uid: f"uid{uid}")

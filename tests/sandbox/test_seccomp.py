@@ -231,11 +231,11 @@ libc = ctypes.CDLL(None, use_errno=True)
 def seal():
     libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
     seccomp.install(seccomp.make_filter(os.uname().machine, own_pid=os.getpid()))
-def told(attempt):
+def outcome(attempt):
     try: return attempt()
     except OSError as error: return errno.errorcode[error.errno]
     except BaseException as error: return repr(error)
-def tell(what): print(json.dumps(what), flush=True)
+def report(what): print(json.dumps(what), flush=True)
 """
 
 
@@ -250,7 +250,7 @@ def run_child(source: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def heard(source: str) -> object:
+def reported(source: str) -> object:
     child = run_child(source)
     assert child.stderr == ""
     return json.loads(child.stdout)
@@ -312,41 +312,41 @@ WORKS = {
 
 
 @pytest.fixture(scope="module")
-def told() -> dict[str, object]:
+def outcomes() -> dict[str, object]:
     """What one sealed process got from each source, in their order."""
     sources = [source for source, _errno in ATTACKS.values()] + list(WORKS.values())
-    attempts = f"{{source: told(lambda: [eval(source), 'done'][1]) for source in {sources}}}"
+    attempts = f"{{source: outcome(lambda: [eval(source), 'done'][1]) for source in {sources}}}"
     ready = "signal.signal(signal.SIGUSR1, lambda *_: None)\nseal()\n"
-    found = heard(ready + f"tell({attempts})")
+    found = reported(ready + f"report({attempts})")
     assert isinstance(found, dict)
     return found
 
 
 @needs_seccomp
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_a_sealed_process_cannot(attack, told):
+def test_a_sealed_process_cannot(attack, outcomes):
     source, expected = ATTACKS[attack]
-    assert told[source] == expected
+    assert outcomes[source] == expected
 
 
 @needs_seccomp
 @pytest.mark.parametrize("work", WORKS)
-def test_a_sealed_process_can(work, told):
-    assert told[WORKS[work]] == "done"
+def test_a_sealed_process_can(work, outcomes):
+    assert outcomes[WORKS[work]] == "done"
 
 
 @needs_seccomp
 def test_a_thread_that_was_there_before_is_bound_too():
     source = """
 found, sealed = [], threading.Event()
-thread = threading.Thread(target=lambda: sealed.wait() and found.append(told(os.pipe)))
+thread = threading.Thread(target=lambda: sealed.wait() and found.append(outcome(os.pipe)))
 thread.start()
 seal()
 sealed.set()
 thread.join()
-tell(found)
+report(found)
 """
-    assert heard(source) == ["EPERM"]
+    assert reported(source) == ["EPERM"]
 
 
 @needs_seccomp
@@ -372,17 +372,19 @@ def test_a_call_of_i386_is_the_end():
 @needs_seccomp
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="only x86_64 has the x32 ABI")
 def test_a_call_of_x32_is_refused_by_linux():
-    source = f"seal(); libc.syscall({X32_BIT | 57}); tell(errno.errorcode[ctypes.get_errno()])"
-    assert heard(source) == "EPERM"
+    source = f"seal(); libc.syscall({X32_BIT | 57}); report(errno.errorcode[ctypes.get_errno()])"
+    assert reported(source) == "EPERM"
 
 
 @needs_seccomp
 def test_a_broken_program_is_an_error():
-    source = "libc.prctl(38, 1, 0, 0, 0); tell(told(lambda: seccomp.install(bytes(8))))"
-    assert heard(source) == "EINVAL"
+    source = "libc.prctl(38, 1, 0, 0, 0); report(outcome(lambda: seccomp.install(bytes(8))))"
+    assert reported(source) == "EINVAL"
 
 
 @needs_seccomp
 def test_asking_whether_there_are_filters_installs_none():
-    source = "seccomp.is_available(); tell(open('/proc/self/status').read().count('Seccomp:\\t0'))"
-    assert heard(source) == 1
+    source = (
+        "seccomp.is_available(); report(open('/proc/self/status').read().count('Seccomp:\\t0'))"
+    )
+    assert reported(source) == 1
