@@ -81,7 +81,7 @@ def closure(wanted: Iterable[Distribution], search: Sequence[Path]) -> Iterable[
 def entries(distribution: Distribution) -> list[Path]:
     """What a distribution has in its folder: packages, modules, libraries, its metadata.
 
-    A folder that others may share, as a namespace package is, stands for nothing: its entries do.
+    A folder that others may share, such as a namespace package, is named by its entries.
     """
     files = [file for file in _recorded(distribution) if not file.startswith(("../", "/"))]
     packages = {file.rpartition("/__init__.")[0] for file in files}
@@ -116,12 +116,12 @@ def _recorded(distribution: Distribution) -> list[str]:
     record = distribution.read_text("RECORD")
     if record is None:
         return list(_unrecorded(distribution))
-    # Not `Distribution.files`: of an egg those are its sources, and they take seven times as long.
+    # Not `Distribution.files`: of an egg it lists the sources, and it takes seven times as long.
     return [row[0] for row in csv.reader(record.splitlines()) if row and row[0]]
 
 
 def _unrecorded(distribution: Distribution) -> Iterator[str]:
-    """The same without a record, which operating systems remove from what they package."""
+    """The same of a distribution without a record: operating systems remove it from packages."""
     own_name = canonicalize_name(distribution.name)
     declared = distribution.read_text("top_level.txt")
     modules = {own_name} if declared is None else set(map(canonicalize_name, declared.split()))
@@ -136,9 +136,9 @@ def _folder(distribution: Distribution) -> Path:
 
 
 def _outermost(file: str, packages: set[str]) -> str:
-    """The file, or the first folder above it that is a package or has no name of a package.
+    """The file, or the first folder above it that is a package or that cannot be one by its name.
 
-    The latter are libraries that a wheel came with and metadata: `pyzmq.libs`, `a-1.0.dist-info`.
+    Folders of the second kind hold libraries or metadata: `pyzmq.libs`, `a-1.0.dist-info`.
     """
     end = file.find("/")
     while end > 0 and file[:end] not in packages and file[:end].rpartition("/")[2].isidentifier():
@@ -147,16 +147,16 @@ def _outermost(file: str, packages: set[str]) -> str:
 
 
 def _sources(module: str) -> list[Path]:
-    """Where a module lies that no distribution recorded: a file, or the folders of a package."""
+    """The place of a module that no distribution recorded: a file, or the folders of a package."""
     root, *rest = module.split(".")
     spec = importlib.util.find_spec(root) if root else None
     outermost = spec
     for part in rest:
         if spec is None:
             break
-        # Not by its whole name: of a namespace package that would take the imported parent.
+        # Not by the whole name: for a namespace package that would use the imported parent.
         spec = PathFinder.find_spec(part, list(spec.submodule_search_locations or ()))
-        # A namespace package holds more than was asked for.
+        # A namespace package holds more than the module that is wanted.
         outermost = spec if outermost is None or outermost.origin is None else outermost
     if spec is None or outermost is None:
         raise ValueError(

@@ -24,7 +24,7 @@ from repl_sandbox.types import SandboxError
 SERVER_NEEDS = ("ipykernel", "jupyter-client", "pyzmq", "tornado", "traitlets")
 """Distributions that the fork server imports whatever is preloaded."""
 PACKAGE_FOLDERS = ("site-packages", "dist-packages")
-# Where two are one by a link, the first is how the loader's cache spells it.
+# If two of these are one folder by a link, the loader's cache has the name that comes first.
 LIBRARY_FOLDERS = ("/lib64", "/lib", "/usr/lib64", "/usr/lib", "/usr/local/lib64", "/usr/local/lib")
 SYSTEM_FILES = (
     "/etc/ld.so.cache",
@@ -34,14 +34,14 @@ SYSTEM_FILES = (
     "/usr/share/zoneinfo",
 )
 MANY = 32
-"""Entries of one folder: the time that mounts take grows with the square of their number."""
+"""Entries of one folder. The time that mounts take grows with the square of their number."""
 LIBRARY_NAME = re.compile(rb"\0((?:lib|ld-)[\w.+-]*\.so[.\d]*)(?=\0)")
 
 
 def readable_paths(preload: Sequence[str]) -> tuple[Path, ...]:
     """Files and folders, sorted, none below another, that a kernel with `preload` may read.
 
-    The fork server can be started and can import all it needs where nothing else exists.
+    With nothing else to read, the fork server starts and imports all that it needs.
     Raises ValueError for a module that cannot be found, and for one of this project; SandboxError
     where what the fork server imports is not installed.
     """
@@ -68,7 +68,7 @@ def package_folders() -> list[Path]:
 
 
 def prune(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Those that exist, sorted, with the targets of links, without what lies below another."""
+    """The paths that exist, sorted, with the targets of links, without those below another."""
     there = {path for path in paths if os.path.exists(path)}
     there |= {path.resolve() for path in there if path.is_symlink()}
     return tuple(sorted(path for path in there if there.isdisjoint(path.parents)))
@@ -77,8 +77,8 @@ def prune(paths: Iterable[Path]) -> tuple[Path, ...]:
 def as_mounts(paths: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """(what to mount, folders to cover with empty ones): the view of `paths` in fewer mounts.
 
-    To be done in the order of the paths, as what is mounted may lie in what is covered. Example:
-    a standard library named by its entries is one mount; the `site-packages` in it is covered.
+    Mount and cover in the order of the paths, since a mount may lie in a covered folder. Example: a
+    standard library named by its entries is one mount, and the `site-packages` in it is covered.
     """
     siblings: dict[Path, set[Path]] = defaultdict(set)
     for path in paths:
@@ -95,7 +95,7 @@ def as_mounts(paths: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]
 
 
 def holds_packages(folder: Path) -> bool:
-    """Whether there are packages below that nobody asked for, or this project."""
+    """Whether there is a folder of installed packages below, or this project."""
     if OWN_FOLDER.is_relative_to(folder.resolve()):
         return True
     patterns = [pattern for name in PACKAGE_FOLDERS for pattern in (name, f"*/{name}")]
@@ -110,9 +110,9 @@ def standard_library(folder: Path) -> list[Path]:
 
 
 def libraries(folders: Sequence[Path], *, users: Sequence[Path]) -> list[Path]:
-    """`folders` of shared libraries; of one with packages inside, the libraries alone.
+    """`folders` of shared libraries. Of a folder with packages inside, the libraries alone.
 
-    If those are too many, only what programs and extension modules among `users` may load.
+    If these are too many, only those that programs and extension modules among `users` may load.
     """
     mixed = [folder for folder in folders if holds_packages(folder)]
     distinct = {folder.resolve(): folder for folder in reversed(mixed)}
@@ -123,9 +123,9 @@ def libraries(folders: Sequence[Path], *, users: Sequence[Path]) -> list[Path]:
 
 
 def package_paths(preload: Sequence[str], search: Sequence[Path]) -> list[Path]:
-    """What the folders of `search` hold of `preload`, of the fork server and of all they require.
+    """What `search` holds of `preload`, of what the fork server imports, and of all they require.
 
-    Of a module that is not installed there, but found, its source.
+    A module that can be found, but is not installed there, is represented by its source.
     """
     wanted = [found for name in SERVER_NEEDS if (found := find(name, search))]
     paths: list[Path] = []
@@ -143,7 +143,7 @@ def _interpreter() -> list[Path]:
 
 
 def _python_folder(scheme: str) -> Path:
-    # In a virtual environment, `platstdlib` would lie there, and does not.
+    # In a virtual environment `platstdlib` has a path in the environment, which does not exist.
     return Path(sysconfig.get_path(scheme, vars={"platbase": sys.base_exec_prefix}))
 
 
@@ -155,9 +155,9 @@ def _library_folders() -> list[Path]:
 
 
 def _needed(found: Sequence[Path], users: Sequence[Path]) -> list[Path]:
-    """The libraries of `found` that are named in a program among `users`, or in another of them.
+    """The libraries of `found` whose names stand in a program among `users`, or in one of these.
 
-    A program names what it is linked to, and what it may open later.
+    A program holds the names of libraries that it is linked to, and of those it may open later.
     """
     unmet: dict[str, list[Path]] = defaultdict(list)
     for library in found:

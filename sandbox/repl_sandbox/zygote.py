@@ -1,10 +1,10 @@
-"""The fork server: imports everything once, then forks kernels in milliseconds.
+"""The fork server: it imports everything once, then forks kernels in milliseconds.
 
 trainer --(exec, hand-built environment)--> zygote --(fork, walls)--> kernel
 
 It is single-threaded and runs no policy code: the child becomes the kernel, the zygote never does.
-It dies with the trainer, and every kernel dies with it, and whatever a kernel started. Packets on
-the control socket are JSON; the answer to a fork carries a pidfd. Knows processes. Does not know
+It dies with the trainer. Every kernel, and all that a kernel started, dies with it. Packets on the
+control socket are JSON. The answer to a fork carries a pidfd. Knows processes. Does not know
 deadlines, pools or why anyone wants a kernel, nor what the walls are made of.
 """
 
@@ -38,30 +38,30 @@ from repl_sandbox.repl import Repl, seed_generators
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 
 MAX_VALUE_CHARS = 8000
-"""Of one value in a packet. JSON makes up to twelve bytes of a character."""
+"""Of one value in a packet. JSON writes a character as twelve bytes at most."""
 M_ARENA_MAX = -8
 RLIMIT_SIGPENDING = 11
 ANSWERING = ("capture", "direct", "repl", "statements")
 """Modules of ours that run between a line and its answer."""
 MAX_OPEN_FILES = 64
 MAX_FILE_BYTES = 1 << 20
-"""What an unsealed kernel may write into one file; a sealed one can open none for writing."""
+"""What an unsealed kernel may write into one file. A sealed one can open none for writing."""
 
 
 def main(control_fd: int, base_fd: int) -> None:
-    """Serve until the control socket closes. What goes wrong before is reported on that socket.
+    """Serve until the control socket closes. Errors before that are reported on that socket.
 
-    base_fd: the folder that the runtime folder lies in. Out of the namespaces there is no other
+    base_fd: the folder that holds the runtime folder. From inside the namespaces there is no other
              way to it.
     """
     control = socket.socket(fileno=control_fd)
     config = json.loads(control.recv(MAX_PACKET_BYTES))
-    # Nobody hears a politer signal before `serve`.
+    # A politer signal has no effect before `serve`.
     _die_with_parent(signal.SIGKILL, parent=config["parent_pid"])
     # An arena for each thread of a console would be 64 MiB of address space at a moment of its
     # choosing, before or after a kernel's memory is limited.
     ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
-    # Python 3.13 keeps the program that started us there, as the source of all from "<string>".
+    # Python 3.13 keeps the text of `-c` there, as the source of all code from "<string>".
     linecache.clearcache()
     # Set by bubblewrap, and different in every run.
     os.environ.pop("PWD", None)
@@ -70,7 +70,7 @@ def main(control_fd: int, base_fd: int) -> None:
         assert len(os.listdir("/proc/self/task")) == 1, "a thread would not survive the fork"
         assert not _shared_memory(), f"kernels would share what is written to {_shared_memory()}"
         children = Children()
-    # Whatever a preloaded module raises belongs into the trainer's error message.
+    # Whatever a preloaded module raises belongs in the trainer's error message.
     except Exception:  # noqa: BLE001
         _report(control, error=traceback.format_exc())
         return
@@ -104,31 +104,31 @@ def _report(control: socket.socket, **message: object) -> None:
 
 
 def _shared_memory() -> list[str]:
-    """Mappings of this process that every fork would write to."""
+    """Writable mappings that this process would share with every fork."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     return [line for line in lines if line.split()[1].startswith("rw") and "s" in line.split()[1]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Stock:
-    """What all children share of Python's."""
+    """The Python objects that all children share."""
 
     console: ReplKernel
-    """For those of them that a person's client will ask."""
+    """For children that serve a person's client."""
     pristine: Pristine
 
 
 def _warm_up(preload: list[str], sources: list[str]) -> _Stock:
     for name in preload:
         importlib.import_module(name)
-    # Before the warm-up: what it caches must not depend on a random start.
+    # Before the warm-up, because its caches must not depend on a random start.
     seed_generators(0)
     names = {"__name__": "warmup"}
     for source in sources:
         exec(source, names)
     console = ReplKernel(log=logging.getLogger(__name__))
     pristine = Pristine.of([sys.modules[f"repl_sandbox.{name}"] for name in ANSWERING])
-    # To its guest a kernel is plain Python: what runs it cannot be imported by name.
+    # Code in a kernel finds plain Python: it cannot import this package by name.
     for name in [name for name in sys.modules if name.partition(".")[0] == "repl_sandbox"]:
         del sys.modules[name]
     gc.collect()
@@ -155,7 +155,7 @@ class _Zygote:
         self._confinement = confinement
         self._config = config
         self._names: dict[int, str] = {}
-        """Of the living kernels, by their numbers."""
+        """Process number -> name of the order, of the living kernels."""
 
     def serve(self) -> None:
         """Fork and reap until the control socket closes or SIGTERM comes."""
@@ -172,7 +172,7 @@ class _Zygote:
                     return
                 if signals in ready or self._children.has_orphans:
                     for pid in self._children.reap():
-                        # Of one that was born this is no news.
+                        # The trainer ignores this for a kernel that was ready.
                         _report(self._control, name=self._names.pop(pid), error="it died at birth")
                 if self._control.fileno() in ready:
                     packet = self._control.recv(MAX_PACKET_BYTES)
@@ -211,9 +211,9 @@ class _Zygote:
 
 
 def _hear_signals() -> int:
-    """The end of a pipe on which signals arrive as bytes, their numbers.
+    """The end of a pipe on which signals arrive as bytes: their numbers.
 
-    A handler would run between any two steps of a fork or a burial, and inside itself.
+    A handler could run between any two steps of a fork or a `reap`, and inside itself.
     """
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -241,13 +241,13 @@ class _Child:
         self._request = request
         self._folder = Path(request["folder"])
         self._is_console = bool(request["is_console"])
-        # Out of a namespace of one's own, the zygote has no number.
+        # In a namespace of its own, a kernel sees no number for the zygote.
         self._parent_pid = (
             0 if confinement is not None and confinement.has_namespaces else zygote_pid
         )
 
     def become(self, stock: _Stock) -> NoReturn:
-        """The rest of its life. The control socket is closed before anything untrusted runs."""
+        """Become the kernel until its end. The control socket closes before untrusted code runs."""
         try:
             error = self._be_born(stock)
             _report(self._control, name=self._request["name"], is_born=True, error=error)
@@ -255,7 +255,7 @@ class _Child:
             if error is None:
                 self._serve(stock.console)
         finally:
-            # No clean-up of the zygote's objects, no `atexit` of user code.
+            # This skips the clean-up of the zygote's objects and `atexit` handlers of user code.
             os._exit(0)
 
     def _serve(self, console: ReplKernel) -> None:
@@ -266,7 +266,7 @@ class _Child:
                 pass
 
     def _be_born(self, stock: _Stock) -> str | None:
-        """All that comes before it may be used; the reason why it may not, if there is one."""
+        """Do all that comes before its first line. Returns the reason if it cannot be used."""
         limits = self._config["limits"]
         assert isinstance(limits, dict)
         repl_limits = {key: limits[key] for key in ("max_output_chars", "max_value_chars")}
@@ -288,21 +288,21 @@ class _Child:
             if self._confinement is not None:
                 self._confinement.seal()
             return error
-        # Nobody else would hear of it: the streams lead nowhere.
+        # Nothing else would report it: the streams lead nowhere.
         except Exception:  # noqa: BLE001
             return traceback.format_exc()
 
     def _settle(self) -> None:
         """Leave the zygote behind: its session, signals, streams, folder."""
         os.setsid()
-        # While it lives, the end of another kernel must not take what it started.
+        # While it lives, what it started must not be killed because another kernel ends.
         become_subreaper()
-        # Its descriptor is closed below, and the number will be another's.
+        # Its descriptor is closed below, and another file will get the number.
         signal.set_wakeup_fd(-1)
         _die_with_parent(signal.SIGKILL, parent=self._parent_pid)
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        # Where memory runs out it must be a kernel that ends, not the trainer.
+        # If memory runs out, Linux must end a kernel and not the trainer.
         with suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000")
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -321,7 +321,7 @@ class _Child:
         sys.path[:0] = [""]
 
     def _home(self) -> Path:
-        """Where the kernel finds itself: the same for each that can neither read nor write it."""
+        """The kernel's current folder: the same for all that can neither read nor write it."""
         if self._confinement is not None:
             return Path("/")
         home = self._folder / "home"
@@ -336,7 +336,7 @@ class _Child:
                 resource.RLIMIT_NOFILE: MAX_OPEN_FILES,
                 resource.RLIMIT_FSIZE: MAX_FILE_BYTES if self._confinement is None else 0,
                 resource.RLIMIT_CORE: 0,
-                # The user's own would be used up for all that are this user.
+                # Counted per user: without it one kernel could use up the queue of all.
                 RLIMIT_SIGPENDING: 64,
             }
         )
@@ -351,7 +351,7 @@ def _close_all_but(*kept: int) -> None:
 
 
 def _set_up(repl: Repl, sources: object) -> str | None:
-    """Run the sources that every kernel begins with; the text of the first failure."""
+    """Run the sources that every kernel begins with. Returns the text of the first failure."""
     assert isinstance(sources, list)
     for source in sources:
         answer = repl.set_up(source + "\n")
@@ -362,6 +362,6 @@ def _set_up(repl: Repl, sources: object) -> str | None:
 
 def _die_with_parent(number: int, *, parent: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(number))
-    # It may have died before the call.
+    # The parent may have died before the call.
     if os.getppid() != parent:
         os._exit(1)
