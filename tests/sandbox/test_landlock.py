@@ -77,19 +77,19 @@ def reported(source: str, *, at: Path) -> list[object]:
         (99, (0x1FFFF, 3, 3)),
     ],
 )
-def test_every_abi_denies_all_that_it_knows(version, rights):
+def test_every_abi_denies_all_that_it_knows(version: int, rights: tuple[int, int, int]) -> None:
     assert landlock.handled_rights(version) == rights
 
 
 @needs_landlock
-def test_what_is_inside_can_be_read(folder):
+def test_what_is_inside_can_be_read(folder: Path) -> None:
     source = "restrict('inside'); report(read('inside/file'), os.listdir('inside/empty'))"
     assert reported(source, at=folder) == ["inside", []]
 
 
 @needs_landlock
 @pytest.mark.parametrize("where", EVERYWHERE)
-def test_only_what_is_inside_can_be_executed(folder, where):
+def test_only_what_is_inside_can_be_executed(folder: Path, where: str) -> None:
     (folder / where / "file").chmod(0o700)
     source = f"restrict('inside'); report(outcome(os.execv, '{where}/file', ['file']))"
     # Neither is a program.
@@ -98,13 +98,13 @@ def test_only_what_is_inside_can_be_executed(folder, where):
 
 @needs_landlock
 @pytest.mark.parametrize("attempt", ["read, 'outside/file'", "os.listdir, 'outside'"])
-def test_what_is_outside_cannot_be_read(folder, attempt):
+def test_what_is_outside_cannot_be_read(folder: Path, attempt: str) -> None:
     assert reported(f"restrict('inside'); report(outcome({attempt}))", at=folder) == ["EACCES"]
 
 
 @needs_landlock
 @pytest.mark.parametrize("way", ["inside/../outside/file", "inside/link"])
-def test_no_way_round_leads_outside(folder, way):
+def test_no_way_round_leads_outside(folder: Path, way: str) -> None:
     (folder / "inside" / "link").symlink_to(folder / "outside" / "file")
     source = f"restrict('inside'); report(outcome(read, {way!r}))"
     assert reported(source, at=folder) == ["EACCES"]
@@ -128,19 +128,19 @@ def test_no_way_round_leads_outside(folder, way):
         "socket.socket(socket.AF_UNIX).bind, '{}/another'",
     ],
 )
-def test_nothing_can_be_written_anywhere(folder, where, attempt):
+def test_nothing_can_be_written_anywhere(folder: Path, where: str, attempt: str) -> None:
     source = f"restrict('inside'); report(outcome({attempt.replace('{}', where)}))"
     assert reported(source, at=folder) == ["EACCES"]
 
 
 @since(3, "truncation")
-def test_a_file_inside_cannot_be_truncated(folder):
+def test_a_file_inside_cannot_be_truncated(folder: Path) -> None:
     source = "restrict('inside'); report(outcome(os.truncate, 'inside/file', 0))"
     assert reported(source, at=folder) == ["EACCES"]
 
 
 @needs_landlock
-def test_a_file_may_be_given_without_its_neighbours(folder):
+def test_a_file_may_be_given_without_its_neighbours(folder: Path) -> None:
     (folder / "inside" / "other").touch()
     source = "restrict('inside/file'); report(read('inside/file'), outcome(read, 'inside/other'))"
     assert reported(source, at=folder) == ["inside", "EACCES"]
@@ -148,7 +148,7 @@ def test_a_file_may_be_given_without_its_neighbours(folder):
 
 @needs_landlock
 @pytest.mark.parametrize("path", ["no/such/file", "inside/file/below"])
-def test_a_path_that_does_not_exist_is_passed_over(folder, path):
+def test_a_path_that_does_not_exist_is_passed_over(folder: Path, path: Path) -> None:
     source = (
         f"restrict({path!r}, 'inside'); report(read('inside/file'), outcome(read, 'outside/file'))"
     )
@@ -156,13 +156,13 @@ def test_a_path_that_does_not_exist_is_passed_over(folder, path):
 
 
 @needs_landlock
-def test_what_was_open_before_stays_open(folder):
+def test_what_was_open_before_stays_open(folder: Path) -> None:
     source = "kept = open('outside/file'); restrict('inside'); report(kept.read())"
     assert reported(source, at=folder) == ["outside"]
 
 
 @needs_landlock
-def test_only_threads_started_later_are_restricted(folder):
+def test_only_threads_started_later_are_restricted(folder: Path) -> None:
     """The reason why a kernel restricts itself before zmq starts its threads."""
     source = """
 found, restricted = [], threading.Event()
@@ -181,7 +181,7 @@ report(first, run(after))
 
 
 @needs_landlock
-def test_one_ruleset_serves_many_children_and_spares_the_parent(folder):
+def test_one_ruleset_serves_many_children_and_spares_the_parent(folder: Path) -> None:
     source = """
 ruleset = landlock.make_ruleset([pathlib.Path('inside')])
 def child():
@@ -196,7 +196,7 @@ report(child(), child(), read('outside/file'))
 
 
 @needs_landlock
-def test_a_ruleset_is_closed_on_exec():
+def test_a_ruleset_is_closed_on_exec() -> None:
     ruleset = landlock.make_ruleset([])
     try:
         assert not os.get_inheritable(ruleset)
@@ -206,13 +206,13 @@ def test_a_ruleset_is_closed_on_exec():
 
 @since(4, "TCP")
 @pytest.mark.parametrize("attempt", ["bind(('127.0.0.1', 0))", "connect(('127.0.0.1', 9))"])
-def test_tcp_is_denied(folder, attempt):
+def test_tcp_is_denied(folder: Path, attempt: str) -> None:
     source = f"restrict('inside'); report(outcome(lambda: socket.socket().{attempt}))"
     assert reported(source, at=folder) == ["EACCES"]
 
 
 @since(6, "scopes of abstract sockets")
-def test_an_abstract_socket_outside_cannot_be_reached(folder):
+def test_an_abstract_socket_outside_cannot_be_reached(folder: Path) -> None:
     source = """
 listener = socket.socket(socket.AF_UNIX)
 listener.bind('')  # Linux chooses an abstract name.
@@ -247,12 +247,12 @@ report(attacked)
 
 
 @since(6, "scopes of signals")
-def test_restricted_siblings_cannot_signal_each_other_or_their_parent(folder):
+def test_restricted_siblings_cannot_signal_each_other_or_their_parent(folder: Path) -> None:
     assert reported(SIBLINGS, at=folder) == [0]
 
 
 @needs_landlock
-def test_without_no_new_privs_a_plain_user_is_refused(folder):
+def test_without_no_new_privs_a_plain_user_is_refused(folder: Path) -> None:
     source = """
 if os.geteuid() == 0: os.setresuid(65534, 65534, 65534)
 report(outcome(landlock.restrict, landlock.make_ruleset([])))

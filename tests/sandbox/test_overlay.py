@@ -45,7 +45,7 @@ asyncio.run(main())
 
 
 @pytest.fixture(scope="module")
-def overlay(tmp_path_factory) -> Path:
+def overlay(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment that has nothing but a `.pth` to ours."""
     home = tmp_path_factory.mktemp("overlay")
     home.chmod(0o755)
@@ -55,7 +55,9 @@ def overlay(tmp_path_factory) -> Path:
     return home / "bin" / "python"
 
 
-def test_a_console_answers_where_packages_lie_in_another_folder(overlay, level, tmp_path):
+def test_a_console_answers_where_packages_lie_in_another_folder(
+    overlay: Path, level: str, tmp_path: Path
+) -> None:
     if level == "none":
         pytest.skip("nothing is hidden there")
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(HOME)}
@@ -71,7 +73,9 @@ def test_a_console_answers_where_packages_lie_in_another_folder(overlay, level, 
     assert done.stdout == f"{level} [] {version}\nFalse\n", done.stderr[-2000:]
 
 
-def test_what_the_fork_server_needs_and_nobody_has_is_named(monkeypatch):
+def test_what_the_fork_server_needs_and_nobody_has_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(view, "SERVER_NEEDS", ("ipykernel", "no-such-thing"))
     with pytest.raises(SandboxError, match=r"no-such-thing, .* install it for .*python"):
         view.readable_paths([])

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,14 +36,14 @@ def outcomes(level: str, uid: int) -> dict[str, dict[str, object]]:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)  # Any: JSON
     assert (found["level"], found["uid"]) == (level, uid)
-    return found["outcomes"]
+    return dict(found["outcomes"])
 
 
 @pytest.fixture(params=USERS, ids=lambda uid: f"uid{uid}")
 def uid(request: pytest.FixtureRequest) -> int:
-    return request.param
+    return int(request.param)
 
 
 @pytest.mark.parametrize("level", ["strict", "basic"], indirect=True)
