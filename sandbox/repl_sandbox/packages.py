@@ -35,7 +35,7 @@ def installed(search: Sequence[Path], name: str | None = None) -> Iterable[Distr
 
 def find(name: str, search: Sequence[Path]) -> Distribution | None:
     """The distribution called `name`, if there is one."""
-    return next(iter(installed(search, name)), None)
+    return next(iter(installed(search, name)), None) if name else None
 
 
 def origins(module: str, search: Sequence[Path]) -> tuple[list[Distribution], list[Path]]:
@@ -60,15 +60,17 @@ def origins(module: str, search: Sequence[Path]) -> tuple[list[Distribution], li
 
 def closure(wanted: Iterable[Distribution], search: Sequence[Path]) -> Iterable[Distribution]:
     """`wanted` and all that they require on this machine, as far as it is installed."""
-    owners = {canonicalize_name(distribution.name): distribution for distribution in wanted}
+    owners = {canonicalize_name(_name(distribution)): distribution for distribution in wanted}
     todo, done = [(name, "") for name in owners], set()
     found: dict[str, Distribution] = {}
     while todo:
         name, extra = step = todo.pop()
-        distribution = owners.get(name) or find(name, search)
-        if step in done or distribution is None or name == OWN_DISTRIBUTION:
+        if step in done or name == OWN_DISTRIBUTION:
             continue
         done.add(step)
+        distribution = owners.get(name) or find(name, search)
+        if distribution is None:
+            continue
         found[name] = distribution
         for text in distribution.requires or ():
             required = Requirement(text)
@@ -95,7 +97,7 @@ def _select(
     """The distributions for which `is_wanted` holds."""
     # Names are parsed out of metadata, half a millisecond each: only those of wanted ones are.
     wanted = filter(is_wanted, installed(search))
-    return list(filter(is_wanted, (find(each.name, search) or each for each in wanted)))
+    return list(filter(is_wanted, (find(_name(each), search) or each for each in wanted)))
 
 
 def _owners(module: str, search: Sequence[Path]) -> list[Distribution]:
@@ -122,13 +124,26 @@ def _recorded(distribution: Distribution) -> list[str]:
 
 def _unrecorded(distribution: Distribution) -> Iterator[str]:
     """The same of a distribution without a record: operating systems remove it from packages."""
-    own_name = canonicalize_name(distribution.name)
+    own_name = canonicalize_name(_name(distribution))
+    if not own_name:
+        return
     declared = distribution.read_text("top_level.txt")
     modules = {own_name} if declared is None else set(map(canonicalize_name, declared.split()))
     for entry in _folder(distribution).iterdir():
         stem = canonicalize_name(re.split("[.-]", entry.name)[0])
         if stem in ({own_name} if entry.name.endswith("-info") else modules):
             yield f"{entry.name}/__init__.py" if entry.is_dir() else entry.name
+
+
+def _name(distribution: Distribution) -> str:
+    """Empty where its metadata has none."""
+    try:
+        metadata = distribution.metadata
+    except UnicodeDecodeError:
+        # Old metadata may be in another encoding.
+        return ""
+    # There is none in an empty folder that an uninstall has left.
+    return metadata["Name"] if "Name" in metadata else ""  # noqa: SIM401  # `get` is of 3.12
 
 
 def _folder(distribution: Distribution) -> Path:

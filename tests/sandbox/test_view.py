@@ -170,6 +170,15 @@ def test_an_egg_s_list_of_sources_is_no_record(tmp_path: Path) -> None:
     assert names(tmp_path, "b") == ["b", "c.py"]
 
 
+def test_metadata_that_cannot_be_read_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / "gone-1.0.dist-info").mkdir()
+    latin = write(tmp_path / "latin-1.0.egg-info")
+    latin.write_bytes("Name: latin\nAuthor: J\xf6rg\n".encode("latin-1"))
+    write(tmp_path / ".hidden")
+    install(tmp_path, "pyyaml", "yaml/__init__.py")
+    assert names(tmp_path, "yaml") == ["yaml"]
+
+
 def test_a_later_installation_brings_nothing_but_the_module_that_only_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
