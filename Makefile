@@ -52,7 +52,7 @@ format: $(VENV)/.installed-dev
 bubblewrap:
 	@command -v bwrap >/dev/null || { apt-get install -qy bubblewrap || { apt-get update -q && \
 	apt-get install -qy bubblewrap; }; } >/dev/null 2>&1 || echo "bubblewrap is not installed and \
-	cannot be installed here (apt install bubblewrap, as root): tier A is not tested"
+	cannot be installed here (apt install bubblewrap, as root): strict isolation is not tested"
 
 # What the tests of the page drive. Without it they skip.
 chromium:

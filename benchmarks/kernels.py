@@ -146,8 +146,8 @@ def main() -> None:
         # A stock kernel leaves its history and connection file there.
         os.environ |= {"IPYTHONDIR": folder, "JUPYTER_RUNTIME_DIR": folder}
         stock = asyncio.run(measure_stock(counts))
-        ours, standing = asyncio.run(measure_ours(counts, args.isolation))
-    print(f"isolation of our kernels: {standing}\n")
+        ours, walls = asyncio.run(measure_ours(counts, args.isolation))
+    print(f"isolation of our kernels: {walls}\n")
     print("\n".join(table(stock, ours)))
     print(
         f"\nstock / ours: starts and memory, median of {counts.stock_starts} / {counts.our_starts}"
@@ -198,7 +198,7 @@ async def measure_ours(counts: Counts, isolation: Isolation) -> tuple[Figures, s
     """(the figures, the walls that stood around the kernels)."""
     new_pool = partial(KernelPool, Limits(), setup=(IMPORT,), isolation=isolation)
     async with new_pool() as pool:
-        standing = str(pool.standing)
+        walls = str(pool.walls)
         open_kernel = partial(our_kernel, pool)
         figures = await starts_and_memory(open_kernel, counts.our_starts)
         async with open_kernel() as kernel:
@@ -211,7 +211,7 @@ async def measure_ours(counts: Counts, isolation: Isolation) -> tuple[Figures, s
         figures |= await crowd(open_kernel, counts.crowd_lines_each)
     async with new_pool(standby=4) as pool:
         figures[STANDBY] = await standby_start(partial(our_kernel, pool), counts.our_starts)
-    return figures, standing
+    return figures, walls
 
 
 async def starts_and_memory(open_kernel: Open, num_kernels: int) -> Figures:

@@ -34,7 +34,7 @@ async def soak(count: int, isolation: Isolation) -> Path:
     """Start `count` kernels, run a line in each, end them; the folder they lived in."""
     turns = asyncio.Semaphore(AT_ONCE)
     async with KernelPool(Limits(), standby=AT_ONCE, isolation=isolation) as pool:
-        print(pool.standing)
+        print(pool.walls)
         print(f"{'kernels':>8} {'s':>6} {'trainer MiB':>12} {'server MiB':>11} {'descriptors':>12}")
 
         async def one(seed: int) -> None:

@@ -150,7 +150,7 @@ def model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
         (
             "isolation=strict",
             None,
-            'isolation = "strict" takes tier A, but bubblewrap is not installed (`apt install',
+            'isolation = "strict" takes namespaces, but bubblewrap is not installed (`apt install',
         ),
         (
             "isolation=auto",

@@ -20,10 +20,10 @@ def sealable():
         pytest.skip(f"this machine lacks {lacking}")
 
 
-def test_it_names_the_tier_and_what_the_canary_tried():
+def test_it_names_the_walls_and_what_the_canary_tried():
     done = doctor()
     assert done.exit_code == 0
-    assert f"tier {'A' if bubblewrap.find() else 'B'}:" in done.output
+    assert f"{'strict' if bubblewrap.find() else 'basic'}: " in done.output
     assert "14 ways out tried, none open" in done.output
 
 
@@ -31,7 +31,7 @@ def test_without_bubblewrap_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(bubblewrap, "find", lambda: None)
     done = doctor()
     assert done.exit_code == 0
-    assert "tier B: Landlock, seccomp, no namespaces" in done.output
+    assert "basic: Landlock, seccomp, no namespaces" in done.output
     assert "bubblewrap is not installed (`apt install bubblewrap`)" in done.output
 
 

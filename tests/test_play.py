@@ -54,7 +54,7 @@ class FakeJudge:
 class FakePool(FakeKernels):
     """Answers as written above, behind no walls."""
 
-    standing = "none"
+    walls = "none"
 
     def __init__(self, *_: object, **__: object) -> None:
         super().__init__(ANSWERS)

@@ -30,7 +30,7 @@ ORIGIN = Origin(
     config="seed = 0\n",
     setup=("x = 1",),
     tokenizer=None,
-    isolation="tier A",
+    isolation="strict",
     versions={"python": "3.11.7", "sympy": "1.13"},
 )
 
@@ -78,7 +78,7 @@ def test_versions_name_what_the_run_was_made_with(tmp_path: Path) -> None:
         "sympy": "1.13",
         "policy": "p",
         "device": "cuda",
-        "isolation": "tier A",
+        "isolation": "strict",
     }
     assert json.loads((tmp_path / "versions.json").read_text()) == written
     assert read_versions(tmp_path) == written
@@ -101,12 +101,12 @@ def test_a_run_without_versions_has_none(tmp_path: Path) -> None:
 
 def test_an_origin_holds_what_it_takes_to_run_lines_again() -> None:
     config = Config(task="t", sandbox=SandboxConfig(preload=("sympy",)))
-    origin = make_origin(config, setup=["x = 1"], tokenizer="owner/name", isolation="tier B")
+    origin = make_origin(config, setup=["x = 1"], tokenizer="owner/name", isolation="basic")
     assert origin == Origin(
         config=to_toml(config),
         setup=("x = 1",),
         tokenizer="owner/name",
-        isolation="tier B",
+        isolation="basic",
         versions=installed_versions(["sympy"]),
     )
 

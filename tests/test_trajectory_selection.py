@@ -226,7 +226,7 @@ def test_a_text_is_looked_for_where_a_person_would_see_it(tmp_path: Path, place:
     assert titles(tmp_path / "s.jsonl", grep="needle") == ["s:2"]
 
 
-@pytest.mark.parametrize("text", ["witness", "family", "observation", "p-1", "tier A"])
+@pytest.mark.parametrize("text", ["witness", "family", "observation", "p-1", "strict"])
 def test_a_text_is_looked_for_nowhere_else(tmp_path: Path, text: str) -> None:
     append(tmp_path / "s.jsonl", [FULL], origin=HERE)
     assert titles(tmp_path / "s.jsonl", grep=text) == []

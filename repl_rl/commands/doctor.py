@@ -19,7 +19,7 @@ from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.types import Finding
 from repl_sandbox import landlock
 from repl_sandbox.canary import PROBES
-from repl_sandbox.isolation import Standing, Tier
+from repl_sandbox.isolation import Level, Walls
 from repl_sandbox.types import SandboxError
 
 _PACKAGES = ("torch", "transformers", "trl", "jupyter_client", "ipykernel", "sympy")
@@ -77,16 +77,16 @@ async def _kernels(config: SandboxConfig) -> list[Finding]:
         if answer.output == "2\n"
         else f"a kernel answered {answer.output!r} to 1 + 1"
     )
-    return [*_walls(pool.standing), Finding(name="speed", text=speed)]
+    return [*_walls(pool.walls), Finding(name="speed", text=speed)]
 
 
-def _walls(standing: Standing) -> list[Finding]:
-    if standing.tier is Tier.NONE:
-        return [Finding(name="kernels", text=str(standing), is_well=False)]
+def _walls(walls: Walls) -> list[Finding]:
+    if walls.level is Level.NONE:
+        return [Finding(name="kernels", text=str(walls), is_well=False)]
     found = [
-        Finding(name="kernels", text=f"{standing} (Landlock ABI {landlock.abi()})"),
+        Finding(name="kernels", text=f"{walls} (Landlock ABI {landlock.abi()})"),
         Finding(name="canary", text=f"{len(PROBES)} ways out tried, none open"),
     ]
-    if standing.shortfall:
-        found.append(Finding(name="not tier A", text=standing.shortfall))
+    if walls.shortfall:
+        found.append(Finding(name="not strict", text=walls.shortfall))
     return found

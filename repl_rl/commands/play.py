@@ -110,7 +110,7 @@ class Game:
             async with contextlib.aclosing(kernel):
                 trajectory, lost = await self._write(kernel, fmt, scorer)
             scored, failure = await self._score(trajectory, scorer)
-            walls = str(pool.standing)
+            walls = str(pool.walls)
         origin = make_origin(config, setup=setup, tokenizer=None, isolation=walls)
         return Played(scored=scored, origin=origin, failure=lost or failure)
 

@@ -64,9 +64,10 @@ class Grader:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Kill every worker; may be called twice."""
-        for worker in self._workers:
-            await worker.stop()
+        """Kill every worker, also where one cannot be stopped. Safe to call twice."""
+        async with contextlib.AsyncExitStack() as stops:
+            for worker in self._workers:
+                stops.push_async_callback(worker.stop)
 
     async def grade(self, task_spec: str, problem: Problem, submission: str) -> Verdict:
         """Waits for an idle worker, then at most `deadline_s` for its verdict.

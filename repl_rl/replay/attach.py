@@ -65,7 +65,7 @@ async def attach(
     # Left last: one Ctrl-C too many does not end what cleans up.
     with contextlib.ExitStack() as signals:
         async with kernel_pool(config, setup=scene.born_with) as pool:
-            for note in (*scene.notes, *other_walls(scene.origin, str(pool.standing))):
+            for note in (*scene.notes, *other_walls(scene.origin, str(pool.walls))):
                 say(note)
             consoles = _Consoles(pool)
             async with Live(scored, scene, consoles) as live:

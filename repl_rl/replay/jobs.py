@@ -233,8 +233,8 @@ async def _walk(wanted: Wanted, found: Sequence[Place], heard: Sequence[str]) ->
             annotate=lambda place: next(annotate([place], scene.config.grpo, score=score)),
             scorer=scorer,
             policy=policy,
-            notes=[*heard, *scene.notes, *other_walls(scene.origin, str(pool.standing))],
-            isolation=str(pool.standing),
+            notes=[*heard, *scene.notes, *other_walls(scene.origin, str(pool.walls))],
+            isolation=str(pool.walls),
         )
         await stepper.run_async(mouse=False)
         return stepper.return_code or 0

@@ -81,7 +81,7 @@ async def execute(
     with screen.bar("running lines again", len(found)) as update:
         for scene, places in scenes(found, options):
             async with pool_of(scene, standby=at_once) as pool:
-                for note in (*scene.notes, *other_walls(scene.origin, str(pool.standing))):
+                for note in (*scene.notes, *other_walls(scene.origin, str(pool.walls))):
                     say(note)
                 reruns += await run_all(
                     counted(partial(rerun, scene=scene, kernels=pool), update, len(reruns)),

@@ -252,11 +252,12 @@ def _unknown(path: Path) -> Iterator[str]:
     )
 
 
-def other_walls(origin: Origin | None, standing: str) -> list[str]:
-    """A sentence where kernels here stand behind other walls than the recorded ones did."""
-    if origin is None or origin.isolation == standing:
+def other_walls(origin: Origin | None, walls: str) -> list[str]:
+    """A sentence where the walls around kernels here are not those that were recorded."""
+    # Older files have another name for the level, before the colon.
+    if origin is None or origin.isolation.rpartition(": ")[2] == walls.rpartition(": ")[2]:
         return []
-    return [f"made in kernels of {_one_row(origin.isolation)!r}, here they are {standing!r}"]
+    return [f"made in kernels of {_one_row(origin.isolation)!r}, here they are {walls!r}"]
 
 
 def _one_row(text: str) -> str:

@@ -28,7 +28,7 @@ from repl_rl.transcript.encoding import line_ids, turn_end
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec, Codec
 from repl_rl.types import Attempt, Problem, Scored
-from repl_sandbox.isolation import Standing
+from repl_sandbox.isolation import Walls
 from repl_sandbox.pool import KernelPool
 from repl_sandbox.types import Kernel
 
@@ -116,9 +116,9 @@ class Env:
         self._is_shaped = load_named(plan.config.reward.function, group="repl_rl.rewards") is shaped
 
     @property
-    def standing(self) -> Standing:
+    def walls(self) -> Walls:
         """The walls around kernels."""
-        return self._kernels.standing
+        return self._kernels.walls
 
     async def episode(
         self,

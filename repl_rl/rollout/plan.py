@@ -24,8 +24,8 @@ from repl_rl.transcript.chat import ChatTemplate
 from repl_rl.transcript.conventions import FormatMaker, find_format, made_format
 from repl_rl.transcript.format import PYTHON, Prompt, TranscriptFormat
 from repl_rl.types import Attempt, Problem, Trajectory
+from repl_sandbox.isolation import find_options
 from repl_sandbox.types import Kernel
-from repl_sandbox.zygote_link import choices
 
 
 class TrajectorySampler(Protocol):
@@ -121,7 +121,7 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
     make_sampler = sampler_class(config.sampling.sampler)
     engine = engine_kind(config.sampling.engine)
     engine.check(config)
-    choices(config.sandbox.isolation, config.sandbox.preload)
+    find_options(config.sandbox.isolation, config.sandbox.preload)
     found = make_task_plan(config)
     if config.model is None:
         _check_starter(found)

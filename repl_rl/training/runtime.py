@@ -39,7 +39,7 @@ from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.encoding import prompt_ids, turn_end
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.types import Attempt, Origin, Scored, Split
-from repl_sandbox.isolation import Standing
+from repl_sandbox.isolation import Walls
 from repl_sandbox.pool import KernelPool
 
 _NUM_PROMPTS = 16
@@ -53,7 +53,7 @@ _PROBE_TOKENS = 64
 class Runtime:
     """What a plan looks like once it is open: an engine, kernels, a grader, an event loop."""
 
-    standing: Standing
+    walls: Walls
     """The walls around its kernels."""
     engine: Engine
     about_engine: str
@@ -151,11 +151,11 @@ def open_runtime(
             )
             loop.run(_open(stack, pool, grader))
             runtime = Runtime(
-                standing=pool.standing,
+                walls=pool.walls,
                 engine=engine,
                 about_engine=_about_engine(plan, loaded, row_tokens=row_tokens),
                 origin=make_origin(
-                    config, setup=setup, tokenizer=loaded.source, isolation=str(pool.standing)
+                    config, setup=setup, tokenizer=loaded.source, isolation=str(pool.walls)
                 ),
                 sampler=sampler,
                 context_tokens=context_tokens,

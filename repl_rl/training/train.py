@@ -58,7 +58,7 @@ from repl_rl.training.warmstart import (
 )
 from repl_rl.transcript.format import setup_sources
 from repl_rl.types import Attempt, Problem, Scored, Split
-from repl_sandbox.isolation import Tier
+from repl_sandbox.isolation import Level
 from repl_sandbox.types import Isolation
 
 DEFAULT_RECIPE = Recipe()
@@ -239,9 +239,9 @@ def _refuse_launcher() -> None:
 def say_bench(runtime: Runtime, screen: Screen) -> None:
     """What samples, the walls around kernels, and what would make them better."""
     screen.say(f"engine: {runtime.about_engine}")
-    screen.say(f"kernels: {runtime.standing}")
-    if runtime.standing.shortfall and runtime.standing.tier is not Tier.NONE:
-        screen.say(f"  not tier A: {runtime.standing.shortfall}")
+    screen.say(f"kernels: {runtime.walls}")
+    if runtime.walls.shortfall and runtime.walls.level is not Level.NONE:
+        screen.say(f"  not tier A: {runtime.walls.shortfall}")
 
 
 def _update(

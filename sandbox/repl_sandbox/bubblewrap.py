@@ -1,7 +1,7 @@
 """The outer wall: the command that runs the fork server in namespaces of its own.
 
-Bubblewrap gives it no network, no processes but its own, and a file system of exactly what is
-named here. Knows bubblewrap's options. Does not know what the program does.
+Bubblewrap gives it no network, no processes but its own, and a file system with nothing but what
+is named here. Knows bubblewrap's options. Does not know what the program does.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
-"""Bound one by one: bubblewrap's own /dev brings a second user namespace, out of which no process
-can return to the PID namespace in which it forks."""
+"""Bound one by one: bubblewrap's own /dev brings a second user namespace. From there no process can
+return to the PID namespace in which it forks."""
 CAPABILITIES = ("CAP_SYS_ADMIN",)
 """To make a PID namespace for each kernel."""
 ROOT_CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL")
-"""To give each kernel a user of its own, and to end it."""
+"""To give each kernel a user of its own, and to kill it."""
 
 
 def find() -> str | None:
@@ -42,18 +42,18 @@ def wrap(
     namespaces = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
     options = [bwrap, "--die-with-parent", "--as-pid-1", *namespaces, "--unshare-cgroup-try"]
     options += ["--hostname", "sandbox"]
-    # Root keeps the real user ids: in a user namespace there would be one for all kernels.
+    # Root keeps the real user ids: in a user namespace all kernels would share one.
     options += [] if is_root else ["--unshare-user"]
     options += ["--cap-drop", "ALL"]
     for capability in capabilities:
         options += ["--cap-add", capability]
-    # Left to bubblewrap, folders would be closed to the users that kernels become.
+    # Folders that bubblewrap makes by itself are closed to the users that kernels become.
     open_folder, empty = ["--perms", "0755", "--dir"], ["--perms", "0755", "--tmpfs"]
     made = {folder: [*open_folder, str(folder)] for folder in _parents([*shown, writable])}
     made |= {path: ["--ro-bind", str(path), str(path)] for path in shown}
     made |= {folder: [*empty, str(folder)] for folder in covered}
     made[writable] = ["--bind", str(writable), str(writable)]
-    # A folder comes before what lies in it, whichever of the two covers the other.
+    # A folder comes before what lies in it, also where one of the two covers the other.
     for path in sorted(made):
         options += made[path]
     for device in DEVICES:

@@ -1,9 +1,9 @@
-"""The first kernel of a pool tries to break out; if it can, nobody gets a second one.
+"""The first kernel of a pool tries to break out. If it can, the pool gives out no kernel.
 
-canary + bystander -> the probes -> nothing, or SandboxError with what got through
+canary + bystander -> the probes -> nothing, or SandboxError with the probes that got through
 
-A wall that is believed to stand is worth nothing: a library, a container or an old Linux may have
-left it out. Knows attacks. Does not know how a wall is built.
+Walls are tested, because a library, a container or an old Linux may leave one out. Knows attacks.
+Does not know how a wall is built.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PROBES: Mapping[str, str] = {
     "remove a file": "import os; os.unlink({decoy!r})",
     "see processes": "import os; os.listdir('/proc')",
     "signal a kernel": "import os; os.kill({bystander}, 9)",
-    # A C function tells of its failure by -1.
+    # A C function reports failure by -1.
     "trace a kernel": "import ctypes; 1 / (ctypes.CDLL(None).ptrace(16, {bystander}, 0, 0) + 1)",
     "make a namespace": "import ctypes; 1 / (ctypes.CDLL(None).unshare(0x10000000) + 1)",
     "lift its limits": "import resource as r; r.setrlimit(r.RLIMIT_AS, (-1, -1))",
@@ -38,7 +38,7 @@ PROBES: Mapping[str, str] = {
 
 
 class Subject(Kernel, Protocol):
-    """A kernel whose process number is known out here."""
+    """A kernel whose process number is known outside."""
 
     @property
     def pid(self) -> int: ...
@@ -47,11 +47,11 @@ class Subject(Kernel, Protocol):
 async def inspect(canary: Subject, bystander: Subject, *, folder: Path) -> None:
     """Raise SandboxError unless every probe fails and leaves decoy and bystander as they were.
 
-    folder: one that both kernels would see if nothing kept them from it.
+    folder: one that both kernels would see if there were no walls.
     """
     decoy = folder / "decoy"
     decoy.write_text(DECOY_TEXT)
-    # Where all kernels are one user, only the walls keep it.
+    # Where all kernels are one user, only the walls protect it.
     decoy.chmod(0o666)
     through = []
     for name, source in PROBES.items():

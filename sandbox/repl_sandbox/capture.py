@@ -1,8 +1,8 @@
-"""Where stdout and stderr of a kernel end: head and tail of what is written, and no more of it.
+"""Where stdout and stderr of a kernel go: it keeps the head and the tail of what is written.
 
 print -> TextIOWrapper, as in any Python -> Capture
 
-Both streams end in one place, so their order is kept. Knows characters. Does not know prompts,
+Both streams go to one place, so their order is kept. Knows characters. Does not know prompts,
 rendering or who writes.
 """
 
@@ -13,7 +13,7 @@ from io import RawIOBase, TextIOWrapper
 from typing import Any
 
 MAX_WRITTEN_CHARS = 1 << 20
-"""Reached within the CPU time of a line also by the shortest of prints."""
+"""Even the shortest `print` reaches this within the CPU time of a line."""
 
 
 class OutputLimit(RuntimeError):
@@ -79,7 +79,7 @@ class Capture:
 
 
 class _End(RawIOBase):
-    """The raw end of a stream. One that is read is at its end."""
+    """The raw end of a stream. Reading finds the end of the file."""
 
     def __init__(self, capture: Capture, fd: int, name: str, mode: str) -> None:
         self._capture = capture

@@ -2,10 +2,10 @@
 
 fork -> add -> [SIGCHLD -> reap the dead, kill the group of a dead kernel, kill the orphans]*
 
-A child subreaper inherits what its descendants leave behind, double forks and own sessions
-included. Each kernel is one too, so that the orphans that come here are those of the dead. Each
-kill is a death to come, and each death calls `reap` again: so the killing goes down a tree of any
-depth, and nobody waits for it. A kill may miss, so whoever has orphans looks again after a while.
+A child subreaper inherits the orphans of its descendants, also those that forked twice or have a
+session of their own. Each kernel is a subreaper as well, so only orphans of dead kernels come here.
+Each kill leads to a death, and each death calls `reap` again: the killing goes down a tree of any
+depth, and nothing waits for it. A kill may miss, so `reap` is called again while there are orphans.
 Knows process ids. Does not know requests or what a kernel does.
 """
 
@@ -32,24 +32,24 @@ class Children:
         assert not _living_or_dead(), "a child from elsewhere would be killed as an orphan"
         self._kernels: set[int] = set()
         self.has_orphans = False
-        """At the last look. They were killed, and are to be looked for again: see `reap`."""
+        """Whether the last `reap` found any. It killed them, and should be called again."""
 
     def add(self, pid: int) -> None:
-        """Note a kernel. Call it before the next `reap`, which would kill a stranger."""
+        """Note a kernel. Call this before the next `reap`, which kills every other child."""
         self._kernels.add(pid)
 
     def reap(self) -> list[int]:
-        """Bury the dead and kill the orphans that there are.
+        """Wait for the dead and kill all orphans.
 
-        Call it after each SIGCHLD, and LOOK_AGAIN_S after it has seen orphans: a thread that execs
-        hides its process from a kill for a moment, and no death would follow.
+        Call it after each SIGCHLD, and LOOK_AGAIN_S after it has found orphans: a thread that execs
+        hides its process from a kill for a moment, and then no death follows.
 
         Returns the numbers of the kernels among the dead.
         """
         dead = []
         while (pid := _next_dead()) is not None:
             if pid in self._kernels:
-                # Once reaped, its number may name the group of somebody else.
+                # After `waitpid` its number may name another group.
                 _kill_group(pid)
                 dead.append(pid)
             os.waitpid(pid, 0)
@@ -61,11 +61,11 @@ class Children:
         return dead
 
     def end(self) -> None:
-        """Kill every child and what it started; return when none is left or the time is up."""
+        """Kill every child and all that it started. Return when none is left or the time is up."""
         deadline = time.monotonic() + END_TIMEOUT_S
-        # Blocked, it stays pending for `sigtimedwait`: no death is missed.
+        # A blocked signal stays pending for `sigtimedwait`: no death is missed.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
-        # No kernel has a claim any more: all are orphans.
+        # From here on every kernel counts as an orphan.
         self._kernels.clear()
         self.reap()
         while _living_or_dead() and (left_s := deadline - time.monotonic()) > 0:
@@ -79,7 +79,7 @@ def become_subreaper() -> None:
 
 
 def _next_dead() -> int | None:
-    """A child that can be reaped, and is not reaped by this call."""
+    """A dead child. This call does not reap it."""
     try:
         dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -88,19 +88,19 @@ def _next_dead() -> int | None:
 
 
 def _living_or_dead() -> set[int]:
-    """Every child that is not reaped. Only this thread takes from the list, so it is complete."""
+    """Every child that was not reaped. Only this thread reaps, so the list is complete."""
     return set(map(int, Path("/proc/thread-self/children").read_text().split()))
 
 
 def _kill_orphan(pid: int) -> None:
-    # Root's programs may be out of reach; of one that is hidden, see `reap`.
+    # A program of root may be out of reach. `reap` says why a process may be hidden.
     with suppress(ProcessLookupError, PermissionError):
         group = os.getpgid(pid)
         # A kernel that has just been forked is still in our group.
         if group != os.getpgrp():
-            # A group dies as a whole, while one that forks without end may get ahead of us.
+            # A group dies as a whole. A process that forks endlessly could outrun single kills.
             _kill_group(group)
-        # It may have left that group meanwhile.
+        # The process may have left that group since.
         os.kill(pid, signal.SIGKILL)
 
 

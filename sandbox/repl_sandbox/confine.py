@@ -1,11 +1,11 @@
-"""The walls around one kernel: what a child of the fork server gives up before it runs our guest.
+"""The walls around one kernel: what a child of the fork server gives up before it runs a line.
 
 fork into a PID namespace -> uid, capabilities, Landlock -> [threads start] -> limits, seccomp
 
-The order is the point. Credentials, `no_new_privs` and Landlock belong to a thread and pass on to
-those that a console starts: they come while there is one. Resource limits and seccomp cover every
-thread, and take away what birth needs: they come last. Knows the operating system. Does not know
-what a kernel is for.
+The order matters. Credentials, `no_new_privs` and Landlock belong to a thread and pass on to those
+that it starts, so they come while there is only one thread. Resource limits and seccomp cover every
+thread and take away what the start needs, so they come last. Knows the operating system. Does not
+know what a kernel is for.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ CLONE_NEWPID = 0x20000000
 MAX_UIDS = 1 << 16
 """Of all pools together."""
 LAST_UID = 1 << 31
-"""Above it, some programs take a user id for a negative number."""
+"""Some programs take a user id above this for a negative number."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-class Walls:
+class Confinement:
     """What all children share, made once in the fork server, before its first fork.
 
     readable: files, and folders with all below them, that a kernel may read.
     has_namespaces: whether each child becomes process 1 of a PID namespace of its own; it takes
                     CAP_SYS_ADMIN.
-    uid_slot: which share of the user ids for kernels is theirs, from 0.
+    uid_slot: the number, from 0, of their share of the user ids for kernels.
 
     Raises OSError where the kernel of this machine refuses.
     """
@@ -61,7 +61,7 @@ class Walls:
         if self._namespace is not None:
             _check(_LIBC.unshare(CLONE_NEWPID), "unshare")
             self._return()
-        # Each kernel is process 1 of its namespace: one filter fits all.
+        # Each kernel is process 1 of its namespace, so one filter fits all.
         self._filter = make_filter(own_pid=1) if has_namespaces else None
         is_open = os.geteuid() == 0 and _all_may_read(readable)
         self._uids = uids(uid_slot) if is_open else range(0)
@@ -69,7 +69,7 @@ class Walls:
 
     @property
     def kept_fd(self) -> int:
-        """The one descriptor that a child still needs when it calls `enter`, which closes it."""
+        """The one descriptor that a child needs for `enter`, which closes it."""
         return self._ruleset
 
     @property
@@ -94,7 +94,7 @@ class Walls:
     def enter(self) -> None:
         """In the child, in its only thread: give up user, capabilities and files."""
         for capability in range(NUM_CAPABILITIES):
-            # Without the capability to do so there is none to lose either.
+            # A process that lacks the capability for this has no others to lose.
             _LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
         if self._uids:
             uid = self._uids[self._num_forks % len(self._uids)]
@@ -105,16 +105,16 @@ class Walls:
         _check(_LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
         landlock.restrict(self._ruleset)
         os.close(self._ruleset)
-        # Its memory goes neither to a core file nor to a helper of the machine that asks for one.
+        # Its memory must reach neither a core file nor a program of the machine that collects them.
         _check(_LIBC.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl")
-        # Credentials changed: that forgets it.
+        # Linux forgets this signal when credentials change.
         parent = os.getppid()
         _LIBC.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
         if os.getppid() != parent:
             os._exit(1)
 
     def seal(self) -> None:
-        """In the child, with all its threads: leave it the system calls of a calculator."""
+        """In the child, with all its threads: leave only the calls that a computation needs."""
         seccomp.install(self._filter or make_filter(own_pid=os.getpid()))
 
     def _return(self) -> None:
@@ -135,7 +135,7 @@ def limit(ceilings: Mapping[int, int]) -> None:
 
 
 def missing() -> str | None:
-    """What this machine lacks for any wall at all, as half a sentence; None if nothing."""
+    """What this machine lacks for any wall at all, in a few words. None if it lacks nothing."""
     if not seccomp.is_available():
         return "seccomp filters (Linux 4.14 or later, x86_64 or aarch64)"
     if landlock.abi() == 0:
@@ -151,9 +151,9 @@ def _drop_capabilities() -> None:
 
 
 def uids(slot: int) -> range:
-    """User ids for the kernels of one pool, out of those here that nobody is likely to have.
+    """User ids for the kernels of one pool, which are unlikely to belong to anyone here.
 
-    None without the capabilities to take one: root in a container may lack them.
+    Empty without the capabilities to change users, which root in a container may lack.
     """
     status = Path("/proc/self/status").read_text()
     held = int(status.partition("CapEff:")[2].split()[0], 16)
@@ -168,7 +168,7 @@ def uids(slot: int) -> range:
 
 
 def _all_may_read(paths: Sequence[Path]) -> bool:
-    """Whether any user may read all of `paths`: a folder of root's can be closed to others."""
+    """Whether any user may read all of `paths`: a folder of root may be closed to others."""
     with suppress(OSError):
         return all(
             path.stat().st_mode & 0o004

@@ -1,10 +1,10 @@
-"""How a person's Jupyter client finds a kernel that is there: an address, a key, a file, a command.
+"""How a person's Jupyter client finds a living kernel: an address, a key, a file, a command.
 
 Newborn -> connection file -> jupyter console --existing FILE
 
-Who reads the file may tell the kernel what to run. Code in the kernel may know the key too (it lies
-in its memory): each kernel has its own, which signs what that kernel says and is told, and no more.
-Knows Jupyter's names, and imports nothing of Jupyter. Does not know who attaches.
+Whoever can read the file can run code in the kernel. Code in the kernel may know the key too, since
+it lies in memory. So each kernel has a key of its own, which signs nothing but the messages to and
+from that kernel. Knows Jupyter's names, and imports nothing of Jupyter. Does not know who attaches.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from repl_sandbox.sockets import CONTROL, HEARTBEAT, IOPUB, SHELL, STDIN
 from repl_sandbox.zygote_link import Newborn
 
 PERSON_CPU_S = 24 * 3600
-"""`Limits.kernel_cpu_s` for a kernel at which a person sits."""
+"""`Limits.kernel_cpu_s` for a kernel that a person uses."""
 PORTS = {
     "shell_port": SHELL,
     "iopub_port": IOPUB,
@@ -33,15 +33,15 @@ PORTS = {
 
 
 def address(folder: Path) -> dict[str, object]:
-    """Where the kernel of this folder listens, in the words of a connection file."""
+    """Where the kernel of this folder listens, as the fields of a connection file."""
     return {"transport": "ipc", "ip": str(folder / "s"), **PORTS}
 
 
 def console_command(connection: Path) -> str:
-    """What a person types into a shell like ours to attach to the kernel of this file."""
+    """The shell command by which a person attaches to the kernel of this file."""
     found = shutil.which("jupyter")
     is_ours = found is not None and Path(found).parent == Path(sys.executable).parent
-    # With no environment activated, the console may lie beside this Python and not on PATH.
+    # If no environment is activated, the console may lie beside this Python and not on PATH.
     client = "jupyter console" if is_ours else f"{_this_python()} -m jupyter_console"
     return f"{client} --existing {shlex.quote(str(connection))}"
 
@@ -58,13 +58,13 @@ def _this_python() -> str:
 
 
 def write_connection_file(newborn: Newborn) -> Path:
-    """The file, in the kernel's folder and gone with it. Nobody but its owner may read it.
+    """The file, in the kernel's folder and removed with it. Nobody but its owner may read it.
 
-    Write it before the kernel runs anything foreign: one without walls could put a file there.
+    Write it before the kernel runs foreign code: without walls, that could put a file there.
     """
     assert newborn.is_console, "it has no heartbeat: a client would take it for dead"
     path = newborn.folder / "connection.json"
-    told = {"signature_scheme": "hmac-sha256", "key": newborn.key.decode()}
+    signing = {"signature_scheme": "hmac-sha256", "key": newborn.key.decode()}
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump(address(newborn.folder) | told, file)
+        json.dump(address(newborn.folder) | signing, file)
     return path

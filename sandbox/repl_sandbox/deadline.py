@@ -1,9 +1,9 @@
-"""The time of one line: an interrupt when it is up, the end of waiting when the grace is too.
+"""The time of one line: an interrupt at its end, and no more waiting after a period of grace.
 
 [started] -> line_cpu_s or line_wall_s -> SIGINT -> grace_s -> the answer is None
 
-Trusted side; the clocks are read from outside. One timer a line: `asyncio.wait` costs a callback,
-a second future and another turn of the loop. Knows processes. Does not know messages.
+Trusted side: the clocks are read from outside. A line has one timer, because `asyncio.wait` costs a
+callback, a second future and another turn of the loop. Knows processes. Does not know messages.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from repl_sandbox.types import Limits
 class Deadline:
     """Starts when it is made. Sets `answer` to None if nothing else did in time.
 
-    billed_cpu_s: CPU seconds of the process that are paid for; what exceeds them is this line's,
-                  so that none gains by going on after its answer.
+    billed_cpu_s: CPU seconds of the process that earlier lines were charged for. This line pays for
+                  all beyond them, so no line gains by running on after its answer.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Deadline:
             self._answer.set_result(None)
             return
         wall_left_s = self._limits.line_wall_s - self.wall_ms() / 1e3
-        # CPU time runs no faster than wall time: one thread works in a kernel, zmq's hardly ever.
+        # One thread works in a kernel (those of zmq hardly do), so CPU time is at most wall time.
         left_s = min(wall_left_s, self._limits.line_cpu_s - self.cpu_ms() / 1e3)
         if left_s > 0:
             self._wait(left_s)

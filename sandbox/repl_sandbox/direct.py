@@ -1,10 +1,10 @@
-"""The kernel's end of its owner's connection: a question in, an answer out, in the only thread.
+"""The kernel's end of its owner's connection: a question in, an answer out, in its one thread.
 
 size, JSON -> [Repl] -> size, JSON
 
-It runs among the code that it tells about: what carries an answer is C alone, and the Python that
-makes one is compared with what it was before any line ran. Knows bytes. Does not know what a line
-is worth, nor Jupyter.
+It shares an interpreter with the code that it reports on. So C code alone carries an answer, and
+the Python code that makes one is compared with what it was before any line ran. Knows bytes. Does
+not know Jupyter, nor what a line is worth.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from operator import is_
 from pathlib import Path
 
 from repl_sandbox.pristine import Pristine
-from repl_sandbox.repl import Repl, Said
+from repl_sandbox.repl import Answer, Repl
 from repl_sandbox.sockets import DIRECT, SIZE_BYTES, socket_path
 
-# In C, and made before any line runs: what `json` itself offers is Python, which a line can bend.
+# C functions, made before any line runs. Those of `json` are Python, which a line can change.
 SCAN = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # typeshed leaves it out
 ENCODE = json.encoder.c_make_encoder(  # type: ignore[attr-defined]  # typeshed leaves it out
     None, None, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, True
@@ -28,7 +28,7 @@ ENCODE = json.encoder.c_make_encoder(  # type: ignore[attr-defined]  # typeshed 
 
 
 def listen(folder: Path) -> socket.socket:
-    """Where the owner knocks, once. It makes a file in `folder`."""
+    """The socket on which the owner connects, once. Makes a file in `folder`."""
     door = socket.socket(socket.AF_UNIX)
     door.bind(str(socket_path(folder, DIRECT)))
     door.listen(1)
@@ -36,10 +36,10 @@ def listen(folder: Path) -> socket.socket:
 
 
 def answers(repl: Repl, door: socket.socket, pristine: Pristine) -> Iterator[socket.socket]:
-    """Answer one question at each step, until the owner hangs up; yields where the next comes.
+    """Answer a question at each step, until the owner hangs up; yield the socket of the next one.
 
-    A kernel whose own code is not what it was ends without an answer. The names below are this
-    frame's: in a module, a line could give them to something else.
+    A kernel whose own code has changed ends without an answer. The names below are local, because
+    a line could give the names of a module to something else.
     """
     yield door
     connection, _ = door.accept()
@@ -51,22 +51,22 @@ def answers(repl: Repl, door: socket.socket, pristine: Pristine) -> Iterator[soc
     while len(size := receive(SIZE_BYTES, whole)) == SIZE_BYTES:
         asked = receive(size_of(size, "big"), whole)
         (number, mode, source), _end = scan(asked.decode("ascii"), 0)
-        said = _said(repl, mode, source)
+        answer = _answer(repl, mode, source)
         for fetch, holders, names, values in checks:
             if not every(each(same, each(fetch, holders, names), values)):
                 die(1)
-        (body,) = encode((number, *said), 0)
+        (body,) = encode((number, *answer), 0)
         body = body.encode("ascii")
         send(body.__len__().to_bytes(SIZE_BYTES, "big") + body)
         yield connection
 
 
-def _said(repl: Repl, mode: str, source: str) -> Said:
+def _answer(repl: Repl, mode: str, source: str) -> Answer:
     match mode:
         case "evaluate":
             return repl.evaluate(source)
         case "seed":
             repl.seed(int(source))
-            return Said()
+            return Answer()
         case _:
             return repl.run(source)

@@ -1,6 +1,6 @@
-"""Kernels for tests: what a source does is written down beforehand, and nothing runs.
+"""Kernels for tests: a script says what each source does, and nothing runs.
 
-Stands where a pool stands. Knows the protocol alone.
+Takes the place of a pool. Knows the protocol alone.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ SILENT = Execution(status=ExecStatus.OK)
 class FakeKernel:
     """Answers a source from `script`; a source that is not in it is OK and silent.
 
-    After a source in `dies_at`, or an answer that says so, it is dead and says DIED or KILLED ever
-    after.
+    After a source in `dies_at`, or a scripted DIED or KILLED, it is dead: every later source ends
+    with the same status.
 
         FakeKernel({"1+1": Execution(status=ExecStatus.OK, output="2\\n")}, dies_at={"os.abort()"})
     """
@@ -32,7 +32,7 @@ class FakeKernel:
         self._ended_as: ExecStatus | None = None
         self.seed = seed
         self.sources: list[str] = []
-        """Everything it was asked to run or evaluate, in order."""
+        """Every source that it ran or evaluated, in order."""
         self.is_closed = False
 
     async def run(self, source: str) -> Execution:
@@ -48,7 +48,7 @@ class FakeKernel:
         return execution
 
     async def evaluate(self, expression: str) -> Execution:
-        """The scripted execution of `expression`; script its `value`, cleaned as a real one is."""
+        """The scripted execution of `expression`, with its `value` cleaned as a real one is."""
         execution = await self.run(expression)
         if execution.value is None:
             return execution
@@ -66,7 +66,7 @@ class FakeKernel:
 
 
 class FakeKernels:
-    """A `KernelSource` of fakes that share one script; `kernels` holds all that were handed out."""
+    """A `KernelSource` of fakes that share one script. `kernels` holds all that it handed out."""
 
     def __init__(self, script: Script | None = None, *, dies_at: Collection[str] = ()) -> None:
         self._script = script

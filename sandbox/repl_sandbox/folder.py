@@ -1,4 +1,4 @@
-"""The folders that kernels live in: private, short of name, removed whatever they hold.
+"""The folders of kernels: private, with short names, removed whatever is in them.
 
 Trusted side. Knows files. Does not know processes.
 """
@@ -31,14 +31,14 @@ def make_runtime_folder() -> Path:
 
 
 def runtime_base() -> str:
-    """Where runtime folders are made: in memory if possible, as on a disk each removal may wait."""
+    """Where runtime folders are made: in memory if possible. On a disk each removal may wait."""
     bases = (MEMORY_BASE, tempfile.gettempdir(), "/tmp")
     fitting = (base for base in bases if len(base) + len(LONGEST_SOCKET_PATH) <= MAX_PATH_CHARS)
     return next((base for base in fitting if os.access(base, os.W_OK | os.X_OK)), "/tmp")
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove what a kernel may have filled with anything. What cannot be removed stays."""
+    """Remove a folder that a kernel may have filled with anything. What cannot be removed stays."""
     with suppress(OSError):
         while _thin_out(folder):
             pass
@@ -46,7 +46,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def _thin_out(folder: Path) -> bool:
-    """Remove the files of the two top levels, lift what lies below; False if there was nothing.
+    """Remove the files of the two top levels and move up what lies below. False if it was empty.
 
     Not shutil.rmtree: it recurses, and a kernel can put thousands of folders into each other.
     """

@@ -1,61 +1,74 @@
-"""Which walls stand around the kernels: what was asked for, what this machine can give.
+"""Which walls there are around kernels: what the user asks for, what this machine can give.
 
-Knows the tiers by name and what each takes. Does not know how a wall is built.
+Knows each level by name and what it takes. Does not know how a wall is built.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from repl_sandbox import bubblewrap, confine
 from repl_sandbox.types import Isolation, SettingError
+from repl_sandbox.view import readable_paths
 
 
-class Tier(StrEnum):
-    """What stands around each kernel."""
+class Level(StrEnum):
+    """What is around each kernel."""
 
-    A = "A"
-    """Namespaces (no network, no other process, no foreign file) and all of tier B."""
-    B = "B"
+    STRICT = "strict"
+    """Namespaces (no network, no other process, no foreign file) and all of `BASIC`."""
+    BASIC = "basic"
     """A user of its own where root starts it, no capabilities, Landlock, limits, seccomp."""
     NONE = "none"
     """A process with resource limits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """What a fork server got, for run headers and `repl-rl doctor`."""
+class Walls:
+    """The walls in force around the kernels of a fork server, for run headers and reports."""
 
-    tier: Tier
+    level: Level
     shortfall: str = ""
-    """Why it is not tier A, as a sentence with what to do about it; empty for tier A."""
+    """Why the level is not `strict`, and what to do about it; empty for `strict`."""
 
     def __str__(self) -> str:
         described = {
-            Tier.A: "tier A: namespaces, Landlock, seccomp",
-            Tier.B: "tier B: Landlock, seccomp, no namespaces",
-            Tier.NONE: "none: kernels run unsealed, as the user who started them",
+            Level.STRICT: "namespaces, Landlock, seccomp",
+            Level.BASIC: "Landlock, seccomp, no namespaces",
+            Level.NONE: "kernels run unsealed, as the user who started them",
         }
-        return described[self.tier]
+        return f"{self.level}: {described[self.level]}"
 
 
 ESCAPE = 'isolation = "none" under [sandbox] runs kernels unsealed'
 
 
-def tiers(isolation: Isolation) -> tuple[list[Tier], str]:
-    """(the tiers to try, best first; why tier A is not among them).
+def find_options(
+    isolation: Isolation, preload: Sequence[str]
+) -> tuple[list[Level], str, Sequence[Path]]:
+    """(levels to try, best first; why `strict` is not among them; what kernels may read).
 
-    Raises SettingError if there is none.
+    Raises SettingError, before anything is started, for what cannot be had here.
     """
+    levels, shortfall = _levels(isolation)
+    try:
+        return levels, shortfall, readable_paths(preload)
+    except ValueError as error:
+        raise SettingError(str(error)) from None
+
+
+def _levels(isolation: Isolation) -> tuple[list[Level], str]:
     if isolation is Isolation.NONE:
-        return [Tier.NONE], "nothing else was asked for"
+        return [Level.NONE], "nothing else was asked for"
     lacking = confine.missing()
     if lacking is not None:
         raise SettingError(f"kernels cannot be sealed: this machine lacks {lacking}; {ESCAPE}")
     if bubblewrap.find() is None:
         shortfall = "bubblewrap is not installed (`apt install bubblewrap`)"
         if isolation is Isolation.STRICT:
-            raise SettingError(f'isolation = "strict" takes tier A, but {shortfall}')
-        return [Tier.B], shortfall
-    return ([Tier.A] if isolation is Isolation.STRICT else [Tier.A, Tier.B]), ""
+            raise SettingError(f'isolation = "strict" takes namespaces, but {shortfall}')
+        return [Level.BASIC], shortfall
+    return ([Level.STRICT] if isolation is Isolation.STRICT else [Level.STRICT, Level.BASIC]), ""

@@ -1,8 +1,8 @@
-"""A thin Jupyter kernel around the REPL, for consoles: what a person's client asks for.
+"""A thin Jupyter kernel around the REPL, for consoles: it serves a person's client.
 
 execute_request -> Repl -> stream and error on iopub, execute_reply
 
-Wired by hand in a forked child: no application, no configuration, no event loop. Messages go
+A forked child sets it up by hand: no application, no configuration, no event loop. Messages go
 through ipykernel's own dispatch, so that stock clients work. The kernel's owner is answered in the
 same thread. Knows messages. Does not know deadlines, limits or who forked it.
 """
@@ -23,7 +23,7 @@ import zmq
 from ipykernel.kernelbase import Kernel, kernel_protocol_version
 from jupyter_client.session import Session
 
-from repl_sandbox.repl import Repl, Said
+from repl_sandbox.repl import Answer, Repl
 from repl_sandbox.sockets import CONTROL, HEARTBEAT, IOPUB, SHELL, socket_path
 
 # A client takes a kernel without a heartbeat for dead.
@@ -32,7 +32,7 @@ NEVER = 1 << 62
 
 
 class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
-    """Built once in the fork server; a child that is a console calls `open` and then `serve`."""
+    """Built once in the fork server. A child that is a console calls `open` and then `serve`."""
 
     implementation = "repl-rl"
     implementation_version = "1"
@@ -43,9 +43,9 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
         "file_extension": ".py",
     }
     banner = "repl-rl: the classic Python REPL"
-    # ipykernel would pause before each reply, for output of other threads.
+    # By default ipykernel pauses before each reply, for the output of other threads.
     _execute_sleep = 0
-    # ipykernel wants streams here; raw sockets need no event loop.
+    # ipykernel expects streams here. Raw sockets need no event loop.
     shell_stream = traitlets.Any()
     control_stream = traitlets.Any()
 
@@ -55,7 +55,7 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
 
     @property
     def kernel_info(self) -> dict[str, object]:
-        """What a client asks first. ipykernel's own imports a debugger to tell of it."""
+        """What a client asks for first. That of ipykernel imports a debugger to describe it."""
         return {
             "protocol_version": kernel_protocol_version,
             "implementation": self.implementation,
@@ -67,7 +67,7 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
         }
 
     def listen(self, folder: Path) -> None:
-        """Make the sockets' files in `folder`: the last thing that needs the right to make any."""
+        """Make the sockets' files in `folder`: the last step that needs the right to make files."""
         self.listeners = {}
         for channel in CHANNELS:
             self.listeners[channel] = listener = socket.socket(socket.AF_UNIX)
@@ -76,12 +76,9 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
             listener.listen()
 
     def open(self, repl: Repl, *, key: bytes) -> None:
-        """Hand the listening sockets to zmq.
-
-        It starts threads: nothing may fork after it.
-        """
+        """Hand the listening sockets to zmq, which starts threads: nothing may fork afterwards."""
         self.repl = repl
-        # Always a copy: pyzmq frees what it did not copy from a thread, and no thread starts here.
+        # Always copy: pyzmq frees uncopied messages from a thread, and no thread can start here.
         self.session = Session(key=key, check_pid=False, copy_threshold=NEVER)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         opened = {channel: context.socket(CHANNELS[channel]) for channel in self.listeners}
@@ -94,11 +91,11 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
         self.shell_stream, self.control_stream = opened[SHELL], opened[CONTROL]
         self.iopub_socket = opened[IOPUB]
         echo = opened[HEARTBEAT]
-        # It beats while a line runs; zmq.proxy lets the interpreter go.
+        # The heart beats while a line runs, because zmq.proxy releases the interpreter lock.
         threading.Thread(target=zmq.proxy, args=(echo, echo), daemon=True).start()
 
     def serve(self, answers: Iterator[socket.socket]) -> None:
-        """Answer clients, and the owner by a step of `answers`, until one of them ends it."""
+        """Answer clients, and the owner by steps of `answers`, until one of them ends it."""
         poller = select.poll()
         owner = next(answers)
         stock = {channel.fileno(): channel for channel in (self.shell_stream, self.control_stream)}
@@ -117,39 +114,39 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
                 poller.register(owner, select.POLLIN)
 
     def _serve_stock(self, channel: zmq.Socket[bytes]) -> None:
-        # Its descriptor tells that something came, once; what else is there is to be asked for.
+        # Its descriptor signals arrivals only once: `poll` finds whatever else is there.
         while not self.is_stopped and channel.poll(0):
             parts = [zmq.Frame(frame) for frame in channel.recv_multipart()]
             is_shell = channel is self.shell_stream
             _finish(self.dispatch_shell(parts) if is_shell else self.process_control(parts))
 
     def pre_handler_hook(self) -> None:
-        """Nothing: the REPL arms and disarms the interrupt itself."""
+        """Do nothing: the REPL arms and disarms the interrupt itself."""
 
     def post_handler_hook(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def _abort_queues(self, subshell_id: str | None = None) -> None:
-        """Nothing: after an error a REPL goes on with what was typed ahead."""
+        """Do nothing: after an error a REPL goes on with what was typed ahead."""
 
     async def do_execute(self, code: str, silent: bool, **_options: object) -> dict[str, object]:
-        """What a notebook or console asks for: the cell runs, its text goes out on iopub."""
-        # The newline closes an open block: a cell is never continued by the next one.
-        said = self.repl.run(code + "\n")
-        if said.status == "incomplete":
-            said = Said(status="error", error_type="SyntaxError", head="incomplete input\n")
-        text = _shown(said)
+        """Run a cell for a notebook or console. Its text goes out on iopub."""
+        # The newline closes an open block: the next cell never continues this one.
+        answer = self.repl.run(code + "\n")
+        if answer.status == "incomplete":
+            answer = Answer(status="error", error_type="SyntaxError", head="incomplete input\n")
+        text = _shown(answer)
         if text and not silent:
             stream = {"name": "stdout", "text": text}
             self.send_response(self.iopub_socket, "stream", stream)
-        content = _reply_content(said) | {"execution_count": self.execution_count}
-        if said.error_type and not silent:
+        content = _reply_content(answer) | {"execution_count": self.execution_count}
+        if answer.error_type and not silent:
             error = {key: content[key] for key in ("ename", "evalue", "traceback")}
             self.send_response(self.iopub_socket, "error", error)
         return content
 
     async def do_is_complete(self, code: str) -> dict[str, object]:
-        """As the REPL sees it: a block is open until a blank line."""
+        """As in the REPL, a block is open until a blank line."""
         return {"status": "complete" if self.repl.is_complete(code) else "incomplete", "indent": ""}
 
     async def shutdown_request(self, stream: Any, ident: Any, parent: Any) -> None:
@@ -161,7 +158,7 @@ class ReplKernel(Kernel):  # type: ignore[misc]  # ipykernel ships no types
 
 
 def _finish(handler: Coroutine[Any, Any, None]) -> None:
-    """Run what ipykernel calls `async` and has nothing to wait for, without an event loop."""
+    """Run an `async` handler of ipykernel that waits for nothing, without an event loop."""
     try:
         handler.send(None)
     except StopIteration:
@@ -169,20 +166,20 @@ def _finish(handler: Coroutine[Any, Any, None]) -> None:
     raise RuntimeError("a handler waits")
 
 
-def _shown(said: Said) -> str:
-    """What a person sees of an output; of one that was cut, how much is missing."""
-    if not said.num_omitted:
-        return said.head + said.tail
-    return f"{said.head}\n... [{said.num_omitted} characters omitted] ...\n{said.tail}"
+def _shown(answer: Answer) -> str:
+    """The output as a person sees it. Where it was cut, it says how much is missing."""
+    if not answer.num_omitted:
+        return answer.head + answer.tail
+    return f"{answer.head}\n... [{answer.num_omitted} characters omitted] ...\n{answer.tail}"
 
 
-def _reply_content(said: Said) -> dict[str, object]:
-    """What `execute_reply` says, in Jupyter's fields."""
+def _reply_content(answer: Answer) -> dict[str, object]:
+    """The content of `execute_reply`, in Jupyter's fields."""
     content: dict[str, object] = {
-        "status": "error" if said.error_type else "ok",
+        "status": "error" if answer.error_type else "ok",
         "user_expressions": {},
         "payload": [],
     }
-    if said.error_type:
-        content |= {"ename": said.error_type, "evalue": "", "traceback": []}
+    if answer.error_type:
+        content |= {"ename": answer.error_type, "evalue": "", "traceback": []}
     return content

@@ -2,10 +2,10 @@
 
 fork server: make_ruleset -> [fork -> kernel: restrict]*
 
-A ruleset names the rights that it handles; one that is handled is denied wherever no rule allows
-it. Our rules allow reading below some folders. A thread is restricted for good, and so is all that
-it starts, but not the threads beside it: call `restrict` before the first of them starts. Looking
-at a path (`stat`) is no right, and never denied. Knows rights and paths. Does not know which paths
+A ruleset names the rights that it handles. A handled right is denied wherever no rule allows it.
+Our rules allow reading below some folders. A thread is restricted for good, and so is all that it
+starts, but not the threads beside it: call `restrict` before the first of them starts. Looking at a
+path (`stat`) is not a right, and is never denied. Knows rights and paths. Does not know which paths
 a kernel needs.
 """
 
@@ -31,7 +31,7 @@ EXECUTE = 1 << 0
 READ_FILE = 1 << 2
 READ_DIR = 1 << 3
 
-# ABI -> the number of rights that it and those after it know; each is a bit, from the lowest on.
+# ABI -> the number of rights that it and later ones know. Each right is a bit, from the lowest on.
 NUM_FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16, 9: 17}
 NUM_NETWORK_RIGHTS = {4: 2}
 NUM_SCOPES = {6: 2}
@@ -46,9 +46,9 @@ def abi() -> int:
 
 
 def handled_rights(version: int) -> tuple[int, int, int]:
-    """All that an ABI can deny: rights on files, on TCP ports, ways out of the own domain.
+    """All that an ABI can deny: rights on files, rights on TCP ports, ways out of the own domain.
 
-    Example: `handled_rights(4)` is `(0x7FFF, 0x3, 0x0)`. A later ABI counts as the last we know.
+    Example: `handled_rights(4)` is `(0x7FFF, 0x3, 0x0)`. A later ABI counts as the last one known.
     """
     file_rights, network_rights, scopes = (
         (1 << max((num for since, num in table.items() if since <= version), default=0)) - 1
@@ -58,10 +58,10 @@ def handled_rights(version: int) -> tuple[int, int, int]:
 
 
 def make_ruleset(readable: Sequence[Path]) -> int:
-    """A descriptor of rules for `restrict`, closed on exec; the caller closes it.
+    """A descriptor of rules for `restrict`. It is closed on exec, else by the caller.
 
     The files of `readable`, and what is below its folders, may be read and executed. A path that
-    does not exist is passed over. OSError without Landlock.
+    does not exist is skipped. OSError without Landlock.
     """
     attributes = struct.pack("=QQQ", *handled_rights(abi()))
     ruleset = call(LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0)
@@ -75,8 +75,8 @@ def make_ruleset(readable: Sequence[Path]) -> int:
 
 
 def restrict(ruleset: int) -> None:
-    """Hold this thread and what it starts to the rules. The caller has set `no_new_privs`."""
-    # Each refusal would be a line in the log of a machine that audits.
+    """Bind this thread and all that it starts to the rules. The caller has set `no_new_privs`."""
+    # Otherwise each refusal is a line in the audit log of the machine.
     call(LANDLOCK_RESTRICT_SELF, ruleset, LOG_SAME_EXEC_OFF if abi() >= 7 else 0)
 
 

@@ -1,4 +1,4 @@
-"""Where kernels come from: the owner of the fork server and of every kernel it made.
+"""Where kernels come from: the owner of the fork server and of every kernel that it made.
 
 acquire(seed) <- standby kernels <- fork server
 
@@ -17,7 +17,7 @@ from typing import Self
 
 from repl_sandbox.canary import inspect
 from repl_sandbox.console import write_connection_file
-from repl_sandbox.isolation import Standing, Tier
+from repl_sandbox.isolation import Level, Walls
 from repl_sandbox.supervisor import SupervisedKernel
 from repl_sandbox.types import Isolation, Limits, SandboxError
 from repl_sandbox.zygote_link import Newborn, ZygoteLink
@@ -47,7 +47,7 @@ class KernelPool:
     warmup:  sources that the fork server runs once, for its caches; None: those for sympy if it
              is preloaded.
     standby: kernels kept ready.
-    isolation: what walls must stand around each; `standing` says which do.
+    isolation: the walls to have around each kernel. `walls` has those in force.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class KernelPool:
         self._warmup = tuple(default_warmup if warmup is None else warmup)
         self._standby = standby
         self._isolation = isolation
-        self.standing = Standing(tier=Tier.NONE)
-        """Which walls stand, once the pool is open."""
+        self.walls = Walls(level=Level.NONE)
+        """The walls in force, once the pool is open."""
         self._link = ZygoteLink(limits, setup=setup)
         self._kernels: set[SupervisedKernel] = set()
         self._num_waiting = 0
@@ -81,11 +81,11 @@ class KernelPool:
         Raises SandboxError if it cannot import or warm up, or if a wall is missing.
         """
         try:
-            self.standing = await self._link.start(
+            self.walls = await self._link.start(
                 preload=self._preload, warmup=self._warmup, isolation=self._isolation
             )
             self._is_open = True
-            if self.standing.tier is not Tier.NONE:
+            if self.walls.level is not Level.NONE:
                 await self._inspect()
             self._restock(standby=self._standby)
         except BaseException:
@@ -102,7 +102,7 @@ class KernelPool:
         await self.aclose()
 
     async def acquire(self, *, seed: int) -> SupervisedKernel:
-        """A fresh kernel; the caller closes it, the pool closes it at the latest.
+        """A fresh kernel. The caller closes it. When the pool closes, it closes those left.
 
         Raises SandboxError if the fork server is gone, a folder could not be made, a setup source
         failed or no kernel came in time.
@@ -116,15 +116,16 @@ class KernelPool:
             self._num_waiting -= 1
         kernel = await self._open(newborn, seed=seed)
         async with _closed_on_failure(kernel):
-            # Only then: its successor's birth would slow this one's first answer.
+            # Not earlier: the start of a successor would delay this kernel's first answer.
             self._restock(standby=self._standby)
         return kernel
 
     async def acquire_console(self, *, seed: int) -> tuple[SupervisedKernel, Path]:
-        """A kernel as from `acquire` that a person's client can attach to; its connection file.
+        """A kernel that a person's client can attach to, and its connection file.
 
-        It is made to order: those on standby lack the sockets. The file goes with the kernel, which
-        has a thread more (its heartbeat). Raises as `acquire` does, and if it cannot be written.
+        It is made to order, because kernels on standby lack the sockets. It has another thread, for
+        its heartbeat. Its end removes the file. Raises as `acquire` does, and if the file cannot be
+        written.
         """
         self._require_open()
         self._link.order(is_console=True)
@@ -164,7 +165,7 @@ class KernelPool:
             await self._link.aclose()
 
     def _restock(self, *, standby: int) -> None:
-        """Order one kernel for everybody who waits, and `standby` on top."""
+        """Order a kernel for each `acquire` that waits, and `standby` more."""
         while self._link.num_stocked < standby + self._num_waiting:
             self._link.order()
 

@@ -2,9 +2,9 @@
 
 own modules, own objects -> checks -> [direct.answers]
 
-A line can reach whatever its interpreter holds. What own code shares with a line is made not to
-matter: it calls C, and has the builtins among its own names. What is left to bend is ours alone,
-and nobody has a reason to. Knows Python's objects. Does not know what they do.
+A line can reach everything in its interpreter. Our code depends on nothing that it shares with a
+line: it calls C, and has the builtins among its own names. Only our own code is left to change, and
+no honest line has a reason to do that. Knows Python's objects. Does not know what they do.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from operator import getitem, length_hint
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-# What a function does, whoever calls it by whatever name.
+# What decides what a function does, by whatever name it is called.
 FUNCTION_PARTS = ("__code__", "__defaults__", "__kwdefaults__")
 OBJECT_PARTS = ("__class__", "__dict__")
 
 Row = tuple[Any, Any, object]  # Any: modules' and classes' names, functions, objects
 Check = tuple[Callable[[Any, Any], object], tuple[Any, ...], tuple[Any, ...], tuple[object, ...]]
-"""(fetch, holders, names, values): `fetch(holders[i], names[i])` is to be `values[i]` itself.
+"""(fetch, holders, names, values): `fetch(holders[i], names[i])` must be `values[i]` itself.
 
-As columns, and not as rows, functions in C can go through them.
+These are columns, not rows, so that functions in C can go through them.
 """
 
 
@@ -34,11 +34,11 @@ class Pristine:
 
     @staticmethod
     def of(modules: Sequence[ModuleType]) -> Pristine:
-        """What stands in these modules, each of which gets the builtins as its own names."""
+        """The contents of these modules, each of which gets the builtins as names of its own."""
         for module in modules:
             for name, value in vars(builtins).items():
                 vars(module).setdefault(name, value)
-            # A warning that is put down to one of our frames would make it.
+            # A warning that is attributed to one of our frames would make this name.
             vars(module).setdefault("__warningregistry__", {})
         classes = [value for module in modules for value in _own(module) if isinstance(value, type)]
         owners: list[ModuleType | type] = [*modules, *classes]
@@ -64,10 +64,10 @@ class Pristine:
         )
 
     def with_objects(self, root: object) -> Pristine:
-        """The same, and an object of one of the modules' classes with those of ours it holds."""
+        """The same, with an object of one of these classes and those of ours that it holds."""
         links = [(root, name, held) for name, held in vars(root).items() if _is_own(type(held))]
         objects = [root, *(held for _root, _name, held in links)]
-        # An entry more in one of them would stand before a method of the same name.
+        # An additional entry in one of them would hide a method of the same name.
         more = (
             _check(getattr, [*_parts(objects, OBJECT_PARTS), *links]),
             _check(length_hint, _lengths(objects)),
@@ -86,18 +86,18 @@ def _parts(holders: Iterable[object], names: Sequence[str]) -> list[Row]:
 
 
 def _lengths(holders: Iterable[object]) -> list[Row]:
-    # Small integers: of each there is one.
+    # These are small integers: there is one object of each.
     return [(vars(holder), 0, len(vars(holder))) for holder in holders]
 
 
 def _own(owner: ModuleType | type) -> list[object]:
-    """What stands in a class, and in a module what was not imported."""
+    """The values in a class, or those in a module that it did not import."""
     name = owner.__name__ if isinstance(owner, ModuleType) else None
     return [v for v in vars(owner).values() if name in (None, getattr(v, "__module__", None))]
 
 
 def _names(code: CodeType) -> set[str]:
-    """Every name that it looks up outside of itself."""
+    """Every name that this code looks up outside of itself."""
     inner = [const for const in code.co_consts if isinstance(const, CodeType)]
     return set(code.co_names).union(*map(_names, inner))
 

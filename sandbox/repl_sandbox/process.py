@@ -1,7 +1,7 @@
 """One process seen from outside through its pidfd: signals, CPU clock, death.
 
-Trusted side. A pidfd never means another process, as a number may once its owner is gone. Knows
-the operating system. Does not know what the process is for.
+Trusted side. A process number may be given to another process after a death, a pidfd never is.
+Knows the operating system. Does not know what the process is for.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class Process:
     def __init__(self, pidfd: int) -> None:
         self._pidfd = pidfd
         self.pid = _pid(pidfd)
-        """Its number in our namespace; another's, once it is dead."""
-        # As clock_getcpuclockid(3) makes it.
+        """Its number in our namespace. Once it is dead, another process may have that number."""
+        # As clock_getcpuclockid(3) computes it.
         self._clock_id = ((~self.pid) << 3) | 2
         self._last_cpu_s = 0.0
         self.died = asyncio.Event()
-        """Set when the process ended; known only while watched."""
+        """Set when the process has ended, if `watch` was called."""
 
     def watch(self, on_death: Callable[[], None]) -> None:
         """Call `on_death` once, as soon as the process has ended."""
@@ -40,12 +40,12 @@ class Process:
         loop.add_reader(self._pidfd, note_death)
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Deliver `number`; a dead process does not mind."""
+        """Send signal `number`. If the process is dead, do nothing."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, number)
 
     def cpu_s(self) -> float:
-        """CPU seconds that it used; of a dead one, what was read last."""
+        """CPU seconds that it used. Of a dead process, the last value that was read."""
         with suppress(OSError):
             self._last_cpu_s = time.clock_gettime(self._clock_id)
         return self._last_cpu_s

@@ -2,7 +2,7 @@
 
 KernelManager -> ReplProvisioner -> fork server of its own -> one kernel with a console's sockets
 
-Chosen by the kernelspec `repl-rl`. Nobody times the lines: a person interrupts. Knows
+The kernelspec `repl-rl` chooses it. Lines have no deadline: a person interrupts them. Knows
 jupyter_client's protocol of provisioners. Does not know who asks.
 """
 
@@ -47,7 +47,7 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         return self._newborn is not None
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
-        """Order the kernel, for its sockets are what the connection file must name."""
+        """Order the kernel here, because the connection file must name its sockets."""
         manager = self.parent
         assert manager is not None, "a provisioner belongs to a KernelManager"
         if self._link is None:
@@ -62,18 +62,18 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
             # Nobody calls `cleanup` after a start that failed.
             await self.cleanup()
             raise
-        for name, told in address(self._newborn.folder).items():
-            setattr(manager, name, told)
+        for name, value in address(self._newborn.folder).items():
+            setattr(manager, name, value)
         manager.write_connection_file()
         self.connection_info = manager.get_connection_info()
         return dict(await super().pre_launch(cmd=[], **kwargs))
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
-        """It runs already; say how to reach it."""
+        """The kernel runs already. Return how to reach it."""
         return self.connection_info
 
     async def poll(self) -> int | None:
-        """None while it lives. Its exit code is not ours to see."""
+        """None while it lives, then 0: its exit code cannot be known."""
         if self._newborn is None:
             return 0
         watch = select.poll()
@@ -81,7 +81,7 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         return 0 if watch.poll(0) else None
 
     async def wait(self) -> int | None:
-        # A pidfd is no Event, and the loop that could watch it may not be this one.
+        # Not an Event: the loop that could watch the pidfd may not be this one.
         while await self.poll() is None:  # noqa: ASYNC110
             await asyncio.sleep(POLL_S)
         return 0
@@ -95,7 +95,7 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         await self.send_signal(signal.SIGKILL)
 
     async def terminate(self, restart: bool = False) -> None:
-        # The first process of a namespace is deaf to SIGTERM.
+        # The first process of a namespace ignores SIGTERM.
         await self.kill(restart=restart)
 
     async def cleanup(self, restart: bool = False) -> None:
@@ -120,11 +120,11 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         link = ZygoteLink(limits, setup=self.setup)
         warmup = SYMPY_WARMUP if "sympy" in self.preload else ()
         try:
-            standing = await link.start(
+            walls = await link.start(
                 preload=self.preload, warmup=warmup, isolation=Isolation(self.isolation)
             )
         except BaseException:
             await link.aclose()
             raise
-        self.log.info("kernel: %s", standing)
+        self.log.info("kernel: %s", walls)
         return link

@@ -1,9 +1,9 @@
-r"""What a kernel says -> what the transcript shows.
+r"""What a kernel reports -> what the transcript shows.
 
 "<object at 0x7f3a>\x1b[31m!" -> "<object at 0x1>!\n"
 
-Pure; applied on the trusted side, so code in a kernel cannot skip it. Knows text. Does not know
-who wrote it, nor tokens: a cap in tokens follows the cap in characters elsewhere.
+Pure. Applied on the trusted side, so code in a kernel cannot skip it. Knows text. Does not know
+who wrote it, nor tokens: a cap in tokens is applied elsewhere, after the cap in characters.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import re
 from collections.abc import MutableMapping
 from dataclasses import dataclass
 
-# Sequences first, so that their printable rest goes with the escape character.
+# Whole sequences, so that their printable part goes with the escape character.
 ANSI = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
     r"|\x1b[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC and other strings: titles, links
     r"|\x1b[ -/]*[0-~]"
 )
-# C0 but for \t and \n, DEL and C1, and the marks that reorder text on a screen.
+# C0 except \t and \n, DEL and C1, and the marks that reorder text on a screen.
 UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 SURROGATE = re.compile("[\ud800-\udfff]")
 ADDRESS = re.compile(r"(?<= at )0x[0-9a-fA-F]+")
@@ -39,7 +39,7 @@ def clean(text: str) -> str:
 
 
 def number_addresses(text: str, ordinals: MutableMapping[str, str]) -> str:
-    """`text` with ` at 0x7f3a...` replaced by ` at 0x1`, ` at 0x2`... in order of first sight.
+    """`text` with ` at 0x7f3a...` replaced by ` at 0x1`, ` at 0x2`... in order of appearance.
 
     `ordinals` belongs to one kernel and grows: the same address keeps its number from line to line.
     """
@@ -58,10 +58,10 @@ def render(
     max_chars: int,
     ordinals: MutableMapping[str, str],
 ) -> Rendered:
-    """The text between two prompts. `num_omitted` characters after `head` are already gone.
+    """The text between two prompts. `num_omitted` characters after `head` are already missing.
 
     Cut text keeps two thirds of `max_chars` from its head and one third from its tail, around a
-    line that states how many characters are missing; that line and a closing newline are not
+    line that states how many characters are missing. That line and a closing newline are not
     counted.
     """
     if not num_omitted:
@@ -74,7 +74,7 @@ def render(
 
 
 def truncate(text: str, max_chars: int) -> str:
-    """Rendered `text` cut by the same rule to `max_chars`; short text comes back as it is."""
+    """Rendered `text`, cut to `max_chars` by the same rule. Short text comes back unchanged."""
     return text if len(text) <= max_chars else _cut(text, "", 0, max_chars)
 
 

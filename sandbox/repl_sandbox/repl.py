@@ -1,15 +1,15 @@
-r"""CPython's REPL as an object: one source in, what a terminal would have shown out.
+r"""CPython's REPL as an object: one source goes in, what a terminal would have shown comes out.
 
 source -> statements -> exec, one by one -> captured text or plain traceback
 
-Runs inside a kernel, among the code it runs: after every source it puts back what that code may
-have bent (builtins, streams, hooks, signal handlers). It is no wall: code in a kernel owns the
-kernel. Knows Python. Does not know sockets, messages, limits of the process or who asks.
+Runs inside a kernel, beside the code that it runs. After every source it restores what that code
+may have changed (builtins, streams, hooks, signal handlers). It is no wall: code in a kernel owns
+the kernel. Knows Python. Does not know sockets, messages, limits of the process or who asks.
 """
 
 from __future__ import annotations
 
-# Not `signal`: making enums of its answers takes longer than the calls.
+# Not `signal`: it makes enums of all results, which takes longer than the calls.
 import _signal  # type: ignore[import-not-found]  # typeshed leaves it out
 import builtins
 import random
@@ -28,9 +28,9 @@ OWN_FILES = frozenset({__file__, Capture.take.__code__.co_filename})
 FRAME = re.compile(r'^([ |+]*)  File "(.*)", line \d+, in .*\n(?:\1    .*\n)*', re.MULTILINE)
 """A frame of a traceback, with the source lines and carets below it."""
 DUMMY_BASE = 10**7
-"""Above every index that sympy draws at import, so no Dummy made in a warm-up is met again."""
+"""Above every index that sympy draws at import, so that no Dummy of a warm-up comes again."""
 
-# By these names, because user code may bend what modules hold.
+# Called by these names, because user code may change the contents of modules.
 SET_TRACE, SET_PROFILE, GET_FRAME = sys.settrace, sys.setprofile, sys._getframe
 GET_LIMIT, SET_LIMIT = sys.getrecursionlimit, sys.setrecursionlimit
 SHOW_TRACEBACK = sys.__excepthook__
@@ -44,8 +44,8 @@ BUILTINS = vars(builtins)
 PRISTINE_BUILTINS = dict(BUILTINS)
 
 
-class Said(NamedTuple):
-    """What one source did, in the words of the kernel."""
+class Answer(NamedTuple):
+    """What one source did, as the kernel reports it."""
 
     status: str = "ok"
     """`ok`, `incomplete` or `error`."""
@@ -70,66 +70,65 @@ class Repl:
         # Only an interactive session has them.
         sys.ps1, sys.ps2 = ">>> ", "... "
 
-    def run(self, source: str) -> Said:
+    def run(self, source: str) -> Answer:
         """Run physical lines, separated by newlines, as if typed at `>>>`.
 
         A source that ends in a newline ends in a blank line. `incomplete` means that nothing ran
-        and nothing is kept. Every statement runs, also after one that raised, as it would when
-        typed; the first error names the outcome. An interrupt and the output limit end the whole
-        source.
+        and nothing is kept. Every statement runs, also after one that raised, as if it were typed.
+        The first error names the outcome. An interrupt or the output limit ends the whole source.
         """
         return self._guard(lambda: self._run(source))
 
-    def set_up(self, source: str) -> Said:
-        """Run a source of ours: a `sys.displayhook` that it sets is every later line's."""
+    def set_up(self, source: str) -> Answer:
+        """Run a source of ours. A `sys.displayhook` that it sets is used for every later line."""
         return self._guard(lambda: self._set_up(source))
 
     def is_complete(self, source: str) -> bool:
         """False where `run` would find `source` incomplete. Nothing runs."""
         return self._compiler.is_complete(source)
 
-    def evaluate(self, expression: str) -> Said:
-        """Evaluate one expression; `value` is its repr. One that is too long is an OutputLimit."""
+    def evaluate(self, expression: str) -> Answer:
+        """Evaluate one expression. `value` is its repr; one that is too long is an OutputLimit."""
         return self._guard(lambda: self._evaluate(expression))
 
     def seed(self, seed: int) -> None:
         seed_generators(seed)
 
-    def _guard(self, step: Callable[[], Said]) -> Said:
+    def _guard(self, step: Callable[[], Answer]) -> Answer:
         self._capture.clear()
         self._home.enter(self._capture)
         try:
-            said = step()
-        # An interrupt may fall between two statements of ours; the kernel must outlive it.
+            answer = step()
+        # An interrupt may come between two statements of ours. The kernel must survive it.
         except BaseException as error:  # noqa: BLE001
-            said = self._failed(error)
+            answer = self._failed(error)
         finally:
             self._home.leave()
         head, tail, num_omitted = self._capture.kept()
-        return Said(said.status, head, tail, num_omitted, said.error_type, said.value)
+        return Answer(answer.status, head, tail, num_omitted, answer.error_type, answer.value)
 
-    def _run(self, source: str) -> Said:
+    def _run(self, source: str) -> Answer:
         statements = self._compiler.statements(source)
         if statements is None:
             self._capture.clear()
-            return Said(status="incomplete")
-        said = Said()
+            return Answer(status="incomplete")
+        answer = Answer()
         for statement in statements:
             error = self._execute(statement)
             if error is None:
                 continue
             _remember(error)
             failed = self._failed(error)
-            said = said if said.error_type else failed
+            answer = answer if answer.error_type else failed
             if isinstance(error, KeyboardInterrupt | OutputLimit):
                 break
-        return said
+        return answer
 
-    def _set_up(self, source: str) -> Said:
-        said = self._run(source)
+    def _set_up(self, source: str) -> Answer:
+        answer = self._run(source)
         if sys.displayhook is not PRISTINE_DISPLAYHOOK:
             self._home.displayhook = sys.displayhook
-        return said
+        return answer
 
     def _execute(self, statement: Statement) -> BaseException | None:
         if isinstance(statement, BaseException):
@@ -137,15 +136,16 @@ class Repl:
         limit = min(self._recursion_limit + _depth(), MAX_LIMIT)
         SET_LIMIT(limit)
         try:
-            # By a tuple: a plain call loses its share of the limit once the interpreter is warm.
+            # With `*`: a plain call takes no share of the recursion limit once the interpreter has
+            # specialised it, and `_depth` counts that share.
             exec(*(statement, self._main.__dict__))
-        # User code may raise anything, SystemExit and GeneratorExit included, and the kernel stays.
+        # User code may raise anything, also SystemExit and GeneratorExit. The kernel goes on.
         except BaseException as error:  # noqa: BLE001
             # The first frame is this one. A class of the user may define a `with_traceback`.
             trace = error.__traceback__ and error.__traceback__.tb_next
             return BaseException.with_traceback(error, trace)
         finally:
-            # By bound names and no Python call: a trace function or a builtin may be hostile.
+            # Names bound beforehand, and C functions: a trace function or a builtin may be hostile.
             SET_PROFILE(None)
             SET_TRACE(None)
             BUILTINS.update(PRISTINE_BUILTINS)
@@ -154,7 +154,7 @@ class Repl:
             SET_LIMIT(OWN_LIMIT)
         return None
 
-    def _evaluate(self, expression: str) -> Said:
+    def _evaluate(self, expression: str) -> Answer:
         try:
             value = eval(compile(expression.strip(), FILENAME, "eval"), self._main.__dict__)
             text = repr(value)
@@ -164,24 +164,24 @@ class Repl:
             BUILTINS.update(PRISTINE_BUILTINS)
         if len(text) > self._max_value_chars:
             raise OutputLimit(f"the repr of the value is over {self._max_value_chars} characters")
-        return Said(value=str(text))
+        return Answer(value=str(text))
 
-    def _failed(self, error: BaseException) -> Said:
+    def _failed(self, error: BaseException) -> Answer:
         try:
             self._capture.take_unlimited(format_error(error))
-        # Formatting runs the `__str__` of a class that user code wrote, and memory may be out.
+        # Formatting runs a `__str__` that user code wrote, and there may be no memory left.
         except BaseException:  # noqa: BLE001
             self._capture.take_unlimited("<the traceback could not be shown>\n")
-        return Said(status="error", error_type=CLASS_NAME(type(error)))
+        return Answer(status="error", error_type=CLASS_NAME(type(error)))
 
 
 class _Home:
-    """What user code may bend for one source: streams, the displayhook, signals."""
+    """What user code may change for one source: streams, the displayhook, signals."""
 
     def __init__(self) -> None:
         self.displayhook: Callable[[object], object] | None = None
-        """That of a set-up, which no line replaces. Without one a line's own stays, as at any
-        prompt: it runs inside of lines alone, under their deadline and into their output."""
+        """That of a set-up, which no line can replace. Without it a displayhook that a line sets
+        stays, as at any prompt: it runs only inside lines, with their deadlines and outputs."""
         self._streams: dict[str, TextIOWrapper] = {}
 
     def enter(self, capture: Capture) -> None:
@@ -199,8 +199,8 @@ class _Home:
     def leave(self) -> None:
         SET_SIGNAL(_signal.SIGINT, _signal.SIG_IGN)
         for stream in self._streams.values():
-            # As CPython does at a prompt: a line may have told it to hold its output back.
-            try:  # noqa: SIM105  # `suppress` is Python, which a line can bend
+            # As CPython does at a prompt: a line may have turned buffering on.
+            try:  # noqa: SIM105  # `suppress` is Python, which a line can change
                 TextIOWrapper.flush(stream)
             except Exception:  # noqa: BLE001
                 pass
@@ -219,9 +219,9 @@ def _is_bent(stream: TextIOWrapper) -> bool:
 
 
 def _depth() -> int:
-    """How much of the recursion limit is ours: the frames below a statement.
+    """How much of the recursion limit our own frames take, below those of a statement.
 
-    At a prompt a statement is the first frame; here, too, it may go as deep as the limit says.
+    At a prompt a statement is the first frame. Here, too, it may go as deep as the limit allows.
     """
     frame = GET_FRAME(1)
     # Before 3.12 a call of `exec` counts as well.
@@ -245,7 +245,7 @@ def seed_generators(seed: int) -> None:
 def format_error(error: BaseException) -> str:
     """The traceback that CPython's REPL prints, without our own frames and without source lines.
 
-    No source lines, because whether a library's file is readable depends on the sandbox.
+    Source lines are left out, because the sandbox decides whether a library's file can be read.
     """
     stderr, sys.stderr = sys.stderr, StringIO()
     shown = sys.stderr
@@ -262,7 +262,7 @@ def _short_frame(match: re.Match[str]) -> str:
 
 
 def _remember(error: BaseException) -> None:
-    """What a REPL keeps of the last error, for `pdb.pm()` and the curious."""
+    """Keep of the last error what a REPL keeps, for `pdb.pm()` and others."""
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
     if sys.version_info >= (3, 12):
         sys.last_exc = error

@@ -1,7 +1,7 @@
 """Bytes from a kernel -> a reply whose every field has the type and size it should.
 
-Stands between the socket and the supervisor. Pure. A reply that passes is well-formed, not true:
-code in a kernel owns the kernel and can write any reply.
+Stands between the socket and the supervisor. Pure. A reply that passes is well-formed, but need not
+be true: code in a kernel owns the kernel and can write any reply.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Reply:
 
 
 def read_reply(body: bytes, *, number: int, limits: Limits) -> Reply:
-    """The reply to request `number`. Raises WireError for anything that is not exactly that."""
+    """The reply to request `number`. Raises WireError for anything else."""
     try:
         answered, status_name, head, tail, num_omitted, error_type, value = json.loads(body)
     # RecursionError: a few kilobytes of `[` are enough. TypeError: not an array.

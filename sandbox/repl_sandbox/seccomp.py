@@ -1,11 +1,11 @@
-"""The filter on the system calls of a sealed kernel, assembled by hand and installed.
+"""The filter on the system calls of a sealed kernel: assembles it and installs it.
 
 syscalls -> make_filter -> install
 
 A program of classic BPF: instructions of eight bytes that load words of `struct seccomp_data` (see
 linux/seccomp.h), compare, and return a verdict. It searches the number of the call among ranges of
-numbers that are judged alike, in about seven steps. Knows instructions. Does not know which calls
-are allowed, or what else a kernel is walled in with.
+numbers with the same verdict, in about seven steps. Knows instructions. Does not know which calls
+are allowed, or which other walls there are.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ Code = bytes
 
 
 def make_filter(machine: str, *, own_pid: int) -> bytes:
-    """The program for a machine as `os.uname` calls it; UnsupportedMachineError if unknown.
+    """The program for a machine by its name in `os.uname`. UnsupportedMachineError if unknown.
 
     `own_pid` is the only process that it lets the kernel signal.
     """
     codes = _codes(numbers(machine), guards(own_pid=own_pid))
     return b"".join(
         (
-            # The number of a call means nothing before the ABI is known, say i386's `int 0x80`.
+            # First the ABI: in another one, such as i386's `int 0x80`, a number is another call.
             _step(LOAD, ARCH_OFFSET),
             _step(IF_EQUAL, AUDIT_ARCH[machine], if_true=1),
             _step(RETURN, SECCOMP_RET_KILL_PROCESS),
@@ -60,7 +60,7 @@ def make_filter(machine: str, *, own_pid: int) -> bytes:
 
 
 def install(program: bytes) -> None:
-    """Bind every thread of this process and all that they start, for good.
+    """Bind every thread of this process, and all that they start, for good.
 
     The caller has set `no_new_privs`. OSError if Linux refuses the program or a thread.
     """
@@ -68,7 +68,7 @@ def install(program: bytes) -> None:
     # struct sock_fprog: the number of instructions and where they are.
     where = struct.pack("HP", len(program) // INSTRUCTION.size, ctypes.addressof(kept))
     number = SYS_SECCOMP[os.uname().machine]
-    # A console's threads were there before; ctypes can make one of them run what a line wants.
+    # Threads of a console exist already. With ctypes, a line could run its code in one of them.
     thread = call(number, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, where)
     if thread != 0:
         raise OSError(errno.EBUSY, f"thread {thread} is bound by another filter")
@@ -82,13 +82,13 @@ def is_available() -> bool:
     try:
         call(number, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, 0)
     except OSError as error:
-        # It knows the operation and the flag, and wanted to read the program at address zero.
+        # Linux knows the operation and the flag: it tried to read the program at address zero.
         return error.errno == errno.EFAULT
     return False
 
 
 def _codes(called: dict[str, int], guarded: dict[str, Guard]) -> dict[int, Code]:
-    """What to do about each number that is not refused anyway."""
+    """The code for each number that is not simply refused."""
     codes = {number: _step(RETURN, SECCOMP_RET_ALLOW) for number in called.values()}
     codes |= {number: _judge(guarded[name]) for name, number in called.items() if name in guarded}
     codes |= {called[name]: _refuse(code) for name, code in ANSWERS.items()}
@@ -96,15 +96,15 @@ def _codes(called: dict[str, int], guarded: dict[str, Guard]) -> dict[int, Code]
 
 
 def _ranges(codes: dict[int, Code]) -> list[tuple[int, Code]]:
-    """(first number, code for it and all up to the next), from zero up without a gap."""
+    """(first number, code for it and for all up to the next), from zero up without a gap."""
     refused = _refuse(errno.EPERM)
-    # One more than the last: the last range goes on to 2**32, and x32 calls are there.
+    # One number more than the last: the last range reaches 2**32 and refuses calls of x32.
     judged = [(number, codes.get(number, refused)) for number in range(max(codes) + 2)]
     return [next(alike) for _code, alike in groupby(judged, key=itemgetter(1))]
 
 
 def _search(ranges: list[tuple[int, Code]]) -> Code:
-    """Go to the code of the range in which the loaded word is, by halves."""
+    """Go to the code of the range that holds the loaded word, by bisection."""
     if len(ranges) == 1:
         return ranges[0][1]
     middle = len(ranges) // 2
@@ -119,10 +119,10 @@ def _judge(guard: Guard) -> Code:
 
 
 def _check(required: OneOf | Lacks | Null, refused: Code) -> bytes:
-    """Go on behind these steps if the requirement holds."""
+    """Go on after these steps if the requirement holds."""
     match required:
         case OneOf(argument, values):
-            # The callee reads 32 bits; an ABI may leave anything in the others.
+            # The call reads 32 bits. An ABI may leave anything in the others.
             return _load(argument) + _if_among(values) + refused
         case Lacks(argument, bits):
             return _load(argument) + _step(IF_ANY_BIT, bits, if_false=1) + refused

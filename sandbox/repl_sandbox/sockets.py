@@ -1,7 +1,7 @@
-"""What both ends of a socket must agree on: names, numbers, sizes.
+"""What both ends of a socket agree on: names, numbers, sizes.
 
-Imports nothing of ours, so that the trainer's end needs no ipykernel and the
-fork server no asyncio. Knows names. Does not know what is said.
+Imports no other module of this package: so the trainer's end needs no ipykernel, and the fork
+server no asyncio. Knows names. Does not know what messages mean.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ MAX_PACKET_BYTES = 1 << 17
 """Of one message between trainer and fork server."""
 
 DIRECT, SHELL, IOPUB, STDIN, HEARTBEAT, CONTROL = range(6)
-"""A kernel's channels: that of its owner, and Jupyter's, which only a console has."""
+"""A kernel's channels: one for its owner, and those of Jupyter, which only a console has."""
 
 SIZE_BYTES = 4
-"""On the owner's channel a message is its size, most significant byte first, and a JSON array:
-`[number, mode, source]` there, `[number, *Said]` back."""
+"""On the owner's channel a message is its size, most significant byte first, and a JSON array.
+The owner sends `[number, mode, source]`, the kernel `[number, *Answer]`."""
 
 
 def socket_path(folder: Path, channel: int) -> Path:

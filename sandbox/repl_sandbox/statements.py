@@ -1,10 +1,10 @@
-r"""Typed lines -> statements, ended and refused where CPython's own REPL does it.
+r"""Typed lines -> statements, which end or fail where they do in CPython's own REPL.
 
 "if x:\n    f()" -> None, it may go on;  "if x:\n    f()\n" -> code;  "x = = 2" -> its SyntaxError
 
-A terminal's tokenizer stops at the first error and knows a line only once it is typed; it cannot be
-called, so `compile` is asked in its place, and where it has seen more or less than a terminal, that
-is made up for. Knows Python's grammar. Does not know what a statement does, nor who typed it.
+A terminal's tokenizer stops at the first error, and sees a line only once it is typed. It cannot be
+called. `compile` takes its place, and is corrected where it has seen more or less than a terminal.
+Knows Python's grammar. Does not know what a statement does, nor who typed it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from tokenize import TokenError, generate_tokens
 FILENAME = "<stdin>"
 MAX_PENDING_LINES = 64
 MAX_PENDING_CHARS = 4000
-# ValueError: NUL bytes, lone surrogates. The last three: a source nested too deep.
+# ValueError: NUL bytes, lone surrogates. The last three: a source that is nested too deeply.
 UNCOMPILABLE = (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError)
 TENTATIVE = codeop.Compile().flags | ast.PyCF_ONLY_AST
-"""Parse, and say "incomplete input" where the end of the text is what is wrong with it."""
+"""Parse, and report "incomplete input" where only the end of the text is wrong."""
 FUTURES = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
-"""The bits of a code object's flags that say what it imported from `__future__`."""
-# The second is how 3.12 says it within a field of an f-string.
+"""The bits of a code object's flags that stand for imports from `__future__`."""
+# The second is the message of 3.12 within a field of an f-string.
 INCOMPLETE = re.compile("incomplete input|unterminated triple-quoted")
 UNTERMINATED = "unterminated triple-quoted"
 LIMITED = "Exceeds the limit"
-"""How an integer literal with too many digits is refused."""
+"""Part of the message about an integer literal with too many digits."""
 CONTINUED = "after line continuation character"
 PART_OF_NUMBER = re.compile(r"\b\d[\w.]*$")
 NEVER_CLOSED = re.compile(r"'([(\[{])' was never closed")
@@ -46,12 +46,12 @@ Statement = types.CodeType | BaseException
 
 
 class Syntax(IntEnum):
-    """What can be known of a source without running it."""
+    """What can be known about a source without running it."""
 
     WHOLE = 0
     """It compiles."""
     UNKNOWN = 1
-    """Too long to ask, or it depends on limits of the process that compiles."""
+    """It is too long to find out, or it depends on limits of the process that compiles."""
     OPEN = 2
     """Its last statement may go on: nothing would run."""
     BROKEN = 3
@@ -59,14 +59,14 @@ class Syntax(IntEnum):
 
 
 class Compiler:
-    """Remembers what statements import from `__future__`, for all that follow."""
+    """Remembers what statements import from `__future__`, for all later ones."""
 
     def __init__(self) -> None:
         self._futures = 0
         self._open = ""
 
     def statements(self, source: str) -> list[Statement] | None:
-        """What physical lines make; None while the last statement may go on."""
+        """The statements in physical lines. None while the last one may go on."""
         futures = self._futures
         statements: list[Statement] = []
         for text, has_ended in self._cut(source, _silence):
@@ -80,9 +80,9 @@ class Compiler:
         return statements
 
     def syntax(self, source: str) -> Syntax:
-        """What `statements` would make of `source`, for whom its errors need no words.
+        """What `statements` would make of `source`, without the text of its errors.
 
-        Warnings are dropped. The sources of a session are to be asked about in their order.
+        Warnings are dropped. Call it for the sources of a session in their order.
         """
         if len(source) > MAX_PENDING_CHARS:
             return Syntax.UNKNOWN
@@ -100,7 +100,7 @@ class Compiler:
         return found
 
     def is_complete(self, source: str) -> bool:
-        """Whether `statements` has any for `source`; what these import is not remembered."""
+        """Whether `statements` finds any in `source`. What these import is not remembered."""
         futures = self._futures
         try:
             return self.statements(source) is not None
@@ -110,9 +110,9 @@ class Compiler:
     def _cut(
         self, source: str, silence: Callable[[], AbstractContextManager[None]]
     ) -> Iterator[tuple[str, bool]]:
-        """(the lines of a statement, whether it has ended); the last alone may not have."""
+        """(the lines of a statement, whether it has ended). Only the last may not have."""
         source = source.replace("\r\n", "\n").replace("\r", "\n")
-        # A statement is sent anew with each of its lines; those before had not ended it.
+        # A statement is sent again with each further line. The lines before did not end it.
         is_known = self._open and source.startswith(f"{self._open}\n")
         pending = self._open if is_known else ""
         self._open = ""
@@ -130,24 +130,24 @@ class Compiler:
             yield pending, False
 
     def _has_ended(self, text: str) -> bool:
-        """False if a terminal would ask for another line, be it only the blank one."""
+        """False if a terminal would ask for another line, even if only for a blank one."""
         if self._refusal(text) is None:
             return True
         refusal = self._refusal(text + "\n")
         if isinstance(refusal, SyntaxError) and UNTERMINATED in refusal.msg:
-            # A terminal may not have come to the quotes.
+            # A terminal may have stopped before the quotes.
             refusal = _met_first(refusal, text)
         if refusal is not None and not INCOMPLETE.match(str(refusal)):
             return True
         return text.endswith("\n") and not _is_open(text)
 
     def _refusal(self, text: str) -> BaseException | None:
-        """What the parser has against the lines so far; the compiler is asked at their end."""
+        """The parser's error for the lines so far. The compiler sees them once they have ended."""
         parsed = _compiled(text, TENTATIVE | self._futures)
         return parsed if isinstance(parsed, BaseException) else None
 
     def _compile(self, text: str, *, has_ended: bool) -> Statement:
-        # Without a newline the last line would lose the caret of an error at its end.
+        # Without a newline, an error at the end of the last line would have no caret.
         compiled = _compiled(text + "\n" if has_ended else text, self._futures)
         if isinstance(compiled, types.CodeType):
             self._futures |= compiled.co_flags & FUTURES
@@ -157,7 +157,7 @@ class Compiler:
 def _kind_of(statement: Statement) -> Syntax:
     if isinstance(statement, types.CodeType):
         return Syntax.WHOLE
-    # A line may have changed the limit on digits, or the one on recursion.
+    # A line may have changed the limit on digits, or that on recursion.
     is_sure = isinstance(statement, SyntaxError | ValueError) and LIMITED not in str(statement)
     return Syntax.BROKEN if is_sure else Syntax.UNKNOWN
 
@@ -175,7 +175,7 @@ def _as_typed(error: SyntaxError, text: str) -> SyntaxError:
     error = _met_first(error, text)
     closing = ""
     while match := NEVER_CLOSED.match(error.msg):
-        # It hides the error at which a terminal stopped: what is not closed is waited for there.
+        # This error hides the one at which a terminal stops: a terminal waits for what is open.
         closing += CLOSING[match[1]]
         closed = _compiled(f"{text}\n{closing}\n", 0)
         if not isinstance(closed, SyntaxError):
@@ -189,19 +189,20 @@ def _as_typed(error: SyntaxError, text: str) -> SyntaxError:
 
 
 def _met_first(error: SyntaxError, text: str) -> SyntaxError:
-    """`error`; or, where no token could be made, what a terminal's parser met before that place.
+    """`error`, or the error that a terminal's parser met before the place where no token was found.
 
-    It stops at the first error; `compile` reads on behind it, and prefers to name what is no token.
+    A terminal stops at the first error. `compile` reads on behind it, and prefers to report what is
+    not a token.
     """
-    # Nothing is parsed behind the first of these lines, only cut into tokens.
+    # Behind the first of these lines nothing is parsed, only cut into tokens.
     tokens = _compiled(f"=\n{text}", 0)
     line, at = _place(error)
     if not isinstance(tokens, SyntaxError) or _place(tokens) != (line + 1, at):
         return error
     lines = text.split("\n")
-    # A number is refused at its wrong digit.
+    # The error of a number is at its wrong digit.
     before = PART_OF_NUMBER.sub("", lines[line - 1][: at - 1])
-    # No token either, but one that is named only where the parser asks for it.
+    # This is not a token either, but it is reported only where the parser asks for it.
     cut = "\n".join([*lines[: line - 1], f"{before}\\ "])
     found = _compiled(f"{cut}\n", 0)
     if (
@@ -215,7 +216,7 @@ def _met_first(error: SyntaxError, text: str) -> SyntaxError:
 
 
 def _place(error: SyntaxError) -> tuple[int, int]:
-    """(line, character), both from 1; 0 where it is not known."""
+    """(line, character), both from 1, or 0 where they are not known."""
     return error.lineno or 0, error.offset or 0
 
 
@@ -233,8 +234,10 @@ def _is_open(text: str) -> bool:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Drop the warnings about a text that is compiled again. Their filters stay untouched: a
-    change of them would make every warning new."""
+    """Drop the warnings about a text that is compiled again.
+
+    Their filters stay as they are: after a change of filters every warning is shown again.
+    """
     stderr, sys.stderr = sys.stderr, StringIO()
     try:
         yield

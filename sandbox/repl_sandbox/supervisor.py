@@ -2,8 +2,8 @@
 
 source -> request -> [deadline: SIGINT, grace, SIGKILL] -> checked reply -> rendered Execution
 
-The trusted side. Deadlines, clocks and deaths are observed here; every byte of a reply is checked
-before it is believed to be data. Knows processes and messages. Does not know Python, lines or
+The trusted side. Deadlines, clocks and deaths are observed here. Every byte of a reply is checked
+before it is used, even as data. Knows processes and messages. Does not know Python, lines or
 rewards.
 """
 
@@ -26,11 +26,11 @@ from repl_sandbox.zygote_link import Newborn
 
 CONNECT_TIMEOUT_S = 5.0
 DEATH_TIMEOUT_S = 30.0
-"""Many at once, each with much memory to give back, take their time."""
+"""Many kernels that end at once, each with much memory to give back, take a while."""
 HANGUP_S = 0.1
-"""How long after the socket closed the process may take to be seen dead."""
+"""How long after its socket has closed a process may still seem to live."""
 JSON_BYTES_PER_CHAR = 12
-"""A character outside the basic plane as two escapes."""
+"""JSON writes a character outside the basic plane as two escapes."""
 
 
 class SupervisedKernel:
@@ -44,8 +44,8 @@ class SupervisedKernel:
         self._is_server_gone = is_server_gone
         self._process = Process(newborn.pidfd)
         self._billed_cpu_s = self._process.cpu_s()
-        """Up to the last answer. What it used after it counts for the next line, but not with a
-        console: there it may have been a person's line."""
+        """CPU time up to the last answer. What the process uses after it counts for the next line,
+        except with a console, where a person's line may have used it."""
         self._ordinals: dict[str, str] = {}
         self._num_requests = 0
         self._pending: asyncio.Future[bytes | None] | None = None
@@ -76,8 +76,8 @@ class SupervisedKernel:
     async def run(self, source: str) -> Execution:
         """What `source` did. After a death every run reports that death again.
 
-        Cancelling it kills the kernel. Raises SandboxError if the fork server took the kernel with
-        it. Not while a person is at work on the kernel: the deadline would be that of their line.
+        Cancelling it kills the kernel. Raises SandboxError if it ended with the fork server. Do
+        not call it while a person's line runs: its deadline would hit that line.
         """
         return await self._ask("run", source)
 
@@ -86,15 +86,15 @@ class SupervisedKernel:
         return await self._ask("evaluate", expression)
 
     def interrupt(self) -> None:
-        """Raise KeyboardInterrupt in the line that runs, whoever typed it; else nothing.
+        """Raise KeyboardInterrupt in the line that runs, if any, whoever typed it.
 
-        A client that attached cannot do it: its request would be read after the line.
+        An attached client cannot do it: the kernel would read its request after the line.
         """
         if not self.is_closed:
             self._process.send_signal(signal.SIGINT)
 
     async def wait(self) -> None:
-        """Return once the process has ended, by whatever hand: a client may shut it down."""
+        """Return once the process has ended, for any reason: a client may shut it down."""
         await self._process.died.wait()
 
     async def aclose(self) -> None:
@@ -141,7 +141,7 @@ class SupervisedKernel:
         try:
             return await self._judge(await self._exchange(mode, code), deadline)
         except BaseException:
-            # A half-read exchange would answer the next source.
+            # The reply to this source would be taken for that to the next.
             self._kill()
             raise
         finally:
@@ -150,7 +150,7 @@ class SupervisedKernel:
             self._pending = None
 
     async def _exchange(self, mode: str, code: str) -> Reply | None:
-        """The checked reply, None if there was none."""
+        """The checked reply, or None if there was none."""
         assert self._connection is not None
         assert self._pending is not None
         self._num_requests += 1
@@ -185,9 +185,9 @@ class SupervisedKernel:
         )
 
     async def _fate(self) -> ExecStatus:
-        """No reply that counts: did the kernel end by itself, with its server, by our hand?"""
+        """Why there is no valid reply: the kernel ended, its server ended, or it is killed here."""
         if self._connection is not None and self._connection.closed.is_set():
-            # Its sockets close a moment before its exit shows.
+            # Its sockets close a moment before its exit can be seen.
             with suppress(TimeoutError):
                 async with asyncio.timeout(HANGUP_S):
                     await self._process.died.wait()
@@ -201,7 +201,7 @@ class SupervisedKernel:
 
     def _on_reply(self, body: bytes) -> None:
         if self._pending is None or self._pending.done():
-            # Nobody asked: what else it says could be taken for the next answer.
+            # Nobody asked for this reply. It could be taken for the next answer.
             self._kill()
             if self._connection is not None:
                 self._connection.close()
@@ -218,6 +218,6 @@ class SupervisedKernel:
 
 
 async def _soon(claim: Callable[[], bool]) -> bool:
-    """`claim` once more after the moment in which two deaths may be seen in the wrong order."""
+    """`claim`, called after a moment: two deaths may be seen in the wrong order."""
     await asyncio.sleep(0.003)
     return claim()

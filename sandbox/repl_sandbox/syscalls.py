@@ -19,7 +19,7 @@ from dataclasses import dataclass
 MACHINES = ("x86_64", "aarch64")
 """As `os.uname` calls them, in the order of the columns below."""
 
-# None: the machine never had the call, and its libc makes one of the others instead.
+# None: the machine never had the call. Its libc makes one of the others instead.
 NUMBERS: dict[str, tuple[int, int | None]] = {
     # Open files
     "read": (0, 63),
@@ -60,7 +60,7 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "mremap": (25, 216),
     "munmap": (11, 215),
     "madvise": (28, 233),
-    # Threads; those of a console's zmq may still be on their first lines
+    # Threads: those of a console's zmq may still be starting
     "futex": (202, 98),
     "gettid": (186, 178),
     "rseq": (334, 293),
@@ -85,7 +85,7 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "clock_nanosleep": (230, 115),
     "pause": (34, None),
     "restart_syscall": (219, 128),
-    # Sockets that there are, and those that clients open
+    # Sockets that exist already, and those that clients open
     "accept4": (288, 242),
     "socketpair": (53, 199),
     "sendto": (44, 206),
@@ -142,7 +142,7 @@ ANSWERS = {
     # Success without effect: a thread of libzmq that cannot set its priority aborts the process.
     "sched_setscheduler": 0,
 }
-"""What the caller is told, always, while nothing happens."""
+"""What these calls always return, without any effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,14 +170,14 @@ class Null:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A call passes if all of this holds; if not, it does nothing and says `otherwise`."""
+    """A call passes if all of this holds. If not, it has no effect and returns `otherwise`."""
 
     requirements: tuple[OneOf | Lacks | Null, ...]
     otherwise: int = errno.EPERM
 
 
-# The numbers from the standard library that stand below are the same on all our machines.
-# Not `os.O_TMPFILE`: it has the bit of O_DIRECTORY in it, another one on each machine.
+# The numbers below that come from the standard library are the same on both machines.
+# Not `os.O_TMPFILE`: it includes the bit of O_DIRECTORY, which differs between the machines.
 WRITE_FLAGS = os.O_ACCMODE | os.O_CREAT | os.O_TRUNC | 0o20000000
 IOCTLS = (termios.TCGETS, termios.FIONBIO, termios.FIOCLEX, termios.FIONCLEX, termios.FIONREAD)
 # Not F_SETOWN and F_SETSIG: together they send any signal to any process.
@@ -200,22 +200,22 @@ SOCKET_OPTIONS = tuple(
     )
 )
 # WAIT, WAKE, REQUEUE, CMP_REQUEUE, WAKE_OP, WAIT_BITSET, WAKE_BITSET; waits also by the clock.
-# Not those with an owner, which tell whether there is a process of that number.
+# Not those with an owner, which show whether a process of a number exists.
 FUTEX_OPERATIONS = (0, 1, 3, 4, 5, 9, 10, 256, 256 | 9)
 FUTEX_PRIVATE_FLAG = 128
 FUTEX_SHARED_WAITS = (0, 9, 256 | 9)
-"""How glibc waits for the end of a thread (`pthread_join`, which `Thread.join` is since Python
-3.13). Linux itself wakes the one who waits."""
+"""How glibc waits for the end of a thread (`pthread_join`, which `Thread.join` calls since Python
+3.13). Linux itself wakes the thread that waits."""
 CLOCKS = (*range(10), 11)
-"""Those of the machine and, by number 2 and 3, the caller's own. Linux has no number 10."""
-# Not MSG_OOB: on unix sockets it is new, unused and a way that has led into the Linux kernel.
+"""Those of the machine and, as numbers 2 and 3, the caller's own. Linux has no number 10."""
+# Not MSG_OOB: on unix sockets it is new and unused, and has been a way into the Linux kernel.
 UNUSUAL_MESSAGE = int(socket.MSG_OOB)
 
 
 def guards(*, own_pid: int) -> dict[str, Guard]:
     """The calls that depend on their arguments. `own_pid` is what the kernel's `getpid` says."""
     to_itself = Guard((OneOf(0, (own_pid,)),))
-    # Anybody else's would tell that there is such a process, and what it is up to.
+    # The number of another process would show that it exists, and what it does.
     of_itself = OneOf(0, (0, own_pid))
     own_clocks = (_cpu_clock(0), _cpu_clock(own_pid), _cpu_clock(own_pid, 4))
     by_a_clock = Guard((OneOf(0, (*CLOCKS, *own_clocks)),))
@@ -231,16 +231,15 @@ def guards(*, own_pid: int) -> dict[str, Guard]:
         "getpgid": Guard((of_itself,)),
         "getsid": Guard((of_itself,)),
         "sched_getaffinity": Guard((of_itself,)),
-        # As for setting it: a thread of libzmq asks about itself, by a number of its own.
+        # No error, as for `sched_setscheduler`: threads of libzmq ask, by their own numbers.
         "sched_getparam": Guard((of_itself,), otherwise=0),
         "sched_getscheduler": Guard((of_itself,), otherwise=0),
         "clock_gettime": by_a_clock,
         "clock_getres": by_a_clock,
         "clock_nanosleep": by_a_clock,
         "socketpair": Guard((OneOf(0, (int(socket.AF_UNIX),)),)),
-        # With an address, one end of a pair of datagram sockets speaks to whoever listens there.
-        # Without that flag, two kernels that map one file could wake each other; to wait wakes
-        # nobody, and tells no more than to read.
+        # Without the private flag, two kernels that map one file could wake each other. To wait
+        # wakes nobody, and shows no more than reading does.
         "futex": Guard(
             (
                 OneOf(
@@ -249,8 +248,9 @@ def guards(*, own_pid: int) -> dict[str, Guard]:
                 ),
             )
         ),
-        # Not SO_PEERPIDFD: it hands out a handle on the trainer.
+        # Not SO_PEERPIDFD: it returns a handle on the trainer.
         "getsockopt": Guard((OneOf(2, SOCKET_OPTIONS),)),
+        # With an address, one end of a pair of datagram sockets can send to any listener.
         "sendto": Guard((Lacks(3, UNUSUAL_MESSAGE), Null(4))),
         "recvfrom": Guard((Lacks(3, UNUSUAL_MESSAGE),)),
     }
@@ -262,7 +262,7 @@ def _cpu_clock(pid: int, kind: int = 0) -> int:
 
 
 class UnsupportedMachineError(ValueError):
-    """We do not know how this machine numbers its system calls."""
+    """The numbers of this machine's system calls are not known here."""
 
 
 def numbers(machine: str) -> dict[str, int]:
@@ -276,10 +276,10 @@ def numbers(machine: str) -> dict[str, int]:
 
 
 def call(number: int, *arguments: int | bytes) -> int:
-    """Make a call for which libc has no function; bytes go by address. OSError if it fails."""
+    """Make a call that libc has no function for. Bytes go by address. OSError if it fails."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
-    # Without a type, ctypes passes an int as 32 bits.
+    # Without types, ctypes passes an int as 32 bits.
     words = (ctypes.c_char_p(a) if isinstance(a, bytes) else ctypes.c_long(a) for a in arguments)
     result = int(libc.syscall(ctypes.c_long(number), *words))
     if result == -1:

@@ -21,11 +21,11 @@ class Isolation(StrEnum):
     """What the user asks for."""
 
     AUTO = "auto"
-    """The best tier that this machine has; none at all is an error."""
+    """The best walls that this machine can have; none at all is an error."""
     STRICT = "strict"
-    """Tier A, or an error."""
+    """Namespaces, Landlock and seccomp, or an error."""
     NONE = "none"
-    """No walls: for code that one trusts."""
+    """No walls: for code that the user trusts."""
 
 
 class SettingError(SandboxError):
@@ -42,7 +42,7 @@ class ExecStatus(StrEnum):
     ERROR = "error"
     """It raised, or did not compile. `Execution.error_type` names the exception."""
     TIMEOUT = "timeout"
-    """It was interrupted at its deadline and the kernel kept its state. Observed from outside."""
+    """It was interrupted at its deadline. The kernel kept its state. Observed from outside."""
     KILLED = "killed"
     """It ignored the interrupt (or broke the protocol) and was killed. Observed from outside."""
     DIED = "died"
@@ -51,10 +51,11 @@ class ExecStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """What one source did, as far as can be told.
+    """What one source did, as far as the trainer can know.
 
-    `status` TIMEOUT, KILLED and DIED and the two clocks are observed from outside; everything else
-    is what the kernel *says*, and code in a kernel owns the kernel: it is data, never authority.
+    `status` TIMEOUT, KILLED and DIED and the two clocks are observed from outside. Everything else
+    is what the kernel *reports*. Code in a kernel owns the kernel, so a report is data, never
+    authority.
     """
 
     status: ExecStatus
@@ -81,11 +82,11 @@ class Limits:
     grace_s: float = 0.5
     """Wall seconds between the interrupt and the kill."""
     kernel_cpu_s: int = 60
-    """CPU seconds of a whole kernel; the operating system ends it there."""
+    """CPU seconds of a whole kernel. The operating system ends a kernel that exceeds them."""
     memory_mib: int = 512
-    """Address space that a kernel may add to what it was born with; over it, `MemoryError`."""
+    """Address space that a kernel may add to what it started with. Beyond it: `MemoryError`."""
     max_output_chars: int = 6144
-    """Output kept of one line, two thirds from its head, one third from its tail."""
+    """Output kept of one line: two thirds from its head, one third from its tail."""
     max_value_chars: int = 4096
     """Longest `repr` that `Kernel.evaluate` hands over."""
 

@@ -1,6 +1,6 @@
-"""Which share of the user ids for kernels is a pool's: no two pools that live have the same one.
+"""The share of the user ids for kernels that belongs to a pool: no two living pools have the same.
 
-Kernels of two pools that were one user could signal each other where no namespace is between them.
+Without namespaces, kernels of two pools could signal each other if they were one user.
 Knows numbers. Does not know users.
 """
 
@@ -14,7 +14,7 @@ NUM_SLOTS = 64
 
 
 class UidSlot:
-    """At most one of NUM_SLOTS, from `take` to `close` or the end of this process."""
+    """One of NUM_SLOTS at most, held from `take` to `close` or to the end of this process."""
 
     def __init__(self) -> None:
         self._lock: socket.socket | None = None
@@ -36,7 +36,7 @@ def _first_free() -> tuple[socket.socket, int]:
     lock = socket.socket(socket.AF_UNIX)
     for number in range(NUM_SLOTS):
         try:
-            # A name in the abstract namespace: there is no file that could stay behind.
+            # A name in the abstract namespace leaves no file behind.
             lock.bind(f"\0repl-rl-uids-{number}")
         except OSError:
             continue

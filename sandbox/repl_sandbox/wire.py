@@ -1,8 +1,8 @@
-"""The trainer's end of its connection to a kernel, which gets a bounded share of its memory.
+"""The trainer's end of its connection to a kernel. A reply takes a bounded share of its memory.
 
 [number, mode, source] -> size, JSON -> kernel -> size, JSON -> on_reply
 
-Knows bytes and sizes. Does not know what a reply says, nor deadlines.
+Knows bytes and sizes. Does not know deadlines, nor what a reply means.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from repl_sandbox.sockets import SIZE_BYTES
 
 
 def pack(message: object) -> bytes:
-    """A message as it goes over the wire. Text may hold lone surrogates: JSON escapes them."""
+    """The bytes of a message. Text may hold lone surrogates, which JSON escapes."""
     body = json.dumps(message).encode("ascii")
     return len(body).to_bytes(SIZE_BYTES, "big") + body
 
 
 class KernelConnection(asyncio.Protocol):
-    """Calls `on_reply` with the JSON of each message, `on_lost` at the end.
+    """Calls `on_reply` with the JSON of each message, and `on_lost` at the end.
 
-    A peer that announces more than `max_reply_bytes` is disconnected, which is all that the owner
-    hears of it.
+    A peer that announces more than `max_reply_bytes` is disconnected: the owner sees `on_lost`.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class KernelConnection(asyncio.Protocol):
         self._transport = transport
 
     def send(self, message: object) -> None:
-        """Queue one message. A lost connection swallows it: see `on_lost`."""
+        """Queue one message. It is dropped if the connection is lost: see `on_lost`."""
         assert self._transport is not None
         self._transport.write(pack(message))
 
@@ -64,12 +63,12 @@ class KernelConnection(asyncio.Protocol):
 
     def data_received(self, received: bytes) -> None:
         self._buffer += received
-        # Once it is to be closed, what came before is not worth the time to parse it.
+        # Of a connection that is being closed nothing more is parsed.
         while not self._is_closing and self._take_reply():
             pass
 
     def _take_reply(self) -> bool:
-        """Consume one whole reply from the buffer; False if there is none."""
+        """Take one whole reply out of the buffer. False if there is none."""
         if len(self._buffer) < SIZE_BYTES:
             return False
         end = SIZE_BYTES + int.from_bytes(self._buffer[:SIZE_BYTES], "big")

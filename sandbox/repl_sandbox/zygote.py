@@ -1,10 +1,10 @@
-"""The fork server: imports everything once, then forks kernels in milliseconds.
+"""The fork server: it imports everything once, then forks kernels in milliseconds.
 
 trainer --(exec, hand-built environment)--> zygote --(fork, walls)--> kernel
 
 It is single-threaded and runs no policy code: the child becomes the kernel, the zygote never does.
-It dies with the trainer, and every kernel dies with it, and whatever a kernel started. Packets on
-the control socket are JSON; the answer to a fork carries a pidfd. Knows processes. Does not know
+It dies with the trainer. Every kernel, and all that a kernel started, dies with it. Packets on the
+control socket are JSON. The answer to a fork carries a pidfd. Knows processes. Does not know
 deadlines, pools or why anyone wants a kernel, nor what the walls are made of.
 """
 
@@ -30,38 +30,38 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from repl_sandbox.children import LOOK_AGAIN_S, Children, become_subreaper
-from repl_sandbox.confine import PR_SET_PDEATHSIG, Walls, limit
+from repl_sandbox.confine import PR_SET_PDEATHSIG, Confinement, limit
 from repl_sandbox.direct import answers, listen
 from repl_sandbox.kernel import ReplKernel
 from repl_sandbox.pristine import Pristine
 from repl_sandbox.repl import Repl, seed_generators
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 
-MAX_TOLD_CHARS = 8000
-"""Of one value in a packet. JSON makes up to twelve bytes of a character."""
+MAX_VALUE_CHARS = 8000
+"""Of one value in a packet. JSON writes a character as twelve bytes at most."""
 M_ARENA_MAX = -8
 RLIMIT_SIGPENDING = 11
 ANSWERING = ("capture", "direct", "repl", "statements")
 """Modules of ours that run between a line and its answer."""
 MAX_OPEN_FILES = 64
 MAX_FILE_BYTES = 1 << 20
-"""What an unsealed kernel may write into one file; a sealed one can open none for writing."""
+"""What an unsealed kernel may write into one file. A sealed one can open none for writing."""
 
 
 def main(control_fd: int, base_fd: int) -> None:
-    """Serve until the control socket closes. What goes wrong before is told on that socket.
+    """Serve until the control socket closes. Errors before that are reported on that socket.
 
-    base_fd: the folder that the runtime folder lies in. Out of the namespaces there is no other
+    base_fd: the folder that holds the runtime folder. From inside the namespaces there is no other
              way to it.
     """
     control = socket.socket(fileno=control_fd)
     config = json.loads(control.recv(MAX_PACKET_BYTES))
-    # Nobody hears a politer signal before `serve`.
+    # A politer signal has no effect before `serve`.
     _die_with_parent(signal.SIGKILL, parent=config["parent_pid"])
     # An arena for each thread of a console would be 64 MiB of address space at a moment of its
     # choosing, before or after a kernel's memory is limited.
     ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
-    # Python 3.13 keeps the program that started us there, as the source of all from "<string>".
+    # Python 3.13 keeps the text of `-c` there, as the source of all code from "<string>".
     linecache.clearcache()
     # Set by bubblewrap, and different in every run.
     os.environ.pop("PWD", None)
@@ -70,65 +70,65 @@ def main(control_fd: int, base_fd: int) -> None:
         assert len(os.listdir("/proc/self/task")) == 1, "a thread would not survive the fork"
         assert not _shared_memory(), f"kernels would share what is written to {_shared_memory()}"
         children = Children()
-    # Whatever a preloaded module raises belongs into the trainer's error message.
+    # Whatever a preloaded module raises belongs in the trainer's error message.
     except Exception:  # noqa: BLE001
-        _tell(control, error=traceback.format_exc())
+        _report(control, error=traceback.format_exc())
         return
     try:
-        walls = _walls(config["walls"])
+        confinement = _confinement(config["confinement"])
     except OSError as error:
-        _tell(control, missing=str(error))
+        _report(control, missing=str(error))
         return
-    _tell(control, ready=True)
-    _Zygote(control, base_fd, stock, children, walls, config).serve()
+    _report(control, ready=True)
+    _Zygote(control, base_fd, stock, children, confinement, config).serve()
 
 
-def _walls(plan: dict[str, object] | None) -> Walls | None:
+def _confinement(plan: dict[str, object] | None) -> Confinement | None:
     if plan is None:
         return None
     readable = plan["readable"]
     assert isinstance(readable, list)
     uid_slot = plan["uid_slot"]
     assert isinstance(uid_slot, int)
-    return Walls(
+    return Confinement(
         [Path(path) for path in readable],
         has_namespaces=bool(plan["has_namespaces"]),
         uid_slot=uid_slot,
     )
 
 
-def _tell(control: socket.socket, **told: object) -> None:
-    cut = {key: value[:MAX_TOLD_CHARS] if isinstance(value, str) else value
-           for key, value in told.items()}  # fmt: skip
+def _report(control: socket.socket, **message: object) -> None:
+    cut = {key: value[:MAX_VALUE_CHARS] if isinstance(value, str) else value
+           for key, value in message.items()}  # fmt: skip
     control.send(json.dumps(cut).encode())
 
 
 def _shared_memory() -> list[str]:
-    """Mappings of this process that every fork would write to."""
+    """Writable mappings that this process would share with every fork."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     return [line for line in lines if line.split()[1].startswith("rw") and "s" in line.split()[1]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Stock:
-    """What all children share of Python's."""
+    """The Python objects that all children share."""
 
     console: ReplKernel
-    """For those of them that a person's client will ask."""
+    """For children that serve a person's client."""
     pristine: Pristine
 
 
 def _warm_up(preload: list[str], sources: list[str]) -> _Stock:
     for name in preload:
         importlib.import_module(name)
-    # Before the warm-up: what it caches must not depend on a random start.
+    # Before the warm-up, because its caches must not depend on a random start.
     seed_generators(0)
     names = {"__name__": "warmup"}
     for source in sources:
         exec(source, names)
     console = ReplKernel(log=logging.getLogger(__name__))
     pristine = Pristine.of([sys.modules[f"repl_sandbox.{name}"] for name in ANSWERING])
-    # To its guest a kernel is plain Python: what runs it cannot be imported by name.
+    # Code in a kernel finds plain Python: it cannot import this package by name.
     for name in [name for name in sys.modules if name.partition(".")[0] == "repl_sandbox"]:
         del sys.modules[name]
     gc.collect()
@@ -145,17 +145,17 @@ class _Zygote:
         base_fd: int,
         stock: _Stock,
         children: Children,
-        walls: Walls | None,
+        confinement: Confinement | None,
         config: dict[str, Any],
     ) -> None:
         self._control = control
         self._base_fd = base_fd
         self._stock = stock
         self._children = children
-        self._walls = walls
+        self._confinement = confinement
         self._config = config
         self._names: dict[int, str] = {}
-        """Of the living kernels, by their numbers."""
+        """Process number -> name of the order, of the living kernels."""
 
     def serve(self) -> None:
         """Fork and reap until the control socket closes or SIGTERM comes."""
@@ -172,8 +172,8 @@ class _Zygote:
                     return
                 if signals in ready or self._children.has_orphans:
                     for pid in self._children.reap():
-                        # Of one that was born this is no news.
-                        _tell(self._control, name=self._names.pop(pid), error="it died at birth")
+                        # The trainer ignores this for a kernel that was ready.
+                        _report(self._control, name=self._names.pop(pid), error="it died at birth")
                 if self._control.fileno() in ready:
                     packet = self._control.recv(MAX_PACKET_BYTES)
                     if not packet:
@@ -190,13 +190,13 @@ class _Zygote:
         name = request["name"]
         zygote_pid = os.getpid()
         try:
-            pid = os.fork() if self._walls is None else self._walls.fork()
+            pid = os.fork() if self._confinement is None else self._confinement.fork()
             if pid == 0:
-                _Child(self._control, self._walls, self._config, request, zygote_pid).become(
+                _Child(self._control, self._confinement, self._config, request, zygote_pid).become(
                     self._stock
                 )
         except OSError as error:
-            _tell(self._control, name=name, error=str(error))
+            _report(self._control, name=name, error=str(error))
             return
         self._children.add(pid)
         self._names[pid] = name
@@ -204,24 +204,24 @@ class _Zygote:
             pidfd = os.pidfd_open(pid)
         except OSError as error:
             os.kill(pid, signal.SIGKILL)
-            _tell(self._control, name=name, error=str(error))
+            _report(self._control, name=name, error=str(error))
             return
         socket.send_fds(self._control, [json.dumps({"name": name}).encode()], [pidfd])
         os.close(pidfd)
 
 
 def _hear_signals() -> int:
-    """The end of a pipe on which signals arrive as bytes, their numbers.
+    """The end of a pipe on which signals arrive as bytes: their numbers.
 
-    A handler would run between any two steps of a fork or a burial, and inside itself.
+    A handler could run between any two steps of a fork or a `reap`, and inside itself.
     """
-    heard, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGCHLD, signal.SIGTERM):
         # Python writes the byte only for a signal that it handles.
         signal.signal(number, lambda *_: None)
-    return heard
+    return reader
 
 
 class _Child:
@@ -230,30 +230,32 @@ class _Child:
     def __init__(
         self,
         control: socket.socket,
-        walls: Walls | None,
+        confinement: Confinement | None,
         config: dict[str, Any],
         request: dict[str, Any],
         zygote_pid: int,
     ) -> None:
         self._control = control
-        self._walls = walls
+        self._confinement = confinement
         self._config = config
         self._request = request
         self._folder = Path(request["folder"])
         self._is_console = bool(request["is_console"])
-        # Out of a namespace of one's own, the zygote has no number.
-        self._parent_pid = 0 if walls is not None and walls.has_namespaces else zygote_pid
+        # In a namespace of its own, a kernel sees no number for the zygote.
+        self._parent_pid = (
+            0 if confinement is not None and confinement.has_namespaces else zygote_pid
+        )
 
     def become(self, stock: _Stock) -> NoReturn:
-        """The rest of its life. The control socket is closed before anything untrusted runs."""
+        """Become the kernel until its end. The control socket closes before untrusted code runs."""
         try:
             error = self._be_born(stock)
-            _tell(self._control, name=self._request["name"], is_born=True, error=error)
+            _report(self._control, name=self._request["name"], is_born=True, error=error)
             self._control.close()
             if error is None:
                 self._serve(stock.console)
         finally:
-            # No clean-up of the zygote's objects, no `atexit` of user code.
+            # This skips the clean-up of the zygote's objects and `atexit` handlers of user code.
             os._exit(0)
 
     def _serve(self, console: ReplKernel) -> None:
@@ -264,7 +266,7 @@ class _Child:
                 pass
 
     def _be_born(self, stock: _Stock) -> str | None:
-        """All that comes before it may be used; the reason why it may not, if there is one."""
+        """Do all that comes before its first line. Returns the reason if it cannot be used."""
         limits = self._config["limits"]
         assert isinstance(limits, dict)
         repl_limits = {key: limits[key] for key in ("max_output_chars", "max_value_chars")}
@@ -275,32 +277,32 @@ class _Child:
                 door = listen(self._folder)
                 if self._is_console:
                     stock.console.listen(self._folder)
-                if self._walls is not None:
-                    self._walls.enter()
+                if self._confinement is not None:
+                    self._confinement.enter()
                 if self._is_console:
                     stock.console.open(repl, key=self._request["key"].encode())
                 error = _set_up(repl, self._config["setup"])
                 born_pages = int(statm.read().split()[0])
             self._answers = answers(repl, door, stock.pristine.with_objects(repl))
             self._limit(born_pages, memory_mib=limits["memory_mib"], cpu_s=limits["kernel_cpu_s"])
-            if self._walls is not None:
-                self._walls.seal()
+            if self._confinement is not None:
+                self._confinement.seal()
             return error
-        # Nobody else would hear of it: the streams lead nowhere.
+        # Nothing else would report it: the streams lead nowhere.
         except Exception:  # noqa: BLE001
             return traceback.format_exc()
 
     def _settle(self) -> None:
         """Leave the zygote behind: its session, signals, streams, folder."""
         os.setsid()
-        # While it lives, the end of another kernel must not take what it started.
+        # While it lives, what it started must not be killed because another kernel ends.
         become_subreaper()
-        # Its descriptor is closed below, and the number will be another's.
+        # Its descriptor is closed below, and another file will get the number.
         signal.set_wakeup_fd(-1)
         _die_with_parent(signal.SIGKILL, parent=self._parent_pid)
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        # Where memory runs out it must be a kernel that ends, not the trainer.
+        # If memory runs out, Linux must end a kernel and not the trainer.
         with suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000")
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -308,7 +310,8 @@ class _Child:
         for fd in (0, 1, 2):
             os.dup2(null, fd)
         _close_all_but(
-            self._control.fileno(), *([] if self._walls is None else [self._walls.kept_fd])
+            self._control.fileno(),
+            *([] if self._confinement is None else [self._confinement.kept_fd]),
         )
         os.umask(0o077)
         home = self._home()
@@ -318,8 +321,8 @@ class _Child:
         sys.path[:0] = [""]
 
     def _home(self) -> Path:
-        """Where the kernel finds itself: the same for each that can neither read nor write it."""
-        if self._walls is not None:
+        """The kernel's current folder: the same for all that can neither read nor write it."""
+        if self._confinement is not None:
             return Path("/")
         home = self._folder / "home"
         home.mkdir(mode=0o700)
@@ -331,9 +334,9 @@ class _Child:
                 resource.RLIMIT_AS: born_pages * resource.getpagesize() + (memory_mib << 20),
                 resource.RLIMIT_CPU: cpu_s,
                 resource.RLIMIT_NOFILE: MAX_OPEN_FILES,
-                resource.RLIMIT_FSIZE: MAX_FILE_BYTES if self._walls is None else 0,
+                resource.RLIMIT_FSIZE: MAX_FILE_BYTES if self._confinement is None else 0,
                 resource.RLIMIT_CORE: 0,
-                # The user's own would be used up for all that are this user.
+                # Counted per user: without it one kernel could use up the queue of all.
                 RLIMIT_SIGPENDING: 64,
             }
         )
@@ -348,17 +351,17 @@ def _close_all_but(*kept: int) -> None:
 
 
 def _set_up(repl: Repl, sources: object) -> str | None:
-    """Run the sources that every kernel begins with; the text of the first failure."""
+    """Run the sources that every kernel begins with. Returns the text of the first failure."""
     assert isinstance(sources, list)
     for source in sources:
-        said = repl.set_up(source + "\n")
-        if said.status != "ok":
-            return f"setup line {source!r}: {said.error_type or said.status}\n{said.head}"
+        answer = repl.set_up(source + "\n")
+        if answer.status != "ok":
+            return f"setup line {source!r}: {answer.error_type or answer.status}\n{answer.head}"
     return None
 
 
 def _die_with_parent(number: int, *, parent: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(number))
-    # It may have died before the call.
+    # The parent may have died before the call.
     if os.getppid() != parent:
         os._exit(1)

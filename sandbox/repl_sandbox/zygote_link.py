@@ -1,8 +1,8 @@
-"""The trainer's end of the fork server: starts it, orders kernels, receives the newborn.
+"""The trainer's end of the fork server: starts it, orders kernels, receives newborn ones.
 
-start() -> the best tier that comes up; order() -> zygote forks -> [socket, pidfd] -> Newborn
+start() -> the best walls that come up; order() -> zygote forks -> [socket, pidfd] -> Newborn
 
-Orders are queued to the fork server at once and filled while nobody reads, also while the
+Orders are queued to the fork server at once. It fills them while nobody reads, also while the
 trainer's event loop stands still. Knows packets and pidfds. Does not know what runs in a kernel.
 """
 
@@ -25,17 +25,17 @@ from typing import BinaryIO
 
 from repl_sandbox import bubblewrap
 from repl_sandbox.folder import make_runtime_folder, remove_folder
-from repl_sandbox.isolation import ESCAPE, Standing, Tier, tiers
+from repl_sandbox.isolation import ESCAPE, Level, Walls, find_options
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.types import Isolation, Limits, SandboxError, SettingError
 from repl_sandbox.uid_slot import UidSlot
-from repl_sandbox.view import as_mounts, package_folders, readable_paths
+from repl_sandbox.view import as_mounts, package_folders
 
 START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 5.0
 # Not `-I`: it would ignore PYTHONHASHSEED; the environment is made by hand and holds nothing else.
 FLAGS = ("-s", "-P")
-# Not `-m`: it would need the package on a path that only the trainer may have.
+# Not `-m`: `sys.path` would have to hold this package, which only the trainer may read.
 BOOT = (
     "import sys; control, base, package, *folders = sys.argv[1:];"
     "sys.path += [f for f in folders if f not in sys.path]; sys.path.insert(0, package);"
@@ -57,7 +57,7 @@ class Newborn:
 
 @dataclass(slots=True)
 class _Birth:
-    """A kernel between its order and its first breath."""
+    """A kernel that was ordered and does not answer yet."""
 
     folder: Path
     key: bytes
@@ -74,18 +74,6 @@ class _Birth:
         if self.pidfd is not None:
             os.close(self.pidfd)
         return SandboxError(f"a kernel could not start: {self.error}")
-
-
-def choices(isolation: Isolation, preload: Sequence[str]) -> tuple[list[Tier], str, Sequence[Path]]:
-    """(tiers to try, best first; why A is not among them; what kernels may read).
-
-    Raises SettingError, before anything is started, for what cannot be had here.
-    """
-    candidates, shortfall = tiers(isolation)
-    try:
-        return candidates, shortfall, readable_paths(preload)
-    except ValueError as error:
-        raise SettingError(str(error)) from None
 
 
 class ZygoteLink:
@@ -107,12 +95,12 @@ class ZygoteLink:
 
     async def start(
         self, *, preload: Sequence[str], warmup: Sequence[str], isolation: Isolation
-    ) -> Standing:
-        """Start the fork server behind the best walls there are; return which, once it is warm.
+    ) -> Walls:
+        """Start the fork server behind the best walls there are; return them, once it is warm.
 
         The server dies with the thread that calls this. Raises SandboxError if it fails.
         """
-        candidates, shortfall, readable = choices(isolation, preload)
+        candidates, shortfall, readable = find_options(isolation, preload)
         self.runtime = make_runtime_folder()
         config: dict[str, object] = {
             "runtime": str(self.runtime),
@@ -121,40 +109,40 @@ class ZygoteLink:
             "setup": list(self._setup),
             "limits": asdict(self._limits),
         }
-        for tier in candidates:
-            missing = await self._try(tier, config, readable)
+        for level in candidates:
+            missing = await self._try(level, config, readable)
             if missing is None:
                 asyncio.get_running_loop().add_reader(self._socket(), self._receive)
-                return Standing(tier=tier, shortfall=shortfall)
+                return Walls(level=level, shortfall=shortfall)
             shortfall = f"namespaces are not to be had ({missing})"
         raise SettingError(f"kernels cannot be sealed: {shortfall}; {ESCAPE}")
 
     async def _try(
-        self, tier: Tier, config: dict[str, object], readable: Sequence[Path]
+        self, level: Level, config: dict[str, object], readable: Sequence[Path]
     ) -> str | None:
-        """Start a fork server of this tier; what it lacks, in a few words, if it cannot be.
+        """Start a fork server of this level; what the level lacks here, in a few words, or None.
 
-        Raises SandboxError if it fails for any other reason.
+        Raises SandboxError if the start fails for any other reason.
         """
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setblocking(False)
         with theirs, tempfile.TemporaryFile() as stderr:
             self._process = _spawn(
-                theirs.fileno(), runtime=self.runtime, tier=tier, readable=readable, stderr=stderr
+                theirs.fileno(), runtime=self.runtime, level=level, readable=readable, stderr=stderr
             )
             theirs.close()
-            told = await self._first_word(config | self._plan(tier, readable))
-            if told.get("ready"):
+            reply = await self._configure(config | self._plan(level, readable))
+            if reply.get("ready"):
                 return None
             await self._stop()
             stderr.seek(0)
-            said = stderr.read().decode(errors="replace").strip()
-        if "missing" in told or (tier is Tier.A and not told):
-            return str(told.get("missing") or said.rpartition("\n")[2] or "bwrap said nothing")
-        raise SandboxError(f"the fork server did not start: {told.get('error', said)}")
+            errors = stderr.read().decode(errors="replace").strip()
+        if "missing" in reply or (level is Level.STRICT and not reply):
+            return str(reply.get("missing") or errors.rpartition("\n")[2] or "bwrap said nothing")
+        raise SandboxError(f"the fork server did not start: {reply.get('error', errors)}")
 
-    async def _first_word(self, config: dict[str, object]) -> dict[str, object]:
-        """What the fork server says to its configuration; nothing if it ended without a word."""
+    async def _configure(self, config: dict[str, object]) -> dict[str, object]:
+        """Send the fork server its configuration; its reply, empty if it ended without one."""
         loop = asyncio.get_running_loop()
         control = self._socket()
         try:
@@ -167,20 +155,26 @@ class ZygoteLink:
             return {}
         return dict(json.loads(answer)) if answer else {}
 
-    def _plan(self, tier: Tier, readable: Sequence[Path]) -> dict[str, object]:
-        """What differs between tiers in the fork server's configuration."""
-        if tier is Tier.NONE:
-            return {"parent_pid": os.getpid(), "walls": None}
+    def _plan(self, level: Level, readable: Sequence[Path]) -> dict[str, object]:
+        """What differs between levels in the fork server's configuration."""
+        if level is Level.NONE:
+            return {"parent_pid": os.getpid(), "confinement": None}
         slot = self._uid_slot.take() if os.geteuid() == 0 else 0
-        told = {"readable": [str(path) for path in readable], "uid_slot": slot}
-        walls = told | {"has_namespaces": tier is Tier.A}
-        # Out of a namespace of its own, the server's parent has no number.
-        return {"parent_pid": 0 if tier is Tier.A else os.getpid(), "walls": walls}
+        confinement = {
+            "readable": [str(path) for path in readable],
+            "uid_slot": slot,
+            "has_namespaces": level is Level.STRICT,
+        }
+        # In a namespace of its own the server sees no number for its parent.
+        return {
+            "parent_pid": 0 if level is Level.STRICT else os.getpid(),
+            "confinement": confinement,
+        }
 
     def order(
         self, *, key: bytes | None = None, folder: Path | None = None, is_console: bool = False
     ) -> None:
-        """Ask for one kernel; it comes out of `newborn` some time later. SandboxError if none can.
+        """Ask for one kernel, which `newborn` returns later. SandboxError where none can be made.
 
         key:        what signs its messages; made here if not given.
         folder:     that of a dead kernel, whose place the new one takes.
@@ -195,19 +189,14 @@ class ZygoteLink:
         try:
             folder.mkdir(mode=0o700)
         except FileNotFoundError:
-            # At its end the server removes the folder they all lie in.
+            # When the server ends, it removes the folder of all kernels.
             raise SandboxError("the fork server is gone") from None
         except OSError as error:
             raise SandboxError(f"no folder for a kernel: {error.strerror}") from error
         key = secrets.token_hex(16).encode() if key is None else key
         self._births[name] = _Birth(folder, key, is_console)
-        request = {
-            "name": name,
-            "folder": str(folder),
-            "key": key.decode(),
-            "is_console": is_console,
-        }
-        self._backlog.append(json.dumps(request).encode())
+        request = {"name": name, "folder": str(folder), "is_console": is_console}
+        self._backlog.append(json.dumps(request | {"key": key.decode()}).encode())
         self._flush()
 
     async def newborn(self, *, timeout_s: float, is_console: bool = False) -> Newborn:
@@ -218,7 +207,8 @@ class ZygoteLink:
         if self.is_gone():
             raise SandboxError("the fork server is gone")
         try:
-            # Not `wait_for`: called off as a kernel comes, it may return that kernel and go on.
+            # Not `wait_for`: if it is cancelled just as a kernel comes, it may return that kernel
+            # and swallow the cancellation.
             async with asyncio.timeout(timeout_s):
                 born = await self._queue(is_console).get()
         except TimeoutError:
@@ -229,12 +219,12 @@ class ZygoteLink:
 
     @property
     def num_stocked(self) -> int:
-        """Kernels ordered and not yet taken, those for a person aside."""
+        """Kernels that were ordered and not yet taken, without consoles."""
         num_due = sum(not birth.is_console for birth in self._births.values())
         return num_due + self._newborns.qsize()
 
     def is_gone(self) -> bool:
-        """True once the fork server has ended: kernels that end with it are not to blame."""
+        """Whether the fork server has ended: kernels that end with it are not to blame."""
         if self._process is None or self._control is None or self._process.poll() is not None:
             return True
         try:
@@ -303,7 +293,7 @@ class ZygoteLink:
             loop.add_writer(control, self._flush)
             return
         except OSError:
-            # Gone: `_receive` sees the end of the stream and tells those who wait.
+            # Gone: `_receive` sees the end of the stream and fails whoever waits.
             self._backlog.clear()
         loop.remove_writer(control)
 
@@ -328,19 +318,22 @@ class ZygoteLink:
             self._deliver(birth)
         self._births.clear()
 
-    def _sort(self, told: dict[str, str], fds: list[int]) -> None:
-        """A birth is told twice, in either order: the zygote sends a pidfd, the child a word."""
-        name = told["name"]
+    def _sort(self, message: dict[str, str], fds: list[int]) -> None:
+        """Of each birth there are two messages, in either order.
+
+        That of the zygote brings a pidfd, that of the child says whether it is ready.
+        """
+        name = message["name"]
         birth = self._births.get(name)
         if birth is None:
-            # Its failure was told before; what comes later of it is of no use.
+            # Its failure was reported before: this message is of no use.
             for fd in fds:
                 os.close(fd)
             return
         if fds:
             birth.pidfd = fds[0]
-        birth.is_born |= bool(told.get("is_born"))
-        birth.error = birth.error or told.get("error")
+        birth.is_born |= bool(message.get("is_born"))
+        birth.error = birth.error or message.get("error")
         is_unborn = birth.error is not None and not birth.is_born
         if is_unborn or (birth.is_born and birth.pidfd is not None):
             del self._births[name]
@@ -348,18 +341,18 @@ class ZygoteLink:
 
 
 def _spawn(
-    control_fd: int, *, runtime: Path, tier: Tier, readable: Sequence[Path], stderr: BinaryIO
+    control_fd: int, *, runtime: Path, level: Level, readable: Sequence[Path], stderr: BinaryIO
 ) -> subprocess.Popen[bytes]:
     """Exec the zygote with an environment made by hand: nothing of the trainer's is in it."""
     package = Path(__file__).resolve().parent
     base_fd = os.open(runtime.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     fds = (control_fd, base_fd)
-    # The `.pth` file that names a folder may not be there behind the walls.
-    told = (*fds, package.parent, *package_folders())
-    program = [sys.executable, *FLAGS, "-c", BOOT, *map(str, told)]
-    if tier is Tier.A:
+    # A `.pth` file that adds a folder to `sys.path` may be invisible behind the walls.
+    arguments = (*fds, package.parent, *package_folders())
+    program = [sys.executable, *FLAGS, "-c", BOOT, *map(str, arguments)]
+    if level is Level.STRICT:
         bwrap = bubblewrap.find()
-        assert bwrap is not None, "tier A was not to be tried"
+        assert bwrap is not None, "the level `strict` was not to be tried"
         shown, covered = as_mounts([*readable, package])
         program = bubblewrap.wrap(
             program, bwrap=bwrap, shown=shown, covered=covered, writable=runtime

@@ -164,6 +164,26 @@ def test_no_worker_outlives_its_grader() -> None:
         os.kill(pid, signal.SIG_DFL)
 
 
+def test_a_cancelled_end_kills_every_worker() -> None:
+    async def end() -> list[int]:
+        grader = Grader(num_workers=3)
+        await grader.__aenter__()
+        verdicts = [await grader.grade(JUDGE, PROBLEM, "group") for _ in range(3)]
+        ending = asyncio.create_task(grader.aclose())
+        await asyncio.sleep(0)
+        ending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await ending
+        pids = [int(verdict.evidence.split()[0]) for verdict in verdicts]
+        # A killed process may take a moment to end.
+        for _ in range(100):
+            if any(map(is_running, pids)):
+                await asyncio.sleep(0.01)
+        return [pid for pid in pids if is_running(pid)]
+
+    assert asyncio.run(end()) == []
+
+
 def test_a_task_that_cannot_be_loaded_is_our_error() -> None:
     with pytest.raises(GraderError, match=r"cannot load 'judges:Unloadable'.*no data"):
         graded("2", task_spec="judges:Unloadable")

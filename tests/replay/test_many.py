@@ -35,7 +35,7 @@ WALLS = "fake walls"
 class Pool(FakeKernels):
     """Fakes behind the face of a pool."""
 
-    standing = WALLS
+    walls = WALLS
 
     def __init__(self, at_acquire=lambda: None):
         super().__init__(ANSWERS)

@@ -17,10 +17,11 @@ from repl_rl.tasks.base import load_task, make_setup
 from repl_rl.transcript.conventions import IPYTHON
 from repl_rl.transcript.format import PYTHON, SUBMIT_STUB
 from repl_rl.types import OutcomeKind
+from repl_sandbox.isolation import Level, Walls
 from repl_sandbox.types import Isolation
 
 PARTS = [(" 1+1\n", OutcomeKind.OK_OUTPUT, "2\n>>>")]
-WALLS = "tier A: namespaces"
+WALLS = "strict: namespaces"
 
 
 @pytest.fixture
@@ -275,7 +276,21 @@ def test_statements_are_numbered_on_from_the_prompt_that_is_open(a_scene, prompt
     assert a_scene(fmt=IPYTHON).first_number(prompt) == number
 
 
-def test_other_walls_are_told(here):
+@pytest.mark.parametrize(
+    ("then", "today"),
+    [
+        ("tier A: namespaces, Landlock, seccomp", Level.STRICT),
+        ("tier B: Landlock, seccomp, no namespaces", Level.BASIC),
+        ("none: kernels run unsealed, as the user who started them", Level.NONE),
+    ],
+)
+def test_the_walls_of_older_files_are_known(here, then, today):
+    for level in Level:
+        notes = other_walls(replace(here, isolation=then), str(Walls(level=level)))
+        assert bool(notes) is (level is not today)
+
+
+def test_other_walls_are_named(here):
     assert other_walls(here, WALLS) == []
     assert other_walls(None, WALLS) == []
     (note,) = other_walls(replace(here, isolation="\x1b[31mnone"), WALLS)

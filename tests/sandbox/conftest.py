@@ -1,22 +1,20 @@
 """One event loop and two pools for all tests of this folder; a fresh kernel for each test."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
+from kernel_uses import RunAll, T, Use, WithKernel
 from repl_sandbox import bubblewrap, confine
 from repl_sandbox.pool import KernelPool
 from repl_sandbox.supervisor import SupervisedKernel
 from repl_sandbox.types import Execution, Isolation, Limits
 from repl_sandbox.view import readable_paths
 
-T = TypeVar("T")
 # Short in CPU time, which a loaded machine does not stretch; long on the wall clock, which it does.
 LIMITS = Limits(line_cpu_s=0.4, line_wall_s=6.0, grace_s=1.0, memory_mib=256)
-Use = Callable[[SupervisedKernel], Awaitable[T]]
 
 
 @pytest.fixture(scope="session")
@@ -33,22 +31,22 @@ def _open_pool(runner: asyncio.Runner, pool: KernelPool) -> Iterator[KernelPool]
         runner.run(pool.aclose())
 
 
-@pytest.fixture(params=["A", "B", "none"])
-def tier(request: pytest.FixtureRequest) -> str:
-    """Each tier that this machine has."""
+@pytest.fixture(params=["strict", "basic", "none"])
+def level(request: pytest.FixtureRequest) -> str:
+    """Each level that this machine has."""
     if request.param != "none" and (lacking := confine.missing()) is not None:
         pytest.skip(f"this machine lacks {lacking}")
-    if request.param == "A" and bubblewrap.find() is None:
+    if request.param == "strict" and bubblewrap.find() is None:
         pytest.skip("bubblewrap is not installed")
-    return request.param
+    return str(request.param)
 
 
 @pytest.fixture
-def walls(tier: str, monkeypatch: pytest.MonkeyPatch) -> Isolation:
-    """What to ask of a pool to get `tier`."""
-    if tier == "B":
+def isolation(level: str, monkeypatch: pytest.MonkeyPatch) -> Isolation:
+    """What to ask of a pool to get `level`."""
+    if level == "basic":
         monkeypatch.setattr(bubblewrap, "find", lambda: None)
-    return {"A": Isolation.STRICT, "B": Isolation.AUTO, "none": Isolation.NONE}[tier]
+    return {"strict": Isolation.STRICT, "basic": Isolation.AUTO, "none": Isolation.NONE}[level]
 
 
 @pytest.fixture(scope="session")
@@ -86,13 +84,19 @@ async def use_kernel(pool: KernelPool, use: Use[T]) -> T:
 
 
 @pytest.fixture
-def with_kernel(loop_runner: asyncio.Runner, pool: KernelPool) -> Callable[[Use[T]], T]:
-    return lambda use: loop_runner.run(use_kernel(pool, use))
+def with_kernel(loop_runner: asyncio.Runner, pool: KernelPool) -> WithKernel:
+    def run(use: Use[T]) -> T:
+        return loop_runner.run(use_kernel(pool, use))
+
+    return run
 
 
 @pytest.fixture
-def with_unsealed(loop_runner: asyncio.Runner, unsealed_pool: KernelPool) -> Callable[[Use[T]], T]:
-    return lambda use: loop_runner.run(use_kernel(unsealed_pool, use))
+def with_unsealed(loop_runner: asyncio.Runner, unsealed_pool: KernelPool) -> WithKernel:
+    def run(use: Use[T]) -> T:
+        return loop_runner.run(use_kernel(unsealed_pool, use))
+
+    return run
 
 
 async def run_each(pool: KernelPool, sources: tuple[str, ...]) -> list[Execution]:
@@ -103,14 +107,12 @@ async def run_each(pool: KernelPool, sources: tuple[str, ...]) -> list[Execution
 
 
 @pytest.fixture
-def run_all(loop_runner: asyncio.Runner, pool: KernelPool) -> Callable[..., list[Execution]]:
+def run_all(loop_runner: asyncio.Runner, pool: KernelPool) -> RunAll:
     """Run sources one after the other in one fresh kernel."""
     return lambda *sources: loop_runner.run(run_each(pool, sources))
 
 
 @pytest.fixture
-def run_unsealed(
-    loop_runner: asyncio.Runner, unsealed_pool: KernelPool
-) -> Callable[..., list[Execution]]:
+def run_unsealed(loop_runner: asyncio.Runner, unsealed_pool: KernelPool) -> RunAll:
     """The same in a kernel without walls."""
     return lambda *sources: loop_runner.run(run_each(unsealed_pool, sources))

@@ -6,10 +6,14 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from repl_sandbox.types import ExecStatus
+from kernel_uses import RunAll, WithKernel
+from repl_sandbox.pool import KernelPool
+from repl_sandbox.supervisor import SupervisedKernel
+from repl_sandbox.types import ExecStatus, Execution
 
 pytestmark = pytest.mark.kernel
 AT_ONCE_MS = 5000
@@ -26,7 +30,7 @@ LINE_CPU_MS = 4000
         "9 ** 9 ** 9",
     ],
 )
-def test_an_endless_line_times_out_and_the_state_stays(run_all, source):
+def test_an_endless_line_times_out_and_the_state_stays(run_all: RunAll, source: str) -> None:
     _, endless, after = run_all("x = 5", source, "x")
     assert endless.status is ExecStatus.TIMEOUT
     assert endless.output.endswith("KeyboardInterrupt\n")
@@ -34,7 +38,7 @@ def test_an_endless_line_times_out_and_the_state_stays(run_all, source):
     assert after.output == "5\n"
 
 
-def test_a_line_cannot_disarm_the_interrupt_of_the_next(run_all):
+def test_a_line_cannot_disarm_the_interrupt_of_the_next(run_all: RunAll) -> None:
     disarmed = run_all(
         "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)",
         "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])",
@@ -51,14 +55,14 @@ def test_a_line_cannot_disarm_the_interrupt_of_the_next(run_all):
         "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass\n",
     ],
 )
-def test_a_line_that_ignores_the_interrupt_is_killed(run_all, source):
+def test_a_line_that_ignores_the_interrupt_is_killed(run_all: RunAll, source: str) -> None:
     endless, after = run_all(source, "1")
     assert endless.status is ExecStatus.KILLED
     assert endless.cpu_ms < LINE_CPU_MS
     assert after.status is ExecStatus.KILLED
 
 
-def test_a_loop_that_swallows_exceptions_ends_within_its_deadline(run_all):
+def test_a_loop_that_swallows_exceptions_ends_within_its_deadline(run_all: RunAll) -> None:
     body = "while True:\n    try:\n        while True: len('a')\n    except BaseException: pass\n"
     (endless,) = run_all(body)
     # The interrupt may also fall between the two loops, where nothing catches it.
@@ -74,19 +78,19 @@ def test_a_loop_that_swallows_exceptions_ends_within_its_deadline(run_all):
         "import ctypes; ctypes.string_at(0)",
     ],
 )
-def test_a_death_is_noticed_at_once_and_reported_ever_after(run_all, source):
+def test_a_death_is_noticed_at_once_and_reported_ever_after(run_all: RunAll, source: str) -> None:
     dead, after = run_all(source, "1")
     assert (dead.status, after.status) == (ExecStatus.DIED, ExecStatus.DIED)
     assert dead.wall_ms < AT_ONCE_MS
 
 
-def test_memory_is_bounded_and_its_end_is_an_error(run_all):
+def test_memory_is_bounded_and_its_end_is_an_error(run_all: RunAll) -> None:
     full, after = run_all("x = bytearray(1 << 30)", "1")
     assert full.error_type == "MemoryError"
     assert after.output == "1\n"
 
 
-def test_endless_printing_is_cut_and_ends_in_an_error(run_all):
+def test_endless_printing_is_cut_and_ends_in_an_error(run_all: RunAll) -> None:
     endless, after = run_all("while True: print('spam' * 9)\n", "1")
     assert (endless.status, endless.error_type) == (ExecStatus.ERROR, "OutputLimit")
     assert endless.output.startswith("spam" * 9 + "\n")
@@ -97,7 +101,7 @@ def test_endless_printing_is_cut_and_ends_in_an_error(run_all):
     assert after.output == "1\n"
 
 
-def test_a_huge_repr_is_cut(run_all):
+def test_a_huge_repr_is_cut(run_all: RunAll) -> None:
     (huge,) = run_all("'a' * 10 ** 6")
     assert huge.is_truncated
     assert len(huge.output) < 6300
@@ -113,14 +117,16 @@ def test_a_huge_repr_is_cut(run_all):
         ("return '>>> \\x1b[2J\\u202e'", None),
     ],
 )
-def test_a_hostile_repr_harms_its_own_line_only(run_all, body, error_type):
+def test_a_hostile_repr_harms_its_own_line_only(
+    run_all: RunAll, body: str, error_type: str | None
+) -> None:
     _, shown, after = run_all(f"class E:\n    def __repr__(self): {body}\n", "E()", "1")
     assert shown.error_type == error_type
     assert not set(shown.output) & {"\x1b", "\u202e", "\ud800"}
     assert after.output == "1\n"
 
 
-def test_an_exception_that_cannot_be_shown_is_still_an_error(run_all):
+def test_an_exception_that_cannot_be_shown_is_still_an_error(run_all: RunAll) -> None:
     evil = "class E(Exception):\n    def __str__(self): raise BaseException\n"
     _, shown, after = run_all(evil, "raise E", "1")
     assert (shown.status, shown.error_type) == (ExecStatus.ERROR, "E")
@@ -140,13 +146,13 @@ def test_an_exception_that_cannot_be_shown_is_still_an_error(run_all):
         "globals().clear()",
     ],
 )
-def test_what_a_line_bends_is_straight_on_the_next(run_all, source):
+def test_what_a_line_bends_is_straight_on_the_next(run_all: RunAll, source: str) -> None:
     _, after, printed = run_all(source, "40 + 2", "print(len('abc'))")
     assert after.output == "42\n"
     assert printed.output == "3\n"
 
 
-def test_a_displayhook_can_do_what_a_line_can(run_all):
+def test_a_displayhook_can_do_what_a_line_can(run_all: RunAll) -> None:
     """It is under the same limits, and nothing that is not displayed asks for it."""
     endless = "import sys; sys.displayhook = lambda value: [print(value) for _ in iter(int, 1)]"
     _, shown, printed = run_all(endless, "'text' * 100", "x = print('fine')")
@@ -154,12 +160,12 @@ def test_a_displayhook_can_do_what_a_line_can(run_all):
     assert printed.output == "fine\n"
 
 
-def test_the_streams_of_the_process_lead_nowhere(run_unsealed):
+def test_the_streams_of_the_process_lead_nowhere(run_unsealed: RunAll) -> None:
     (links,) = run_unsealed("import os; [os.readlink(f'/proc/self/fd/{fd}') for fd in range(3)]")
     assert links.output == "['/dev/null', '/dev/null', '/dev/null']\n"
 
 
-def test_no_descriptor_leads_to_the_fork_server(run_unsealed):
+def test_no_descriptor_leads_to_the_fork_server(run_unsealed: RunAll) -> None:
     source = (
         "import os, socket\n"
         "for fd in map(int, os.listdir('/proc/self/fd')):\n"
@@ -170,7 +176,7 @@ def test_no_descriptor_leads_to_the_fork_server(run_unsealed):
     assert f"{socket.SOCK_SEQPACKET!s}" not in kinds.output
 
 
-def test_unsealed_files_are_few_and_small(run_unsealed):
+def test_unsealed_files_are_few_and_small(run_unsealed: RunAll) -> None:
     many, large = run_unsealed(
         "files = [open('/dev/null') for _ in range(100)]",
         "with open('f', 'wb') as f: f.write(bytes(2 << 20))\n",
@@ -178,8 +184,10 @@ def test_unsealed_files_are_few_and_small(run_unsealed):
     assert (many.error_type, large.error_type) == ("OSError", "OSError")
 
 
-def test_a_flood_of_nested_folders_is_removed(loop_runner, unsealed_pool):
-    async def attack():
+def test_a_flood_of_nested_folders_is_removed(
+    loop_runner: asyncio.Runner, unsealed_pool: KernelPool
+) -> None:
+    async def attack() -> Path:
         kernel = await unsealed_pool.acquire(seed=1)
         folder = kernel._newborn.folder
         await kernel.run("import os")
@@ -244,8 +252,8 @@ FORGERIES = (
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
-def test_a_malformed_reply_gets_the_kernel_killed(with_kernel, forgery):
-    async def attack(kernel):
+def test_a_malformed_reply_gets_the_kernel_killed(with_kernel: WithKernel, forgery: str) -> None:
+    async def attack(kernel: SupervisedKernel) -> tuple[Execution, Execution]:
         grasped = await kernel.run(GRASP + forgery)
         return grasped, await kernel.run("1")
 
@@ -255,12 +263,14 @@ def test_a_malformed_reply_gets_the_kernel_killed(with_kernel, forgery):
     assert after.status in (ExecStatus.KILLED, ExecStatus.DIED)
 
 
-async def until_dead(kernel):
+async def until_dead(kernel: SupervisedKernel) -> None:
     await asyncio.wait_for(kernel._process.died.wait(), AT_ONCE_MS / 1e3)
 
 
-def test_a_well_formed_forgery_is_believed_once_and_answers_nothing_else(with_kernel):
-    async def attack(kernel):
+def test_a_well_formed_forgery_is_believed_once_and_answers_nothing_else(
+    with_kernel: WithKernel,
+) -> None:
+    async def attack(kernel: SupervisedKernel) -> tuple[Execution, Execution]:
         forged = await kernel.run(GRASP + "forge(head='FORGED')")
         await until_dead(kernel)
         return forged, await kernel.run("1")
@@ -270,8 +280,10 @@ def test_a_well_formed_forgery_is_believed_once_and_answers_nothing_else(with_ke
     assert after.status is ExecStatus.KILLED
 
 
-def test_a_line_that_goes_on_after_its_answer_is_billed_to_the_next(with_kernel):
-    async def attack(kernel):
+def test_a_line_that_goes_on_after_its_answer_is_billed_to_the_next(
+    with_kernel: WithKernel,
+) -> None:
+    async def attack(kernel: SupervisedKernel) -> tuple[Execution, Execution]:
         forged = await kernel.run(GRASP + "forge()\nwhile True: pass\n")
         return forged, await kernel.run("1")
 
@@ -281,8 +293,10 @@ def test_a_line_that_goes_on_after_its_answer_is_billed_to_the_next(with_kernel)
     assert after.cpu_ms < LINE_CPU_MS
 
 
-def test_a_reply_sent_ahead_of_the_question_gets_the_kernel_killed(with_unsealed):
-    async def attack(kernel):
+def test_a_reply_sent_ahead_of_the_question_gets_the_kernel_killed(
+    with_unsealed: WithKernel,
+) -> None:
+    async def attack(kernel: SupervisedKernel) -> tuple[Execution, Execution]:
         source = GRASP + SOON.format("forge()")
         first = await kernel.run(source)
         await until_dead(kernel)
@@ -293,8 +307,8 @@ def test_a_reply_sent_ahead_of_the_question_gets_the_kernel_killed(with_unsealed
     assert after.status is ExecStatus.KILLED
 
 
-def test_a_death_between_two_lines_is_noticed_by_the_second(with_unsealed):
-    async def attack(kernel):
+def test_a_death_between_two_lines_is_noticed_by_the_second(with_unsealed: WithKernel) -> None:
+    async def attack(kernel: SupervisedKernel) -> Execution:
         await kernel.run("import os\n" + SOON.format("os._exit(0)"))
         await until_dead(kernel)
         return await kernel.run("1")
@@ -304,7 +318,7 @@ def test_a_death_between_two_lines_is_noticed_by_the_second(with_unsealed):
     assert after.wall_ms < AT_ONCE_MS
 
 
-def test_a_socket_closed_from_inside_gets_the_kernel_killed(with_kernel):
+def test_a_socket_closed_from_inside_gets_the_kernel_killed(with_kernel: WithKernel) -> None:
     closing = "import os; os.closerange(3, 60)\nimport time; time.sleep(5)"
     closed = with_kernel(lambda kernel: kernel.run(closing))
     assert closed.status in (ExecStatus.KILLED, ExecStatus.DIED)
@@ -324,7 +338,7 @@ asyncio.run(main())
 """
 
 
-def test_a_line_is_interrupted_though_the_trainer_ignores_interrupts():
+def test_a_line_is_interrupted_though_the_trainer_ignores_interrupts() -> None:
     """As a job in the background does."""
     ran = subprocess.run(
         [sys.executable, "-c", BESIDE_AN_IGNORED_INTERRUPT],

@@ -1,11 +1,13 @@
 """Who is called off stops waiting, also where what they wait for comes in the same moment."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from repl_sandbox import supervisor
+from repl_sandbox.pool import KernelPool
 from repl_sandbox.types import Limits, SandboxError
 from repl_sandbox.zygote_link import Newborn, ZygoteLink
 
@@ -13,7 +15,7 @@ LONG_S = 60.0
 """No wait here takes as long."""
 
 
-async def call_off_as_it_comes(waiting: asyncio.Task[object], come) -> None:
+async def call_off_as_it_comes(waiting: asyncio.Task[object], come: Callable[[], object]) -> None:
     """Cancel what waits in the turn of the loop in which `come` gives it what it waits for."""
     for _ in range(5):
         await asyncio.sleep(0)  # it begins to wait
@@ -25,17 +27,19 @@ async def call_off_as_it_comes(waiting: asyncio.Task[object], come) -> None:
 
 
 @pytest.fixture
-def link(monkeypatch):
+def link(monkeypatch: pytest.MonkeyPatch) -> ZygoteLink:
     """Of a fork server that is there and has made nothing yet."""
     monkeypatch.setattr(ZygoteLink, "is_gone", lambda _self: False)
     return ZygoteLink(Limits(), setup=())
 
 
 @pytest.mark.parametrize("is_console", [False, True])
-def test_a_call_off_wins_over_a_kernel_that_comes_with_it_and_the_kernel_stays(link, is_console):
+def test_a_call_off_wins_over_a_kernel_that_comes_with_it_and_the_kernel_stays(
+    link: ZygoteLink, is_console: bool
+) -> None:
     newborn = Newborn(folder=Path("k0"), key=b"key", pidfd=-1, is_console=is_console)
 
-    async def run():
+    async def run() -> Newborn:
         queue = link._queue(is_console)
         waiting = asyncio.create_task(link.newborn(timeout_s=LONG_S, is_console=is_console))
         await call_off_as_it_comes(waiting, lambda: queue.put_nowait(newborn))
@@ -44,17 +48,20 @@ def test_a_call_off_wins_over_a_kernel_that_comes_with_it_and_the_kernel_stays(l
     assert asyncio.run(run()) is newborn
 
 
-def test_a_kernel_that_does_not_come_in_time_is_an_error_of_ours(link):
+def test_a_kernel_that_does_not_come_in_time_is_an_error_of_ours(link: ZygoteLink) -> None:
     with pytest.raises(SandboxError, match=r"^no kernel came within 0\.0 s$"):
         asyncio.run(link.newborn(timeout_s=0.0))
 
 
 @pytest.mark.kernel
-def test_a_call_off_wins_over_a_death_that_is_seen_with_it(loop_runner, pool, monkeypatch):
+def test_a_call_off_wins_over_a_death_that_is_seen_with_it(
+    loop_runner: asyncio.Runner, pool: KernelPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(supervisor, "HANGUP_S", LONG_S)
 
-    async def run():
+    async def run() -> None:
         kernel = await pool.acquire(seed=1)
+        assert kernel._connection is not None
         # Its socket has closed; its end is still to be seen.
         kernel._connection.closed.set()
         line = asyncio.create_task(kernel.run("x = 1"))

@@ -4,11 +4,13 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from repl_sandbox.pool import KernelPool
+from repl_sandbox.supervisor import SupervisedKernel
 from repl_sandbox.types import ExecStatus, Isolation, Limits
 
 pytestmark = pytest.mark.kernel
@@ -62,32 +64,32 @@ def processes_in(folder: Path) -> set[int]:
     return found
 
 
-async def until_in(folder: Path, claim) -> bool:
+async def until_in(folder: Path, claim: Callable[[int], bool]) -> bool:
     """Whether `claim` of the number of processes in `folder` came true in time."""
     for _ in range(LOOKS):
         if claim(len(processes_in(folder))):
             return True
-        # No event tells of a stranger's end.
+        # No event reports a stranger's end.
         await asyncio.sleep(LOOK_S)
     return False
 
 
-async def acquire_and_spawn(pool: KernelPool, source: str):
+async def acquire_and_spawn(pool: KernelPool, source: str) -> tuple[SupervisedKernel, Path]:
     """A kernel that has started something, and its folder."""
     kernel = await pool.acquire(seed=1)
     folder = kernel._newborn.folder
     await kernel.run(IMPORTS)
-    said = await kernel.run(source)
-    assert said.status is ExecStatus.OK, said
+    execution = await kernel.run(source)
+    assert execution.status is ExecStatus.OK, execution
     assert await until_in(folder, lambda number: number > 1)
     return kernel, folder
 
 
 @pytest.mark.parametrize("spawn", SPAWNS.values(), ids=SPAWNS)
 def test_what_a_kernel_started_ends_with_it_while_its_sibling_lives(
-    loop_runner, unsealed_pool, spawn
-):
-    async def attack():
+    loop_runner: asyncio.Runner, unsealed_pool: KernelPool, spawn: str
+) -> None:
+    async def attack() -> tuple[bool, str]:
         sibling = await unsealed_pool.acquire(seed=2)
         await sibling.run("x = 5")
         kernel, folder = await acquire_and_spawn(unsealed_pool, spawn)
@@ -100,8 +102,10 @@ def test_what_a_kernel_started_ends_with_it_while_its_sibling_lives(
     assert loop_runner.run(attack()) == (True, "5\n")
 
 
-def test_what_a_kernel_started_ends_when_the_kernel_ends_itself(loop_runner, unsealed_pool):
-    async def attack():
+def test_what_a_kernel_started_ends_when_the_kernel_ends_itself(
+    loop_runner: asyncio.Runner, unsealed_pool: KernelPool
+) -> None:
+    async def attack() -> bool:
         kernel, folder = await acquire_and_spawn(unsealed_pool, DAEMON)
         await kernel.run("os._exit(0)")
         is_gone = await until_in(folder, lambda number: number == 0)
@@ -113,9 +117,9 @@ def test_what_a_kernel_started_ends_when_the_kernel_ends_itself(loop_runner, uns
 
 @pytest.mark.parametrize("spawn", [CHILD, ORPHAN, DAEMON], ids=["child", "orphan", "daemon"])
 def test_what_a_sibling_started_outlives_the_end_of_another_kernel(
-    loop_runner, unsealed_pool, spawn
-):
-    async def attack():
+    loop_runner: asyncio.Runner, unsealed_pool: KernelPool, spawn: str
+) -> None:
+    async def attack() -> tuple[set[int], set[int]]:
         sibling, home = await acquire_and_spawn(unsealed_pool, spawn)
         kernel, folder = await acquire_and_spawn(unsealed_pool, DAEMON)
         before = processes_in(home)
@@ -129,8 +133,10 @@ def test_what_a_sibling_started_outlives_the_end_of_another_kernel(
     assert after == before
 
 
-def test_a_relay_of_sessions_is_overtaken(loop_runner, unsealed_pool):
-    async def attack():
+def test_a_relay_of_sessions_is_overtaken(
+    loop_runner: asyncio.Runner, unsealed_pool: KernelPool
+) -> None:
+    async def attack() -> bool:
         kernel = await unsealed_pool.acquire(seed=1)
         folder = kernel._newborn.folder
         await kernel.run(IMPORTS)
@@ -142,8 +148,8 @@ def test_a_relay_of_sessions_is_overtaken(loop_runner, unsealed_pool):
 
 
 @pytest.mark.parametrize("spawn", SPAWNS.values(), ids=SPAWNS)
-def test_nothing_is_left_once_the_pool_is_closed(spawn):
-    async def attack():
+def test_nothing_is_left_once_the_pool_is_closed(spawn: str) -> None:
+    async def attack() -> set[int]:
         async with KernelPool(LIMITS, preload=(), standby=1, isolation=Isolation.NONE) as pool:
             await acquire_and_spawn(pool, spawn)
             runtime = pool._link.runtime
@@ -152,15 +158,17 @@ def test_nothing_is_left_once_the_pool_is_closed(spawn):
     assert asyncio.run(attack()) == set()
 
 
-def test_a_kernel_is_forked_and_buried_while_others_are(loop_runner, unsealed_pool):
+def test_a_kernel_is_forked_and_buried_while_others_are(
+    loop_runner: asyncio.Runner, unsealed_pool: KernelPool
+) -> None:
     async def live_and_die(seed: int) -> str:
         kernel, _folder = await acquire_and_spawn(unsealed_pool, DAEMON if seed % 2 else CHILD)
         await kernel.run(f"x = {seed}")
-        said = await kernel.run("x")
+        execution = await kernel.run("x")
         await kernel.aclose()
-        return said.output
+        return execution.output
 
-    async def attack():
+    async def attack() -> list[str]:
         return await asyncio.gather(*(live_and_die(seed) for seed in range(12)))
 
     assert loop_runner.run(attack()) == [f"{seed}\n" for seed in range(12)]
@@ -179,22 +187,22 @@ def miss_once(pid):
 
 children._kill_orphan = miss_once
 owner = children.Children()
-told, tell = os.pipe()
+reader, writer = os.pipe()
 if (parent := os.fork()) == 0:
     if os.fork() == 0:
         os.setsid()
-        os.write(tell, b".")
+        os.write(writer, b".")
         signal.pause()
     os._exit(0)
-os.read(told, 1)
+os.read(reader, 1)
 os.waitpid(parent, 0)
 owner.end()
 print(len(missed) > 1, children._living_or_dead())
 """
 
 
-def test_an_orphan_that_a_kill_missed_is_looked_for_again():
-    """A thread that execs hides its process for a moment, and no death tells of it."""
+def test_an_orphan_that_a_kill_missed_is_looked_for_again() -> None:
+    """A thread that execs hides its process for a moment, and no death reports it."""
     ran = subprocess.run(
         [sys.executable, "-c", MISSES], capture_output=True, text=True, check=True, timeout=60
     )

@@ -7,16 +7,19 @@ is expected comes from the interpreter itself. Both sides are rendered as a kern
 addresses are numbered, control characters dropped, long output cut, the last newline added.
 """
 
+import asyncio
 import functools
 import random
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from repl_sandbox.pool import KernelPool
 from repl_sandbox.render import number_addresses, render
 from repl_sandbox.types import ExecStatus
 
@@ -84,7 +87,7 @@ INTENDED = {
 """Why the kernel differs: (what is typed, what it shows for the last line)."""
 
 
-def read_session(topic):
+def read_session(topic: str) -> list[tuple[str, str]]:
     """[(name of the transcript, line)] in the order of the file."""
     session = []
     for line in (FOLDER / f"{topic}.txt").read_text("utf-8").removesuffix("\n").split("\n"):
@@ -116,7 +119,7 @@ AT_THE_END = (
 )
 
 
-def type_at_interpreter(lines):
+def type_at_interpreter(lines: Sequence[str]) -> list[str]:
     """[line with its prompt and output], as far as the interpreter came. Then its input ends."""
     typed = SET_PROMPTS + "".join(line + "\n" for line in lines)
     environment = {
@@ -147,13 +150,15 @@ def type_at_interpreter(lines):
     ]
 
 
-def comparable(output):
+def comparable(output: str) -> str:
     """Without source lines; an address may be taken again, so each line counts its own."""
     output = WARNED_LINES.sub(r"\1", NUMBERED.sub("<stdin>", output))
     return number_addresses(SOURCE_LINES.sub(r"\1\2", output), {})
 
 
-async def type_at_kernel(pool, lines, *, keep=comparable):
+async def type_at_kernel(
+    pool: KernelPool, lines: Sequence[str], *, keep: Callable[[str], str] = comparable
+) -> list[str]:
     """[line with its prompt and output], an unfinished statement sent again with its next line."""
     kernel = await pool.acquire(seed=0)
     shown, pending = [], ""
@@ -169,12 +174,15 @@ async def type_at_kernel(pool, lines, *, keep=comparable):
     return shown
 
 
+Play = Callable[[str], list[tuple[str, str, str]]]
+
+
 @pytest.fixture(scope="session")
-def play(loop_runner, pool, sympy_pool):
+def play(loop_runner: asyncio.Runner, pool: KernelPool, sympy_pool: KernelPool) -> Play:
     """[(name, line at the interpreter, line at the kernel)] of a file, played once."""
 
     @functools.cache
-    def play_session(topic):
+    def play_session(topic: str) -> list[tuple[str, str, str]]:
         names, lines = zip(*read_session(topic), strict=True)
         theirs = type_at_interpreter(lines)
         # Importing sympy would take longer than a line may.
@@ -188,7 +196,7 @@ def play(loop_runner, pool, sympy_pool):
 @pytest.mark.parametrize(
     ("topic", "name"), TRANSCRIPTS, ids=[f"{topic}: {name}" for topic, name in TRANSCRIPTS]
 )
-def test_a_transcript_is_that_of_python_dash_i(play, topic, name):
+def test_a_transcript_is_that_of_python_dash_i(play: Play, topic: str, name: str) -> None:
     session = play(topic)
     theirs = "".join(theirs for owner, theirs, _ in session if owner == name)
     ours = "".join(ours for owner, _, ours in session if owner == name)
@@ -198,7 +206,7 @@ def test_a_transcript_is_that_of_python_dash_i(play, topic, name):
 
 
 @pytest.mark.parametrize("line", AT_THE_END)
-def test_input_meets_its_end(loop_runner, pool, line):
+def test_input_meets_its_end(loop_runner: asyncio.Runner, pool: KernelPool, line: str) -> None:
     """As it does at `python -i` where no line follows: there the lines themselves are the input."""
     assert loop_runner.run(type_at_kernel(pool, [line])) == type_at_interpreter([line])
 
@@ -219,11 +227,13 @@ SOURCES = (
     "with f(1) as g, h:\n    pass\n",
     "'''one\ntwo'''.split()",
 )
-EDITS = ("'", '"', "(", ")", "[", "]", "{", "}", ",", ":", "=", ".", "*", "\\", "#", "$", "@", " ")
-EDITS += ("'''", '"""', "0777", "if ", "for ", "in ", "lambda ", "f'", "\n", "1_", "!")
+EDITS = (
+    *("'", '"', "(", ")", "[", "]", "{", "}", ",", ":", "=", ".", "*", "\\", "#", "$", "@", " "),
+    *("'''", '"""', "0777", "if ", "for ", "in ", "lambda ", "f'", "\n", "1_", "!"),
+)
 
 
-def edited(rng):
+def edited(rng: random.Random) -> str:
     """A source with one or two slips of a pen in it."""
     source = rng.choice(SOURCES)
     for _ in range(rng.randint(1, 2)):
@@ -233,8 +243,10 @@ def edited(rng):
     return source
 
 
-def test_what_was_typed_wrong_is_refused_in_the_same_words(loop_runner, pool):
-    """Not all of it: how far a parser reads behind an error before it gives up, no call tells."""
+def test_what_was_typed_wrong_is_refused_in_the_same_words(
+    loop_runner: asyncio.Runner, pool: KernelPool
+) -> None:
+    """Not all of it: no call reports how far a parser reads behind an error before it gives up."""
     rng = random.Random(0)
     typed = [[*edited(rng).split("\n"), "", "7"] for _ in range(NUM_EDITED)]
     others = []
@@ -246,7 +258,7 @@ def test_what_was_typed_wrong_is_refused_in_the_same_words(loop_runner, pool):
 
 
 @pytest.mark.parametrize("reason", INTENDED)
-def test_an_intended_difference(loop_runner, pool, reason):
+def test_an_intended_difference(loop_runner: asyncio.Runner, pool: KernelPool, reason: str) -> None:
     lines, shown = INTENDED[reason]
     ours = loop_runner.run(type_at_kernel(pool, lines))[-1]
     assert ours == f">>> {lines[-1]}\n{shown}"
@@ -254,7 +266,9 @@ def test_an_intended_difference(loop_runner, pool, reason):
     assert type_at_interpreter(lines)[-1] != ours
 
 
-def test_the_traceback_of_a_library_has_no_source_lines(loop_runner, pool):
+def test_the_traceback_of_a_library_has_no_source_lines(
+    loop_runner: asyncio.Runner, pool: KernelPool
+) -> None:
     lines = ["import json", "json.loads('{')"]
     kernel_side = loop_runner.run(type_at_kernel(pool, lines, keep=str))[-1]
     assert "json/decoder.py" in kernel_side

@@ -3,10 +3,12 @@
 import os
 from pathlib import Path
 
+import pytest
+
 from repl_sandbox.folder import make_runtime_folder, remove_folder
 
 
-def test_a_folder_goes_with_files_links_and_closed_folders(tmp_path: Path):
+def test_a_folder_goes_with_files_links_and_closed_folders(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "file").touch()
@@ -21,7 +23,7 @@ def test_a_folder_goes_with_files_links_and_closed_folders(tmp_path: Path):
     assert os.listdir(kept) == ["file"]
 
 
-def test_folders_a_thousand_deep_go_too(tmp_path: Path, monkeypatch):
+def test_folders_a_thousand_deep_go_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = make_runtime_folder()
     monkeypatch.chdir(folder)
     for _ in range(1200):
@@ -32,5 +34,5 @@ def test_folders_a_thousand_deep_go_too(tmp_path: Path, monkeypatch):
     assert not folder.exists()
 
 
-def test_a_folder_that_is_gone_is_no_error(tmp_path: Path):
+def test_a_folder_that_is_gone_is_no_error(tmp_path: Path) -> None:
     remove_folder(tmp_path / "none")

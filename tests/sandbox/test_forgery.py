@@ -1,10 +1,11 @@
 """No short line makes the errors of the lines after it look like successes.
 
-What a line can name is bent; the next lines fail, and must be told as failures, or end the kernel.
+A line bends what it can name. The lines after it fail: the kernel must report that, or end.
 """
 
 import pytest
 
+from kernel_uses import RunAll
 from repl_sandbox.types import ExecStatus
 
 pytestmark = pytest.mark.kernel
@@ -134,13 +135,13 @@ ERRORS = ("1 / 0", "raise E", "undefined", "int('x')", "raise MemoryError")
 
 
 @pytest.mark.parametrize("bent", [*SHARED, *OWN])
-def test_an_error_stays_an_error_whatever_was_bent_before(run_all, bent):
+def test_an_error_stays_an_error_whatever_was_bent_before(run_all: RunAll, bent: str) -> None:
     _, *failed = run_all(SHARED.get(bent) or OWN[bent], "E", *ERRORS)
     assert {each.status for each in failed[1:]} <= CAUGHT, [each.status for each in failed]
 
 
 @pytest.mark.parametrize("bent", SHARED)
-def test_what_is_bent_in_the_library_ends_no_kernel(run_all, bent):
+def test_what_is_bent_in_the_library_ends_no_kernel(run_all: RunAll, bent: str) -> None:
     *_, after = run_all(SHARED[bent], *ERRORS, "6 * 7")
     assert after.status is ExecStatus.OK
 
@@ -159,6 +160,6 @@ def test_what_is_bent_in_the_library_ends_no_kernel(run_all, bent):
         "import unittest.mock as m; m.patch('builtins.exec').start(); 1",
     ],
 )
-def test_what_lines_commonly_do_is_no_forgery(run_all, line):
+def test_what_lines_commonly_do_is_no_forgery(run_all: RunAll, line: str) -> None:
     *_, after = run_all(line, "1 + 1", "6 * 7")
     assert after.output == "42\n"

@@ -4,21 +4,27 @@ import asyncio
 import errno
 import os
 import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kernel_uses import T
 from repl_sandbox import pool as pool_module
 from repl_sandbox.pool import KernelPool
-from repl_sandbox.types import Limits, SandboxError
+from repl_sandbox.types import Isolation, Limits, SandboxError
+from repl_sandbox.zygote_link import Newborn
 
 pytestmark = pytest.mark.kernel
 LIMITS = Limits(line_cpu_s=5.0, line_wall_s=20.0, grace_s=2.0)
 
 
-def with_pool(use, *, walls, standby=0):
-    async def run():
-        async with KernelPool(LIMITS, preload=(), standby=standby, isolation=walls) as pool:
+def with_pool(
+    use: Callable[[KernelPool], Awaitable[T]], *, isolation: Isolation, standby: int = 0
+) -> T:
+    async def run() -> T:
+        async with KernelPool(LIMITS, preload=(), standby=standby, isolation=isolation) as pool:
             return await use(pool)
 
     return asyncio.run(run())
@@ -36,8 +42,10 @@ def open_kernels(pool: KernelPool) -> int:
 
 
 @pytest.mark.parametrize("acquire", [KernelPool.acquire, KernelPool.acquire_console])
-def test_a_folder_that_is_taken_is_refused_and_the_next_kernel_comes(walls, acquire):
-    async def use(pool):
+def test_a_folder_that_is_taken_is_refused_and_the_next_kernel_comes(
+    isolation: Isolation, acquire: Callable[..., Awaitable[object]]
+) -> None:
+    async def use(pool: KernelPool) -> str:
         taken = block_next(pool)
         with pytest.raises(SandboxError, match=r"^no folder for a kernel: File exists$"):
             await acquire(pool, seed=1)
@@ -45,53 +53,57 @@ def test_a_folder_that_is_taken_is_refused_and_the_next_kernel_comes(walls, acqu
         assert (pool._link._births, pool._link.num_stocked, open_kernels(pool)) == ({}, 0, 0)
         return (await (await pool.acquire(seed=1)).run("6170 + 1")).output
 
-    assert with_pool(use, walls=walls) == "6171\n"
+    assert with_pool(use, isolation=isolation) == "6171\n"
 
 
-def test_a_full_disk_is_refused_in_one_line(walls, monkeypatch):
-    def mkdir(self, mode=0o777):
+def test_a_full_disk_is_refused_in_one_line(
+    isolation: Isolation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mkdir(self: Path, mode: int = 511) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self))
 
-    async def use(pool):
-        told = r"^no folder for a kernel: No space left on device$"
+    async def use(pool: KernelPool) -> tuple[dict[str, Any], int]:
+        message = r"^no folder for a kernel: No space left on device$"
         with monkeypatch.context() as full:
             full.setattr(Path, "mkdir", mkdir)
-            with pytest.raises(SandboxError, match=told):
+            with pytest.raises(SandboxError, match=message):
                 await pool.acquire(seed=1)
         return pool._link._births, pool._link.num_stocked
 
-    assert with_pool(use, walls=walls) == ({}, 0)
+    assert with_pool(use, isolation=isolation) == ({}, 0)
 
 
-def test_a_kernel_whose_successor_cannot_be_ordered_is_closed(walls):
-    async def use(pool):
+def test_a_kernel_whose_successor_cannot_be_ordered_is_closed(isolation: Isolation) -> None:
+    async def use(pool: KernelPool) -> int:
         block_next(pool)
         with pytest.raises(SandboxError, match="no folder for a kernel"):
             await pool.acquire(seed=1)
         return open_kernels(pool)
 
-    assert with_pool(use, walls=walls, standby=1) == 0
+    assert with_pool(use, isolation=isolation, standby=1) == 0
 
 
-def test_a_kernel_without_a_connection_file_is_closed(walls, monkeypatch):
+def test_a_kernel_without_a_connection_file_is_closed(
+    isolation: Isolation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folders = []
 
-    def write_nothing(newborn):
+    def write_nothing(newborn: Newborn) -> None:
         folders.append(newborn.folder)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    async def use(pool):
+    async def use(pool: KernelPool) -> tuple[int, list[bool]]:
         monkeypatch.setattr(pool_module, "write_connection_file", write_nothing)
-        told = r"^no connection file for a kernel: No space left on device$"
-        with pytest.raises(SandboxError, match=told):
+        message = r"^no connection file for a kernel: No space left on device$"
+        with pytest.raises(SandboxError, match=message):
             await pool.acquire_console(seed=1)
         return open_kernels(pool), [folder.exists() for folder in folders]
 
-    assert with_pool(use, walls=walls) == (0, [False])
+    assert with_pool(use, isolation=isolation) == (0, [False])
 
 
-def test_no_folder_for_any_kernel_is_refused_in_one_line(monkeypatch):
-    def mkdtemp(prefix, dir):
+def test_no_folder_for_any_kernel_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mkdtemp(prefix: str, dir: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), dir)
 
     monkeypatch.setattr(tempfile, "mkdtemp", mkdtemp)

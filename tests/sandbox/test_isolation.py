@@ -1,80 +1,90 @@
-"""Each machine gets the tier it can have, or a sentence; a wall that is missing is noticed."""
+"""Each machine gets the level it can have, or a sentence; a wall that is missing is noticed."""
 
 import asyncio
 import os
 import stat
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from repl_sandbox import bubblewrap, confine, landlock, seccomp
 from repl_sandbox.canary import PROBES, inspect
-from repl_sandbox.isolation import Tier
+from repl_sandbox.isolation import Level, Walls
 from repl_sandbox.pool import KernelPool
-from repl_sandbox.types import Isolation, Limits, SandboxError, SettingError
+from repl_sandbox.types import Execution, Isolation, Limits, SandboxError, SettingError
 from repl_sandbox.uid_slot import NUM_SLOTS, UidSlot
 
 pytestmark = pytest.mark.kernel
 
 
-def standing(isolation: Isolation):
-    async def open_pool():
+def walls_of(isolation: Isolation) -> Walls:
+    async def open_pool() -> Walls:
         async with KernelPool(Limits(), preload=(), isolation=isolation) as pool:
-            return pool.standing
+            return pool.walls
 
     return asyncio.run(open_pool())
 
 
 @pytest.fixture
-def sealable():
+def sealable() -> None:
     if (lacking := confine.missing()) is not None:
         pytest.skip(f"this machine lacks {lacking}")
 
 
-def test_a_pool_stands_where_it_was_asked_to(walls, tier):
-    assert standing(walls).tier == tier
+def test_a_pool_has_the_walls_that_were_asked_for(isolation: Isolation, level: str) -> None:
+    assert walls_of(isolation).level == level
 
 
 @pytest.mark.usefixtures("sealable")
-def test_without_bubblewrap_there_is_tier_b_and_a_reason(monkeypatch):
+def test_without_bubblewrap_the_level_is_basic_with_a_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(bubblewrap, "find", lambda: None)
-    found = standing(Isolation.AUTO)
-    assert found.tier is Tier.B
+    found = walls_of(Isolation.AUTO)
+    assert found.level is Level.BASIC
     assert found.shortfall == "bubblewrap is not installed (`apt install bubblewrap`)"
     with pytest.raises(SettingError, match=r"strict.*bubblewrap is not installed"):
-        standing(Isolation.STRICT)
+        walls_of(Isolation.STRICT)
 
 
 @pytest.mark.usefixtures("sealable")
-def test_without_user_namespaces_there_is_tier_b_and_what_bubblewrap_said(monkeypatch, tmp_path):
+def test_without_user_namespaces_the_level_is_basic_as_bubblewrap_reports(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     refusing = tmp_path / "bwrap"
     refusing.write_text(
         "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n"
     )
     refusing.chmod(refusing.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setattr(bubblewrap, "find", lambda: str(refusing))
-    found = standing(Isolation.AUTO)
-    assert found.tier is Tier.B
+    found = walls_of(Isolation.AUTO)
+    assert found.level is Level.BASIC
     assert "bwrap: No permissions to create new namespace" in found.shortfall
     with pytest.raises(SettingError, match="No permissions to create new namespace"):
-        standing(Isolation.STRICT)
+        walls_of(Isolation.STRICT)
 
 
 @pytest.mark.parametrize("isolation", [Isolation.AUTO, Isolation.STRICT])
 @pytest.mark.parametrize(
-    ("module", "name", "value", "said"),
+    ("module", "name", "value", "lacking"),
     [
         (landlock, "abi", 0, "Landlock .Linux 5.13"),
         (seccomp, "is_available", False, "seccomp filters"),
     ],
 )
 def test_without_landlock_or_seccomp_nothing_starts(
-    monkeypatch, isolation, module, name, value, said
-):
+    monkeypatch: pytest.MonkeyPatch,
+    isolation: Isolation,
+    module: ModuleType,
+    name: str,
+    value: object,
+    lacking: str,
+) -> None:
     monkeypatch.setattr(module, name, lambda: value)
-    with pytest.raises(SettingError, match=f"lacks {said}.*isolation = .none."):
-        standing(isolation)
-    assert standing(Isolation.NONE).tier is Tier.NONE
+    with pytest.raises(SettingError, match=f"lacks {lacking}.*isolation = .none."):
+        walls_of(isolation)
+    assert walls_of(Isolation.NONE).level is Level.NONE
 
 
 def thread_fields(pid: int) -> list[dict[str, str]]:
@@ -84,11 +94,11 @@ def thread_fields(pid: int) -> list[dict[str, str]]:
     return [dict(line.split(":\t", 1) for line in text.splitlines()) for text in texts]
 
 
-def test_a_kernel_of_the_trainer_is_one_thread(walls):
+def test_a_kernel_of_the_trainer_is_one_thread(isolation: Isolation) -> None:
     """Code in a kernel could drive a second one, and run between two lines."""
 
-    async def look():
-        async with KernelPool(Limits(), preload=(), standby=1, isolation=walls) as pool:
+    async def look() -> tuple[list[dict[str, str]], Execution]:
+        async with KernelPool(Limits(), preload=(), standby=1, isolation=isolation) as pool:
             kernel = await pool.acquire(seed=0)
             await kernel.run("import zmq, threading")
             return thread_fields(kernel.pid), await kernel.run(HOLDS_ZMQ)
@@ -104,18 +114,18 @@ HOLDS_ZMQ = (
 )
 
 
-def test_no_thread_of_a_console_keeps_a_right(walls, tier):
+def test_no_thread_of_a_console_keeps_a_right(isolation: Isolation, level: str) -> None:
     """zmq starts threads in the midst of the sealing; code in a kernel could drive them."""
 
-    async def look():
-        async with KernelPool(Limits(), preload=(), isolation=walls) as pool:
+    async def look() -> list[list[dict[str, str]]]:
+        async with KernelPool(Limits(), preload=(), isolation=isolation) as pool:
             consoles = [await pool.acquire_console(seed=0) for _ in range(2)]
             return [thread_fields(kernel.pid) for kernel, _path in consoles]
 
     kernels = asyncio.run(look())
     threads = [thread for kernel in kernels for thread in kernel]
     assert len(threads) > len(kernels)
-    if tier == "none":
+    if level == "none":
         assert {thread["Seccomp"] for thread in threads} == {"0"}
         return
     assert {thread["Seccomp"] for thread in threads} == {"2"}
@@ -125,9 +135,11 @@ def test_no_thread_of_a_console_keeps_a_right(walls, tier):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's fork server can give users away")
-def test_each_kernel_of_roots_is_a_user_of_its_own_where_files_permit(tier, walls):
-    async def look():
-        async with KernelPool(Limits(), preload=(), isolation=walls) as pool:
+def test_each_kernel_of_roots_is_a_user_of_its_own_where_files_permit(
+    level: str, isolation: Isolation
+) -> None:
+    async def look() -> list[tuple[list[str], int]]:
+        async with KernelPool(Limits(), preload=(), isolation=isolation) as pool:
             kernels = [await pool.acquire(seed=0) for _ in range(3)]
             return [
                 (
@@ -140,20 +152,20 @@ def test_each_kernel_of_roots_is_a_user_of_its_own_where_files_permit(tier, wall
     uids, owners = zip(*asyncio.run(look()), strict=True)
     # A process that may not be dumped belongs to root, whoever it is.
     assert set(owners) == {0}
-    if tier == "A":
+    if level == "strict":
         assert len({uid for (uid, *_) in uids}) == 3
         assert all(len(set(four)) == 1 and four[0] != "0" for four in uids)
-    if tier == "none":
+    if level == "none":
         assert uids == (["0"] * 4,) * 3
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's fork server can give users away")
-def test_the_kernels_of_two_pools_are_no_user_of_both(walls, tier):
-    if tier == "none":
+def test_the_kernels_of_two_pools_are_no_user_of_both(isolation: Isolation, level: str) -> None:
+    if level == "none":
         pytest.skip("kernels without walls are who started them")
 
-    async def look():
-        one, other = (KernelPool(Limits(), preload=(), isolation=walls) for _ in range(2))
+    async def look() -> list[int]:
+        one, other = (KernelPool(Limits(), preload=(), isolation=isolation) for _ in range(2))
         async with one, other:
             kernels = [await pool.acquire(seed=0) for pool in (one, other, one, other)]
             return [int(thread_fields(kernel.pid)[0]["Uid"].split()[0]) for kernel in kernels]
@@ -161,17 +173,17 @@ def test_the_kernels_of_two_pools_are_no_user_of_both(walls, tier):
     uids = asyncio.run(look())
     # Root where its files are closed to other users; then no kernel has a user of its own.
     assert len(set(uids)) == 4 or set(uids) == {0}
-    if tier == "A":
+    if level == "strict":
         assert 0 not in uids
 
 
-def test_every_slot_has_user_ids_that_no_other_has():
+def test_every_slot_has_user_ids_that_no_other_has() -> None:
     ranges = [confine.uids(slot) for slot in range(NUM_SLOTS)]
     taken = [uid for uids in ranges for uid in uids]
     assert len(set(taken)) == len(taken)
 
 
-def test_a_slot_that_was_given_back_is_free_again():
+def test_a_slot_that_was_given_back_is_free_again() -> None:
     first, second, third = (UidSlot() for _ in range(3))
     numbers = [slot.take() for slot in (first, second, first)]
     first.close()
@@ -182,8 +194,10 @@ def test_a_slot_that_was_given_back_is_free_again():
     assert numbers[0] == numbers[2] == numbers[3]
 
 
-def test_the_canary_finds_every_way_out_of_an_unsealed_kernel(loop_runner, unsealed_pool, tmp_path):
-    async def try_walls():
+def test_the_canary_finds_every_way_out_of_an_unsealed_kernel(
+    loop_runner: asyncio.Runner, unsealed_pool: KernelPool, tmp_path: Path
+) -> None:
+    async def try_walls() -> None:
         canary = await unsealed_pool.acquire(seed=0)
         bystander = await unsealed_pool.acquire(seed=0)
         try:

@@ -22,10 +22,10 @@ def restrict(*readable):
 def confine(ruleset):
     ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
     landlock.restrict(ruleset)
-def told(attempt, *arguments):
+def outcome(attempt, *arguments):
     try: return attempt(*arguments) and "done" or "done"
     except OSError as error: return errno.errorcode[error.errno]
-def tell(*what): print(json.dumps(what), flush=True)
+def report(*what): print(json.dumps(what), flush=True)
 def read(path): return open(path).read()
 """
 
@@ -48,8 +48,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def heard(source: str, *, at: Path) -> list[object]:
-    """What a source tells that runs in `at`, in a process of its own."""
+def reported(source: str, *, at: Path) -> list[object]:
+    """What a source reports that runs in `at`, in a process of its own."""
     child = subprocess.run(
         [sys.executable, "-c", PREPARE + f"os.chdir({str(at)!r})\n" + source],
         capture_output=True,
@@ -77,37 +77,37 @@ def heard(source: str, *, at: Path) -> list[object]:
         (99, (0x1FFFF, 3, 3)),
     ],
 )
-def test_every_abi_denies_all_that_it_knows(version, rights):
+def test_every_abi_denies_all_that_it_knows(version: int, rights: tuple[int, int, int]) -> None:
     assert landlock.handled_rights(version) == rights
 
 
 @needs_landlock
-def test_what_is_inside_can_be_read(folder):
-    source = "restrict('inside'); tell(read('inside/file'), os.listdir('inside/empty'))"
-    assert heard(source, at=folder) == ["inside", []]
+def test_what_is_inside_can_be_read(folder: Path) -> None:
+    source = "restrict('inside'); report(read('inside/file'), os.listdir('inside/empty'))"
+    assert reported(source, at=folder) == ["inside", []]
 
 
 @needs_landlock
 @pytest.mark.parametrize("where", EVERYWHERE)
-def test_only_what_is_inside_can_be_executed(folder, where):
+def test_only_what_is_inside_can_be_executed(folder: Path, where: str) -> None:
     (folder / where / "file").chmod(0o700)
-    source = f"restrict('inside'); tell(told(os.execv, '{where}/file', ['file']))"
+    source = f"restrict('inside'); report(outcome(os.execv, '{where}/file', ['file']))"
     # Neither is a program.
-    assert heard(source, at=folder) == ["ENOEXEC" if where == "inside" else "EACCES"]
+    assert reported(source, at=folder) == ["ENOEXEC" if where == "inside" else "EACCES"]
 
 
 @needs_landlock
 @pytest.mark.parametrize("attempt", ["read, 'outside/file'", "os.listdir, 'outside'"])
-def test_what_is_outside_cannot_be_read(folder, attempt):
-    assert heard(f"restrict('inside'); tell(told({attempt}))", at=folder) == ["EACCES"]
+def test_what_is_outside_cannot_be_read(folder: Path, attempt: str) -> None:
+    assert reported(f"restrict('inside'); report(outcome({attempt}))", at=folder) == ["EACCES"]
 
 
 @needs_landlock
 @pytest.mark.parametrize("way", ["inside/../outside/file", "inside/link"])
-def test_no_way_round_leads_outside(folder, way):
+def test_no_way_round_leads_outside(folder: Path, way: str) -> None:
     (folder / "inside" / "link").symlink_to(folder / "outside" / "file")
-    source = f"restrict('inside'); tell(told(read, {way!r}))"
-    assert heard(source, at=folder) == ["EACCES"]
+    source = f"restrict('inside'); report(outcome(read, {way!r}))"
+    assert reported(source, at=folder) == ["EACCES"]
 
 
 @needs_landlock
@@ -128,43 +128,45 @@ def test_no_way_round_leads_outside(folder, way):
         "socket.socket(socket.AF_UNIX).bind, '{}/another'",
     ],
 )
-def test_nothing_can_be_written_anywhere(folder, where, attempt):
-    source = f"restrict('inside'); tell(told({attempt.replace('{}', where)}))"
-    assert heard(source, at=folder) == ["EACCES"]
+def test_nothing_can_be_written_anywhere(folder: Path, where: str, attempt: str) -> None:
+    source = f"restrict('inside'); report(outcome({attempt.replace('{}', where)}))"
+    assert reported(source, at=folder) == ["EACCES"]
 
 
 @since(3, "truncation")
-def test_a_file_inside_cannot_be_truncated(folder):
-    source = "restrict('inside'); tell(told(os.truncate, 'inside/file', 0))"
-    assert heard(source, at=folder) == ["EACCES"]
+def test_a_file_inside_cannot_be_truncated(folder: Path) -> None:
+    source = "restrict('inside'); report(outcome(os.truncate, 'inside/file', 0))"
+    assert reported(source, at=folder) == ["EACCES"]
 
 
 @needs_landlock
-def test_a_file_may_be_given_without_its_neighbours(folder):
+def test_a_file_may_be_given_without_its_neighbours(folder: Path) -> None:
     (folder / "inside" / "other").touch()
-    source = "restrict('inside/file'); tell(read('inside/file'), told(read, 'inside/other'))"
-    assert heard(source, at=folder) == ["inside", "EACCES"]
+    source = "restrict('inside/file'); report(read('inside/file'), outcome(read, 'inside/other'))"
+    assert reported(source, at=folder) == ["inside", "EACCES"]
 
 
 @needs_landlock
 @pytest.mark.parametrize("path", ["no/such/file", "inside/file/below"])
-def test_a_path_that_does_not_exist_is_passed_over(folder, path):
-    source = f"restrict({path!r}, 'inside'); tell(read('inside/file'), told(read, 'outside/file'))"
-    assert heard(source, at=folder) == ["inside", "EACCES"]
+def test_a_path_that_does_not_exist_is_passed_over(folder: Path, path: Path) -> None:
+    source = (
+        f"restrict({path!r}, 'inside'); report(read('inside/file'), outcome(read, 'outside/file'))"
+    )
+    assert reported(source, at=folder) == ["inside", "EACCES"]
 
 
 @needs_landlock
-def test_what_was_open_before_stays_open(folder):
-    source = "kept = open('outside/file'); restrict('inside'); tell(kept.read())"
-    assert heard(source, at=folder) == ["outside"]
+def test_what_was_open_before_stays_open(folder: Path) -> None:
+    source = "kept = open('outside/file'); restrict('inside'); report(kept.read())"
+    assert reported(source, at=folder) == ["outside"]
 
 
 @needs_landlock
-def test_only_threads_started_later_are_restricted(folder):
+def test_only_threads_started_later_are_restricted(folder: Path) -> None:
     """The reason why a kernel restricts itself before zmq starts its threads."""
     source = """
 found, restricted = [], threading.Event()
-def look(): restricted.wait(); found.append(told(read, 'outside/file'))
+def look(): restricted.wait(); found.append(outcome(read, 'outside/file'))
 def run(thread): thread.join(); return found.pop()
 before = threading.Thread(target=look)
 before.start()
@@ -173,28 +175,28 @@ after = threading.Thread(target=look)
 restricted.set()
 first = run(before)
 after.start()
-tell(first, run(after))
+report(first, run(after))
 """
-    assert heard(source, at=folder) == ["done", "EACCES"]
+    assert reported(source, at=folder) == ["done", "EACCES"]
 
 
 @needs_landlock
-def test_one_ruleset_serves_many_children_and_spares_the_parent(folder):
+def test_one_ruleset_serves_many_children_and_spares_the_parent(folder: Path) -> None:
     source = """
 ruleset = landlock.make_ruleset([pathlib.Path('inside')])
 def child():
     pid = os.fork()
     if pid == 0:
         confine(ruleset)
-        os._exit(read('inside/file') != 'inside' or told(read, 'outside/file') != 'EACCES')
+        os._exit(read('inside/file') != 'inside' or outcome(read, 'outside/file') != 'EACCES')
     return os.waitpid(pid, 0)[1]
-tell(child(), child(), read('outside/file'))
+report(child(), child(), read('outside/file'))
 """
-    assert heard(source, at=folder) == [0, 0, "outside"]
+    assert reported(source, at=folder) == [0, 0, "outside"]
 
 
 @needs_landlock
-def test_a_ruleset_is_closed_on_exec():
+def test_a_ruleset_is_closed_on_exec() -> None:
     ruleset = landlock.make_ruleset([])
     try:
         assert not os.get_inheritable(ruleset)
@@ -204,21 +206,21 @@ def test_a_ruleset_is_closed_on_exec():
 
 @since(4, "TCP")
 @pytest.mark.parametrize("attempt", ["bind(('127.0.0.1', 0))", "connect(('127.0.0.1', 9))"])
-def test_tcp_is_denied(folder, attempt):
-    source = f"restrict('inside'); tell(told(lambda: socket.socket().{attempt}))"
-    assert heard(source, at=folder) == ["EACCES"]
+def test_tcp_is_denied(folder: Path, attempt: str) -> None:
+    source = f"restrict('inside'); report(outcome(lambda: socket.socket().{attempt}))"
+    assert reported(source, at=folder) == ["EACCES"]
 
 
 @since(6, "scopes of abstract sockets")
-def test_an_abstract_socket_outside_cannot_be_reached(folder):
+def test_an_abstract_socket_outside_cannot_be_reached(folder: Path) -> None:
     source = """
 listener = socket.socket(socket.AF_UNIX)
 listener.bind('')  # Linux chooses an abstract name.
 listener.listen()
 restrict('inside')
-tell(told(socket.socket(socket.AF_UNIX).connect, listener.getsockname()))
+report(outcome(socket.socket(socket.AF_UNIX).connect, listener.getsockname()))
 """
-    assert heard(source, at=folder) == ["EPERM"]
+    assert reported(source, at=folder) == ["EPERM"]
 
 
 SIBLINGS = """
@@ -232,27 +234,27 @@ def child(life):
     return pid
 def victim(): os.write(ready[1], b'x'); os.read(begin[0], 1); return 0
 def attacker():
-    own = told(os.kill, os.getpid(), 0)
-    return [own, told(os.kill, there, 0), told(os.kill, os.getppid(), 0)] != EXPECTED
+    own = outcome(os.kill, os.getpid(), 0)
+    return [own, outcome(os.kill, there, 0), outcome(os.kill, os.getppid(), 0)] != EXPECTED
 EXPECTED = ['done', 'EPERM', 'EPERM']
 there = child(victim)
 os.read(ready[0], 1)
 attacked = os.waitpid(child(attacker), 0)[1]
 os.write(begin[1], b'x')
 os.waitpid(there, 0)
-tell(attacked)
+report(attacked)
 """
 
 
 @since(6, "scopes of signals")
-def test_restricted_siblings_cannot_signal_each_other_or_their_parent(folder):
-    assert heard(SIBLINGS, at=folder) == [0]
+def test_restricted_siblings_cannot_signal_each_other_or_their_parent(folder: Path) -> None:
+    assert reported(SIBLINGS, at=folder) == [0]
 
 
 @needs_landlock
-def test_without_no_new_privs_a_plain_user_is_refused(folder):
+def test_without_no_new_privs_a_plain_user_is_refused(folder: Path) -> None:
     source = """
 if os.geteuid() == 0: os.setresuid(65534, 65534, 65534)
-tell(told(landlock.restrict, landlock.make_ruleset([])))
+report(outcome(landlock.restrict, landlock.make_ruleset([])))
 """
-    assert heard(source, at=folder) == ["EPERM"]
+    assert reported(source, at=folder) == ["EPERM"]

@@ -31,7 +31,7 @@ def _bwrap(mounts: Sequence[str]) -> list[str]:
 
 
 @pytest.fixture(params=["as we are", "as nobody"])
-def user(request) -> list[str]:
+def user(request: pytest.FixtureRequest) -> list[str]:
     """What runs a command as that user."""
     if request.param == "as we are":
         return []
@@ -41,7 +41,7 @@ def user(request) -> list[str]:
 
 
 @pytest.fixture(params=["one mount per path", "fewest mounts"])
-def command(request, paths) -> list[str]:
+def command(request: pytest.FixtureRequest, paths: tuple[Path, ...]) -> list[str]:
     """What runs a source in a file system of nothing but `paths`."""
     shown, covered = as_mounts(paths) if request.param == "fewest mounts" else (paths, ())
     mounts = []
@@ -57,12 +57,12 @@ def _run(user: list[str], command: list[str], source: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_python_runs_where_nothing_else_exists(command, user):
+def test_python_runs_where_nothing_else_exists(command: list[str], user: list[str]) -> None:
     source = "\n".join([SERVER_IMPORTS, LIBRARY_IMPORTS, ZONE, LOCALE])
     assert _run(user, command, source) == (0, "")
 
 
-def test_nothing_else_exists_where_python_runs(command, user):
+def test_nothing_else_exists_where_python_runs(command: list[str], user: list[str]) -> None:
     source = f"""
 import importlib.util, os
 for name in ("torch", "transformers", "repl_rl", "repl_sandbox", "pip"):

@@ -21,23 +21,23 @@ from repl_sandbox import bubblewrap
 from repl_sandbox.pool import KernelPool
 from repl_sandbox.types import Isolation, Limits
 
-if sys.argv[1] == "B":
+if sys.argv[1] == "basic":
     bubblewrap.find = lambda: None
 
 def ask(path):
     client = BlockingKernelClient(connection_file=str(path))
     client.load_connection_file()
     client.start_channels(hb=False, stdin=False)
-    said = client.kernel_info(reply=True, timeout=40)["content"]
+    reply = client.kernel_info(reply=True, timeout=40)["content"]
     client.stop_channels()
-    return said
+    return reply
 
 async def main():
     async with KernelPool(Limits(), isolation=Isolation.AUTO) as pool:
         kernel, path = await pool.acquire_console(seed=0)
-        said = await asyncio.to_thread(ask, path)
+        reply = await asyncio.to_thread(ask, path)
         shown = await kernel.run("import sympy, sys; 'debugpy' in sys.modules")
-        print(pool.standing.tier, said["supported_features"], said["language_info"]["version"])
+        print(pool.walls.level, reply["supported_features"], reply["language_info"]["version"])
         print(shown.output, end="")
 
 asyncio.run(main())
@@ -45,7 +45,7 @@ asyncio.run(main())
 
 
 @pytest.fixture(scope="module")
-def overlay(tmp_path_factory) -> Path:
+def overlay(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment that has nothing but a `.pth` to ours."""
     home = tmp_path_factory.mktemp("overlay")
     home.chmod(0o755)
@@ -55,12 +55,14 @@ def overlay(tmp_path_factory) -> Path:
     return home / "bin" / "python"
 
 
-def test_a_console_answers_where_packages_lie_in_another_folder(overlay, tier, tmp_path):
-    if tier == "none":
+def test_a_console_answers_where_packages_lie_in_another_folder(
+    overlay: Path, level: str, tmp_path: Path
+) -> None:
+    if level == "none":
         pytest.skip("nothing is hidden there")
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(HOME)}
-    asked = subprocess.run(
-        [str(overlay), "-c", ASK, tier],
+    done = subprocess.run(
+        [str(overlay), "-c", ASK, level],
         capture_output=True,
         text=True,
         timeout=120,
@@ -68,10 +70,12 @@ def test_a_console_answers_where_packages_lie_in_another_folder(overlay, tier, t
         check=False,
     )
     version = sys.version.split()[0]
-    assert asked.stdout == f"{tier} [] {version}\nFalse\n", asked.stderr[-2000:]
+    assert done.stdout == f"{level} [] {version}\nFalse\n", done.stderr[-2000:]
 
 
-def test_what_the_fork_server_needs_and_nobody_has_is_named(monkeypatch):
+def test_what_the_fork_server_needs_and_nobody_has_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(view, "SERVER_NEEDS", ("ipykernel", "no-such-thing"))
     with pytest.raises(SandboxError, match=r"no-such-thing, .* install it for .*python"):
         view.readable_paths([])

@@ -12,7 +12,7 @@ import pytest
 
 from repl_sandbox import zygote_link
 from repl_sandbox.pool import KernelPool
-from repl_sandbox.types import ExecStatus, Limits, SandboxError, SettingError
+from repl_sandbox.types import ExecStatus, Execution, Isolation, Limits, SandboxError, SettingError
 
 pytestmark = pytest.mark.kernel
 LIMITS = Limits(line_cpu_s=5.0, line_wall_s=20.0, grace_s=2.0)
@@ -25,6 +25,13 @@ def left_behind() -> tuple[list[str], list[str]]:
     """(descriptors, child processes) of this process."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     return sorted(os.listdir("/proc/self/fd")), children
+
+
+def started_by(pool: KernelPool) -> int:
+    """The process that a pool has started: bubblewrap, or the fork server itself."""
+    process = pool._link._process
+    assert process is not None
+    return process.pid
 
 
 def fork_server(started: int) -> int:
@@ -41,10 +48,10 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_fifty_kernels_leave_nothing_behind(walls):
-    async def use_fifty():
+def test_fifty_kernels_leave_nothing_behind(isolation: Isolation) -> None:
+    async def use_fifty() -> tuple[object, object, Path]:
         before = left_behind()
-        async with KernelPool(LIMITS, preload=(), standby=2, isolation=walls) as pool:
+        async with KernelPool(LIMITS, preload=(), standby=2, isolation=isolation) as pool:
             for index in range(50):
                 kernel = await pool.acquire(seed=index)
                 await kernel.run("import os; os._exit(0)" if index % 10 == 0 else "x = 2")
@@ -58,9 +65,9 @@ def test_fifty_kernels_leave_nothing_behind(walls):
     assert not folder.exists()
 
 
-def test_an_exception_in_the_block_leaves_nothing_behind(walls):
-    async def fail():
-        async with KernelPool(LIMITS, preload=(), standby=1, isolation=walls) as pool:
+def test_an_exception_in_the_block_leaves_nothing_behind(isolation: Isolation) -> None:
+    async def fail() -> None:
+        async with KernelPool(LIMITS, preload=(), standby=1, isolation=isolation) as pool:
             kernel = await pool.acquire(seed=1)
             line = asyncio.create_task(kernel.run("while True: pass\n"))
             await asyncio.sleep(0.05)
@@ -79,7 +86,7 @@ from repl_sandbox import bubblewrap
 from repl_sandbox.pool import KernelPool
 from repl_sandbox.types import Isolation, Limits
 
-if sys.argv[1] == "B": bubblewrap.find = lambda: None
+if sys.argv[1] == "basic": bubblewrap.find = lambda: None
 isolation = Isolation.NONE if sys.argv[1] == "none" else Isolation.AUTO
 
 async def train():
@@ -99,9 +106,10 @@ asyncio.run(train())
 """
 
 
-def test_nothing_outlives_a_trainer_that_was_killed(tier):
-    command = [sys.executable, "-c", TRAINER, tier]
+def test_nothing_outlives_a_trainer_that_was_killed(level: str) -> None:
+    command = [sys.executable, "-c", TRAINER, level]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as trainer:
+        assert trainer.stdout is not None
         folder, *numbers = trainer.stdout.readline().decode().split()
         pids = [int(number) for number in numbers]
         are_running = list(map(is_running, pids))
@@ -117,10 +125,10 @@ def test_nothing_outlives_a_trainer_that_was_killed(tier):
 
 
 @pytest.mark.parametrize("victim", ["the process we started", "the fork server"])
-def test_a_dead_fork_server_is_our_fault_not_the_kernels(walls, victim):
-    async def lose_the_server():
-        async with KernelPool(LIMITS, preload=(), isolation=walls) as pool:
-            started = pool._link._process.pid
+def test_a_dead_fork_server_is_our_fault_not_the_kernels(isolation: Isolation, victim: str) -> None:
+    async def lose_the_server() -> None:
+        async with KernelPool(LIMITS, preload=(), isolation=isolation) as pool:
+            started = started_by(pool)
             server = started if victim == "the process we started" else fork_server(started)
             idle, busy = await pool.acquire(seed=1), await pool.acquire(seed=2)
             line = asyncio.create_task(busy.run("while True: pass\n"))
@@ -138,10 +146,10 @@ def test_a_dead_fork_server_is_our_fault_not_the_kernels(walls, victim):
     assert left_behind() == before
 
 
-def test_a_waiting_acquire_hears_of_the_death_of_the_server(walls):
-    async def lose_the_server():
-        async with KernelPool(LIMITS, preload=(), isolation=walls) as pool:
-            server = fork_server(pool._link._process.pid)
+def test_a_waiting_acquire_hears_of_the_death_of_the_server(isolation: Isolation) -> None:
+    async def lose_the_server() -> None:
+        async with KernelPool(LIMITS, preload=(), isolation=isolation) as pool:
+            server = fork_server(started_by(pool))
             os.kill(server, signal.SIGSTOP)
             waiting = asyncio.create_task(pool.acquire(seed=1))
             await asyncio.sleep(0.05)
@@ -153,8 +161,8 @@ def test_a_waiting_acquire_hears_of_the_death_of_the_server(walls):
         asyncio.run(lose_the_server())
 
 
-def test_standby_kernels_are_made_while_the_event_loop_stands_still():
-    async def stand_still():
+def test_standby_kernels_are_made_while_the_event_loop_stands_still() -> None:
+    async def stand_still() -> tuple[int, int]:
         async with KernelPool(LIMITS, preload=(), standby=3) as pool:
             kernels = [await pool.acquire(seed=i) for i in range(2)]
             deadline = time.monotonic() + PATIENCE_S
@@ -186,7 +194,7 @@ async def transcript(seed: int) -> list[str]:
         return [(await kernel.run(source)).output for source in TRANSCRIPT]
 
 
-def test_the_same_seed_gives_the_same_transcript_in_another_pool():
+def test_the_same_seed_gives_the_same_transcript_in_another_pool() -> None:
     first, again, other = (asyncio.run(transcript(seed)) for seed in (5, 5, 6))
     assert first == again
     assert first[0] != other[0]
@@ -197,11 +205,13 @@ def environment(pid: int) -> str:
     return Path(f"/proc/{pid}/environ").read_text()
 
 
-def test_the_environment_is_made_by_hand(monkeypatch, walls):
+def test_the_environment_is_made_by_hand(
+    monkeypatch: pytest.MonkeyPatch, isolation: Isolation
+) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "hunter2")
 
-    async def look():
-        async with KernelPool(LIMITS, preload=(), isolation=walls) as pool:
+    async def look() -> tuple[str | None, str, bool, int]:
+        async with KernelPool(LIMITS, preload=(), isolation=isolation) as pool:
             kernel = await pool.acquire(seed=1)
             names = await kernel.evaluate("sorted(__import__('os').environ)")
             home = await kernel.evaluate("__import__('os').path.expanduser('~')")
@@ -218,10 +228,12 @@ def test_the_environment_is_made_by_hand(monkeypatch, walls):
     assert mode == 0o700
 
 
-def test_a_kernel_that_dies_at_birth_is_told_and_does_not_stop_the_pool(walls):
-    async def start():
+def test_a_kernel_that_dies_at_birth_is_reported_and_does_not_stop_the_pool(
+    isolation: Isolation,
+) -> None:
+    async def start() -> None:
         setup = ("import os; os._exit(0)",)
-        async with KernelPool(LIMITS, preload=(), setup=setup, isolation=walls) as pool:
+        async with KernelPool(LIMITS, preload=(), setup=setup, isolation=isolation) as pool:
             for seed in range(3):
                 async with asyncio.timeout(PATIENCE_S):
                     await pool.acquire(seed=seed)
@@ -230,12 +242,14 @@ def test_a_kernel_that_dies_at_birth_is_told_and_does_not_stop_the_pool(walls):
         asyncio.run(start())
 
 
-def test_a_warm_up_that_hangs_leaves_nothing_behind(walls, monkeypatch):
+def test_a_warm_up_that_hangs_leaves_nothing_behind(
+    isolation: Isolation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(zygote_link, "START_TIMEOUT_S", 1.0)
 
-    async def start():
+    async def start() -> None:
         warmup = ("while True: pass",)
-        async with KernelPool(LIMITS, preload=(), warmup=warmup, isolation=walls):
+        async with KernelPool(LIMITS, preload=(), warmup=warmup, isolation=isolation):
             pass
 
     before = left_behind()
@@ -244,9 +258,9 @@ def test_a_warm_up_that_hangs_leaves_nothing_behind(walls, monkeypatch):
     assert left_behind() == before
 
 
-def test_all_kernels_have_the_same_memory(walls):
-    async def look():
-        async with KernelPool(LIMITS, preload=(), isolation=walls) as pool:
+def test_all_kernels_have_the_same_memory(isolation: Isolation) -> None:
+    async def look() -> set[str]:
+        async with KernelPool(LIMITS, preload=(), isolation=isolation) as pool:
             kernels = [await pool.acquire(seed=i) for i in range(6)]
             return {address_space(kernel.pid) for kernel in kernels}
 
@@ -258,8 +272,8 @@ def address_space(pid: int) -> str:
     return next(line for line in lines if line.startswith("Max address space"))
 
 
-def test_a_mapping_that_kernels_would_share_is_refused():
-    async def start():
+def test_a_mapping_that_kernels_would_share_is_refused() -> None:
+    async def start() -> None:
         warmup = ("import builtins, mmap", "builtins.shared = mmap.mmap(-1, 4096)")
         async with KernelPool(LIMITS, preload=(), warmup=warmup):
             pass
@@ -271,8 +285,8 @@ def test_a_mapping_that_kernels_would_share_is_refused():
 @pytest.mark.parametrize(
     "setup", ["1/0", "x = (", "raise SystemExit", "raise ValueError('x' * 300_000)"]
 )
-def test_a_setup_source_that_fails_is_our_fault(setup):
-    async def start():
+def test_a_setup_source_that_fails_is_our_fault(setup: str) -> None:
+    async def start() -> None:
         async with KernelPool(LIMITS, preload=(), setup=(setup,)) as pool:
             await pool.acquire(seed=1)
 
@@ -280,17 +294,17 @@ def test_a_setup_source_that_fails_is_our_fault(setup):
         asyncio.run(start())
 
 
-def test_a_module_that_cannot_be_preloaded_is_named(walls):
-    async def start():
-        async with KernelPool(LIMITS, preload=("no_such_module",), isolation=walls):
+def test_a_module_that_cannot_be_preloaded_is_named(isolation: Isolation) -> None:
+    async def start() -> None:
+        async with KernelPool(LIMITS, preload=("no_such_module",), isolation=isolation):
             pass
 
     with pytest.raises(SettingError, match="no_such_module"):
         asyncio.run(start())
 
 
-def test_kernels_do_not_share_names(loop_runner, pool):
-    async def use_two():
+def test_kernels_do_not_share_names(loop_runner: asyncio.Runner, pool: KernelPool) -> None:
+    async def use_two() -> Execution:
         one, two = await pool.acquire(seed=1), await pool.acquire(seed=1)
         await one.run("x = 1")
         shown = await two.run("x")
@@ -302,8 +316,10 @@ def test_kernels_do_not_share_names(loop_runner, pool):
     assert loop_runner.run(use_two()).error_type == "NameError"
 
 
-def test_a_cancelled_line_leaves_the_kernel_killed(loop_runner, pool):
-    async def cancel():
+def test_a_cancelled_line_leaves_the_kernel_killed(
+    loop_runner: asyncio.Runner, pool: KernelPool
+) -> None:
+    async def cancel() -> Execution:
         kernel = await pool.acquire(seed=1)
         line = asyncio.create_task(kernel.run("while True: pass\n"))
         await asyncio.sleep(0.05)
@@ -317,8 +333,8 @@ def test_a_cancelled_line_leaves_the_kernel_killed(loop_runner, pool):
     assert loop_runner.run(cancel()).status is ExecStatus.KILLED
 
 
-def test_sympy_prints_as_text(loop_runner, sympy_pool):
-    async def show():
+def test_sympy_prints_as_text(loop_runner: asyncio.Runner, sympy_pool: KernelPool) -> None:
+    async def show() -> list[str]:
         kernel = await sympy_pool.acquire(seed=1)
         try:
             await kernel.run("x = symbols('x', integer=True)")
@@ -332,47 +348,8 @@ def test_sympy_prints_as_text(loop_runner, sympy_pool):
     assert loop_runner.run(show()) == ["[2, 3]\n", "2*sqrt(2)\n", "Matrix([[1, 2]])\n"]
 
 
-def test_a_stock_client_talks_to_a_console(loop_runner, pool):
-    kernel, _path = loop_runner.run(pool.acquire_console(seed=1))
-    folder, key = kernel._newborn.folder, kernel._newborn.key
-    try:
-        asked = subprocess.run(
-            [sys.executable, "-c", STOCK_CLIENT, str(folder), key.decode()],
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-    finally:
-        loop_runner.run(kernel.aclose())
-    assert asked.stdout.split("\n")[:4] == ["repl-rl", "ok", "error ZeroDivisionError", "42"], asked
-
-
-STOCK_CLIENT = """
-import sys
-from jupyter_client import BlockingKernelClient
-folder, key = sys.argv[1:]
-client = BlockingKernelClient()
-client.load_connection_info({
-    "transport": "ipc", "ip": folder + "/s", "key": key, "signature_scheme": "hmac-sha256",
-    "shell_port": 1, "iopub_port": 2, "stdin_port": 3, "hb_port": 4, "control_port": 5,
-})
-client.start_channels(hb=False, stdin=False)
-print(client.kernel_info(reply=True, timeout=20)["content"]["implementation"])
-print(client.execute("x = 6 * 7", reply=True, timeout=20)["content"]["status"])
-reply = client.execute("1/0", reply=True, timeout=20)["content"]
-print(reply["status"], reply["ename"])
-client.get_iopub_msg(timeout=20)
-shown = []
-def hook(message):
-    if message["msg_type"] == "stream": print(message["content"]["text"], end="")
-client.execute_interactive("x", output_hook=hook, timeout=20)
-client.stop_channels()
-"""
-
-
-def test_a_warm_up_source_runs_before_every_kernel():
-    async def ask():
+def test_a_warm_up_source_runs_before_every_kernel() -> None:
+    async def ask() -> list[str]:
         warmup = ("import decimal", "decimal.DefaultContext.prec = 7")
         async with KernelPool(LIMITS, preload=("decimal",), warmup=warmup) as pool:
             kernels = [await pool.acquire(seed=i) for i in range(2)]
@@ -382,8 +359,8 @@ def test_a_warm_up_source_runs_before_every_kernel():
     assert asyncio.run(ask()) == ["7\n", "7\n"]
 
 
-def test_what_is_preloaded_can_be_imported_and_what_is_not_cannot():
-    async def ask(preload):
+def test_what_is_preloaded_can_be_imported_and_what_is_not_cannot() -> None:
+    async def ask(preload: tuple[str, ...]) -> str | None:
         async with KernelPool(LIMITS, preload=preload) as pool:
             kernel = await pool.acquire(seed=1)
             return (await kernel.run("import mpmath")).error_type

@@ -6,36 +6,42 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import papermill
 import pexpect
 import pytest
+from jupyter_client import AsyncKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
+from kernel_uses import T
 from repl_sandbox.types import SandboxError
 
 pytestmark = pytest.mark.kernel
 NAME = "repl-rl"
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 30
+Typed = tuple[dict[str, Any], str]  # Any: a reply is JSON
+"""The content of a reply, and the text that came with it."""
 
 
 @pytest.fixture(autouse=True)
-def quiet_home(tmp_path, monkeypatch):
+def quiet_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No file of the user's Jupyter is read or written."""
     for variable in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
         monkeypatch.setenv(variable, str(tmp_path / variable))
 
 
-def run_with_kernel(use):
+def run_with_kernel(use: Callable[[AsyncKernelManager, AsyncKernelClient], Awaitable[T]]) -> T:
     """Start a kernel through its manager, `use(manager, client)`, shut it down."""
 
-    async def run():
+    async def run() -> T:
         manager = AsyncKernelManager(kernel_name=NAME)
         await manager.start_kernel()
         client = manager.client()
@@ -50,32 +56,34 @@ def run_with_kernel(use):
     return asyncio.run(run())
 
 
-async def execute(client, code):
+async def execute(client: AsyncKernelClient, code: str) -> Typed:
     """(reply content, text that the client was sent)."""
-    said = []
+    texts = []
     reply = await client.execute_interactive(
         code,
         timeout=TIMEOUT_S,
         allow_stdin=False,
-        output_hook=lambda message: said.append(message["content"].get("text", "")),
+        output_hook=lambda message: texts.append(message["content"].get("text", "")),
     )
-    return reply["content"], "".join(said)
+    return reply["content"], "".join(texts)
 
 
-def cells(*sources):
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(s) for s in sources])
+def cells(*sources: str) -> nbformat.NotebookNode:
+    notebook: nbformat.NotebookNode = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(s) for s in sources]
+    )
     notebook.metadata["kernelspec"] = {"name": NAME, "display_name": NAME, "language": "python"}
     return notebook
 
 
-def test_the_kernelspec_is_installed_with_the_package():
+def test_the_kernelspec_is_installed_with_the_package() -> None:
     spec = KernelSpecManager().get_kernel_spec(NAME)
     assert spec.metadata["kernel_provisioner"]["provisioner_name"] == "repl-rl-provisioner"
     assert Path(spec.resource_dir).is_relative_to(sys.prefix)
 
 
-def test_a_manager_gets_a_sealed_kernel_that_keeps_its_state():
-    async def use(_manager, client):
+def test_a_manager_gets_a_sealed_kernel_that_keeps_its_state() -> None:
+    async def use(_manager: AsyncKernelManager, client: AsyncKernelClient) -> list[Typed]:
         await execute(client, "x = 20")
         return [await execute(client, code) for code in ("x + 1", "import os; os.fork()", "1/0")]
 
@@ -86,15 +94,15 @@ def test_a_manager_gets_a_sealed_kernel_that_keeps_its_state():
     assert trace.endswith("ZeroDivisionError: division by zero\n")
 
 
-def test_a_large_output_arrives_whole():
-    async def use(_manager, client):
+def test_a_large_output_arrives_whole() -> None:
+    async def use(_manager: AsyncKernelManager, client: AsyncKernelClient) -> Typed:
         return await execute(client, "print('a' * 10**6)")
 
     assert run_with_kernel(use)[1] == "a" * 10**6 + "\n"
 
 
-def test_an_output_that_was_cut_says_how_much_is_missing():
-    async def use(_manager, client):
+def test_an_output_that_was_cut_says_how_much_is_missing() -> None:
+    async def use(_manager: AsyncKernelManager, client: AsyncKernelClient) -> Typed:
         return await execute(client, "print('a' * 3_000_000)")
 
     reply, shown = run_with_kernel(use)
@@ -105,8 +113,8 @@ def test_an_output_that_was_cut_says_how_much_is_missing():
     assert f"\n... [{num_omitted} characters omitted] ...\n" in shown
 
 
-def test_an_interrupt_ends_the_line_and_keeps_the_state():
-    async def use(manager, client):
+def test_an_interrupt_ends_the_line_and_keeps_the_state() -> None:
+    async def use(manager: AsyncKernelManager, client: AsyncKernelClient) -> tuple[str, str]:
         await execute(client, "x = 5")
         line = asyncio.create_task(execute(client, "while True: pass\n"))
         await asyncio.sleep(0.3)
@@ -116,29 +124,29 @@ def test_an_interrupt_ends_the_line_and_keeps_the_state():
     assert run_with_kernel(use) == ("KeyboardInterrupt", "5\n")
 
 
-def test_a_restart_keeps_the_connection_and_drops_the_state():
-    async def use(manager, client):
+def test_a_restart_keeps_the_connection_and_drops_the_state() -> None:
+    async def use(manager: AsyncKernelManager, client: AsyncKernelClient) -> str:
         await execute(client, "x = 5")
         await manager.restart_kernel(now=True)
         await client.wait_for_ready(timeout=TIMEOUT_S)
-        return (await execute(client, "x"))[0]["ename"]
+        return str((await execute(client, "x"))[0]["ename"])
 
     assert run_with_kernel(use) == "NameError"
 
 
-def test_a_kernel_that_died_is_seen_dead():
-    async def use(manager, client):
+def test_a_kernel_that_died_is_seen_dead() -> None:
+    async def use(manager: AsyncKernelManager, client: AsyncKernelClient) -> bool:
         client.execute("import os; os._exit(1)")
         deadline = time.monotonic() + TIMEOUT_S
         while await manager.is_alive() and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        return await manager.is_alive()
+        return bool(await manager.is_alive())
 
     assert run_with_kernel(use) is False
 
 
-def test_a_shut_down_leaves_neither_process_nor_file():
-    async def use(manager, _client):
+def test_a_shut_down_leaves_neither_process_nor_file() -> None:
+    async def use(manager: AsyncKernelManager, _client: AsyncKernelClient) -> tuple[Path, int]:
         link = manager.provisioner._link
         return link.runtime, link._process.pid
 
@@ -147,14 +155,14 @@ def test_a_shut_down_leaves_neither_process_nor_file():
     assert not os.path.exists(f"/proc/{pid}")
 
 
-def test_a_start_that_fails_leaves_no_process(tmp_path):
+def test_a_start_that_fails_leaves_no_process(tmp_path: Path) -> None:
     spec = json.loads((ROOT / "sandbox" / "kernelspec" / "kernel.json").read_text())
     spec["metadata"]["kernel_provisioner"]["config"] = {"preload": [], "setup": ["1/0"]}
     folder = tmp_path / "JUPYTER_DATA_DIR" / "kernels" / "broken"
     folder.mkdir(parents=True)
     (folder / "kernel.json").write_text(json.dumps(spec))
 
-    async def start():
+    async def start() -> None:
         await AsyncKernelManager(kernel_name="broken").start_kernel()
 
     children = Path(f"/proc/self/task/{os.getpid()}/children")
@@ -164,19 +172,19 @@ def test_a_start_that_fails_leaves_no_process(tmp_path):
     assert children.read_text() == before
 
 
-def test_nbclient_runs_a_notebook():
+def test_nbclient_runs_a_notebook() -> None:
     notebook = cells("from sympy import *", "x = symbols('x')", "expand((x + 1)**2)")
     NotebookClient(notebook, timeout=TIMEOUT_S).execute()
     assert notebook.cells[2].outputs[0].text == "x**2 + 2*x + 1\n"
     assert [cell.execution_count for cell in notebook.cells] == [1, 2, 3]
 
 
-def test_nbclient_stops_at_the_cell_that_failed():
+def test_nbclient_stops_at_the_cell_that_failed() -> None:
     with pytest.raises(CellExecutionError, match="NameError"):
         NotebookClient(cells("y", "1"), timeout=TIMEOUT_S).execute()
 
 
-def test_papermill_runs_a_notebook_with_parameters(tmp_path):
+def test_papermill_runs_a_notebook_with_parameters(tmp_path: Path) -> None:
     source, made = tmp_path / "in.ipynb", tmp_path / "out.ipynb"
     notebook = cells("n = 1", "n * 7")
     notebook.cells[0].metadata["tags"] = ["parameters"]
@@ -185,7 +193,7 @@ def test_papermill_runs_a_notebook_with_parameters(tmp_path):
     assert nbformat.read(made, as_version=4).cells[-1].outputs[0].text == "42\n"
 
 
-def test_a_console_runs_on_it():
+def test_a_console_runs_on_it() -> None:
     console = pexpect.spawn(
         sys.executable,
         ["-m", "jupyter_console", "--kernel", NAME, "--simple-prompt"],
@@ -203,8 +211,8 @@ def test_a_console_runs_on_it():
         console.expect(pexpect.EOF)
 
 
-def test_a_console_attaches_to_a_running_kernel():
-    async def use(manager, client):
+def test_a_console_attaches_to_a_running_kernel() -> None:
+    async def use(manager: AsyncKernelManager, client: AsyncKernelClient) -> str:
         await execute(client, "x = 1234 * 5")
         command = [sys.executable, "-m", "jupyter_console", "--simple-prompt"]
         command += ["--existing", manager.connection_file]

@@ -7,55 +7,55 @@ def shown(head: str, tail: str = "", *, num_omitted: int = 0, max_chars: int = 1
     return render(head, tail, num_omitted=num_omitted, max_chars=max_chars, ordinals={}).text
 
 
-def test_addresses_become_ordinals_in_order_of_first_sight():
+def test_addresses_become_ordinals_in_order_of_first_sight() -> None:
     ordinals: dict[str, str] = {}
     first = number_addresses("<f at 0x7f01> <g at 0x7f02> <f at 0x7f01>", ordinals)
     assert first == "<f at 0x1> <g at 0x2> <f at 0x1>"
     assert number_addresses("<h at 0x7f03> <g at 0x7f02>", ordinals) == "<h at 0x3> <g at 0x2>"
 
 
-def test_numbers_that_are_no_addresses_stay():
+def test_numbers_that_are_no_addresses_stay() -> None:
     assert number_addresses("0x10 at 10", {}) == "0x10 at 10"
 
 
-def test_terminal_sequences_go_whole():
+def test_terminal_sequences_go_whole() -> None:
     assert clean("\x1b[31mred\x1b[0m \x1b]0;title\x07\x1b]8;;u\x1b\\x \x1b(B\x1bc.") == "red x ."
 
 
-def test_control_and_bidi_characters_go_newline_and_tab_stay():
+def test_control_and_bidi_characters_go_newline_and_tab_stay() -> None:
     assert clean("a\0\x07\x08\r\x0b\x7f\x85\u202e\u2066\u200fb\tc\n") == "ab\tc\n"
 
 
-def test_lone_surrogates_are_replaced():
+def test_lone_surrogates_are_replaced() -> None:
     assert clean("a\ud800b\udfff") == "a\ufffdb\ufffd"
 
 
-def test_text_ends_in_a_newline_unless_empty():
+def test_text_ends_in_a_newline_unless_empty() -> None:
     assert shown("") == ""
     assert shown("a") == "a\n"
     assert shown("a\n") == "a\n"
     assert shown("\x1b[0m") == ""
 
 
-def test_long_text_keeps_two_thirds_from_its_head_and_one_from_its_tail():
+def test_long_text_keeps_two_thirds_from_its_head_and_one_from_its_tail() -> None:
     rendered = render("0123456789", max_chars=6, ordinals={})
     assert rendered.text == "0123\n... [4 characters omitted] ...\n89\n"
     assert rendered.is_truncated
 
 
-def test_text_of_exactly_the_limit_is_whole():
+def test_text_of_exactly_the_limit_is_whole() -> None:
     rendered = render("012345", max_chars=6, ordinals={})
     assert (rendered.text, rendered.is_truncated) == ("012345\n", False)
 
 
-def test_what_the_kernel_left_out_is_counted():
+def test_what_the_kernel_left_out_is_counted() -> None:
     expected = "abcd\n... [104 characters omitted] ...\nyz\n"
     assert shown("abcdef", "wxyz", num_omitted=100, max_chars=6) == expected
 
 
-def test_a_tail_without_a_gap_joins_its_head():
+def test_a_tail_without_a_gap_joins_its_head() -> None:
     assert shown("abc", "def") == "abcdef\n"
 
 
-def test_an_address_across_head_and_tail_of_one_text_is_one_address():
+def test_an_address_across_head_and_tail_of_one_text_is_one_address() -> None:
     assert shown("<f at 0x7f", "01>") == "<f at 0x1>\n"

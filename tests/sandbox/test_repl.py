@@ -4,19 +4,21 @@ import re
 
 import pytest
 
-from repl_sandbox.types import ExecStatus
+from kernel_uses import RunAll, WithKernel
+from repl_sandbox.supervisor import SupervisedKernel
+from repl_sandbox.types import ExecStatus, Execution
 
 pytestmark = pytest.mark.kernel
 
 
 @pytest.mark.parametrize("source", ["exit()", "import sys; sys.exit(1)", "raise SystemExit"])
-def test_an_exit_is_an_error_and_the_kernel_stays(run_all, source):
+def test_an_exit_is_an_error_and_the_kernel_stays(run_all: RunAll, source: str) -> None:
     first, second = run_all(source, "1 + 1")
     assert (first.status, first.error_type) == (ExecStatus.ERROR, "SystemExit")
     assert second.output == "2\n"
 
 
-def test_output_that_a_line_holds_back_is_shown_with_that_line(run_all):
+def test_output_that_a_line_holds_back_is_shown_with_that_line(run_all: RunAll) -> None:
     _, held, after = run_all(
         "import sys", "sys.stdout.reconfigure(write_through=False); print('a')", "print('b')"
     )
@@ -36,18 +38,18 @@ INCOMPLETE = (
 )
 
 
-def test_an_unfinished_statement_is_incomplete(run_all):
+def test_an_unfinished_statement_is_incomplete(run_all: RunAll) -> None:
     statuses = {execution.status for execution in run_all(*INCOMPLETE)}
     assert statuses == {ExecStatus.INCOMPLETE}
 
 
-def test_nothing_of_an_incomplete_source_runs_and_nothing_is_kept(run_all):
+def test_nothing_of_an_incomplete_source_runs_and_nothing_is_kept(run_all: RunAll) -> None:
     _, incomplete, after = run_all("n = 0", "n += 1\nprint(n)\nif n:", "n")
     assert (incomplete.status, incomplete.output) == (ExecStatus.INCOMPLETE, "")
     assert after.output == "0\n"
 
 
-def test_an_incomplete_future_import_changes_nothing(run_all):
+def test_an_incomplete_future_import_changes_nothing(run_all: RunAll) -> None:
     outputs = run_all(
         "from __future__ import annotations\nif 1:",
         "def f(a: missing): pass\n",
@@ -55,7 +57,7 @@ def test_an_incomplete_future_import_changes_nothing(run_all):
     assert outputs[1].error_type == "NameError"
 
 
-def test_statements_of_one_source_run_once_and_in_order_past_an_error(run_all):
+def test_statements_of_one_source_run_once_and_in_order_past_an_error(run_all: RunAll) -> None:
     (execution,) = run_all("a = 1\nprint(a)\n1/0\nb\nprint(a + 1)")
     assert execution.error_type == "ZeroDivisionError"
     assert re.findall(r"^(?:\d|\w+Error)", execution.output, re.M) == [
@@ -67,23 +69,23 @@ def test_statements_of_one_source_run_once_and_in_order_past_an_error(run_all):
 
 
 @pytest.mark.parametrize("source", ["(\n" * 70, "x = (" + "1 + " * 1200])
-def test_a_source_over_the_cap_is_run_as_it_is(run_all, source):
+def test_a_source_over_the_cap_is_run_as_it_is(run_all: RunAll, source: str) -> None:
     (execution,) = run_all(source)
     assert (execution.status, execution.error_type) == (ExecStatus.ERROR, "SyntaxError")
 
 
-def test_comments_and_blank_lines_are_silent(run_all):
+def test_comments_and_blank_lines_are_silent(run_all: RunAll) -> None:
     for execution in run_all("", "# comment", "\n\n", "   # indented"):
         assert (execution.status, execution.output) == (ExecStatus.OK, "")
 
 
-def test_sources_that_cannot_be_text_are_syntax_errors_or_value_errors(run_all):
+def test_sources_that_cannot_be_text_are_syntax_errors_or_value_errors(run_all: RunAll) -> None:
     for execution in run_all("x = '\0'", "x = '\ud800'", "(" * 3000 + ")" * 3000):
         assert execution.status is ExecStatus.ERROR
 
 
-def test_evaluate_hands_over_the_repr(with_kernel):
-    async def use(kernel):
+def test_evaluate_hands_over_the_repr(with_kernel: WithKernel) -> None:
+    async def use(kernel: SupervisedKernel) -> tuple[Execution, Execution]:
         await kernel.run("x = 3")
         return await kernel.evaluate(" [x, 'a']"), await kernel.evaluate("x +")
 
@@ -92,15 +94,15 @@ def test_evaluate_hands_over_the_repr(with_kernel):
     assert (bad.status, bad.value, bad.error_type) == (ExecStatus.ERROR, None, "SyntaxError")
 
 
-def test_evaluate_refuses_a_value_that_is_too_long(with_kernel):
+def test_evaluate_refuses_a_value_that_is_too_long(with_kernel: WithKernel) -> None:
     execution = with_kernel(lambda kernel: kernel.evaluate("'a' * 5000"))
     assert (execution.value, execution.error_type) == (None, "OutputLimit")
 
 
-def test_a_value_is_rendered_as_output_is(with_kernel):
+def test_a_value_is_rendered_as_output_is(with_kernel: WithKernel) -> None:
     """A repr is what a class of the policy says: it must fit into a file and on a screen."""
 
-    async def use(kernel):
+    async def use(kernel: SupervisedKernel) -> Execution:
         await kernel.run(
             "class A:\n    def __repr__(self): return chr(0xd800) + chr(27) + '[31mx'\n"
         )

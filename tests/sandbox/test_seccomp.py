@@ -64,7 +64,7 @@ def verdict(returned: int) -> str | int:
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("word", [0, 2**64 - 1])
-def test_every_number_gets_the_verdict_of_its_name(machine, word):
+def test_every_number_gets_the_verdict_of_its_name(machine: str, word: int) -> None:
     names = {number: name for name, number in syscalls.numbers(machine).items()}
     guarded = syscalls.guards(own_pid=OWN_PID)
     for number in range(MAX_NUMBER + 1):
@@ -172,50 +172,52 @@ ARGUMENTS = [
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize(("name", "arguments", "expected"), ARGUMENTS)
-def test_a_guarded_call_is_judged_by_its_arguments(machine, name, arguments, expected):
+def test_a_guarded_call_is_judged_by_its_arguments(
+    machine: str, name: str, arguments: tuple[int, ...], expected: int
+) -> None:
     if name in syscalls.numbers(machine):
         assert judge(machine, name, *arguments) == expected
 
 
-def test_every_guarded_call_is_tried_both_ways():
+def test_every_guarded_call_is_tried_both_ways() -> None:
     tried = {(name, expected == ALLOW) for name, _arguments, expected in ARGUMENTS}
     names = syscalls.guards(own_pid=OWN_PID)
     assert tried == {(name, passes) for name in names for passes in (True, False)}
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_clone3_seems_missing_so_that_libc_falls_back(machine):
+def test_clone3_seems_missing_so_that_libc_falls_back(machine: str) -> None:
     assert judge(machine, 435) == errno.ENOSYS
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_a_thread_seems_to_get_its_priority(machine):
+def test_a_thread_seems_to_get_its_priority(machine: str) -> None:
     assert judge(machine, "sched_setscheduler") == 0
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_the_x32_abi_is_refused(machine):
+def test_the_x32_abi_is_refused(machine: str) -> None:
     for number in range(MAX_NUMBER):
         assert judge(machine, X32_BIT | number) == errno.EPERM
     assert judge(machine, 2**32 - 1) == errno.EPERM
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_a_foreign_machine_is_killed_whatever_it_calls(machine):
+def test_a_foreign_machine_is_killed_whatever_it_calls(machine: str) -> None:
     for arch in {*ARCH.values(), I386, ARM, 0} - {ARCH[machine]}:
         for number in range(MAX_NUMBER):
             assert interpret(PROGRAMS[machine], arch, number)[0] == KILL
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_a_call_without_guard_is_judged_in_twelve_steps(machine):
+def test_a_call_without_guard_is_judged_in_twelve_steps(machine: str) -> None:
     for name, number in syscalls.numbers(machine).items():
         if name not in syscalls.guards(own_pid=OWN_PID):
             _verdict, num_steps = interpret(PROGRAMS[machine], ARCH[machine], number)
             assert num_steps <= 12, name
 
 
-def test_an_unknown_machine_is_named_with_those_we_know():
+def test_an_unknown_machine_is_named_with_those_we_know() -> None:
     with pytest.raises(ValueError, match="'riscv64'; expected x86_64 or aarch64"):
         seccomp.make_filter("riscv64", own_pid=1)
 
@@ -231,11 +233,11 @@ libc = ctypes.CDLL(None, use_errno=True)
 def seal():
     libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
     seccomp.install(seccomp.make_filter(os.uname().machine, own_pid=os.getpid()))
-def told(attempt):
+def outcome(attempt):
     try: return attempt()
     except OSError as error: return errno.errorcode[error.errno]
     except BaseException as error: return repr(error)
-def tell(what): print(json.dumps(what), flush=True)
+def report(what): print(json.dumps(what), flush=True)
 """
 
 
@@ -250,7 +252,7 @@ def run_child(source: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def heard(source: str) -> object:
+def reported(source: str) -> object:
     child = run_child(source)
     assert child.stderr == ""
     return json.loads(child.stdout)
@@ -312,45 +314,45 @@ WORKS = {
 
 
 @pytest.fixture(scope="module")
-def told() -> dict[str, object]:
+def outcomes() -> dict[str, object]:
     """What one sealed process got from each source, in their order."""
     sources = [source for source, _errno in ATTACKS.values()] + list(WORKS.values())
-    attempts = f"{{source: told(lambda: [eval(source), 'done'][1]) for source in {sources}}}"
+    attempts = f"{{source: outcome(lambda: [eval(source), 'done'][1]) for source in {sources}}}"
     ready = "signal.signal(signal.SIGUSR1, lambda *_: None)\nseal()\n"
-    found = heard(ready + f"tell({attempts})")
+    found = reported(ready + f"report({attempts})")
     assert isinstance(found, dict)
     return found
 
 
 @needs_seccomp
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_a_sealed_process_cannot(attack, told):
+def test_a_sealed_process_cannot(attack: str, outcomes: dict[str, object]) -> None:
     source, expected = ATTACKS[attack]
-    assert told[source] == expected
+    assert outcomes[source] == expected
 
 
 @needs_seccomp
 @pytest.mark.parametrize("work", WORKS)
-def test_a_sealed_process_can(work, told):
-    assert told[WORKS[work]] == "done"
+def test_a_sealed_process_can(work: str, outcomes: dict[str, object]) -> None:
+    assert outcomes[WORKS[work]] == "done"
 
 
 @needs_seccomp
-def test_a_thread_that_was_there_before_is_bound_too():
+def test_a_thread_that_was_there_before_is_bound_too() -> None:
     source = """
 found, sealed = [], threading.Event()
-thread = threading.Thread(target=lambda: sealed.wait() and found.append(told(os.pipe)))
+thread = threading.Thread(target=lambda: sealed.wait() and found.append(outcome(os.pipe)))
 thread.start()
 seal()
 sealed.set()
 thread.join()
-tell(found)
+report(found)
 """
-    assert heard(source) == ["EPERM"]
+    assert reported(source) == ["EPERM"]
 
 
 @needs_seccomp
-def test_a_sealed_process_can_abort():
+def test_a_sealed_process_can_abort() -> None:
     assert run_child("seal(); os.abort()").returncode == -signal.SIGABRT
 
 
@@ -363,7 +365,7 @@ call = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer
 
 @needs_seccomp
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="only x86_64 has calls of i386")
-def test_a_call_of_i386_is_the_end():
+def test_a_call_of_i386_is_the_end() -> None:
     if run_child(CALL_I386 + "assert call() == os.getpid()").returncode != 0:
         pytest.skip("this Linux has no calls of i386")
     assert run_child(CALL_I386 + "seal(); call()").returncode == -signal.SIGSYS
@@ -371,18 +373,20 @@ def test_a_call_of_i386_is_the_end():
 
 @needs_seccomp
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="only x86_64 has the x32 ABI")
-def test_a_call_of_x32_is_refused_by_linux():
-    source = f"seal(); libc.syscall({X32_BIT | 57}); tell(errno.errorcode[ctypes.get_errno()])"
-    assert heard(source) == "EPERM"
+def test_a_call_of_x32_is_refused_by_linux() -> None:
+    source = f"seal(); libc.syscall({X32_BIT | 57}); report(errno.errorcode[ctypes.get_errno()])"
+    assert reported(source) == "EPERM"
 
 
 @needs_seccomp
-def test_a_broken_program_is_an_error():
-    source = "libc.prctl(38, 1, 0, 0, 0); tell(told(lambda: seccomp.install(bytes(8))))"
-    assert heard(source) == "EINVAL"
+def test_a_broken_program_is_an_error() -> None:
+    source = "libc.prctl(38, 1, 0, 0, 0); report(outcome(lambda: seccomp.install(bytes(8))))"
+    assert reported(source) == "EINVAL"
 
 
 @needs_seccomp
-def test_asking_whether_there_are_filters_installs_none():
-    source = "seccomp.is_available(); tell(open('/proc/self/status').read().count('Seccomp:\\t0'))"
-    assert heard(source) == 1
+def test_asking_whether_there_are_filters_installs_none() -> None:
+    source = (
+        "seccomp.is_available(); report(open('/proc/self/status').read().count('Seccomp:\\t0'))"
+    )
+    assert reported(source) == 1

@@ -30,13 +30,13 @@ def header_numbers(machine: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_numbers_are_those_of_the_linux_headers(machine):
+def test_numbers_are_those_of_the_linux_headers(machine: str) -> None:
     known = header_numbers(machine)
     ours = numbers(machine)
     assert ours == {name: known.get(name) for name in ours}
 
 
-def test_a_call_that_aarch64_lacks_is_not_in_its_headers():
+def test_a_call_that_aarch64_lacks_is_not_in_its_headers() -> None:
     known = header_numbers("aarch64")
     assert not [name for name, row in NUMBERS.items() if row[1] is None and name in known]
 
@@ -70,21 +70,21 @@ def forbidden_numbers(machine: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_no_dangerous_call_has_a_name_here(machine):
+def test_no_dangerous_call_has_a_name_here(machine: str) -> None:
     assert not set(forbidden_numbers(machine).values()) & set(numbers(machine).values())
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_the_dangerous_calls_have_the_numbers_of_the_linux_headers(machine):
+def test_the_dangerous_calls_have_the_numbers_of_the_linux_headers(machine: str) -> None:
     known = header_numbers(machine)
     ours = forbidden_numbers(machine)
     assert ours == {name: known.get(name) for name in ours}
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_no_number_has_two_names(machine):
+def test_no_number_has_two_names(machine: str) -> None:
     assert len(set(numbers(machine).values())) == len(numbers(machine))
 
 
-def test_every_answer_and_guard_is_about_a_call_in_the_table():
+def test_every_answer_and_guard_is_about_a_call_in_the_table() -> None:
     assert {*ANSWERS, *guards(own_pid=1)} <= set(NUMBERS)

@@ -22,11 +22,11 @@ def reply(number: object = 1, **changes: object) -> bytes:
     return json.dumps([number, *(SAID | changes).values()]).encode()
 
 
-def test_a_message_is_its_size_and_json_of_ascii():
+def test_a_message_is_its_size_and_json_of_ascii() -> None:
     assert pack((7, "run", "'\ud800\u00e9'")) == b"\0\0\0\x1c" + b'[7, "run", "\'\\ud800\\u00e9\'"]'
 
 
-def test_a_reply_is_read_field_by_field():
+def test_a_reply_is_read_field_by_field() -> None:
     read = read_reply(reply(value="5"), number=1, limits=Limits())
     assert (read.status, read.head, read.value) == (ExecStatus.OK, "h", "5")
 
@@ -51,13 +51,13 @@ def test_a_reply_is_read_field_by_field():
         {"value": ["5"]},
     ],
 )
-def test_a_field_of_another_kind_is_refused(changes):
+def test_a_field_of_another_kind_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(WireError):
         read_reply(reply(**changes), number=1, limits=Limits())
 
 
 @pytest.mark.parametrize("body", [b"", b"5", b"{}", b"[]", b"[" * 50000, b"\xff\xfe", b"[1"])
-def test_what_is_no_reply_at_all_is_refused(body):
+def test_what_is_no_reply_at_all_is_refused(body: bytes) -> None:
     with pytest.raises(WireError):
         read_reply(body, number=1, limits=Limits())
 
@@ -77,7 +77,7 @@ def received(*chunks: bytes) -> tuple[list[bytes], bool]:
     return replies, bool(refused)
 
 
-def test_replies_survive_any_chunking():
+def test_replies_survive_any_chunking() -> None:
     stream = b"\0\0\0\1a" + b"\0\0\1\x2c" + b"b" * 300 + b"\0\0\0\0" + b"\0\0\0\1c"
     bytewise = [stream[i : i + 1] for i in range(len(stream))]
     expected = ([b"a", b"b" * 300, b"", b"c"], False)
@@ -85,5 +85,5 @@ def test_replies_survive_any_chunking():
 
 
 @pytest.mark.parametrize("announced", [997, 1 << 20, (1 << 32) - 1])
-def test_a_reply_out_of_bounds_is_refused_when_it_is_announced(announced):
+def test_a_reply_out_of_bounds_is_refused_when_it_is_announced(announced: int) -> None:
     assert received(announced.to_bytes(4, "big")) == ([], True)

@@ -1,7 +1,7 @@
 """Run the attack table in real kernels and print what came of it, as JSON.
 
-`python attack_lab.py TIER UID`, as root or as that user. Each attack gets a kernel of its own, with
-a victim beside it and a file that nothing but the walls protects.
+`python attack_lab.py LEVEL UID`, as root or as that user. Each attack gets a kernel of its own,
+with a victim beside it and a file that nothing but the walls protects.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def is_untouched(decoy: Path) -> bool:
     )
 
 
-async def run(tier: str, decoy: Path) -> dict[str, object]:
-    asked = Isolation.STRICT if tier == "A" else Isolation.AUTO
-    async with KernelPool(LIMITS, preload=(), standby=AT_ONCE, isolation=asked) as pool:
+async def run(asked: str, decoy: Path) -> dict[str, object]:
+    isolation = Isolation.STRICT if asked == "strict" else Isolation.AUTO
+    async with KernelPool(LIMITS, preload=(), standby=AT_ONCE, isolation=isolation) as pool:
         victim = await pool.acquire(seed=0)
         await victim.run("state = 'intact'")
         names = {
@@ -106,18 +106,18 @@ async def run(tier: str, decoy: Path) -> dict[str, object]:
             return Outcome(stumbled, end, execution.output, not is_well)
 
         outcomes = await asyncio.gather(*map(one, ATTACKS))
-        standing = str(pool.standing.tier)
+        level = str(pool.walls.level)
     found = {attack.name: asdict(made) for attack, made in zip(ATTACKS, outcomes, strict=True)}
-    return {"tier": standing, "uid": os.geteuid(), "outcomes": found}
+    return {"level": level, "uid": os.geteuid(), "outcomes": found}
 
 
-def main(tier: str, uid: int) -> None:
+def main(asked: str, uid: int) -> None:
     if uid != os.geteuid():
         become(uid)
-    if tier == "B":
+    if asked == "basic":
         bubblewrap.find = lambda: None
     with tempfile.TemporaryDirectory() as home:
-        print(json.dumps(asyncio.run(run(tier, make_decoy(Path(home))))))
+        print(json.dumps(asyncio.run(run(asked, make_decoy(Path(home))))))
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ async def make_rows() -> tuple[Origin, list[Scored]]:
         for number, (problem, lines) in enumerate(plans):
             trajectory = await play(pool, problem, task.prompt, lines, seed=number)
             rows.append(await scorer.score(trajectory, problem))
-        walls = str(pool.standing)
+        walls = str(pool.walls)
     return make_origin(config(), setup=setup, tokenizer=None, isolation=walls), rows
 
 

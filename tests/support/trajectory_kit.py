@@ -64,10 +64,10 @@ HERE = Origin(
     config='task = "t"\n',
     setup=("x = 1", "def f():\n    pass\n"),
     tokenizer="owner/name",
-    isolation="tier A",
+    isolation="strict",
     versions={"python": "3.11.7", "sympy": "1.13"},
 )
-THERE = replace(HERE, isolation="tier B")
+THERE = replace(HERE, isolation="basic")
 ROW = {"format": 1, "scored": msgspec.to_builtins(FULL)}
 
 

@@ -1,0 +1,28 @@
+"""What the fixtures that lend a kernel to a test can be called with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from repl_sandbox.pool import KernelPool
+from repl_sandbox.supervisor import SupervisedKernel
+from repl_sandbox.types import Execution
+
+T = TypeVar("T")
+Use = Callable[[SupervisedKernel], Awaitable[T]]
+ConsoleUse = Callable[[KernelPool, SupervisedKernel, Path], Awaitable[T]]
+"""Of a pool, of a kernel with a console's sockets, and of its connection file."""
+
+
+class WithKernel(Protocol):
+    """What `use` makes of a fresh kernel, which is closed then."""
+
+    def __call__(self, use: Use[T]) -> T: ...
+
+
+class RunAll(Protocol):
+    """What became of each source, run one after the other in one fresh kernel."""
+
+    def __call__(self, *sources: str) -> list[Execution]: ...
