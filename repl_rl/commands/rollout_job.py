@@ -19,7 +19,7 @@ from repl_rl.show.rollout_view import LineStream
 from repl_rl.tasks.base import make_prompt
 from repl_rl.training.audit import Counts, Witness
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
-from repl_rl.training.train import policy_folder, say_bench
+from repl_rl.training.train import policy_folder, say_runtime
 from repl_rl.types import Attempt, Origin, Scored
 
 
@@ -30,7 +30,7 @@ def roll_out(plan: Plan, problem_id: str | None, screen: Screen) -> tuple[Subjec
     loaded = load_policy(plan, policy_folder(plan, screen), say=screen.say)
     witness = Witness()
     with open_runtime(plan, loaded, watch=witness.watch) as runtime:
-        say_bench(runtime, screen)
+        say_runtime(runtime, screen)
         scored = _run(runtime, attempt, loaded, screen)
         subject = _subject(plan, loaded, scored, witness, context_tokens=runtime.context_tokens)
         return subject, runtime.origin

@@ -20,7 +20,7 @@ from repl_rl.runs.pass_rate import pass_rates
 from repl_rl.show.display import Screen
 from repl_rl.training.evaluate import Report, held_out_attempts, report, run_shown, warn_of_ungraded
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
-from repl_rl.training.train import policy_folder, say_bench
+from repl_rl.training.train import policy_folder, say_runtime
 from repl_rl.types import Scored
 
 NAME = "eval"
@@ -86,7 +86,7 @@ def evaluate(
     policy = policy_folder(plan, screen)
     loaded = load_policy(plan, policy, say=screen.say)
     with open_runtime(plan, loaded) as runtime:
-        say_bench(runtime, screen)
+        say_runtime(runtime, screen)
         scored = run_shown(runtime, attempts, "held-out problems", screen)
         warn_of_ungraded(scored, screen)
     found = Evaluation(

@@ -216,7 +216,7 @@ def train(
         with written_aside(folder.tokenizer) as aside:
             loaded.tokenizer.save_pretrained(aside)
         screen.say(f"run: {path}, seed {config.seed}")
-        say_bench(runtime, screen)
+        say_runtime(runtime, screen)
         training = Training(config, problems, held_out, runtime, folder, screen)
         before = training.evaluate("before", step=0)
         screen.say(f"held-out before: {before}")
@@ -236,12 +236,12 @@ def _refuse_launcher() -> None:
         raise ConfigError("repl-rl trains in one process; start it without a launcher")
 
 
-def say_bench(runtime: Runtime, screen: Screen) -> None:
+def say_runtime(runtime: Runtime, screen: Screen) -> None:
     """What samples, the walls around kernels, and what would make them better."""
     screen.say(f"engine: {runtime.about_engine}")
     screen.say(f"kernels: {runtime.walls}")
     if runtime.walls.shortfall and runtime.walls.level is not Level.NONE:
-        screen.say(f"  not tier A: {runtime.walls.shortfall}")
+        screen.say(f"  not strict: {runtime.walls.shortfall}")
 
 
 def _update(
