@@ -165,15 +165,19 @@ def toml_value(value: Any) -> str:  # a number, a word, a boolean or a list of t
     return msgspec.json.encode(value).decode()
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> str:
+    """The text of a config file, or its beginning; ConfigError where it cannot be read."""
     try:
         with path.open() as file:  # which may be a device and have no end
-            text = file.read(_MAX_CHARS + 1)
-        return _parse_toml(text, repr(str(path)))
+            return file.read(_MAX_CHARS + 1)
     except OSError as error:
         raise ConfigError(f"cannot read config file {str(path)!r}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{str(path)!r} is not valid TOML: {error}") from None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    return _parse_toml(read_config(path), repr(str(path)))
 
 
 def _parse_toml(text: str, name: str) -> dict[str, Any]:

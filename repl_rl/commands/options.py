@@ -97,8 +97,11 @@ def of(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     return decorate
 
 
-def resolve(options: dict[str, Any]) -> Config:
-    """The config, once its task and its model have been found: a wrong name is refused at once."""
+def resolve(options: dict[str, Any], *, saved: str = "") -> Config:
+    """The config, once its task and its model have been found: a wrong name is refused at once.
+
+    `saved` is the config of a run, as TOML, below all options.
+    """
     from repl_rl import settings
     from repl_rl.plugins import resolve_model, resolve_spec
 
@@ -107,7 +110,9 @@ def resolve(options: dict[str, Any]) -> Config:
         given["model"] = named_model(given["model"])
     if options.get("engine") is not None:
         given["sampling"] = {"engine": options["engine"]}
-    config = settings.resolve(files=options["files"], overrides=options["overrides"], flags=given)
+    config = settings.resolve(
+        saved=saved, files=options["files"], overrides=options["overrides"], flags=given
+    )
     resolve_spec(config.task, group="repl_rl.tasks")
     if config.model is not None:
         resolve_model(config.model)
@@ -158,15 +163,16 @@ def plan_of_run(path: Path, options: dict[str, Any]) -> Plan:
     Its model is that checkpoint, or the newest one. A `path` that belongs to no run is a model.
     """
     from repl_rl import settings
+    from repl_rl.rollout.plan import make_plan
     from repl_rl.runs.checkpoints import run_of
 
     run = run_of(path)
     if run is None:
         return plan_of({**options, "model": str(path)})
     own = run / "config.toml"
-    given = {**options, "files": (own, *options["files"]), "model": str(path)}
-    plan = plan_of(given)
-    num_changed = settings.num_changed(settings.resolve(files=[own]), plan.config)
+    saved = settings.read_config(own)
+    plan = make_plan(resolve({**options, "model": str(path)}, saved=saved))
+    num_changed = settings.num_changed(settings.resolve(saved=saved), plan.config)
     say(f"settings of {own}, {num_changed} changed")
     return plan
 
