@@ -75,7 +75,8 @@ class Compiler:
                 return None
             compiled = self._compile(text, has_ended=has_ended)
             if has_ended and isinstance(compiled, SyntaxError):
-                compiled = _as_typed(compiled, text)
+                with _silence():
+                    compiled = _as_typed(compiled, text)
             statements.append(compiled)
         return statements
 
