@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,6 +38,11 @@ from repl_sandbox.types import Execution, Kernel
 # A slow machine is no counterexample.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+# Processes that test side by side share the cores: OpenMP's threads of one spin while those of
+# another want to run, and each training step takes ten times as long. Before torch is imported.
+if at_once := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // int(at_once))))
 
 CODEC = ByteCodec()
 
