@@ -34,6 +34,7 @@ from repl_rl.types import (
 )
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import Execution, Kernel
+from warm_python import WarmPython
 
 # A slow machine is no counterexample.
 settings.register_profile("untimed", deadline=None)
@@ -149,6 +150,13 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(scope="session")
+def warm_python(state_home: None) -> Iterator[WarmPython]:
+    """Starts scripts that find torch and trl imported."""
+    with WarmPython(os.environ) as python:
+        yield python
 
 
 @pytest.fixture(scope="session")
