@@ -48,14 +48,28 @@ if at_once := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
 CODEC = ByteCodec()
 
 
-SLOW = ("e2e/", "replay/stepper/", "replay/test_page", "laws/test_rooms", "laws/test_ranks")
-"""Under `tests`: what starts processes or drives a terminal."""
+SLOW = (
+    *("e2e/", "engines/test_contract", "engines/test_hf.py", "engines/vllm_server/"),
+    *("grading/test_grader", "laws/test_forward", "laws/test_gradients", "laws/test_importance"),
+    *("laws/test_losses", "laws/test_positions", "laws/test_ranks", "laws/test_rooms"),
+    *("replay/stepper/", "replay/test_page", "sandbox/test_mounts", "tasks/test_demonstrations"),
+    *("tasks/test_sympy_proofs",),
+)
+"""Under `tests`: what starts processes, drives a terminal or takes over a second."""
+
+
+def is_slow(path: Path) -> bool:
+    return path.relative_to(Path(__file__).parent).as_posix().startswith(SLOW)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where nothing slow is asked for, what it imports is not imported: torch and trl above all."""
+    return True if "not slow" in config.option.markexpr and is_slow(collection_path) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    home = Path(__file__).parent
     for item in items:
-        if item.path.relative_to(home).as_posix().startswith(SLOW):
+        if is_slow(item.path):
             item.add_marker("slow")
 
 
@@ -152,9 +166,12 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def warm_python(state_home: None) -> Iterator[WarmPython]:
-    """Starts scripts that find torch and trl imported."""
+    """Starts scripts that find torch and trl imported, and nothing that a test left behind.
+
+    Made before the first test, which may change the environment of its process for good.
+    """
     with WarmPython(os.environ) as python:
         yield python
 

@@ -17,7 +17,7 @@ import pytest
 
 from recorded_run import make_rows, write_run
 from repl_rl.types import Origin, Scored
-from warm_python import LIBRARIES, SCRIPT, Process, WarmPython, start_cold
+from warm_python import SCRIPT, Process, WarmPython, start_cold
 
 TIMEOUT_S = 100.0
 
@@ -63,8 +63,7 @@ def repl_rl(tmp_path: Path, warm_python: WarmPython) -> Command:
     ) -> Ended:
         marker = uuid.uuid4().hex
         environment = {
-            **os.environ,
-            **LIBRARIES,
+            **warm_python.environment,
             "REPL_RL_CACHE": str(tmp_path / "cache"),
             "REPL_RL_TEST_MARKER": marker,
         }

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from small_run import small
-from warm_python import LIBRARIES, SCRIPT, WarmPython
+from warm_python import SCRIPT, WarmPython
 
 pytestmark = [pytest.mark.train, pytest.mark.kernel]
 ROWS, COLUMNS = 24, 80
@@ -28,7 +28,7 @@ def drawn(python: WarmPython, folder: Path, *arguments: str) -> tuple[int, str]:
     process = python.start(
         *(SCRIPT, *arguments),
         cwd=folder,
-        env={**os.environ, **LIBRARIES, **environment},
+        env={**python.environment, **environment},
         streams=(theirs, theirs, theirs),
     )
     os.close(theirs)

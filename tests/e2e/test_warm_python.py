@@ -9,13 +9,13 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from warm_python import LIBRARIES, WarmPython, start_cold
+from warm_python import WarmPython, start_cold
 
 PROBE = """
 import json, os, resource, signal, sys, threading
@@ -51,20 +51,22 @@ print(json.dumps({
 """
 
 
-@pytest.fixture(params=["cold", "warm"])
-def start(request: pytest.FixtureRequest, warm_python: WarmPython) -> Callable[..., Any]:
-    return start_cold if request.param == "cold" else warm_python.start
+@pytest.fixture(params=[True, False], ids=["cold", "warm"])
+def cold(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
 
 
 def run(
-    start: Callable[..., Any],
+    python: WarmPython,
     folder: Path,
     script: str,
     *arguments: str,
+    cold: bool = False,
     more: Mapping[str, str] | None = None,
-    **named: bool,
+    ignores_sigint: bool = False,
 ) -> tuple[int, str, str]:
     """(exit code, stdout, stderr) of a script."""
+    start = start_cold if cold else python.start
     (folder / "script.py").write_text(textwrap.dedent(script))
     with (
         open(os.devnull) as nothing,
@@ -74,9 +76,9 @@ def run(
         process = start(
             *(str(folder / "script.py"), *arguments),
             cwd=folder,
-            env={**os.environ, **LIBRARIES, **(more or {})},
+            env={**python.environment, **(more or {})},
             streams=(nothing, out, err),
-            **named,
+            ignores_sigint=ignores_sigint,
         )
         code = process.wait(60)
         out.seek(0)
@@ -88,13 +90,17 @@ def run(
 def test_a_script_finds_what_it_would_find_in_a_python_of_its_own(
     warm_python: WarmPython, tmp_path: Path, ignores_sigint: bool
 ) -> None:
-    def probe(start: Callable[..., Any]) -> Any:
-        given = {"more": {"REPL_RL_CACHE": "a"}, "ignores_sigint": ignores_sigint}
-        code, out, err = run(start, tmp_path, PROBE, "one", "--two", **given)
+    def probe(*, cold: bool) -> Any:
+        code, out, err = run(
+            *(warm_python, tmp_path, PROBE, "one", "--two"),
+            cold=cold,
+            more={"REPL_RL_CACHE": "a"},
+            ignores_sigint=ignores_sigint,
+        )
         assert (code, err) == (0, "")
         return json.loads(out)
 
-    cold, warm = probe(start_cold), probe(warm_python.start)
+    cold, warm = probe(cold=True), probe(cold=False)
     assert cold["environment"]["REPL_RL_CACHE"] == "a"
     assert cold["ours"] == []
     assert warm == cold
@@ -116,16 +122,16 @@ ENDS = {
 
 @pytest.mark.parametrize("script", ENDS)
 def test_a_script_ends_as_it_would_in_a_python_of_its_own(
-    start: Callable[..., Any], tmp_path: Path, script: str
+    warm_python: WarmPython, tmp_path: Path, script: str, cold: bool
 ) -> None:
-    code, _, err = run(start, tmp_path, script)
+    code, _, err = run(warm_python, tmp_path, script, cold=cold)
     assert (code, err) == ENDS[script]
 
 
 def test_what_a_script_does_not_catch_is_its_last_row(
-    start: Callable[..., Any], tmp_path: Path
+    warm_python: WarmPython, tmp_path: Path, cold: bool
 ) -> None:
-    code, _, err = run(start, tmp_path, "1 / 0")
+    code, _, err = run(warm_python, tmp_path, "1 / 0", cold=cold)
     assert (code, err.splitlines()[-1]) == (1, "ZeroDivisionError: division by zero")
 
 
@@ -134,8 +140,8 @@ def test_a_script_leaves_nothing_to_the_next(warm_python: WarmPython, tmp_path: 
     then = (
         "import os, random, sys; print(random.random(), 'MINE' in os.environ, hasattr(sys, 'mine'))"
     )
-    _, drawn, _ = run(warm_python.start, tmp_path, first)
-    code, out, _ = run(warm_python.start, tmp_path, then)
+    _, drawn, _ = run(warm_python, tmp_path, first)
+    code, out, _ = run(warm_python, tmp_path, then)
     number, *found = out.split()
     assert (code, found) == (0, ["False", "False"])
     assert number != drawn.strip()
@@ -143,7 +149,7 @@ def test_a_script_leaves_nothing_to_the_next(warm_python: WarmPython, tmp_path: 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_script_starts_processes_of_its_own(
-    start: Callable[..., Any], tmp_path: Path, method: str
+    warm_python: WarmPython, tmp_path: Path, method: str, cold: bool
 ) -> None:
     script = f"""
     import multiprocessing, subprocess, sys
@@ -154,7 +160,7 @@ def test_a_script_starts_processes_of_its_own(
             print(pool.map(square, [3]), flush=True)
         print(subprocess.run([sys.executable, "-c", "print(4)"], capture_output=True).stdout)
     """
-    code, out, err = run(start, tmp_path, script)
+    code, out, err = run(warm_python, tmp_path, script, cold=cold)
     assert (code, out, err) == (0, "[9]\nb'4\\n'\n", "")
 
 
@@ -162,7 +168,7 @@ def test_an_environment_that_imports_would_have_read_is_refused(
     warm_python: WarmPython, tmp_path: Path
 ) -> None:
     with pytest.raises(AssertionError, match=r"\['HF_ENDPOINT'\] differ"):
-        run(warm_python.start, tmp_path, "", more={"HF_ENDPOINT": "elsewhere"})
+        run(warm_python, tmp_path, "", more={"HF_ENDPOINT": "elsewhere"})
 
 
 OWNER = """

@@ -24,7 +24,7 @@ from repl_rl.training.grpo import rows_per_rank
 from repl_rl.training.train import train
 from repl_rl.types import OutcomeKind, Scored, Trajectory
 from trainer_kit import Step, Tensors, difference
-from warm_python import LIBRARIES, Forked, WarmPython
+from warm_python import Forked, WarmPython
 
 SUPPORT = Path(__file__).parents[1] / "support"
 OK, ERROR = OutcomeKind.OK_OUTPUT, OutcomeKind.NAME_ERROR
@@ -100,8 +100,7 @@ def run_ranks(num_ranks: int, python: WarmPython, folder: Path, *arguments: str)
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     shared = {
-        **os.environ,
-        **LIBRARIES,
+        **python.environment,
         "TRL_EXPERIMENTAL_SILENCE": "1",
         "GLOO_SOCKET_IFNAME": "lo",
         "MASTER_ADDR": "127.0.0.1",

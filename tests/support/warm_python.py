@@ -33,8 +33,7 @@ ONLY_ITS_OWN = {
     "CUDA_VISIBLE_DEVICES": "0",
 }
 READ_LATE = {
-    *("PYTEST_CURRENT_TEST", "REPL_RL_CACHE", "REPL_RL_TEST_MARKER", "TERM"),
-    "TORCHINDUCTOR_CACHE_DIR",
+    *("REPL_RL_CACHE", "REPL_RL_TEST_MARKER", "TERM"),
     *("GLOO_SOCKET_IFNAME", "MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE"),
 }
 """What may differ between the server and a script: no import reads it."""
@@ -88,8 +87,8 @@ class WarmPython:
     """The server, with all that it starts, for as long as the process that made this lives."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        """`environment`, with LIBRARIES, is what the imports read."""
-        self._environment = {**environment, **LIBRARIES, **ONLY_ITS_OWN}
+        self.environment = {**environment, **LIBRARIES}
+        """What the imports read, and each script unless it changes what no import reads."""
         self._control: socket.socket | None = None
 
     def __enter__(self) -> WarmPython:
@@ -117,8 +116,9 @@ class WarmPython:
 
         `streams` are stdin, stdout and stderr: files, or numbers of open ones.
         """
-        names, given = {*env, *self._environment}, {**ONLY_ITS_OWN, **env}
-        differing = {name for name in names if given.get(name) != self._environment.get(name)}
+        own = {**self.environment, **ONLY_ITS_OWN}
+        given = {**ONLY_ITS_OWN, **env}
+        differing = {name for name in {*own, *given} if own.get(name) != given.get(name)}
         assert differing <= READ_LATE, (
             f"{sorted(differing - READ_LATE)} differ from what the server has imported under; "
             "start a Python of its own for this script"
@@ -141,7 +141,7 @@ class WarmPython:
         with theirs, tempfile.TemporaryFile("w+") as errors:
             self._server = subprocess.Popen(
                 [sys.executable, str(SERVER), str(theirs.fileno())],
-                env=self._environment,
+                env={**self.environment, **ONLY_ITS_OWN},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
