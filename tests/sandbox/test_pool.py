@@ -232,6 +232,7 @@ def test_a_kernel_that_dies_at_birth_is_told_and_does_not_stop_the_pool(walls):
 
 def test_a_warm_up_that_hangs_leaves_nothing_behind(walls, monkeypatch):
     monkeypatch.setattr(zygote_link, "START_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(zygote_link, "END_TIMEOUT_S", 0.5)
 
     async def start():
         warmup = ("while True: pass",)
