@@ -53,7 +53,7 @@ SLOW = (
     *("grading/test_grader", "laws/test_forward", "laws/test_gradients", "laws/test_importance"),
     *("laws/test_losses", "laws/test_positions", "laws/test_ranks", "laws/test_rooms"),
     *("replay/stepper/", "replay/test_page", "sandbox/test_mounts", "tasks/test_demonstrations"),
-    *("tasks/test_sympy_proofs",),
+    *("tasks/test_sympy_proofs", "tasks/test_task_check", "test_pytest_plugin"),
 )
 """Under `tests`: what starts processes, drives a terminal or takes over a second."""
 
