@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,22 +34,42 @@ from repl_rl.types import (
 )
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import Execution, Kernel
+from warm_python import WarmPython
 
 # A slow machine is no counterexample.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
+# Processes that test side by side share the cores: OpenMP's threads of one spin while those of
+# another want to run, and each training step takes ten times as long. Before torch is imported.
+if at_once := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // int(at_once))))
+
 CODEC = ByteCodec()
 
 
-SLOW = ("e2e/", "replay/stepper/", "replay/test_page", "laws/test_rooms", "laws/test_ranks")
-"""Under `tests`: what starts processes or drives a terminal."""
+SLOW = (
+    *("e2e/", "engines/test_contract", "engines/test_hf.py", "engines/vllm_server/"),
+    *("grading/test_grader", "laws/test_forward", "laws/test_gradients", "laws/test_importance"),
+    *("laws/test_losses", "laws/test_positions", "laws/test_ranks", "laws/test_rooms"),
+    *("replay/stepper/", "replay/test_page", "sandbox/test_mounts", "tasks/test_demonstrations"),
+    *("tasks/test_sympy_proofs", "tasks/test_task_check", "test_pytest_plugin"),
+)
+"""Under `tests`: what starts processes, drives a terminal or takes over a second."""
+
+
+def is_slow(path: Path) -> bool:
+    return path.relative_to(Path(__file__).parent).as_posix().startswith(SLOW)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where nothing slow is asked for, what it imports is not imported: torch and trl above all."""
+    return True if "not slow" in config.option.markexpr and is_slow(collection_path) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    home = Path(__file__).parent
     for item in items:
-        if item.path.relative_to(home).as_posix().startswith(SLOW):
+        if is_slow(item.path):
             item.add_marker("slow")
 
 
@@ -141,6 +162,16 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_python(state_home: None) -> Iterator[WarmPython]:
+    """Starts scripts that find torch and trl imported, and nothing that a test left behind.
+
+    Made before the first test, which may change the environment of its process for good.
+    """
+    with WarmPython(os.environ) as python:
+        yield python
 
 
 @pytest.fixture(scope="session")

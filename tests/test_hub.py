@@ -130,6 +130,7 @@ def test_offline_nothing_is_asked(server: Hub, monkeypatch: pytest.MonkeyPatch) 
     assert (said, server.asked) == ([], [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [("train", "--model"), ("eval",), ("audit",), ("rollout", "--model")],

@@ -108,6 +108,7 @@ def own(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flag", [(), ("--dry-run",)], ids=["train", "dry run"])
 @pytest.mark.parametrize(("given", "message"), REFUSED, ids=lambda one: " ".join(one)[:40])
 def test_a_wrong_name_is_refused_before_torch_is_loaded(

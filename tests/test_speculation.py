@@ -133,6 +133,7 @@ def roll_out(
 DRAWS = [i / 10 + 0.05 for i in range(10)]
 
 
+@pytest.mark.slow
 def test_the_distribution_of_trajectories_is_that_of_the_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

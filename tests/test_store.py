@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import platform
 from collections.abc import Callable
@@ -135,6 +136,16 @@ def test_a_module_is_named_by_its_package() -> None:
 
 def test_a_module_of_the_standard_library_has_no_version_of_its_own() -> None:
     assert installed_versions(["fractions", "math", "no_such_module"]) == installed_versions([])
+
+
+def test_what_is_installed_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = installed_versions(["mpmath"])
+
+    def read_again() -> None:
+        pytest.fail("all that is installed is read again")
+
+    monkeypatch.setattr(importlib.metadata, "packages_distributions", read_again)
+    assert installed_versions(["mpmath"]) == found
 
 
 def test_a_folder_that_holds_a_run_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ Knows files and settings. Does not know kernels.
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import Any
 
 from repl_rl.config import Config, GradingConfig, SamplingConfig, SandboxConfig
 from repl_rl.errors import ConfigError
-from repl_rl.runs.folder import installed_versions, read_versions
+from repl_rl.runs.folder import distributions_of, installed_versions, read_versions
 from repl_rl.runs.trajectory_file import Place
 from repl_rl.runs.trust import is_trusted
 from repl_rl.settings import resolve, to_toml, told
@@ -231,18 +230,11 @@ def _bounded(config: Config) -> Config:
 def _differences(versions: Mapping[str, str], config: Config) -> Iterator[str]:
     """What kernels would find to be another version than the recorded ones did."""
     found = installed_versions(config.sandbox.preload)
-    for name in ("python", "repl_rl", *_seen_by_kernels(config)):
+    for name in ("python", "repl_rl", *distributions_of(config.sandbox.preload)):
         was, is_here = versions.get(name), found[name]
         if was != is_here:
             shown = "unknown" if was is None else _one_row(was)
             yield f"made with {name} {shown}, here it is {is_here}: outputs may differ"
-
-
-def _seen_by_kernels(config: Config) -> Iterator[str]:
-    """Distributions of the modules that kernels are born with."""
-    known = importlib.metadata.packages_distributions()
-    for module in config.sandbox.preload:
-        yield from known.get(module.partition(".")[0], ())[:1]
 
 
 def _unknown(path: Path) -> Iterator[str]:

@@ -12,8 +12,9 @@ import json
 import platform
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 from repl_rl import __version__
@@ -138,15 +139,25 @@ def make_origin(
 
 def installed_versions(preload: Sequence[str]) -> dict[str, str]:
     """Versions of this interpreter, of what trains and of what kernels have loaded."""
-    known = importlib.metadata.packages_distributions()
-    loaded = (name for module in preload for name in known.get(module.partition(".")[0], ())[:1])
-    packages = dict.fromkeys((*_PACKAGES, *loaded))
+    packages = dict.fromkeys((*_PACKAGES, *distributions_of(preload)))
     return {
         "repl_rl": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
         **{name: version for name in packages if (version := _version(name))},
     }
+
+
+def distributions_of(modules: Sequence[str]) -> Iterator[str]:
+    """The packages that bring these modules; none for a module of Python's own."""
+    for module in modules:
+        yield from _distributions().get(module.partition(".")[0], ())[:1]
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    """Module -> packages. Half a second: the lists of files of all that is installed are read."""
+    return importlib.metadata.packages_distributions()
 
 
 def _version(name: str) -> str | None:

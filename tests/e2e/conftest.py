@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import pytest
 
 from recorded_run import make_rows, write_run
 from repl_rl.types import Origin, Scored
+from warm_python import SCRIPT, Process, WarmPython, start_cold
 
 TIMEOUT_S = 100.0
 
@@ -48,63 +48,61 @@ def run(made: tuple[Origin, list[Scored]], tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def repl_rl(tmp_path: Path) -> Command:
-    """`repl_rl(*arguments, interrupt_when=...)`: the command as a user runs it, in `tmp_path`."""
+def repl_rl(tmp_path: Path, warm_python: WarmPython) -> Command:
+    """`repl_rl(*arguments, interrupt_when=...)`: the command as a user runs it, in `tmp_path`.
+
+    With `cold` in a Python of its own, else in one that has imported torch and trl.
+    """
 
     def run(
         *arguments: str,
         interrupt_when: Callable[[], bool] | None = None,
         interrupt_with: signal.Signals = signal.SIGINT,
         in_background: bool = False,
+        cold: bool = False,
     ) -> Ended:
         marker = uuid.uuid4().hex
-        # A shell starts its background jobs with SIGINT ignored, perhaps this very test run.
-        sigint = "SIG_IGN" if in_background else "default_int_handler"
-        boot = f"import signal; signal.signal(signal.SIGINT, signal.{sigint}); "
         environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "HF_HUB_OFFLINE": "1",
+            **warm_python.environment,
             "REPL_RL_CACHE": str(tmp_path / "cache"),
             "REPL_RL_TEST_MARKER": marker,
         }
-        with (tmp_path / "out").open("w+") as out, (tmp_path / "err").open("w+") as err:
+        start = start_cold if cold else warm_python.start
+        with (
+            open(os.devnull) as nothing,
+            (tmp_path / "out").open("w+") as out,
+            (tmp_path / "err").open("w+") as err,
+        ):
             started = time.monotonic()
-            process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-c",
-                    f"{boot}from repl_rl.commands.cli import main; main()",
-                    *arguments,
-                ],
+            process = start(
+                SCRIPT,
+                *arguments,
                 cwd=tmp_path,
                 env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
+                streams=(nothing, out, err),
+                ignores_sigint=in_background,
             )
             try:
                 seen = watch(process, interrupt_when, interrupt_with)
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
-                    process.wait()
+                code = process.wait()
             out.seek(0)
             err.seek(0)
             return Ended(
-                code=process.returncode,
+                code=code,
                 stdout=out.read(),
                 stderr=err.read(),
                 seconds=time.monotonic() - started,
-                left_behind=still_there(seen, marker),
+                left_behind=still_there(seen, process.pid, marker),
             )
 
     return run
 
 
 def watch(
-    process: subprocess.Popen[bytes],
+    process: Process,
     interrupt_when: Callable[[], bool] | None,
     interrupt_with: signal.Signals,
 ) -> set[psutil.Process]:
@@ -127,13 +125,15 @@ def watch(
     return seen
 
 
-def still_there(seen: set[psutil.Process], marker: str) -> list[str]:
-    """Those of `seen` that run, and any process that carries the marker of the command."""
-    alive = [str(one) for one in seen if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+def still_there(seen: set[psutil.Process], command: int, marker: str) -> list[str]:
+    """What runs of `seen`, of the session of `command`, and of all that carry its marker."""
+    found = set(seen)
     for one in psutil.process_iter(["environ"]):
-        if (one.info["environ"] or {}).get("REPL_RL_TEST_MARKER") == marker:
-            alive.append(str(one))
-    return alive
+        with contextlib.suppress(ProcessLookupError):
+            is_of_session = os.getsid(one.pid) == command
+            if is_of_session or (one.info["environ"] or {}).get("REPL_RL_TEST_MARKER") == marker:
+                found.add(one)
+    return [str(one) for one in found if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
 
 
 @pytest.fixture(scope="session")

@@ -8,31 +8,28 @@ import os
 import pty
 import re
 import struct
-import subprocess
-import sys
 import termios
 from pathlib import Path
 
 import pytest
 
 from small_run import small
+from warm_python import SCRIPT, WarmPython
 
 pytestmark = [pytest.mark.train, pytest.mark.kernel]
 ROWS, COLUMNS = 24, 80
 
 
-def drawn(folder: Path, *arguments: str) -> tuple[int, str]:
+def drawn(python: WarmPython, folder: Path, *arguments: str) -> tuple[int, str]:
     """Exit code of the command in a terminal of 80x24, and all that it ever drew there."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TERM": "xterm-256color"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", "from repl_rl.commands.cli import main; main()", *arguments],
+    environment = {"TERM": "xterm-256color", "REPL_RL_CACHE": str(folder / "cache")}
+    process = python.start(
+        *(SCRIPT, *arguments),
         cwd=folder,
-        env={**os.environ, **environment, "REPL_RL_CACHE": str(folder / "cache")},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        env={**python.environment, **environment},
+        streams=(theirs, theirs, theirs),
     )
     os.close(theirs)
     read = b""
@@ -44,9 +41,13 @@ def drawn(folder: Path, *arguments: str) -> tuple[int, str]:
     return process.wait(), re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", read.decode())
 
 
-def test_the_first_step_shows_what_it_is_doing(tiny_model: Path, tmp_path: Path) -> None:
+def test_the_first_step_shows_what_it_is_doing(
+    warm_python: WarmPython, tiny_model: Path, tmp_path: Path
+) -> None:
     settings = small(grpo__steps=1, grpo__micro_batch_size=2)
-    code, shown = drawn(tmp_path, "train", "--model", str(tiny_model), "--output", "r", *settings)
+    code, shown = drawn(
+        *(warm_python, tmp_path, "train", "--model", str(tiny_model), "--output", "r"), *settings
+    )
     assert code == 0, shown
     rows = [row.rstrip() for row in re.split(r"[\r\n]+", shown)]
     before_its_end = [row for row in rows if re.match(r"training .* 0/1 ", row)]

@@ -30,7 +30,8 @@ Command = Callable[..., Any]
 def test_two_steps_leave_a_whole_run_and_no_process(
     repl_rl: Command, tiny_model: Path, tmp_path: Path
 ) -> None:
-    ended = repl_rl("train", "--model", str(tiny_model), "--output", "run", *small())
+    given = ("train", "--model", str(tiny_model), "--output", "run")
+    ended = repl_rl(*given, *small(), cold=True)
     assert ended.code == 0, ended.stderr
     assert ended.left_behind == []
     run = tmp_path / "run"
@@ -165,6 +166,7 @@ def test_an_interrupt_leaves_readable_files_and_no_process(
         interrupt_when=lambda: metrics.exists() and '"step": 3' in metrics.read_text(),
         interrupt_with=signal_,
         in_background=in_background,
+        cold=in_background,
     )
     assert ended.code == 130, ended.stderr
     assert ended.left_behind == []
@@ -240,6 +242,6 @@ def test_a_disk_that_fills_up_is_one_line_that_names_the_last_whole_checkpoint(
 
 
 def test_help_answers_at_once(repl_rl: Command) -> None:
-    ended = repl_rl("--help")
+    ended = repl_rl("--help", cold=True)
     assert (ended.code, ended.stderr) == (0, "")
     assert ended.seconds < 2.0 * max(1.0, os.getloadavg()[0])

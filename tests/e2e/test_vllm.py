@@ -39,7 +39,8 @@ def test_a_run_samples_from_each_update_and_is_clean_when_audited(
     settings = [word for one in SETTINGS for word in ("--set", one)]
     run = tmp_path / "run"
     ended = repl_rl(
-        "train", "--engine", "vllm", "--model", str(tiny_model), "--output", "run", *settings
+        *("train", "--engine", "vllm", "--model", str(tiny_model), "--output", "run", *settings),
+        cold=True,  # vLLM comes before torch
     )
     assert ended.code == 0, ended.stderr
     assert ended.left_behind == []
@@ -48,5 +49,5 @@ def test_a_run_samples_from_each_update_and_is_clean_when_audited(
     assert max(row["rollout/sync_gap"] for row in rows) < 1e-5
     last = read_trajectories(run / "trajectories" / "step-000002.jsonl")
     assert {item.trajectory.policy_version for item in last} == {2}
-    audited = repl_rl("audit", "run", "-n", "4")
+    audited = repl_rl("audit", "run", "-n", "4", cold=True)
     assert audited.code == 0, audited.stdout

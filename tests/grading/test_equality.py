@@ -206,6 +206,7 @@ def test_what_is_not_finite_where_the_answer_is_is_wrong(got: str, expected: str
     assert verdict.method == "not finite"
 
 
+@pytest.mark.slow
 def test_two_sides_that_are_nowhere_defined_are_undecided() -> None:
     nowhere = "1/(sin(x)**2 + cos(x)**2 - 1)"
     assert judged(nowhere, f"2*({nowhere})").kind is UNDECIDED

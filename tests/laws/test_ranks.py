@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import pickle
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -25,6 +24,7 @@ from repl_rl.training.grpo import rows_per_rank
 from repl_rl.training.train import train
 from repl_rl.types import OutcomeKind, Scored, Trajectory
 from trainer_kit import Step, Tensors, difference
+from warm_python import Forked, WarmPython
 
 SUPPORT = Path(__file__).parents[1] / "support"
 OK, ERROR = OutcomeKind.OK_OUTPUT, OutcomeKind.NAME_ERROR
@@ -79,51 +79,48 @@ Ended = list[tuple[Tensors, dict[str, float]]]
 
 @pytest.fixture(scope="module")
 def two_ranks(
-    model_folder: Path, tmp_path_factory: pytest.TempPathFactory, three_groups: list[Scored]
+    model_folder: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    three_groups: list[Scored],
+    warm_python: WarmPython,
 ) -> list[Ended]:
     """Of two processes: weights and logs of a run for each of RUNS."""
     output: Path = tmp_path_factory.mktemp("ranks")
     rows = output / "rows.pickle"
     rows.write_bytes(pickle.dumps(three_groups))
     runs = [STEPS | run for run in RUNS.values()]
-    run_ranks(2, str(model_folder), str(rows), str(output), json.dumps(runs))
+    words = (str(model_folder), str(rows), str(output), json.dumps(runs))
+    run_ranks(2, warm_python, output, *words)
     return [torch.load(output / f"{rank}.pt") for rank in range(2)]
 
 
-def run_ranks(num_ranks: int, *arguments: str) -> None:
+def run_ranks(num_ranks: int, python: WarmPython, folder: Path, *arguments: str) -> None:
     """Processes of `one_rank.py` that find each other on loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     shared = {
-        **os.environ,
-        "PYTHONPATH": f"{SUPPORT}{os.pathsep}{SUPPORT.parents[1]}",
-        "OMP_NUM_THREADS": "1",
+        **python.environment,
         "TRL_EXPERIMENTAL_SILENCE": "1",
-        "HF_HUB_OFFLINE": "1",
         "GLOO_SOCKET_IFNAME": "lo",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "WORLD_SIZE": str(num_ranks),
     }
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(SUPPORT / "one_rank.py"), *arguments],
-            env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(num_ranks)
-    ]
-    try:
-        for rank in ranks:
-            said, _ = rank.communicate(timeout=DEADLINE_S)
-            assert rank.returncode == 0, said
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.communicate()
+
+    def start(rank: int) -> Forked:
+        with open(os.devnull) as nothing, (folder / f"{rank}.said").open("w") as said:
+            return python.start(
+                *(str(SUPPORT / "one_rank.py"), *arguments),
+                cwd=folder,
+                env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                streams=(nothing, said, said),
+            )
+
+    with contextlib.ExitStack() as stack:
+        ranks = [stack.enter_context(start(rank)) for rank in range(num_ranks)]
+        for rank, process in enumerate(ranks):
+            assert process.wait(DEADLINE_S) == 0, (folder / f"{rank}.said").read_text()
 
 
 @pytest.mark.train

@@ -246,6 +246,7 @@ def test_a_warm_up_that_hangs_leaves_nothing_behind(
     isolation: Isolation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(zygote_link, "START_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(zygote_link, "END_TIMEOUT_S", 0.5)
 
     async def start() -> None:
         warmup = ("while True: pass",)

@@ -43,6 +43,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_command_shows_the_problems_of_an_own_task(here: Path) -> None:
     done = subprocess.run(
         [

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+import mpmath
 import pytest
 import sympy
 
@@ -131,9 +132,17 @@ def difference(problem: Problem) -> Any:
     return sympy.sympify(problem.meta["lhs"]) - sympy.sympify(problem.meta["rhs"])
 
 
+@cache
+def function_of_x(left: str, right: str) -> Any:
+    """The difference of both sides, to as many digits as mpmath works with."""
+    return sympy.lambdify("x", sympy.sympify(left) - sympy.sympify(right), "mpmath")
+
+
 def gap(problem: Problem, at: str) -> float:
     """Size of the difference of both sides at x = `at`, 0 where the digits are too few to tell."""
-    size = abs(difference(problem).evalf(60, subs={"x": sympy.sympify(at).evalf(80)}))
+    apart = function_of_x(problem.meta["lhs"], problem.meta["rhs"])
+    with mpmath.workdps(80):
+        size = abs(apart(sympy.lambdify([], sympy.sympify(at), "mpmath")()))
     return float(size) if size > 1e-30 else 0.0
 
 

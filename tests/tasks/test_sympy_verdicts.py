@@ -219,6 +219,7 @@ def test_an_antiderivative_does_not_jump(step: str) -> None:
     assert verdict.kind in (VerdictKind.REFUTED, VerdictKind.WRONG)
 
 
+@pytest.mark.slow
 def test_a_closed_sum_may_take_any_form() -> None:
     problem = made("", "n**2/2 + n/2", family="calculus", kind="closed_sum")
     assert TASK.grade(problem, "n*(n + 1)/2").kind is PROVED
