@@ -53,9 +53,10 @@ SLOW = (
     *("grading/test_grader", "laws/test_forward", "laws/test_gradients", "laws/test_importance"),
     *("laws/test_losses", "laws/test_positions", "laws/test_ranks", "laws/test_rooms"),
     *("replay/stepper/", "replay/test_page", "sandbox/test_mounts", "tasks/test_demonstrations"),
-    *("tasks/test_sympy_proofs", "tasks/test_task_check", "test_pytest_plugin"),
+    *("tasks/test_sympy_proofs", "tasks/test_task_check", "test_progress", "test_pytest_plugin"),
+    *("test_train", "test_warmstart"),
 )
-"""Under `tests`: what starts processes, drives a terminal or takes over a second."""
+"""Under `tests`: what starts processes, drives a terminal, imports trl or takes over a second."""
 
 
 def is_slow(path: Path) -> bool:

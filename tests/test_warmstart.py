@@ -131,7 +131,6 @@ def test_an_expression_has_the_same_tokens_in_a_statement_and_in_code():
         assert ids[at : at + len(expression)] == expression
 
 
-@pytest.mark.slow
 def test_every_scripted_line_is_one_that_a_starter_may_sample():
     """The longest ones have both sides of an identity and a bracket too many."""
     task = SympyProofs()

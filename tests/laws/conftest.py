@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from repl_rl.types import OutcomeKind, Scored, Trajectory
-from trainer_kit import Step, byte_tokenizer, random_qwen, take_step
+
+if TYPE_CHECKING:  # it imports trl, which the laws of credit do without
+    from trainer_kit import Step
 
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]
@@ -19,6 +22,8 @@ OK, ERROR = OutcomeKind.OK_OUTPUT, OutcomeKind.NAME_ERROR
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random Qwen3 of two layers: TRL loads its reference policy from where a model came from."""
+    from trainer_kit import byte_tokenizer, random_qwen
+
     path: Path = tmp_path_factory.mktemp("model")
     random_qwen().save_pretrained(path)
     byte_tokenizer().save_pretrained(path)
@@ -44,6 +49,8 @@ def group(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> list[Scor
 @pytest.fixture
 def step(model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Step:
     """`step(scored, **grpo)`: see `trainer_kit.take_step`."""
+    from trainer_kit import take_step
+
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     return partial(take_step, model_folder, tmp_path)
