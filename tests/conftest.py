@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -146,7 +147,7 @@ def play_lines(
     answers: Mapping[str, Execution] | None = None,
     kernel: FakeKernel | None = None,
     context_tokens: int = 1 << 16,
-    **limits: float,
+    **limits: Any,
 ) -> Trajectory:
     """A rollout of fixed lines; `answers` is what the fake kernel says to each source."""
     return run_rollout(

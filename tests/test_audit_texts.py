@@ -12,7 +12,7 @@ from repl_rl.training.audit import Counts
 from repl_rl.transcript.conventions import IPYTHON
 from repl_rl.transcript.format import PYTHON, TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Finding, OutcomeKind, Trajectory
+from repl_rl.types import Finding, Line, OutcomeKind, Trajectory
 
 MakeTrajectory = Callable[..., Trajectory]
 OK = OutcomeKind.OK_OUTPUT
@@ -21,7 +21,8 @@ OK = OutcomeKind.OK_OUTPUT
 def alone(trajectory: Trajectory) -> Trajectory:
     """As it is where each piece is encoded and decoded by itself, with a space of its own."""
     ids = list(trajectory.completion_ids)
-    mask, logprobs, lines = list(trajectory.loss_mask), list(trajectory.logprobs), []
+    mask, logprobs = list(trajectory.loss_mask), list(trajectory.logprobs)
+    lines: list[Line] = []
     for line in reversed(trajectory.lines):
         lines.insert(0, replace(line, source=line.source.removeprefix(" ")))
         if line.stop < len(ids):

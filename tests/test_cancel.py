@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -21,7 +21,7 @@ from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Attempt, Problem, Scored, StopReason, Trajectory, Verdict
+from repl_rl.types import Attempt, Problem, Scored, Split, StopReason, Trajectory, Verdict
 from repl_sandbox.fake import FakeKernel, FakeKernels
 from repl_sandbox.types import ExecStatus, Execution, Kernel
 
@@ -61,7 +61,7 @@ class Stalling:
     async def aclose(self) -> None: ...
 
 
-def make_sampler(engine: Stalling, **limits: float) -> LineSampler:
+def make_sampler(engine: Stalling, **limits: Any) -> LineSampler:
     return LineSampler(engine, CODEC, PYTHON, SamplingConfig(**limits), context_tokens=4096)
 
 
@@ -120,6 +120,8 @@ def test_a_line_that_was_begun_ahead_is_cancelled_with_its_rollout() -> None:
 
 
 def test_a_rollout_that_is_cancelled_while_its_kernel_runs_has_the_line_as_cut() -> None:
+    task: asyncio.Task[Trajectory]
+
     class Busy(FakeKernel):
         async def run(self, source: str) -> Execution:
             task.cancel()
@@ -135,7 +137,6 @@ def test_a_rollout_that_is_cancelled_while_its_kernel_runs_has_the_line_as_cut()
             await task
         return cancelled.value.trajectory
 
-    task: asyncio.Task[Trajectory]
     trajectory = run(use())
     assert [(line.source, str(line.outcome.kind)) for line in trajectory.lines] == [(" x\n", "cut")]
 
@@ -200,6 +201,12 @@ class Failing(Stalling):
 class OneTask:
     name = "one"
     prompt = "{{problem}}"
+
+    def problems(self, split: Split, *, seed: int) -> Iterator[Problem]:
+        raise AssertionError("problems are given")
+
+    def grade(self, problem: Problem, submission: str) -> Verdict:
+        raise AssertionError("a judge grades")
 
 
 @dataclass

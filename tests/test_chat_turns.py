@@ -21,7 +21,7 @@ from chat_templates import (
     load_tokenizer,
 )
 from repl_rl.config import SamplingConfig
-from repl_rl.engines.base import SampledLine, line_end
+from repl_rl.engines.base import SampledLine, Weights, line_end
 from repl_rl.errors import ConfigError
 from repl_rl.replay.branch import begin
 from repl_rl.replay.live import LiveLine
@@ -62,6 +62,12 @@ class Lines:
         end = line_end(said[-1], newline_ids={NEWLINE}, eos_ids={END, START})
         return SampledLine(ids=said, logprobs=(-1.0,) * len(said), end=end, policy_version=0)
 
+    async def sync(self, weights: Weights, *, version: int) -> None: ...
+
+    async def sleep(self) -> None: ...
+
+    async def aclose(self) -> None: ...
+
 
 ANSWERS = {
     "1+1": Execution(status=ExecStatus.OK, output="2\n"),
@@ -80,7 +86,7 @@ def roll_out(
     *lines: Sequence[int],
     template: str = CHATML,
     answers: Mapping[str, Execution] = ANSWERS,
-    **limits: int,
+    **limits: Any,
 ) -> Trajectory:
     fmt = turns(template)
     sampler = LineSampler(

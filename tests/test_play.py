@@ -180,7 +180,7 @@ def test_bytes_that_are_no_text_become_a_mark(typed: Typed, tmp_path: Path) -> N
 class Interrupted(io.StringIO):
     """A terminal where Ctrl-C comes in place of a line `^C`."""
 
-    def readline(self, *_: Any) -> str:
+    def readline(self, *_: Any) -> str:  # type: ignore[override]  # as typeshed has StringIO do
         row = super().readline()
         if row == "^C\n":
             signal.raise_signal(signal.SIGINT)

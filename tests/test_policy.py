@@ -24,7 +24,7 @@ from repl_rl.rollout.builder import check_trajectory
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.conventions import IPYTHON
 from repl_rl.transcript.format import PYTHON, Part, Prompt, TranscriptFormat
-from repl_rl.types import OutcomeKind, Problem, Reward, Scored, StopReason, Trajectory
+from repl_rl.types import Line, OutcomeKind, Problem, Reward, Scored, StopReason, Trajectory
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
 from tiny_model import save_tiny_model
@@ -215,7 +215,11 @@ def test_what_goes_on_after_a_line_by_hand_is_trained_where_the_policy_wrote(
 
 async def call_off(policy: ModelPolicy, live: Live) -> None:
     """At its first line."""
-    task = asyncio.create_task(policy.continue_from(live, on_line=lambda line: task.cancel()))
+
+    def cancel(_: Line) -> None:
+        task.cancel()
+
+    task = asyncio.create_task(policy.continue_from(live, on_line=cancel))
     with pytest.raises(asyncio.CancelledError):
         await task
 
@@ -334,7 +338,8 @@ def test_tokens_of_another_vocabulary_are_not_scored(
 ) -> None:
     ids = getattr(recorded[0].trajectory, spoil)
     foreign = {"completion_ids": tuple(i + 1 for i in ids), "prompt_ids": (10**6, *ids)}[spoil]
-    scored = as_scored(replace(recorded[0].trajectory, **{spoil: foreign}))
+    spoilt: dict[str, Any] = {spoil: foreign}
+    scored = as_scored(replace(recorded[0].trajectory, **spoilt))
 
     async def act(policy: ModelPolicy, live: Live) -> tuple[float, ...]:
         return policy.score(live.trajectory)

@@ -153,8 +153,13 @@ def test_a_users_function_is_called_with_the_trajectory_verdict_and_config(
     monkeypatch: pytest.MonkeyPatch, of_kinds: OfKinds
 ) -> None:
     reward = Reward(line_rewards=(0.5,), outcome_reward=2.0)
-    calls = []
-    function = load(monkeypatch, lambda *given: calls.append(given) or reward)
+    calls: list[tuple[object, ...]] = []
+
+    def mine(*given: object) -> Reward:
+        calls.append(given)
+        return reward
+
+    function = load(monkeypatch, mine)
     trajectory, config = of_kinds(OutcomeKind.BLANK), RewardConfig(function="mine:reward")
     assert function(trajectory, PROVED, config) is reward
     assert calls == [(trajectory, PROVED, config)]
@@ -171,7 +176,10 @@ def test_a_users_function_is_called_with_the_trajectory_verdict_and_config(
         (Reward(line_rewards=(math.nan,), outcome_reward=1.0), r"mine:reward .* not finite"),
         (Reward(line_rewards=(0.0,), outcome_reward=math.nan), r"mine:reward .* not finite"),
         (Reward(line_rewards=(0.0,), outcome_reward=math.inf), r"mine:reward .* not finite"),
-        (Reward(line_rewards=(0.0,), outcome_reward="1"), r"mine:reward .* is no float"),
+        (
+            Reward(line_rewards=(0.0,), outcome_reward="1"),  # type: ignore[arg-type]  # as a user may
+            r"mine:reward .* is no float",
+        ),
         (
             Reward(line_rewards=(-0.5,), outcome_reward=1.0, terms={"a": 1.0}),
             r"mine:reward returned terms that add up to 1 and rewards that add up to 0\.5",

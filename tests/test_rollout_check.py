@@ -222,7 +222,7 @@ def test_a_line_that_does_not_end_is_told_unless_it_is_the_last(
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_budget_that_was_overrun_is_told(
-    sound: Trajectory, limits: dict[str, int], name: str, text: str
+    sound: Trajectory, limits: dict[str, Any], name: str, text: str
 ) -> None:
     subject = subject_of(sound)
     tight = replace(subject.config, sampling=replace(subject.sampling, **limits))
@@ -257,7 +257,7 @@ def test_a_context_that_was_overrun_is_told(sound: Trajectory) -> None:
     ids=str,
 )
 def test_the_numbers_of_a_rollout_tell_why_it_stopped(
-    play: Play, lines: tuple[str, ...], limits: dict[str, int], reason: StopReason | None
+    play: Play, lines: tuple[str, ...], limits: dict[str, Any], reason: StopReason | None
 ) -> None:
     kernel = FakeKernel(ANSWERS, dies_at={"die()"})
     trajectory = play(*lines, kernel=kernel, **limits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -15,7 +16,7 @@ from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Attempt, Problem, Reward, Scored, StopReason, Trajectory, Verdict
+from repl_rl.types import Attempt, Problem, Reward, Scored, Split, StopReason, Trajectory, Verdict
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution, Kernel, SandboxError
 
@@ -25,6 +26,12 @@ CODEC = ByteCodec()
 class OneTask:
     name = "one"
     prompt = "{{problem}}"
+
+    def problems(self, split: Split, *, seed: int) -> Iterator[Problem]:
+        raise AssertionError("problems are given")
+
+    def grade(self, problem: Problem, submission: str) -> Verdict:
+        raise AssertionError("a judge grades")
 
 
 class NoJudge:

@@ -10,7 +10,7 @@ import pytest
 
 from attempt_kit import an_attempt
 from repl_rl.config import SamplingConfig
-from repl_rl.engines.base import LineEnd, SampledLine, line_end
+from repl_rl.engines.base import LineEnd, SampledLine, Weights, line_end
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.seeds import derive_seed
 from repl_rl.transcript.format import PYTHON, Prompt
@@ -62,8 +62,15 @@ class Recorder:
         logprobs = tuple(-0.5 * (i + 1) for i in range(len(kept)))
         return SampledLine(ids=tuple(kept), logprobs=logprobs, end=end, policy_version=7)
 
-    async def aclose(self) -> None:
-        pass
+    @property
+    def num_sampled(self) -> int:
+        raise AssertionError("a rollout does not ask for this")
+
+    async def sync(self, weights: Weights, *, version: int) -> None: ...
+
+    async def sleep(self) -> None: ...
+
+    async def aclose(self) -> None: ...
 
 
 # The whole record

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from repl_rl.errors import ConfigError
-from repl_rl.transcript.tokens import ByteCodec, TokenizerCodec
+from repl_rl.transcript.tokens import AddedTokenLike, ByteCodec, TokenizerCodec
 
 NEWLINE, BRACKET_NEWLINE, TWO_NEWLINES, NEWLINE_TEXT, END, THINK = 198, 256, 257, 258, 259, 260
 NEWLINE_SYMBOL = "\u010a"
@@ -52,7 +53,7 @@ def codec_of(
         # Importing transformers is not what is tested here.
         warnings.simplefilter("ignore")
         from transformers import PreTrainedTokenizerFast
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=eos_token)
+    tokenizer: Any = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=eos_token)
     return TokenizerCodec(tokenizer, eos_ids=eos_ids)
 
 
@@ -127,6 +128,10 @@ def test_half_a_character_decodes_to_a_replacement(codec: TokenizerCodec) -> Non
 
 def test_a_vocabulary_without_a_newline_is_refused() -> None:
     class Poor:
+        @property
+        def added_tokens_decoder(self) -> Mapping[int, AddedTokenLike]:
+            return {}
+
         def get_vocab(self) -> dict[str, int]:
             return {"a": 0, "\nb": 1}
 

@@ -95,8 +95,9 @@ def test_what_could_not_be_graded_is_warned_of_once_in_each_phase(
 @pytest.mark.parametrize("name", ["loss", "grad_norm"])
 def test_a_run_that_diverged_ends_and_says_where(name: str, value: float | None) -> None:
     logged: list[int] = []
-    training = SimpleNamespace(log=lambda step, *_: logged.append(step))
-    callback: Any = _StepCallback(training, None)
+    training: Any = SimpleNamespace(log=lambda step, *_: logged.append(step))
+    update: Any = None  # nothing is shown
+    callback: Any = _StepCallback(training, update)
     state = SimpleNamespace(global_step=3, max_steps=9)
     callback.on_log(None, state, None, logs={"loss": 0.1, "grad_norm": 1.0})
     message = rf"diverged at step 3: the {name} is not finite; lower grpo\.learning_rate"

@@ -3,9 +3,13 @@
 import asyncio
 import contextlib
 import hashlib
+import importlib
 import itertools
 import json
 import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -30,7 +34,7 @@ from repl_rl.training.warmstart import (
 )
 from repl_rl.transcript.format import setup_sources
 from repl_rl.transcript.tokens import TokenizerCodec
-from repl_rl.types import Split
+from repl_rl.types import Split, Trajectory
 
 SMALL = Recipe(
     num_demonstrations=12, steps=2, batch_size=4, hidden_size=32, intermediate_size=64, num_layers=2
@@ -38,8 +42,8 @@ SMALL = Recipe(
 
 
 @pytest.fixture(scope="module")
-def demonstrations():
-    async def run():
+def demonstrations() -> list[Trajectory]:
+    async def run() -> list[Trajectory]:
         task = SympyProofs()
         async with kernel_pool(SandboxConfig(standby=2), setup=setup_sources(task.prompt)) as pool:
             return await collect(task, pool, SMALL, max_in_flight=4, progress=Progress())
@@ -48,7 +52,9 @@ def demonstrations():
 
 
 @pytest.mark.kernel
-def test_a_demonstration_is_the_prompt_then_lines_and_what_really_came_back(demonstrations):
+def test_a_demonstration_is_the_prompt_then_lines_and_what_really_came_back(
+    demonstrations: Sequence[Trajectory],
+) -> None:
     for trajectory in demonstrations:
         parts = list(pieces(trajectory))
         assert parts[0] == (trajectory.prompt_text, False)
@@ -58,7 +64,9 @@ def test_a_demonstration_is_the_prompt_then_lines_and_what_really_came_back(demo
 
 @pytest.mark.kernel
 @pytest.mark.train
-def test_the_starter_is_a_qwen3_with_a_small_tokenizer_of_single_digits(demonstrations, tmp_path):
+def test_the_starter_is_a_qwen3_with_a_small_tokenizer_of_single_digits(
+    demonstrations: Sequence[Trajectory], tmp_path: Path
+) -> None:
     build(demonstrations, SMALL, tmp_path / "starter", progress=Progress())
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "starter")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "starter")
@@ -70,9 +78,11 @@ def test_the_starter_is_a_qwen3_with_a_small_tokenizer_of_single_digits(demonstr
 
 @pytest.mark.kernel
 @pytest.mark.train
-def test_a_starter_that_fails_half_way_leaves_nothing_behind(demonstrations, tmp_path):
+def test_a_starter_that_fails_half_way_leaves_nothing_behind(
+    demonstrations: Sequence[Trajectory], tmp_path: Path
+) -> None:
     class Stop(Progress):
-        def training(self, done, total, loss):
+        def training(self, done: int, total: int, loss: float | None) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -80,7 +90,7 @@ def test_a_starter_that_fails_half_way_leaves_nothing_behind(demonstrations, tmp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_starter_is_cached_by_its_recipe(monkeypatch, tmp_path):
+def test_a_starter_is_cached_by_its_recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("REPL_RL_CACHE", str(tmp_path))
     one, two = starter_path(SympyProofs(), Recipe()), starter_path(SympyProofs(), Recipe(steps=1))
     assert one != two
@@ -88,19 +98,21 @@ def test_a_starter_is_cached_by_its_recipe(monkeypatch, tmp_path):
     assert one.parent == tmp_path / "starters"
 
 
-def test_a_task_of_ones_own_is_another_starter_when_its_file_changes(tmp_path, monkeypatch):
+def test_a_task_of_ones_own_is_another_starter_when_its_file_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     path = tmp_path / "own_starter_task.py"
     path.write_text("class Own:\n    name, prompt = 'own', '# {{problem}}'\n")
-    import own_starter_task  # the file that has just been written
+    own: Any = importlib.import_module("own_starter_task")
 
-    first = starter_path(own_starter_task.Own(), SMALL)
-    assert starter_path(own_starter_task.Own(), SMALL) == first
+    first = starter_path(own.Own(), SMALL)
+    assert starter_path(own.Own(), SMALL) == first
     path.write_text(path.read_text() + "# another\n")
-    assert starter_path(own_starter_task.Own(), SMALL) != first
+    assert starter_path(own.Own(), SMALL) != first
 
 
-def test_what_scripts_write_is_of_the_version_that_starters_are_cached_by():
+def test_what_scripts_write_is_of_the_version_that_starters_are_cached_by() -> None:
     """Where the digest changes, so should VERSION: starters in caches have seen the old lines."""
     task, rng, digest = SympyProofs(), random.Random(0), hashlib.blake2b(digest_size=8)
     for problem in itertools.islice(task.problems(Split.TRAIN, seed=0), 60):
@@ -110,7 +122,9 @@ def test_what_scripts_write_is_of_the_version_that_starters_are_cached_by():
 
 @pytest.mark.kernel
 @pytest.mark.train
-def test_a_starter_says_what_else_it_was_made_with(demonstrations, tmp_path):
+def test_a_starter_says_what_else_it_was_made_with(
+    demonstrations: Sequence[Trajectory], tmp_path: Path
+) -> None:
     build(demonstrations, SMALL, tmp_path / "starter", progress=Progress())
     assert made_elsewhere(tmp_path / "starter") is None
     recipe = tmp_path / "starter" / "recipe.json"
@@ -121,8 +135,10 @@ def test_a_starter_says_what_else_it_was_made_with(demonstrations, tmp_path):
     assert made_elsewhere(tmp_path / "starter") == "by another version of repl-rl"
 
 
-def test_an_expression_has_the_same_tokens_in_a_statement_and_in_code():
-    tokenizer = train_tokenizer(["# Solve: 3*x**2 - 6*x = 0\n", " solve(3*x**2 - 6*x, x)\n"], 400)
+def test_an_expression_has_the_same_tokens_in_a_statement_and_in_code() -> None:
+    tokenizer: Any = train_tokenizer(
+        ["# Solve: 3*x**2 - 6*x = 0\n", " solve(3*x**2 - 6*x, x)\n"], 400
+    )
     codec = TokenizerCodec(tokenizer, eos_ids=[0])
     expression = codec.encode("3*x**2 - 6*x")
     for text in ("# Solve: 3*x**2 - 6*x = 0\n", " solve(3*x**2 - 6*x, x)\n"):
@@ -131,7 +147,7 @@ def test_an_expression_has_the_same_tokens_in_a_statement_and_in_code():
         assert ids[at : at + len(expression)] == expression
 
 
-def test_every_scripted_line_is_one_that_a_starter_may_sample():
+def test_every_scripted_line_is_one_that_a_starter_may_sample() -> None:
     """The longest ones have both sides of an identity and a bracket too many."""
     task = SympyProofs()
     lines = set()
@@ -149,20 +165,21 @@ def test_every_scripted_line_is_one_that_a_starter_may_sample():
     assert longest <= STARTER_PRESET["sampling"]["max_line_tokens"]
 
 
-def test_labels_stand_on_sampled_pieces_alone():
-    codec = TokenizerCodec(train_tokenizer(["x = 1\n>>>"], 300), eos_ids=[0])
+def test_labels_stand_on_sampled_pieces_alone() -> None:
+    tokenizer: Any = train_tokenizer(["x = 1\n>>>"], 300)
+    codec = TokenizerCodec(tokenizer, eos_ids=[0])
     ids, labels = encode_example([(">>>", False), (" x\n", True), (">>>", False)], codec)
     assert codec.decode(ids) == ">>> x\n>>>"
     assert codec.decode([label for label in labels if label != IGNORED]) == " x\n"
 
 
-def test_lines_that_prompts_share_are_found():
+def test_lines_that_prompts_share_are_found() -> None:
     assert common_lines([">>> import a\n>>> # 1\n>>>", ">>> import a\n>>> # 2\n>>>"]) == [
         ">>> import a"
     ]
 
 
-def test_a_line_that_one_kind_of_problem_shares_is_common_and_a_problem_that_comes_back_is_not():
+def test_a_line_that_one_kind_of_problem_shares_is_common_and_a_repeated_problem_is_not() -> None:
     """Of 300 prompts one in a hundred is 3: `few` stands in 3, `fewer` in 2, `again` in one."""
     prompts = [f">>> import a\n>>> # {number}\n>>>" for number in range(294)]
     prompts += [f">>> import a\n>>> # {name} few\n>>> # few\n>>>" for name in "abc"]
@@ -171,7 +188,7 @@ def test_a_line_that_one_kind_of_problem_shares_is_common_and_a_problem_that_com
     assert common_lines(prompts) == [">>> import a", ">>> # few"]
 
 
-def test_batches_hold_like_lengths_and_every_example_once_an_epoch():
+def test_batches_hold_like_lengths_and_every_example_once_an_epoch() -> None:
     examples = [([0] * n, [0] * n) for n in range(1, 65)]
     ordered = batch_order(examples, batch_size=4, count=64, seed=0)
     assert sorted(len(ids) for ids, _ in ordered) == list(range(1, 65))
@@ -180,7 +197,7 @@ def test_batches_hold_like_lengths_and_every_example_once_an_epoch():
         assert max(lengths) - min(lengths) == 3
 
 
-def test_a_rate_set_on_the_outside_reaches_both_optimizers():
+def test_a_rate_set_on_the_outside_reaches_both_optimizers() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False), torch.nn.LayerNorm(4))
     optimizer = MuonAdamW(model, matrix_learning_rate=0.1, learning_rate=0.1)
     optimizer.load_state_dict(optimizer.state_dict())  # as accelerate does: the groups are copies

@@ -94,9 +94,9 @@ def test_a_log_probability_that_is_off_is_exit_code_1(
     call: Call, monkeypatch: pytest.MonkeyPatch, tiny_model: Path
 ) -> None:
     """The trainer's, of the first token, by a hundredth of a nat."""
-    from repl_rl.commands import rollout_job
+    from repl_rl.commands import rollout_job, rollout_subject
 
-    right = rollout_job.score
+    right = rollout_subject.score
 
     def wrong(*given: Any, **named: Any) -> Any:
         scores = right(*given, **named)

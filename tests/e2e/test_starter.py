@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -21,7 +22,7 @@ SMALL = Recipe(
 )
 
 
-def small_run(tmp_path, name: str) -> str:
+def small_run(tmp_path: Path, name: str) -> str:
     config = resolve(overrides=["grpo.steps=1", "grpo.problems_per_step=2", "grpo.group_size=2",
                                 "eval.problems=4", "sandbox.standby=4"])  # fmt: skip
     out = io.StringIO()
@@ -32,7 +33,9 @@ def small_run(tmp_path, name: str) -> str:
 
 @pytest.mark.kernel
 @pytest.mark.train
-def test_the_starter_is_made_once_and_the_run_names_it(monkeypatch, tmp_path):
+def test_the_starter_is_made_once_and_the_run_names_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("REPL_RL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     first, second = small_run(tmp_path, "one"), small_run(tmp_path, "two")
@@ -48,13 +51,15 @@ def test_the_starter_is_made_once_and_the_run_names_it(monkeypatch, tmp_path):
     assert rows[1]["kl"] == pytest.approx(0.0, abs=1e-6)
 
 
-def test_a_cache_that_cannot_be_written_is_refused_before_any_work(tmp_path):
+def test_a_cache_that_cannot_be_written_is_refused_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="REPL_RL_CACHE"):
         check_cache(tmp_path / "file" / "starters" / "one")
 
 
-def test_another_recipe_or_sandbox_is_another_starter(monkeypatch, tmp_path):
+def test_another_recipe_or_sandbox_is_another_starter(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     from repl_rl.tasks.sympy_proofs import SympyProofs
     from repl_rl.training import warmstart
 

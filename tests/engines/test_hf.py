@@ -80,6 +80,7 @@ def types_of_keys(model: Any) -> tuple[set[torch.dtype], list[Written]]:
 
     async def use(engine: HFEngine) -> list[Written]:
         found = await trajectories(engine, 1)  # of several, which share a batch is chance
+        layer: Any
         for layer in engine._cache.layers:
             seen.update({layer.keys.dtype, layer.values.dtype})
         return found
@@ -148,13 +149,8 @@ def test_a_line_cancelled_before_it_had_a_row_is_never_sampled(model: Any) -> No
 def test_at_temperature_0_the_likeliest_token_is_taken_whatever_the_seed(model: Any) -> None:
     """Its log-probability is that at temperature 1, of one forward over everything."""
     for seed in (0, 1):
-        line = run(
-            model,
-            lambda engine, seed=seed: engine.line(prompt(0), max_tokens=9, seed=seed),
-            temperature=0.0,
-            newline_ids=NEVER,
-            eos_ids=NEVER,
-        )
+        use = partial(HFEngine.line, ids=prompt(0), max_tokens=9, seed=seed)
+        line = run(model, use, temperature=0.0, newline_ids=NEVER, eos_ids=NEVER)
         ids = [*prompt(0), *line.ids]
         with torch.no_grad():
             scores = model(torch.tensor([ids])).logits[0].log_softmax(-1)

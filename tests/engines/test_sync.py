@@ -60,11 +60,12 @@ class Off:
 
 
 def load(model: Any, precision: Precision = SINGLE) -> LoadedModel:
+    codec: Any = Codec()  # nothing is encoded or decoded
     return LoadedModel(
         source="folder",
         model=model,
         tokenizer=None,
-        codec=Codec(),
+        codec=codec,
         context_tokens=512,
         precision=precision,
     )

@@ -6,9 +6,13 @@ import runpy
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from repl_rl.config import RewardConfig, SamplingConfig
 from repl_rl.credit.advantages import line_advantages
+from repl_rl.credit.rewards import RewardFunction
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.golden.suites import Suite
 from repl_rl.plugins import load_spec
@@ -16,11 +20,11 @@ from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.folder import RunFolder
-from repl_rl.tasks.base import make_prompt
+from repl_rl.tasks.base import Task, make_prompt
 from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Attempt, Problem, Scored, Split, VerdictKind
+from repl_rl.types import Attempt, Problem, Scored, Split, Verdict, VerdictKind
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
 
@@ -28,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 
 
-def load(monkeypatch, spec):
+def load(monkeypatch: pytest.MonkeyPatch, spec: str) -> Any:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     return load_spec(spec)
 
@@ -36,14 +40,14 @@ def load(monkeypatch, spec):
 class Direct:
     """Judges in this process: the example's grade() is a comparison of strings."""
 
-    def __init__(self, task):
+    def __init__(self, task: Task) -> None:
         self._task = task
 
-    async def grade(self, _spec, problem, submission):
+    async def grade(self, _spec: str, problem: Problem, submission: str) -> Verdict:
         return self._task.grade(problem, submission)
 
 
-def roll_out(task, reward, *lines: str) -> list[Scored]:
+def roll_out(task: Task, reward: RewardFunction, *lines: str) -> list[Scored]:
     codec = ByteCodec()
     runner = RolloutRunner(
         task=task,
@@ -68,13 +72,15 @@ def roll_out(task, reward, *lines: str) -> list[Scored]:
     return asyncio.run(runner.run([attempt]))
 
 
-def test_the_task_never_shows_a_held_out_product_in_training(monkeypatch):
+def test_the_task_never_shows_a_held_out_product_in_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     task = load(monkeypatch, "multiplication:Multiplication")()
     sides = [{p.id for p in itertools.islice(task.problems(split, seed=1), 500)} for split in Split]
     assert not sides[0] & sides[1]
 
 
-def test_the_task_proves_the_product_and_nothing_else(monkeypatch):
+def test_the_task_proves_the_product_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     task = load(monkeypatch, "multiplication:Multiplication")()
     problem = next(iter(task.problems(Split.TRAIN, seed=0)))
     a, b = map(int, problem.id.split("x"))
@@ -82,7 +88,7 @@ def test_the_task_proves_the_product_and_nothing_else(monkeypatch):
     assert task.grade(problem, str(a * b + 1)).kind is VerdictKind.WRONG
 
 
-def test_the_reward_of_ones_own_pays_a_shorter_proof_more(monkeypatch):
+def test_the_reward_of_ones_own_pays_a_shorter_proof_more(monkeypatch: pytest.MonkeyPatch) -> None:
     task = load(monkeypatch, "multiplication:Multiplication")()
     reward = load(monkeypatch, "no_charge_reward:outcome_only")
     problem = next(iter(task.problems(Split.TRAIN, seed=0)))
@@ -95,11 +101,13 @@ def test_the_reward_of_ones_own_pays_a_shorter_proof_more(monkeypatch):
     assert first[0] > 0 > second[0]
 
 
-def test_what_the_reward_of_ones_own_is_worth_is_written_down():
+def test_what_the_reward_of_ones_own_is_worth_is_written_down() -> None:
     assert list(Suite.open(EXAMPLES / "no_charge.repl", loads_code=True).misses()) == []
 
 
-def test_the_reader_counts_outcomes_and_sampled_tokens(monkeypatch, tmp_path, capsys):
+def test_the_reader_counts_outcomes_and_sampled_tokens(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     task = load(monkeypatch, "multiplication:Multiplication")()
     reward = load(monkeypatch, "no_charge_reward:outcome_only")
     scored = roll_out(task, reward, " # a\n", " submit_final_answer(6)\n")
@@ -113,7 +121,7 @@ def test_the_reader_counts_outcomes_and_sampled_tokens(monkeypatch, tmp_path, ca
     )
 
 
-def test_the_readme_shows_the_prompt_as_it_is():
+def test_the_readme_shows_the_prompt_as_it_is() -> None:
     problem = Problem(id="p", statement="Solve over the reals: 2*x**2 + 7*x + 3 = 0")
     prompt = make_prompt(SympyProofs(), problem, PYTHON).text.splitlines()
     readme = (ROOT / "README.md").read_text()
@@ -123,7 +131,7 @@ def test_the_readme_shows_the_prompt_as_it_is():
     assert shown[start : start + len(prompt) - 2] == prompt[1:-1]
 
 
-def test_the_readme_shows_the_task_as_it_is():
+def test_the_readme_shows_the_task_as_it_is() -> None:
     source = (EXAMPLES / "multiplication.py").read_text()
     shown = textwrap.indent(source[source.index("class Multiplication") :], "    ")
     assert shown.strip("\n") in (ROOT / "README.md").read_text()

@@ -86,7 +86,7 @@ def write(monkeypatch: pytest.MonkeyPatch) -> Write:
             context_tokens=context_tokens,
         )
         attempt = an_attempt(seed=5)
-        trajectory = asyncio.run(
+        trajectory: Trajectory = asyncio.run(
             sampler.sample(attempt, Prompt.plain(prompt), kernel or FakeKernel(answers))
         )
         check_trajectory(trajectory, maker="InlineCalls")

@@ -14,7 +14,7 @@ from trl.trainer import utils as heads
 
 from repl_rl.training.grpo import LineGRPOTrainer
 from repl_rl.types import Scored
-from trainer_kit import Step, difference, largest, take_step
+from trainer_kit import Step, difference, largest, model_of, take_step
 
 pytestmark = pytest.mark.train
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.train
 
 
 def computed_in(trainer: LineGRPOTrainer, seen: set[torch.dtype]) -> None:
-    trainer.model.model.layers[0].mlp.register_forward_hook(
+    model_of(trainer).model.layers[0].mlp.register_forward_hook(
         lambda _module, _inputs, output: seen.add(output.dtype)
     )
 
@@ -89,7 +89,7 @@ def test_only_sampled_tokens_go_through_the_head(
 ) -> None:
     """Of the update, of what lines weigh, and of the reference."""
     seen: list[int] = []
-    head = heads._ChunkedLogProbFunction
+    head: Any = vars(heads)["_ChunkedLogProbFunction"]
 
     def watched(hidden: torch.Tensor, *rest: Any) -> Any:
         seen.append(len(hidden))
@@ -119,7 +119,7 @@ def kept_bytes(trainer: LineGRPOTrainer, length_parts: int) -> int:
             trainer.model, ids, torch.ones_like(ids), 12
         )
     assert alive[0].requires_grad
-    weights = {one.untyped_storage().data_ptr() for one in trainer.model.parameters()}
+    weights = {one.untyped_storage().data_ptr() for one in model_of(trainer).parameters()}
     return sum(x.untyped_storage().nbytes() for at, x in kept.items() if at not in weights)
 
 

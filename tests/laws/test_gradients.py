@@ -12,7 +12,7 @@ import torch
 
 from repl_rl.training.grpo import LineGRPOTrainer, largest_divisor
 from repl_rl.types import OutcomeKind, Scored, Trajectory
-from trainer_kit import Step, Tensors, difference, drop_env_mask, largest
+from trainer_kit import Step, Tensors, difference, drop_env_mask, largest, model_of
 
 pytestmark = pytest.mark.train
 
@@ -51,7 +51,7 @@ def trained_tokens(
                 seen.append(result[0])
             return result
 
-        trainer._get_per_token_logps_and_entropies = watched
+        trainer._get_per_token_logps_and_entropies = watched  # type: ignore[method-assign]  # a double
 
     step(scored, change=watch, **grpo)
     (logprobs,) = seen
@@ -68,7 +68,7 @@ def sampled_tokens(scored: Sequence[Scored]) -> set[tuple[bool, ...]]:
 def leave_the_reference(trainer: LineGRPOTrainer) -> None:
     """Move the policy away from what it is pulled to."""
     with torch.no_grad():
-        trainer.model.lm_head.weight.mul_(1.5)
+        model_of(trainer).lm_head.weight.mul_(1.5)
 
 
 @pytest.mark.parametrize("kl_beta", [0.0, 1.0])
@@ -152,7 +152,7 @@ def test_no_forward_pass_sees_padding_where_rows_are_few(step: Step, group: list
     widths: list[int] = []
 
     def watch(trainer: LineGRPOTrainer) -> None:
-        trainer.model.base_model.register_forward_pre_hook(
+        model_of(trainer).base_model.register_forward_pre_hook(
             lambda _module, _args, kwargs: widths.append(kwargs["input_ids"].numel()),
             with_kwargs=True,
         )
@@ -183,16 +183,17 @@ def pair(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> list[Score
 
 def make_impossible(trainer: LineGRPOTrainer, scored: Sequence[Scored]) -> None:
     """Give `~` the logit -300 where it was injected, and 0 everywhere else."""
-    hidden, logits = [], []
+    model, hidden = model_of(trainer), []
+    logits: list[float] = []
     for item in scored:
         trajectory = item.trajectory
         ids = trajectory.prompt_ids + trajectory.completion_ids
         with torch.no_grad():
-            hidden.append(trainer.model.model(torch.tensor([ids])).last_hidden_state[0, :-1])
+            hidden.append(model.model(torch.tensor([ids])).last_hidden_state[0, :-1])
         logits.extend(-300.0 if token == IMPOSSIBLE else 0.0 for token in ids[1:])
     solved = torch.linalg.lstsq(torch.cat(hidden), torch.tensor(logits)[:, None], driver="gelsd")
     with torch.no_grad():
-        trainer.model.lm_head.weight[IMPOSSIBLE] = solved.solution[:, 0]
+        model_of(trainer).lm_head.weight[IMPOSSIBLE] = solved.solution[:, 0]
 
 
 @pytest.mark.parametrize("is_corrected", [True, False])
@@ -203,7 +204,8 @@ def test_an_injected_token_that_is_next_to_impossible_leaves_the_loss_finite(
 
     def change(trainer: LineGRPOTrainer) -> None:
         make_impossible(trainer, pair)
-        trainer.args.use_bias_correction_kl = is_corrected
+        args: Any = trainer.args  # a GRPOConfig
+        args.use_bias_correction_kl = is_corrected
 
     caught = step(pair, kl_beta=0.1, change=change)
     assert math.isfinite(caught.logs["loss"])
@@ -238,7 +240,10 @@ def test_a_small_step_moves_single_weights_and_hardly_any_half_ones(
 ) -> None:
     """AdamW in the trainer; random weights are normal with 0.02."""
     caught = step(
-        group, learning_rate=1e-6, warmup_steps=0, change=lambda trainer: trainer.model.to(dtype)
+        group,
+        learning_rate=1e-6,
+        warmup_steps=0,
+        change=lambda trainer: model_of(trainer).to(dtype),
     )
     assert least <= caught.logs["update/moved_share"] <= most
 
@@ -252,8 +257,10 @@ def test_a_step_of_no_length_moves_nothing(step: Step, group: list[Scored]) -> N
 
 def kl_gradients(trainer: LineGRPOTrainer, scored: Sequence[Scored], *, weighed: bool) -> Tensors:
     """Of 0.1 x k3, weighed by the ratio or not, over all sampled tokens: row by row, unpadded."""
-    model, reference = type(trainer.model)(trainer.model.config), trainer.ref_model
-    model.load_state_dict(trainer.model.state_dict())
+    trained = model_of(trainer)
+    reference: Any = trainer.ref_model
+    model = type(trained)(trained.config)
+    model.load_state_dict(trained.state_dict())
     total = torch.zeros(())
     for item in scored:
         row = item.trajectory
@@ -268,7 +275,8 @@ def kl_gradients(trainer: LineGRPOTrainer, scored: Sequence[Scored], *, weighed:
         gap = theirs.detach() - ours
         k3 = gap.exp() - gap - 1
         total = total + (k3 * (ours - ours.detach()).exp() if weighed else k3).sum()
-    (0.1 * total / sum(sum(x.trajectory.loss_mask) for x in scored)).backward()
+    loss: Any = 0.1 * total / sum(sum(x.trajectory.loss_mask) for x in scored)
+    loss.backward()
     return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 

@@ -18,7 +18,7 @@ from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
 from repl_rl.training.grpo import LineGRPOTrainer, pad_right, weighs_lines
 from repl_rl.types import OutcomeKind, Scored, Trajectory
-from trainer_kit import Step, difference, largest
+from trainer_kit import Step, difference, largest, model_of
 
 MakeTrajectory = Callable[..., Trajectory]
 OK = OutcomeKind.OK_OUTPUT
@@ -107,7 +107,7 @@ def score(trainer: LineGRPOTrainer, trajectory: Trajectory) -> list[float]:
     """What the trainer's model makes of a completion, token by token, on its own."""
     ids = torch.tensor([trajectory.prompt_ids + trajectory.completion_ids])
     with torch.no_grad():
-        logps = torch.log_softmax(trainer.model(ids).logits[0, :-1], dim=-1)
+        logps = torch.log_softmax(model_of(trainer)(ids).logits[0, :-1], dim=-1)
     start = len(trajectory.prompt_ids) - 1
     return logps[start:].gather(1, ids[0, start + 1 :, None])[:, 0].tolist()
 
@@ -162,7 +162,7 @@ def keep_outputs(trainer: LineGRPOTrainer, kept: list[dict[str, Any]]) -> None:
         kept.append(generate(inputs))
         return kept[-1]
 
-    trainer._generate_and_score_completions = keeping
+    trainer._generate_and_score_completions = keeping  # type: ignore[method-assign]  # a double
 
 
 @pytest.mark.train
@@ -194,7 +194,7 @@ def test_an_engine_that_agrees_weighs_every_line_as_one(
 
     def change(trainer: LineGRPOTrainer) -> None:
         engine_of(lambda i, k: 0.0)(trainer)
-        for layer in trainer.model.model.layers:
+        for layer in model_of(trainer).model.layers:
             layer.self_attn.attention_dropout = dropout
 
     logs = step(group, change=change, importance="line").logs
@@ -212,7 +212,7 @@ def test_without_weights_it_does_not_matter_what_the_engine_said(
 
     def change(trainer: LineGRPOTrainer) -> None:
         engine_of(shift)(trainer)
-        trainer.model.base_model.register_forward_pre_hook(lambda *_: forwards.append(1))
+        model_of(trainer).base_model.register_forward_pre_hook(lambda *_: forwards.append(1))
 
     plain, shifted = step(group), step(group, change=change)
     assert all(torch.equal(plain.weights[name], shifted.weights[name]) for name in plain.weights)
@@ -228,7 +228,7 @@ def old_policy(trainer: LineGRPOTrainer) -> None:
         out = generate(inputs)
         return {**out, "old_per_token_logps": torch.full(out["completion_ids"].shape, -5.5)}
 
-    trainer._generate_and_score_completions = older
+    trainer._generate_and_score_completions = older  # type: ignore[method-assign]  # a double
 
 
 def weigh_in_the_loss(trainer: LineGRPOTrainer, weights: torch.Tensor) -> None:
@@ -245,8 +245,8 @@ def weigh_in_the_loss(trainer: LineGRPOTrainer, weights: torch.Tensor) -> None:
         finally:
             trainer.use_vllm = False
 
-    trainer._generate_and_score_completions = with_weights
-    trainer._compute_loss = weighed
+    trainer._generate_and_score_completions = with_weights  # type: ignore[method-assign]  # a double
+    trainer._compute_loss = weighed  # type: ignore[method-assign]  # a double
     trainer.vllm_importance_sampling_correction = True
 
 

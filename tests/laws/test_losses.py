@@ -26,10 +26,11 @@ PLAIN = {"line_credit_weight": 0.0}
 def step_of_trl(trainer: LineGRPOTrainer, folder: Path) -> Catch:
     """What TRL's own trainer does with the rows and the arguments of `trainer`."""
     catch = Catch()
+    args: Any = trainer.args  # a GRPOConfig
     rows = trainer.collect(["0"] * len(trainer.scored))
     GRPOTrainer(
         model=Qwen3ForCausalLM.from_pretrained(folder),
-        args=trainer.args,
+        args=args,
         reward_funcs=[outcome_reward],
         rollout_func=lambda prompts, _: rows,
         processing_class=byte_tokenizer(),
@@ -183,7 +184,7 @@ def test_a_ratio_of_whole_sequences_would_spread_the_credit_of_lines(
                 [sum(row) / sum(mask)] * len(row) for row, mask in zip(rows(), masks, strict=True)
             ]
 
-        trainer._advantage_rows = means
+        trainer._advantage_rows = means  # type: ignore[method-assign]  # a double
 
     by_line = step(group, loss_type="grpo").gradients
     of_gspo = step(group, loss_type="grpo", change=by_sequence).gradients

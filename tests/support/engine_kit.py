@@ -47,7 +47,12 @@ SIZE: Mapping[str, Any] = {
 }
 GROUPED: Mapping[str, Any] = {**SIZE, "num_key_value_heads": 2, "head_dim": 8}
 ALTERNATING = ["sliding_attention", "full_attention"]
-EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
+EXPERTS: Mapping[str, Any] = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
+
+
+def attend(kind: str) -> Mapping[str, Any]:
+    """What every config takes, though none of them lists it."""
+    return {"attn_implementation": kind}
 
 
 def scorer(model: Any) -> Any:
@@ -69,11 +74,11 @@ def mistral() -> PretrainedConfig:
 
 def gemma2(attention: str) -> PretrainedConfig:
     return Gemma2Config(
-        **GROUPED, sliding_window=WINDOW, query_pre_attn_scalar=8, attn_implementation=attention
+        **GROUPED, **attend(attention), sliding_window=WINDOW, query_pre_attn_scalar=8
     )
 
 
-def phi3(**more: object) -> PretrainedConfig:
+def phi3(**more: Any) -> PretrainedConfig:
     return Phi3Config(**SIZE, num_key_value_heads=2, **more)
 
 
@@ -96,7 +101,7 @@ def deepseek_v3() -> PretrainedConfig:
 
 ARCHITECTURES: Mapping[str, Callable[[], PretrainedConfig]] = {
     "llama": lambda: LlamaConfig(**SIZE),
-    "llama eager": lambda: LlamaConfig(**SIZE, attn_implementation="eager"),
+    "llama eager": lambda: LlamaConfig(**SIZE, **attend("eager")),
     "qwen2": lambda: Qwen2Config(**SIZE, num_key_value_heads=2),
     "qwen2 full and sliding": lambda: Qwen2Config(
         **SIZE,

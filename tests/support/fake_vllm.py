@@ -132,8 +132,9 @@ class FakeServer:
             trouble = self.trouble.pop(0)
             if trouble is None:
                 await asyncio.Event().wait()
-            if trouble is Drop:
-                raise Drop
+                raise AssertionError
+            if isinstance(trouble, type):
+                raise trouble
             return trouble
         if self.held_until is not None:
             await self.heard(self.held_until)

@@ -101,6 +101,11 @@ def config_of(size: int, **grpo: Any) -> Config:
     )
 
 
+def model_of(trainer: LineGRPOTrainer) -> Any:
+    """Its model: transformers types it as one that may be missing, with tensors for layers."""
+    return trainer.model
+
+
 class Step(Protocol):
     def __call__(
         self,
@@ -157,4 +162,4 @@ def drop_env_mask(trainer: LineGRPOTrainer) -> None:
         rows = collect(prompts)
         return {**rows, "env_mask": [[1] * len(mask) for mask in rows["env_mask"]]}
 
-    trainer.collect = maskless
+    trainer.collect = maskless  # type: ignore[method-assign]  # a double

@@ -23,7 +23,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from engine_kit import SIZE
+from engine_kit import SIZE, attend
 from repl_rl.engines.vllm import prepare
 from repl_rl.engines.vllm_core import Finished, VLLMCore
 from repl_rl.errors import ConfigError, EngineError
@@ -43,7 +43,7 @@ ARCHITECTURES: Mapping[str, Callable[[], PretrainedConfig]] = {
     "qwen2": lambda: Qwen2Config(**HEADS, num_key_value_heads=1),
     "qwen3": lambda: Qwen3Config(**GROUPED),
     "gemma2": lambda: Gemma2Config(
-        **GROUPED, sliding_window=32, query_pre_attn_scalar=32, attn_implementation="eager"
+        **GROUPED, **attend("eager"), sliding_window=32, query_pre_attn_scalar=32
     ),
     "phi3": lambda: Phi3Config(**HEADS, num_key_value_heads=1),
     "gpt2": lambda: GPT2Config(**HEADS),
@@ -186,7 +186,7 @@ def test_weights_that_are_no_numbers_end_a_step(core: VLLMCore, model: Any) -> N
 def test_an_engine_leaves_seeds_and_threads_of_the_process_as_they_were(folder: Path) -> None:
     def state() -> tuple[object, ...]:
         set_num_threads: object = torch.set_num_threads
-        numpy = np.random.get_state()[1].tolist()
+        numpy = np.random.get_state(legacy=False)["state"]["key"].tolist()
         return random.getstate(), numpy, torch.get_rng_state().tolist(), set_num_threads
 
     before = state()

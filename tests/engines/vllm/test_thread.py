@@ -227,7 +227,7 @@ def test_an_update_that_fails_ends_the_engine(
     def refuse(_: Weights) -> None:
         raise EngineError("no weights came for head")
 
-    async def use(engine: VLLMEngine) -> list[object]:
+    async def use(engine: VLLMEngine) -> tuple[object, ...]:
         update = asyncio.create_task(engine.sync((), version=1))
         return await asyncio.gather(update, begin(engine, 5), return_exceptions=True)
 
@@ -236,7 +236,7 @@ def test_an_update_that_fails_ends_the_engine(
 
 
 def test_an_update_that_waits_for_a_line_ends_when_the_engine_is_closed(core: FakeCore) -> None:
-    async def use(engine: VLLMEngine) -> list[object]:
+    async def use(engine: VLLMEngine) -> tuple[object, ...]:
         line = begin(engine, 500)
         await asyncio.sleep(0)
         update = asyncio.create_task(engine.sync((), version=1))

@@ -249,7 +249,7 @@ def test_a_server_that_is_not_there_is_said_with_how_to_start_it() -> None:
     ],
 )
 def test_settings_that_no_server_could_serve_are_refused(
-    urls: list[str], settings: dict[str, float], message: str
+    urls: list[str], settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         VLLMServerEngine(

@@ -87,7 +87,7 @@ def test_weights_that_do_not_arrive_are_an_error_and_nothing_is_sampled_with_the
 def test_a_line_that_an_update_fails_below_is_not_taken() -> None:
     """It goes on when the server does, before the trainer hears of that."""
 
-    async def act(engine: VLLMServerEngine, server: FakeServer) -> list[object]:
+    async def act(engine: VLLMServerEngine, server: FakeServer) -> tuple[object, ...]:
         await engine.open()
         server.answers = {"/reset_prefix_cache": (200, {"success": False})}
         server.held_until = "/resume"
