@@ -293,7 +293,7 @@ def ledger_table(ledger: Ledger) -> Table:
         table.add_column(name, justify="right")
     for entry in ledger.entries:
         kind = entry.line.outcome.kind
-        source = _shorten(clean(entry.line.source).strip("\n").removeprefix(" "), _SOURCE)
+        source = shorten(clean(entry.line.source).strip("\n").removeprefix(" "), _SOURCE)
         style = ERROR if kind.traits.is_error else SAMPLED
         numbers = (signed(entry.reward), signed(entry.advantage), str(entry.num_tokens))
         table.add_row(Text(source, style), str(kind), *numbers, f"{entry.share:.1%}")
@@ -309,5 +309,5 @@ def ledger_terms(ledger: Ledger) -> Text:
     return Text("\n".join([share, "  ".join(terms)]).rstrip(), style="dim")
 
 
-def _shorten(text: str, width: int) -> str:
+def shorten(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 3]}..."
