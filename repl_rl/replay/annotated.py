@@ -95,21 +95,21 @@ def annotate(
     Siblings are looked for in the same file; one group is held in memory, a file is not. Raises
     ConfigError for what cannot be read.
     """
-    shelf = _Shelf(config)
+    files = _Files(config)
     for place in wanted:
-        ledger = shelf.ledger(place)
+        ledger = files.ledger(place)
         trajectory = ledger.scored.trajectory
-        decode = shelf.vocabulary(place)
+        decode = files.vocabulary(place)
         yield Annotated(
             id=place.id,
             ledger=ledger,
-            siblings=tuple(one.id for one in shelf.members(place)),
+            siblings=tuple(one.id for one in files.members(place)),
             token_texts=None if decode is None else token_texts(trajectory, decode),
             trainer_logprobs=None if score is None else score(trajectory),
         )
 
 
-class _Shelf:
+class _Files:
     """Files at a glance, each read when it is first asked for, and one group in full."""
 
     def __init__(self, config: GRPOConfig) -> None:
@@ -163,8 +163,8 @@ class _File:
         members: defaultdict[object, list[Place]] = defaultdict(list)
         rewards: defaultdict[object, list[Reward]] = defaultdict(list)
         for place in places(path):
-            told = place.glance.reward
-            reward = Reward(line_rewards=told.line_rewards, outcome_reward=told.outcome_reward)
+            stored = place.glance.reward
+            reward = Reward(line_rewards=stored.line_rewards, outcome_reward=stored.outcome_reward)
             _refuse(place, _fault_of(reward))
             members[place.group].append(place)
             rewards[place.step].append(reward)

@@ -97,9 +97,9 @@ async def _run_lines(
     """The first `count` lines, or as many as there are; `say` hears which did something else."""
     while live.at < count and (ran := await live.next()) is not None:
         if (found := compare(live, ran, reasons_L)) is not None:
-            told = found.difference
-            why = f" ({told.why})" if told.why else ""
-            say(f"line {live.at} did something else here: {told.headline}{why}")
+            difference = found.difference
+            why = f" ({difference.why})" if difference.why else ""
+            say(f"line {live.at} did something else here: {difference.headline}{why}")
 
 
 def _why_not(live: Live, place: Place) -> str:

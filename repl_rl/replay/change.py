@@ -53,7 +53,7 @@ class Change:
             return None
         return self.after.reward.total - self.before.reward.total
 
-    def told(self) -> Iterator[str]:
+    def differences(self) -> Iterator[str]:
         """What differs, a few words each: the verdict, the outcome reward, lines from 1."""
         was, now = self.before, self.after
         if was.verdict is not now.verdict:
@@ -69,7 +69,7 @@ class Change:
     @property
     def is_real(self) -> bool:
         """False where nothing that counts differs: evidence and milliseconds do not."""
-        return any(True for _ in self.told())
+        return any(True for _ in self.differences())
 
 
 def _word(verdict: VerdictKind | None) -> str:

@@ -101,14 +101,14 @@ async def _again(live: Live, found: Mismatch, kernels: KernelSource, scene: Scen
         while second.at <= found.line.index and await second.next() is not None:
             pass
         # Of that line alone: those before it may differ, where they are known to be volatile.
-        if _said(second) == _said(live):
+        if _result(second) == _result(live):
             return found
     unsteady = compare(live, live.lines[-1], [_UNSTEADY] * len(live.trajectory.lines))
     assert unsteady is not None, "it did not agree before"
     return unsteady
 
 
-def _said(live: Live) -> tuple[int, OutcomeKind, str]:
+def _result(live: Live) -> tuple[int, OutcomeKind, str]:
     """How far it came, and what the last line did."""
     outcome = _with_submission(live.lines[-1].outcome, live.session.submission)
     return live.at, outcome.kind, outcome.observation

@@ -19,9 +19,9 @@ from repl_rl.errors import ConfigError
 from repl_rl.replay.annotated import Annotated, annotate
 from repl_rl.replay.branch import ScoringPolicy
 from repl_rl.replay.many import Options, Write, execute, pool_of, rescore
+from repl_rl.replay.report import change_rows, rerun_rows
 from repl_rl.replay.scene import Scene, other_walls
 from repl_rl.replay.target import check_apart, check_replaceable, new_file
-from repl_rl.replay.telling import told_changes, told_reruns
 from repl_rl.rollout.plan import make_task_plan
 from repl_rl.rollout.scoring import open_scorer
 from repl_rl.runs.trajectory_file import (
@@ -105,7 +105,7 @@ def last_file(path: Path) -> list[Path]:
 def run_again(wanted: Wanted, screen: Screen) -> tuple[list[str], bool]:
     """(what there is to say, whether all is as recorded)."""
     reruns = asyncio.run(execute(wanted.find(), wanted.options, screen, say=wanted.say))
-    return list(told_reruns(reruns)), not any(one.divergence for one in reruns)
+    return list(rerun_rows(reruns)), not any(one.divergence for one in reruns)
 
 
 def score_again(wanted: Wanted, screen: Screen, *, output: Path | None) -> tuple[list[str], bool]:
@@ -115,7 +115,7 @@ def score_again(wanted: Wanted, screen: Screen, *, output: Path | None) -> tuple
         _check_output(output, found)
     with _written_to(output) as write:
         changes = asyncio.run(rescore(found, wanted.options, screen, say=wanted.say, write=write))
-    rows = list(told_changes(changes))
+    rows = list(change_rows(changes))
     if output is not None:
         rows.append(f"as they are scored here: {output}")
     return rows, not any(change.is_real for change in changes)
@@ -183,14 +183,14 @@ def write_html(wanted: Wanted, screen: Screen, out: Path) -> list[str]:
         async with _policy(wanted, scene) as policy:
             score = None if policy is None else policy.score
             with screen.bar("writing the page", len(kept)) as update:
-                items = _told(annotate(kept, scene.config.grpo, score=score), update)
+                items = _with_progress(annotate(kept, scene.config.grpo, score=score), update)
                 return write_page(out, items, title=wanted.path.name, notes=notes)
 
     num_written = asyncio.run(write())
     return [f"{num_written:,} {'trajectory' if num_written == 1 else 'trajectories'}: {out}"]
 
 
-def _told(items: Iterator[Annotated], update: Update) -> Iterator[Annotated]:
+def _with_progress(items: Iterator[Annotated], update: Update) -> Iterator[Annotated]:
     for number, item in enumerate(items, 1):
         yield item
         update(number)

@@ -25,7 +25,7 @@ from repl_rl.types import Line, LineOutcome, OutcomeKind, Scored, Trajectory
 from repl_sandbox.types import ExecStatus, Kernel, KernelSource, SandboxError
 
 _MAX_OPEN_CHARS = 1 << 15
-_MAX_TOLD = 48
+_MAX_SHOWN = 48
 """Characters of a source in an error."""
 NO_KERNEL = "there is no kernel; go back, or to this line again, to get a fresh one"
 
@@ -215,11 +215,11 @@ class Live:
 
     async def _set_up(self, kernel: Kernel) -> None:
         for source in self._scene.run_first:
-            said = await kernel.run(f"{source}\n")
-            if said.status is not ExecStatus.OK:
-                told = one_row(source[:_MAX_TOLD])
+            execution = await kernel.run(f"{source}\n")
+            if execution.status is not ExecStatus.OK:
+                shown = one_row(source[:_MAX_SHOWN])
                 raise ConfigError(
-                    f"the setup of these trajectories fails here ({said.status}), in `{told}`"
+                    f"the setup of these trajectories fails here ({execution.status}), in `{shown}`"
                 )
 
     @contextlib.asynccontextmanager

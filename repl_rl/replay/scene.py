@@ -22,10 +22,10 @@ from repl_rl.runs.trajectory_file import Place
 from repl_rl.runs.trust import is_trusted
 from repl_rl.settings import resolve, to_toml, told
 from repl_rl.tasks.base import load_task, make_setup
+from repl_rl.terminal import one_row
 from repl_rl.transcript.conventions import load_repl
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.types import Origin
-from repl_sandbox.render import clean
 from repl_sandbox.types import Isolation
 
 _LINE_SAMPLER = SamplingConfig().sampler
@@ -154,18 +154,18 @@ def config_of(place: Place, *, files: Sequence[Path] = (), overrides: Sequence[s
     return config
 
 
-def _refuse_foreign_code(config: Config, told_here: Mapping[str, Any], path: Path) -> None:
+def _refuse_foreign_code(config: Config, given_here: Mapping[str, Any], path: Path) -> None:
     """ConfigError for what would be imported because a file says so, and nobody here."""
     for key, name in _names(config).items():
         section, _, leaf = key.rpartition(".")
-        is_told = leaf in (told_here.get(section, {}) if section else told_here)
-        if ":" in name and name != _OUR_NAMES[key] and not is_told:
+        is_given = leaf in (given_here.get(section, {}) if section else given_here)
+        if ":" in name and name != _OUR_NAMES[key] and not is_given:
             raise ConfigError(
                 f"{path.name} names code of its own, {key} = {name!r}; if you trust it: "
                 f"--set {key}={name}"
             )
     foreign = set(config.sandbox.preload) - {*Config().sandbox.preload}
-    if foreign and "preload" not in told_here.get("sandbox", {}):
+    if foreign and "preload" not in given_here.get("sandbox", {}):
         names = json.dumps(config.sandbox.preload)
         raise ConfigError(
             f"{path.name} has kernels load {', '.join(map(repr, sorted(foreign)))}; if you trust "
@@ -234,7 +234,7 @@ def _differences(versions: Mapping[str, str], config: Config) -> Iterator[str]:
     for name in ("python", "repl_rl", *_seen_by_kernels(config)):
         was, is_here = versions.get(name), found[name]
         if was != is_here:
-            shown = "unknown" if was is None else _one_row(was)
+            shown = "unknown" if was is None else one_row(was)
             yield f"made with {name} {shown}, here it is {is_here}: outputs may differ"
 
 
@@ -257,8 +257,4 @@ def other_walls(origin: Origin | None, walls: str) -> list[str]:
     # Older files have another name for the level, before the colon.
     if origin is None or origin.isolation.rpartition(": ")[2] == walls.rpartition(": ")[2]:
         return []
-    return [f"made in kernels of {_one_row(origin.isolation)!r}, here they are {walls!r}"]
-
-
-def _one_row(text: str) -> str:
-    return " ".join(clean(text).split())
+    return [f"made in kernels of {one_row(origin.isolation)!r}, here they are {walls!r}"]

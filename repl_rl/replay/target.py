@@ -26,7 +26,7 @@ def whole_file(path: Path) -> Iterator[TextIO]:
     ASCII: a character beyond it becomes a reference of XML. Raises ConfigError where `path` cannot
     be written, or is no file.
     """
-    with _told(path):
+    with _as_config_error(path):
         place = path.resolve()
         if place.is_symlink():  # Python 3.13 says nothing of a ring of links
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
@@ -56,11 +56,11 @@ def _beside(path: Path, place: Path, make: Callable[[Path], File]) -> Iterator[F
     It is to be made with `x`: what somebody left under its name may be a link to anything.
     """
     part = place.with_name(f"{place.name}.{os.getpid()}.part")
-    with _told(path):
+    with _as_config_error(path):
         file = make(part)
     try:
         yield file
-        with _told(path):
+        with _as_config_error(path):
             file.close()
             part.replace(place)
     finally:
@@ -70,7 +70,7 @@ def _beside(path: Path, place: Path, make: Callable[[Path], File]) -> Iterator[F
 
 
 @contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _as_config_error(path: Path) -> Iterator[None]:
     """ConfigError where the system refuses."""
     try:
         yield

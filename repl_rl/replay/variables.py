@@ -67,10 +67,10 @@ async def ask(
     found: list[Variable] = []
     for start in range(0, len(names), _ASKED_AT_ONCE):
         some = names[start : start + _ASKED_AT_ONCE]
-        said = await kernel.evaluate(_question(some, with_values=with_values))
-        if said.status in (ExecStatus.KILLED, ExecStatus.DIED):
+        execution = await kernel.evaluate(_question(some, with_values=with_values))
+        if execution.status in (ExecStatus.KILLED, ExecStatus.DIED):
             return None
-        found += _read(said.value or "", some)
+        found += _read(execution.value or "", some)
     return found
 
 
@@ -94,7 +94,7 @@ def look(names, bound, show):
 """
 """Runs in names of its own: a line may have called something else `repr`, and none is added."""
 
-_NO_VALUE = "lambda value: '(not told: asking for all values ended the kernel)'"
+_NO_VALUE = "lambda value: '(not shown: asking for all values ended the kernel)'"
 
 
 def _question(names: Sequence[str], *, with_values: bool) -> str:

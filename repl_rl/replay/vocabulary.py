@@ -60,7 +60,7 @@ def read_decode(path: Path) -> Decode | None:
     take forever, or more than any decoder has. What is decoded raises ConfigError where the library
     panics, or where the text would fill the memory.
     """
-    with _panics_told(path):
+    with _panics_as_config_errors(path):
         try:
             if not path.is_file() or (content := _what_decodes(path.read_text("utf-8"))) is None:
                 return None
@@ -75,7 +75,7 @@ def read_decode(path: Path) -> Decode | None:
     def decode(ids: Sequence[int]) -> str:
         if len(ids) * longest > _MAX_CHARS:
             raise ConfigError(f"{len(ids):,} tokens of up to {longest:,} characters: {str(path)!r}")
-        with _panics_told(path):
+        with _panics_as_config_errors(path):
             text = tokenizer.decode([*before, *ids], skip_special_tokens=False)
             return text[len(tokenizer.decode(before, skip_special_tokens=False)) :]
 
@@ -94,7 +94,7 @@ def _what_decodes(content: str) -> str | None:
 
 
 @contextlib.contextmanager
-def _panics_told(path: Path) -> Iterator[None]:
+def _panics_as_config_errors(path: Path) -> Iterator[None]:
     """ConfigError where the library panics, which is no Exception and has no name to import."""
     try:
         yield

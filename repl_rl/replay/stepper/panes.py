@@ -78,5 +78,5 @@ def difference_row(walk: Walk) -> Text:
     found = None if walk.at_hand is None else walk.difference(walk.at_hand)
     if found is None:
         return Text()
-    said = (found.cause, found.why, found.headline)
-    return styled(": ".join(filter(None, said)), DIFFERS)
+    parts = (found.cause, found.why, found.headline)
+    return styled(": ".join(filter(None, parts)), DIFFERS)

@@ -68,7 +68,7 @@ class Face(Vertical):
         live.show(*live_pane(walk))
         live.set_class(bool(difference_row(walk)), "differs")
 
-    def tell(self, text: Text, *, can_stop: bool) -> None:
+    def show_status(self, text: Text, *, can_stop: bool) -> None:
         """One row of words, and below it the keys that matter."""
         is_asking = self.has_class("asks")
         status = self.query_one("#status", Static)

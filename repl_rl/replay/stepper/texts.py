@@ -28,12 +28,12 @@ def shown(text: str, max_chars: int = _MAX_CHARS) -> str:
     return clean(truncate(text, max_chars)).expandtabs()
 
 
-def one_row(text: str, max_chars: int) -> str:
+def clipped(text: str, max_chars: int) -> str:
     """The beginning of a text, for a place that has but one row."""
     return clean(text[:max_chars]).replace("\n", " ").expandtabs()
 
 
-def rows_of(text: str, *, max_rows: int, max_chars: int) -> list[str]:
+def first_rows(text: str, *, max_rows: int, max_chars: int) -> list[str]:
     """The first rows of a text, each cut; its newline at the end makes no row."""
     rows = text[: max_rows * max_chars].removesuffix("\n").split("\n", max_rows)[:max_rows]
     return [clean(row[:max_chars]).expandtabs() for row in rows] if text else []
