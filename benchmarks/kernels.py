@@ -248,7 +248,7 @@ async def latencies(kernel: Opened, num_lines: int) -> Figures:
 
 
 async def line_ms(kernel: Opened, line: str, num_lines: int) -> list[float]:
-    """What each of `num_lines` took, after one that is not told."""
+    """What each of `num_lines` took, after one that is left out."""
     await kernel.run(line)
     taken_ms = []
     for _ in range(num_lines):
