@@ -3,7 +3,7 @@
     TrajectoryBuilder, line by line -> rows;  token texts -> rows;  Scored -> rows
 
 What a policy or a kernel wrote is cleaned or escaped here, and never read as markup. Does
-not know how tokens are made, nor checks.
+not know how tokens are made, nor how they are checked.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LineStream:
         self._say = say
 
     def hear(self, built: TrajectoryBuilder) -> None:
-        """Show the last line, what the interpreter answered, and before a first one the prompt."""
+        """Show the last line and the interpreter's answer; the prompt comes before line 1."""
         line = built.lines[-1]
         start = built.lines[-2].stop if len(built.lines) > 1 else -built.num_prompt
         shown = built.ids[built.num_prompt + start :][: line.start - start]
@@ -65,7 +65,7 @@ def legend_of_tokens() -> Text:
 
 
 def token_rows(trajectory: Trajectory, texts: Sequence[str], *, width: int) -> Iterator[Text]:
-    r"""The tokens of each line and observation, as many a row as fit: `   12 + | 1|+|1|\n|`."""
+    r"""The tokens of each line and observation, as many to a row as fit: `   12 + | 1|+|1|\n|`."""
     for span in spans(trajectory):
         style = SAMPLED if span.is_sampled else INJECTED
         mark, row = "+" if span.is_sampled else ".", Text()
