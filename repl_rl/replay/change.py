@@ -17,7 +17,7 @@ from repl_rl.types import Reward, Scored, VerdictKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worth:
-    """What is said of a trajectory."""
+    """Verdict and reward of a trajectory."""
 
     verdict: VerdictKind | None
     reward: Reward
@@ -68,7 +68,7 @@ class Change:
 
     @property
     def is_real(self) -> bool:
-        """False where nothing that counts differs: evidence and milliseconds do not."""
+        """False where verdict and rewards agree: evidence and milliseconds do not count."""
         return any(True for _ in self.differences())
 
 

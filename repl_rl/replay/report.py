@@ -2,7 +2,7 @@
 
     [Rerun] -> rows of text;  [Change] -> rows of text
 
-Pure. What a policy or a kernel wrote is cleaned before it stands here. Knows no terminals.
+Pure. What a policy or a kernel wrote is cleaned before it stands here. Does not know terminals.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_LISTED = 6
 
 
 def rerun_rows(reruns: Sequence[Rerun]) -> Iterator[str]:
-    """What differs and may, by cause; then the first real divergence; then the sum."""
+    """Differences that are allowed, by cause; then the first real divergence; then the sum."""
     for cause in (Cause.VOLATILE, Cause.LIMITS):
         found = [(one, mismatch) for one in reruns for mismatch in one.mismatches]
         yield from _cause_rows(cause, [pair for pair in found if pair[1].difference.cause is cause])
@@ -105,7 +105,7 @@ def _sum_of_changes(changes: Sequence[Change], *, num_real: int) -> str:
 
 
 def _means(changes: Sequence[Change]) -> str:
-    """Of those that are scored both times: what is not scored is not worth zero."""
+    """Mean rewards of those scored both times: one that is not scored is not worth zero."""
     scored = [change for change in changes if change.is_scored]
     if not scored:
         return ""

@@ -1,4 +1,4 @@
-"""An app over one walk at a time: what a key asks for runs, what came of it is shown.
+"""An app over one walk at a time: it runs what a key asks for, and shows the result.
 
     Walk, Errand -> Face
 
@@ -26,7 +26,7 @@ Ask = Callable[[Walk], Command]
 
 _TICK_S = 0.2
 _MAX_AHEAD = 8
-"""Keys that are kept while a line runs; of more, the last."""
+"""Keys that are kept while a line runs; of more keys, the last."""
 _MAX_MESSAGE = 500
 _ERROR = "red"
 
@@ -57,7 +57,7 @@ class WalkApp(App[None]):
             await self._walk.aclose()
 
     def _after(self) -> None:
-        """For those who have more to do once an errand has ended."""
+        """Called once an errand has ended, for subclasses that have more to do."""
 
     @property
     def is_busy(self) -> bool:
@@ -65,7 +65,7 @@ class WalkApp(App[None]):
         return self._errand.is_on
 
     def _soon(self, act: Callable[[Walk], None]) -> None:
-        """At once, or after what runs; two lines are never interleaved."""
+        """Act at once, or after the errand that runs: two lines are never interleaved."""
         if self.is_busy:
             self._ahead.append(act)
         elif self._walk is not None:

@@ -43,7 +43,7 @@ NARROW = 70
 
 
 def head(walk: Walk, *, place: str, width: int) -> Text:
-    """Two rows: who it is and where one stands, and the problem."""
+    """Two rows: the trajectory with the current line, and the problem."""
     item, live = walk.item, walk.live
     sibling = item.siblings.index(item.id) + 1 if item.id in item.siblings else 0
     first = Text.assemble(
@@ -68,7 +68,7 @@ def transcript(walk: Walk, *, width: int, height: int) -> Text:
     room = height - min(height // 3, num_ahead)
     rows: list[Text] = []
     for index in range(walk.live.at - 1, -1, -1):
-        # Where there is no room for all of a line, its panes have the output.
+        # Where a line does not fit whole, the panes still have its output.
         rows = [*_block(walk, index, width)[:room], *rows]
         if len(rows) >= room:
             break
@@ -148,7 +148,7 @@ def _wrapped(line: LiveLine, *, room: int, first_room: int) -> list[str]:
 
 
 def _answer(line: LiveLine, width: int) -> Iterator[Text]:
-    """An output that is long by its first row and its last, which names the error if it is one."""
+    """The output of a line; a long one as its first row and its last, which names an error."""
     output = line.outcome.observation.removesuffix("\n")
     num_rows = output.count("\n") + 1
     first = first_rows(output, max_rows=_OUTPUT_ROWS, max_chars=width)
@@ -174,7 +174,7 @@ def _ahead(walk: Walk, index: int, width: int) -> Text:
 
 
 def _columns(walk: Walk, index: int, width: int) -> Text:
-    """What became of a line, and what it earned: when recorded, and on a branch here."""
+    """Outcome and rewards of a line: the recorded reward and, on a branch, the one here."""
     live = walk.live.lines[index] if index < walk.live.at else None
     recorded = walk.item.ledger.entries[index] if index < len(walk.recorded) else None
     line = live if live is not None else walk.recorded[index]
@@ -199,7 +199,7 @@ def _reward_columns(walk: Walk) -> int:
 
 
 def _signed(value: float | None, columns: int = _NUMBER, *, is_replaced: bool = False) -> Text:
-    """In brackets where it belongs to a line that another stands in place of."""
+    """In brackets if it belongs to a line that another has replaced."""
     cell = "" if value is None else number(value) if value else "0"
     if is_replaced and cell:
         return styled(f" {f'({cell})':>{columns}}", DIM)
@@ -213,6 +213,6 @@ def _prompt_before(walk: Walk, index: int) -> str:
 
 
 def _prompt_rows(walk: Walk, width: int) -> list[Text]:
-    """All of the prompt but its last row, which the first line stands behind."""
+    """All of the prompt but its last row, on which the first line stands."""
     rows = shown(walk.live.trajectory.prompt_text).split("\n")[:-1]
     return [fitted(styled("  " + row[:width], PROMPT), width) for row in rows]
