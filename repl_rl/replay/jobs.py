@@ -209,13 +209,13 @@ def _notes(wanted: Wanted, scene: Scene, *, num_kept: int, num_found: int) -> It
 
 def step_through(wanted: Wanted) -> int:
     """Let a person step through live kernels until they quit; returns the exit code."""
-    heard: list[str] = []
+    messages: list[str] = []
     # A row on stderr would lie behind the stepper's screen.
-    found = replace(wanted, say=heard.append).find_alike(last_file)
-    return asyncio.run(_walk(wanted, found, heard))
+    found = replace(wanted, say=messages.append).find_alike(last_file)
+    return asyncio.run(_walk(wanted, found, messages))
 
 
-async def _walk(wanted: Wanted, found: Sequence[Place], heard: Sequence[str]) -> int:
+async def _walk(wanted: Wanted, found: Sequence[Place], messages: Sequence[str]) -> int:
     from repl_rl.replay.stepper import Stepper
 
     scene = wanted.options.scene(found[0])
@@ -234,7 +234,7 @@ async def _walk(wanted: Wanted, found: Sequence[Place], heard: Sequence[str]) ->
             annotate=lambda place: next(annotate([place], scene.config.grpo, score=score)),
             scorer=scorer,
             policy=policy,
-            notes=[*heard, *scene.notes, *other_walls(scene.origin, str(pool.walls))],
+            notes=[*messages, *scene.notes, *other_walls(scene.origin, str(pool.walls))],
             isolation=str(pool.walls),
         )
         await stepper.run_async(mouse=False)

@@ -73,7 +73,7 @@ class ModelPolicy:
         by_hand, session.format = session.format, self._format
         number = session.number
 
-        def heard(built: TrajectoryBuilder) -> None:
+        def take_line(built: TrajectoryBuilder) -> None:
             nonlocal number
             line = built.lines[-1]
             if line.outcome.kind is OutcomeKind.CUT:
@@ -82,7 +82,7 @@ class ModelPolicy:
             live.take(line, shown_after=live.shown_after(line.outcome))
             on_line(line)
 
-        self._sampler.on_line = heard
+        self._sampler.on_line = take_line
         try:
             return await self._sampler.continue_from(built, session, seed=self._seed(live))
         finally:
@@ -90,7 +90,7 @@ class ModelPolicy:
             # Lines by hand may follow. Nothing is begun ahead for them, and they print in the
             # format of those before. Their number counts on from the last prompt, for which a
             # sampler that stops does not wait.
-            session.on_run, session.shorten, session.format = _nobody_hears, str, by_hand
+            session.on_run, session.shorten, session.format = _ignore, str, by_hand
             session.number = number
 
     def score(self, trajectory: Trajectory) -> tuple[float, ...]:
@@ -132,7 +132,7 @@ class ModelPolicy:
         return derive_seed(recorded, "branch", num_before) if num_before else recorded
 
 
-def _nobody_hears(source: str) -> None:
+def _ignore(source: str) -> None:
     """For `Session.on_run`, while no sampler is at work."""
 
 
