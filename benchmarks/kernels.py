@@ -1,9 +1,9 @@
 """Measure the kernels: `python benchmarks/kernels.py [--quick] [--isolation none]`, one table.
 
 Our kernels beside stock ipykernels in the same minutes: start, latency of a line, lines per second,
-private memory. Prints medians over the counts named below the table; what ran first is left out.
-Where a choice was to be made it favours the stock kernel: its start ends with the first reply
-(no `wait_for_ready`), its client opens no heartbeat and no control channel.
+private memory. Prints medians over the counts named below the table; the first of each is left out.
+Choices favour the stock kernel: its start ends with the first reply (no `wait_for_ready`), and its
+client opens no heartbeat and no control channel.
 """
 
 import argparse
@@ -82,7 +82,7 @@ class Quantity:
     unit: str
     target: tuple[float, ...] = ()
     bound: str = "<="
-    """How a figure should stand to its target; `~` is for the eye alone."""
+    """How a figure should compare with its target; `~` is not checked."""
 
 
 QUANTITIES = (
@@ -102,7 +102,7 @@ QUANTITIES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """How often what is measured. The first of each is a warm-up on top."""
+    """How often each thing is measured. A warm-up of each comes on top."""
 
     stock_starts: int = 5
     our_starts: int = 20
@@ -248,7 +248,7 @@ async def latencies(kernel: Opened, num_lines: int) -> Figures:
 
 
 async def line_ms(kernel: Opened, line: str, num_lines: int) -> list[float]:
-    """What each of `num_lines` took, after one that is not told."""
+    """The time of each of `num_lines` lines, after one that is left out."""
     await kernel.run(line)
     taken_ms = []
     for _ in range(num_lines):
@@ -262,7 +262,7 @@ async def through_stock_client(pool: KernelPool, num_lines: int) -> Figures:
     """jupyter_client talks to a console of ours over the sockets in its folder."""
     kernel, _path = await pool.acquire_console(seed=0)
     context = zmq.asyncio.Context()
-    # What a kernel's owner keeps to itself: where its sockets are, and their key.
+    # A kernel's owner keeps these to itself: the place of its sockets, and their key.
     newborn = kernel._newborn
     client = AsyncKernelClient(context=context, **address(newborn.folder))
     client.session.key = newborn.key
@@ -348,7 +348,7 @@ async def stock_kernel(context: zmq.asyncio.Context) -> AsyncIterator[Opened]:
 
 
 async def ask(client: AsyncKernelClient, source: str, *, idle_s: float = DEADLINE_S) -> str:
-    """A line by the stock client: over once its reply and the kernel's `idle` are there."""
+    """Run a line by the stock client, until its reply and the kernel's `idle` are there."""
     msg_id = client.execute(source)
     reply = await client.get_shell_msg(timeout=DEADLINE_S)
     assert reply["parent_header"]["msg_id"] == msg_id
@@ -361,7 +361,7 @@ async def ask(client: AsyncKernelClient, source: str, *, idle_s: float = DEADLIN
 
 
 async def _subscribed(client: AsyncKernelClient) -> None:
-    """Return once iopub is heard: what a kernel publishes before that is lost."""
+    """Return once iopub is received: what a kernel publishes before that is lost."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         try:

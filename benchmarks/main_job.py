@@ -1,7 +1,7 @@
 """Measure the main job: `python benchmarks/main_job.py [--seeds 0 1 2]`, a row a seed.
 
-Runs `repl-rl train --task sympy-proofs` as a user would, one seed after another, and reads what
-the run folders say. Prints wall time, held-out solve rate before and after, speed, peak memory.
+Runs `repl-rl train --task sympy-proofs` as a user would, one seed after another, and reads the run
+folders. Prints wall time, held-out solve rate before and after, speed, peak memory.
 """
 
 import argparse

@@ -1,7 +1,8 @@
-"""Measure what is done with a stored run: `python benchmarks/replay.py RUN [--notebooks 10]`.
+"""Measure the replay of a stored run: `python benchmarks/replay.py RUN [--notebooks 10]`.
 
-Lines run again by `repl-rl replay --execute`, beside the same trajectories as notebooks in nbclient
-on the same kernels; then a file of a gigabyte glanced over, beside `json.loads` of each row.
+Runs lines again as `repl-rl replay --execute` does, beside the same trajectories as notebooks in
+nbclient on the same kernels. Then glances over a file of a gigabyte, beside `json.loads` of each
+row.
 """
 
 import argparse

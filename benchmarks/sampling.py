@@ -5,8 +5,8 @@ the engine has read before the clock starts, then 20 lines of 12 sampled tokens 
 tokens after each. Beside it, in the same run:
 
     whole      as many tokens sampled in one go, nothing observed
-    resident   the same after reading all that would be observed, in one piece: what observed tokens
-               cost by being read once and looked back on, without a line being resumed
+    resident   the same, after the engine has read all observed tokens in one piece: their cost to
+               read once and look back on, without that of resuming lines
     uneven     lines of 4 to 20 tokens, as drawn: lines of one length keep all trajectories in step
     latency    the same lines, with a kernel that takes 50 ms to answer each
 
@@ -69,7 +69,7 @@ async def row(name: str, make: Callable[[], Engine], count: int, rounds: int) ->
                 ("uneven", None, 0, 0.0),
                 ("latency", None, 0, 0.05),
             ):
-                # Nobody else's prompts: a cache must not know them from the round before.
+                # Fresh prompts: a cache must not know them from the round before.
                 key = f"{kind} {seed}"
                 found[kind] = max(
                     found.get(kind, 0.0),

@@ -1,7 +1,7 @@
 """Start and end kernels by the thousand: `python benchmarks/soak.py [--kernels 10000]`.
 
-Prints what the trainer and the fork server hold after each tenth of them; at the end, what is left
-of processes, descriptors and files when the pool is closed. Exit code 1 if anything is.
+Prints what the trainer and the fork server hold after each tenth of them; at the end, which
+processes, descriptors and files the closed pool has left. Exit code 1 if there are any.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 async def soak(count: int, isolation: Isolation) -> Path:
-    """Start `count` kernels, run a line in each, end them; the folder they lived in."""
+    """Start `count` kernels, run a line in each, end them. Returns the folder they lived in."""
     turns = asyncio.Semaphore(AT_ONCE)
     async with KernelPool(Limits(), standby=AT_ONCE, isolation=isolation) as pool:
         print(pool.walls)

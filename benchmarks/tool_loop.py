@@ -1,8 +1,8 @@
 """Measure slow tools: `python benchmarks/tool_loop.py [--share 0.05] [--tries 3] [--threads 1]`.
 
 32 trajectories (4 prompts of 8 siblings) of a random model of 1.3 M weights: 6 rounds of 12 sampled
-tokens with a call after each, then 12 tokens that end. A call takes 10 ms, a share of them 2 s: the
-same calls on every side.
+tokens with a call after each, then 12 tokens that end. A call takes 10 ms, and a share of them 2 s;
+every side makes the same calls.
 
     TRL        a GRPOTrainer with `tools=[run]`, its own tool loop and its default generation; once
                more with an `async` tool (continuous batching takes longer for so small a model)
@@ -11,8 +11,8 @@ same calls on every side.
 A random model writes no calls. TRL's trainer samples 12 tokens for each row, throws them away and
 goes on with 12 that spell a call, or the end. With repl-rl the sampled tokens stay, the engine
 takes every 12 of them for a line, or for the end, and the codec reads each line as one statement.
-Prompts, replies and answers (TRL's chat template around them counted) are of the same number of
-tokens on every side. Only rollouts are timed; the best try counts: other work only ever slows.
+Prompts, replies and answers (with TRL's chat template around them) have the same number of tokens
+on every side. Only rollouts are timed. The best try counts: other work only ever slows.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def main() -> None:
     print(f"{'slow':>5}  {'side':26}{'s':>7}{'trajectories/min':>18}{'/ TRL':>8}")
     for share in args.share:
         each = delays(share)
-        # Turn and turn about: a busy spell of the machine meets all of them.
+        # Sides take turns: a busy spell of the machine meets all of them.
         tries = [[make(each).seconds for make in sides.values()] for _ in range(args.tries)]
         best = [min(seconds) for seconds in zip(*tries, strict=True)]
         for name, seconds in zip(sides, best, strict=True):
@@ -105,7 +105,7 @@ def delays(share: float) -> list[float]:
     """The seconds of each call; `share` of them are slow."""
     slow = round(share * ROUNDS * COUNT)
     each = [STRAGGLER_S] * slow + [CALL_S] * (ROUNDS * COUNT - slow)
-    random.Random(1).shuffle(each)  # two slow ones on one trajectory, as in most draws
+    random.Random(1).shuffle(each)  # one trajectory gets two slow calls, as in most draws
     return each
 
 

@@ -1,4 +1,4 @@
-"""Another loop in place of the line loop: prose with calls in it, answered where they stand.
+"""Another loop in place of the line loop: prose with calls, each answered where it stands.
 
     The sum is <fn>2 + 3</fn> = 5, so <fn>submit_final_answer(5)</fn>
 
@@ -36,7 +36,7 @@ PROSE = Prose(name="prose", banner="", primary="", secondary="")
 
 
 class InlineCalls:
-    """Samples token by token up to the end of a call: a row of the cache makes that cheap."""
+    """Samples token by token up to the end of a call: the engine's cache makes that cheap."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class InlineCalls:
         return pieces
 
     async def _call(self, text: str, built: TrajectoryBuilder, kernel: Kernel) -> str:
-        """Run what stands between the last marks, and say what came of it."""
+        """Run the source between the last marks, and return what it shows."""
         source = text.removesuffix(CLOSE).rpartition(OPEN)[2].strip()
         submitted = submitted_expression(source)
         execution = await kernel.evaluate(submitted or source)

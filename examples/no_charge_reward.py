@@ -1,6 +1,6 @@
-"""A reward of one's own: `--set reward.function=no_charge_reward:outcome_only` from this folder.
+"""A reward of your own: `--set reward.function=no_charge_reward:outcome_only` from this folder.
 
-Lines cost nothing, a right answer pays less the longer it took.
+Lines cost nothing. A right answer pays less the more lines it took.
 """
 
 from repl_rl.config import RewardConfig

@@ -1,6 +1,6 @@
-"""An engine of one's own: a whole forward for each token, and nothing kept in between.
+"""An engine of your own: a whole forward for each token, and nothing kept in between.
 
-Slow, and all that an engine must be. From this folder, with a model of your own:
+It is slow, but it is all that an engine must be. From this folder, with a model of your own:
 
     repl-rl train --model PATH --engine plain_engine:Plain
 """
@@ -32,7 +32,7 @@ class PlainEngine:
         sampled: list[int] = []
         logprobs: list[float] = []
         while not sampled or (sampled[-1] not in self._stops and len(sampled) < max_tokens):
-            await asyncio.sleep(0)  # other lines have their turn; one that is cancelled ends here
+            await asyncio.sleep(0)  # other lines have their turn; a cancelled line ends here
             if self._model is None:
                 raise EngineError("the engine was closed")
             shape = self._model.config.get_text_config()

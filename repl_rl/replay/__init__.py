@@ -2,5 +2,5 @@
 
     trajectories/*.jsonl -> Place -> Scored -> live kernel | notebook | page | rewards
 
-Loads no torch: a policy comes in from outside, where one goes on from a line.
+Loads no torch: a policy that continues a trajectory comes in from outside.
 """

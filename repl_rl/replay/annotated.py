@@ -1,4 +1,4 @@
-"""One trajectory with all that is known of its tokens and lines: what views are made of.
+"""One trajectory with all that is known about its tokens and lines, as views need it.
 
     Place, its siblings, a vocabulary, a model -> Annotated
 
@@ -27,7 +27,7 @@ Score = Callable[[Trajectory], tuple[float, ...]]
 
 _MAX_ID = (1 << 31) - 1
 _MAX_REWARD = 1e100
-"""Its square, of which deviations are made, still has a float."""
+"""Its square, which a standard deviation needs, still fits into a float."""
 
 # T completion tokens, L lines
 
@@ -47,11 +47,11 @@ class Annotated:
     """What each token of the completion adds to its text; None where no vocabulary is at hand. A
     token that ends inside a character adds nothing, the one that completes it adds it whole."""
     trainer_logprobs: tuple[float, ...] | None = None  # [T]
-    """By one forward of a model over everything, nats; None where no model was asked."""
+    """From one forward of a model over the whole sequence, nats; None where no model is given."""
 
 
 def read(place: Place) -> Scored:
-    """The record, once its lists are found to agree; ConfigError where they do not."""
+    """Read a record. Raises ConfigError where its lists do not agree."""
     scored = place.read()
     _refuse(place, fault(scored.trajectory) or _fault(scored))
     return scored
@@ -63,11 +63,11 @@ def _refuse(place: Place, problem: str | None) -> None:
 
 
 def _fault(scored: Scored) -> str | None:
-    """What no writer of ours leaves behind, beyond what spans tell."""
+    """What is wrong with a record beside its spans; None for one that repl-rl can have written."""
     trajectory, num_rewards = scored.trajectory, len(scored.reward.line_rewards)
     lines, ids = trajectory.lines, (*trajectory.prompt_ids, *trajectory.completion_ids)
     if not trajectory.prompt_ids:
-        return "no prompt, from which its first token would follow"
+        return "no prompt ids, so nothing stands before its first token"
     if num_rewards != len(lines):
         return f"{num_rewards} line rewards for {len(lines)} lines"
     if [line.index for line in lines] != list(range(len(lines))):
@@ -81,7 +81,7 @@ def _fault(scored: Scored) -> str | None:
 
 def _fault_of(reward: Reward) -> str | None:
     numbers = (reward.outcome_reward or 0.0, *reward.line_rewards, *reward.terms.values())
-    # Not `>`, which NaN is not either.
+    # Not with `>`: NaN would pass.
     if not all(abs(number) <= _MAX_REWARD for number in numbers):
         return f"a reward that is not within {-_MAX_REWARD:g} to {_MAX_REWARD:g}"
     return None
@@ -92,25 +92,25 @@ def annotate(
 ) -> Iterator[Annotated]:
     """Each trajectory with its advantages in the update of `config`, in the order given.
 
-    Siblings are looked for in the same file; one group is held in memory, a file is not. Raises
+    Siblings come from the same file. One group is held in memory, a file is not. Raises
     ConfigError for what cannot be read.
     """
-    shelf = _Shelf(config)
+    files = _Files(config)
     for place in wanted:
-        ledger = shelf.ledger(place)
+        ledger = files.ledger(place)
         trajectory = ledger.scored.trajectory
-        decode = shelf.vocabulary(place)
+        decode = files.vocabulary(place)
         yield Annotated(
             id=place.id,
             ledger=ledger,
-            siblings=tuple(one.id for one in shelf.members(place)),
+            siblings=tuple(one.id for one in files.members(place)),
             token_texts=None if decode is None else token_texts(trajectory, decode),
             trainer_logprobs=None if score is None else score(trajectory),
         )
 
 
-class _Shelf:
-    """Files at a glance, each read when it is first asked for, and one group in full."""
+class _Files:
+    """Glances of files, each read when it is first needed, and one group in full."""
 
     def __init__(self, config: GRPOConfig) -> None:
         self._config = config
@@ -163,8 +163,8 @@ class _File:
         members: defaultdict[object, list[Place]] = defaultdict(list)
         rewards: defaultdict[object, list[Reward]] = defaultdict(list)
         for place in places(path):
-            told = place.glance.reward
-            reward = Reward(line_rewards=told.line_rewards, outcome_reward=told.outcome_reward)
+            stored = place.glance.reward
+            reward = Reward(line_rewards=stored.line_rewards, outcome_reward=stored.outcome_reward)
             _refuse(place, _fault_of(reward))
             members[place.group].append(place)
             rewards[place.step].append(reward)

@@ -49,7 +49,7 @@ async def attach(
     say: Callable[[str], None],
     on_ready: Callable[[Path], None],
 ) -> None:
-    """Have a kernel stand before line `line` (from 1), until it ends or Ctrl-C comes twice.
+    """Keep a kernel in the state before line `line` (from 1) until it ends or Ctrl-C comes twice.
 
     `on_ready` gets the connection file. Raises ConfigError for a line that is not there, or that
     the kernel does not reach because an earlier one ends it.
@@ -62,7 +62,7 @@ async def attach(
         )
     # A person may compute for longer than a policy.
     config = replace(scene.config.sandbox, standby=0, kernel_cpu_s=PERSON_CPU_S)
-    # Left last: one Ctrl-C too many does not end what cleans up.
+    # Closed last: a further Ctrl-C does not interrupt the cleanup.
     with contextlib.ExitStack() as signals:
         async with kernel_pool(config, setup=scene.born_with) as pool:
             for note in (*scene.notes, *other_walls(scene.origin, str(pool.walls))):
@@ -83,23 +83,23 @@ async def _stand_before(
     reasons_L: Sequence[str | None],
     say: Callable[[str], None],
 ) -> None:
-    """ConfigError where the kernel does not get there."""
+    """Run the lines before `line`. Raises ConfigError where the kernel does not get there."""
     await _run_lines(live, line - 1, reasons_L, say)
     if live.at < line - 1 or live.kernel_is_gone:
         raise ConfigError(_why_not(live, place))
     if live.session.pending:
-        say(f"line {line} stands inside a statement, of which the kernel has run nothing")
+        say(f"line {line} stands inside an open statement, and the kernel has run none of it")
 
 
 async def _run_lines(
     live: Live, count: int, reasons_L: Sequence[str | None], say: Callable[[str], None]
 ) -> None:
-    """The first `count` lines, or as many as there are; `say` hears which did something else."""
+    """Run the first `count` lines, or all; `say` gets a row for each that did something else."""
     while live.at < count and (ran := await live.next()) is not None:
         if (found := compare(live, ran, reasons_L)) is not None:
-            told = found.difference
-            why = f" ({told.why})" if told.why else ""
-            say(f"line {live.at} did something else here: {told.headline}{why}")
+            difference = found.difference
+            why = f" ({difference.why})" if difference.why else ""
+            say(f"line {live.at} did something else here: {difference.headline}{why}")
 
 
 def _why_not(live: Live, place: Place) -> str:
@@ -111,7 +111,7 @@ def _why_not(live: Live, place: Place) -> str:
 
 @contextlib.contextmanager
 def _interrupts(kernel: SupervisedKernel, say: Callable[[str], None]) -> Iterator[asyncio.Event]:
-    """Ctrl-C interrupts what runs in the kernel; twice, or a SIGTERM, sets what this yields."""
+    """Yield an event that a second Ctrl-C or SIGTERM sets; one Ctrl-C interrupts the kernel."""
     loop, ended, last = asyncio.get_running_loop(), asyncio.Event(), float("-inf")
 
     def on_interrupt() -> None:
@@ -135,7 +135,7 @@ def _interrupts(kernel: SupervisedKernel, say: Callable[[str], None]) -> Iterato
 
 
 async def _first(*waits: Coroutine[Any, Any, object]) -> None:
-    """Wait for one of them; the others are called off."""
+    """Wait for the first of them, then cancel the others."""
     tasks = [asyncio.create_task(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,8 +1,8 @@
-"""The tokens of what ran live: what a policy goes on after, and what a reward is asked about.
+"""The tokens of a live trajectory, for the policy that continues it and for its reward.
 
     Live, Codec -> TrajectoryBuilder;  Trajectory -> Verdict -> Reward
 
-Knows tokens and rewards. Does not know engines: who samples on comes in from outside.
+Knows tokens and rewards. Does not know engines: the policy comes in from outside.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NO_LIMIT = 1 << 40
 
 
 class Policy(Protocol):
-    """What samples on from where a live trajectory stands."""
+    """Continues a live trajectory."""
 
     @property
     def source(self) -> str | None:
@@ -43,16 +43,17 @@ class Policy(Protocol):
         ...
 
     async def continue_from(self, live: Live, *, on_line: Callable[[Line], None]) -> Trajectory:
-        """The whole trajectory at its end; `on_line` hears of each new line as it has run.
+        """Sample to the end and return the whole trajectory.
 
-        The lines are in `live` by then, too. Cancelled, it leaves `live` with those that ended and
-        its kernel in no known state: have it go `back` to where it stands.
+        `on_line` gets each new line once it has run and stands in `live`. Cancelled, this leaves
+        `live` with the lines that ended and its kernel in no known state: `live.back(live.at)`
+        gets a fresh one.
         """
         ...
 
 
 class ScoringPolicy(Policy, Protocol):
-    """One that also says how likely it finds a completion."""
+    """A policy that also knows how likely a completion is."""
 
     def score(self, trajectory: Trajectory) -> tuple[float, ...]:
         """Log-probabilities [T], nats; ConfigError for another vocabulary."""
@@ -77,11 +78,11 @@ def begin(
     *,
     context_tokens: int = _NO_LIMIT,
 ) -> TrajectoryBuilder:
-    """Prompt and lines that ran, up to the prompt that is open, as tokens.
+    """The tokens of the prompt and of the lines that ran, up to the open prompt.
 
-    Recorded tokens are kept where the codec is theirs; what was written by hand, and all of it for
-    another codec, is encoded as `fmt` puts it into turns, with the log-probability 0. Raises
-    ConfigError for a prompt that does not fit.
+    Recorded tokens are kept if `codec` made them. Lines by hand, and all lines for another codec,
+    are encoded as `fmt` puts them into turns, with log-probability 0. Raises ConfigError for a
+    prompt that does not fit.
     """
     recorded = live.trajectory
     is_same = is_same_vocabulary(recorded, codec)
@@ -105,7 +106,7 @@ def begin(
         sampled = _as_sampled(line, kept, codec, fmt)
         built.add_line(replace(sampled, policy_version=recorded.policy_version))
         if line.recorded is not None and line.recorded.index in answers and _printed_same(line):
-            # Perhaps less than was printed: a cap in tokens had cut it.
+            # The record may be shorter than the output here: a cap in tokens had cut it.
             built.set_outcome(line.recorded.outcome)
             built.inject(answers[line.recorded.index])
         else:
@@ -116,7 +117,7 @@ def begin(
 
 
 def as_trajectory(live: Live) -> Trajectory:
-    """What ran live, in bytes for tokens: enough for rewards, and for a file of its own."""
+    """What ran live, with bytes as tokens: enough for rewards, and for a file of its own."""
     built = begin(live, ByteCodec())
     kind = live.lines[-1].outcome.kind if live.lines else OutcomeKind.BLANK
     return built.build(kind.traits.ends or StopReason.EOS)
@@ -152,5 +153,5 @@ def _answers(kept: Trajectory) -> dict[int, tuple[int, ...]]:
 
 
 def _printed_same(line: LiveLine) -> bool:
-    """False for a line that repeats none."""
+    """True where a line printed what its record says; False for a line without a record."""
     return line.recorded is not None and not difference(line.recorded.outcome, line.outcome)

@@ -17,7 +17,7 @@ from repl_rl.types import Reward, Scored, VerdictKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worth:
-    """What is said of a trajectory."""
+    """Verdict and reward of a trajectory."""
 
     verdict: VerdictKind | None
     reward: Reward
@@ -53,7 +53,7 @@ class Change:
             return None
         return self.after.reward.total - self.before.reward.total
 
-    def told(self) -> Iterator[str]:
+    def differences(self) -> Iterator[str]:
         """What differs, a few words each: the verdict, the outcome reward, lines from 1."""
         was, now = self.before, self.after
         if was.verdict is not now.verdict:
@@ -68,8 +68,8 @@ class Change:
 
     @property
     def is_real(self) -> bool:
-        """False where nothing that counts differs: evidence and milliseconds do not."""
-        return any(True for _ in self.told())
+        """False where verdict and rewards agree: evidence and milliseconds do not count."""
+        return any(True for _ in self.differences())
 
 
 def _word(verdict: VerdictKind | None) -> str:

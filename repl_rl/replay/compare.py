@@ -3,7 +3,7 @@
     recorded LineOutcome, live LineOutcome -> None | Difference
 
 Pure. Knows outcomes and how outputs are cut. Does not know kernels, trajectories, nor which lines
-may differ by themselves: that is `volatile`'s to say.
+may differ by themselves: `volatile` knows that.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from repl_rl.types import LineOutcome, OutcomeKind
 from repl_sandbox.render import clean, truncate
 
 MAX_SHOWN_CHARS = 8192
-"""Of one side of a difference, its middle left out beyond that. More than a kernel's output has by
-default: a difference in what is left out would not be seen."""
+"""Of one side of a difference; a longer one loses its middle, and a difference in there is not
+seen. A kernel's output has fewer characters by default."""
 _ONE_LINE = 48
 """Characters of one side in a headline."""
 _LEAD = 12
@@ -29,7 +29,7 @@ _CONTEXT = 2
 _COMPARED = 200
 """Lines behind the first difference that a diff looks at: its time grows with their square."""
 
-# Digits are few: a hostile file may hold a number that `int` refuses for its length.
+# At most 12 digits: a hostile file may hold a number that is too long for `int`.
 _OMITTED = re.compile(r"^\.\.\. \[(\d{1,12}) characters omitted\] \.\.\.$", re.MULTILINE)
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
@@ -40,27 +40,27 @@ _FRAME = '  File "/'
 
 
 class Cause(StrEnum):
-    """What a difference says."""
+    """What a difference means."""
 
     DIVERGED = "diverged"
     """The same line did something else."""
     VOLATILE = "volatile"
     """The line, or one that it depends on, may do something else each time."""
     LIMITS = "limits"
-    """A limit of time or memory, or a kernel's end, on one side alone or elsewhere: the speed of
-    the machine, not the code. The state of the kernel is another from here on, so later lines say
-    nothing. A limit of output is none of these: characters are counted alike on every machine."""
+    """A limit of time or memory, or a kernel's end, on one side alone or at another place. It shows
+    the speed of the machine, not the code. The kernels' states differ from here on, so later lines
+    show nothing. A limit of output does not count: every machine counts characters alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """How a line that ran again differs from its record; every text is fit to be shown."""
+    """How a line that ran again differs from its record; every text is safe to show."""
 
     cause: Cause
     why: str
     """In a few words, empty where it diverged."""
     recorded: str
-    """The observation, for a place beside the other."""
+    """The recorded observation, to stand beside the live one."""
     live: str
     headline: str
     """Both in one line, such as `ok_output -> name_error; [2] -> NameError: name 'x' is not ...`"""
@@ -69,7 +69,7 @@ class Difference:
 def difference(
     recorded: LineOutcome, live: LineOutcome, *, volatile: str | None = None
 ) -> Difference | None:
-    """None where kind and observation agree. `volatile` says why they need not, if there is a why.
+    """None where kind and observation agree. `volatile` is the reason why they may differ, if any.
 
     The live observation is the kernel's, cut by the cap in characters alone; a recorded one may
     have been cut to the cap in tokens as well.
@@ -163,7 +163,7 @@ def _first_difference(recorded: str, live: str) -> tuple[str, str]:
     """The first lines that differ, each as one short line."""
     before, after = _first_pair(recorded, live)
     shown = _one_line(before), _one_line(after)
-    if shown[0] == shown[1]:  # what differs is not to be seen, such as a newline at the end
+    if shown[0] == shown[1]:  # the difference is invisible, such as a newline at the end
         shown = ascii(before), ascii(after)
     start = max(0, _num_same(*shown) - _LEAD)
     return _window(shown[0], start), _window(shown[1], start)
@@ -188,7 +188,7 @@ def _window(text: str, start: int) -> str:
 
 
 def _num_same(before: Sequence[str], after: Sequence[str]) -> int:
-    """How many items both begin with."""
+    """How many leading items agree."""
     pairs = zip(before, after, strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
@@ -199,7 +199,7 @@ def unified(recorded: str, live: str, *, max_lines: int = 20) -> list[str]:
     Empty where they agree. Lines beyond `max_lines` are counted in one that takes their place.
     """
     before, after = _shown_lines(recorded), _shown_lines(live)
-    if before == after and recorded != live:  # as in a headline: it is not to be seen
+    if before == after and recorded != live:  # as in a headline: the difference is invisible
         before, after = [ascii(recorded)], [ascii(live)]
     rows = list(_rows(before, after))
     if len(rows) <= max_lines:

@@ -33,7 +33,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerun:
-    """What became of one trajectory. It ends at the first line that diverged or met a limit."""
+    """One trajectory run again, to its end or to the first line that diverged or met a limit."""
 
     id: str
     num_lines: int
@@ -59,7 +59,10 @@ def reasons(scored: Scored, scene: Scene) -> list[str | None]:
 
 
 async def rerun(place: Place, scene: Scene, kernels: KernelSource) -> Rerun:
-    """SandboxError if our own side fails; ConfigError for a record that cannot be read."""
+    """Run one trajectory again and compare each line with its record.
+
+    Raises SandboxError if our own side fails, ConfigError for a record that cannot be read.
+    """
     scored = read(place)
     reasons_L = reasons(scored, scene)
     mismatches: list[Mismatch] = []
@@ -88,7 +91,7 @@ def compare(live: Live, line: LiveLine, reasons_L: Sequence[str | None]) -> Mism
 
 
 def _with_submission(outcome: LineOutcome, submission: str | None) -> LineOutcome:
-    """What was submitted stands where an output would: a submission shows none."""
+    """The outcome with the submission in place of an output, which a submission does not have."""
     if outcome.kind is not OutcomeKind.SUBMITTED or submission is None:
         return outcome
     shown = number_addresses(submission, {}) + "\n"
@@ -96,19 +99,19 @@ def _with_submission(outcome: LineOutcome, submission: str | None) -> LineOutcom
 
 
 async def _again(live: Live, found: Mismatch, kernels: KernelSource, scene: Scene) -> Mismatch:
-    """The same mismatch, unless a second kernel says a third thing: then the line is unsteady."""
+    """The same mismatch, or a volatile one where a second kernel here gives another result."""
     async with Live(live.scored, scene, kernels) as second:
         while second.at <= found.line.index and await second.next() is not None:
             pass
-        # Of that line alone: those before it may differ, where they are known to be volatile.
-        if _said(second) == _said(live):
+        # Of this line alone: lines before it may differ if they are known to be volatile.
+        if _result(second) == _result(live):
             return found
     unsteady = compare(live, live.lines[-1], [_UNSTEADY] * len(live.trajectory.lines))
     assert unsteady is not None, "it did not agree before"
     return unsteady
 
 
-def _said(live: Live) -> tuple[int, OutcomeKind, str]:
-    """How far it came, and what the last line did."""
+def _result(live: Live) -> tuple[int, OutcomeKind, str]:
+    """How many lines ran, and what the last one did."""
     outcome = _with_submission(live.lines[-1].outcome, live.session.submission)
     return live.at, outcome.kind, outcome.observation

@@ -19,9 +19,9 @@ from repl_rl.errors import ConfigError
 from repl_rl.replay.annotated import Annotated, annotate
 from repl_rl.replay.branch import ScoringPolicy
 from repl_rl.replay.many import Options, Write, execute, pool_of, rescore
+from repl_rl.replay.report import change_rows, rerun_rows
 from repl_rl.replay.scene import Scene, other_walls
 from repl_rl.replay.target import check_apart, check_replaceable, new_file
-from repl_rl.replay.telling import told_changes, told_reruns
 from repl_rl.rollout.plan import make_task_plan
 from repl_rl.rollout.scoring import open_scorer
 from repl_rl.runs.trajectory_file import (
@@ -53,10 +53,10 @@ class Wanted:
     model: str | None
     """Of the policy that goes on or scores tokens."""
     say: Callable[[str], None]
-    """Hears what a person should know beside the result."""
+    """Gets what a person should know beside the result."""
 
     def find(self, where: Callable[[Path], list[Path]] = files) -> list[Place]:
-        """The trajectories; `where` says in which files to look if no filter does.
+        """The trajectories; `where` chooses the files to look in if there is no filter.
 
         Raises ConfigError where there is none.
         """
@@ -70,7 +70,7 @@ class Wanted:
         return found
 
     def find_alike(self, where: Callable[[Path], list[Path]]) -> list[Place]:
-        """As `find`, but only those that were made as the first was: one scene holds for them."""
+        """As `find`, but only those of the first one's origin: one scene fits them all."""
         found = self.find(where)
         alike = [place for place in found if place.origin == found[0].origin]
         if (num_others := len(found) - len(alike)) > 0:
@@ -103,19 +103,19 @@ def last_file(path: Path) -> list[Path]:
 
 
 def run_again(wanted: Wanted, screen: Screen) -> tuple[list[str], bool]:
-    """(what there is to say, whether all is as recorded)."""
+    """(rows of the report, whether all is as recorded)."""
     reruns = asyncio.run(execute(wanted.find(), wanted.options, screen, say=wanted.say))
-    return list(told_reruns(reruns)), not any(one.divergence for one in reruns)
+    return list(rerun_rows(reruns)), not any(one.divergence for one in reruns)
 
 
 def score_again(wanted: Wanted, screen: Screen, *, output: Path | None) -> tuple[list[str], bool]:
-    """(what there is to say, whether every reward is what it was); what it found into `output`."""
+    """(rows of the report, whether no reward changed). Writes what it scored to `output`."""
     found = wanted.find()
     if output is not None:
         _check_output(output, found)
     with _written_to(output) as write:
         changes = asyncio.run(rescore(found, wanted.options, screen, say=wanted.say, write=write))
-    rows = list(told_changes(changes))
+    rows = list(change_rows(changes))
     if output is not None:
         rows.append(f"as they are scored here: {output}")
     return rows, not any(change.is_real for change in changes)
@@ -123,7 +123,7 @@ def score_again(wanted: Wanted, screen: Screen, *, output: Path | None) -> tuple
 
 @contextlib.contextmanager
 def _written_to(output: Path | None) -> Iterator[Write]:
-    """Takes trajectories of one origin into a file that is there once all of them are."""
+    """Yield a function that writes trajectories of one origin; the file appears at the end."""
     if output is None:
         yield lambda scored, origin: None
         return
@@ -140,19 +140,20 @@ def _written_to(output: Path | None) -> Iterator[Write]:
 
 
 def _check_output(path: Path, found: Sequence[Place]) -> None:
-    """ConfigError unless these can be written to one file, which is not there yet."""
+    """ConfigError unless these can be written to one file that does not exist yet."""
     if os.path.lexists(path):
         raise ConfigError(f"{str(path)!r} is there already; give another --output")
     if not os.path.isdir(path.absolute().parent):  # False, too, for what no folder can be
         raise ConfigError(f"no folder {str(path.parent)!r} for --output; make it, or name another")
     if any(place.origin != found[0].origin for place in found):
         raise ConfigError(
-            "--output takes trajectories of one run, which a file names once; give one file of them"
+            "--output takes trajectories of one run, because a file names its run once; give one "
+            "file of them"
         )
 
 
 def write_one_notebook(wanted: Wanted, out: Path) -> list[str]:
-    """The first trajectory as a notebook; what there is to say."""
+    """Write the first trajectory as a notebook; returns rows of the report."""
     from repl_rl.replay.notebook import SUFFIXES, write_notebook
 
     place = wanted.find(last_file)[0]
@@ -167,7 +168,7 @@ def write_one_notebook(wanted: Wanted, out: Path) -> list[str]:
 
 
 def write_html(wanted: Wanted, screen: Screen, out: Path) -> list[str]:
-    """A page of the trajectories; what there is to say."""
+    """Write the trajectories as a page; returns rows of the report."""
     from repl_rl.replay.page import SUFFIXES, write_page
 
     found = wanted.find_alike(lambda path: [last_step(path)])
@@ -183,14 +184,14 @@ def write_html(wanted: Wanted, screen: Screen, out: Path) -> list[str]:
         async with _policy(wanted, scene) as policy:
             score = None if policy is None else policy.score
             with screen.bar("writing the page", len(kept)) as update:
-                items = _told(annotate(kept, scene.config.grpo, score=score), update)
+                items = _with_progress(annotate(kept, scene.config.grpo, score=score), update)
                 return write_page(out, items, title=wanted.path.name, notes=notes)
 
     num_written = asyncio.run(write())
     return [f"{num_written:,} {'trajectory' if num_written == 1 else 'trajectories'}: {out}"]
 
 
-def _told(items: Iterator[Annotated], update: Update) -> Iterator[Annotated]:
+def _with_progress(items: Iterator[Annotated], update: Update) -> Iterator[Annotated]:
     for number, item in enumerate(items, 1):
         yield item
         update(number)
@@ -207,14 +208,14 @@ def _notes(wanted: Wanted, scene: Scene, *, num_kept: int, num_found: int) -> It
 
 
 def step_through(wanted: Wanted) -> int:
-    """A person at a terminal, over live kernels, until they quit; the exit code."""
-    heard: list[str] = []
+    """Let a person step through live kernels until they quit; returns the exit code."""
+    messages: list[str] = []
     # A row on stderr would lie behind the stepper's screen.
-    found = replace(wanted, say=heard.append).find_alike(last_file)
-    return asyncio.run(_walk(wanted, found, heard))
+    found = replace(wanted, say=messages.append).find_alike(last_file)
+    return asyncio.run(_walk(wanted, found, messages))
 
 
-async def _walk(wanted: Wanted, found: Sequence[Place], heard: Sequence[str]) -> int:
+async def _walk(wanted: Wanted, found: Sequence[Place], messages: Sequence[str]) -> int:
     from repl_rl.replay.stepper import Stepper
 
     scene = wanted.options.scene(found[0])
@@ -233,7 +234,7 @@ async def _walk(wanted: Wanted, found: Sequence[Place], heard: Sequence[str]) ->
             annotate=lambda place: next(annotate([place], scene.config.grpo, score=score)),
             scorer=scorer,
             policy=policy,
-            notes=[*heard, *scene.notes, *other_walls(scene.origin, str(pool.walls))],
+            notes=[*messages, *scene.notes, *other_walls(scene.origin, str(pool.walls))],
             isolation=str(pool.walls),
         )
         await stepper.run_async(mouse=False)
@@ -242,12 +243,12 @@ async def _walk(wanted: Wanted, found: Sequence[Place], heard: Sequence[str]) ->
 
 @contextlib.asynccontextmanager
 async def _policy(wanted: Wanted, scene: Scene) -> AsyncIterator[ScoringPolicy | None]:
-    """What `--model` names, ready to go on; None where it names nothing."""
+    """The policy of `--model`, ready to go on; None without `--model`."""
     if wanted.model is None:
         yield None
         return
     from repl_rl.replay.model_policy import (
-        open_policy,  # the only part of a replay that takes torch
+        open_policy,  # the only part of a replay that needs torch
     )
 
     async with open_policy(scene, wanted.model) as policy:

@@ -25,7 +25,7 @@ from repl_rl.types import Line, LineOutcome, OutcomeKind, Scored, Trajectory
 from repl_sandbox.types import ExecStatus, Kernel, KernelSource, SandboxError
 
 _MAX_OPEN_CHARS = 1 << 15
-_MAX_TOLD = 48
+_MAX_SHOWN = 48
 """Characters of a source in an error."""
 NO_KERNEL = "there is no kernel; go back, or to this line again, to get a fresh one"
 
@@ -40,16 +40,16 @@ class LiveLine:
     recorded: Line | None
     """The line of the trajectory that it repeats; None for one by hand and for all after it."""
     shown_after: str = ""
-    """The text that follows it: what it printed and the next prompt; empty where it was the end."""
+    """The text that follows it: what it printed and the next prompt; empty after the last line."""
     is_taken: bool = False
-    """True where a policy ran it, which read on after `shown_after` as it stands."""
+    """True where a policy ran it and read `shown_after` exactly as it stands here."""
 
 
 class Live:
     """Use it with `async with`: the kernel is closed at the end.
 
-    Going back is a fresh kernel with the same seed that runs the lines before (under a millisecond
-    each): a sealed kernel never forks itself.
+    To go back, a fresh kernel with the same seed runs the lines before (under a millisecond each):
+    a sealed kernel never forks itself.
     """
 
     def __init__(self, scored: Scored, scene: Scene, kernels: KernelSource) -> None:
@@ -58,7 +58,7 @@ class Live:
         self._kernels = kernels
         self._kernel: Kernel | None = None
         self.lines: list[LiveLine] = []
-        """Those that the kernel has run, in order."""
+        """The lines that the kernel has run, in order."""
         self.session: Session
 
     async def __aenter__(self) -> Self:
@@ -74,9 +74,9 @@ class Live:
         await self.aclose()
 
     async def start(self) -> None:
-        """Have nothing behind, in a fresh kernel; `async with` begins so.
+        """Begin again in a fresh kernel that has run no line; `async with` begins so.
 
-        Raises SandboxError where none is to be had, ConfigError where the setup fails in it.
+        Raises SandboxError where there is no kernel, ConfigError where the setup fails in it.
         """
         await self.aclose()
         trajectory = self.trajectory
@@ -85,7 +85,7 @@ class Live:
             await self._set_up(kernel)
         number = self._scene.first_number(trajectory.prompt_text)
         self.session = Session(kernel, self._scene.fmt, number=number)
-        self.lines = []  # only here: where no kernel is to be had, one may ask again for the same
+        self.lines = []  # cleared last: where no kernel starts, `back` can be called again
 
     async def aclose(self) -> None:
         """End the kernel. Safe to call twice."""
@@ -95,7 +95,7 @@ class Live:
 
     @property
     def has_kernel(self) -> bool:
-        """False after something failed or was called off in it, until `back` got a fresh one."""
+        """False after work in it failed or was called off, until `back` gets a fresh kernel."""
         return self._kernel is not None
 
     @property
@@ -122,7 +122,7 @@ class Live:
     def upcoming(self) -> Line | None:
         """The recorded line that is next; None at the end and on a branch.
 
-        A line that was cut never ran, so it is none.
+        A line that was cut never ran, so it does not count.
         """
         lines = self.trajectory.lines
         if self.is_branch or self.is_over or self.at >= len(lines):
@@ -141,18 +141,18 @@ class Live:
         return None if line is None else await self._run(line.source, line)
 
     async def run_to(self, is_there: Callable[[LiveLine], bool]) -> LiveLine | None:
-        """Run recorded lines up to the first that `is_there` takes; None if there was none."""
+        """Run recorded lines up to the first that `is_there` accepts; None if there is none."""
         while (line := await self.next()) is not None:
             if is_there(line):
                 return line
         return None
 
     async def back(self, to: int) -> None:
-        """Have `to` lines behind: those that ran here, by hand too, in a fresh kernel.
+        """Run the first `to` lines that ran here, those by hand too, in a fresh kernel.
 
-        A line of a policy's that prints the same again stays as the policy saw it. Where no kernel
-        is to be had (SandboxError), and where it ends early, all lines are kept and there is no
-        kernel: it may be asked again.
+        A policy's line that prints the same again stays as the policy saw it. Where no kernel
+        starts (SandboxError), and where it ends early, all lines are kept and there is no kernel:
+        `back` may be called again.
         """
         assert 0 <= to <= self.at, "lines that have not run cannot be gone back to"
         lines, session = self.lines, self.session
@@ -174,7 +174,7 @@ class Live:
         return await self._run(f" {text}\n" if text else "\n", None)
 
     def take(self, line: Line, *, shown_after: str) -> LiveLine:
-        """Note a line that somebody else ran in its session, a policy that goes on from here."""
+        """Add a line that a policy, going on from here, has run in this session."""
         taken = LiveLine(
             source=line.source,
             outcome=line.outcome,
@@ -188,9 +188,9 @@ class Live:
     async def variables(self) -> list[Variable]:
         """What lines and prompt have bound, in the order of names; at most 40.
 
-        Asks the kernel, whose state it does not change but by what a `__repr__` does. A kernel that
-        does not survive the question is replaced by one that has run the same lines, and that is
-        asked for types alone. Nothing where the kernel is gone.
+        Asks the kernel, whose state only a `__repr__` can change then. A kernel that does not
+        survive the question is replaced by one that has run the same lines, and the new one is
+        asked for types alone. Empty where the kernel is gone.
         """
         if self.kernel_is_gone:
             return []
@@ -208,23 +208,23 @@ class Live:
         return self.session.show(outcome.observation, outcome.kind)
 
     def predicted(self, line: LiveLine) -> float:
-        """The recorded reward of the line it repeats, 0 for none."""
+        """The recorded reward of the line that `line` repeats; 0 where it repeats none."""
         return (
             0.0 if line.recorded is None else self.scored.reward.line_rewards[line.recorded.index]
         )
 
     async def _set_up(self, kernel: Kernel) -> None:
         for source in self._scene.run_first:
-            said = await kernel.run(f"{source}\n")
-            if said.status is not ExecStatus.OK:
-                told = one_row(source[:_MAX_TOLD])
+            execution = await kernel.run(f"{source}\n")
+            if execution.status is not ExecStatus.OK:
+                shown = one_row(source[:_MAX_SHOWN])
                 raise ConfigError(
-                    f"the setup of these trajectories fails here ({said.status}), in `{told}`"
+                    f"the setup of these trajectories fails here ({execution.status}), in `{shown}`"
                 )
 
     @contextlib.asynccontextmanager
     async def _at_work(self) -> AsyncIterator[Kernel]:
-        """The kernel, closed where its work ends early: nobody knows what it has run by then."""
+        """Yield the kernel; close it where its work ends early, for its state is unknown then."""
         if self._kernel is None:
             raise SandboxError(NO_KERNEL)
         try:
@@ -242,7 +242,7 @@ class Live:
     async def _run_again(self, line: LiveLine) -> None:
         again = await self._run(line.source, line.recorded)
         if line.is_taken and difference(line.outcome, again.outcome) is None:
-            # Perhaps less than was printed here: it had been cut to the policy's cap in tokens.
+            # It may be shorter than the output here: the policy's cap in tokens had cut it.
             self.lines[-1] = line
 
     async def _run(self, source: str, recorded: Line | None) -> LiveLine:
@@ -256,12 +256,12 @@ class Live:
 
 
 def kernel_sources(lines: Sequence[Line | LiveLine]) -> list[str]:
-    """What a kernel got of each line, [L]: with the end of all before it that stood open."""
+    """What a kernel got with each line, [L]: the end of the open lines before it, then the line."""
     sources: list[str] = []
     pending = ""
     for line in lines:
         sources.append(pending + strip_line(line.source))
         is_open = line.outcome.kind is OutcomeKind.INCOMPLETE
-        # Of thousands of lines that stand open each would hold all before it: gigabytes.
+        # Uncut, each of thousands of open lines would hold all before it: gigabytes.
         pending = f"{sources[-1]}\n"[-_MAX_OPEN_CHARS:] if is_open else ""
     return sources

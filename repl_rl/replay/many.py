@@ -42,12 +42,12 @@ class Write(Protocol):
 _KERNELS_A_CPU = 4
 """A kernel waits for its trainer half of the time."""
 _SCORED_AT_ONCE = 64
-"""What is held in memory and waits for a grader, which has its own number of workers."""
+"""Trajectories that are held in memory and wait for a grader with its own number of workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a user said of the config."""
+    """What a user changes in the config."""
 
     files: Sequence[Path] = ()
     overrides: Sequence[str] = ()
@@ -58,12 +58,12 @@ class Options:
 
 
 def pool_of(scene: Scene, *, standby: int = 1) -> KernelPool:
-    """Kernels as the recorded ones were born."""
+    """Kernels that start as the recorded ones did."""
     return kernel_pool(replace(scene.config.sandbox, standby=standby), setup=scene.born_with)
 
 
 def scenes(found: Iterable[Place], options: Options) -> Iterator[tuple[Scene, list[Place]]]:
-    """Trajectories of one origin together, each run of them with its scene."""
+    """(scene, trajectories) for each series of neighbours that have one origin."""
     for _, same in itertools.groupby(found, key=lambda place: (place.path.parent, place.origin)):
         places = list(same)
         yield options.scene(places[0]), places
@@ -72,7 +72,7 @@ def scenes(found: Iterable[Place], options: Options) -> Iterator[tuple[Scene, li
 async def execute(
     found: Sequence[Place], options: Options, screen: Screen, *, say: Callable[[str], None]
 ) -> list[Rerun]:
-    """All of them, in order. `say` hears how kernels here differ from those that are recorded.
+    """Run all of them, in order. `say` gets how kernels here differ from the recorded ones.
 
     Raises SandboxError if our own side fails, ConfigError for what cannot be read or run again.
     """
@@ -102,8 +102,8 @@ async def rescore(
     """What each was and is worth, in order. No kernel runs, and no model.
 
     `write` gets the trajectories as they are scored now, some at a time, in order, and their origin
-    with the config that scored them. `say` hears how this machine differs from the one they were
-    made on. Raises GraderError where nothing can be graded, and what the reward function raises.
+    with the config that scored them. `say` gets how this machine differs from the one that made
+    them. Raises GraderError where nothing can be graded, and what the reward function raises.
     """
     changes: list[Change] = []
     with screen.bar("scoring again", len(found)) as update:
@@ -124,7 +124,7 @@ async def _rescore_some(
     one: Callable[[Place], Awaitable[tuple[Scored, Scored]]],
     write: Callable[[list[Scored]], None],
 ) -> list[Change]:
-    """What becomes of so many as memory may hold; nothing of them is kept but the changes."""
+    """Score as many again as memory may hold, and keep nothing of them but the changes."""
     pairs = await run_all(one, places, at_once=_SCORED_AT_ONCE)
     write([now for _, now in pairs])
     return list(map(_change, places, pairs))
@@ -143,7 +143,7 @@ def _change(place: Place, pair: tuple[Scored, Scored]) -> Change:
 def counted(
     function: Callable[[Place], Awaitable[Result]], update: Update, num_before: int
 ) -> Callable[[Place], Awaitable[Result]]:
-    """`function`, and the bar moved by one whenever it is done with something."""
+    """`function`, which then also moves the bar by one after each call."""
     counter = itertools.count(num_before + 1)
 
     async def one(place: Place) -> Result:

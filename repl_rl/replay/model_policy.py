@@ -1,4 +1,4 @@
-"""A model that goes on from a live trajectory, and says what it thinks of a stored one.
+"""A model that goes on from a live trajectory, and scores the tokens of a stored one.
 
     Live -> tokens -> engine -> lines in the live kernel;  Trajectory -> log-probabilities
 
@@ -28,11 +28,11 @@ from repl_rl.transcript.format import TranscriptFormat, next_number
 from repl_rl.types import Line, OutcomeKind, Trajectory
 
 _LONGEST_PROMPT = 4096
-"""Tokens for which there is room beside a trajectory and what goes on from it."""
+"""Tokens of a prompt for which there is room beside a trajectory and its continuation."""
 
 
 class ModelPolicy:
-    """Samples on from where a live trajectory stands. One rollout at a time."""
+    """Goes on from a live trajectory, one rollout at a time."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class ModelPolicy:
         self._context_tokens = context_tokens
         self._sampling = sampling
         self._num_asked: Counter[int] = Counter()
-        """How often each trajectory was gone on from, by its seed."""
+        """How often each trajectory was continued, by its seed."""
 
     @property
     def source(self) -> str:
@@ -61,10 +61,10 @@ class ModelPolicy:
         return self._loaded.codec.decode(ids)
 
     async def continue_from(self, live: Live, *, on_line: Callable[[Line], None]) -> Trajectory:
-        """See `branch.Policy`. Asked first, it has the recorded seed, and then others.
+        """See `branch.Policy`. The first call has the recorded seed, each further one another.
 
-        So the recorded policy goes on as it did, where nothing before it was changed. A line that
-        was cut, by a limit or by the end of the sequence, is in the trajectory alone. Raises
+        So the recorded policy goes on as it did, where nothing before was changed. A line that a
+        limit or the end of the sequence cut is in the trajectory, but not in `live`. Raises
         ConfigError where a budget is used up.
         """
         built = begin(live, self._loaded.codec, self._format, context_tokens=self._context_tokens)
@@ -73,7 +73,7 @@ class ModelPolicy:
         by_hand, session.format = session.format, self._format
         number = session.number
 
-        def heard(built: TrajectoryBuilder) -> None:
+        def take_line(built: TrajectoryBuilder) -> None:
             nonlocal number
             line = built.lines[-1]
             if line.outcome.kind is OutcomeKind.CUT:
@@ -82,14 +82,15 @@ class ModelPolicy:
             live.take(line, shown_after=live.shown_after(line.outcome))
             on_line(line)
 
-        self._sampler.on_line = heard
+        self._sampler.on_line = take_line
         try:
             return await self._sampler.continue_from(built, session, seed=self._seed(live))
         finally:
             self._sampler.on_line = None
-            # Lines by hand may follow: nothing is begun ahead for them, they print as those before
-            # them did, and the last prompt is there, which a sampler that stops does not wait for.
-            session.on_run, session.shorten, session.format = _nobody_hears, str, by_hand
+            # Lines by hand may follow. Nothing is begun ahead for them, and they print in the
+            # format of those before. Their number counts on from the last prompt, for which a
+            # sampler that stops does not wait.
+            session.on_run, session.shorten, session.format = _ignore, str, by_hand
             session.number = number
 
     def score(self, trajectory: Trajectory) -> tuple[float, ...]:
@@ -100,8 +101,8 @@ class ModelPolicy:
         is_known = all(0 <= token < num_known for token in ids)
         if not (is_known and is_same_vocabulary(trajectory, self._loaded.codec)):
             raise ConfigError(
-                f"{self._loaded.source!r} reads other texts from these tokens; give the model, or "
-                f"one with the tokenizer, that sampled them"
+                f"{self._loaded.source!r} reads other texts from these tokens; give the model that "
+                f"sampled them, or one with its tokenizer"
             )
         if len(ids) > self._loaded.context_tokens:
             raise ConfigError(
@@ -115,13 +116,13 @@ class ModelPolicy:
         limit = self._sampling.max_tokens
         if built.num_completion >= limit:
             raise ConfigError(
-                f"{built.num_completion} tokens stand here, and sampling.max_tokens = {limit} "
-                f"leaves none to go on with; go back a few lines, or give more"
+                f"the lines so far have {built.num_completion} tokens, and sampling.max_tokens = "
+                f"{limit} leaves none to go on with; go back a few lines, or give more"
             )
         if len(built.ids) >= self._context_tokens:
             raise ConfigError(
-                f"{len(built.ids)} tokens stand here, and the context of {self._loaded.source!r} "
-                f"holds {self._context_tokens}; go back a few lines"
+                f"prompt and lines have {len(built.ids)} tokens, and the context of "
+                f"{self._loaded.source!r} holds {self._context_tokens}; go back a few lines"
             )
 
     def _seed(self, live: Live) -> int:
@@ -131,8 +132,8 @@ class ModelPolicy:
         return derive_seed(recorded, "branch", num_before) if num_before else recorded
 
 
-def _nobody_hears(source: str) -> None:
-    """What a session does with sources where no sampler is at work."""
+def _ignore(source: str) -> None:
+    """For `Session.on_run`, while no sampler is at work."""
 
 
 @contextlib.asynccontextmanager

@@ -1,4 +1,4 @@
-"""What a name of a session is bound to, as far as syntax tells: `time.time`, a text, a function.
+"""What a name of a session is bound to, as far as syntax shows: `time.time`, a text, a function.
 
     import time as t; f = t.time  ->  path("f") == "time.time"
 
@@ -25,7 +25,7 @@ class Known(NamedTuple):
     """Such as `time.time`."""
     text: str | None = None
     body: Scope | None = None
-    """Of a function or class: it is read where it is used, with what its names mean there."""
+    """Of a function or class: it is read where it is used, with the names that hold there."""
     line: int = 0
 
 
@@ -35,7 +35,7 @@ NOWHERE: Locals = {}
 
 
 class Names:
-    """The names of a session. `rebound` are those of which nothing is known any more.
+    """The names of a session. Nothing is known any more about those in `rebound`.
 
     `local` holds the names of functions and comprehensions around an expression.
     """
@@ -45,7 +45,7 @@ class Names:
         self._rebound = rebound
 
     def alias(self, node: ast.expr, *, line: int) -> Known | None:
-        """What an expression hands on as it is: a function, a module, a text."""
+        """What an expression passes on unchanged: a function, a module, a text."""
         match node:
             case ast.Lambda():
                 return Known(body=node, line=line)
@@ -57,7 +57,7 @@ class Names:
         return None if text is None else Known(text=text)
 
     def path(self, node: ast.AST, local: Locals) -> str | None:
-        """The dotted name of what `node` is, None where syntax does not tell."""
+        """The dotted name of the value of `node`, None where syntax does not show it."""
         match node:
             case ast.Name(id=name) if name in local or name in self.known:
                 return (local.get(name) or self.known.get(name) or NOTHING).path
@@ -83,7 +83,7 @@ class Names:
         return None
 
     def text(self, node: ast.expr, local: Locals) -> str | None:
-        """The text that `node` is, None where syntax does not tell."""
+        """The text that is the value of `node`, None where syntax does not show it."""
         match node:
             case ast.Constant(value=str() as text):
                 return text
@@ -113,7 +113,7 @@ def _joined(first: str | None, second: str | None, *, by: str = ".") -> str | No
 
 
 def own_names(scope: ast.AST) -> dict[str, Known]:
-    """Names that are the own ones of a function, class or comprehension."""
+    """The local names of a function, class or comprehension."""
     found: dict[str, Known] = {}
     shared: set[str] = set()
     for node in ast.walk(scope):

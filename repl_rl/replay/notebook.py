@@ -87,9 +87,9 @@ After the setup, each code cell is one statement of the policy, with the comment
 and the output that it got. Raw cells hold what was sampled and never ran. Reward, advantage, mask
 and log-probability of each line stand in the metadata of its cell, under `repl_rl`.
 
-On the kernel `repl-rl` the cells run again. One with the tag `{TIMEOUT_TAG}` ran into a limit or
-ended its kernel, and here nobody times it: nbclient passes it over; in a browser leave it out or
-interrupt it.
+On the kernel `repl-rl` the cells run again. A cell with the tag `{TIMEOUT_TAG}` ran into a limit or
+ended its kernel, and Jupyter sets it no deadline: nbclient passes over it; in a browser leave it
+out or interrupt it.
 """
 
 Cell = dict[str, object]
@@ -97,7 +97,7 @@ Cell = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
-    """Lines that share a cell: thoughts, then what was at last sent to the kernel as one source."""
+    """Lines that share a cell: thoughts, then the lines that the kernel got as one source."""
 
     thoughts: tuple[Entry, ...]
     body: tuple[Entry, ...]
@@ -109,7 +109,7 @@ class _Statement:
 
     @property
     def kind(self) -> OutcomeKind:
-        """What became of it. A cell of thoughts alone is one of comments: it runs, in silence."""
+        """Its outcome. A cell of thoughts alone holds comments, so it runs and prints nothing."""
         return self.body[-1].line.outcome.kind if self.body else OutcomeKind.OK_SILENT
 
     @property
@@ -128,16 +128,16 @@ def to_notebook(item: Annotated, *, setup: Sequence[str]) -> nbformat.NotebookNo
     """A valid notebook of format 4.5, the same for the same trajectory.
 
     `setup` are the sources that the kernel had run before the first line. What others wrote is
-    shown as `clean` leaves it; where that changed the source of a line, its cell's metadata has, as
-    `source`, what the kernel got.
+    shown as `clean` leaves it. Where that changes the source of a line, the metadata of its cell
+    hold as `source` what the kernel got.
     """
     trajectory = item.ledger.scored.trajectory
     cells = [_introduction(item), _code_cell("setup", _setup(setup, seed=trajectory.seed))]
     numbers = _numbers(item)
     for statement in _statements(item.ledger.entries):
         if statement.kind is OutcomeKind.SUBMITTED:
-            # Just before it is called: a policy may have bent the name, and any call but the one
-            # that submits is to fail on the stub of the setup, as it did.
+            # Right before the call: a policy may have rebound the name, and every other call must
+            # fail on the stub of the setup, as it did.
             cells.append(_code_cell(f"answer-{statement.body[-1].line.index}", _ANSWER))
         cells.append(_statement_cell(statement, numbers, trajectory.submission))
     metadata = {
@@ -186,7 +186,7 @@ def _statement_cell(
         about["kernel"] = kind.traits.kernel
     name = f"line-{statement.entries[0].line.index}"
     if not kind.traits.ran:
-        # Without a type of its own a raw cell is HTML to some that convert notebooks.
+        # Some converters take a raw cell without a type for HTML.
         metadata = {"repl_rl": about, "format": "text/plain", "raw_mimetype": "text/plain"}
         return {"cell_type": "raw", "id": name, "metadata": metadata, "source": statement.shown}
     metadata = {"repl_rl": about} | ({"tags": _tags(kind)} if kind.traits.is_error else {})
@@ -195,7 +195,7 @@ def _statement_cell(
 
 
 def _tags(kind: OutcomeKind) -> list[str]:
-    """What has clients go on after the error, and pass over a cell that would stop them."""
+    """Tags by which clients go on after the error, and pass over a cell that would stop them."""
     stopped = [TIMEOUT_TAG, "skip-execution"] if kind.traits.kernel else []
     return ["raises-exception", *stopped]
 
@@ -204,7 +204,7 @@ def _outputs(statement: _Statement, submission: str | None) -> list[Cell]:
     """As the kernel sends them: one piece of text, traceback included, then the bare error."""
     text = clean("".join(entry.line.outcome.observation for entry in statement.entries))
     is_submitted = statement.kind is OutcomeKind.SUBMITTED and submission is not None
-    if is_submitted and submission != "None":  # which is shown as nothing, as at any prompt
+    if is_submitted and submission != "None":  # any prompt shows None as nothing
         text += f"{clean(str(submission))}\n"
     outputs: list[Cell] = []
     if text:
@@ -220,7 +220,7 @@ def _error_type(text: str, outcome: LineOutcome) -> str | None:
     if not outcome.kind.traits.is_error:
         return None
     names = (_LAST_ROW if outcome.is_truncated else _RAISED).findall(text)
-    # The output does not always tell: it was cut, or a message begins with something else.
+    # The output does not always name it: it was cut, or a message begins with something else.
     return next(iter([*names[-1:], *outcome.kind.traits.error_types]), None)
 
 
@@ -248,13 +248,13 @@ def _mask_runs(trajectory: Trajectory) -> Mapping[int, list[list[object]]]:
     """[start, stop, is sampled] of each line and of what was injected after it, by line."""
     runs: defaultdict[int, list[list[object]]] = defaultdict(list)
     for span in spans(trajectory):
-        # What stands before the first line goes with it.
+        # Tokens before the first line go with it.
         runs[max(span.line_index, 0)].append([span.start, span.stop, span.is_sampled])
     return runs
 
 
 def _about(item: Annotated) -> Cell:
-    """What the notebook's own metadata says of the trajectory."""
+    """What the notebook's own metadata say about the trajectory."""
     scored = item.ledger.scored
     trajectory = scored.trajectory
     return {

@@ -1,4 +1,4 @@
-"""One HTML file in which trajectories are read token by token; it loads nothing and asks nobody.
+"""One HTML file to read trajectories in, token by token; it loads nothing from elsewhere.
 
     Annotated, Annotated, ... -> page.html
 
@@ -91,7 +91,7 @@ def _read(name: str) -> str:
 def _policy(style: str, script: str) -> str:
     """Nothing is loaded and nothing runs but this style and this script, by their hashes.
 
-    No text can become markup either, not even by a mistake of the script's.
+    No text can become markup either, not even by a mistake in the script.
     """
     return (
         "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; "
@@ -140,7 +140,7 @@ def summary_of(item: Annotated) -> Json:
 
 
 def details_of(item: Annotated) -> Json:
-    """The rest: tokens, lines, and what was said of them."""
+    """The rest: tokens, lines, rewards, the verdict."""
     return {**_tokens(item), **_judgement(item), "lines": list(map(_line, item.ledger.entries))}
 
 
@@ -191,7 +191,7 @@ def _judgement(item: Annotated) -> Json:
         "group": trajectory.group_index,
         "sibling": trajectory.sibling_index,
         "policy_version": trajectory.policy_version,
-        "seed": str(trajectory.seed),  # larger than what a number in a browser holds exactly
+        "seed": str(trajectory.seed),  # too large for a browser's numbers to be exact
     }
 
 

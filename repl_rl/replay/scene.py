@@ -1,4 +1,4 @@
-"""What it takes to run the lines of a stored trajectory again, and how here differs from there.
+"""What it takes to run a stored trajectory again, and how this machine differs from its own.
 
     Place -> Scene (config, setup, transcript format, notes)
 
@@ -21,10 +21,10 @@ from repl_rl.runs.trajectory_file import Place
 from repl_rl.runs.trust import is_trusted
 from repl_rl.settings import resolve, to_toml, told
 from repl_rl.tasks.base import load_task, make_setup
+from repl_rl.terminal import one_row
 from repl_rl.transcript.conventions import load_repl
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.types import Origin
-from repl_sandbox.render import clean
 from repl_sandbox.types import Isolation
 
 _LINE_SAMPLER = SamplingConfig().sampler
@@ -33,14 +33,14 @@ _LIMITED = (
     *("max_output_chars", "standby"),
 )
 _TIMES_USUAL = 8
-"""What a file from elsewhere may ask for of these, in defaults."""
+"""A file from elsewhere may ask for this many times the default of each."""
 _MAX_SOURCES, _MAX_SETUP_CHARS = 64, 1 << 16
 """Of the setup of a file from elsewhere. Each source may take as long as a line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """The stage for the trajectories of one file."""
+    """What the trajectories of one file run with."""
 
     config: Config
     setup: tuple[str, ...]
@@ -49,35 +49,35 @@ class Scene:
     notes: tuple[str, ...]
     """How this machine differs from the one they were made on, a sentence each."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Of what they were made with, and `isolation`; empty where it is not known."""
+    """Versions that they were made with, and `isolation`; empty where these are not known."""
     is_known: bool = True
-    """Whether `setup` is the task's, or that of a run made here. Kernels run any other behind
-    all of their walls, for the last of these stand only once they are born."""
+    """Whether `setup` is the task's, or that of a run made here. Kernels run any other setup behind
+    all of their walls, the last of which stand only once a kernel has started."""
 
     @property
     def born_with(self) -> tuple[str, ...]:
-        """What of `setup` a kernel has run when it comes out of a pool."""
+        """The part of `setup` that a kernel has run when it comes out of a pool."""
         return self.setup if self.is_known else self.fmt.setup
 
     @property
     def run_first(self) -> tuple[str, ...]:
-        """The rest of it."""
+        """The rest of `setup`."""
         if self.is_known:
             return ()
         return tuple(source for source in self.setup if source not in self.fmt.setup)
 
     def first_number(self, prompt: str) -> int:
-        """Of the statement that a prompt asks for; 1 where prompts have no numbers."""
-        # Digits are few: a hostile file may hold a number that `int` refuses for its length.
+        """The number of the statement that a prompt asks for; 1 where prompts have no numbers."""
+        # At most nine digits: a hostile file may hold a number that is too long for `int`.
         shown = re.escape(self.fmt.primary).replace(r"\{n\}", r"(\d{1,9})")
         found = re.search(rf"{shown}\Z", prompt)
         return int(found[1]) if found and found.groups() else 1
 
 
 def make_scene(place: Place, *, files: Sequence[Path] = (), overrides: Sequence[str] = ()) -> Scene:
-    """The stage for a trajectory; its config as of `config_of`.
+    """What a trajectory runs with, under the config of `config_of`.
 
-    Raises ConfigError where it cannot be told, or where lines are not lines of a REPL.
+    Raises ConfigError where that is not known, or where its lines are not lines of a REPL.
     """
     origin = place.origin
     config = config_of(place, files=files, overrides=overrides)
@@ -109,7 +109,7 @@ def make_scene(place: Place, *, files: Sequence[Path] = (), overrides: Sequence[
 def _setup(place: Place, config: Config, fmt: TranscriptFormat) -> tuple[tuple[str, ...], bool]:
     """(what kernels ran before the first line, whether it is the task's or was run here before).
 
-    ConfigError where neither the file nor an installed task says it.
+    Raises ConfigError where neither the file nor an installed task names it.
     """
     if place.origin is not None and is_trusted(place.origin):
         return place.origin.setup, True
@@ -125,12 +125,13 @@ def _setup(place: Place, config: Config, fmt: TranscriptFormat) -> tuple[tuple[s
 
 
 def _bounded_setup(setup: tuple[str, ...], path: Path) -> tuple[str, ...]:
-    """ConfigError for more than a task has: it runs before the first line of every trajectory."""
+    """ConfigError for a setup that is longer than a task's: every trajectory begins with it."""
     num_chars = sum(map(len, setup))
     if len(setup) > _MAX_SOURCES or num_chars > _MAX_SETUP_CHARS:
         raise ConfigError(
             f"{path.name} has kernels run {len(setup):,} sources of {num_chars:,} characters; "
-            f"expected at most {_MAX_SOURCES} of {_MAX_SETUP_CHARS:,} in what was not run here"
+            f"expected at most {_MAX_SOURCES} of {_MAX_SETUP_CHARS:,} in a file that was not made "
+            f"here"
         )
     return setup
 
@@ -138,10 +139,10 @@ def _bounded_setup(setup: tuple[str, ...], path: Path) -> tuple[str, ...]:
 def config_of(place: Place, *, files: Sequence[Path] = (), overrides: Sequence[str] = ()) -> Config:
     """The config that a trajectory was made with, under `files` and `overrides`.
 
-    A file may come from elsewhere, so none takes walls down. Unless this config was run here, see
-    `trust`, it also asks for no more than a few times the usual limits, and names no code of its
-    own and no module to load that a person does not name, too.
-    Raises ConfigError, which names the file, for what cannot be read or is not to be had.
+    A file may come from elsewhere, so none takes walls down. Unless this config was run here (see
+    `trust`), it also stays within a few times the usual limits, and code of its own and modules to
+    load are refused unless a person names them, too. Raises ConfigError, which names the file, for
+    what cannot be read or is not there.
     """
     is_own = place.origin is not None and is_trusted(place.origin)
     saved = place.origin.config if place.origin is not None else _read(_beside(place))
@@ -153,18 +154,18 @@ def config_of(place: Place, *, files: Sequence[Path] = (), overrides: Sequence[s
     return config
 
 
-def _refuse_foreign_code(config: Config, told_here: Mapping[str, Any], path: Path) -> None:
-    """ConfigError for what would be imported because a file says so, and nobody here."""
+def _refuse_foreign_code(config: Config, given_here: Mapping[str, Any], path: Path) -> None:
+    """ConfigError for code that a file asks to import and nobody here has named."""
     for key, name in _names(config).items():
         section, _, leaf = key.rpartition(".")
-        is_told = leaf in (told_here.get(section, {}) if section else told_here)
-        if ":" in name and name != _OUR_NAMES[key] and not is_told:
+        is_given = leaf in (given_here.get(section, {}) if section else given_here)
+        if ":" in name and name != _OUR_NAMES[key] and not is_given:
             raise ConfigError(
                 f"{path.name} names code of its own, {key} = {name!r}; if you trust it: "
                 f"--set {key}={name}"
             )
     foreign = set(config.sandbox.preload) - {*Config().sandbox.preload}
-    if foreign and "preload" not in told_here.get("sandbox", {}):
+    if foreign and "preload" not in given_here.get("sandbox", {}):
         names = json.dumps(config.sandbox.preload)
         raise ConfigError(
             f"{path.name} has kernels load {', '.join(map(repr, sorted(foreign)))}; if you trust "
@@ -173,7 +174,7 @@ def _refuse_foreign_code(config: Config, told_here: Mapping[str, Any], path: Pat
 
 
 def _names(config: Config) -> dict[str, str]:
-    """What a config may have imported, by key."""
+    """The names in a config that may import code, by key."""
     return {
         "task": config.task,
         "transcript": config.transcript,
@@ -206,18 +207,18 @@ def _made_with(saved: str, path: Path) -> Config:
 
 
 def _behind_walls(config: Config) -> Config:
-    """The same, but only who sits here takes walls down: a config that was run here can be guessed,
-    and the lines that come with it are anybody's."""
+    """The same config with walls, which only a person here takes down: anybody can guess a config
+    that was run here, and send lines of their own with it."""
     if config.sandbox.isolation is not Isolation.NONE:
         return config
     return replace(config, sandbox=replace(config.sandbox, isolation=Isolation.AUTO))
 
 
 def _bounded(config: Config) -> Config:
-    """A config without what only who sits here may ask for.
+    """A config without what only a person here may ask for.
 
     It runs no sources in the fork server, which has no walls, and stays within a few times the
-    usual limits: a replay is to end.
+    usual limits, so that a replay ends.
     """
     usual, asked = SandboxConfig(), config.sandbox
     limits = {
@@ -228,12 +229,12 @@ def _bounded(config: Config) -> Config:
 
 
 def _differences(versions: Mapping[str, str], config: Config) -> Iterator[str]:
-    """What kernels would find to be another version than the recorded ones did."""
+    """A sentence for each package that kernels here find in another version."""
     found = installed_versions(config.sandbox.preload)
     for name in ("python", "repl_rl", *distributions_of(config.sandbox.preload)):
         was, is_here = versions.get(name), found[name]
         if was != is_here:
-            shown = "unknown" if was is None else _one_row(was)
+            shown = "unknown" if was is None else one_row(was)
             yield f"made with {name} {shown}, here it is {is_here}: outputs may differ"
 
 
@@ -245,12 +246,8 @@ def _unknown(path: Path) -> Iterator[str]:
 
 
 def other_walls(origin: Origin | None, walls: str) -> list[str]:
-    """A sentence where the walls around kernels here are not those that were recorded."""
+    """A sentence where the walls around kernels here are not the recorded ones."""
     # Older files have another name for the level, before the colon.
     if origin is None or origin.isolation.rpartition(": ")[2] == walls.rpartition(": ")[2]:
         return []
-    return [f"made in kernels of {_one_row(origin.isolation)!r}, here they are {walls!r}"]
-
-
-def _one_row(text: str) -> str:
-    return " ".join(clean(text).split())
+    return [f"made in kernels of {one_row(origin.isolation)!r}, here they are {walls!r}"]

@@ -21,7 +21,7 @@ _GROWS = (
 _CHANGES_ITSELF = frozenset(_GROWS.split())
 _CHANGES_THE_FIRST = frozenset(["shuffle", "heappush", "heappushpop", "insort", "setattr"])
 WITHOUT_VALUE = _CHANGES_ITSELF | _CHANGES_THE_FIRST | {"print", "sort", "reverse", "clear"}
-"""What is called by these names displays nothing, and leaves `_` as it is."""
+"""Calls of these names display nothing, and leave `_` as it is."""
 
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 Scope = _Definition | ast.Lambda
@@ -35,7 +35,7 @@ class TooLongError(Exception):
 
 
 def statements(source: str) -> list[ast.stmt]:
-    """The statements of a source. Of one that does not parse, the lines that do, but no blocks.
+    """The statements of a source. Where it does not parse, those of its lines, without blocks.
 
     Raises TooLongError, and RecursionError, for a source that cannot be read.
     """

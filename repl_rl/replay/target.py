@@ -21,14 +21,14 @@ File = TypeVar("File", TextIO, BinaryIO)
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[TextIO]:
-    """What is written goes to a file beside `path`, which takes its place at the end or never.
+    """Yield a file beside `path`, which takes the place of `path` at the end or never.
 
-    ASCII: a character beyond it becomes a reference of XML. Raises ConfigError where `path` cannot
-    be written, or is no file.
+    ASCII: any other character becomes an XML reference. Raises ConfigError where `path` cannot be
+    written, or is not a file.
     """
-    with _told(path):
+    with _as_config_error(path):
         place = path.resolve()
-        if place.is_symlink():  # Python 3.13 says nothing of a ring of links
+        if place.is_symlink():  # Python 3.13 does not report a ring of links
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         if place.exists() and not place.is_file():
             raise ConfigError(f"cannot write to {str(path)!r}: it is a folder or device")
@@ -38,7 +38,7 @@ def whole_file(path: Path) -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """As `whole_file`, in bytes, and never in the place of a file or a link that is there."""
+    """As `whole_file`, in bytes, and never in the place of an existing file or link."""
     with _beside(path, path, lambda part: part.open("xb")) as file:
         yield file
         if os.path.lexists(path):
@@ -51,30 +51,30 @@ def _ascii(part: Path) -> TextIO:
 
 @contextlib.contextmanager
 def _beside(path: Path, place: Path, make: Callable[[Path], File]) -> Iterator[File]:
-    """A file that `make` makes beside `place`, and puts there at the end or never.
+    """A file that `make` opens beside `place`, and that moves to `place` at the end or never.
 
-    It is to be made with `x`: what somebody left under its name may be a link to anything.
+    `make` must open it with `x`: an existing file of its name may be a link to anything.
     """
     part = place.with_name(f"{place.name}.{os.getpid()}.part")
-    with _told(path):
+    with _as_config_error(path):
         file = make(part)
     try:
         yield file
-        with _told(path):
+        with _as_config_error(path):
             file.close()
             part.replace(place)
     finally:
-        with contextlib.suppress(OSError):  # of what is thrown away
+        with contextlib.suppress(OSError):  # the file is thrown away
             file.close()
         part.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _as_config_error(path: Path) -> Iterator[None]:
     """ConfigError where the system refuses."""
     try:
         yield
-    except (OSError, RuntimeError) as error:  # of a ring of links
+    except (OSError, RuntimeError) as error:  # RuntimeError: a ring of links
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(
             f"cannot write to {str(path)!r}: {reason}; name a file in a folder that exists and "
@@ -83,7 +83,7 @@ def _told(path: Path) -> Iterator[None]:
 
 
 def check_replaceable(path: Path, suffixes: Sequence[str]) -> None:
-    """ConfigError where another file than one of these kinds would be written over."""
+    """ConfigError where `path` is an existing file without one of these suffixes."""
     place = Path(os.path.realpath(path))
     if os.path.isfile(place) and place.suffix.lower() not in suffixes:
         raise ConfigError(f"{str(path)!r} is there and is no {suffixes[0]} file; name another file")

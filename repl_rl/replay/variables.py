@@ -21,7 +21,7 @@ from repl_sandbox.types import ExecStatus, Kernel
 _MAX_VARIABLES = 40
 _MAX_NAME_CHARS, _MAX_TYPE_CHARS, _MAX_VALUE_CHARS = 64, 32, 64
 _ASKED_AT_ONCE = 4
-"""Values that fit into what a kernel hands over at once, even if most characters are escaped."""
+"""Values that fit into one answer of a kernel, even if most characters are escaped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Variable:
 
 
 def bound_names(sources: Sequence[str]) -> list[str]:
-    """What sources bind, in order, at most 40; one that does not parse binds nothing."""
+    """Names that sources bind, in order, at most 40; a source that does not parse binds none."""
     names = {name for source in sources for name in _bound(source)} - {SUBMIT}
     return sorted(name for name in names if len(name) <= _MAX_NAME_CHARS)[:_MAX_VARIABLES]
 
@@ -62,15 +62,15 @@ async def ask(
 ) -> list[Variable] | None:
     """Those of `names` that are bound; None where the kernel did not survive the question.
 
-    Without values no code of a policy's runs, so nothing can end it.
+    Without values no code of a policy runs, so nothing can end the kernel.
     """
     found: list[Variable] = []
     for start in range(0, len(names), _ASKED_AT_ONCE):
         some = names[start : start + _ASKED_AT_ONCE]
-        said = await kernel.evaluate(_question(some, with_values=with_values))
-        if said.status in (ExecStatus.KILLED, ExecStatus.DIED):
+        execution = await kernel.evaluate(_question(some, with_values=with_values))
+        if execution.status in (ExecStatus.KILLED, ExecStatus.DIED):
             return None
-        found += _read(said.value or "", some)
+        found += _read(execution.value or "", some)
     return found
 
 
@@ -92,9 +92,9 @@ def look(names, bound, show):
         found.append([name, kind, shown])
     return found
 """
-"""Runs in names of its own: a line may have called something else `repr`, and none is added."""
+"""Runs in a namespace of its own: a line may have rebound `repr`, and no name must be added."""
 
-_NO_VALUE = "lambda value: '(not told: asking for all values ended the kernel)'"
+_NO_VALUE = "lambda value: '(not shown: asking for all values ended the kernel)'"
 
 
 def _question(names: Sequence[str], *, with_values: bool) -> str:
@@ -108,7 +108,7 @@ def _question(names: Sequence[str], *, with_values: bool) -> str:
 
 
 def _read(value: str, names: Sequence[str]) -> Iterator[Variable]:
-    """What a kernel said, where it has the form that was asked for."""
+    """The variables in a kernel's answer, as far as it has the form that was asked for."""
     try:
         rows = json.loads(ast.literal_eval(value))
     except (SyntaxError, ValueError, MemoryError, RecursionError, TypeError):

@@ -1,6 +1,6 @@
 """What answers differently from run to run: the clock, chance, the process, the system.
 
-Knows Python's names. Does not know what a line binds or calls: that is for `volatile` to follow.
+Knows Python's names. Does not know what a line binds or calls: `volatile` follows that.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ SOURCES = {
 _DRAWN = "choice choices gauss getrandbits randint random randrange sample shuffle uniform"
 _DRAWS = tuple(f"random.{name}" for name in _DRAWN.split())
 GENERATORS = {"random.seed": "random.", "sympy.core.random.seed": "sympy.core.random."}
-"""What starts a generator anew, and how the names begin of what draws from it."""
+"""What seeds a generator, and the prefix of the names that draw from it."""
 SETTLED_BY: Mapping[str, tuple[int, str]] = {
     "time.ctime": (1, ""),
     "time.gmtime": (1, ""),
@@ -82,7 +82,7 @@ SETTLED_BY: Mapping[str, tuple[int, str]] = {
 }
 """Which argument, by place or by keyword, makes a call the same each time."""
 
-# An `os` or a `random` is no hint: most of what they hold is the same each time.
+# `os` and `random` are no hint: most of what they hold is the same each time.
 MODULES = frozenset(path.rpartition(".")[0] for path in SOURCES) - {
     *("builtins", "sys", "random", "sympy", "sympy.core.random")
 }
@@ -115,7 +115,7 @@ def is_settled(node: ast.Call, path: str) -> bool:
 
 
 def is_material(node: ast.AST) -> bool:
-    """A path to where the system tells of itself."""
+    """True for a path under which the system describes itself."""
     match node:
         case ast.Constant(value=str() as text):
             return _MATERIAL.match(text) is not None

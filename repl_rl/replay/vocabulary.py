@@ -1,4 +1,4 @@
-"""Which text a token stands for, told without a model: by what a run keeps of its tokenizer.
+"""The text of each token, found without a model, in what a run keeps of its tokenizer.
 
     Place -> decode | None;  decode, ids -> texts, one a token
 
@@ -25,16 +25,16 @@ _FILE = "tokenizer.json"
 _MAX_DECODER = 4096
 """Characters of a decoder, as JSON: ten times what a usual one has."""
 _MAX_CHARS = 1 << 26
-"""Of the text of one line or observation, as its tokens may be counted."""
+"""Of the text of one line or observation, if all its tokens were as long as the longest."""
 _NEWLINES = ("\u010a", "<0x0A>", "\n")
-"""What vocabularies call a newline: of bytes, with bytes to fall back on, of characters."""
+"""A newline in vocabularies of bytes, with bytes to fall back on, and of characters."""
 _OPEN_TOKENS = 32
-"""How many may lie inside characters, one after another. What cannot be told from a character that
-is not complete goes on forever otherwise: bytes that are no UTF-8, or U+FFFD itself."""
+"""How many tokens in a row may end inside a character. Bytes that are no UTF-8, and U+FFFD itself,
+look like an incomplete character for ever."""
 
 
 def find_decode(place: Place) -> Decode | None:
-    """What made the ids of a trajectory into text; None where it is not at hand."""
+    """The function that turns a trajectory's ids into text; None where it is not at hand."""
     if place.origin is not None and place.origin.tokenizer is None:
         return ByteCodec().decode
     for folder in _folders(place):
@@ -54,13 +54,13 @@ def _folders(place: Place) -> Iterator[Path]:
 
 
 def read_decode(path: Path) -> Decode | None:
-    """None where there is no file or no such name can be, and for one that is no tokenizer.
+    """The decoder in a file; None where there is no such file, or no tokenizer in it.
 
-    The file may be anybody's: its decoder is none where it holds a regular expression, which may
-    take forever, or more than any decoder has. What is decoded raises ConfigError where the library
-    panics, or where the text would fill the memory.
+    The file may be anybody's, so None as well for a decoder that holds a regular expression, which
+    may take for ever, or that is longer than any usual one. Decoding raises ConfigError where the
+    library panics, or where the text would fill the memory.
     """
-    with _panics_told(path):
+    with _panics_as_config_errors(path):
         try:
             if not path.is_file() or (content := _what_decodes(path.read_text("utf-8"))) is None:
                 return None
@@ -69,13 +69,13 @@ def read_decode(path: Path) -> Decode | None:
         except Exception:  # noqa: BLE001
             return None
     longest = max(map(len, tokenizer.get_vocab()), default=0)
-    # Behind a newline, as `tokens.Context` does: some decoders take a space off what comes first.
+    # Behind a newline, as `tokens.Context` does: some decoders strip a space from what comes first.
     before = [i for i in map(tokenizer.token_to_id, _NEWLINES) if i is not None][:1]
 
     def decode(ids: Sequence[int]) -> str:
         if len(ids) * longest > _MAX_CHARS:
             raise ConfigError(f"{len(ids):,} tokens of up to {longest:,} characters: {str(path)!r}")
-        with _panics_told(path):
+        with _panics_as_config_errors(path):
             text = tokenizer.decode([*before, *ids], skip_special_tokens=False)
             return text[len(tokenizer.decode(before, skip_special_tokens=False)) :]
 
@@ -83,7 +83,7 @@ def read_decode(path: Path) -> Decode | None:
 
 
 def _what_decodes(content: str) -> str | None:
-    """A tokenizer without the parts that only encode; None where its decoder is not to be run."""
+    """A tokenizer without the parts that only encode; None where its decoder must not run."""
     parts = json.loads(content)
     decoder = json.dumps(parts.get("decoder"))
     # A quote within a text has a backslash before it: here it is a key.
@@ -94,8 +94,8 @@ def _what_decodes(content: str) -> str | None:
 
 
 @contextlib.contextmanager
-def _panics_told(path: Path) -> Iterator[None]:
-    """ConfigError where the library panics, which is no Exception and has no name to import."""
+def _panics_as_config_errors(path: Path) -> Iterator[None]:
+    """ConfigError where the library panics: its panic is no Exception and cannot be imported."""
     try:
         yield
     except BaseException as error:
@@ -111,7 +111,7 @@ def token_texts(trajectory: Trajectory, decode: Decode) -> tuple[str, ...] | Non
     """What each token of the completion adds to its text, [T]; None for another vocabulary.
 
     A token that ends inside a character adds nothing, the one that completes it adds it whole. The
-    texts of a line's tokens are its source, and perhaps that of a token that ends its turn.
+    texts of a line's tokens join to its source, perhaps with that of a token that ends its turn.
     """
     texts: list[str] = []
     for span in spans(trajectory):

@@ -5,7 +5,7 @@
 Reads syntax, runs nothing. A kernel's generators start from the trajectory's seed, hashes of text
 are fixed and addresses are shown as ordinals, so none of these is an excuse. What a name is bound
 to decides what it means: neither `import time` nor `time = Symbol("time")` excuses anything.
-Knows Python. Does not know outcomes: whether a line did differ is for `compare` to say.
+Knows Python. Does not know outcomes: `compare` finds out whether a line did differ.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class _Taint(NamedTuple):
 
 
 def volatile_lines(sources: Sequence[str], *, setup: Iterable[str] = ()) -> list[str | None]:
-    """For each line why its output may be another when it runs again; None where it may not.
+    """For each line why its output may differ when it runs again; None where it must not.
 
-    `sources` are what the kernel got: a line of an open statement comes with all that stood open
-    before it, so the last of its lines stands for the whole and the others ran nothing. `setup` ran
-    before the first. Lines are counted from 1 in the words that come back.
+    `sources` are what the kernel got. A line of an open statement comes with the open lines before
+    it, so the last line stands for the whole statement and the others ran nothing. `setup` ran
+    before the first line. The reasons count lines from 1.
     """
     flow = _Flow()
     for source in setup:
@@ -87,19 +87,19 @@ class _Flow:
 
     def __init__(self) -> None:
         self._taints: dict[str, _Taint] = {}
-        """By name; that of a generator by how its functions begin, such as `random.`."""
+        """By name; the taint of a generator by the prefix of its functions, such as `random.`."""
         self._names = Names(self._taints)
         self._line = 0
         self._found: _Taint | None = None
         self._num_texts = 0
         self._is_in_loop = False
         self._bodies: dict[int, _Taint | None] = {}
-        """Of functions that the statement at hand has led to, by identity of their syntax."""
+        """Of functions that the statement at hand uses, by identity of their syntax."""
         self._has_markers = False
         """True once a line has named a module whose answers vary."""
 
     def take(self, line: int, source: str) -> str | None:
-        """Why `source` is volatile, None if it is not; names then mean what it made of them."""
+        """Why `source` is volatile, None if it is not. Records what names mean after it."""
         self._line, self._found, self._num_texts, self._is_in_loop = line, None, 0, False
         try:
             for statement in statements(source):
@@ -117,7 +117,7 @@ class _Flow:
         self._note(taint, ASSIGNED.findall(source))
 
     def _note(self, taint: _Taint | None, names: Iterable[str] = ()) -> None:
-        """The line is volatile by `taint`, and `names` are by it from here on."""
+        """Mark the line as volatile by `taint`, and `names` from here on."""
         if taint is None:
             return
         self._found = self._found or taint
@@ -148,14 +148,14 @@ class _Flow:
                 self._simple(node, control)
 
     def _compound(self, node: ast.stmt, control: _Taint | None) -> None:
-        # Twice, so that what a loop carries is seen; but once inside another, or time would double
-        # with each level.
+        # A loop is read twice, to see what it carries over; a loop inside another is read once, or
+        # time would double with each level.
         num_passes = 2 if isinstance(node, Loop) and not self._is_in_loop else 1
         was_in_loop, self._is_in_loop = self._is_in_loop, self._is_in_loop or num_passes == 2
         before = dict(self._taints)
         for _ in range(num_passes):
             self._pass(node, control)
-            # What a block makes sound stays tainted behind it: it may not have run.
+            # A name that a block clears stays tainted behind it: the block may not have run.
             for name in before.keys() - self._taints.keys():
                 self._taints[name] = before[name]
                 self._names.known.pop(name, None)
@@ -171,7 +171,7 @@ class _Flow:
             self._visit(part, inner)
 
     def _control(self, node: ast.stmt, head: _Taint | None) -> _Taint | None:
-        """What taints whether the blocks of a statement run, and to their end."""
+        """What taints whether the blocks of a statement run, and whether they run to their end."""
         match node:
             case ast.With() | ast.AsyncWith():
                 return None
@@ -220,7 +220,7 @@ class _Flow:
                     yield from (name for name in within if name not in inside)
 
     def _rebind(self, node: ast.stmt) -> None:
-        """What a statement without a taint makes of the names and generators it sets."""
+        """Record what a statement without a taint makes of the names and generators it sets."""
         match node:
             case (
                 ast.Assign(targets=[ast.Name(id=name)], value=value)
@@ -238,7 +238,7 @@ class _Flow:
                 self._taints.pop(GENERATORS.get(self._names.path(func, {}) or "", ""), None)
 
     def _run_text(self, shown: ast.expr, control: _Taint | None) -> None:
-        """What `exec` binds, its line binds."""
+        """Visit the text of an `exec`: its line binds what the text binds."""
         if not isinstance(shown, ast.Call) or self._names.path(shown.func, {}) != "builtins.exec":
             return
         text = self._names.text(shown.args[0], {}) if shown.args else None
@@ -297,7 +297,7 @@ class _Flow:
         return self._bodies[id(body)]
 
     def _mention(self, path: str | None) -> _Taint | None:
-        """A function that is handed on is taken to be called, unless arguments may settle it."""
+        """A function that is passed on counts as called, unless arguments may settle it."""
         if path is None or path in SETTLED_BY:
             return None
         if path in SOURCES:
@@ -320,7 +320,7 @@ class _Flow:
         return self._mention(path) or self._dynamic(path, node, local)
 
     def _dynamic(self, path: str, node: ast.Call, local: Locals) -> _Taint | None:
-        """Calls that reach what no name in the source says."""
+        """Calls that reach what no name in the source shows."""
         match path.removeprefix("builtins."):
             case "hash" if any(self._names.hashes_by_place(item) for item in node.args):
                 return _Taint(PLACE, self._line)
@@ -336,7 +336,7 @@ class _Flow:
         return None
 
     def _text_of(self, path: str, code: ast.expr, local: Locals) -> _Taint | None:
-        """Code that is put together as it runs could do anything, but seldom does: it is taken for
+        """Code that is put together at run time could do anything, but seldom does. It counts as
         volatile only after a line has named a module that would make it so."""
         text = self._names.text(code, local)
         if text is None:

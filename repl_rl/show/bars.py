@@ -1,4 +1,4 @@
-"""What is under way: how much of it is done, how fast, and when it will be.
+"""Progress of the work under way: how much is done, how fast, and how long the rest takes.
 
     name, total; done, done, ... -> a bar for a terminal | a line at each tenth for a log
 
@@ -28,7 +28,7 @@ class Update(Protocol):
 
 
 class Phase:
-    """One thing under way. Called as `Update`, it hears of what is done."""
+    """One piece of work under way; `move` records its progress."""
 
     def __init__(self, name: str, total: int, *, clock: Clock, note: Note = "") -> None:
         self.name = name
@@ -65,7 +65,7 @@ class Phase:
 
 
 def bars(phases: Sequence[Phase]) -> Table:
-    """A row each, those further in a little to the right."""
+    """A row for each phase; the parts of a phase are indented below it."""
     table = Table.grid(padding=(0, 1), expand=True)
     table.add_column(no_wrap=True, min_width=len("  sampling"))  # so that parts do not move it
     table.add_column(ratio=1)
@@ -83,7 +83,7 @@ def bars(phases: Sequence[Phase]) -> Table:
 
 
 class Tenths:
-    """Says where a phase is at each tenth of it, but never twice within `quiet_s` seconds."""
+    """Reports a phase at each tenth of its work, but never twice within `quiet_s` seconds."""
 
     def __init__(self, say: Callable[[str], None], *, quiet_s: float, clock: Clock) -> None:
         self._say = say
@@ -93,7 +93,7 @@ class Tenths:
         self._said = clock()
 
     def hear(self, phase: Phase) -> None:
-        """The phase has moved. Its end is not said: what comes of it is."""
+        """Report a phase that has passed a tenth. Its end is not reported: its result is."""
         tenth = 10 * phase.done // max(1, phase.total)
         if not self._tenth < tenth < 10 or self._clock() - self._said < self._quiet_s:
             return

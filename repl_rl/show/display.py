@@ -1,7 +1,7 @@
 """What a person sees of a run: a bar with time left, a live table, now and then a trajectory.
 
-Knows records and metrics. Does not know how they came about. On anything that is no
-terminal it prints plain lines instead.
+Knows records and metrics. Does not know how they came about. Where the output is not a
+terminal it prints plain lines.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _TREND = 16
 _SOURCE = 28
 """Characters of a line in a ledger."""
 _LOG_WIDTH, _BESIDE = 92, 26
-"""Columns of a trajectory in a log, and those of them beside its text."""
+"""Columns of a trajectory in a log, and how many of them its marks take."""
 _QUIET_S, _QUIET_INSIDE_S = 5.0, 60.0
-"""In a log: how long a phase says no more than once, and a part of one, of which a run has many."""
+"""In a log: the time in which a phase, or one of the many parts of phases, reports at most once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ _LOGGED = (
     ("rollout/tokens_per_s", "{:,.0f} tok/s"),
     ("kl", "KL {:.3f}"),
 )
-"""Metrics of a step in a log, and how they are said: less than 100 columns, all together."""
+"""Metrics of a step in a log, and their forms. Together they take less than 100 columns."""
 
 _WITHOUT_SUBMISSION = tuple(
     f"stop/{reason}" for reason in StopReason if reason is not StopReason.SUBMITTED
@@ -77,13 +77,13 @@ _ROWS = (
 
 
 class Screen:
-    """One run's face. Use it with `with`; everything it is told is shown at once."""
+    """The terminal output of one run. Use it with `with`; each call shows its result at once."""
 
     def __init__(self, console: Console | None = None, *, clock: Clock = time.monotonic) -> None:
         self._console = console or Console()
         self._clock = clock
         self._phases: tuple[Phase, ...] = ()
-        """What is under way; each is a part of the one before."""
+        """The phases under way; each is a part of the one before."""
         self._history: list[Mapping[str, float]] = []
         self._live = Live(
             console=self._console,
@@ -106,12 +106,12 @@ class Screen:
         self._console.print(Text(text) if isinstance(text, str) else text, soft_wrap=True)
 
     def warn(self, text: str) -> None:
-        """A line that stays and is not to be overlooked."""
+        """A line that stays, in the colour of errors."""
         self.say(Text(f"warning: {text}", style=ERROR))
 
     @contextlib.contextmanager
     def bar(self, description: str, total: int, *, quiet_s: float = _QUIET_S) -> Iterator[Update]:
-        """A bar with time left; call what it yields with (done, a short note, a better total).
+        """Show a bar with the time left. Yields the function that moves it: (done, note, total).
 
         In a log it is a line at each tenth, but none within `quiet_s` of the last one.
         """
@@ -125,7 +125,7 @@ class Screen:
             self._refresh()
 
     def inside(self, name: str, total: int) -> Update:
-        """A part of what the last bar is about: a second one below, until the next part comes."""
+        """Show a second bar below the first, for a part of its work, until the next part begins."""
         return self._begin(self._phases[:1], name, total, quiet_s=_QUIET_INSIDE_S)
 
     def _begin(self, around: tuple[Phase, ...], name: str, total: int, *, quiet_s: float) -> Update:
@@ -152,7 +152,7 @@ class Screen:
         self.say("  ".join([f"step {step}/{total}", *cells, *left]))
 
     def sample(self, title: str, scored: Scored, decode: Decode | None = None) -> None:
-        """A trajectory in colours: sampled, injected and erroneous lines told apart."""
+        """A trajectory in colours, which distinguish sampled, injected and erroneous lines."""
         verdict = "nothing submitted" if scored.verdict is None else str(scored.verdict.kind)
         self._console.print(_heading(title, verdict))
         if self._has_colours:
@@ -204,7 +204,7 @@ class Screen:
 
 
 def _heading(title: str, verdict: str) -> Rule:
-    """A title may name a problem, whose id is whatever a file says."""
+    """On one row: a title may name a problem, and a file may give a problem any id."""
     return Rule(Text(one_row(f"{title}: {verdict}")), style="dim", align="left")
 
 
@@ -238,7 +238,7 @@ def legend() -> Text:
 def render_trajectory(scored: Scored, decode: Decode | None = None) -> Text:
     """The transcript as rich text. What a policy or a kernel wrote is never read as markup.
 
-    `decode` is that of the vocabulary behind the ids; without it see `transcript_rows`.
+    `decode` turns the ids into text; `transcript_rows` says what happens without it.
     """
     text = Text()
     for row in transcript_rows(scored, decode):
@@ -252,7 +252,7 @@ def render_trajectory(scored: Scored, decode: Decode | None = None) -> Text:
 
 
 def marked_trajectory(scored: Scored, decode: Decode | None = None, *, width: int) -> Text:
-    """The transcript without colours: what was sampled or injected by a mark to its right.
+    """The transcript without colours: a mark to the right of each row says who wrote it.
 
     Outcomes, rewards and the verdict stand beside the marks, `width` characters in all. A row that
     is too long for that is not cut.
@@ -277,7 +277,7 @@ def _beside(text: str, at: int, mark: str) -> str:
 
 
 def _worth(line: Line, reward: float, scored: Scored) -> str:
-    """What a line earned; of one that submitted, what it was found to be."""
+    """What a line earned; for a submission that earned nothing itself, the verdict."""
     if reward or line.outcome.kind.traits.is_error:
         return signed(reward, "+.2f")
     is_submitted = line.outcome.kind is OutcomeKind.SUBMITTED
@@ -293,7 +293,7 @@ def ledger_table(ledger: Ledger) -> Table:
         table.add_column(name, justify="right")
     for entry in ledger.entries:
         kind = entry.line.outcome.kind
-        source = _shorten(clean(entry.line.source).strip("\n").removeprefix(" "), _SOURCE)
+        source = shorten(clean(entry.line.source).strip("\n").removeprefix(" "), _SOURCE)
         style = ERROR if kind.traits.is_error else SAMPLED
         numbers = (signed(entry.reward), signed(entry.advantage), str(entry.num_tokens))
         table.add_row(Text(source, style), str(kind), *numbers, f"{entry.share:.1%}")
@@ -301,7 +301,7 @@ def ledger_table(ledger: Ledger) -> Table:
 
 
 def ledger_terms(ledger: Ledger) -> Text:
-    """Its share of the group's gradient, and its reward term by term."""
+    """A trajectory's share of its group's gradient, and its reward term by term."""
     share = f"{ledger.share:.1%} of the gradient of its group of {ledger.num_siblings}"
     terms = [
         f"{one_row(name)} {signed(value)}" for name, value in ledger.scored.reward.terms.items()
@@ -309,5 +309,5 @@ def ledger_terms(ledger: Ledger) -> Text:
     return Text("\n".join([share, "  ".join(terms)]).rstrip(), style="dim")
 
 
-def _shorten(text: str, width: int) -> str:
+def shorten(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 3]}..."

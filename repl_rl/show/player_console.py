@@ -18,7 +18,7 @@ from repl_sandbox.render import clean
 
 
 class StandardPlayerConsole:
-    """Asks at a terminal with the editing and the history of readline; echoes what a pipe says."""
+    """Asks at a terminal with readline's editing and history; echoes the lines of a pipe."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -26,9 +26,9 @@ class StandardPlayerConsole:
         if isinstance(sys.stdin, io.TextIOWrapper):
             sys.stdin.reconfigure(errors="replace")
         if self._is_terminal:
-            # Not sooner: on a pipe its import alone writes a sequence to standard output.
+            # Not imported earlier: on a pipe its import writes an escape sequence to stdout.
             readline = importlib.import_module("readline")
-            # Several lines that are pasted come one by one, as they are typed.
+            # Pasted lines arrive one by one, like typed ones.
             readline.parse_and_bind("set enable-bracketed-paste off")
 
     def ask(self, prompt: str) -> str | None:

@@ -3,7 +3,7 @@
     TrajectoryBuilder, line by line -> rows;  token texts -> rows;  Scored -> rows
 
 What a policy or a kernel wrote is cleaned or escaped here, and never read as markup. Does
-not know how tokens are made, nor checks.
+not know how tokens are made, nor how they are checked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.text import Text
 
 from repl_rl.rollout.builder import TrajectoryBuilder
-from repl_rl.show.display import ERROR, INJECTED, PROMPT, SAMPLED
+from repl_rl.show.display import ERROR, INJECTED, PROMPT, SAMPLED, shorten
 from repl_rl.transcript.format import spans
 from repl_rl.transcript.tokens import Codec
 from repl_rl.types import Line, Scored, Tone, Trajectory, Verdict
@@ -35,7 +35,7 @@ class LineStream:
         self._say = say
 
     def hear(self, built: TrajectoryBuilder) -> None:
-        """Show the last line, what the interpreter answered, and before a first one the prompt."""
+        """Show the last line and the interpreter's answer; the prompt comes before line 1."""
         line = built.lines[-1]
         start = built.lines[-2].stop if len(built.lines) > 1 else -built.num_prompt
         shown = built.ids[built.num_prompt + start :][: line.start - start]
@@ -43,12 +43,14 @@ class LineStream:
         above, _, opening = before.rpartition("\n")
         if line.index == 0:
             self._say(Text(clean(above), PROMPT))
-        self._say(Text.assemble((clean(opening), INJECTED if line.index else PROMPT), *_told(line)))
+        self._say(
+            Text.assemble((clean(opening), INJECTED if line.index else PROMPT), *_line_pieces(line))
+        )
         if line.outcome.observation:
             self._say(Text(clean(line.outcome.observation).rstrip("\n"), INJECTED))
 
 
-def _told(line: Line) -> Iterator[tuple[str, str]]:
+def _line_pieces(line: Line) -> Iterator[tuple[str, str]]:
     kind = line.outcome.kind
     yield clean(line.source).rstrip("\n"), ERROR if kind.traits.is_error else SAMPLED
     if kind.traits.tone in (Tone.ERROR, Tone.REPEATED):
@@ -63,7 +65,7 @@ def legend_of_tokens() -> Text:
 
 
 def token_rows(trajectory: Trajectory, texts: Sequence[str], *, width: int) -> Iterator[Text]:
-    r"""The tokens of each line and observation, as many a row as fit: `   12 + | 1|+|1|\n|`."""
+    r"""The tokens of each line and observation, as many to a row as fit: `   12 + | 1|+|1|\n|`."""
     for span in spans(trajectory):
         style = SAMPLED if span.is_sampled else INJECTED
         mark, row = "+" if span.is_sampled else ".", Text()
@@ -89,13 +91,13 @@ def token_table(
     yield Text(f"{'at':>5}{'id':>8}  {'text':{_TEXT_WIDTH}}{'':9}", "bold").append(
         f"{'sampler':>10}{'trainer':>10}{'gap':>9}"
     )
-    mask, said = trajectory.loss_mask, trajectory.logprobs
+    mask, sampler = trajectory.loss_mask, trajectory.logprobs
     for at, token in enumerate(trajectory.completion_ids):
-        shown = _shorten(repr(texts[at]), _TEXT_WIDTH - 1)
+        shown = shorten(repr(texts[at]), _TEXT_WIDTH - 1)
         row = Text(f"{at:5}{token:8}  {shown:{_TEXT_WIDTH}}", SAMPLED if mask[at] else INJECTED)
         if mask[at]:
-            gap = abs(said[at] - trainer[at])
-            row.append(f"{'sampled':9}{said[at]:10.4f}{trainer[at]:10.4f}{gap:9.1e}", "not bold")
+            gap = abs(sampler[at] - trainer[at])
+            row.append(f"{'sampled':9}{sampler[at]:10.4f}{trainer[at]:10.4f}{gap:9.1e}", "not bold")
         else:
             row.append(f"{'injected':9}{'':10}{trainer[at]:10.4f}")
         yield row
@@ -124,16 +126,12 @@ def result_rows(scored: Scored) -> Iterator[Text]:
 def _verdict(verdict: Verdict | None) -> str:
     if verdict is None:
         return "nothing submitted"
-    told = [str(verdict.kind)]
+    parts = [str(verdict.kind)]
     if verdict.method:
-        told.append(f"by {_inert(verdict.method)}")
-    told += map(_inert, filter(None, (verdict.evidence, verdict.grader_error)))
-    return ", ".join(told)
+        parts.append(f"by {_inert(verdict.method)}")
+    parts += map(_inert, filter(None, (verdict.evidence, verdict.grader_error)))
+    return ", ".join(parts)
 
 
 def _inert(text: str) -> str:
-    return _shorten(visible(clean(text)), _MAX_CHARS)
-
-
-def _shorten(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 3]}..."
+    return shorten(visible(clean(text)), _MAX_CHARS)

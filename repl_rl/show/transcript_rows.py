@@ -1,4 +1,4 @@
-r"""A stored trajectory as the rows of its transcript, each with who wrote what in it.
+r"""The transcript of a stored trajectory, row by row, with the writer of each piece.
 
     Scored, decode -> Row, Row, ...
 
@@ -18,7 +18,7 @@ from repl_rl.types import Line, Scored, Trajectory
 from repl_sandbox.render import clean
 
 Decode = Callable[[Sequence[int]], str]
-"""The text of ids, by the vocabulary that a trajectory was made with."""
+"""Turns ids into text by the vocabulary that made them."""
 
 
 class By(Enum):
@@ -47,8 +47,9 @@ class Row:
 def transcript_rows(scored: Scored, decode: Decode | None) -> Iterator[Row]:
     """The transcript, row by row, as the policy saw it.
 
-    What was spliced in is told by its ids. Where no vocabulary is at hand, or another one, it is
-    told by the REPL that the prompt ends in; without one, observations stand alone on their rows.
+    The ids give the text that was spliced in. Without their vocabulary, or with another one, the
+    REPL prompt that ends the trajectory's prompt gives it. Where no REPL prompt is known either,
+    observations stand alone on their rows.
     """
     trajectory = scored.trajectory
     texts = _decoded(trajectory, decode) or _rendered(trajectory)
@@ -72,7 +73,7 @@ def transcript_rows(scored: Scored, decode: Decode | None) -> Iterator[Row]:
 
 
 def _pieces(trajectory: Trajectory, texts: Sequence[str]) -> Iterator[tuple[str, By, Line | None]]:
-    """Texts in order, and the line that ends with one."""
+    """Texts in order, each with its writer and the line that ends with it."""
     yield trajectory.prompt_text, By.PROMPT, None
     for span, text in zip(spans(trajectory), texts, strict=True):
         line = trajectory.lines[span.line_index]
@@ -100,7 +101,7 @@ def _decoded(trajectory: Trajectory, decode: Decode | None) -> list[str] | None:
 
 
 def _rendered(trajectory: Trajectory) -> list[str]:
-    """The text of each span, as far as lines, observations and the prompt tell it."""
+    """The text of each span, from lines, observations and the prompt alone."""
     fmt, number = _repl_of(trajectory.prompt_text)
     texts = []
     for span in spans(trajectory):
@@ -127,7 +128,7 @@ def _repl_of(prompt: str) -> tuple[TranscriptFormat | None, int]:
     """The REPL that a prompt ends in, and the number of the statement that it asks for."""
     if prompt.endswith(PYTHON.primary):
         return PYTHON, 1
-    # Digits are few: `int` refuses a number for its length.
+    # At most nine digits: `int` refuses a number that is too long.
     shown = re.escape(IPYTHON.primary).replace(r"\{n\}", r"(\d{1,9})")
     found = re.search(rf"{shown}\Z", prompt)
     return (IPYTHON, int(found[1])) if found else (None, 1)

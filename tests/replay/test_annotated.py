@@ -193,7 +193,7 @@ def _line(**changes: object) -> tuple[Line, ...]:
         ({"lines": _line(stop=3)}, "lines that lie beyond its tokens or over each other"),
         ({"lines": _line(stop=10**12)}, "lines that lie beyond its tokens or over each other"),
         ({"lines": _line(start=-1, stop=1)}, "lines that lie beyond its tokens or over each other"),
-        ({"prompt_ids": ()}, "no prompt, from which its first token would follow"),
+        ({"prompt_ids": ()}, "no prompt ids, so nothing stands before its first token"),
         ({"lines": _line(index=7)}, "lines that are not numbered in order"),
         ({"completion_ids": (-1, 10)}, "a token id that is not within 0 to 2147483647"),
         ({"completion_ids": (1 << 31, 10)}, "a token id that is not within 0 to 2147483647"),

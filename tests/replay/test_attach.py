@@ -96,7 +96,7 @@ def test_the_end_of_the_kernel_by_a_client_ends_it_and_is_said(place):
 def test_inside_a_statement_it_is_said_that_none_of_it_has_run(place):
     (shown,), said = at_line(place(*LINES), 5, "globals().get('i', 'none of it')")
     assert shown == "'none of it'\n"
-    assert "line 5 stands inside a statement, of which the kernel has run nothing" in said
+    assert "line 5 stands inside an open statement, and the kernel has run none of it" in said
 
 
 def test_what_a_line_does_otherwise_here_is_said(place, with_line):

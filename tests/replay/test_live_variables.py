@@ -78,7 +78,7 @@ def test_a_repr_that_kills_the_kernel_leaves_one_that_has_run_the_same_lines(tol
     trap = " T = type('Trap', (), {'__repr__': lambda self: __import__('os')._exit(0)})\n"
     found, shown = told(trap, " q = [T()][0]\n", " z = 26\n", after="z")
     assert found["q"][0] == "Trap"
-    assert found["z"] == ("int", "(not told: asking for all values ended the kernel)")
+    assert found["z"] == ("int", "(not shown: asking for all values ended the kernel)")
     assert shown == "26\n"
 
 

@@ -14,7 +14,7 @@ from repl_rl.config import Config, RewardConfig
 from repl_rl.errors import ConfigError
 from repl_rl.replay import many
 from repl_rl.replay.many import Options, execute, rescore, scenes
-from repl_rl.replay.telling import told_reruns
+from repl_rl.replay.report import rerun_rows
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.folder import make_origin
 from repl_rl.settings import resolve
@@ -131,7 +131,7 @@ def test_reruns_come_in_the_order_of_the_file(use, found, screen, with_line):
     reruns, said = run_all(found(7, spoil), screen)
     assert [one.id for one in reruns] == [f"step-000000:{n}" for n in range(1, 8)]
     assert [bool(one.divergence) for one in reruns] == [n in (3, 5) for n in range(7)]
-    assert next(row for row in told_reruns(reruns) if "first" in row).startswith(
+    assert next(row for row in rerun_rows(reruns) if "first" in row).startswith(
         "first divergence: step-000000:4, line 1"
     )
     assert said == []

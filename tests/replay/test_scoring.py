@@ -55,7 +55,7 @@ def worth(
 
 
 def told(before: Worth, after: Worth) -> list[str]:
-    return list(Change(id="s:1", before=before, after=after).told())
+    return list(Change(id="s:1", before=before, after=after).differences())
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_what_a_reward_raises_is_not_hidden(submitted: Trajectory) -> None:
 def test_nothing_is_told_of_what_is_the_same() -> None:
     same = worth(PROVED, 1.0, -0.3, 0.0)
     change = Change(id="s:1", before=same, after=same)
-    assert (list(change.told()), change.is_real, change.gain) == ([], False, 0.0)
+    assert (list(change.differences()), change.is_real, change.gain) == ([], False, 0.0)
 
 
 def test_verdict_outcome_and_lines_are_told_in_this_order() -> None:

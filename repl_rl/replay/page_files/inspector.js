@@ -1,4 +1,4 @@
-// What is known of one token.
+// All that is known about one token.
 
 function fact(name, value, remark) {
   const shown = value instanceof Node ? value : document.createTextNode(value);

@@ -1,4 +1,4 @@
-// The ledger: line by line what was earned, and what was said of the whole.
+// The ledger: the rewards line by line, and the verdict on the whole.
 
 const COLUMNS = [
   ["line", "number"], ["source", ""], ["outcome", ""], ["reward", "number"],

@@ -11,7 +11,7 @@ const haystacks = new Map();
 let shown = SUMMARIES;
 let shownLinks = new Map();
 
-/** What a search reads of a trajectory: ids, statement, lines and what came back. */
+/** The text of a trajectory that a search reads: ids, statement, lines and outputs. */
 function haystack(summary) {
   if (!haystacks.has(summary.id)) {
     const record = recordOf(summary);
@@ -98,7 +98,7 @@ function signalText() {
   return `${whole} ${without === 1 ? "has" : "have"} no signal`;
 }
 
-/** The first that is pushed anywhere, so that a page does not open on nothing. */
+/** The first with an advantage that is not 0, so that a page opens on a signal. */
 function firstWithSignal(summaries) {
   return summaries.find((summary) => summary.max_advantage > 0) ?? summaries[0];
 }

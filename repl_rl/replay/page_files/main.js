@@ -1,4 +1,4 @@
-// What is chosen, and how one gets there: addresses, keys, pointers.
+// The chosen trajectory and token, and the ways to choose them: addresses, keys, pointers.
 
 let record = null;
 let units = [];
@@ -62,7 +62,7 @@ function say(text) {
   byId("notice").replaceChildren(visible(text));
 }
 
-/** Open what the address names, or the first. Anchors of the page itself are let be. */
+/** Open what the address names, or the first. Anchors of the page itself are left alone. */
 function openFromHash() {
   const id = idFromHash();
   if (PLACES.has(id)) {

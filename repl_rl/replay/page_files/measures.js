@@ -1,4 +1,4 @@
-// What the background of a sampled token says, and the legend that says so.
+// The measure that colours the background of sampled tokens, and its legend.
 
 const SURPRISE = 6;
 

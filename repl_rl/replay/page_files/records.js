@@ -21,7 +21,7 @@ function usual(name) {
   return found.sort((a, b) => a - b)[Math.floor(0.75 * (found.length - 1))] ?? 0;
 }
 
-/** Of the page, so that a colour means the same from trajectory to trajectory. */
+/** Limits of the whole page, so that a colour means the same in each trajectory. */
 const LIMITS = { advantage: usual("max_advantage"), reward: usual("max_reward") };
 
 const GROUPS = new Set(SUMMARIES.map((summary) => summary.group));
@@ -29,7 +29,7 @@ const WITH_SIGNAL = new Set(
   SUMMARIES.filter((summary) => summary.max_advantage > 0).map((summary) => summary.group),
 );
 
-/** What a line is coloured by; a submission by what became of it: the verdict of the whole. */
+/** The class that colours a line. The verdict on the whole colours a submission. */
 function outcomeClass(kind, verdict) {
   const tone = PAGE.tones[kind] ?? "ran";
   return tone === "submitted" ? `submitted is-${toneOf(verdict)}` : tone;

@@ -1,4 +1,4 @@
-// Text and elements. Everything of a trajectory enters the page here, as text nodes.
+// Text and elements. All text of a trajectory enters the page here, as text nodes.
 
 // Controls but tab and newline, marks that reorder or hide text, lone surrogates, and characters
 // that look like a space or like nothing.
@@ -27,7 +27,7 @@ function codePoint(character) {
   return "U+" + character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
 }
 
-/** `text` as nodes, with what an eye would not see spelled out. */
+/** `text` as nodes, with invisible characters spelled out. */
 function visible(text) {
   const fragment = document.createDocumentFragment();
   let end = 0;

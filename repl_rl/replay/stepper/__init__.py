@@ -1,6 +1,6 @@
 """The terminal in which a person walks through a stored trajectory, over a live kernel.
 
-    Live, Annotated -> Walk (what is known where one stands) -> views (text) -> app (keys)
+    Live, Annotated -> Walk (what is known at the current line) -> views (text) -> app (keys)
 
 What a policy or a kernel wrote is shown as text alone, never as markup.
 """

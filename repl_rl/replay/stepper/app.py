@@ -1,4 +1,4 @@
-"""The keys of the stepper: each asks a walk for one thing, and the screen shows what came of it.
+"""The keys of the stepper: each asks a walk for one thing, and the screen shows the result.
 
     Place, ... -> Stepper -> Walk -> Face
 
@@ -31,7 +31,7 @@ from repl_rl.replay.stepper.sheets import (
     tokens_sheet,
     variables_sheet,
 )
-from repl_rl.replay.stepper.texts import one_row, rows_of, styled
+from repl_rl.replay.stepper.texts import clipped, first_rows, styled
 from repl_rl.replay.stepper.walk import Walk
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.trajectory_file import Place
@@ -49,7 +49,7 @@ RUNS: dict[str, Ask] = {
     "reward": Walk.run_to_reward,
     "difference": Walk.run_to_difference,
 }
-"""What the keys that run lines ask of a walk, by the name that the key table has for it."""
+"""What the keys that run lines ask of a walk, by its name in the key table."""
 
 
 class Stepper(WalkApp):
@@ -74,7 +74,7 @@ class Stepper(WalkApp):
         notes: Sequence[str] = (),
         isolation: str = "unknown",
     ) -> None:
-        """`annotate` is called in a thread; `isolation` is said in files that are saved."""
+        """`annotate` is called in a thread; saved files record `isolation`."""
         super().__init__(num_found=len(found), notes=notes)
         self._found = found
         self._scene, self._kernels, self._scorer = scene, kernels, scorer
@@ -87,7 +87,7 @@ class Stepper(WalkApp):
         self._start("opening", self._open(0))
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool:
-        """While a question is open, keys are what is typed into it."""
+        """While a question is open, keys are typed into its answer."""
         return self._take is None or action in ("leave", "quit")
 
     # Keys that run lines
@@ -103,7 +103,7 @@ class Stepper(WalkApp):
 
     def _go_to(self, num_lines: int) -> None:
         def go(walk: Walk) -> None:
-            # Lines that go back are gone until they have run again: that is not called off.
+            # Going back drops lines until they have run again, so it cannot be called off.
             is_ahead = num_lines > walk.live.at
             doing = f"going to line {max(0, num_lines)}"
             self._start(doing, walk.go_to(num_lines), can_stop=is_ahead)
@@ -123,12 +123,12 @@ class Stepper(WalkApp):
 
     def _edit(self, walk: Walk) -> None:
         if walk.live.is_over:
-            self._tell(walk.why_not())
+            self._show_message(walk.why_not())
             return
         upcoming = walk.live.upcoming
         source = "" if upcoming is None else strip_line(upcoming.source)
-        # A line that runs on over several rows has no place in a field of one.
-        first = rows_of(source, max_rows=1, max_chars=_MAX_PREFILLED)
+        # The field has one row: a line of several rows does not fit.
+        first = first_rows(source, max_rows=1, max_chars=_MAX_PREFILLED)
         self._ask(self._prompt(walk), "".join(first), self._by_hand)
 
     def action_ask_line(self, digits: str) -> None:
@@ -145,10 +145,10 @@ class Stepper(WalkApp):
 
     def _ask_file(self, walk: Walk) -> None:
         if not walk.is_changed:
-            self._tell("nothing was changed here: there is no branch to save")
+            self._show_message("nothing was changed here: there is no branch to save")
             return
         name = f"{walk.item.id.replace(':', '-')}-branch.jsonl"
-        self._ask(Text("save to"), one_row(name, 80), self._save)
+        self._ask(Text("save to"), clipped(name, 80), self._save)
 
     def _save(self, text: str) -> None:
         self._close_question()
@@ -164,15 +164,15 @@ class Stepper(WalkApp):
         self._soon(run)
 
     def _prompt(self, walk: Walk) -> Text:
-        return styled(one_row(walk.prompt, 16), PROMPT)
+        return styled(clipped(walk.prompt, 16), PROMPT)
 
     def _ask(self, question: Text, value: str, take: Callable[[str], None]) -> None:
-        self._take, self._told = take, Text()
+        self._take, self._message = take, Text()
         self._face.ask(question, value)
         self._paint()
 
     def _after(self) -> None:
-        """Lines by hand go on, for as long as anything can follow."""
+        """Ask for further lines by hand, for as long as anything can follow."""
         if self._take == self._by_hand and self._walk is not None:
             if self._walk.live.is_over:
                 self._close_question()
@@ -210,7 +210,7 @@ class Stepper(WalkApp):
 
     def _tokens(self, walk: Walk) -> None:
         if (tokens := tokens_at_hand(walk)) is None:
-            self._tell("tokens are those of a line that a policy sampled; n runs one")
+            self._show_message("only lines that a policy sampled have tokens; n runs one")
         else:
             self._show(tokens_sheet(tokens))
 
@@ -235,7 +235,7 @@ class Stepper(WalkApp):
         if 0 <= number < len(self._found):
             self._start("opening", self._open(number))
         else:
-            self._tell("there is no other on this side")
+            self._show_message("there is no further trajectory in this direction")
 
     async def _open(self, number: int) -> str | None:
         walk = await asyncio.to_thread(self._read, self._found[number])

@@ -1,4 +1,4 @@
-"""An app over one walk at a time: what a key asks for runs, what came of it is shown.
+"""An app over one walk at a time: it runs what a key asks for, and shows the result.
 
     Walk, Errand -> Face
 
@@ -17,7 +17,7 @@ from repl_rl.errors import ReplRLError
 from repl_rl.replay.stepper.errand import CalledOff, Command, Errand
 from repl_rl.replay.stepper.panes import difference_row
 from repl_rl.replay.stepper.screen import Face
-from repl_rl.replay.stepper.texts import DIFFERS, one_row, styled
+from repl_rl.replay.stepper.texts import DIFFERS, clipped, styled
 from repl_rl.replay.stepper.walk import Walk
 from repl_sandbox.types import SandboxError
 
@@ -26,8 +26,8 @@ Ask = Callable[[Walk], Command]
 
 _TICK_S = 0.2
 _MAX_AHEAD = 8
-"""Keys that are kept while a line runs; of more, the last."""
-_MAX_TOLD = 500
+"""Keys that are kept while a line runs; of more keys, the last."""
+_MAX_MESSAGE = 500
 _ERROR = "red"
 
 
@@ -44,7 +44,7 @@ class WalkApp(App[None]):
         self._notes = notes
         self._errand = Errand()
         self._ahead: deque[Callable[[Walk], None]] = deque(maxlen=_MAX_AHEAD)
-        self._told = Text()
+        self._message = Text()
 
     def compose(self) -> ComposeResult:
         yield self._face
@@ -57,7 +57,7 @@ class WalkApp(App[None]):
             await self._walk.aclose()
 
     def _after(self) -> None:
-        """For those who have more to do once an errand has ended."""
+        """Called once an errand has ended, for subclasses that have more to do."""
 
     @property
     def is_busy(self) -> bool:
@@ -65,7 +65,7 @@ class WalkApp(App[None]):
         return self._errand.is_on
 
     def _soon(self, act: Callable[[Walk], None]) -> None:
-        """At once, or after what runs; two lines are never interleaved."""
+        """Act at once, or after the errand that runs: two lines are never interleaved."""
         if self.is_busy:
             self._ahead.append(act)
         elif self._walk is not None:
@@ -75,17 +75,17 @@ class WalkApp(App[None]):
         self._soon(lambda walk: self._start(doing, ask(walk), can_stop=can_stop))
 
     def _start(self, doing: str, command: Command, *, can_stop: bool = False) -> None:
-        self._told = Text()
+        self._message = Text()
         self._errand.begin(doing, command, can_stop=can_stop)
         self.run_worker(self._finish())
 
     async def _finish(self) -> None:
         try:
-            self._told = Text(one_row(await self._outcome() or "", _MAX_TOLD))
+            self._message = Text(clipped(await self._outcome() or "", _MAX_MESSAGE))
         except (ReplRLError, SandboxError) as error:
-            self._told = styled(one_row(str(error), _MAX_TOLD), _ERROR)
+            self._message = styled(clipped(str(error), _MAX_MESSAGE), _ERROR)
             if self._walk is None:
-                self.exit(return_code=1, message=self._told)
+                self.exit(return_code=1, message=self._message)
         finally:
             self._errand.end()
         self._after()
@@ -111,17 +111,17 @@ class WalkApp(App[None]):
         if self._walk is not None:
             place = f"{self._number + 1} of {self._num_found}"
             self._face.show(self._walk, place=place)
-        self._face.tell(self._status(), can_stop=self._errand.can_stop)
+        self._face.show_status(self._status(), can_stop=self._errand.can_stop)
 
     def _status(self) -> Text:
         if self.is_busy:
             return styled(str(self._errand), DIFFERS)
-        if self._told or self._walk is None:
-            return self._told
+        if self._message or self._walk is None:
+            return self._message
         if self._walk.at_hand is None:
-            return styled("; ".join(one_row(note, _MAX_TOLD) for note in self._notes), DIFFERS)
+            return styled("; ".join(clipped(note, _MAX_MESSAGE) for note in self._notes), DIFFERS)
         return difference_row(self._walk)
 
-    def _tell(self, words: str) -> None:
-        self._told = Text(words)
+    def _show_message(self, message: str) -> None:
+        self._message = Text(message)
         self._paint()

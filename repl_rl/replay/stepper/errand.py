@@ -1,4 +1,4 @@
-"""What a key asked for, while it runs: one errand at a time, some of which may be called off.
+"""The command of a key while it runs: one errand at a time. Some may be called off.
 
 Knows tasks and time. Does not know walks or screens.
 """
@@ -10,11 +10,11 @@ import time
 from collections.abc import Coroutine
 
 Command = Coroutine[None, None, str | None]
-"""It comes back with what there is to say."""
+"""Returns a message, None where there is nothing to say."""
 
 
 class CalledOff(Exception):
-    """Somebody had it end early."""
+    """The person ended the errand early."""
 
 
 class Errand:
@@ -36,22 +36,22 @@ class Errand:
         self._task = asyncio.create_task(command)
 
     async def outcome(self) -> str | None:
-        """What it has to say. Raises what it raises, and CalledOff."""
+        """The message of the command. Raises what the command raises, and CalledOff."""
         assert self._task is not None, "nothing was begun"
         try:
             await asyncio.wait([self._task])
         finally:
-            self._task.cancel()  # where who waits is ended itself
+            self._task.cancel()  # in case this wait is cancelled itself
             self.can_stop = False
         if self._task.cancelled():
             raise CalledOff
         return self._task.result()
 
     def call_off(self) -> None:
-        """Have it end early, where that may be done."""
+        """End the command early, if it may be called off."""
         if self._task is not None and self.can_stop:
             self._task.cancel()
-            self.can_stop = False  # it may have something to clean up, which must come to its end
+            self.can_stop = False  # its cleanup must run to the end
 
     def end(self) -> None:
         self._task, self.can_stop = None, False

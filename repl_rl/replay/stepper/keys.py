@@ -1,4 +1,4 @@
-"""The keys of the stepper in one table: what each does, and the words that help has for it.
+"""The keys of the stepper in one table: what each does, and its words in the help.
 
 Knows names. Does not know what an action does.
 """

@@ -18,14 +18,14 @@ from repl_rl.types import Line, LineOutcome, OutcomeKind
 
 
 def _title(name: str, outcome: LineOutcome | None) -> str:
-    """Of a pane; our words and numbers alone."""
+    """The title of a pane, in our words and numbers alone."""
     if outcome is None:
         return name
     return f"{name}  {outcome.kind}  {milliseconds(outcome.wall_ms)}"
 
 
 def recorded_pane(walk: Walk) -> tuple[str, Text]:
-    """Title and text of what the record says of the line at hand."""
+    """Title and text of the record at the line at hand."""
     hand, beside = walk.at_hand, walk.beside
     if hand is None:
         return "recorded", styled("Nothing has run yet; n runs line 1.", DIM)
@@ -51,7 +51,7 @@ def live_pane(walk: Walk) -> tuple[str, Text]:
 
 
 def _output(walk: Walk, line: Line | LiveLine, submission: str | None) -> Text:
-    """What a line printed, rows that differ from the other side in their own colour."""
+    """What a line printed. Rows that differ from the other side have a colour of their own."""
     hand, beside = walk.at_hand, walk.beside
     assert hand is not None, "there are no outputs before the first line"
     text = shown(line.outcome.observation).removesuffix("\n")
@@ -78,5 +78,5 @@ def difference_row(walk: Walk) -> Text:
     found = None if walk.at_hand is None else walk.difference(walk.at_hand)
     if found is None:
         return Text()
-    said = (found.cause, found.why, found.headline)
-    return styled(": ".join(filter(None, said)), DIFFERS)
+    parts = (found.cause, found.why, found.headline)
+    return styled(": ".join(filter(None, parts)), DIFFERS)

@@ -1,4 +1,4 @@
-"""What a policy that went on here left behind, and what there is to show of one line's tokens.
+"""The trajectory of a policy that went on here, and the tokens of one of its lines.
 
     Policy.continue_from -> Sampled -> Tokens
 
@@ -56,7 +56,7 @@ class Sampled:
         decode: Decode,
         num_before: int,
     ) -> Sampled:
-        """To be made before anything else runs. Slow: it decodes each token by itself."""
+        """Call it before anything else runs. Slow: it decodes each token by itself."""
         return cls(
             trajectory=trajectory,
             tokenizer=tokenizer,
@@ -66,8 +66,8 @@ class Sampled:
         )
 
     def is_all_of(self, live: Live) -> bool:
-        """True while what stands there is what the policy left."""
-        # A line by hand may read the same, and was not sampled.
+        """True while `live` holds exactly the lines that the policy left."""
+        # By identity: a line by hand may read the same, and was not sampled.
         return len(self.lines) == live.at and all(map(operator.is_, self.lines, live.lines))
 
     def tokens_of(self, index: int, *, reward: float | None) -> Tokens | None:

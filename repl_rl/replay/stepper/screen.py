@@ -1,4 +1,4 @@
-"""What stands on the screen: head, transcript, both outputs, a row that tells or asks, keys.
+"""The parts of the screen: head, transcript, both outputs, a row of status or question, keys.
 
     Walk -> Face
 
@@ -25,7 +25,7 @@ from repl_rl.replay.stepper.walk import Walk
 
 
 class Face(Vertical):
-    """All of it. It shows what it is given and keeps nothing."""
+    """The whole screen. It shows what it is given and keeps nothing."""
 
     DEFAULT_CSS = """
     Face #head { height: 2; }
@@ -68,8 +68,8 @@ class Face(Vertical):
         live.show(*live_pane(walk))
         live.set_class(bool(difference_row(walk)), "differs")
 
-    def tell(self, text: Text, *, can_stop: bool) -> None:
-        """One row of words, and below it the keys that matter."""
+    def show_status(self, text: Text, *, can_stop: bool) -> None:
+        """Show one row of status, and below it the keys that matter."""
         is_asking = self.has_class("asks")
         status = self.query_one("#status", Static)
         status.update(text)
@@ -79,7 +79,7 @@ class Face(Vertical):
         )
 
     def ask(self, question: Text, value: str = "") -> None:
-        """Put a question in place of the row of words, with an answer that may be changed."""
+        """Put a question in place of the status, with an answer that may be changed."""
         self.add_class("asks")
         self.query_one("#question Static", Static).update(question)
         field = self.query_one(Field)
@@ -97,10 +97,10 @@ class Face(Vertical):
 
 
 class Field(Input):
-    """One line of text, which it gives away with Enter.
+    """One line of text, which Enter submits.
 
-    Keys count in the order in which they come: by itself the widget puts characters in at once and
-    leaves Enter and its like to a later turn, so that a burst (a paste, a slow line) loses rows.
+    Keys act in the order in which they come. Textual's own widget puts characters in at once and
+    leaves Enter and its like to a later turn, so a burst (a paste, a slow line) loses rows.
     """
 
     async def on_key(self, event: Key) -> None:
@@ -117,7 +117,7 @@ class Field(Input):
 
 
 class Drawn(Widget):
-    """Text made to the measure of its place, again whenever that changes."""
+    """Text made to fit its widget, and made again whenever the size changes."""
 
     _make: Callable[[Size], Text] = staticmethod(lambda size: Text())
 
@@ -153,7 +153,7 @@ class Pane(VerticalScroll, can_focus=False):
     def show(self, title: str, text: Text) -> None:
         """`title` is in our own words alone: it may be read as markup."""
         self.border_title = title
-        if text != self._text:  # else one who scrolled stays where they are
+        if text != self._text:  # the same text stays where it was scrolled to
             self._text = text
             self.query_one(Static).update(text)
             self.scroll_home(animate=False)

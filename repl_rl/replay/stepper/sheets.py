@@ -18,7 +18,7 @@ from textual.widgets import DataTable, Static
 from repl_rl.replay.live import Variable
 from repl_rl.replay.stepper.keys import KEYS, MARKS
 from repl_rl.replay.stepper.sampled import Tokens
-from repl_rl.replay.stepper.texts import DIM, KEY, TITLE, number, one_row, shown, styled
+from repl_rl.replay.stepper.texts import DIM, KEY, TITLE, clipped, number, shown, styled
 from repl_rl.replay.stepper.views import verdict
 from repl_rl.replay.stepper.walk import Walk
 from repl_rl.show.display import INJECTED, SAMPLED
@@ -79,9 +79,9 @@ class Sheet(ModalScreen[None]):
 def variables_sheet(found: Sequence[Variable]) -> Sheet:
     rows = [
         (
-            styled(one_row(one.name, 24), SAMPLED),
-            styled(one_row(one.type, 16), DIM),
-            styled(one_row(one.value, 200), INJECTED),
+            styled(clipped(one.name, 24), SAMPLED),
+            styled(clipped(one.type, 16), DIM),
+            styled(clipped(one.value, 200), INJECTED),
         )
         for one in found
     ]
@@ -146,7 +146,7 @@ def _token_rows(tokens: Tokens) -> Iterator[list[Text]]:
 
 
 def _cut(text: str, style: str) -> Text:
-    cell = styled(one_row(text, 100), style)
+    cell = styled(clipped(text, 100), style)
     cell.truncate(_TOKEN, overflow="ellipsis")
     return cell
 
@@ -161,17 +161,17 @@ def details_sheet(walk: Walk, notes: Sequence[str]) -> Sheet:
     for name, value in _details(walk, notes):
         text.append(f"{name}\n", DIM)
         text.append(shown(value) + "\n\n")
-    return Sheet(f"about {one_row(walk.item.id, 40)}", text)
+    return Sheet(f"about {clipped(walk.item.id, 40)}", text)
 
 
 def _details(walk: Walk, notes: Sequence[str]) -> Iterator[tuple[str, str]]:
     scored = walk.item.ledger.scored
     trajectory, found = scored.trajectory, scored.verdict
-    yield "problem " + one_row(scored.problem.id, 60), scored.problem.statement
+    yield "problem " + clipped(scored.problem.id, 60), scored.problem.statement
     yield "submitted", trajectory.submission or "nothing"
     if found is not None:
-        said = f"{found.kind} by {found.method or 'no method'} {found.evidence}".rstrip()
-        yield "verdict", f"{said}\n{found.grader_error or ''}".rstrip()
+        judged = f"{found.kind} by {found.method or 'no method'} {found.evidence}".rstrip()
+        yield "verdict", f"{judged}\n{found.grader_error or ''}".rstrip()
     else:
         yield "verdict", verdict(scored)
     terms = [f"{name} {number(value)}" for name, value in scored.reward.terms.items()]
@@ -190,6 +190,6 @@ def _details(walk: Walk, notes: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def help_sheet() -> Sheet:
     """It fits a screen of 24 rows."""
-    told = (*((key.shown, key.meaning) for key in KEYS), *MARKS)
-    rows = (Text.assemble((f"{name:<20}", KEY), meaning) for name, meaning in told)
+    entries = (*((key.shown, key.meaning) for key in KEYS), *MARKS)
+    rows = (Text.assemble((f"{name:<20}", KEY), meaning) for name, meaning in entries)
     return Sheet("keys", Text("\n").join(rows))

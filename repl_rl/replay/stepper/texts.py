@@ -15,10 +15,10 @@ DIM, DIFFERS, TITLE, KEY = "dim", "yellow", "bold", "bold"
 
 
 def styled(text: str, style: str) -> Text:
-    """A piece that keeps its style to itself, and in the terminal's own colours.
+    """A piece whose style applies to it alone, in the terminal's own colours.
 
-    The style of a whole `Text` would go over to what is appended to it, and the screen would read
-    its name as that of a web colour.
+    The style of a whole `Text` would spread to what is appended to it, and Textual would read its
+    name as that of a web colour.
     """
     return Text.assemble((text, style))
 
@@ -28,13 +28,13 @@ def shown(text: str, max_chars: int = _MAX_CHARS) -> str:
     return clean(truncate(text, max_chars)).expandtabs()
 
 
-def one_row(text: str, max_chars: int) -> str:
-    """The beginning of a text, for a place that has but one row."""
+def clipped(text: str, max_chars: int) -> str:
+    """The beginning of a text, on one row."""
     return clean(text[:max_chars]).replace("\n", " ").expandtabs()
 
 
-def rows_of(text: str, *, max_rows: int, max_chars: int) -> list[str]:
-    """The first rows of a text, each cut; its newline at the end makes no row."""
+def first_rows(text: str, *, max_rows: int, max_chars: int) -> list[str]:
+    """The first rows of a text, each cut; a newline at the end makes no row."""
     rows = text[: max_rows * max_chars].removesuffix("\n").split("\n", max_rows)[:max_rows]
     return [clean(row[:max_chars]).expandtabs() for row in rows] if text else []
 

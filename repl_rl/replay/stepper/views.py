@@ -18,10 +18,10 @@ from repl_rl.replay.stepper.texts import (
     DIFFERS,
     DIM,
     TITLE,
+    clipped,
+    first_rows,
     fitted,
     number,
-    one_row,
-    rows_of,
     shown,
     stacked,
     styled,
@@ -43,11 +43,11 @@ NARROW = 70
 
 
 def head(walk: Walk, *, place: str, width: int) -> Text:
-    """Two rows: who it is and where one stands, and the problem."""
+    """Two rows: the trajectory with the current line, and the problem."""
     item, live = walk.item, walk.live
     sibling = item.siblings.index(item.id) + 1 if item.id in item.siblings else 0
     first = Text.assemble(
-        (one_row(item.id, 40), TITLE),
+        (clipped(item.id, 40), TITLE),
         f"   line {live.at}{'*' if live.is_branch else f'/{len(walk.recorded)}'}",
         f"   sibling {sibling} of {len(item.siblings)}",
     )
@@ -68,7 +68,7 @@ def transcript(walk: Walk, *, width: int, height: int) -> Text:
     room = height - min(height // 3, num_ahead)
     rows: list[Text] = []
     for index in range(walk.live.at - 1, -1, -1):
-        # Where there is no room for all of a line, its panes have the output.
+        # Where a line does not fit whole, the panes still have its output.
         rows = [*_block(walk, index, width)[:room], *rows]
         if len(rows) >= room:
             break
@@ -124,7 +124,7 @@ def _block(walk: Walk, index: int, width: int) -> list[Text]:
     prompt = _prompt_before(walk, index)
     start, columns = gutter.append(f"{prompt} ", PROMPT), _columns(walk, index, width)
     room = width - start.cell_len
-    sources = rows_of(strip_line(line.source), max_rows=_SOURCE_ROWS, max_chars=width)
+    sources = first_rows(strip_line(line.source), max_rows=_SOURCE_ROWS, max_chars=width)
     if line is walk.at_hand:
         sources = _wrapped(line, room=room, first_room=room - columns.cell_len)
     first = start.copy().append(sources[0] if sources else "", style)
@@ -137,7 +137,7 @@ def _block(walk: Walk, index: int, width: int) -> list[Text]:
 def _wrapped(line: LiveLine, *, room: int, first_room: int) -> list[str]:
     """Its source in rows of `room` columns, the first of them shorter."""
     max_chars = _AT_HAND_ROWS * max(1, room)
-    source = rows_of(strip_line(line.source), max_rows=_AT_HAND_ROWS, max_chars=max_chars)
+    source = first_rows(strip_line(line.source), max_rows=_AT_HAND_ROWS, max_chars=max_chars)
     rows: list[str] = []
     for text in source:
         columns = room if rows else first_room
@@ -148,17 +148,17 @@ def _wrapped(line: LiveLine, *, room: int, first_room: int) -> list[str]:
 
 
 def _answer(line: LiveLine, width: int) -> Iterator[Text]:
-    """An output that is long by its first row and its last, which names the error if it is one."""
+    """The output of a line; a long one as its first row and its last, which names an error."""
     output = line.outcome.observation.removesuffix("\n")
     num_rows = output.count("\n") + 1
-    first = rows_of(output, max_rows=_OUTPUT_ROWS, max_chars=width)
+    first = first_rows(output, max_rows=_OUTPUT_ROWS, max_chars=width)
     if num_rows <= _OUTPUT_ROWS:
         yield from (styled(row, INJECTED) for row in first)
         return
     last = output.rpartition("\n")[2]
     yield styled(first[0], INJECTED)
     yield styled(f"... {num_rows - 2} more rows ...", DIM)
-    yield styled("".join(rows_of(last, max_rows=1, max_chars=width)), INJECTED)
+    yield styled("".join(first_rows(last, max_rows=1, max_chars=width)), INJECTED)
 
 
 def _ahead(walk: Walk, index: int, width: int) -> Text:
@@ -166,7 +166,7 @@ def _ahead(walk: Walk, index: int, width: int) -> Text:
     before = walk.recorded[index - 1] if index else None
     fmt = walk.scene.fmt
     prompt = fmt.secondary if opens_a_block(before) else fmt.primary.replace("{n}", " ")
-    source = rows_of(strip_line(walk.recorded[index].source), max_rows=1, max_chars=width)
+    source = first_rows(strip_line(walk.recorded[index].source), max_rows=1, max_chars=width)
     left = Text.assemble(_gutter(walk, index), (f"{prompt} {''.join(source)}", DIM))
     right = _columns(walk, index, width)
     right.stylize(DIM)
@@ -174,7 +174,7 @@ def _ahead(walk: Walk, index: int, width: int) -> Text:
 
 
 def _columns(walk: Walk, index: int, width: int) -> Text:
-    """What became of a line, and what it earned: when recorded, and on a branch here."""
+    """Outcome and rewards of a line: the recorded reward and, on a branch, the one here."""
     live = walk.live.lines[index] if index < walk.live.at else None
     recorded = walk.item.ledger.entries[index] if index < len(walk.recorded) else None
     line = live if live is not None else walk.recorded[index]
@@ -199,7 +199,7 @@ def _reward_columns(walk: Walk) -> int:
 
 
 def _signed(value: float | None, columns: int = _NUMBER, *, is_replaced: bool = False) -> Text:
-    """In brackets where it belongs to a line that another stands in place of."""
+    """In brackets if it belongs to a line that another has replaced."""
     cell = "" if value is None else number(value) if value else "0"
     if is_replaced and cell:
         return styled(f" {f'({cell})':>{columns}}", DIM)
@@ -209,10 +209,10 @@ def _signed(value: float | None, columns: int = _NUMBER, *, is_replaced: bool = 
 
 def _prompt_before(walk: Walk, index: int) -> str:
     before = walk.live.lines[index - 1].shown_after if index else walk.live.trajectory.prompt_text
-    return one_row(before.rpartition("\n")[2], _MAX_PROMPT)
+    return clipped(before.rpartition("\n")[2], _MAX_PROMPT)
 
 
 def _prompt_rows(walk: Walk, width: int) -> list[Text]:
-    """All of the prompt but its last row, which the first line stands behind."""
+    """All of the prompt but its last row, on which the first line stands."""
     rows = shown(walk.live.trajectory.prompt_text).split("\n")[:-1]
     return [fitted(styled("  " + row[:width], PROMPT), width) for row in rows]

@@ -1,8 +1,8 @@
-"""One trajectory walked through: where one stands, what differs, what the branch earns.
+"""A walk through one trajectory: the current line, what differs, what the branch earns.
 
     Annotated, Live, Scorer -> Walk: step, go_to, run_to..., by_hand, let, keep
 
-What it does comes back as words for a person, None where there is nothing to say.
+Its commands return a message for a person, None where there is nothing to say.
 Knows a live kernel, rewards and one file to save to. Does not know screens or keys.
 """
 
@@ -53,7 +53,7 @@ class Walk:
         self.scene = scene
         self.live = Live(item.ledger.scored, scene, kernels)
         self.worth: BranchWorth | None = None
-        """None off a branch, and where nobody scores."""
+        """None where there is no branch or no scorer."""
         self._scorer = scorer
         self._sampled: Sampled | None = None
         self._reasons_L = reasons(item.ledger.scored, scene)
@@ -88,13 +88,13 @@ class Walk:
 
     @property
     def sampled(self) -> Sampled | None:
-        """What a policy left here; None once anything else ran, or was gone back on."""
+        """What a policy left here; None once another line ran or the walk went back."""
         found = self._sampled
         return found if found is not None and found.is_all_of(self.live) else None
 
     @property
     def is_changed(self) -> bool:
-        """True where what stands here is not the beginning of the record."""
+        """True where the lines here are not the beginning of the record."""
         return self.live.is_branch or self.sampled is not None
 
     def difference(self, line: LiveLine) -> Difference | None:
@@ -122,7 +122,7 @@ class Walk:
         return self.why_not() if await self.live.next() is None else None
 
     async def go_to(self, num_lines: int) -> str | None:
-        """Have `num_lines` behind, or as many as there are."""
+        """Go to the state after `num_lines` lines, or after the last that can run."""
         if num_lines < self.live.at or not self.live.has_kernel:
             await self._back(min(max(0, num_lines), self.live.at))
         while self.live.at < num_lines:
@@ -154,7 +154,7 @@ class Walk:
         await self._back(self.live.at)
 
     async def look(self) -> list[Variable]:
-        """The kernel's variables. SandboxError where no fresh kernel was to be had."""
+        """The kernel's variables. SandboxError where no fresh kernel starts."""
         return await self.live.variables()
 
     async def by_hand(self, text: str) -> str | None:
@@ -164,7 +164,7 @@ class Walk:
         return self.why_not() if line is None else None
 
     async def let(self, policy: Policy | None, *, on_line: Callable[[], None]) -> str | None:
-        """Have a policy go on to its end, and score that."""
+        """Let a policy go on to its end, and score the result."""
         if policy is None:
             return "no policy is here: start with --model PATH"
         if self.live.is_over:
@@ -172,7 +172,7 @@ class Walk:
         if not self.live.has_kernel:
             raise SandboxError(NO_KERNEL)
         num_before = self.live.at
-        self.worth = None  # of what stands here now, which a policy that fails may have added to
+        self.worth = None  # out of date at the policy's first line, even if the policy fails later
         done = await self._continue_from(policy, on_line)
         self._sampled = await asyncio.to_thread(
             Sampled.of,
@@ -209,7 +209,7 @@ class Walk:
         return f"saved; replay it with: repl-rl replay {path}"
 
     def _origin(self, isolation: str) -> Origin:
-        """Of what ran here. Slow: it looks up what is installed."""
+        """The origin of what ran here. Slow: it looks up what is installed."""
         return make_origin(
             self.scene.config,
             setup=self.scene.setup,
@@ -231,7 +231,7 @@ class Walk:
         return unscored(trajectory, problem)
 
     async def _trajectory(self) -> Trajectory:
-        """As a policy sampled it, or else in bytes: of thousands of lines it takes seconds."""
+        """As a policy sampled it, or else in bytes: thousands of lines take seconds."""
         if self.sampled is not None:
             return self.sampled.trajectory
         return await asyncio.to_thread(as_trajectory, self.live)
@@ -249,7 +249,7 @@ class Walk:
 
 
 def _at_home(path: Path) -> Path:
-    """With the folder that a `~` in front stands for."""
+    """The path with the home folder in place of a `~` in front."""
     try:
         return path.expanduser()
     except RuntimeError:

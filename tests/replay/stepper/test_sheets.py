@@ -42,7 +42,7 @@ def test_tokens_of_a_line_by_hand_are_not_told(stepper, before):
         await seat.press("n", *before, "i")
         await seat.write("x = 2")
         await seat.press("escape", "t")
-        assert "tokens are those of a line that a policy sampled" in seat.text
+        assert "only lines that a policy sampled have tokens" in seat.text
 
     sit(stepper(policy=WritesLines("1+1")), act)
 

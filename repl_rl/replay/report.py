@@ -2,7 +2,7 @@
 
     [Rerun] -> rows of text;  [Change] -> rows of text
 
-Pure. What a policy or a kernel wrote is cleaned before it stands here. Knows no terminals.
+Pure. What a policy or a kernel wrote is cleaned before it stands here. Does not know terminals.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from repl_rl.replay.execute import Mismatch, Rerun
 from repl_rl.terminal import one_row, signed
 from repl_sandbox.render import clean
 
-_MAX_TOLD = 20
+_MAX_NAMED = 20
 """Trajectories of one kind that are named; the others are counted."""
 _MAX_SOURCE = 60
-_MAX_WORDS = 6
+_MAX_LISTED = 6
 """Differences that are listed of one trajectory."""
 
 
-def told_reruns(reruns: Sequence[Rerun]) -> Iterator[str]:
-    """What differs and may, by cause; then the first real divergence; then the sum."""
+def rerun_rows(reruns: Sequence[Rerun]) -> Iterator[str]:
+    """Differences that are allowed, by cause; then the first real divergence; then the sum."""
     for cause in (Cause.VOLATILE, Cause.LIMITS):
         found = [(one, mismatch) for one in reruns for mismatch in one.mismatches]
-        yield from _told_cause(cause, [pair for pair in found if pair[1].difference.cause is cause])
+        yield from _cause_rows(cause, [pair for pair in found if pair[1].difference.cause is cause])
     diverged = [one for one in reruns if one.divergence is not None]
     if diverged:
         first = diverged[0]
@@ -43,11 +43,11 @@ def told_reruns(reruns: Sequence[Rerun]) -> Iterator[str]:
     yield _sum(reruns, num_diverged=len(diverged))
 
 
-def _told_cause(cause: Cause, found: Sequence[tuple[Rerun, Mismatch]]) -> Iterator[str]:
-    for rerun, mismatch in found[:_MAX_TOLD]:
+def _cause_rows(cause: Cause, found: Sequence[tuple[Rerun, Mismatch]]) -> Iterator[str]:
+    for rerun, mismatch in found[:_MAX_NAMED]:
         yield f"{cause}: {clean(rerun.id)}, {_line(mismatch)}: {mismatch.difference.why}"
-    if len(found) > _MAX_TOLD:
-        yield f"{cause}: and {len(found) - _MAX_TOLD:,} more"
+    if len(found) > _MAX_NAMED:
+        yield f"{cause}: and {len(found) - _MAX_NAMED:,} more"
 
 
 def _line(mismatch: Mismatch) -> str:
@@ -59,41 +59,42 @@ def _line(mismatch: Mismatch) -> str:
 
 def _rest(ids: Sequence[str], word: str) -> Iterator[str]:
     if ids:
-        more = f" and {len(ids) - _MAX_TOLD:,} more" if len(ids) > _MAX_TOLD else ""
-        yield f"{word}: {', '.join(map(clean, ids[:_MAX_TOLD]))}{more}"
+        more = f" and {len(ids) - _MAX_NAMED:,} more" if len(ids) > _MAX_NAMED else ""
+        yield f"{word}: {', '.join(map(clean, ids[:_MAX_NAMED]))}{more}"
 
 
 def _sum(reruns: Sequence[Rerun], *, num_diverged: int) -> str:
     num_lines = sum(one.num_lines for one in reruns)
     counts = {cause: sum(one.count(cause) > 0 for one in reruns) for cause in Cause}
-    told = [f"{num_diverged:,} diverged" if num_diverged else "none diverged"]
-    told += [f"{counts[c]:,} {c}" for c in (Cause.VOLATILE, Cause.LIMITS) if counts[c]]
-    counted = f"{_count(len(reruns), 'trajectory', 'trajectories')}, " + _count(
+    counted = [f"{num_diverged:,} diverged" if num_diverged else "none diverged"]
+    counted += [f"{counts[c]:,} {c}" for c in (Cause.VOLATILE, Cause.LIMITS) if counts[c]]
+    what = f"{_count(len(reruns), 'trajectory', 'trajectories')}, " + _count(
         num_lines, "line", "lines"
     )
-    return f"{counted} run again: {', '.join(told)}"
+    return f"{what} run again: {', '.join(counted)}"
 
 
 def _count(number: int, one: str, many: str) -> str:
     return f"{number:,} {one if number == 1 else many}"
 
 
-def told_changes(changes: Sequence[Change]) -> Iterator[str]:
+def change_rows(changes: Sequence[Change]) -> Iterator[str]:
     """A line for each trajectory that is worth something else now, the first 20; then the sum."""
     real = [change for change in changes if change.is_real]
-    ids = [clean(change.id) for change in real[:_MAX_TOLD]]
+    ids = [clean(change.id) for change in real[:_MAX_NAMED]]
     width = max(map(len, ids), default=0)
     for name, change in zip(ids, real, strict=False):
         gain = "none" if change.gain is None else signed(change.gain)
-        yield f"{name:{width}}  {gain:>6}  {_words(list(change.told()))}"
-    if len(real) > _MAX_TOLD:
-        yield f"and {len(real) - _MAX_TOLD:,} more"
+        yield f"{name:{width}}  {gain:>6}  {_joined(list(change.differences()))}"
+    if len(real) > _MAX_NAMED:
+        yield f"and {len(real) - _MAX_NAMED:,} more"
     yield _sum_of_changes(changes, num_real=len(real))
 
 
-def _words(told: Sequence[str]) -> str:
-    rest = [f"and {len(told) - _MAX_WORDS:,} more"] if len(told) > _MAX_WORDS else []
-    return "; ".join([*told[:_MAX_WORDS], *rest])
+def _joined(differences: Sequence[str]) -> str:
+    num_more = len(differences) - _MAX_LISTED
+    rest = [f"and {num_more:,} more"] if num_more > 0 else []
+    return "; ".join([*differences[:_MAX_LISTED], *rest])
 
 
 def _sum_of_changes(changes: Sequence[Change], *, num_real: int) -> str:
@@ -104,7 +105,7 @@ def _sum_of_changes(changes: Sequence[Change], *, num_real: int) -> str:
 
 
 def _means(changes: Sequence[Change]) -> str:
-    """Of those that are scored both times: what is not scored is not worth zero."""
+    """Mean rewards of those scored both times: one that is not scored is not worth zero."""
     scored = [change for change in changes if change.is_scored]
     if not scored:
         return ""
