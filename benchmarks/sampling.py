@@ -21,6 +21,7 @@ import random
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -51,8 +52,8 @@ def main() -> None:
               f"{'/resident':>11}{'lines/s':>9}{'50 ms / 0 ms':>14}")  # fmt: skip
         for count in args.trajectories:
             for name in args.engines:
-                make = MAKERS[name]
-                print(asyncio.run(row(name, lambda m=make: m(model, folder), count, args.rounds)))
+                make = partial(MAKERS[name], model, folder)
+                print(asyncio.run(row(name, make, count, args.rounds)))
 
 
 async def row(name: str, make: Callable[[], Engine], count: int, rounds: int) -> str:
@@ -134,7 +135,7 @@ def tokens(rng: random.Random, count: int) -> list[int]:
 
 def make_model() -> Qwen3ForCausalLM:
     torch.manual_seed(0)
-    return Qwen3ForCausalLM(
+    model = Qwen3ForCausalLM(
         Qwen3Config(
             vocab_size=4096,
             hidden_size=128,
@@ -146,7 +147,9 @@ def make_model() -> Qwen3ForCausalLM:
             max_position_embeddings=1024,
             tie_word_embeddings=True,
         )
-    ).eval()
+    )
+    model.eval()
+    return model
 
 
 def make_hf(model: Qwen3ForCausalLM, _: str) -> Engine:

@@ -32,19 +32,20 @@ from huggingface_hub import constants
 from sampling import make_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, logging
-from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen3_chat_template
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
 
 from repl_rl.config import RewardConfig, SamplingConfig
 from repl_rl.credit.rewards import bound_reward
-from repl_rl.engines.base import LineEnd, SampledLine
+from repl_rl.engines.base import LineEnd, SampledLine, Weights
 from repl_rl.engines.hf import HFEngine
 from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.transcript.format import PROBLEM_MARKER, TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Attempt, Problem
+from repl_rl.types import Attempt, Problem, Verdict
 from repl_sandbox.types import ExecStatus, Execution
 
 SIBLINGS, ROUNDS, SAMPLED = 8, 6, 12
@@ -129,12 +130,14 @@ class CallingTrainer(GRPOTrainer):
         return out
 
     def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
-        sampled, logprobs = super()._generate_single_turn(*args, **kwargs)
+        generate: Any = super()._generate_single_turn
+        sampled, logprobs = generate(*args, **kwargs)
         assert len(sampled) == COUNT
         end = f"<tool_call>{CALL}</tool_call><|im_end|>" if self.turn < ROUNDS else "<|im_end|>"
         self.turn += 1
-        ids = self.processing_class.encode(end)
-        ids = self.processing_class.encode("x") * (SAMPLED - len(ids)) + ids
+        tokenizer: Any = self.processing_class
+        ids = tokenizer.encode(end)
+        ids = tokenizer.encode("x") * (SAMPLED - len(ids)) + ids
         return [list(ids) for _ in sampled], logprobs
 
 
@@ -148,13 +151,19 @@ def trl(each: list[float], *, is_async: bool = False) -> Made:
             max_completion_length=512, generation_kwargs={"max_new_tokens": SAMPLED}, bf16=False,
             report_to="none")  # fmt: skip
         trainer = CallingTrainer(
-            make_model(), lambda completions, **_: [0.0] * len(completions), config,
+            make_model(), no_reward, config,
             Dataset.from_list(rows), processing_class=make_tokenizer(),
             tools=[make_tool(left, is_async=is_async)])  # fmt: skip
-        trainer.model.train()
-        trainer._generate_and_score_completions([row for row in rows for _ in range(SIBLINGS)])
+        model: Any = trainer.model
+        model.train()
+        inputs: list[Any] = [row for row in rows for _ in range(SIBLINGS)]
+        trainer._generate_and_score_completions(inputs)
     assert next(left, None) is None, "a call was not made"
     return trainer.made
+
+
+def no_reward(completions: list[Any], **_: Any) -> list[float | None]:
+    return [0.0] * len(completions)
 
 
 def make_tool(left: Iterator[float], *, is_async: bool) -> Callable[[], Any]:
@@ -191,9 +200,22 @@ class Lines:
     engine: HFEngine
     num_ids: int
 
+    @property
+    def num_sampled(self) -> int:
+        return self.engine.num_sampled
+
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
         line = await self.engine.line(ids, max_tokens=SAMPLED, seed=seed)
         return replace(line, end=LineEnd.NEWLINE if len(ids) < self.num_ids else LineEnd.EOS)
+
+    async def sync(self, weights: Weights, *, version: int) -> None:
+        await self.engine.sync(weights, version=version)
+
+    async def sleep(self) -> None:
+        await self.engine.sleep()
+
+    async def aclose(self) -> None:
+        await self.engine.aclose()
 
 
 class Codec(ByteCodec):
@@ -217,6 +239,13 @@ class SleepingKernel:
         assert next(self.left, None) is None, "a call was not made"
 
 
+class NoJudge:
+    """Nothing is ever submitted."""
+
+    async def grade(self, task_spec: str, problem: Problem, submission: str) -> Verdict:
+        raise AssertionError
+
+
 async def repl_rl(each: list[float], like: Made) -> Made:
     """One rollout phase, with prompts and completions as long as those of `like`."""
     num_observed = (like.num_completion - (ROUNDS + 1) * SAMPLED) // ROUNDS
@@ -231,8 +260,7 @@ async def repl_rl(each: list[float], like: Made) -> Made:
         task=SimpleNamespace(prompt=PROBLEM_MARKER), fmt=PLAIN,
         sampler=LineSampler(lines, Codec(), PLAIN, SamplingConfig(), context_tokens=1024),
         kernels=SimpleNamespace(acquire=acquire),
-        # Nothing is ever submitted.
-        scorer=Scorer(task_spec="", judge=None, reward=bound_reward(RewardConfig())),
+        scorer=Scorer(task_spec="", judge=NoJudge(), reward=bound_reward(RewardConfig())),
         max_in_flight=COUNT)  # fmt: skip
     started = time.perf_counter()
     scored = await runner.run([attempt(number, like.num_prompt) for number in range(COUNT)])

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from repl_rl.config import GRPOConfig, Scale
+from repl_rl.config import Credit, GRPOConfig, Scale
 from repl_rl.credit.advantages import advantage_rows
 from repl_rl.errors import ConfigError
 from repl_rl.replay.annotated import Annotated, annotate, read
@@ -54,7 +54,7 @@ def advantages(item: Annotated) -> list[float]:
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("credit", ["line_local", "return_to_go", "outcome"])
 def test_advantages_are_those_of_the_whole_step(
-    tmp_path: Path, step: list[Scored], scale: Scale, credit: str
+    tmp_path: Path, step: list[Scored], scale: Scale, credit: Credit
 ) -> None:
     config = GRPOConfig(scale=scale, credit=credit)
     together = sorted(step, key=lambda item: item.trajectory.group_index)
@@ -179,8 +179,8 @@ def test_without_a_model_there_are_no_log_probabilities_of_one(
 # What is refused
 
 
-def _line(**changes: object) -> tuple[Line, ...]:
-    fields: dict[str, object] = {"index": 0, "source": "x\n", "start": 0, "stop": 2}
+def _line(**changes: Any) -> tuple[Line, ...]:
+    fields: dict[str, Any] = {"index": 0, "source": "x\n", "start": 0, "stop": 2}
     return (Line(**(fields | {"outcome": LineOutcome(kind=OK)} | changes)),)
 
 
@@ -205,7 +205,7 @@ def test_a_record_whose_lists_disagree_is_refused(
     tmp_path: Path,
     make_trajectory: MakeTrajectory,
     make_scored: MakeScored,
-    changes: dict[str, object],
+    changes: dict[str, Any],
     message: str,
 ) -> None:
     scored = make_scored(make_trajectory([("x\n", OK, None)]), 1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models
@@ -42,7 +43,7 @@ def scored(make_trajectory: Callable[..., object], make_scored: Callable[..., Sc
 )
 @pytest.mark.parametrize("mode", ["--rescore", "--html", "--notebook", "explain"])
 def test_a_config_is_read_or_refused_in_a_short_row(
-    call: Call, tmp_path: Path, scored: Scored, hostile: dict[str, str], mode: str
+    call: Call, tmp_path: Path, scored: Scored, hostile: dict[str, Any], mode: str
 ) -> None:
     append(tmp_path / "s.jsonl", [scored], origin=replace(ORIGIN, **hostile))
     out_file = {"--html": ["o.html"], "--notebook": ["o.ipynb"]}.get(mode, [])

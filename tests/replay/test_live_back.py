@@ -1,14 +1,17 @@
 """Going back keeps every line, whatever becomes of the kernel that is to run them again."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import pytest
 
+from fixture_types import MakeScene, Record
 from repl_rl.errors import ConfigError
 from repl_rl.replay.live import Live
 from repl_rl.types import Line, LineOutcome, OutcomeKind
-from repl_sandbox.fake import FakeKernels
+from repl_sandbox.fake import FakeKernel, FakeKernels
 from repl_sandbox.types import ExecStatus, Execution, SandboxError
 
 OUTPUT = OutcomeKind.OK_OUTPUT
@@ -20,37 +23,42 @@ FOUR = (" # think\n", " 1+1\n", " x = 3\n", " submit_final_answer(3)\n")
 class Spoiled(FakeKernels):
     """Kernels in which `x = 3` does what is written here, from `since` on (counted from 0)."""
 
-    def __init__(self, spoil, *, since):
+    def __init__(self, spoil: Callable[[], Awaitable[None]] | None, *, since: int) -> None:
         super().__init__(ANSWERS)
         self.spoil, self.since = spoil, since
 
-    async def acquire(self, *, seed):
+    async def acquire(self, *, seed: int) -> FakeKernel:
         kernel = await super().acquire(seed=seed)
         run, is_spoiled = kernel.run, len(self.kernels) > self.since
 
-        async def spoiled(source):
+        async def spoiled(source: str) -> Execution:
             if is_spoiled and source == "x = 3" and self.spoil is not None:
                 await self.spoil()
             return await run(source)
 
-        kernel.run = spoiled
+        kernel.run = spoiled  # type: ignore[method-assign]  # a double
         return kernel
 
 
-async def breaks():
+async def breaks() -> None:
     raise SandboxError("the fork server is gone")
 
 
-async def never_ends():
+async def never_ends() -> None:
     await asyncio.Event().wait()
 
 
+K = TypeVar("K", bound=FakeKernels)
+Beside = Callable[..., Any]
+"""What it returns is what the function that it calls does."""
+
+
 @pytest.fixture
-def beside(record, a_scene):
+def beside(record: Record, a_scene: MakeScene) -> Beside:
     """`beside(use, kernels)`: what `use(live, kernels)` returns."""
 
-    def run(use, kernels, *lines):
-        async def inside():
+    def run(use: Callable[[Live, K], Awaitable[object]], kernels: K, *lines: str) -> Any:
+        async def inside() -> object:
             scored = await record(lines or FOUR, FakeKernels(ANSWERS))
             async with Live(scored, a_scene(), kernels) as live:
                 return await use(live, kernels)
@@ -60,7 +68,7 @@ def beside(record, a_scene):
     return run
 
 
-async def call_off(coroutine):
+async def call_off(coroutine: Coroutine[Any, Any, object]) -> None:
     """After it has come as far as it can."""
     task = asyncio.create_task(coroutine)
     for _ in range(10):
@@ -70,14 +78,18 @@ async def call_off(coroutine):
         await task
 
 
-async def fail(coroutine):
+async def fail(coroutine: Coroutine[Any, Any, object]) -> None:
     with pytest.raises(SandboxError, match="the fork server is gone"):
         await coroutine
 
 
 @pytest.mark.parametrize(("spoil", "end"), [(never_ends, call_off), (breaks, fail)])
-def test_lines_of_which_only_some_ran_again_are_all_kept(beside, spoil, end):
-    async def use(live, kernels):
+def test_lines_of_which_only_some_ran_again_are_all_kept(
+    beside: Beside,
+    spoil: Callable[[], Awaitable[None]],
+    end: Callable[[Coroutine[Any, Any, object]], Awaitable[None]],
+) -> None:
+    async def use(live: Live, kernels: Spoiled) -> object:
         await live.run_to(lambda line: False)
         before = list(live.lines)
         await end(live.back(3))
@@ -92,8 +104,12 @@ def test_lines_of_which_only_some_ran_again_are_all_kept(beside, spoil, end):
 
 
 @pytest.mark.parametrize(("spoil", "end"), [(never_ends, call_off), (breaks, fail)])
-def test_nothing_runs_in_a_kernel_in_which_a_line_came_to_no_end(beside, spoil, end):
-    async def use(live, kernels):
+def test_nothing_runs_in_a_kernel_in_which_a_line_came_to_no_end(
+    beside: Beside,
+    spoil: Callable[[], Awaitable[None]],
+    end: Callable[[Coroutine[Any, Any, object]], Awaitable[None]],
+) -> None:
+    async def use(live: Live, kernels: Spoiled) -> object:
         await live.run_to(lambda line: line.outcome.kind is OUTPUT)
         await end(live.next())
         for ask in (live.next, live.variables, lambda: live.edit("1+1")):
@@ -109,13 +125,16 @@ def test_nothing_runs_in_a_kernel_in_which_a_line_came_to_no_end(beside, spoil, 
 LONG = "a" * 30 + "\n"
 CUT = "aaaa\n... [25 characters omitted] ...\na\n"  # `truncate` to 6 of 31 characters
 
+Taken = Callable[[str], list[tuple[str, str]]]
+"""Gets what the line prints again; what each line printed, and what is shown after it."""
+
 
 @pytest.fixture
-def taken(beside):
+def taken(beside: Beside) -> Taken:
     """What stands there after `back`: a policy's line that it saw as CUT, and the same by hand."""
 
-    def run(again):
-        async def use(live, kernels):
+    def run(again: str) -> Any:
+        async def use(live: Live, kernels: FakeKernels) -> object:
             outcome = LineOutcome(kind=OUTPUT, observation=CUT, is_truncated=True)
             line = Line(index=0, source=" long\n", start=0, stop=6, outcome=outcome)
             live.take(line, shown_after=f"{CUT}>>>")
@@ -128,11 +147,15 @@ def taken(beside):
     return run
 
 
-def test_a_line_of_a_policys_that_prints_the_same_again_stays_as_the_policy_saw_it(taken):
+def test_a_line_of_a_policys_that_prints_the_same_again_stays_as_the_policy_saw_it(
+    taken: Taken,
+) -> None:
     assert taken(LONG) == [(CUT, f"{CUT}>>>"), (LONG, f"{LONG}>>>")]
 
 
-def test_a_line_of_a_policys_that_prints_something_else_is_what_it_is_here(taken):
+def test_a_line_of_a_policys_that_prints_something_else_is_what_it_is_here(
+    taken: Taken,
+) -> None:
     other = "b" * 30 + "\n"
     assert taken(other)[0] == (other, f"{other}>>>")
 
@@ -140,12 +163,14 @@ def test_a_line_of_a_policys_that_prints_something_else_is_what_it_is_here(taken
 # The setup
 
 
-def test_a_setup_that_fails_is_told_by_its_first_characters(record, a_scene):
+def test_a_setup_that_fails_is_told_by_its_first_characters(
+    record: Record, a_scene: MakeScene
+) -> None:
     source = "def broken():\n" + "    # of a file from elsewhere\n" * 1000
     failed = Execution(status=ExecStatus.ERROR, error_type="SyntaxError")
     kernels = FakeKernels({f"{source}\n": failed})
 
-    async def run():
+    async def run() -> None:
         scored = await record(FOUR, FakeKernels(ANSWERS))
         async with Live(scored, replace(a_scene(setup=(source,)), is_known=False), kernels):
             pass

@@ -1,10 +1,13 @@
 """A policy and a person take turns: each line prints as it does for who wrote it."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from fixture_types import MakeScene, Record
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.replay.branch import begin
@@ -21,22 +24,24 @@ ANSWERS = {"long": Execution(status=ExecStatus.OK, output=LONG)}
 SAMPLING = SamplingConfig(max_lines=3, max_observation_tokens=64)
 MAX_TOKENS = 1 << 16
 
+Beside = Callable[[Callable[[ModelPolicy, Live], Awaitable[object]]], object]
+
 
 @pytest.fixture
-def beside(record, a_scene):
+def beside(record: Record, a_scene: MakeScene) -> Beside:
     """`beside(act)`: what `act(policy, live)` returns, of a policy that writes a script's lines.
 
     Before it stands a line by hand.
     """
 
-    def run(act):
+    def run(act: Callable[[ModelPolicy, Live], Awaitable[object]]) -> object:
         codec = ByteCodec()
         engine = ScriptedEngine(codec, script(" long\n", " # end\n"))
         sampler = LineSampler(engine, codec, PYTHON, SAMPLING, context_tokens=MAX_TOKENS)
-        loaded = SimpleNamespace(codec=codec, source="scripted")
+        loaded: Any = SimpleNamespace(codec=codec, source="scripted")
         policy = ModelPolicy(loaded, sampler, PYTHON, context_tokens=MAX_TOKENS, sampling=SAMPLING)
 
-        async def inside():
+        async def inside() -> object:
             scored = await record([" # think\n"], FakeKernels(ANSWERS))
             async with Live(scored, a_scene(), FakeKernels(ANSWERS)) as live:
                 await live.edit("long")
@@ -48,7 +53,7 @@ def beside(record, a_scene):
     return run
 
 
-def observations(live):
+def observations(live: Live) -> list[str]:
     return [line.outcome.observation for line in live.lines]
 
 
@@ -56,16 +61,16 @@ def observations(live):
 CUT = "a" * 20 + "\n... [171 characters omitted] ...\n" + "a" * 9 + "\n"
 
 
-def test_the_cap_in_tokens_is_the_policys_alone(beside):
-    async def act(policy, live):
+def test_the_cap_in_tokens_is_the_policys_alone(beside: Beside) -> None:
+    async def act(policy: ModelPolicy, live: Live) -> object:
         await live.edit("long")
         return observations(live)
 
     assert beside(act) == [LONG, CUT, "", LONG]
 
 
-def test_what_the_policy_saw_stands_there_after_going_back(beside):
-    async def act(policy, live):
+def test_what_the_policy_saw_stands_there_after_going_back(beside: Beside) -> None:
+    async def act(policy: ModelPolicy, live: Live) -> object:
         ids = begin(live, ByteCodec()).ids
         await live.back(live.at)
         return observations(live), begin(live, ByteCodec()).ids == ids
@@ -73,8 +78,8 @@ def test_what_the_policy_saw_stands_there_after_going_back(beside):
     assert beside(act) == ([LONG, CUT, ""], True)
 
 
-def test_a_policy_reads_its_tokens_as_its_codec_does(beside):
-    async def act(policy, live):
+def test_a_policy_reads_its_tokens_as_its_codec_does(beside: Beside) -> None:
+    async def act(policy: ModelPolicy, live: Live) -> object:
         return policy.decode([32, 49, 43, 49, 10])
 
     assert beside(act) == " 1+1\n"

@@ -5,22 +5,28 @@ import contextlib
 import gc
 import io
 import os
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from typing import Any, Self
 
 import pytest
 from rich.console import Console
 
+from fixture_types import Record, Store, WithLine
 from repl_rl.config import Config, RewardConfig
 from repl_rl.errors import ConfigError
 from repl_rl.replay import many
-from repl_rl.replay.many import Options, execute, rescore, scenes
+from repl_rl.replay.change import Change
+from repl_rl.replay.execute import Rerun
+from repl_rl.replay.many import Options, Write, execute, rescore, scenes
 from repl_rl.replay.report import rerun_rows
-from repl_rl.rollout.scoring import Scorer
+from repl_rl.rollout.scoring import Judge, Scorer
 from repl_rl.runs.folder import make_origin
+from repl_rl.runs.trajectory_file import Place
 from repl_rl.settings import resolve
 from repl_rl.show.display import Screen
-from repl_rl.types import Trajectory, Verdict, VerdictKind
-from repl_sandbox.fake import FakeKernels
+from repl_rl.types import Origin, OutcomeKind, Problem, Scored, Trajectory, Verdict, VerdictKind
+from repl_sandbox.fake import FakeKernel, FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
 
 ANSWERS = {
@@ -37,47 +43,55 @@ class Pool(FakeKernels):
 
     walls = WALLS
 
-    def __init__(self, at_acquire=lambda: None):
+    def __init__(self, at_acquire: Callable[[], None] = lambda: None) -> None:
         super().__init__(ANSWERS)
         self._at_acquire = at_acquire
 
-    async def __aenter__(self):
+    async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_error):
+    async def __aexit__(self, *_error: object) -> None:
         pass
 
-    async def acquire(self, *, seed):
+    async def acquire(self, *, seed: int) -> FakeKernel:
         self._at_acquire()
         await asyncio.sleep(0)
         return await super().acquire(seed=seed)
 
 
 class SaysProved:
-    def __init__(self, at_grade=lambda: None):
+    def __init__(self, at_grade: Callable[[], None] = lambda: None) -> None:
         self._at_grade = at_grade
 
-    async def grade(self, _task_spec, _problem, _submission):
+    async def grade(self, _task_spec: str, _problem: Problem, _submission: str) -> Verdict:
         self._at_grade()
         await asyncio.sleep(0)
         return Verdict(kind=VerdictKind.PROVED)
 
 
-def held():
+MakePlaces = Callable[..., list[Place]]
+Use = Callable[..., Pool]
+
+
+def held() -> int:
     """Trajectories in memory."""
     return sum(type(item) is Trajectory for item in gc.get_objects())
 
 
 @pytest.fixture
-def origin():
+def origin() -> Origin:
     return make_origin(Config(), setup=(), tokenizer=None, isolation=WALLS)
 
 
 @pytest.fixture
-def found(record, stored, origin):
+def found(record: Record, stored: Store, origin: Origin) -> MakePlaces:
     """`found(count, spoil)`: that many trajectories in a file, each as `spoil` leaves it."""
 
-    def make(count, spoil=lambda number, scored: scored, **options):
+    def make(
+        count: int,
+        spoil: Callable[[int, Scored], Scored] = lambda number, scored: scored,
+        **options: Any,
+    ) -> list[Place]:
         scored = asyncio.run(record(LINES, FakeKernels(ANSWERS)))
         return stored(*(spoil(n, scored) for n in range(count)), **{"origin": origin, **options})
 
@@ -85,17 +99,17 @@ def found(record, stored, origin):
 
 
 @pytest.fixture
-def screen():
+def screen() -> Screen:
     return Screen(Console(file=io.StringIO()))
 
 
 @pytest.fixture
-def use(monkeypatch):
+def use(monkeypatch: pytest.MonkeyPatch) -> Use:
     """Fakes in place of pools and graders."""
 
-    def take(*, pool=None, judge=None):
+    def take(*, pool: Pool | None = None, judge: Judge | None = None) -> Pool:
         @contextlib.asynccontextmanager
-        async def open_scorer(plan):
+        async def open_scorer(plan: Any) -> AsyncIterator[Scorer]:
             yield Scorer(
                 task_spec="t",
                 judge=judge or SaysProved(),
@@ -110,22 +124,30 @@ def use(monkeypatch):
     return take
 
 
-def run_all(found, screen, **options):
-    said = []
+def run_all(found: list[Place], screen: Screen, **options: Any) -> tuple[list[Rerun], list[str]]:
+    said: list[str] = []
     reruns = asyncio.run(execute(found, Options(**options), screen, say=said.append))
     return reruns, said
 
 
-def score_all(found, screen, *, write=lambda scored, origin: None, **options):
-    said = []
+def score_all(
+    found: list[Place],
+    screen: Screen,
+    *,
+    write: Write = lambda scored, origin: None,
+    **options: Any,
+) -> tuple[list[Change], list[str]]:
+    said: list[str] = []
     scoring = rescore(found, Options(**options), screen, say=said.append, write=write)
     return asyncio.run(scoring), said
 
 
-def test_reruns_come_in_the_order_of_the_file(use, found, screen, with_line):
+def test_reruns_come_in_the_order_of_the_file(
+    use: Use, found: MakePlaces, screen: Screen, with_line: WithLine
+) -> None:
     use()
 
-    def spoil(number, scored):
+    def spoil(number: int, scored: Scored) -> Scored:
         return with_line(scored, 0, observation="planted\n") if number in (3, 5) else scored
 
     reruns, said = run_all(found(7, spoil), screen)
@@ -137,41 +159,53 @@ def test_reruns_come_in_the_order_of_the_file(use, found, screen, with_line):
     assert said == []
 
 
-def test_few_trajectories_are_held_while_many_run_again(use, found, screen, monkeypatch):
+def test_few_trajectories_are_held_while_many_run_again(
+    use: Use, found: MakePlaces, screen: Screen, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     wanted = found(24)
-    before, peak = held(), []
+    before = held()
+    peak: list[int] = []
     use(pool=Pool(lambda: peak.append(held() - before)))
     run_all(wanted, screen)
     assert len(peak) == 24
     assert max(peak) <= 4
 
 
-def test_few_trajectories_are_held_while_many_are_scored(use, found, screen, monkeypatch):
+def test_few_trajectories_are_held_while_many_are_scored(
+    use: Use, found: MakePlaces, screen: Screen, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(many, "_SCORED_AT_ONCE", 3)
     wanted = found(24)
-    before, peak = held(), []
+    before = held()
+    peak: list[int] = []
     use(judge=SaysProved(lambda: peak.append(held() - before)))
     score_all(wanted, screen)
     assert len(peak) == 24
     assert max(peak) <= 3
 
 
-def test_how_kernels_differ_is_said_once_for_an_origin(use, found, screen, origin):
+def test_how_kernels_differ_is_said_once_for_an_origin(
+    use: Use, found: MakePlaces, screen: Screen, origin: Origin
+) -> None:
     use()
     other = replace(origin, isolation="none", versions={**origin.versions, "sympy": "1.0"})
     _, said = run_all(found(3, origin=other), screen)
     assert [one.split(" ")[2] for one in said] == ["sympy", "kernels"]
 
 
-def test_how_another_machine_scored_is_said_once_for_an_origin(use, found, screen, origin):
+def test_how_another_machine_scored_is_said_once_for_an_origin(
+    use: Use, found: MakePlaces, screen: Screen, origin: Origin
+) -> None:
     use()
     other = replace(origin, isolation="none", versions={**origin.versions, "sympy": "1.0"})
     _, said = score_all(found(3, origin=other), screen)
     assert [one.partition(",")[0] for one in said] == ["made with sympy 1.0"]
 
 
-def test_what_is_scored_by_the_defaults_is_told_so(use, found, screen):
+def test_what_is_scored_by_the_defaults_is_told_so(
+    use: Use, found: MakePlaces, screen: Screen
+) -> None:
     use()
     _, said = score_all(found(2, origin=None), screen)
     assert [one.partition(":")[0] for one in said] == [
@@ -179,7 +213,9 @@ def test_what_is_scored_by_the_defaults_is_told_so(use, found, screen):
     ]
 
 
-def test_trajectories_of_one_origin_share_a_scene_and_others_have_their_own(found, stored, origin):
+def test_trajectories_of_one_origin_share_a_scene_and_others_have_their_own(
+    found: MakePlaces, stored: Store, origin: Origin
+) -> None:
     first = found(2)
     scored = first[0].read()
     more = stored(scored, origin=origin, name="step-000001")
@@ -190,10 +226,12 @@ def test_trajectories_of_one_origin_share_a_scene_and_others_have_their_own(foun
     assert cut == [(0, 3), (5, 1)]
 
 
-def test_what_is_scored_again_comes_in_order_and_in_pieces(use, found, screen, monkeypatch):
+def test_what_is_scored_again_comes_in_order_and_in_pieces(
+    use: Use, found: MakePlaces, screen: Screen, monkeypatch: pytest.MonkeyPatch
+) -> None:
     use()
     monkeypatch.setattr(many, "_SCORED_AT_ONCE", 2)
-    written = []
+    written: list[int] = []
     changes, _ = score_all(
         found(5), screen, write=lambda scored, origin: written.append(len(scored))
     )
@@ -201,7 +239,7 @@ def test_what_is_scored_again_comes_in_order_and_in_pieces(use, found, screen, m
     assert written == [2, 2, 1]
 
 
-def test_the_reward_is_that_of_the_settings(use, found, screen):
+def test_the_reward_is_that_of_the_settings(use: Use, found: MakePlaces, screen: Screen) -> None:
     """Stored: +1 and no charge, no verdict. Scored: proved +1, a name error -0.1 or -0.2."""
     use()
     wanted = found(1)
@@ -212,9 +250,11 @@ def test_the_reward_is_that_of_the_settings(use, found, screen):
     assert gains == pytest.approx([-0.1, -0.2])
 
 
-def test_what_is_scored_again_says_which_config_scored_it(use, found, screen):
+def test_what_is_scored_again_says_which_config_scored_it(
+    use: Use, found: MakePlaces, screen: Screen
+) -> None:
     use()
-    origins = []
+    origins: list[Any] = []
     score_all(
         found(1),
         screen,
@@ -222,18 +262,22 @@ def test_what_is_scored_again_says_which_config_scored_it(use, found, screen):
         overrides=("reward.line.name_error=-0.2",),
     )
     assert resolve(saved=origins[0].config).reward == RewardConfig(
-        line={**RewardConfig().line, "name_error": -0.2}
+        line={**RewardConfig().line, OutcomeKind.NAME_ERROR: -0.2}
     )
 
 
-def test_a_file_without_an_origin_has_none_when_it_is_scored_again(use, found, screen):
+def test_a_file_without_an_origin_has_none_when_it_is_scored_again(
+    use: Use, found: MakePlaces, screen: Screen
+) -> None:
     use()
-    origins = []
+    origins: list[Any] = []
     score_all(found(1, origin=None), screen, write=lambda _, origin: origins.append(origin))
     assert origins == [None]
 
 
-def test_a_file_that_is_gone_ends_it_with_its_name(use, found, screen):
+def test_a_file_that_is_gone_ends_it_with_its_name(
+    use: Use, found: MakePlaces, screen: Screen
+) -> None:
     use()
     wanted = found(2)
     wanted[0].path.unlink()
@@ -241,7 +285,9 @@ def test_a_file_that_is_gone_ends_it_with_its_name(use, found, screen):
         run_all(wanted, screen)
 
 
-def test_a_file_that_was_changed_is_told(use, found, screen, origin):
+def test_a_file_that_was_changed_is_told(
+    use: Use, found: MakePlaces, screen: Screen, origin: Origin
+) -> None:
     use()
     wanted = found(2)
     wanted[0].path.write_bytes(b'{"format":2}\n' * 4000)

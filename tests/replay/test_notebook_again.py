@@ -4,6 +4,7 @@ import asyncio
 import copy
 import platform
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 from nbclient import NotebookClient
@@ -15,6 +16,7 @@ from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
+from repl_rl.types import Trajectory
 from repl_sandbox.pool import KernelPool
 from repl_sandbox.types import Limits
 
@@ -45,7 +47,7 @@ LINES = (
 )
 
 
-async def sampled(*lines, limits=None, seed=SEED):
+async def sampled(*lines: str, limits: Limits | None = None, seed: int = SEED) -> Trajectory:
     """A trajectory of fixed lines that ran in a real kernel."""
     codec = ByteCodec()
     config = SamplingConfig(max_lines=len(lines), max_tokens=20_000)
@@ -61,13 +63,13 @@ async def sampled(*lines, limits=None, seed=SEED):
         return await sampler.sample(attempt, prompt, kernel)
 
 
-def run_again(notebook):
+def run_again(notebook: Any) -> Any:
     again = copy.deepcopy(notebook)
     NotebookClient(again, timeout=TIMEOUT_S).execute()
     return again
 
 
-def test_every_output_comes_out_as_it_was_recorded():
+def test_every_output_comes_out_as_it_was_recorded() -> None:
     notebook = notebook_of(asyncio.run(sampled(*LINES)))
     again = run_again(notebook)
     assert [cell.get("outputs") for cell in again.cells] == [
@@ -81,13 +83,13 @@ def test_every_output_comes_out_as_it_was_recorded():
     ]  # fmt: skip
 
 
-def test_a_submission_comes_out_though_the_policy_had_taken_the_name():
+def test_a_submission_comes_out_though_the_policy_had_taken_the_name() -> None:
     lines = (" submit_final_answer = 5\n", " submit_final_answer(x)\n")
     notebook = run_again(notebook_of(asyncio.run(sampled(*lines))))
     assert notebook.cells[-1].outputs == [stream("x\n")]
 
 
-def test_a_line_that_timed_out_does_not_stop_the_cells_below():
+def test_a_line_that_timed_out_does_not_stop_the_cells_below() -> None:
     limits = Limits(line_cpu_s=0.3)
     trajectory = asyncio.run(sampled(" while True: pass\n", "\n", " x + 1\n", limits=limits))
     notebook = notebook_of(trajectory)

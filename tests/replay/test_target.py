@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.replay.target import check_apart, check_replaceable, new_file, whole_file
 
 
-def test_a_file_appears_at_the_end(tmp_path):
+def test_a_file_appears_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "a.html"
     with whole_file(path) as file:
         file.write("x")
@@ -18,7 +20,7 @@ def test_a_file_appears_at_the_end(tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == ["a.html"]
 
 
-def test_what_was_there_stays_where_writing_fails(tmp_path):
+def test_what_was_there_stays_where_writing_fails(tmp_path: Path) -> None:
     path = tmp_path / "a.html"
     path.write_text("before")
     with contextlib.suppress(ValueError), whole_file(path) as file:
@@ -28,7 +30,7 @@ def test_what_was_there_stays_where_writing_fails(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_link_stays_one(tmp_path):
+def test_a_link_stays_one(tmp_path: Path) -> None:
     (tmp_path / "b.html").write_text("")
     (tmp_path / "a.html").symlink_to("b.html")
     with whole_file(tmp_path / "a.html") as file:
@@ -38,7 +40,9 @@ def test_a_link_stays_one(tmp_path):
 
 
 @pytest.mark.parametrize("to_write", [whole_file, new_file])
-def test_a_planted_link_is_neither_written_through_nor_removed(tmp_path, to_write):
+def test_a_planted_link_is_neither_written_through_nor_removed(
+    tmp_path: Path, to_write: Callable[[Path], AbstractContextManager[object]]
+) -> None:
     victim = tmp_path / "victim"
     victim.write_text("before")
     part = tmp_path / f"a.html.{os.getpid()}.part"
@@ -49,14 +53,14 @@ def test_a_planted_link_is_neither_written_through_nor_removed(tmp_path, to_writ
     assert part.is_symlink()
 
 
-def test_what_cannot_be_written_to_the_end_is_told_and_leaves_nothing(tmp_path):
+def test_what_cannot_be_written_to_the_end_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.html"
     with pytest.raises(ConfigError, match="Is a directory"), whole_file(path):
         path.mkdir()
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_new_file_appears_at_the_end_in_bytes(tmp_path):
+def test_a_new_file_appears_at_the_end_in_bytes(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     with new_file(path) as file:
         file.write(b"\xe4\n")
@@ -65,14 +69,14 @@ def test_a_new_file_appears_at_the_end_in_bytes(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_new_file_is_not_there_where_writing_fails(tmp_path):
+def test_a_new_file_is_not_there_where_writing_fails(tmp_path: Path) -> None:
     with contextlib.suppress(ValueError), new_file(tmp_path / "a.jsonl") as file:
         file.write(b"x")
         raise ValueError
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_new_file_takes_the_place_of_nothing_that_appears_meanwhile(tmp_path):
+def test_a_new_file_takes_the_place_of_nothing_that_appears_meanwhile(tmp_path: Path) -> None:
     victim, path = tmp_path / "victim", tmp_path / "a.jsonl"
     with pytest.raises(ConfigError, match="was made meanwhile"), new_file(path):
         path.symlink_to(victim)
@@ -80,7 +84,7 @@ def test_a_new_file_takes_the_place_of_nothing_that_appears_meanwhile(tmp_path):
     assert path.is_symlink()
 
 
-def test_what_is_of_another_kind_is_not_written_over(tmp_path):
+def test_what_is_of_another_kind_is_not_written_over(tmp_path: Path) -> None:
     config, link = tmp_path / "config.toml", tmp_path / "a.html"
     config.write_text("")
     link.symlink_to(config)
@@ -89,7 +93,7 @@ def test_what_is_of_another_kind_is_not_written_over(tmp_path):
             check_replaceable(path, (".html", ".htm"))
 
 
-def test_what_is_of_that_kind_or_not_there_may_be_written(tmp_path):
+def test_what_is_of_that_kind_or_not_there_may_be_written(tmp_path: Path) -> None:
     (tmp_path / "a.HTM").write_text("")
     (tmp_path / "link").symlink_to("a.HTM")
     (tmp_path / "ring").symlink_to("ring")
@@ -98,7 +102,7 @@ def test_what_is_of_that_kind_or_not_there_may_be_written(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["folder", "pipe", "ring", "no/a.html", "a" * 300])
-def test_what_is_no_place_for_a_file_is_refused_at_once(tmp_path, name):
+def test_what_is_no_place_for_a_file_is_refused_at_once(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "ring").symlink_to("ring")
@@ -106,13 +110,13 @@ def test_what_is_no_place_for_a_file_is_refused_at_once(tmp_path, name):
         pass
 
 
-def test_a_device_is_refused():
+def test_a_device_is_refused() -> None:
     expected = pytest.raises(ConfigError, match="it is a folder or device")
     with expected, whole_file(Path("/dev/null")):
         pass
 
 
-def test_what_is_read_is_not_written_over(tmp_path):
+def test_what_is_read_is_not_written_over(tmp_path: Path) -> None:
     source = tmp_path / "after.jsonl"
     source.write_text("")
     (tmp_path / "link").symlink_to(source)
@@ -121,7 +125,7 @@ def test_what_is_read_is_not_written_over(tmp_path):
             check_apart(path, [source])
 
 
-def test_another_file_is_apart(tmp_path):
+def test_another_file_is_apart(tmp_path: Path) -> None:
     source = tmp_path / "after.jsonl"
     source.write_text("")
     check_apart(tmp_path / "a.html", [source])

@@ -205,7 +205,7 @@ def listed(page: Any) -> list[str]:
 
 
 def chosen(page: Any) -> str:
-    return page.inner_text(".permalink")
+    return str(page.inner_text(".permalink"))
 
 
 def wait_for(page: Any, id: str) -> None:

@@ -7,17 +7,31 @@ stand the lines, kernels and policies that the tests of the stepper share.
 import asyncio
 import contextlib
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from textual import events
+from textual.message import Message
+from textual.pilot import Pilot
 
 from repl_rl.config import Config
 from repl_rl.replay.branch import as_trajectory
+from repl_rl.replay.live import Live
 from repl_rl.replay.scene import Scene
+from repl_rl.replay.stepper import Stepper
 from repl_rl.transcript.format import PYTHON, SUBMIT_STUB
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Line, Origin, OutcomeKind, StopReason, Verdict, VerdictKind
-from repl_sandbox.fake import FakeKernels
+from repl_rl.types import (
+    Line,
+    Origin,
+    OutcomeKind,
+    Problem,
+    StopReason,
+    Trajectory,
+    Verdict,
+    VerdictKind,
+)
+from repl_sandbox.fake import FakeKernel, FakeKernels
 from repl_sandbox.types import ExecStatus, Execution, SandboxError
 
 COMMENT, OUTPUT, SILENT = OutcomeKind.COMMENT, OutcomeKind.OK_OUTPUT, OutcomeKind.OK_SILENT
@@ -52,45 +66,45 @@ and that one handles it before the end of the third."""
 class SaysProved:
     """A judge that likes every answer."""
 
-    async def grade(self, _task_spec, _problem, _submission):
+    async def grade(self, _task_spec: str, _problem: Problem, _submission: str) -> Verdict:
         return PROVED
 
 
 class Broken:
     """Kernels that are not to be had."""
 
-    async def acquire(self, *, seed):
+    async def acquire(self, *, seed: int) -> FakeKernel:
         raise SandboxError(f"no kernel for seed {seed}: the zygote [/bold] is gone")
 
 
 class Slow(FakeKernels):
     """Kernels in which `slow` takes for ever."""
 
-    async def acquire(self, *, seed):
+    async def acquire(self, *, seed: int) -> FakeKernel:
         kernel = await super().acquire(seed=seed)
         run = kernel.run
 
-        async def wait(source):
+        async def wait(source: str) -> Execution:
             if source == "slow":
                 await asyncio.Event().wait()
             return await run(source)
 
-        kernel.run = wait
+        kernel.run = wait  # type: ignore[method-assign]  # a double
         return kernel
 
 
 class WritesLines:
     """A policy that goes on with fixed sources, in bytes of log-probability -0.5."""
 
-    def __init__(self, *sources, waits=False, source=None):
+    def __init__(self, *sources: str, waits: bool = False, source: str | None = None) -> None:
         self.sources = sources
         self.waits = waits
         self.source = source
 
-    def decode(self, ids):
+    def decode(self, ids: Sequence[int]) -> str:
         return ByteCodec().decode(ids)
 
-    async def continue_from(self, live, *, on_line):
+    async def continue_from(self, live: Live, *, on_line: Callable[[Line], None]) -> Trajectory:
         for source in self.sources:
             outcome = await live.session.run(source)
             line = Line(index=live.at, source=f" {source}\n", start=0, stop=1, outcome=outcome)
@@ -107,10 +121,10 @@ class WritesLines:
 class Seat:
     """Where a person would sit. `arrived` grows by every message that a widget handles."""
 
-    def __init__(self, app, pilot, arrived):
+    def __init__(self, app: Stepper, pilot: Pilot[None], arrived: list[Message]) -> None:
         self.app, self._pilot, self._arrived = app, pilot, arrived
 
-    async def settle(self):
+    async def settle(self) -> None:
         """Until every key was heard, and what it asked for is done and painted."""
         num_quiet, deadline = 0, time.monotonic() + _MAX_WAIT_S
         while num_quiet < _NUM_QUIET:
@@ -118,40 +132,40 @@ class Seat:
             is_quiet = await self._is_quiet_round()
             num_quiet = num_quiet + 1 if is_quiet and not self.app.is_busy else 0
 
-    async def _is_quiet_round(self):
+    async def _is_quiet_round(self) -> bool:
         """Have every widget handle what came to it; True where only the call to do so had."""
         num_calls = 1 + len(self.app.screen.walk_children(with_self=True))
         num_before = len(self._arrived)
         await self._pilot.pause(0.01 if self.app.is_busy else 0)
         return len(self._arrived) - num_before == num_calls
 
-    async def until(self, *texts):
+    async def until(self, *texts: str) -> None:
         """Until all of these stand on the screen: for what runs on, and so never settles."""
         deadline = time.monotonic() + _MAX_WAIT_S
         while not all(text in self.text for text in texts):
             assert time.monotonic() < deadline, f"{texts} never came:\n{self.text}"
             await self._pilot.pause(0.01)
 
-    async def press(self, *keys):
+    async def press(self, *keys: str) -> None:
         for key in keys:
             await self._pilot.press(key)
             await self.settle()
 
-    async def begin(self, *keys):
+    async def begin(self, *keys: str) -> None:
         """Press keys and wait for nothing that they ask for; `until` says when it is there."""
         await self._pilot.press(*keys)
 
-    async def fill(self, text):
+    async def fill(self, text: str) -> None:
         """Into the question that is open, in place of what stands there."""
         await self._pilot.press("ctrl+u", *text)
         await self.settle()
 
-    async def write(self, text):
+    async def write(self, text: str) -> None:
         """An answer to the question that is open."""
         await self.fill(text)
         await self.press("enter")
 
-    async def leave(self, key):
+    async def leave(self, key: str) -> None:
         """Press a key that ends the app: no widget is left to wait for."""
         self.app.post_message(events.Key(key, None))
         deadline = time.monotonic() + _MAX_WAIT_S
@@ -160,47 +174,52 @@ class Seat:
             await asyncio.sleep(0.01)
 
     @property
-    def rows(self):
+    def rows(self) -> list[str]:
         # What reaches the terminal, and there is no other way to it.
         return [strip.text for strip in self.app.screen._compositor.render_strips()]
 
     @property
-    def text(self):
+    def text(self) -> str:
         return "\n".join(self.rows)
 
     @property
-    def at_line(self):
+    def at_line(self) -> str:
         return line_of(self.rows)
 
-    def row_of(self, text):
+    def row_of(self, text: str) -> str:
         return next(row for row in self.rows if text in row)
 
 
+MakeStepper = Callable[..., Stepper]
+"""The fixture `stepper`: see tests/replay/stepper/conftest.py."""
+Act = Callable[[Seat], Awaitable[None]]
+
+
 @contextlib.asynccontextmanager
-async def seated(app, *, size=SIZE):
+async def seated(app: Stepper, *, size: tuple[int, int] = SIZE) -> AsyncIterator[Seat]:
     """A person at the keys of an app that has come to rest."""
-    arrived = []
+    arrived: list[Message] = []
     async with app.run_test(size=size, message_hook=arrived.append) as pilot:
         seat = Seat(app, pilot, arrived)
         await seat.settle()
         yield seat
 
 
-def sit(app, act, *, size=SIZE):
+def sit(app: Stepper, act: Act, *, size: tuple[int, int] = SIZE) -> None:
     """Run `act` with a person at the keys."""
 
-    async def run():
+    async def run() -> None:
         async with seated(app, size=size) as seat:
             await act(seat)
 
     asyncio.run(run())
 
 
-def after(app, *keys, size=SIZE):
+def after(app: Stepper, *keys: str, size: tuple[int, int] = SIZE) -> list[str]:
     """The rows once these keys have done their work."""
-    seen = []
+    seen: list[str] = []
 
-    async def act(seat):
+    async def act(seat: Seat) -> None:
         await seat.press(*keys)
         seen.extend(seat.rows)
 
@@ -208,6 +227,6 @@ def after(app, *keys, size=SIZE):
     return seen
 
 
-def line_of(rows):
+def line_of(rows: Sequence[str]) -> str:
     """Where one stands, as the head says it: `2/5`, or `2*` on a branch."""
     return rows[0].split("line ")[1].split()[0]

@@ -1,24 +1,45 @@
 """Steppers over trajectories that are written out, and what is saved from them."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fixture_types import MakeScored, MakeTrajectory, Part, Store
 from repl_rl.config import GRPOConfig, RewardConfig
 from repl_rl.credit.rewards import bound_reward
 from repl_rl.replay.annotated import annotate
+from repl_rl.replay.branch import Policy
 from repl_rl.replay.stepper import Stepper
 from repl_rl.rollout.scoring import Scorer
-from repl_rl.runs.trajectory_file import append, places
+from repl_rl.runs.trajectory_file import Place, append, places
+from repl_rl.types import Problem
 from repl_sandbox.fake import FakeKernels
-from stepper_seat import ANSWERS, LINE_REWARDS, LINES, ORIGIN, PROVED, SCENE, SaysProved
+from repl_sandbox.types import KernelSource
+from stepper_seat import (
+    ANSWERS,
+    LINE_REWARDS,
+    LINES,
+    ORIGIN,
+    PROVED,
+    SCENE,
+    MakeStepper,
+    SaysProved,
+)
 
 
 @pytest.fixture
-def store(make_trajectory, make_scored, tmp_path):
+def store(make_trajectory: MakeTrajectory, make_scored: MakeScored, tmp_path: Path) -> Store:
     """Write trajectories of these lines to a file, one after another; where they stand."""
 
-    def write(*all_parts, rewards=LINE_REWARDS, problem=None, **options):
+    def write(
+        *all_parts: Sequence[Part],
+        rewards: Sequence[float] = LINE_REWARDS,
+        problem: Problem | None = None,
+        **options: Any,
+    ) -> list[Place]:
         path = tmp_path / "step-000003.jsonl"
         for sibling, parts in enumerate(all_parts):
             trajectory = make_trajectory(parts, sibling_index=sibling, **options)
@@ -31,10 +52,16 @@ def store(make_trajectory, make_scored, tmp_path):
 
 
 @pytest.fixture
-def stepper(store):
+def stepper(store: Store) -> MakeStepper:
     """A stepper over five lines, whose kernels do as they did when it was recorded."""
 
-    def make(*all_parts, kernels=None, policy=None, notes=(), **options):
+    def make(
+        *all_parts: Sequence[Part],
+        kernels: KernelSource | None = None,
+        policy: Policy | None = None,
+        notes: Sequence[str] = (),
+        **options: Any,
+    ) -> Stepper:
         found = store(*(all_parts or (LINES,)), **options)
         scorer = Scorer(
             task_spec="t",

@@ -2,16 +2,16 @@
 
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
-from stepper_seat import after, sit
+from stepper_seat import MakeStepper, Seat, after, sit
 
 
-def test_an_edited_line_begins_as_the_recorded_one(stepper):
+def test_an_edited_line_begins_as_the_recorded_one(stepper: MakeStepper) -> None:
     rows = after(stepper(), "n", "i")
     assert rows[-2].rstrip() == ">>> 1+1"
 
 
-def test_a_branch_earns_line_by_line_beside_the_recorded_rewards(stepper):
-    async def act(seat):
+def test_a_branch_earns_line_by_line_beside_the_recorded_rewards(stepper: MakeStepper) -> None:
+    async def act(seat: Seat) -> None:
         await seat.press("n", "i")
         await seat.write("y")
         # Recorded, so in brackets: `1+1`, 0. By hand: a name that is not there, -0.1.
@@ -21,8 +21,8 @@ def test_a_branch_earns_line_by_line_beside_the_recorded_rewards(stepper):
     sit(stepper(), act)
 
 
-def test_only_lines_of_the_record_have_an_advantage_on_a_branch(stepper):
-    async def act(seat):
+def test_only_lines_of_the_record_have_an_advantage_on_a_branch(stepper: MakeStepper) -> None:
+    async def act(seat: Seat) -> None:
         assert seat.row_of(">>> # think").split()[-3:] == ["comment", "0", "0"]
         await seat.press("n", "i")
         await seat.write("x = 2")
@@ -32,8 +32,8 @@ def test_only_lines_of_the_record_have_an_advantage_on_a_branch(stepper):
     sit(stepper(), act)
 
 
-def test_a_submission_by_hand_is_judged_and_scored(stepper):
-    async def act(seat):
+def test_a_submission_by_hand_is_judged_and_scored(stepper: MakeStepper) -> None:
+    async def act(seat: Seat) -> None:
         await seat.press("n", "i")
         await seat.write("y")
         await seat.write("submit_final_answer(3)")
@@ -43,12 +43,12 @@ def test_a_submission_by_hand_is_judged_and_scored(stepper):
     sit(stepper(), act)
 
 
-def test_a_block_by_hand_is_asked_for_row_by_row(stepper):
-    def answer(source):
+def test_a_block_by_hand_is_asked_for_row_by_row(stepper: MakeStepper) -> None:
+    def answer(source: str) -> Execution:
         is_open = source.startswith("for") and not source.endswith("\n")
         return Execution(status=ExecStatus.INCOMPLETE if is_open else ExecStatus.OK)
 
-    async def act(seat):
+    async def act(seat: Seat) -> None:
         await seat.press("i")
         await seat.write("for i in 'ab':")
         assert seat.rows[-2].startswith("...")
@@ -60,8 +60,8 @@ def test_a_block_by_hand_is_asked_for_row_by_row(stepper):
     sit(stepper(kernels=FakeKernels(answer)), act)
 
 
-def test_a_bare_enter_runs_nothing_where_no_block_is_open(stepper):
-    async def act(seat):
+def test_a_bare_enter_runs_nothing_where_no_block_is_open(stepper: MakeStepper) -> None:
+    async def act(seat: Seat) -> None:
         await seat.press("i")
         await seat.write("")
         assert seat.at_line == "0/5"
@@ -69,8 +69,8 @@ def test_a_bare_enter_runs_nothing_where_no_block_is_open(stepper):
     sit(stepper(), act)
 
 
-def test_going_back_before_an_edit_finds_the_recorded_lines_again(stepper):
-    async def act(seat):
+def test_going_back_before_an_edit_finds_the_recorded_lines_again(stepper: MakeStepper) -> None:
+    async def act(seat: Seat) -> None:
         await seat.press("n", "i")
         await seat.write("y")
         await seat.press("escape", "n")

@@ -11,24 +11,24 @@ from repl_rl.replay.stepper.screen import Field
 from repl_rl.types import OutcomeKind
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
-from stepper_seat import ANSWERS, LINES, OUTPUT, after, line_of, sit
+from stepper_seat import ANSWERS, LINES, OUTPUT, MakeStepper, Seat, after, line_of, sit
 
 ACTIONS = sorted({action for row in KEYS for action in row.actions.values()})
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_what_a_key_asks_for_is_there(action):
+def test_what_a_key_asks_for_is_there(action: str) -> None:
     _, name, _ = parse(action)
     assert callable(getattr(Stepper, f"action_{name}", None))
 
 
-def test_the_keys_that_run_lines_ask_for_all_that_can_be_run_and_no_more():
+def test_the_keys_that_run_lines_ask_for_all_that_can_be_run_and_no_more() -> None:
     asked = [parameters for _, name, parameters in map(parse, ACTIONS) if name == "run"]
     assert sorted(asked) == sorted((what,) for what in RUNS)
 
 
 @pytest.mark.parametrize("key", ["n", "space", "down"])
-def test_a_line_is_run_by_each_of_its_keys(stepper, key):
+def test_a_line_is_run_by_each_of_its_keys(stepper: MakeStepper, key: str) -> None:
     assert line_of(after(stepper(), key)) == "1/5"
 
 
@@ -46,20 +46,22 @@ def test_a_line_is_run_by_each_of_its_keys(stepper, key):
         ("nnnnnnnn", "5/5"),
     ],
 )
-def test_keys_lead_to_their_lines(stepper, keys, line):
+def test_keys_lead_to_their_lines(stepper: MakeStepper, keys: str, line: str) -> None:
     assert line_of(after(stepper(), *keys)) == line
 
 
 @pytest.mark.parametrize(
     ("before", "number", "line"), [("", "4", "4/5"), ("G", "2", "2/5"), ("", "9", "5/5")]
 )
-def test_a_number_and_enter_go_to_that_line(stepper, before, number, line):
+def test_a_number_and_enter_go_to_that_line(
+    stepper: MakeStepper, before: str, number: str, line: str
+) -> None:
     assert line_of(after(stepper(), *before, number, "enter")) == line
     assert line_of(after(stepper(), *before, "colon", number, "enter")) == line
 
 
-def test_the_digits_of_a_number_count_wherever_they_stand(stepper):
-    async def act(seat):
+def test_the_digits_of_a_number_count_wherever_they_stand(stepper: MakeStepper) -> None:
+    async def act(seat: Seat) -> None:
         await seat.press("colon")
         await seat.write(f"{' ' * 9}2")
         assert seat.at_line == "2/5"
@@ -67,7 +69,7 @@ def test_the_digits_of_a_number_count_wherever_they_stand(stepper):
     sit(stepper(), act)
 
 
-def test_going_back_is_a_fresh_kernel_with_the_same_seed_and_lines(stepper):
+def test_going_back_is_a_fresh_kernel_with_the_same_seed_and_lines(stepper: MakeStepper) -> None:
     kernels = FakeKernels(ANSWERS)
     after(stepper(kernels=kernels), "n", "n", "n", "b")
     first, second = kernels.kernels
@@ -78,7 +80,7 @@ def test_going_back_is_a_fresh_kernel_with_the_same_seed_and_lines(stepper):
     assert first.seed == second.seed
 
 
-def test_the_next_difference_is_where_kernel_and_record_part(stepper):
+def test_the_next_difference_is_where_kernel_and_record_part(stepper: MakeStepper) -> None:
     answers = {**ANSWERS, "y": Execution(status=ExecStatus.OK, output="7\n")}
     rows = after(stepper(kernels=FakeKernels(answers)), "d")
     assert "line 3/5" in rows[0]
@@ -87,11 +89,11 @@ def test_the_next_difference_is_where_kernel_and_record_part(stepper):
 
 
 @pytest.mark.parametrize("key", ["e", "r", "d"])
-def test_with_nothing_ahead_it_is_said_why(stepper, key):
+def test_with_nothing_ahead_it_is_said_why(stepper: MakeStepper, key: str) -> None:
     assert any("an answer is submitted" in row for row in after(stepper(), "G", key))
 
 
-def test_outcomes_of_a_line_that_was_cut_are_said(stepper):
+def test_outcomes_of_a_line_that_was_cut_are_said(stepper: MakeStepper) -> None:
     parts = [(" 1+1\n", OUTPUT, "2\n>>>"), (" submit_fi", OutcomeKind.CUT, None)]
     rows = after(stepper(parts), "n", "n")
     assert any("was cut while it was sampled" in row for row in rows)
@@ -108,12 +110,14 @@ RIGHT, LEFT = "right_square_bracket", "left_square_bracket"
         ((RIGHT, LEFT), "step-000003:1   line 0/5"),
     ],
 )
-def test_brackets_turn_to_the_trajectory_beside(stepper, keys, shown):
+def test_brackets_turn_to_the_trajectory_beside(
+    stepper: MakeStepper, keys: tuple[str, ...], shown: str
+) -> None:
     assert after(stepper(LINES, LINES[:2]), *keys)[0].startswith(shown)
 
 
-def test_keys_in_a_row_are_all_heard(stepper):
-    async def act(seat):
+def test_keys_in_a_row_are_all_heard(stepper: MakeStepper) -> None:
+    async def act(seat: Seat) -> None:
         await seat.begin(*"nnnb")
         await seat.settle()
         assert seat.at_line == "2/5"
@@ -121,8 +125,8 @@ def test_keys_in_a_row_are_all_heard(stepper):
     sit(stepper(), act)
 
 
-def test_rows_that_come_in_one_burst_run_one_after_another(stepper):
-    async def act(seat):
+def test_rows_that_come_in_one_burst_run_one_after_another(stepper: MakeStepper) -> None:
+    async def act(seat: Seat) -> None:
         await seat.press("i")
         field = seat.app.query_one(Field)
         for character in "\x15a = 1\rb = 2\r":

@@ -1,17 +1,20 @@
 """What runs without end: it is shown, keys wait for it, and it can be called off or left."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
+from repl_rl.replay.live import Live
+from repl_rl.types import Line, Trajectory
 from repl_sandbox.fake import FakeKernels
-from stepper_seat import ANSWERS, OUTPUT, SILENT, Slow, WritesLines, sit
+from stepper_seat import ANSWERS, OUTPUT, SILENT, MakeStepper, Seat, Slow, WritesLines, sit
 
 
-def test_a_policy_that_is_called_off_leaves_the_lines_that_ran(stepper):
+def test_a_policy_that_is_called_off_leaves_the_lines_that_ran(stepper: MakeStepper) -> None:
     kernels = FakeKernels(ANSWERS)
 
-    async def act(seat):
+    async def act(seat: Seat) -> None:
         await seat.press("n")
         await seat.begin("m")
         await seat.until("line 2*", "Esc calls it off")
@@ -27,12 +30,12 @@ def test_a_policy_that_is_called_off_leaves_the_lines_that_ran(stepper):
 class TidiesUp(WritesLines):
     """A policy that, called off, comes to its end once it is let go."""
 
-    def __init__(self, *sources):
+    def __init__(self, *sources: str) -> None:
         super().__init__(*sources, waits=True)
         self.let_go = asyncio.Event()
         self.is_tidy = False
 
-    async def continue_from(self, live, *, on_line):
+    async def continue_from(self, live: Live, *, on_line: Callable[[Line], None]) -> Trajectory:
         try:
             return await super().continue_from(live, on_line=on_line)
         finally:
@@ -40,10 +43,12 @@ class TidiesUp(WritesLines):
             self.is_tidy = True
 
 
-def test_a_second_escape_does_not_call_off_the_tidying_up_after_the_first(stepper):
+def test_a_second_escape_does_not_call_off_the_tidying_up_after_the_first(
+    stepper: MakeStepper,
+) -> None:
     kernels, policy = FakeKernels(ANSWERS), TidiesUp("1+1", "y")
 
-    async def act(seat):
+    async def act(seat: Seat) -> None:
         await seat.press("n")
         await seat.begin("m")
         await seat.until("line 3*", "Esc calls it off")
@@ -59,8 +64,8 @@ def test_a_second_escape_does_not_call_off_the_tidying_up_after_the_first(steppe
     assert [kernel.sources for kernel in kernels.kernels] == [["1+1", "y"]] * 2
 
 
-def test_a_key_pressed_while_a_line_runs_waits_for_its_end(stepper):
-    async def act(seat):
+def test_a_key_pressed_while_a_line_runs_waits_for_its_end(stepper: MakeStepper) -> None:
+    async def act(seat: Seat) -> None:
         await seat.begin("n")
         await seat.until("running ...")
         await seat.begin("b")
@@ -72,8 +77,8 @@ def test_a_key_pressed_while_a_line_runs_waits_for_its_end(stepper):
     sit(stepper([(" slow\n", SILENT, ">>>")], kernels=Slow()), act)
 
 
-def test_going_to_a_line_ahead_can_be_called_off(stepper):
-    async def act(seat):
+def test_going_to_a_line_ahead_can_be_called_off(stepper: MakeStepper) -> None:
+    async def act(seat: Seat) -> None:
         await seat.press("colon", "3")
         await seat.begin("enter")
         await seat.until("line 1/3", "Esc calls it off")
@@ -85,8 +90,8 @@ def test_going_to_a_line_ahead_can_be_called_off(stepper):
     sit(stepper(parts, kernels=Slow(ANSWERS)), act)
 
 
-def test_a_line_by_hand_that_takes_long_shows_that_it_runs(stepper):
-    async def act(seat):
+def test_a_line_by_hand_that_takes_long_shows_that_it_runs(stepper: MakeStepper) -> None:
+    async def act(seat: Seat) -> None:
         await seat.press("i")
         await seat.fill("slow")
         await seat.begin("enter")
@@ -98,11 +103,11 @@ def test_a_line_by_hand_that_takes_long_shows_that_it_runs(stepper):
 
 
 @pytest.mark.parametrize("key", ["q", "ctrl+c"])
-def test_leaving_closes_the_kernel(stepper, key):
+def test_leaving_closes_the_kernel(stepper: MakeStepper, key: str) -> None:
     kernels = FakeKernels(ANSWERS)
     app = stepper(kernels=kernels)
 
-    async def act(seat):
+    async def act(seat: Seat) -> None:
         await seat.leave(key)
 
     sit(app, act)
@@ -113,10 +118,12 @@ def test_leaving_closes_the_kernel(stepper, key):
 @pytest.mark.parametrize(
     ("key", "shown"), [("i", "Enter takes it"), ("n", "running ..."), ("s", "about step-000003:1")]
 )
-def test_control_c_leaves_from_a_question_and_from_a_running_line(stepper, key, shown):
+def test_control_c_leaves_from_a_question_and_from_a_running_line(
+    stepper: MakeStepper, key: str, shown: str
+) -> None:
     app = stepper([(" slow\n", SILENT, ">>>")], kernels=Slow())
 
-    async def act(seat):
+    async def act(seat: Seat) -> None:
         await seat.begin(key)
         await seat.until(shown)
         await seat.leave("ctrl+c")

@@ -1,36 +1,47 @@
 """A policy that goes on from where one stands, and what of it is saved."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from repl_rl.errors import EngineError
+from repl_rl.replay.live import Live
 from repl_rl.runs.trajectory_file import places
-from repl_rl.types import StopReason
-from stepper_seat import WritesLines, after, sit
+from repl_rl.types import Line, Origin, Scored, StopReason, Trajectory
+from stepper_seat import MakeStepper, Seat, WritesLines, after, sit
 
 
-def test_a_policy_goes_on_from_here_and_is_scored_at_its_end(stepper):
+def test_a_policy_goes_on_from_here_and_is_scored_at_its_end(stepper: MakeStepper) -> None:
     rows = after(stepper(policy=WritesLines("1+1", "y")), "n", "m")
     assert "line 3*" in rows[0]
     assert "here no answer -0.700" in rows[2]  # -0.6 and -0.1
     assert any("the policy ended: max_lines" in row for row in rows)
 
 
-def test_without_a_policy_it_is_said_how_to_bring_one(stepper):
+def test_without_a_policy_it_is_said_how_to_bring_one(stepper: MakeStepper) -> None:
     assert any("start with --model PATH" in row for row in after(stepper(), "m"))
 
 
-def test_tokens_of_a_model_from_the_hub_have_the_texts_of_its_tokenizer(stepper):
+def test_tokens_of_a_model_from_the_hub_have_the_texts_of_its_tokenizer(
+    stepper: MakeStepper,
+) -> None:
     rows = after(stepper(policy=WritesLines("1+1", source="owner/name")), "m", "t")
     assert [row.split()[2] for row in rows[4:7]] == ["'1'", "'+'", "'1'"]
 
 
+Sampled = Callable[..., tuple[Scored, Origin]]
+
+
 @pytest.fixture
-def sampled(stepper, tmp_path, monkeypatch):
+def sampled(stepper: MakeStepper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sampled:
     """Save what stands there after a policy went on and after these keys; (row, origin)."""
     monkeypatch.chdir(tmp_path)
 
-    def make(*keys, by_hand=None, source=None):
-        async def act(seat):
+    def make(
+        *keys: str, by_hand: str | None = None, source: str | None = None
+    ) -> tuple[Scored, Origin]:
+        async def act(seat: Seat) -> None:
             await seat.press("n", "m", *keys)
             if by_hand is not None:
                 await seat.write(by_hand)
@@ -40,12 +51,13 @@ def sampled(stepper, tmp_path, monkeypatch):
 
         sit(stepper(policy=WritesLines("1+1", "y", source=source)), act)
         [place] = places(tmp_path / "b")
+        assert place.origin is not None
         return place.read(), place.origin
 
     return make
 
 
-def test_what_a_policy_sampled_is_saved_as_it_ended_it(sampled):
+def test_what_a_policy_sampled_is_saved_as_it_ended_it(sampled: Sampled) -> None:
     scored, origin = sampled(source="some/model")
     trajectory = scored.trajectory
     assert trajectory.stop_reason is StopReason.MAX_LINES
@@ -55,7 +67,9 @@ def test_what_a_policy_sampled_is_saved_as_it_ended_it(sampled):
 
 
 @pytest.mark.parametrize(("keys", "by_hand"), [("b", None), ("i", "x = 2"), ("bi", "y")])
-def test_what_was_changed_after_a_policy_is_saved_in_bytes(sampled, keys, by_hand):
+def test_what_was_changed_after_a_policy_is_saved_in_bytes(
+    sampled: Sampled, keys: str, by_hand: str | None
+) -> None:
     scored, origin = sampled(*keys, by_hand=by_hand, source="some/model")
     assert -0.5 not in scored.trajectory.logprobs
     assert scored.trajectory.stop_reason is StopReason.EOS
@@ -65,7 +79,7 @@ def test_what_was_changed_after_a_policy_is_saved_in_bytes(sampled, keys, by_han
 class FailsLater(WritesLines):
     """It ends well once; after that its engine breaks in the middle."""
 
-    async def continue_from(self, live, *, on_line):
+    async def continue_from(self, live: Live, *, on_line: Callable[[Line], None]) -> Trajectory:
         is_first = live.at == 1
         done = await super().continue_from(live, on_line=on_line)
         if not is_first:
@@ -73,10 +87,12 @@ class FailsLater(WritesLines):
         return done
 
 
-def test_lines_of_a_policy_that_failed_are_saved_with_those_before(stepper, tmp_path, monkeypatch):
+def test_lines_of_a_policy_that_failed_are_saved_with_those_before(
+    stepper: MakeStepper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
 
-    async def act(seat):
+    async def act(seat: Seat) -> None:
         await seat.press("n", "m", "m")
         assert "the model's forward failed" in seat.text
         await seat.press("w")

@@ -8,7 +8,7 @@ from repl_rl.transcript.format import SUBMIT_STUB
 from repl_rl.types import OutcomeKind
 from repl_sandbox.pool import KernelPool
 from repl_sandbox.types import Limits
-from stepper_seat import NAME_ERROR, OUTPUT, SILENT, seated
+from stepper_seat import NAME_ERROR, OUTPUT, SILENT, MakeStepper, Seat, seated
 
 pytestmark = pytest.mark.kernel
 
@@ -19,8 +19,8 @@ REAL = (
 )
 
 
-def test_real_kernels_run_go_back_and_tell_their_variables(stepper):
-    async def act(seat):
+def test_real_kernels_run_go_back_and_tell_their_variables(stepper: MakeStepper) -> None:
+    async def act(seat: Seat) -> None:
         await seat.press("n", "n")
         assert "live  ok_output" in seat.text
         assert "same" in seat.text
@@ -31,7 +31,7 @@ def test_real_kernels_run_go_back_and_tell_their_variables(stepper):
         assert seat.row_of(" 2* >>> x + 1")
         assert any(row.strip() == "7" for row in seat.rows)
 
-    async def run():
+    async def run() -> None:
         limits = Limits(memory_mib=256, line_wall_s=60)
         async with KernelPool(limits, preload=(), setup=(SUBMIT_STUB,), standby=1) as pool:
             app = stepper(REAL, kernels=pool)
@@ -41,10 +41,12 @@ def test_real_kernels_run_go_back_and_tell_their_variables(stepper):
     asyncio.run(run())
 
 
-def test_a_real_line_without_end_is_called_off_and_the_lines_before_are_there(stepper):
+def test_a_real_line_without_end_is_called_off_and_the_lines_before_are_there(
+    stepper: MakeStepper,
+) -> None:
     endless = [*REAL[:1], (" any(iter(int, 1))\n", OutcomeKind.TIMEOUT, None)]
 
-    async def run():
+    async def run() -> None:
         limits = Limits(memory_mib=256, line_cpu_s=60, line_wall_s=60)
         async with KernelPool(limits, preload=(), setup=(SUBMIT_STUB,), standby=1) as pool:
             app = stepper(endless, kernels=pool)

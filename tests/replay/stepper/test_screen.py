@@ -5,17 +5,17 @@ import pytest
 from repl_rl.types import Problem
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
-from stepper_seat import COMMENT, LINES, OUTPUT, SILENT, after
+from stepper_seat import COMMENT, LINES, OUTPUT, SILENT, MakeStepper, after
 
 
-def test_the_head_says_who_it_is_and_where_one_stands(stepper):
+def test_the_head_says_who_it_is_and_where_one_stands(stepper: MakeStepper) -> None:
     rows = after(stepper(LINES, LINES), "n")
     assert " ".join(rows[0].split()) == "step-000003:1 line 1/5 sibling 1 of 2 1 of 2"
     assert rows[1].startswith("What is 1 + 1?")
     assert rows[2].startswith("proved +0.900")  # 1 for the answer, -0.1 for a line
 
 
-def test_80_by_24_holds_the_line_at_hand_both_outputs_and_the_keys(stepper):
+def test_80_by_24_holds_the_line_at_hand_both_outputs_and_the_keys(stepper: MakeStepper) -> None:
     rows = after(stepper(), "n", "n")
     assert len(rows) == 24
     assert any(row.startswith(" 2  >>> 1+1") and "ok_output" in row for row in rows)
@@ -28,25 +28,27 @@ def test_80_by_24_holds_the_line_at_hand_both_outputs_and_the_keys(stepper):
 
 
 @pytest.mark.parametrize("size", [(40, 14), (60, 20), (80, 24), (200, 60)])
-def test_every_size_shows_the_line_at_hand_and_how_to_leave(stepper, size):
+def test_every_size_shows_the_line_at_hand_and_how_to_leave(
+    stepper: MakeStepper, size: tuple[int, int]
+) -> None:
     rows = after(stepper(), "n", "n", size=size)
     assert any(row.startswith(" 2  >>> 1+") for row in rows)
     assert "q quit" in rows[-1]
 
 
-def test_outputs_stand_one_above_the_other_where_it_is_narrow(stepper):
+def test_outputs_stand_one_above_the_other_where_it_is_narrow(stepper: MakeStepper) -> None:
     rows = after(stepper(), "n", "n", size=(60, 24))
     recorded = next(at for at, row in enumerate(rows) if "recorded  ok_output" in row)
     live = next(at for at, row in enumerate(rows) if "live  ok_output" in row)
     assert live > recorded
 
 
-def test_lines_ahead_show_what_they_did_when_recorded(stepper):
+def test_lines_ahead_show_what_they_did_when_recorded(stepper: MakeStepper) -> None:
     rows = after(stepper())
     assert any(row.startswith(" 3  >>> y") and "name_error" in row for row in rows)
 
 
-def test_notes_are_shown_before_the_first_line(stepper):
+def test_notes_are_shown_before_the_first_line(stepper: MakeStepper) -> None:
     rows = after(stepper(notes=["made with python 3.10, here it is 3.11"]))
     assert any("made with python 3.10" in row for row in rows)
 
@@ -57,7 +59,7 @@ HOSTILE = "[red]a[/red] {{x}} <b> \x1b[31m\u202eevil\x07\t|"
 INERT = "[red]a[/red] {{x}} <b> evil"
 
 
-def test_hostile_text_is_shown_as_the_text_it_is(stepper):
+def test_hostile_text_is_shown_as_the_text_it_is(stepper: MakeStepper) -> None:
     parts = [(f" # {HOSTILE}\n", COMMENT, ">>>"), (" 1+1\n", OUTPUT, f"{HOSTILE}\n>>>")]
     answers = {"1+1": Execution(status=ExecStatus.OK, output=f"{HOSTILE}\n")}
     problem = Problem(id="[/]", statement=f"{HOSTILE} [/bold]")
@@ -67,7 +69,7 @@ def test_hostile_text_is_shown_as_the_text_it_is(stepper):
 
 
 @pytest.mark.parametrize("key", ["t", "s", "v"])
-def test_hostile_text_is_text_on_a_sheet(stepper, key):
+def test_hostile_text_is_text_on_a_sheet(stepper: MakeStepper, key: str) -> None:
     told = f'[["x", "int", "{INERT}"]]'
     kernels = FakeKernels(lambda source: Execution(status=ExecStatus.OK, value=repr(told)))
     problem = Problem(id="[/]", statement=HOSTILE)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from stepper_seat import WritesLines, after, sit
+from stepper_seat import MakeStepper, Seat, WritesLines, after, sit
 
 
-def test_tokens_stand_one_a_row_with_mask_and_log_probability(stepper):
+def test_tokens_stand_one_a_row_with_mask_and_log_probability(stepper: MakeStepper) -> None:
     rows = after(stepper(), "n", "n", "t")
     assert "tokens of line 2: 10" in rows[1]  # ` 1+1` and a newline, `2`, a newline and a prompt
     cells = [row.strip("\u2502 ").split() for row in rows[3:13]]
@@ -15,7 +15,7 @@ def test_tokens_stand_one_a_row_with_mask_and_log_probability(stepper):
     assert cells[5] == ["17", "'2'", "50", "0"]
 
 
-def test_tokens_of_a_line_the_policy_wrote_are_its_own(stepper):
+def test_tokens_of_a_line_the_policy_wrote_are_its_own(stepper: MakeStepper) -> None:
     rows = after(stepper(policy=WritesLines("1+1")), "n", "m", "t")
     assert "tokens of line 2: 10" in rows[1]
     cells = [row.strip("\u2502 ").split() for row in rows[3:13]]
@@ -31,14 +31,18 @@ def test_tokens_of_a_line_the_policy_wrote_are_its_own(stepper):
         ("m", "tokens of line 1: 19   name_error  reward -0.100   Esc goes back"),
     ],
 )
-def test_above_its_tokens_stand_outcome_and_reward_of_the_line(stepper, keys, told):
+def test_above_its_tokens_stand_outcome_and_reward_of_the_line(
+    stepper: MakeStepper, keys: str, told: str
+) -> None:
     rows = after(stepper(policy=WritesLines("y")), *keys, "t")
     assert rows[1].strip("\u2502 ") == told
 
 
 @pytest.mark.parametrize("before", [(), ("m",)])
-def test_tokens_of_a_line_by_hand_are_not_told(stepper, before):
-    async def act(seat):
+def test_tokens_of_a_line_by_hand_are_not_told(
+    stepper: MakeStepper, before: tuple[str, ...]
+) -> None:
+    async def act(seat: Seat) -> None:
         await seat.press("n", *before, "i")
         await seat.write("x = 2")
         await seat.press("escape", "t")
@@ -47,13 +51,13 @@ def test_tokens_of_a_line_by_hand_are_not_told(stepper, before):
     sit(stepper(policy=WritesLines("1+1")), act)
 
 
-def test_a_sheet_is_put_away_by_its_key_and_by_escape(stepper):
+def test_a_sheet_is_put_away_by_its_key_and_by_escape(stepper: MakeStepper) -> None:
     for key in ("escape", "s", "q"):
         rows = after(stepper(), "s", key)
         assert "line 0/5" in rows[0]
 
 
-def test_help_names_every_key_on_one_screen(stepper):
+def test_help_names_every_key_on_one_screen(stepper: MakeStepper) -> None:
     rows = after(stepper(), "question_mark")
     assert len(rows) == 24
     assert any("n  space  down" in row for row in rows)
