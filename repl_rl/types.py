@@ -378,4 +378,4 @@ class Finding:
 
     name: str
     text: str
-    is_well: bool = True
+    passed: bool = True

@@ -71,7 +71,7 @@ async def _kernels(config: SandboxConfig) -> list[Finding]:
             await kernel.run("x = 2")
             line_ms = 1e3 * (time.monotonic() - started)
     except SandboxError as error:
-        return [Finding(name="kernels", text=str(error), is_well=False)]
+        return [Finding(name="kernels", text=str(error), passed=False)]
     speed = (
         f"fork server {warm_s:.1f} s, a kernel {first_ms:.0f} ms, a line {line_ms:.2f} ms"
         if answer.output == "2\n"
@@ -82,7 +82,7 @@ async def _kernels(config: SandboxConfig) -> list[Finding]:
 
 def _walls(walls: Walls) -> list[Finding]:
     if walls.level is Level.NONE:
-        return [Finding(name="kernels", text=str(walls), is_well=False)]
+        return [Finding(name="kernels", text=str(walls), passed=False)]
     found = [
         Finding(name="kernels", text=f"{walls} (Landlock ABI {landlock.abi()})"),
         Finding(name="canary", text=f"{len(PROBES)} ways out tried, none open"),

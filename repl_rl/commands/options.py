@@ -220,7 +220,7 @@ def tell(findings: Sequence[Finding]) -> None:
     """A line for each; exit code 1 unless all is well."""
     width = max(12, *(len(finding.name) + 2 for finding in findings))
     for finding in findings:
-        mark = "ok" if finding.is_well else "!!"
+        mark = "ok" if finding.passed else "!!"
         click.echo(f"{mark}  {finding.name:{width}}{one_row(finding.text)}")
-    if not all(finding.is_well for finding in findings):
+    if not all(finding.passed for finding in findings):
         sys.exit(FAILED)

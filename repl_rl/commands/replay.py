@@ -95,10 +95,10 @@ def replay(
     )
     if not chosen:
         sys.exit(jobs.step_through(wanted))
-    rows, is_well = _do(wanted, chosen[0], output or notebook or html)
+    rows, is_same = _do(wanted, chosen[0], output or notebook or html)
     for row in rows:
         click.echo(one_row(row))
-    if not is_well:
+    if not is_same:
         sys.exit(DIFFERS)
 
 

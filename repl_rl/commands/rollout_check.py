@@ -35,7 +35,7 @@ def _finding(name: str, text: str, faults: Sequence[str]) -> Finding:
     if not faults:
         return Finding(name=name, text=text)
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    return Finding(name=name, text=faults[0] + more, is_well=False)
+    return Finding(name=name, text=faults[0] + more, passed=False)
 
 
 # Tokens

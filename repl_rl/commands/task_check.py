@@ -32,7 +32,7 @@ def findings(task: Task, spec: str, *, seed: int) -> Iterator[Finding]:
     yield Finding(
         name="problems",
         text=f"none in split {' and '.join(lacking)}" if lacking else "in both splits",
-        is_well=not lacking,
+        passed=not lacking,
     )
     problem = next(filter(None, sides.values()), None)
     if problem is None:
@@ -53,10 +53,10 @@ async def _graded(spec: str, problem: Problem) -> Finding:
             for answer in ANSWERS:
                 verdicts[answer] = await grader.grade(spec, problem, answer)
     except GraderError as error:
-        return Finding(name="grader", text=str(error), is_well=False)
+        return Finding(name="grader", text=str(error), passed=False)
     for answer, verdict in verdicts.items():
         if verdict.grader_error is not None:
             text = f"submit_final_answer({answer}): {verdict.grader_error}"
-            return Finding(name="grader", text=text, is_well=False)
+            return Finding(name="grader", text=text, passed=False)
     told = ", ".join(f"{answer} {verdict.kind}" for answer, verdict in verdicts.items())
     return Finding(name="grader", text=told)

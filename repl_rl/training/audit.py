@@ -158,24 +158,24 @@ class Counts:
         yield Finding(
             name="drifted tokens",
             text=f"{self.drifted} of {self.sampled:,} sampled in {self.trajectories} trajectories",
-            is_well=not self.drifted,
+            passed=not self.drifted,
         )
         yield Finding(
             name="mask disagreements",
             text=str(self.mask_disagreements),
-            is_well=not self.mask_disagreements,
+            passed=not self.mask_disagreements,
         )
         for name, misread, count in (
             ("misread lines", self.misread_lines, self.lines),
             ("misread observations", self.misread_observations, self.observations),
         ):
-            yield Finding(name=name, text=f"{misread} of {count:,}", is_well=not misread)
+            yield Finding(name=name, text=f"{misread} of {count:,}", passed=not misread)
         for name, gaps in (("at boundaries", self.boundary_gaps), ("elsewhere", self.other_gaps)):
             if gaps:
                 yield Finding(
                     name=f"gap {name}",
                     text=f"largest {max(gaps):.1e} nats, mean {statistics.fmean(gaps):.1e}",
-                    is_well=_agree(gaps, is_exact=is_exact),
+                    passed=_agree(gaps, is_exact=is_exact),
                 )
         share = self.joined / self.observations if self.observations else 0.0
         yield Finding(
@@ -265,7 +265,7 @@ def _vocabulary(codec: TokenizerCodec) -> Iterator[Finding]:
     yield Finding(
         name="stop ids",
         text=f"{len(codec.newline_ids):,} end a line, {len(codec.eos_ids)} end the sequence",
-        is_well=bool(codec.newline_ids),
+        passed=bool(codec.newline_ids),
     )
     yield Finding(
         name="run-on ids",
