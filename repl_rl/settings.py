@@ -56,7 +56,7 @@ def resolve(
     # Once there was one type for all. What it said of the trainer is all that a replay asks for.
     if (dtype := user.pop("dtype", None)) is not None:
         _merge(user, {"grpo": {"dtype": "auto" if dtype == "float32" else dtype}})
-    _merge(user, told(files=files, overrides=overrides, flags=flags))
+    _merge(user, user_settings(files=files, overrides=overrides, flags=flags))
     _rename(user)
     _check(Config, user, "")
     layers: dict[str, Any] = {}
@@ -80,13 +80,13 @@ def _rename(user: dict[str, Any]) -> None:
             values[key] = name
 
 
-def told(
+def user_settings(
     *,
     files: Sequence[Path] = (),
     overrides: Sequence[str] = (),
     flags: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What files, flags and overrides say together, by section, whatever it is."""
+    """What files, flags and overrides set together, by section; nothing is checked."""
     user: dict[str, Any] = {}
     for path in files:
         _merge(user, _read_toml(path))

@@ -19,7 +19,7 @@ from repl_rl.golden.check import Miss, Played, misses, play_one, score
 from repl_rl.golden.code import reward_beside
 from repl_rl.golden.mutants import Fate, Mutant, fate, fields_unread, gather, mutants
 from repl_rl.golden.text import GoldenFile, find_files, read_file
-from repl_rl.settings import resolve, told
+from repl_rl.settings import resolve, user_settings
 from repl_rl.transcript.chat import CHATS
 from repl_rl.transcript.format import PYTHON
 from repl_rl.types import Scored
@@ -50,7 +50,7 @@ class Suite:
         """
         file = read_file(path)
         config = configured(file, files=files, overrides=overrides)
-        is_named = "function" in told(files=files, overrides=overrides).get("reward", {})
+        is_named = "function" in user_settings(files=files, overrides=overrides).get("reward", {})
         reward = reward_beside(path, config.reward, is_named=is_named, loads_code=loads_code)
         return cls(file=file, config=config, reward=reward)
 
