@@ -92,7 +92,7 @@ for command in (rollout, play, replay, attach, reward, config_command):
     cli.add_command(command)
 
 
-_config_options = shared.of(
+_config_options = shared.with_options(
     shared.TASK, shared.MODEL, shared.ENGINE, shared.FILES, shared.OVERRIDES, shared.SEED
 )
 
@@ -219,7 +219,7 @@ def audit(run_or_model: Path, count: int, **options: Any) -> None:
     is_run = (run_or_model / "config.toml").is_file()
     with Screen() as screen:
         findings = find(plan, count=count, run=run_or_model if is_run else None, screen=screen)
-    shared.tell(findings)
+    shared.report(findings)
 
 
 @cli.command()
@@ -305,11 +305,11 @@ def tasks(name: str | None, count: int, seed: int, files: tuple[Path, ...]) -> N
         click.echo(f"\nwhat a policy sees of {problems[0].id}:\n")
         click.echo(indent(shown_prompt(task, problems[0]), "    "))
     click.echo()
-    shared.tell(list(findings(task, plan.task_spec, seed=seed)))
+    shared.report(list(findings(task, plan.task_spec, seed=seed)))
 
 
 @cli.command()
-@shared.of(shared.FILES, shared.OVERRIDES)
+@shared.with_options(shared.FILES, shared.OVERRIDES)
 def doctor(files: tuple[Path, ...], overrides: tuple[str, ...]) -> None:
     """Say what this machine can do.
 
@@ -318,7 +318,7 @@ def doctor(files: tuple[Path, ...], overrides: tuple[str, ...]) -> None:
     from repl_rl.commands.doctor import examine
     from repl_rl.settings import resolve
 
-    shared.tell(examine(resolve(files=files, overrides=overrides).sandbox))
+    shared.report(examine(resolve(files=files, overrides=overrides).sandbox))
 
 
 def _jobs(plan: Plan) -> ModuleType:

@@ -86,7 +86,7 @@ def count(default: int | None, what: str) -> Callable[[Command], Command]:
     )
 
 
-def of(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     """A decorator that gives a command these options; `--help` lists them in this order."""
 
     def decorate(command: Command) -> Command:
@@ -216,7 +216,7 @@ def _check_hub(config: Config) -> None:
         hub.check(name, say=say)
 
 
-def tell(findings: Sequence[Finding]) -> None:
+def report(findings: Sequence[Finding]) -> None:
     """A line for each; exit code 1 unless all is well."""
     width = max(12, *(len(finding.name) + 2 for finding in findings))
     for finding in findings:

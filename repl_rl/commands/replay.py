@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DIFFERS = 1
 
 
-_selecting = shared.of(
+_selecting = shared.with_options(
     click.option("--id", "id", metavar="ID", help="FILE:NUMBER, as shown, or a problem's."),
     shared.BEST,
     shared.WORST,

@@ -22,7 +22,7 @@ def reward() -> None:
     """Test a reward, explain it, try its constants."""
 
 
-_options = shared.of(shared.FILES, shared.OVERRIDES)
+_options = shared.with_options(shared.FILES, shared.OVERRIDES)
 
 
 @reward.command()

@@ -32,7 +32,7 @@ _PROBLEM = click.option(
 
 
 @click.command()
-@shared.of(
+@shared.with_options(
     shared.TASK,
     _PROBLEM,
     shared.MODEL,
@@ -65,7 +65,7 @@ def rollout(problem: str | None, tokens: bool, output: Path | None, **options: A
     _show(subject, Screen(), is_table=tokens)
     failure = None if output is None else _add(output, subject.scored, origin)
     try:
-        shared.tell(findings(subject))
+        shared.report(findings(subject))
     finally:
         if failure is not None:
             raise failure  # it counts for more than the exit code of a check
@@ -106,7 +106,7 @@ def _add(path: Path, scored: Scored, origin: Origin) -> ConfigError | None:
 
 
 @click.command()
-@shared.of(shared.TASK, _PROBLEM, shared.SEED, shared.FILES, shared.OVERRIDES)
+@shared.with_options(shared.TASK, _PROBLEM, shared.SEED, shared.FILES, shared.OVERRIDES)
 @click.option("--output", type=Path, metavar="DIR", help="Run folder [runs/play-TASK-TIME].")
 def play(problem: str | None, output: Path | None, **options: Any) -> None:
     """Be the policy: write the lines yourself.
