@@ -164,7 +164,7 @@ class Game:
             self.console.say(Text(clean(line.outcome.observation).rstrip("\n")))
         if line.outcome.kind is OutcomeKind.CUT:
             return
-        rewards = scorer.so_far(built.build(StopReason.CANCELLED))
+        rewards = scorer.line_rewards(built.build(StopReason.CANCELLED))
         self.console.note(
             f"line {len(rewards)} of {self.plan.config.sampling.max_lines}: {line.outcome.kind} "
             f"{rewards[-1]:+.2f}, all lines {sum(rewards):+.2f}"

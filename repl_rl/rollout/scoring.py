@@ -47,7 +47,7 @@ class Scorer:
             return stored
         return await self.score(stored.trajectory, stored.problem)
 
-    def so_far(self, trajectory: Trajectory) -> tuple[float, ...]:
+    def line_rewards(self, trajectory: Trajectory) -> tuple[float, ...]:
         """Line rewards [L] of one that has not ended, as if it had ended here."""
         return self.reward(trajectory, None).line_rewards
 
