@@ -210,7 +210,7 @@ def batch_scale(rewards: Sequence[Reward], scale: Scale) -> float | None:
     if scale == "group":
         return None
     if scale == "none":
-        return 1.0 - EPSILON
+        return 1.0 - EPSILON  # the divisor is 1: `line_advantages` adds EPSILON
     return _deviation([r.outcome_reward for r in rewards if r.outcome_reward is not None])
 
 
