@@ -72,7 +72,7 @@ Watched = tuple[Trajectory, Witness]
 
 def drifted(trajectory: Trajectory, witness: Witness) -> int:
     counts = Counts()
-    counts.take_said(trajectory, witness)
+    counts.take_witnessed(trajectory, witness)
     return counts.drifted
 
 
@@ -106,7 +106,7 @@ def test_a_drift_is_not_well(watched: Watched) -> None:
     trajectory, witness = watched
     counts = Counts()
     counts.take(trajectory, ByteCodec())
-    counts.take_said(swap(trajectory, 11, 33), witness)
+    counts.take_witnessed(swap(trajectory, 11, 33), witness)
     assert findings(counts)["drifted tokens"] == Finding(
         name="drifted tokens", text="4 of 9 sampled in 1 trajectories", passed=False
     )
@@ -116,9 +116,9 @@ def test_a_line_of_several_pieces_is_found_piece_by_piece(make_trajectory: MakeT
     r"""` 1+\n` after `>`, of which the last piece has two tokens."""
     trajectory = make_trajectory([(" 1+\n", OK, None)], prompt=">")
     witness = Witness()
-    witness.said = {(62,): [(32,)], (62, 32): [(50,), (49,)], (62, 32, 49): [(43, 10)]}
+    witness.sampled = {(62,): [(32,)], (62, 32): [(50,), (49,)], (62, 32, 49): [(43, 10)]}
     assert drifted(trajectory, witness) == 0
-    del witness.said[62, 32, 49]
+    del witness.sampled[62, 32, 49]
     assert drifted(trajectory, witness) == 2
 
 

@@ -66,7 +66,7 @@ def _subject(
 ) -> Subject:
     trajectory, counts = scored.trajectory, Counts()
     fmt, config = plan.format(loaded.chat_template), plan.config
-    counts.take_said(trajectory, witness)
+    counts.take_witnessed(trajectory, witness)
     return Subject(
         scored=scored,
         prompt=make_prompt(plan.task, scored.problem, fmt),

@@ -42,7 +42,7 @@ class Witness:
     _engine: Engine
 
     def __init__(self) -> None:
-        self.said: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+        self.sampled: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
         """All tokens that a line was asked for after -> what was sampled there."""
 
     def watch(self, engine: Engine) -> Engine:
@@ -55,7 +55,7 @@ class Witness:
 
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
         line = await self._engine.line(ids, max_tokens=max_tokens, seed=seed)
-        self.said.setdefault(tuple(ids), []).append(line.ids)
+        self.sampled.setdefault(tuple(ids), []).append(line.ids)
         return line
 
     async def sync(self, weights: Weights, *, version: int) -> None:
@@ -99,8 +99,7 @@ class Counts:
         """
         self.trajectories += 1
         self.sampled += sum(trajectory.loss_mask)
-        told = span_mask(trajectory)
-        pairs = zip(told, trajectory.loss_mask, strict=True)
+        pairs = zip(span_mask(trajectory), trajectory.loss_mask, strict=True)
         self.mask_disagreements += sum(a != b for a, b in pairs)
         self.lines += len(trajectory.lines)
         self._read(trajectory, codec, fmt)
@@ -128,14 +127,14 @@ class Counts:
                 is_read = any(fmt.is_injected(t, shown.observation, shown.kind) for t in texts)
                 self.misread_observations += not is_read
 
-    def take_said(self, trajectory: Trajectory, witness: Witness) -> None:
+    def take_witnessed(self, trajectory: Trajectory, witness: Witness) -> None:
         """Count sampled tokens that are not what the engine said after what stands before them."""
         whole = trajectory.prompt_ids + trajectory.completion_ids
         for span in spans(trajectory):
             at, stop = (len(trajectory.prompt_ids) + i for i in span[:2])
             while span.is_sampled and at < stop:
-                said = witness.said.get(whole[:at], [])
-                piece = next((ids for ids in said if ids == whole[at : at + len(ids)]), None)
+                sampled = witness.sampled.get(whole[:at], [])
+                piece = next((ids for ids in sampled if ids == whole[at : at + len(ids)]), None)
                 if piece is None:
                     self.drifted += stop - at
                     break
@@ -234,7 +233,7 @@ def audit(plan: Plan, *, count: int, run: Path | None, screen: Screen) -> list[F
         gap = runtime.sync(0)
         for item in run_shown(runtime, attempts, "sampling to audit", screen):
             counts.take(item.trajectory, loaded.codec, fmt)
-            counts.take_said(item.trajectory, witness)
+            counts.take_witnessed(item.trajectory, witness)
             counts.take_scores(item.trajectory, loaded, temperature=temperature)
     for path in sorted((run / "trajectories").glob("*.jsonl")) if run else []:
         for item in read_trajectories(path):
