@@ -59,8 +59,8 @@ def main() -> None:
         error.show()
         sys.exit(USAGE_ERROR)
     except (KeyboardInterrupt, click.Abort) as error:
-        told = str(error.__cause__ or error)  # click has its own type for it
-        _fail(f"interrupted{told and '; '}{told}", INTERRUPTED)
+        detail = str(error.__cause__ or error)  # click has its own type for it
+        _fail(f"interrupted{detail and '; '}{detail}", INTERRUPTED)
     except (ConfigError, SettingError) as error:
         _fail(one_row(str(error)), USAGE_ERROR)
     except ModuleNotFoundError as error:
@@ -125,7 +125,7 @@ def train(output: Path | None, dry_run: bool, **options: Any) -> None:
     with leaving, Screen() as screen:
         before, after = _jobs(plan).train(plan, path, screen)
     run, other_seed = str(path), ["--seed", str(config.seed + 1)]
-    told = commands(
+    next_commands = commands(
         ["repl-rl", "eval", run, *code],
         ["repl-rl", "show", run, "--worst"],
         ["repl-rl", "replay", run, "--best", *code],
@@ -133,7 +133,7 @@ def train(output: Path | None, dry_run: bool, **options: Any) -> None:
     )
     click.echo(
         f"\nheld-out solve rate: {100 * before.rate:.1f} % before, {100 * after.rate:.1f} % after\n"
-        f"run folder: {path}\n\n{told}"
+        f"run folder: {path}\n\n{next_commands}"
     )
 
 

@@ -129,7 +129,7 @@ class Game:
 
         def on_line(built: TrajectoryBuilder) -> None:
             heard.append(built)
-            self._tell(built, scorer)
+            self._note_line(built, scorer)
 
         sampler.on_line = on_line
         try:
@@ -157,7 +157,7 @@ class Game:
         called_off = replace(trajectory, stop_reason=StopReason.CANCELLED)
         return unscored(called_off, problem), failure
 
-    def _tell(self, built: TrajectoryBuilder, scorer: Scorer) -> None:
+    def _note_line(self, built: TrajectoryBuilder, scorer: Scorer) -> None:
         """What the last line printed, and what it is worth as things stand."""
         line = built.lines[-1]
         if line.outcome.observation:

@@ -75,8 +75,8 @@ def mutate(
     for mutant, fate in survivors:
         click.echo(f"survived  {mutant.key:22}{mutant.change:18}{fate}")
     counts = Counter(fate for _, fate in fates)
-    told = ", ".join(f"{count} {fate}" for fate, count in sorted(counts.items()))
-    click.echo(f"{len(fates)} mutants: {told}")
+    text = ", ".join(f"{count} {fate}" for fate, count in sorted(counts.items()))
+    click.echo(f"{len(fates)} mutants: {text}")
     for suite in suites.suites:
         if unread := ", ".join(suite.unread()):
             click.echo(f"{suite.file.path}: {suite.config.reward.function} reads no {unread}")

@@ -94,8 +94,8 @@ class Subject:
     @cached_property
     def gaps(self) -> dict[int, float]:
         """|sampler - trainer| at each sampled token, by position in the completion."""
-        said, fresh = self.trajectory.logprobs, self.scores.shifted
-        return {t: abs(fresh[t] - said[t]) for t in self.sampled}
+        stored, fresh = self.trajectory.logprobs, self.scores.shifted
+        return {t: abs(fresh[t] - stored[t]) for t in self.sampled}
 
     @cached_property
     def sampled(self) -> list[int]:

@@ -173,9 +173,9 @@ def _check(reward: object, trajectory: Trajectory, name: str) -> None:
         raise ConfigError(f"{name} returned a reward that is no float: {reward}")
     if not all(map(math.isfinite, values)):
         raise ConfigError(f"{name} returned a reward that is not finite: {values}")
-    total, told = math.fsum(values), math.fsum(reward.terms.values())
-    if reward.terms and not math.isclose(total, told, abs_tol=1e-6):
+    total, terms = math.fsum(values), math.fsum(reward.terms.values())
+    if reward.terms and not math.isclose(total, terms, abs_tol=1e-6):
         raise ConfigError(
-            f"{name} returned terms that add up to {told:g} and rewards that add up to {total:g}; "
+            f"{name} returned terms that add up to {terms:g} and rewards that add up to {total:g}; "
             f"expected the same, or no terms"
         )

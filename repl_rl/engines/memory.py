@@ -47,9 +47,9 @@ class Memory:
         unit, name = (_GIB, "GiB") if max(self.update, self.sampling) >= _GIB else (_MIB, "MiB")
         copies = "" if self.num_copies == 1 else f"{self.num_copies} x "
         parts = {"gradients": self.gradients, "optimiser": self.optimiser, "keys": self.keys}
-        told = [f"{part} {_short(size / unit)}" for part, size in parts.items() if size]
+        others = [f"{part} {_short(size / unit)}" for part, size in parts.items() if size]
         weights = f"weights {copies}{_short(self.weights / unit)}"
-        return f"{', '.join([weights, *told])} of {_short(free / unit)} {name}"
+        return f"{', '.join([weights, *others])} of {_short(free / unit)} {name}"
 
     def check(self, free: int) -> None:
         """ConfigError where it cannot fit in `free` bytes, activations apart."""

@@ -311,8 +311,8 @@ def check_address(url: str) -> None:
 def _reason(response: httpx.Response) -> str:
     """What a server says of an error, in one line."""
     try:
-        said = response.json()["error"]
-        text = said["message"] if isinstance(said, dict) else str(said)
+        error = response.json()["error"]
+        text = error["message"] if isinstance(error, dict) else str(error)
     except (ValueError, LookupError, TypeError):
         text = response.text
     return textwrap.shorten(text, 300) or response.reason_phrase

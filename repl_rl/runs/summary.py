@@ -63,8 +63,8 @@ def ungraded_warning(scored: Sequence[Scored]) -> str | None:
         return None
     (reason, _), *_ = Counter(map(_why_ungraded, left)).most_common()
     example = next(item for item in left if _why_ungraded(item) == reason)
-    said = (example.problem.id, example.trajectory.submission or "", reason)
-    name, answer, why = (one_row(text)[:_SHOWN_CHARS] for text in said)
+    texts = (example.problem.id, example.trajectory.submission or "", reason)
+    name, answer, why = (one_row(text)[:_SHOWN_CHARS] for text in texts)
     return (
         f"{len(left)} of {len(scored)} trajectories could not be graded and count as not solved; "
         f"look at problem {name} with the answer {answer}, of which the grader says: {why}"

@@ -36,6 +36,6 @@ def is_trusted(origin: Origin) -> bool:
 
 
 def _mark(origin: Origin) -> Path:
-    told = json.dumps([origin.config, origin.setup]).encode()
+    content = json.dumps([origin.config, origin.setup]).encode()
     folder = Path(platformdirs.user_state_dir("repl-rl"))
-    return folder / "trusted" / hashlib.sha256(told).hexdigest()
+    return folder / "trusted" / hashlib.sha256(content).hexdigest()

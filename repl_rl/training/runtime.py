@@ -214,9 +214,9 @@ def load_policy(
     memory.check(free)
     say(f"device: {about_device(device, visible=os.environ.get('CUDA_VISIBLE_DEVICES'))}")
     say(f"memory: {memory.row(free)}")
-    said = warning(held, learning_rate=config.grpo.learning_rate) if is_training else None
-    if said is not None:
-        say(said)
+    text = warning(held, learning_rate=config.grpo.learning_rate) if is_training else None
+    if text is not None:
+        say(text)
     return load_weights(files, device=device, precision=held)
 
 
