@@ -1,4 +1,4 @@
-"""One trajectory looked at from every side: does it hold together, and does it add up?
+"""Checks of one trajectory: do its parts fit together, and does it add up?
 
     Subject -> Finding, Finding, ...
 
@@ -20,7 +20,7 @@ from repl_rl.types import Finding, StopReason
 
 
 def findings(subject: Subject) -> list[Finding]:
-    """Each check, with whether it holds. A loop of one's own is asked less: its lines are its own.
+    """Each check, and whether it passed. A user's own loop has fewer checks: its lines differ.
 
     Positions in them count from the first token of the completion, lines from 1.
     """
@@ -31,7 +31,7 @@ def findings(subject: Subject) -> list[Finding]:
 
 
 def _finding(name: str, text: str, faults: Sequence[str]) -> Finding:
-    """`text` where all is well, else the first fault and how many there are."""
+    """`text` where there is no fault, else the first fault and how many there are."""
     if not faults:
         return Finding(name=name, text=text)
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
@@ -60,7 +60,7 @@ def _word(is_sampled: bool) -> str:
 
 
 def _shift(subject: Subject) -> Finding:
-    """The mask is that of tokens, the logits that score them stand one before."""
+    """The mask marks tokens; the logits that score a token stand one position before it."""
     stored, unshifted = subject.trajectory.logprobs, subject.scores.unshifted
     here = statistics.fmean(subject.gaps.values())
     there = statistics.fmean(abs(unshifted[t] - stored[t]) for t in subject.sampled)
@@ -185,7 +185,7 @@ def _stop_reason(subject: Subject) -> Finding:
 
 
 def possible_stops(subject: Subject) -> set[StopReason]:
-    """The reasons to stop that its numbers leave; the clock is in none of them."""
+    """The reasons to stop that its numbers allow. They do not show the clock."""
     trajectory = subject.trajectory
     last = trajectory.lines[-1]
     end, kind = trajectory.completion_ids[last.stop - 1], last.outcome.kind
@@ -233,7 +233,7 @@ def _terms(subject: Subject) -> Finding:
 
 
 def _charges(subject: Subject) -> Finding:
-    """Of the default reward; one of the user's own may charge as it likes."""
+    """For the default reward alone; a user's own may charge as it likes."""
     reward, limits = subject.scored.reward, subject.config.reward
     if limits.function != RewardConfig().function:
         return Finding(name="line charges", text=f"those of {limits.function}, under no cap")

@@ -26,7 +26,7 @@ def shown_prompt(task: Task, problem: Problem) -> str:
 
 
 def findings(task: Task, spec: str, *, seed: int) -> Iterator[Finding]:
-    """What was found, in the order to read it."""
+    """The findings, in the order to read them."""
     sides = {split: next(task.problems(split, seed=seed), None) for split in Split}
     lacking = [str(split) for split, problem in sides.items() if problem is None]
     yield Finding(
@@ -46,7 +46,7 @@ def findings(task: Task, spec: str, *, seed: int) -> Iterator[Finding]:
 
 
 async def _graded(spec: str, problem: Problem) -> Finding:
-    """Ask the process that grades in training: what it imports, it imports from there."""
+    """Ask a grader's process as training does: it imports the task by itself."""
     verdicts: dict[str, Verdict] = {}
     try:
         async with Grader() as grader:
