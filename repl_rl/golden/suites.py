@@ -44,8 +44,8 @@ class Suite:
     ) -> Self:
         """The config is that of the file, under `files` and `overrides`.
 
-        With `loads_code` the module beside the file that it names is its reward. Raises ConfigError
-        for a file or a setting that cannot be read, and for code that nobody named, see
+        With `loads_code` the file may name a module beside it as its reward. Raises ConfigError for
+        a file or a setting that cannot be read, and for code that nobody named: see
         `reward_beside`.
         """
         file = read_file(path)
@@ -62,7 +62,7 @@ class Suite:
         return score(played, self.reward, self.config.reward)
 
     def misses(self) -> Iterator[Miss]:
-        """Where the file says something else than the code."""
+        """Where file and code differ."""
         for index in range(len(self.file.goldens)):
             yield from self.misses_of(index)
 
@@ -72,7 +72,7 @@ class Suite:
         return misses(played, self.scored(played).reward)
 
     def fates(self) -> Iterator[tuple[Mutant, Fate]]:
-        """Every mutant of a constant that the reward reads, and what the file makes of it."""
+        """Every mutant of a constant that the reward reads, with its fate."""
         played = self.played()
         rewards = [self.scored(one).reward for one in played]
         unread = self.unread()
@@ -130,7 +130,7 @@ def configured(
 ) -> Config:
     """The config that a file asks for, under `files` and `overrides`.
 
-    ConfigError for one that cannot be read, and for prompts that no golden file has.
+    ConfigError for one that cannot be read, or whose prompts no golden file has.
     """
     try:
         config = resolve(
