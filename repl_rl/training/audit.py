@@ -37,13 +37,13 @@ _FEW_TOKENS = 16
 
 
 class Witness:
-    """Stands before an engine and writes down what it was asked and what it said."""
+    """Wraps an engine and records every request and its answer."""
 
     _engine: Engine
 
     def __init__(self) -> None:
         self.sampled: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
-        """All tokens that a line was asked for after -> what was sampled there."""
+        """All tokens before a line -> the lines that were sampled after them."""
 
     def watch(self, engine: Engine) -> Engine:
         self._engine = engine
@@ -75,17 +75,17 @@ class Counts:
     trajectories: int = 0
     sampled: int = 0
     drifted: int = 0
-    """Sampled tokens that the engine did not say at that place, or after other tokens."""
+    """Sampled tokens that the engine did not sample at that position after the same tokens."""
     mask_disagreements: int = 0
-    """Tokens whose place in the mask is not the one that lines and observations give them."""
+    """Tokens for which the mask disagrees with lines and observations."""
     lines: int = 0
     misread_lines: int = 0
-    """Lines whose tokens have another text where they stand than the one that ran."""
+    """Lines whose tokens, decoded in place, are not the text that ran."""
     observations: int = 0
     misread_observations: int = 0
-    """Observations whose tokens have another text where they stand than the one shown."""
+    """Observations whose tokens, decoded in place, are not the text that was shown."""
     joined: int = 0
-    """Observations whose tokens would be others if they were encoded with what is beside them."""
+    """Observations that would have other tokens if they were encoded together with a neighbour."""
     boundary_gaps: list[float] = field(default_factory=list)
     """Difference of log-probabilities at the first token after an observation, nats."""
     other_gaps: list[float] = field(default_factory=list)
@@ -95,7 +95,7 @@ class Counts:
     ) -> None:
         """Count what a trajectory shows by itself.
 
-        Without the format that it was written in, its observations are not read.
+        Without its format, observations are not read.
         """
         self.trajectories += 1
         self.sampled += sum(trajectory.loss_mask)
@@ -128,7 +128,7 @@ class Counts:
                 self.misread_observations += not is_read
 
     def take_witnessed(self, trajectory: Trajectory, witness: Witness) -> None:
-        """Count sampled tokens that are not what the engine said after what stands before them."""
+        """Count sampled tokens that the engine did not sample after the tokens before them."""
         whole = trajectory.prompt_ids + trajectory.completion_ids
         for span in spans(trajectory):
             at, stop = (len(trajectory.prompt_ids) + i for i in span[:2])
@@ -153,7 +153,7 @@ class Counts:
                 self.other_gaps += gaps[1:]
 
     def findings(self, *, is_exact: bool) -> Iterator[Finding]:
-        """What the counts say, each with whether it is as it must be."""
+        """A finding for each count, and whether it passed."""
         yield Finding(
             name="drifted tokens",
             text=f"{self.drifted} of {self.sampled:,} sampled in {self.trajectories} trajectories",
@@ -184,9 +184,9 @@ class Counts:
 
 
 def _texts_in_place(trajectory: Trajectory, span: Span, codec: Codec) -> Iterator[str]:
-    """What the tokens of a span add to the text before them, that of a few tokens or of one.
+    """The text that a span's tokens add to the few tokens, or the one token, before them.
 
-    Two readings, since bytes that are no UTF-8 may draw a character behind them into their ruin.
+    Two readings, since invalid UTF-8 before a character may spoil it.
     """
     at, stop = (len(trajectory.prompt_ids) + i for i in span[:2])
     whole = trajectory.prompt_ids + trajectory.completion_ids
@@ -196,7 +196,7 @@ def _texts_in_place(trajectory: Trajectory, span: Span, codec: Codec) -> Iterato
 
 
 def _triples(trajectory: Trajectory) -> Iterator[tuple[Span | None, Span, Span | None]]:
-    """Each observation with the line before it and the one after it, if there are such."""
+    """Each observation with the line before and after it, if there is one."""
     found = [None, *spans(trajectory), None]
     for before, span, after in zip(found, found[1:], found[2:], strict=False):
         if span is not None and not span.is_sampled:
@@ -217,10 +217,10 @@ def _is_joined(
 
 
 def audit(plan: Plan, *, count: int, run: Path | None, screen: Screen) -> list[Finding]:
-    """Sample on `count` held-out problems with the plan's model, and look; raises as `train`.
+    """Sample on `count` held-out problems with the plan's model, and check; raises as `train`.
 
-    Of a run's folder the trajectories that are stored are looked at as well; those that its last
-    checkpoint sampled (`after`) are scored, too.
+    A run's stored trajectories are checked as well; those that its last checkpoint sampled
+    (`after`) are scored, too.
     """
     config = plan.config
     assert config.model is not None
@@ -248,7 +248,7 @@ def audit(plan: Plan, *, count: int, run: Path | None, screen: Screen) -> list[F
 
 
 def _was_exact(plan: Plan, run: Path | None) -> bool:
-    """Whether the log-probabilities that a run has stored are those of float32, where it ran."""
+    """Whether a run stored log-probabilities of float32 on the device where it ran."""
     device = read_versions(run).get("device", "cpu") if run else "cpu"
     return precision(plan.config, plan.engine, device=device).is_exact
 
