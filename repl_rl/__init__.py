@@ -1,7 +1,7 @@
 """Reinforcement learning for models that think in a Python REPL, one line at a time.
 
-What stands in `__all__` is what programs import; everything else may change. Names are loaded when
-they are first used, and none of them loads torch but `train`.
+Programs import what `__all__` lists; everything else may change. Names are loaded when they are
+first used, and none of them loads torch but `train`.
 
     import repl_rl as rr
 
@@ -81,7 +81,7 @@ _HOMES = {
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = sorted(["__version__", *_HOME])  # one list, of which both are made
+__all__ = sorted(["__version__", *_HOME])  # `dir()` returns the same list
 
 
 def __getattr__(name: str) -> Any:

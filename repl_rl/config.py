@@ -26,15 +26,15 @@ class SamplingConfig:
 
     engine: str = "hf"
     """`hf`: transformers, in the trainer's process and on its weights. `vllm`: in this process
-    too, with weights of its own. `vllm-server`: those that `servers` names."""
+    too, with weights of its own. `vllm-server`: the processes that `servers` names."""
     servers: tuple[str, ...] = ()
     """Addresses of `vllm serve` processes, for the engine `vllm-server`."""
     weights_dir: str | None = None
-    """Where they find new weights: a folder they and the trainer see. None: a temporary one."""
+    """Folder where they find new weights; the trainer sees it, too. None: a temporary one."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model is. `auto`: a GPU where there is one."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """What the engine computes in. `auto`: what the update does. `hf` cannot exceed the update."""
+    """What the engine computes in. `auto`: as the update does, which `hf` cannot exceed."""
     temperature: float = 1.0
     """What logits are divided by. 0 takes the likeliest token: engine `hf` alone, for `eval`."""
     max_lines: int = 24
@@ -44,9 +44,9 @@ class SamplingConfig:
     max_tokens: int = 2048
     """Sampled and injected tokens together; the prompt is not counted."""
     max_observation_tokens: int = 256
-    """Of what a line prints; the middle of a longer output is left out."""
+    """The most tokens of a line's output; the middle of a longer one is left out."""
     time_limit_s: float = 120.0
-    """Of a trajectory, kernels included; its first line alone may take longer."""
+    """Time of a trajectory, kernels included; only its first line may take longer."""
     max_in_flight: int = 64
     """Trajectories, and so kernels and rows of the KV cache, alive at once."""
     sampler: str = "lines"
@@ -59,13 +59,13 @@ class SamplingConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxConfig:
-    """One kernel: what it may use and what it is born with."""
+    """One kernel: what it may use and what it starts with."""
 
     isolation: Isolation = Isolation.AUTO
     """`auto`: the best walls this machine has; `strict`: namespaces too, or an error; `none`."""
     preload: tuple[str, ...] = ("sympy",)
-    """Modules imported once, before kernels are forked. Kernels can import these and what these
-    depend on, and nothing else beside the standard library."""
+    """Modules imported once, before kernels are forked. Kernels can import these, what these depend
+    on and the standard library, nothing else."""
     warmup: tuple[str, ...] | None = None
     """Sources run once before kernels are forked, to fill caches; None: those for sympy if it is
     preloaded."""
@@ -80,9 +80,9 @@ class SandboxConfig:
     kernel_cpu_s: int = 60
     """CPU time of a kernel over all of its lines."""
     memory_mib: int = 512
-    """Address space of a kernel beyond what it is born with."""
+    """Address space of a kernel beyond what it starts with."""
     max_output_chars: int = 2048
-    """Kept of what a line prints: two thirds from its head, one third from its tail."""
+    """Characters kept of a line's output: two thirds from its head, one third from its tail."""
 
 
 def _line_rewards() -> dict[OutcomeKind, float]:
@@ -104,16 +104,16 @@ def _verdict_rewards() -> dict[VerdictKind, float]:
 class RewardConfig:
     """What lines and answers are worth.
 
-    Lines are only ever charged for errors, never paid for running; the charge is capped below
-    what a correct answer is worth more than any other; and ending without a submission costs more
-    than the worst answer after the highest charge, so silence never beats an honest attempt.
+    Lines are charged for errors and never paid for running. The charge is capped below the
+    difference between a correct answer and any other. Ending without a submission costs more than
+    the worst answer after the highest charge, so silence never beats an honest attempt.
     """
 
     function: str = "shaped"
     """A function of (Trajectory, Verdict | None, RewardConfig) -> Reward, by its name in the entry
     point group `repl_rl.rewards` or as `module:function`."""
     line: Mapping[OutcomeKind, float] = field(default_factory=_line_rewards)
-    """Reward of a line by its outcome, 0 where not named."""
+    """Reward of a line by its outcome; 0 for one that is not named."""
     max_line_charge: float = 0.4
     """Line rewards of one trajectory are scaled so that they never sum to less than minus this."""
     verdict: Mapping[VerdictKind, float] = field(default_factory=_verdict_rewards)
@@ -130,9 +130,9 @@ class GRPOConfig:
     """The update. Group size and problems per step multiply to the trajectories of a step."""
 
     steps: int = 200
-    """Updates of the policy; 0 measures it alone."""
+    """Updates of the policy; 0 only measures it."""
     problems_per_step: int = 8
-    """Groups of a step, each of another problem."""
+    """Groups of a step, each for a problem of its own."""
     group_size: int = 8
     """Trajectories of a problem, which are compared with each other."""
     learning_rate: float = 1e-6
@@ -144,7 +144,7 @@ class GRPOConfig:
     max_grad_norm: float = 1.0
     """Longer gradients are scaled down to this norm."""
     micro_batch_size: int = 8
-    """Trajectories per forward and backward; the update does not depend on it, but for `bnpo`."""
+    """Trajectories per forward and backward; only the update of `bnpo` depends on it."""
     dtype: Literal["auto", "mixed", "float32", "bfloat16"] = "auto"
     """`mixed`: weights, gradients and optimiser in float32, forwards in bfloat16. `float32` and
     `bfloat16`: everything. `auto`: `mixed` on a GPU, `float32` on a CPU. At usual learning rates
@@ -154,30 +154,30 @@ class GRPOConfig:
     loss_type: Loss = "dapo"
     """What a token's share is divided by: all sampled tokens of the step (`dapo`), those of its
     trajectory (`grpo`), `sampling.max_tokens` (`dr_grpo`), nothing (`luspo`), or those of its
-    micro-batch (`bnpo`, which depends on `micro_batch_size`). Each step updates the policy that
-    sampled, and there `cispo` and `vespo` are `dapo`, and `sapo` is `grpo`."""
+    micro-batch (`bnpo`, which depends on `micro_batch_size`). Each step updates the very policy
+    that sampled. In that case `cispo` and `vespo` equal `dapo`, and `sapo` equals `grpo`."""
     epsilon_low: float = 0.2
     """How far the ratio of policies may fall below 1. It is 1 here: nothing is clipped."""
     epsilon_high: float = 0.28
     """How far it may rise above 1."""
     importance: Literal["auto", "line", "off"] = "auto"
-    """Weigh each line by how much likelier the trainer finds it than the engine that sampled it,
-    at the price of one forward a step. `auto`: unless the engine is `hf` and both compute in
-    float32, where they agree to 1e-5. `vespo`, which weighs whole trajectories, goes without."""
+    """Weigh each line by how much likelier the trainer finds it than the engine that sampled it.
+    This costs one forward a step. `auto`: unless the engine is `hf` and both compute in float32,
+    where they agree to 1e-5. `vespo` weighs whole trajectories and goes without."""
     importance_cap: float = 2.0
     """The highest weight."""
     kl_beta: float = 0.0
-    """Weight of the KL divergence to the policy the run started from: the estimate k3 of each
-    sampled token, weighed by the ratio, whose gradient is that of the divergence itself."""
+    """Weight of the KL divergence to the policy the run started from. Each sampled token adds its
+    estimate k3, weighed by the ratio: so the gradient is that of the divergence itself."""
     credit: Credit = "line_local"
     """Which lines answer for a line's reward; see `advantages.line_advantages`."""
     line_credit_weight: float = 0.5
     """Lambda: weight of line rewards beside the outcome; 0 is plain GRPO."""
     baseline: Baseline = "mean"
     """What a trajectory is compared with: the mean of its group, itself included, or of the
-    others. `leave_one_out` (RLOO, arXiv:2402.14740) is without the factor (G - 1) / G."""
+    others. `leave_one_out` (RLOO, arXiv:2402.14740) does without the factor (G - 1) / G."""
     scale: Scale = "group"
-    """What the standard deviation that divides the outcome advantage is taken over."""
+    """The outcome advantage is divided by the standard deviation over this; `none`: undivided."""
 
     @property
     def reads_line_rewards(self) -> bool:
@@ -197,7 +197,7 @@ class GradingConfig:
     """The processes that judge submissions."""
 
     deadline_s: float = 5.0
-    """Of one submission; after it the grader could not tell."""
+    """Time for one submission; after it the verdict is `undecided`."""
     num_workers: int = 1
     """Processes that grade."""
 
@@ -211,7 +211,7 @@ class ReportConfig:
     checkpoint_every: int = 50
     """Steps between two checkpoints."""
     keep_checkpoints: int = 2
-    """The latest ones that stay; the last of a run, `final`, always does."""
+    """How many of the latest stay; the last of a run, `final`, always does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +241,7 @@ class Config:
 
     def __post_init__(self) -> None:
         for name, value in _numbers(self, ""):
-            # Before all else: what is longer may have no float, and not even digits to show.
+            # Before all else: a longer integer may have no float, nor digits that Python prints.
             if isinstance(value, int) and abs(value) > _LONGEST:
                 raise ConfigError(f"{name} is beyond 2**63; expected a number that fits 64 bits")
             if not math.isfinite(value):
@@ -288,12 +288,12 @@ def _check_prices(reward: RewardConfig) -> None:
 
 
 def _check_potential(reward: RewardConfig, grpo: GRPOConfig) -> None:
-    """ConfigError where a potential would be read by nobody, or by one who does not sum it up."""
+    """ConfigError for a potential that no credit mode reads, or that the mode in use never sums."""
     if reward.potential == 0:
         return
     if not grpo.reads_line_rewards:
         raise ConfigError(
-            f"reward.potential = {reward.potential} is read by nobody: grpo.credit is "
+            f"reward.potential = {reward.potential} has no effect: grpo.credit is "
             f"{grpo.credit!r} at grpo.line_credit_weight = {grpo.line_credit_weight}"
         )
     if grpo.credit == "line_local":
@@ -313,7 +313,7 @@ LEAST: Mapping[str, float] = {
     "sampling.max_lines": 1,
     "sampling.max_tokens": 2,
     "sampling.max_line_tokens": 1,
-    # Room for the words that tell of a cut, at one token a character.
+    # Room for the words that mark a cut, at one token a character.
     "sampling.max_observation_tokens": 64,
     "sandbox.standby": 0,
     "sandbox.kernel_cpu_s": 1,
@@ -339,7 +339,7 @@ LEAST: Mapping[str, float] = {
 
 _LONGEST = 1 << 63
 
-# Beyond these a machine has no such thing to give, and fails without a word of the setting.
+# No machine can give more than these, and its own error would not name the setting.
 MOST: Mapping[str, float] = {
     "sandbox.standby": 1 << 16,
     "sandbox.kernel_cpu_s": 1 << 31,

@@ -1,4 +1,4 @@
-"""Writing so that whoever reads finds a thing whole or not at all, and a full disk is one line.
+"""Writing files whole or not at all, and reporting what the disk refuses in one line.
 
 Knows files. Does not know what is in them.
 """
@@ -21,10 +21,10 @@ _PROBE_BYTES = 1 << 20
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """What a disk refuses to those who write `path` becomes a StorageError of one line."""
+    """Turn the disk's refusal to write `path` into a StorageError of one line."""
     try:
         yield
-    # Writers of weights have types of their own; what is not the disk's goes on as it is.
+    # Writers of weights raise types of their own; errors that are not the disk's pass through.
     except Exception as error:
         reason = _reason(error, path)
         if reason is None:
@@ -38,14 +38,14 @@ def _reason(error: Exception, path: Path) -> str | None:
         return error.strerror or str(error)
     if number := re.search(r"\(os error (\d+)\)", str(error)):
         return os.strerror(int(number[1]))
-    # torch's writer has no type and no number for what it meets.
+    # torch's writer gives these errors neither a type nor a number.
     if "inline_container" in str(error) or "PytorchStreamWriter" in str(error):
         return _refusal(path.parent) or "not all of it arrived"
     return None
 
 
 def _refusal(folder: Path) -> str | None:
-    """What the disk says to a little more; None where it takes it."""
+    """Why the disk refuses one more MiB; None where it takes it."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(_PROBE_BYTES))
@@ -69,14 +69,14 @@ def append_whole(path: Path, rows: bytes) -> None:
 
 @contextlib.contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
-    """A folder to write into, that is renamed to `path` once all of it lies on the disk.
+    """A folder to write into; it is renamed to `path` once all of it is on the disk.
 
     What was at `path` is replaced. Raises StorageError where the disk refuses.
     """
     aside = path.with_name(_ASIDE + path.name)
     with explained(path):
         try:
-            shutil.rmtree(aside, ignore_errors=True)  # of a run that was killed
+            shutil.rmtree(aside, ignore_errors=True)  # left by a run that was killed
             aside.mkdir(parents=True)
             yield aside
             for file in filter(Path.is_file, aside.rglob("*")):
@@ -88,7 +88,7 @@ def written_aside(path: Path) -> Iterator[Path]:
 
 
 def remove(path: Path) -> None:
-    """Take a folder away: it is gone by its name before the first file in it is."""
+    """Remove a folder: its name is gone before its first file is."""
     if path.exists():
         gone = path.with_name(f"{_ASIDE}{path.name}-gone")
         path.rename(gone)
@@ -96,6 +96,6 @@ def remove(path: Path) -> None:
 
 
 def _flush(file: Path) -> None:
-    """Some disks refuse only here."""
+    """Wait until the disk has it: some disks refuse only here."""
     with file.open("rb") as opened:
         os.fsync(opened.fileno())

@@ -4,8 +4,8 @@ ReplRLError
   ConfigError     a flag, a file or a key the user can mend (also a ValueError); exit code 2
   EngineError     the sampling engine broke its contract or went away
   GraderError     the grader's process cannot be started
-  DivergedError   the update left the finite numbers
-  StorageError    the disk refused what was to be kept
+  DivergedError   a loss or a gradient is not finite
+  StorageError    the disk refused to keep something
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ReplRLError(Exception):
 
 
 class ConfigError(ReplRLError, ValueError):
-    """What the user gave cannot be used: what it was, what is expected, how to go on.
+    """What the user gave cannot be used. The message says what it was and how to go on.
 
     >>> resolve(overrides=["grpo.stps=10"])
     Traceback (most recent call last):
@@ -44,4 +44,4 @@ class DivergedError(ReplRLError, ArithmeticError):
 
 
 class StorageError(ReplRLError):
-    """What was to be kept was not written. What had been written before is whole."""
+    """The disk refused to keep something. Whatever was written before is whole."""

@@ -1,6 +1,6 @@
 """Words of TRL and of the field that are no settings here: what to use, or why there is none.
 
-Does not know what is asked, nor what there is: a test holds what it names to the config.
+Does not read the config: a test checks that the settings it names exist.
 """
 
 from __future__ import annotations
@@ -86,4 +86,4 @@ _SAYINGS: Mapping[str, tuple[str, ...]] = {
 }
 
 SAYINGS: Mapping[str, str] = {word: saying for saying, words in _SAYINGS.items() for word in words}
-"""By the word, without a section before it."""
+"""By word, without a section before it."""

@@ -19,7 +19,7 @@ _SPEC = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 _RUNS = "runs"
 _ALIKE = 0.6
-"""Of two names that one person may have meant as one: that of `difflib.get_close_matches`."""
+"""How alike a name must be to be suggested: the default of `difflib.get_close_matches`."""
 
 
 def resolve_spec(name: str, *, group: str) -> str:
@@ -44,10 +44,10 @@ def load_named(name: str, *, group: str) -> object:
 
 
 def search_too(folder: Path) -> None:
-    """Have modules of a folder found by this process and by graders that it starts.
+    """Let this process, and the graders that it starts, find the modules of a folder.
 
-    Behind all that is installed: a `random.py` of the user's must not stand before the library's.
-    Whoever calls it knows that code of that folder may be run.
+    They come after all that is installed: a user's `random.py` must not hide the library's. The
+    caller must know that code of that folder may be run.
     """
     if (path := str(folder.absolute())) not in sys.path:
         sys.path.append(path)
@@ -85,12 +85,12 @@ def load_spec(spec: str) -> object:
 def resolve_model(name: str) -> str:
     """The folder that `name` is, or `name` as it may be on the hub.
 
-    Raises ConfigError, with the nearest folder, for what is neither: a folder comes first, and what
-    looks like one here is asked of no hub.
+    A folder comes first, and no hub is asked for a name that looks like one here. Raises
+    ConfigError, with the nearest folder, for a name that is neither.
     """
     folder = Path(os.path.expanduser(name))
     if folder.is_dir():
-        return str(folder.resolve())  # files name it, and are read from other folders, too
+        return str(folder.resolve())  # written to files that other folders' processes read
     if folder.is_file():
         raise ConfigError(f"{name!r} is a file; expected a folder: a run, or a model's")
     near = nearest_folder(name)
@@ -104,7 +104,7 @@ def _is_below_a_folder(path: Path) -> bool:
 
 
 def nearest_folder(name: str) -> str | None:
-    """`did you mean ...?` for a folder beside, or for a run; a run need not be named to its end."""
+    """`did you mean ...?` for a folder beside it or for a run, of which a beginning is enough."""
     name = name.rstrip("/")
     parent, slash, leaf = name.rpartition("/")
     beside = {f"{parent}{slash}{one}": one for one in _folders(Path(parent or slash or "."))}
@@ -112,7 +112,7 @@ def nearest_folder(name: str) -> str | None:
     near = {
         path: max(_likeness(leaf, one), _likeness(leaf, one[: len(leaf)]))
         for path, one in {**runs, **beside}.items()
-        # With another folder in front a name is that of a run only if it is one to the letter.
+        # A name below another folder means a run only where it is that run's exact name.
         if path in beside or not slash or one == leaf
     }
     best = max(near, key=lambda path: near[path], default=None)

@@ -1,6 +1,6 @@
 """All settings and what they mean: read from the config itself, the docstring under each field.
 
-    Config -> [Setting];  a name that is none -> what its writer may have meant
+    Config -> [Setting];  an unknown name -> what its writer may have meant
 
 Does not know where values come from, nor who asks.
 """
@@ -31,7 +31,7 @@ class Setting:
     key: str
     """Full name, such as `grpo.steps`."""
     kind: str
-    """What it takes, in words; of a section, empty."""
+    """What it takes, in words; empty for a section."""
     default: Any
     """As TOML has it: a number, a word, a list, None where it is not set, or a mapping of these."""
     for_starter: Any
@@ -80,9 +80,9 @@ def _prices(key: str, hint: Any, defaults: Mapping[str, float], doc: str) -> Ite
 
 
 def find(name: str) -> list[Setting]:
-    """The setting of this name with all that is in it, or those whose last part it is.
+    """The setting of this name and all that is in it, or the settings whose last part it is.
 
-    Raises ConfigError, with what may have been meant, where there is none.
+    Raises ConfigError, with the nearest name, where there is none.
     """
     known = list(settings())
     found = [one for one in known if f"{one.key}.".startswith(f"{name}.")]
@@ -115,7 +115,7 @@ def _nearest(name: str, known: list[str]) -> str:
 def field_docs(shape: type) -> dict[str, str]:
     """The docstring under each field of a class, as one paragraph; fields without one are left out.
 
-    They are in the source alone, which is installed with the package.
+    These docstrings exist only in the source, which is installed with the package.
     """
     (made,) = ast.parse(inspect.cleandoc(inspect.getsource(shape))).body
     assert isinstance(made, ast.ClassDef)

@@ -1,4 +1,4 @@
-"""Derive one seed from another: every random choice of a run hangs from the run's one seed.
+"""Derive one seed from another: every random choice of a run follows from its one seed.
 
 Knows nothing but integers and names.
 """

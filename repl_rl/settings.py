@@ -1,4 +1,4 @@
-"""Make one Config of what a user said: defaults <- preset <- TOML files <- flags <- `--set`.
+"""Make one Config of what a user set: defaults <- preset <- TOML files <- flags <- `--set`.
 
 A run saves its resolved config as TOML, and that file starts the same run again.
 """
@@ -25,7 +25,7 @@ _WIDTH = 80
 _MAX_CHARS = 1 << 16
 """Of a config, twenty times what a run saves: a file may come from anybody."""
 _MAX_PARTS = 256
-"""Of a key. The library's reader takes the square of it."""
+"""Of a key. The library's parser takes time in the square of them."""
 _NO_KEYS = re.compile(
     r'"""(?:\\.|[^\\])*?(?:"""|\Z)|'
     r"'''.*?(?:'''|\Z)|"
@@ -33,7 +33,7 @@ _NO_KEYS = re.compile(
     r"'[^'\n]*'?|#[^\n]*",
     re.DOTALL,
 )
-"""Texts and comments. One without an end goes on to the end: so no character is looked at twice."""
+"""Strings and comments. One that never closes runs to the end, so no character is read twice."""
 
 
 def resolve(
@@ -53,10 +53,10 @@ def resolve(
         10
     """
     user = _parse_toml(saved, "the config of these trajectories")
-    # Once there was one type for all. What it said of the trainer is all that a replay asks for.
+    # Older runs have one `dtype` for both sides. A replay needs only what it says of the trainer.
     if (dtype := user.pop("dtype", None)) is not None:
         _merge(user, {"grpo": {"dtype": "auto" if dtype == "float32" else dtype}})
-    _merge(user, told(files=files, overrides=overrides, flags=flags))
+    _merge(user, user_settings(files=files, overrides=overrides, flags=flags))
     _rename(user)
     _check(Config, user, "")
     layers: dict[str, Any] = {}
@@ -70,7 +70,7 @@ _FORMER = {
     ("sampling", "sampler", "repl_rl.sampler:LineSampler"): "lines",
     ("reward", "function", "repl_rl.rewards:shaped"): "shaped",
 }
-"""Values that older runs hold: once a config named the place of what is ours, and places change."""
+"""Values that older runs hold: their configs name our own parts by import path."""
 
 
 def _rename(user: dict[str, Any]) -> None:
@@ -80,13 +80,13 @@ def _rename(user: dict[str, Any]) -> None:
             values[key] = name
 
 
-def told(
+def user_settings(
     *,
     files: Sequence[Path] = (),
     overrides: Sequence[str] = (),
     flags: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What files, flags and overrides say together, by section, whatever it is."""
+    """What files, flags and overrides set together, by section; nothing is checked."""
     user: dict[str, Any] = {}
     for path in files:
         _merge(user, _read_toml(path))
@@ -129,7 +129,7 @@ def _build(layers: Mapping[str, Any]) -> Config:
 def to_toml(config: Config, *, comments: Mapping[str, str] | None = None) -> str:
     """The config as TOML text that `resolve(files=...)` reads back to an equal Config.
 
-    `comments` stand above what they are of, by its full name.
+    `comments` maps a setting's full name to the comment above it.
     """
     return "\n".join(_toml_lines("", msgspec.to_builtins(config), comments or {})) + "\n"
 
@@ -183,7 +183,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 def _parse_toml(text: str, name: str) -> dict[str, Any]:
     try:
         values = _loads(text)
-        repr(values)  # no error could show what has none
+        repr(values)  # refuse what has none: no error could show it
     # A ValueError where a number has thousands of digits, a RecursionError where brackets stand
     # in brackets thousands deep.
     except (ValueError, RecursionError) as error:
@@ -192,7 +192,7 @@ def _parse_toml(text: str, name: str) -> dict[str, Any]:
 
 
 def _loads(text: str) -> dict[str, Any]:
-    """ValueError for what is no TOML, and for what would be long in the reading."""
+    """ValueError for text that is not TOML, and for text that would take long to parse."""
     if len(text) > _MAX_CHARS:
         raise ValueError(f"it has more than {_MAX_CHARS:,} characters")
     keys = re.split(r"[=,{}\[\]\n]", _NO_KEYS.sub("", text))
@@ -227,14 +227,14 @@ def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
 
 
 def _check(shape: type, values: Mapping[str, Any], prefix: str) -> None:
-    """Refuse keys that nothing reads and words that are none of the choices."""
+    """Refuse keys that nothing reads, and words that are not among a key's choices."""
     hints = get_type_hints(shape)
     for key, value in values.items():
         name = prefix + key
         if name == "dtype":
             raise ConfigError(
-                f"{name} = {value!r} names no side; expected grpo.dtype, of the update, or "
-                f"sampling.dtype, of the engine"
+                f"{name} = {value!r} names no side; expected grpo.dtype for the update or "
+                f"sampling.dtype for the engine"
             )
         if key not in hints:
             raise unknown(name)

@@ -1,4 +1,4 @@
-"""Texts that travel with the package: what stands in `prompts/`.
+"""Texts that travel with the package: the files of `prompts/`.
 
 Knows where files are; does not know what they are for.
 """

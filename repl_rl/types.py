@@ -14,7 +14,7 @@ from enum import StrEnum
 
 
 class Split(StrEnum):
-    """Which side a problem stands on. A hash of its statement decides, so none is on both.
+    """Which side a problem is on. A hash of its statement decides, so none is on both.
 
     >>> [str(side) for side in Split]
     ['train', 'held_out']
@@ -54,12 +54,12 @@ class OutcomeKind(StrEnum):
     INCOMPLETE = "incomplete"
     """It ran nothing yet: the interpreter shows `...` and waits for more."""
     CUT = "cut"
-    """It has no newline, for a limit or an end of the sequence came first, and so it never ran."""
+    """It never ran: a limit or the end of the sequence came before its newline."""
     OK_SILENT = "ok_silent"
     OK_OUTPUT = "ok_output"
     DUPLICATE = "duplicate"
-    """It ran without error, and had run before in the same words with the same output. Without
-    any output: only imports and plain assignments; `i += 1` is a step, each time."""
+    """It ran without error, and the same source had run before with the same output. Where nothing
+    is printed, only imports and plain assignments count: `i += 1` is a step each time."""
     SYNTAX_ERROR = "syntax_error"
     NAME_ERROR = "name_error"
     RUNTIME_ERROR = "runtime_error"
@@ -76,7 +76,7 @@ class OutcomeKind(StrEnum):
 
     @property
     def traits(self) -> OutcomeTraits:
-        """What the kind means to all that read it: rewards, replays, screens, reports."""
+        """What the kind means to everything that reads it: rewards, replays, screens, reports."""
         return _TRAITS[self]
 
 
@@ -97,24 +97,24 @@ class OutcomeTraits:
 
     tone: Tone
     reward: float = 0.0
-    """Of a line of the kind, where the config says nothing else."""
+    """Of such a line, unless the config sets another."""
     ran: bool = True
-    """False where no kernel was asked to run it, or is still waiting for its end."""
+    """False where no kernel was asked to run it, or where the kernel still waits for its end."""
     is_idle: bool = False
-    """True where nothing stood in it that a kernel could run."""
+    """True where it holds nothing that a kernel could run."""
     takes_number: bool = True
     """True where the next line begins a new statement: `In [2]:` after `In [1]:`."""
     ends: StopReason | None = None
     """Why the trajectory ends with such a line; None where it goes on."""
     kernel: str | None = None
-    """What the supervisor did to the kernel, or saw of it. The status of such an execution has the
-    name of the kind; nothing that was printed tells of it."""
+    """What the supervisor did to the kernel, or saw happen to it. The status of such an execution
+    has the name of the kind; the printed output does not show it."""
     error_types: tuple[str, ...] = ()
-    """Names of the exception classes that mean it; the first stands for it where none is told."""
+    """Names of the exception classes that mean it; the first is used where none is known."""
     is_limit: bool = False
     """True for a limit of time or memory: whether it strikes depends on the machine."""
     strikes_anywhere: bool = False
-    """True where such a limit leaves the kernel alive, somewhere in the middle of the line."""
+    """True where such a limit stops the line at any point and leaves the kernel alive."""
 
     @property
     def is_error(self) -> bool:
@@ -154,8 +154,8 @@ class Line:
 
     index: int
     source: str
-    """The decoded text, whole: leading space and newline included. They stand for the ends of a
-    message where each line is one of a chat."""
+    """The whole decoded text, with its leading space and its newline. Where a line is a message of
+    a chat, these two stand for the message's ends."""
     start: int
     stop: int
     outcome: LineOutcome
@@ -260,7 +260,7 @@ class Trajectory:
     """Which problem of the run this is a rollout of: siblings share it."""
     sibling_index: int
     policy_version: int
-    """Optimiser steps that the sampling policy had behind it."""
+    """Optimiser steps that the sampling policy had taken."""
     seed: int
     prompt_text: str
     prompt_ids: tuple[int, ...]  # [P]
@@ -277,7 +277,7 @@ class Trajectory:
 
 
 class VerdictKind(StrEnum):
-    """What the grader can say of a submission.
+    """What the grader can conclude about a submission.
 
     >>> VerdictKind("proved") is VerdictKind.PROVED
     True
@@ -286,7 +286,7 @@ class VerdictKind(StrEnum):
     PROVED = "proved"
     """Correct, by an exact argument."""
     SUPPORTED = "supported"
-    """Correct as far as numbers tell; no exact argument was found."""
+    """Correct as far as numbers show; no exact argument was found."""
     UNDECIDED = "undecided"
     """The grader could not tell. Not the same as wrong: left out of the update."""
     REFUTED = "refuted"
@@ -299,7 +299,7 @@ class VerdictKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the grader said of a submission.
+    """What the grader concluded about a submission.
 
     >>> Verdict(kind=VerdictKind.SUPPORTED, method="numeric").is_solved
     True
@@ -328,7 +328,7 @@ class Reward:
 
     line_rewards: tuple[float, ...]  # [L]
     outcome_reward: float | None
-    """None: could not be scored. Left out of every baseline, never counted as 0."""
+    """None where it could not be scored: left out of every baseline, never counted as 0."""
     terms: Mapping[str, float] = field(default_factory=dict)
     """Sum of every term by name, for the ledger."""
 
@@ -340,9 +340,9 @@ class Reward:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """A trajectory with all that was said of it; one JSON line of a run's `trajectories/`.
+    """A trajectory with its verdict and its reward; one JSON line of a run's `trajectories/`.
 
-    All of a run's:
+    To read all of a run:
 
         for scored in load_run("runs/mine"):
             print(scored.problem.id, scored.verdict, scored.reward.total)
@@ -374,8 +374,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One line of a report on what is so, and whether it is as it should be."""
+    """One line of a report: what was found, and whether it is as it should be."""
 
     name: str
     text: str
-    is_well: bool = True
+    passed: bool = True

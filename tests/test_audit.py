@@ -72,7 +72,7 @@ Watched = tuple[Trajectory, Witness]
 
 def drifted(trajectory: Trajectory, witness: Witness) -> int:
     counts = Counts()
-    counts.take_said(trajectory, witness)
+    counts.take_witnessed(trajectory, witness)
     return counts.drifted
 
 
@@ -106,9 +106,9 @@ def test_a_drift_is_not_well(watched: Watched) -> None:
     trajectory, witness = watched
     counts = Counts()
     counts.take(trajectory, ByteCodec())
-    counts.take_said(swap(trajectory, 11, 33), witness)
+    counts.take_witnessed(swap(trajectory, 11, 33), witness)
     assert findings(counts)["drifted tokens"] == Finding(
-        name="drifted tokens", text="4 of 9 sampled in 1 trajectories", is_well=False
+        name="drifted tokens", text="4 of 9 sampled in 1 trajectories", passed=False
     )
 
 
@@ -116,9 +116,9 @@ def test_a_line_of_several_pieces_is_found_piece_by_piece(make_trajectory: MakeT
     r"""` 1+\n` after `>`, of which the last piece has two tokens."""
     trajectory = make_trajectory([(" 1+\n", OK, None)], prompt=">")
     witness = Witness()
-    witness.said = {(62,): [(32,)], (62, 32): [(50,), (49,)], (62, 32, 49): [(43, 10)]}
+    witness.sampled = {(62,): [(32,)], (62, 32): [(50,), (49,)], (62, 32, 49): [(43, 10)]}
     assert drifted(trajectory, witness) == 0
-    del witness.said[62, 32, 49]
+    del witness.sampled[62, 32, 49]
     assert drifted(trajectory, witness) == 2
 
 
@@ -134,7 +134,7 @@ def take(trajectory: Trajectory, codec: ByteCodec | None = None) -> Counts:
 def test_a_mask_as_its_lines_tell_it_is_well(make_trajectory: MakeTrajectory) -> None:
     counts = take(make_trajectory([(" x\n", OK, "1\n>>>"), (" y\n", OK, None)]))
     assert (counts.sampled, counts.mask_disagreements) == (6, 0)
-    assert findings(counts)["mask disagreements"].is_well
+    assert findings(counts)["mask disagreements"].passed
 
 
 def test_a_shifted_mask_disagrees_at_both_ends_of_each_observation(
@@ -145,7 +145,7 @@ def test_a_shifted_mask_disagrees_at_both_ends_of_each_observation(
     mask = trajectory.loss_mask
     counts = take(replace(trajectory, loss_mask=(mask[-1], *mask[:-1])))
     assert counts.mask_disagreements == 2
-    assert not findings(counts)["mask disagreements"].is_well
+    assert not findings(counts)["mask disagreements"].passed
 
 
 # Log-probabilities
@@ -212,8 +212,8 @@ def test_what_was_sampled_has_the_log_probability_of_one_forward(
     counts = scores(sampled, model)
     assert max(counts.boundary_gaps + counts.other_gaps) < 1e-5
     found = findings(counts)
-    assert found[BOUNDARIES].is_well
-    assert found[ELSEWHERE].is_well
+    assert found[BOUNDARIES].passed
+    assert found[ELSEWHERE].passed
 
 
 @pytest.mark.parametrize(("offset", "name"), [(0, BOUNDARIES), (1, ELSEWHERE)])
@@ -223,12 +223,12 @@ def test_a_log_probability_that_is_off_is_told_where_it_stands(
     logprobs = list(sampled.logprobs)
     logprobs[next(line.start for line in sampled.lines if line.stop - line.start > 1) + offset] -= 3
     counts = scores(replace(sampled, logprobs=tuple(logprobs)), model)
-    assert [one.name for one in findings(counts).values() if not one.is_well] == [name]
+    assert [one.name for one in findings(counts).values() if not one.passed] == [name]
     assert findings(counts)[name].text.startswith("largest 3.0e+00 nats, mean ")
 
 
 def test_a_log_probability_of_another_temperature_is_off(sampled: Trajectory, model: Any) -> None:
-    assert not findings(scores(sampled, model, temperature=1.0))[ELSEWHERE].is_well
+    assert not findings(scores(sampled, model, temperature=1.0))[ELSEWHERE].passed
 
 
 def test_a_log_probability_that_is_no_number_is_not_well(sampled: Trajectory, model: Any) -> None:
@@ -236,7 +236,7 @@ def test_a_log_probability_that_is_no_number_is_not_well(sampled: Trajectory, mo
     logprobs = list(sampled.logprobs)
     logprobs[max(line.start + 1 for line in sampled.lines if line.stop - line.start > 1)] = math.nan
     found = findings(scores(replace(sampled, logprobs=tuple(logprobs)), model))
-    assert not found[ELSEWHERE].is_well
+    assert not found[ELSEWHERE].passed
 
 
 # Joint tokenisation

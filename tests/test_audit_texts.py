@@ -58,7 +58,7 @@ def test_tokens_that_read_in_their_place_as_they_ran_and_were_shown_are_well(
     make_trajectory: MakeTrajectory,
 ) -> None:
     found = misread(make_trajectory(TALK))
-    assert [(one.text, one.is_well) for one in found.values()] == [
+    assert [(one.text, one.passed) for one in found.values()] == [
         ("0 of 4", True),
         ("0 of 3", True),
     ]
@@ -66,29 +66,29 @@ def test_tokens_that_read_in_their_place_as_they_ran_and_were_shown_are_well(
 
 def test_pieces_with_a_space_of_their_own_are_misread(make_trajectory: MakeTrajectory) -> None:
     found = misread(alone(make_trajectory(TALK)))
-    assert [(one.text, one.is_well) for one in found.values()] == [
+    assert [(one.text, one.passed) for one in found.values()] == [
         ("4 of 4", False),
         ("3 of 3", False),
     ]
 
 
 @pytest.mark.parametrize(
-    ("shown", "is_well"),
+    ("shown", "passed"),
     [("In [3]:", True), ("In [17]:", True), (" In [3]:", False), ("In [x]:", False)],
 )
 def test_an_observation_ends_in_a_prompt_of_its_format(
-    make_trajectory: MakeTrajectory, shown: str, is_well: bool
+    make_trajectory: MakeTrajectory, shown: str, passed: bool
 ) -> None:
     plain = make_trajectory([(" x\n", OK, shown), (" y\n", OK, None)])
     silent = replace(plain.lines[0].outcome, observation="")
     lines = (replace(plain.lines[0], outcome=silent), plain.lines[1])
     found = misread(replace(plain, lines=lines), IPYTHON)
-    assert found["misread observations"].is_well is is_well
+    assert found["misread observations"].passed is passed
 
 
 def test_what_a_loop_of_ones_own_shows_is_not_read(make_trajectory: MakeTrajectory) -> None:
     found = misread(make_trajectory([(" x\n", OK, " = 1"), (" y\n", OK, None)]), None)
-    assert found["misread observations"].is_well
+    assert found["misread observations"].passed
 
 
 def test_broken_bytes_before_a_character_ruin_no_reading(make_trajectory: MakeTrajectory) -> None:

@@ -150,10 +150,10 @@ def changed(**values: Any) -> Callable[[Trajectory], Trajectory]:
         (cut("loss_mask"), "4 mask entries and 5 logprobs for 5 tokens"),
         (cut("logprobs"), "5 mask entries and 4 logprobs for 5 tokens"),
         (cut("completion_ids"), "5 mask entries and 5 logprobs for 4 tokens"),
-        (changed(loss_mask=(True,) * 5), "a loss mask that its lines do not tell"),
+        (changed(loss_mask=(True,) * 5), "a loss mask that disagrees with its lines"),
         (
             changed(loss_mask=(False, True, True, False, False)),
-            "a loss mask that its lines do not tell",
+            "a loss mask that disagrees with its lines",
         ),
         (
             changed(logprobs=(-1.0, -1.0, -1.0, 0.0, -0.5)),

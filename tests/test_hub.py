@@ -125,7 +125,7 @@ def test_what_is_in_the_cache_is_not_asked_for(server: Hub, tmp_path: Path) -> N
 def test_offline_nothing_is_asked(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     said: list[str] = []
-    with pytest.raises(ConfigError, match=r"no folder 'owner/name' is here, .* HF_HUB_OFFLINE is"):
+    with pytest.raises(ConfigError, match=r"no folder 'owner/name', .* HF_HUB_OFFLINE is"):
         hub.check("owner/name", say=said.append)
     assert (said, server.asked) == ([], [])
 

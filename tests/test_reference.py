@@ -95,8 +95,8 @@ def test_one_setting_is_told_whole(call: Call) -> None:
         0,
         'grpo.scale = "group"\n'
         "    one of group, batch, none\n"
-        "    What the standard deviation that divides the outcome advantage is taken\n"
-        "    over.\n",
+        "    The outcome advantage is divided by the standard deviation over this;\n"
+        "    `none`: undivided.\n",
         "",
     )
 
@@ -134,7 +134,7 @@ def test_a_dry_run_says_what_each_setting_is_and_is_still_a_config(
     call: Call, tmp_path: Path
 ) -> None:
     out = call("train", "--dry-run", "--set", "grpo.steps=3")[1]
-    assert "\n# Updates of the policy; 0 measures it alone.\nsteps = 3\n" in out
+    assert "\n# Updates of the policy; 0 only measures it.\nsteps = 3\n" in out
     assert "\n# model is not set\n" in out
     assert [row for row in out.splitlines() if len(row) > 80] == []
     (tmp_path / "dry.toml").write_text(out)

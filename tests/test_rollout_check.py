@@ -62,7 +62,7 @@ def sound(play: Play) -> Trajectory:
 
 
 def amiss(subject: Subject) -> dict[str, str]:
-    return {one.name: one.text for one in findings(subject) if not one.is_well}
+    return {one.name: one.text for one in findings(subject) if not one.passed}
 
 
 def said(subject: Subject, name: str) -> Finding:
@@ -126,7 +126,7 @@ def test_lines_that_would_be_tokenised_otherwise_are_counted_and_are_well(
 
     found = said(replace(subject_of(sound), codec=Joining()), "lines")
     assert found.text == "2 are what their ids read; 1 would have other ids if encoded anew"
-    assert found.is_well
+    assert found.passed
 
 
 # Log-probabilities
@@ -147,16 +147,16 @@ def test_a_gap_at_an_injected_token_is_none(sound: Trajectory) -> None:
     assert amiss(with_shifted(subject_of(sound), 6, -9.0)) == {}
 
 
-@pytest.mark.parametrize(("gap", "is_well"), [(LARGEST_GAP, True), (2 * LARGEST_GAP, False)])
-def test_in_float32_the_largest_gap_counts(sound: Trajectory, gap: float, is_well: bool) -> None:
-    assert said(with_shifted(subject_of(sound), 2, -gap), "gap").is_well is is_well
+@pytest.mark.parametrize(("gap", "passed"), [(LARGEST_GAP, True), (2 * LARGEST_GAP, False)])
+def test_in_float32_the_largest_gap_counts(sound: Trajectory, gap: float, passed: bool) -> None:
+    assert said(with_shifted(subject_of(sound), 2, -gap), "gap").passed is passed
 
 
 def test_in_half_precision_the_mean_gap_counts(sound: Trajectory) -> None:
     """29 sampled tokens: 1.4 / 29 = 0.048 and 1.5 / 29 = 0.052 nats, the limit is 0.05."""
     subject = replace(subject_of(sound), is_exact=False)
-    assert said(with_shifted(subject, 2, -1.4), "gap").is_well
-    assert not said(with_shifted(subject, 2, -1.5), "gap").is_well
+    assert said(with_shifted(subject, 2, -1.4), "gap").passed
+    assert not said(with_shifted(subject, 2, -1.5), "gap").passed
 
 
 @pytest.mark.parametrize("is_exact", [True, False])

@@ -167,5 +167,5 @@ def test_the_warning_names_the_most_frequent_reason_and_an_answer(four: list[Sco
     scored = [four[2], *[replace(four[2], verdict=late, trajectory=hard)] * 2, four[0]]
     assert ungraded_warning(scored) == (
         "3 of 4 trajectories could not be graded and count as not solved; look at problem p with "
-        f"the answer re(\\n{'x' * 55}, of which the grader says: deadline of 5 s"
+        f"the answer re(\\n{'x' * 55}; the grader says: deadline of 5 s"
     )

@@ -1,4 +1,4 @@
-"""The one attempt that a person asks for, at a problem named by its id.
+"""The one attempt that a person wants, at a problem named by its id.
 
     task, id, seed -> Attempt
 
@@ -17,7 +17,7 @@ from repl_rl.tasks.base import Task
 from repl_rl.types import Attempt, Problem, Split
 
 NUM_LOOKED_AT = 5_000
-"""Problems of each source that are looked at for an id: a task may take 20 ms to draw one."""
+"""How many problems of each source are searched for an id: drawing one may take 20 ms."""
 
 
 def find_attempt(task: Task, problem_id: str | None, *, seed: int, screen: Screen) -> Attempt:
@@ -46,7 +46,7 @@ def _sources(task: Task, *, seed: int) -> list[Iterator[Problem]]:
 
 
 def _found(task: Task, problem_id: str, *, seed: int, screen: Screen) -> Problem:
-    """Looked for in all sources side by side: an early one is found early."""
+    """Search all sources side by side, so an early problem is found early."""
     sources = _sources(task, seed=seed)
     rounds: Iterator[tuple[Problem | None, ...]] = itertools.zip_longest(*sources)
     num_seen, example = 0, None

@@ -47,10 +47,10 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # Where there are several GPUs transformers would split batches over them behind our back.
+    # With several GPUs transformers would split batches over them behind our back.
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
     # A polite kill cleans up as Ctrl-C does, through whatever handles that at the moment. A shell's
-    # background job starts with Ctrl-C ignored, which would leave it nothing to go through.
+    # background job starts with Ctrl-C ignored, so set its handler, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
@@ -59,8 +59,8 @@ def main() -> None:
         error.show()
         sys.exit(USAGE_ERROR)
     except (KeyboardInterrupt, click.Abort) as error:
-        told = str(error.__cause__ or error)  # click has its own type for it
-        _fail(f"interrupted{told and '; '}{told}", INTERRUPTED)
+        detail = str(error.__cause__ or error)  # click has its own type for it
+        _fail(f"interrupted{detail and '; '}{detail}", INTERRUPTED)
     except (ConfigError, SettingError) as error:
         _fail(one_row(str(error)), USAGE_ERROR)
     except ModuleNotFoundError as error:
@@ -68,12 +68,12 @@ def main() -> None:
         if missing not in _EXTRA_OF:
             raise
         _fail(
-            f"{missing} is not installed, which this command takes; in a checkout of repl-rl: "
+            f"{missing} is not installed, but this command needs it; in a checkout of repl-rl: "
             f"pip install --editable '.[{_EXTRA_OF[missing]}]'",
             USAGE_ERROR,
         )
     except (ReplRLError, SandboxError) as error:
-        # It may hold what another process said as it ended, on rows of its own.
+        # It may quote the last words of another process, on rows of their own.
         _fail(clean(str(error)), shared.FAILED)
 
 
@@ -92,7 +92,7 @@ for command in (rollout, play, replay, attach, reward, config_command):
     cli.add_command(command)
 
 
-_config_options = shared.of(
+_config_options = shared.with_options(
     shared.TASK, shared.MODEL, shared.ENGINE, shared.FILES, shared.OVERRIDES, shared.SEED
 )
 
@@ -119,13 +119,13 @@ def train(output: Path | None, dry_run: bool, **options: Any) -> None:
     from repl_rl.show.display import Screen
 
     path = output or new_run_path(config.task, Path("runs"))
-    check_output(path)  # here already, for what comes next takes seconds to import
+    check_output(path)  # before the imports below, which take seconds
     code = shared.code_options(config, options["files"])
     leaving = _leaving(path, code, checkpoint_every=config.report.checkpoint_every)
     with leaving, Screen() as screen:
         before, after = _jobs(plan).train(plan, path, screen)
     run, other_seed = str(path), ["--seed", str(config.seed + 1)]
-    told = commands(
+    next_commands = commands(
         ["repl-rl", "eval", run, *code],
         ["repl-rl", "show", run, "--worst"],
         ["repl-rl", "replay", run, "--best", *code],
@@ -133,13 +133,13 @@ def train(output: Path | None, dry_run: bool, **options: Any) -> None:
     )
     click.echo(
         f"\nheld-out solve rate: {100 * before.rate:.1f} % before, {100 * after.rate:.1f} % after\n"
-        f"run folder: {path}\n\n{told}"
+        f"run folder: {path}\n\n{next_commands}"
     )
 
 
 @contextlib.contextmanager
 def _leaving(run: Path, code: Sequence[str], *, checkpoint_every: int) -> Iterator[None]:
-    """Say what there is of a run that is called off, or whose disk is full."""
+    """Say what is left of a run that is called off, or whose disk is full."""
     from repl_rl.commands.leaving import left_by, next_after
 
     try:
@@ -176,8 +176,8 @@ def evaluate(
 ) -> None:
     """Measure a run's last checkpoint, or a model.
 
-    The solve rate on held-out problems, in all, by family and by tier. A run and each of its
-    checkpoints bring their task and their settings along.
+    Prints the solve rate on held-out problems: overall, by family and by tier. A run and each of
+    its checkpoints bring their own task and settings.
     """
     from rich.console import Console
 
@@ -207,8 +207,8 @@ def evaluate(
 def audit(run_or_model: Path, count: int, **options: Any) -> None:
     """Check that what is sampled is what is trained.
 
-    Tokens, mask and log-probabilities, of new rollouts and of what a run has stored. Exit code 1 if
-    something is amiss. What each line means: ARCHITECTURE.md, section Audit.
+    Checks tokens, mask and log-probabilities of new rollouts and of a run's stored ones. Exit code
+    1 if something is wrong. ARCHITECTURE.md, section Audit, says what each line means.
     """
     from repl_rl.show.display import Screen
 
@@ -219,7 +219,7 @@ def audit(run_or_model: Path, count: int, **options: Any) -> None:
     is_run = (run_or_model / "config.toml").is_file()
     with Screen() as screen:
         findings = find(plan, count=count, run=run_or_model if is_run else None, screen=screen)
-    shared.tell(findings)
+    shared.report(findings)
 
 
 @cli.command()
@@ -227,7 +227,7 @@ def audit(run_or_model: Path, count: int, **options: Any) -> None:
 def warmstart(**options: Any) -> None:
     """Make the task's starter policy.
 
-    By supervised training on scripted, really executed transcripts.
+    It is trained on scripted transcripts whose every line was executed.
     """
     from repl_rl.show.display import Screen
     from repl_rl.tasks.base import demonstrable
@@ -247,7 +247,7 @@ def warmstart(**options: Any) -> None:
 def show(path: Path, count: int, *, best: bool, worst: bool) -> None:
     """Print stored trajectories in colours.
 
-    Those of a run's last file, or of a .jsonl file.
+    They come from a run's last file, or from a .jsonl file.
     """
     from repl_rl.replay.annotated import read
     from repl_rl.replay.jobs import Wanted, last_file
@@ -277,9 +277,9 @@ def show(path: Path, count: int, *, best: bool, worst: bool) -> None:
 def tasks(name: str | None, count: int, seed: int, files: tuple[Path, ...]) -> None:
     """List the tasks, or look at one.
 
-    Sample problems, what a policy sees of the first, and whether it can be trained on: problems on
-    both sides, a grader that answers. Exit code 1 if something is amiss. Without NAME, --config
-    names the task.
+    Prints sample problems, what a policy sees of the first, and whether the task can be trained on:
+    both splits have problems, and the grader answers. Exit code 1 if something is wrong. Without
+    NAME, --config names the task.
     """
     from importlib.metadata import entry_points
     from itertools import islice
@@ -305,20 +305,20 @@ def tasks(name: str | None, count: int, seed: int, files: tuple[Path, ...]) -> N
         click.echo(f"\nwhat a policy sees of {problems[0].id}:\n")
         click.echo(indent(shown_prompt(task, problems[0]), "    "))
     click.echo()
-    shared.tell(list(findings(task, plan.task_spec, seed=seed)))
+    shared.report(list(findings(task, plan.task_spec, seed=seed)))
 
 
 @cli.command()
-@shared.of(shared.FILES, shared.OVERRIDES)
+@shared.with_options(shared.FILES, shared.OVERRIDES)
 def doctor(files: tuple[Path, ...], overrides: tuple[str, ...]) -> None:
     """Say what this machine can do.
 
-    Packages, device, how well kernels are sealed, how fast they are.
+    Prints packages, device, how well kernels are sealed and how fast they are.
     """
     from repl_rl.commands.doctor import examine
     from repl_rl.settings import resolve
 
-    shared.tell(examine(resolve(files=files, overrides=overrides).sandbox))
+    shared.report(examine(resolve(files=files, overrides=overrides).sandbox))
 
 
 def _jobs(plan: Plan) -> ModuleType:

@@ -22,8 +22,8 @@ _WIDTH = 80
 def config(key: str | None) -> None:
     """Explain the settings, all or one.
 
-    Of a section those that are in it: `repl-rl config grpo`. What a run would take, with the same
-    words as comments: `repl-rl train --dry-run`.
+    `repl-rl config grpo` explains those of one section. `repl-rl train --dry-run` prints the
+    settings of a run, with the same explanations as comments.
     """
     from repl_rl.reference import find, settings
 
@@ -32,11 +32,11 @@ def config(key: str | None) -> None:
 
 
 def rows(found: list[Setting]) -> Iterator[str]:
-    """What there is to say of each, in at most 80 columns, a blank row between two."""
+    """An explanation of each, in at most 80 columns, with a blank row between two."""
     spoken_of = None
     for number, one in enumerate(found):
         table = one.key.rpartition(".")[0]
-        is_price = table == spoken_of  # its table has said what it is, and what it takes
+        is_price = table == spoken_of  # its table has explained it
         if number and not is_price:
             yield ""
         yield from ([f"    {_equation(one)}"] if is_price else _entry(one))

@@ -1,7 +1,7 @@
 """What this machine can do for a run, measured by doing it.
 
-Starts one fork server, has its walls tried, asks one kernel one question. Knows the
-machine. Does not know tasks or models.
+Starts one fork server, tries its walls, asks one kernel one question. Knows the machine. Does not
+know tasks or models.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PACKAGES = ("torch", "transformers", "trl", "jupyter_client", "ipykernel", "sym
 
 
 def examine(config: SandboxConfig) -> list[Finding]:
-    """Everything found, in the order to read it."""
+    """All findings, in the order to read them."""
     return [*_machine(), *asyncio.run(_kernels(config))]
 
 
@@ -49,7 +49,7 @@ def _version(name: str) -> str:
 
 
 def _device() -> str:
-    """What training would take; of a base installation, which trains nothing, nothing."""
+    """The device that training would take; a base installation trains nothing."""
     try:
         from repl_rl.engines.models import pick_device
     except ModuleNotFoundError:
@@ -71,7 +71,7 @@ async def _kernels(config: SandboxConfig) -> list[Finding]:
             await kernel.run("x = 2")
             line_ms = 1e3 * (time.monotonic() - started)
     except SandboxError as error:
-        return [Finding(name="kernels", text=str(error), is_well=False)]
+        return [Finding(name="kernels", text=str(error), passed=False)]
     speed = (
         f"fork server {warm_s:.1f} s, a kernel {first_ms:.0f} ms, a line {line_ms:.2f} ms"
         if answer.output == "2\n"
@@ -82,7 +82,7 @@ async def _kernels(config: SandboxConfig) -> list[Finding]:
 
 def _walls(walls: Walls) -> list[Finding]:
     if walls.level is Level.NONE:
-        return [Finding(name="kernels", text=str(walls), is_well=False)]
+        return [Finding(name="kernels", text=str(walls), passed=False)]
     found = [
         Finding(name="kernels", text=f"{walls} (Landlock ABI {landlock.abi()})"),
         Finding(name="canary", text=f"{len(PROBES)} ways out tried, none open"),

@@ -23,7 +23,7 @@ from repl_rl.replay.scene import config_of
 from repl_rl.runs.trajectory_file import Place, last_step, places
 
 Group = list[tuple[str, Ledger]]
-"""Siblings: (where it stands, its ledger) of each."""
+"""Siblings: (file and number, ledger) of each."""
 
 
 def explain(
@@ -32,12 +32,12 @@ def explain(
     """Every trajectory of a file, or of a run's last step.
 
     The group with the largest gradient comes first, and in it the trajectory with the largest
-    share: of a run, many groups have none. The transcripts of a golden file are one group, in
+    share: many groups of a run have no gradient. The transcripts of a golden file are one group, in
     their own order.
 
-    What a run stored keeps the rewards that it was stored with; advantages follow the config of the
-    run, then `files` and `overrides`. A golden transcript is scored here. Raises ConfigError for
-    what cannot be read.
+    Stored trajectories keep their stored rewards; advantages follow the config of the run, then
+    `files` and `overrides`. A golden transcript is scored here. Raises ConfigError for what cannot
+    be read.
     """
     if path.suffix == SUFFIX:
         return [_golden(path, files, overrides)]
@@ -58,7 +58,7 @@ def explain(
 
 
 def mass(group: Group) -> float:
-    """Of its gradient; 0 where all siblings earned the same, and nothing is pushed."""
+    """The mass of its gradient; 0 where all siblings earned the same."""
     return math.fsum(ledger.mass for _, ledger in group)
 
 

@@ -1,4 +1,4 @@
-"""What a run has left behind, in words: what is there, what is not, and what to do next.
+"""What a run has left behind, in words, and what to do next.
 
     run folder -> a sentence, commands
 
@@ -18,7 +18,7 @@ _WIDTH = 80
 
 
 def left_by(run: Path, *, checkpoint_every: int) -> str:
-    """What there is of a run that did not end; its weights, if it has any, by their folder."""
+    """What is left of a run that did not end, with the folder of its weights if it has any."""
     if not (run / METRICS).exists():
         return "nothing was written"
     step, weights = _last_step(run), last_checkpoint(run)
@@ -47,14 +47,14 @@ def next_after(run: Path, code: Sequence[str] = ()) -> str:
 
 
 def commands(*lines: list[str]) -> str:
-    """`next:` and a command a line; one that is too long for a terminal goes on below."""
+    """`next:` and one command a line; a long one is continued below."""
     return "\n".join(["next:", *map(_command, lines)])
 
 
 def _command(words: list[str]) -> str:
     rows, row = [], " "
     for word in map(shlex.quote, words):
-        # An option goes with what it takes, so the break comes before one.
+        # Break before an option, so that it stays with its value.
         if word.startswith("--") and len(" ".join(words)) + 2 > _WIDTH:
             rows.append(f"{row} \\")
             row = "     "

@@ -25,7 +25,7 @@ FAILED = 1
 
 _NOBODYS_BUSINESS = ("transformers.trainer_utils", "transformers.utils.generic")
 """Loggers that warn of what is done on purpose: ids of padding are aligned, no cache in training.
-What a folder lacks is told by others."""
+Other loggers report what a folder lacks."""
 
 Command = TypeVar("Command", bound="Callable[..., Any] | click.Command")
 
@@ -33,7 +33,7 @@ Command = TypeVar("Command", bound="Callable[..., Any] | click.Command")
 def _search_beside(
     _context: click.Context, _option: click.Parameter, files: tuple[Path, ...]
 ) -> tuple[Path, ...]:
-    """Have the modules that config files name found beside them, of the last one first."""
+    """Let modules that config files name be found beside those files, the last file's first."""
     from repl_rl.plugins import search_too
 
     for file in reversed(files):
@@ -75,7 +75,7 @@ SEED = click.option("--seed", type=int, help="Seed of everything random.")
 
 
 def count(default: int | None, what: str) -> Callable[[Command], Command]:
-    """`-n`: one or more of what `what` says."""
+    """`-n`: how many; `what` is its help."""
     return click.option(
         "-n",
         "count",
@@ -86,7 +86,7 @@ def count(default: int | None, what: str) -> Callable[[Command], Command]:
     )
 
 
-def of(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     """A decorator that gives a command these options; `--help` lists them in this order."""
 
     def decorate(command: Command) -> Command:
@@ -98,7 +98,7 @@ def of(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
 
 
 def resolve(options: dict[str, Any], *, saved: str = "") -> Config:
-    """The config, once its task and its model have been found: a wrong name is refused at once.
+    """The config, after its task and its model were found: a wrong name is refused at once.
 
     `saved` is the config of a run, as TOML, below all options.
     """
@@ -127,7 +127,7 @@ def plan_of(options: dict[str, Any], *, to_train: bool = False) -> Plan:
 
 
 def task_plan_of(options: dict[str, Any]) -> TaskPlan:
-    """The same where a person takes the policy's place."""
+    """The same for a person in the policy's place."""
     from repl_rl.rollout.plan import make_task_plan
 
     return make_task_plan(resolve(options))
@@ -147,7 +147,7 @@ def code_options(config: Config, files: Sequence[Path]) -> list[str]:
 
 
 def named_model(name: str) -> str:
-    """The model that a person names; of a run its newest checkpoint, which is said."""
+    """The model that a person names; for a run its newest checkpoint, which is printed."""
     from repl_rl.runs.checkpoints import model_of
 
     path = Path(name).expanduser()
@@ -178,14 +178,14 @@ def plan_of_run(path: Path, options: dict[str, Any]) -> Plan:
 
 
 def order(*, best: bool, worst: bool) -> Literal["best", "worst"] | None:
-    """What `BEST` and `WORST` say together; None for the order of the file."""
+    """The order that `BEST` and `WORST` ask for; None for the order of the file."""
     if best and worst:
         raise ConfigError("--best and --worst are given; expected one of them")
     return "best" if best else "worst" if worst else None
 
 
 def say(text: str) -> None:
-    """A row beside the result, on stderr."""
+    """Print a row beside the result, on stderr."""
     click.echo(f"repl-rl: {one_row(text)}", err=True)
 
 
@@ -197,10 +197,10 @@ def load_libraries(plan: Plan, *, err: bool = False) -> None:
 def before_libraries(
     config: Config, *, err: bool = False, prepare: Callable[[], None] = lambda: None
 ) -> None:
-    """Say what must be said before they are imported: no progress bars, `Screen` has its own.
+    """Set what must be set around their import: no progress bars, `Screen` has its own.
 
-    To a person, too, for they take seconds: on stderr with `err`. ConfigError for a model that is
-    on no hub.
+    A person gets a line first, for it takes seconds: on stderr with `err`. Raises ConfigError for a
+    model that is not on the hub.
     """
     _check_hub(config)
     click.echo("loading torch and transformers ...", err=err)
@@ -222,11 +222,11 @@ def _check_hub(config: Config) -> None:
         hub.check(name, say=say)
 
 
-def tell(findings: Sequence[Finding]) -> None:
-    """A line for each; exit code 1 unless all is well."""
+def report(findings: Sequence[Finding]) -> None:
+    """Print a line for each; exit code 1 unless all have passed."""
     width = max(12, *(len(finding.name) + 2 for finding in findings))
     for finding in findings:
-        mark = "ok" if finding.is_well else "!!"
+        mark = "ok" if finding.passed else "!!"
         click.echo(f"{mark}  {finding.name:{width}}{one_row(finding.text)}")
-    if not all(finding.is_well for finding in findings):
+    if not all(finding.passed for finding in findings):
         sys.exit(FAILED)

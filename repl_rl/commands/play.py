@@ -34,7 +34,7 @@ _UNLIMITED = 1 << 30
 
 
 class PlayerConsole(Protocol):
-    """What a person types into, and what they read."""
+    """Where a person types and reads."""
 
     def ask(self, prompt: str) -> str | None:
         """The next line, without newline; None at its end. KeyboardInterrupt calls it off."""
@@ -74,18 +74,18 @@ def playable(plan: TaskPlan) -> TaskPlan:
         max_in_flight=1,
         speculate=False,
     )
-    # Nothing may be under way while a person thinks: the event loop stands still then.
+    # Nothing may run in the background while a person thinks: the event loop stands still.
     return plan.changed(sampling=sampling, sandbox=replace(config.sandbox, standby=0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """What there is once a person is done."""
+    """The result once a person is done."""
 
     scored: Scored
     origin: Origin
     failure: SandboxError | GraderError | None
-    """What of ours ended it. The lines that were written are in `scored` all the same."""
+    """The failure of ours that ended it. `scored` has the lines written so far all the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +97,10 @@ class Game:
     console: PlayerConsole
 
     async def play(self) -> Played:
-        """To its end, however it comes. SandboxError and GraderError if it cannot begin.
+        """Play to the end, however it comes. SandboxError and GraderError if it cannot begin.
 
-        Called off, or ended by a failure of ours, it is the part that is there: its stop reason is
-        CANCELLED.
+        If it is called off or ended by a failure of ours, the stop reason is CANCELLED and the
+        lines so far are kept.
         """
         config, fmt = self.plan.config, self.plan.format(None)
         setup = self.plan.setup(fmt)
@@ -129,7 +129,7 @@ class Game:
 
         def on_line(built: TrajectoryBuilder) -> None:
             heard.append(built)
-            self._tell(built, scorer)
+            self._note_line(built, scorer)
 
         sampler.on_line = on_line
         try:
@@ -157,14 +157,14 @@ class Game:
         called_off = replace(trajectory, stop_reason=StopReason.CANCELLED)
         return unscored(called_off, problem), failure
 
-    def _tell(self, built: TrajectoryBuilder, scorer: Scorer) -> None:
-        """What the last line printed, and what it is worth as things stand."""
+    def _note_line(self, built: TrajectoryBuilder, scorer: Scorer) -> None:
+        """Show what the last line printed, and what it is worth so far."""
         line = built.lines[-1]
         if line.outcome.observation:
             self.console.say(Text(clean(line.outcome.observation).rstrip("\n")))
         if line.outcome.kind is OutcomeKind.CUT:
             return
-        rewards = scorer.so_far(built.build(StopReason.CANCELLED))
+        rewards = scorer.line_rewards(built.build(StopReason.CANCELLED))
         self.console.note(
             f"line {len(rewards)} of {self.plan.config.sampling.max_lines}: {line.outcome.kind} "
             f"{rewards[-1]:+.2f}, all lines {sum(rewards):+.2f}"
@@ -172,7 +172,7 @@ class Game:
 
 
 def _take_back_cancel() -> None:
-    """The interrupt has been served: what follows may wait, with deadlines, once more."""
+    """The interrupt is handled: later code may await again, with deadlines."""
     task = asyncio.current_task()
     assert task is not None
     while task.cancelling():
@@ -180,9 +180,9 @@ def _take_back_cancel() -> None:
 
 
 class _Keyboard:
-    """Asks the person for a line, as the engine does a model. The event loop waits meanwhile.
+    """Asks the person for a line where an engine asks a model. The event loop waits meanwhile.
 
-    In a thread the question would outlive an interrupt, and with it the process.
+    In a thread the question would survive an interrupt and keep the process alive.
     """
 
     def __init__(self, console: PlayerConsole) -> None:

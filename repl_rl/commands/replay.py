@@ -1,4 +1,4 @@
-"""`repl-rl replay` and `repl-rl attach`: what a run stored, seen again, run again, gone on from.
+"""`repl-rl replay` and `repl-rl attach`: look at stored trajectories, rerun or continue them.
 
 Heavy imports stand inside commands.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DIFFERS = 1
 
 
-_selecting = shared.of(
+_selecting = shared.with_options(
     click.option("--id", "id", metavar="ID", help="FILE:NUMBER, as shown, or a problem's."),
     shared.BEST,
     shared.WORST,
@@ -45,7 +45,7 @@ _selecting = shared.of(
 @click.argument("path", type=Path, metavar="RUN")
 @_selecting
 @shared.count(None, "At most this many.")
-@click.option("--model", metavar="PATH", help="A policy that may go on, or that scores a page.")
+@click.option("--model", metavar="PATH", help="A policy to continue with, or to score a page.")
 @click.option("--execute", is_flag=True, help="Run all lines again; name what diverges.")
 @click.option("--rescore", is_flag=True, help="Grade and reward anew; list what changes.")
 @click.option("--output", type=Path, metavar="FILE", help="What --rescore found, as a .jsonl.")
@@ -67,7 +67,8 @@ def replay(
 ) -> None:
     """Step through trajectories, or run them again.
 
-    In a live kernel, line by line; or all of them at once, scored anew, as a notebook, as a page.
+    By default you step in a live kernel, line by line. Flags run all of them again, score them
+    anew, or write a notebook or a page.
 
     RUN is a run folder or a .jsonl file. Without a filter, a run's last file is stepped through or
     makes the notebook, its last step makes the page, and all of its files are run or scored again.
@@ -95,10 +96,10 @@ def replay(
     )
     if not chosen:
         sys.exit(jobs.step_through(wanted))
-    rows, is_well = _do(wanted, chosen[0], output or notebook or html)
+    rows, is_same = _do(wanted, chosen[0], output or notebook or html)
     for row in rows:
         click.echo(one_row(row))
-    if not is_well:
+    if not is_same:
         sys.exit(DIFFERS)
 
 
@@ -117,7 +118,7 @@ def _check_modes(chosen: Sequence[str], *, output: Path | None, model: str | Non
 
 
 def _do(wanted: Wanted, mode: str, out: Path | None) -> tuple[list[str], bool]:
-    """(what there is to say, whether all is as recorded); what is written goes to `out`."""
+    """(rows to print, whether all is as recorded); files are written to `out`."""
     from repl_rl.replay import jobs as jobs
     from repl_rl.show.display import Screen
 
@@ -141,8 +142,8 @@ def attach(
 ) -> None:
     """Put a Jupyter console before a line.
 
-    Rebuilds the state before it in a kernel, and says how to attach to that. The kernel is there
-    until Ctrl-C comes twice; once, it interrupts what runs there.
+    Rebuilds the state before it in a kernel, and prints how to attach. Ctrl-C interrupts what runs
+    in the kernel; a second Ctrl-C ends it.
     """
     from repl_rl.replay.attach import attach as stand
     from repl_rl.replay.jobs import Wanted, last_file

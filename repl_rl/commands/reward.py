@@ -22,7 +22,7 @@ def reward() -> None:
     """Test a reward, explain it, try its constants."""
 
 
-_options = shared.of(shared.FILES, shared.OVERRIDES)
+_options = shared.with_options(shared.FILES, shared.OVERRIDES)
 
 
 @reward.command()
@@ -31,8 +31,8 @@ _options = shared.of(shared.FILES, shared.OVERRIDES)
 def test(paths: tuple[Path, ...], files: tuple[Path, ...], overrides: tuple[str, ...]) -> None:
     """Hold a reward to golden transcripts.
 
-    Of a folder, to all *.repl below it. Exit code 1 if one differs. The format: ARCHITECTURE.md,
-    section Golden transcripts.
+    A folder stands for all *.repl below it. Exit code 1 if one differs. ARCHITECTURE.md, section
+    Golden transcripts, describes the format.
     """
     from repl_rl.golden.suites import Suites
 
@@ -60,10 +60,10 @@ def mutate(
 
     Changes each constant under [reward] and says which changes no golden transcript notices.
 
-    A sign is flipped, a value set to zero and doubled, a zero set to 0.1 and -0.1. Exit code 1 if
-    a mutant survives: `unwritten` changes a reward that no transcript says, `untouched` none.
-    A mutant that the config itself refuses has not survived. What a function of your own does not
-    read has no mutants, and is named.
+    A sign is flipped, a value set to zero and doubled, a zero set to 0.1 and -0.1. Exit code 1 if a
+    mutant survives: `unwritten` changes a reward that no transcript states, `untouched` changes
+    none. A mutant that the config refuses has not survived. Constants that a function of your own
+    does not read are named and get no mutants.
     """
     from repl_rl.golden.suites import Suites
 
@@ -75,8 +75,8 @@ def mutate(
     for mutant, fate in survivors:
         click.echo(f"survived  {mutant.key:22}{mutant.change:18}{fate}")
     counts = Counter(fate for _, fate in fates)
-    told = ", ".join(f"{count} {fate}" for fate, count in sorted(counts.items()))
-    click.echo(f"{len(fates)} mutants: {told}")
+    text = ", ".join(f"{count} {fate}" for fate, count in sorted(counts.items()))
+    click.echo(f"{len(fates)} mutants: {text}")
     for suite in suites.suites:
         if unread := ", ".join(suite.unread()):
             click.echo(f"{suite.file.path}: {suite.config.reward.function} reads no {unread}")
@@ -99,12 +99,12 @@ def explain(
 ) -> None:
     """Print each line's reward, advantage and share.
 
-    The share is that of the group's gradient: |advantage| summed over the line's tokens. Of a run
-    the group with the largest gradient comes first, and its largest share; groups whose siblings
-    all earned the same have none.
+    The share is the line's part of the group's gradient: |advantage| summed over its tokens. A
+    run's group with the largest gradient comes first. Groups whose siblings all earned the same
+    have no gradient.
 
     TRAJECTORY is a run folder (its last step), a trajectories/*.jsonl file or a .repl file, whose
-    transcripts count as siblings. What a run stored keeps the rewards it was stored with.
+    transcripts count as siblings. Stored trajectories keep their stored rewards.
     """
     from repl_rl.commands.explain import explain as find
     from repl_rl.commands.explain import mass

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 
 _PROBLEM = click.option(
-    "--problem", metavar="ID", help="As `repl-rl tasks` and trajectories have it [the first]."
+    "--problem", metavar="ID", help="Its id in `repl-rl tasks` or a trajectory [the first]."
 )
 
 
 @click.command()
-@shared.of(
+@shared.with_options(
     shared.TASK,
     _PROBLEM,
     shared.MODEL,
@@ -46,8 +46,8 @@ _PROBLEM = click.option(
 def rollout(problem: str | None, tokens: bool, output: Path | None, **options: Any) -> None:
     """Sample one trajectory and check everything.
 
-    Shows its lines as they are sampled, its verdict, its rewards and its tokens; then whether mask,
-    tokens, log-probabilities, limits and rewards are as they must be. Exit code 1 if one is not.
+    Shows its lines as they are sampled, its verdict, its rewards and its tokens. Then checks mask,
+    tokens, log-probabilities, limits and rewards. Exit code 1 if a check fails.
     """
     from repl_rl.runs.trajectory_file import check_appendable
     from repl_rl.show.display import Screen
@@ -65,10 +65,10 @@ def rollout(problem: str | None, tokens: bool, output: Path | None, **options: A
     _show(subject, Screen(), is_table=tokens)
     failure = None if output is None else _add(output, subject.scored, origin)
     try:
-        shared.tell(findings(subject))
+        shared.report(findings(subject))
     finally:
         if failure is not None:
-            raise failure  # it counts for more than the exit code of a check
+            raise failure  # it matters more than a failed check
 
 
 def _show(subject: Subject, screen: Screen, *, is_table: bool) -> None:
@@ -92,7 +92,7 @@ def _show(subject: Subject, screen: Screen, *, is_table: bool) -> None:
 
 
 def _add(path: Path, scored: Scored, origin: Origin) -> ConfigError | None:
-    """Keep it there, and say so; or what went wrong."""
+    """Keep it there, and say so. Returns what went wrong."""
     from repl_rl.runs.trajectory_file import append
 
     try:
@@ -106,14 +106,14 @@ def _add(path: Path, scored: Scored, origin: Origin) -> ConfigError | None:
 
 
 @click.command()
-@shared.of(shared.TASK, _PROBLEM, shared.SEED, shared.FILES, shared.OVERRIDES)
+@shared.with_options(shared.TASK, _PROBLEM, shared.SEED, shared.FILES, shared.OVERRIDES)
 @click.option("--output", type=Path, metavar="DIR", help="Run folder [runs/play-TASK-TIME].")
 def play(problem: str | None, output: Path | None, **options: Any) -> None:
     """Be the policy: write the lines yourself.
 
-    They run in its kernel and under its reward. Below each stand its outcome, its reward and that
-    of all lines so far. submit_final_answer(...) ends it with a verdict, Ctrl-D without one, Ctrl-C
-    calls it off. Limits in tokens are lifted.
+    They run in a sealed kernel and earn the reward of a policy. Below each line come its outcome,
+    its reward and the sum so far. submit_final_answer(...) ends the game with a verdict, Ctrl-D
+    without one, and Ctrl-C calls it off. There are no limits in tokens.
     """
     from repl_rl.commands.attempts import find_attempt
     from repl_rl.commands.play import Game, playable
@@ -140,7 +140,7 @@ def play(problem: str | None, output: Path | None, **options: Any) -> None:
 def _keep(path: Path, played: Played, screen: Screen, *, code: Sequence[str]) -> None:
     """Show what it was worth, save it, and say where.
 
-    Exit code 130 if it was called off; raises what of ours ended it.
+    Exit code 130 if it was called off; raises the failure of ours that ended it.
     """
     from repl_rl.runs.folder import RunFolder
     from repl_rl.show.rollout_view import result_rows

@@ -1,4 +1,4 @@
-"""One trajectory looked at from every side: does it hold together, and does it add up?
+"""Checks of one trajectory: do its parts fit together, and does it add up?
 
     Subject -> Finding, Finding, ...
 
@@ -20,7 +20,7 @@ from repl_rl.types import Finding, StopReason
 
 
 def findings(subject: Subject) -> list[Finding]:
-    """Each check, with whether it holds. A loop of one's own is asked less: its lines are its own.
+    """Each check, and whether it passed. A user's own loop has fewer checks: its lines differ.
 
     Positions in them count from the first token of the completion, lines from 1.
     """
@@ -31,11 +31,11 @@ def findings(subject: Subject) -> list[Finding]:
 
 
 def _finding(name: str, text: str, faults: Sequence[str]) -> Finding:
-    """`text` where all is well, else the first fault and how many there are."""
+    """`text` where there is no fault, else the first fault and how many there are."""
     if not faults:
         return Finding(name=name, text=text)
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    return Finding(name=name, text=faults[0] + more, is_well=False)
+    return Finding(name=name, text=faults[0] + more, passed=False)
 
 
 # Tokens
@@ -43,14 +43,15 @@ def _finding(name: str, text: str, faults: Sequence[str]) -> Finding:
 
 def _mask(subject: Subject) -> Finding:
     trajectory = subject.trajectory
-    told = span_mask(trajectory)
-    pairs = enumerate(zip(told, trajectory.loss_mask, strict=True))
+    expected = span_mask(trajectory)
+    pairs = enumerate(zip(expected, trajectory.loss_mask, strict=True))
     faults = [
-        f"position {t}: {_word(said)} by the mask, {_word(line)} by the lines"
-        for t, (line, said) in pairs
-        if line != said
+        f"position {t}: {_word(by_mask)} by the mask, {_word(by_lines)} by the lines"
+        for t, (by_lines, by_mask) in pairs
+        if by_lines != by_mask
     ]
-    text = f"{sum(told)} sampled, {len(told) - sum(told)} injected, as the lines have it"
+    num_sampled = sum(expected)
+    text = f"{num_sampled} sampled, {len(expected) - num_sampled} injected, as the lines have it"
     return _finding("mask", text, faults)
 
 
@@ -59,10 +60,10 @@ def _word(is_sampled: bool) -> str:
 
 
 def _shift(subject: Subject) -> Finding:
-    """The mask is that of tokens, the logits that score them stand one before."""
-    said, unshifted = subject.trajectory.logprobs, subject.scores.unshifted
+    """The mask marks tokens; the logits that score a token stand one position before it."""
+    stored, unshifted = subject.trajectory.logprobs, subject.scores.unshifted
     here = statistics.fmean(subject.gaps.values())
-    there = statistics.fmean(abs(unshifted[t] - said[t]) for t in subject.sampled)
+    there = statistics.fmean(abs(unshifted[t] - stored[t]) for t in subject.sampled)
     text = f"token t by logits P+t-1: {here:.1e} nats off; by P+t: {there:.1e}"
     return _finding("shift by one", text, [] if here < there else [text])
 
@@ -171,19 +172,20 @@ def _line_budgets(subject: Subject) -> Finding:
 
 
 def _within(name: str, used: Mapping[str, tuple[int, int]]) -> Finding:
-    told = [f"{key} {count:,} of {most:,}" for key, (count, most) in used.items()]
-    pairs = zip(told, used.values(), strict=True)
-    return _finding(name, ", ".join(told), [one for one, (n, most) in pairs if n > most])
+    counts = [f"{key} {count:,} of {most:,}" for key, (count, most) in used.items()]
+    pairs = zip(counts, used.values(), strict=True)
+    return _finding(name, ", ".join(counts), [text for text, (n, most) in pairs if n > most])
 
 
 def _stop_reason(subject: Subject) -> Finding:
-    told, said = possible_stops(subject), subject.trajectory.stop_reason
-    fault = f"{said}, the numbers say {' or '.join(sorted(told))}"
-    return _finding("stop reason", f"{said}, as the numbers say", [] if said in told else [fault])
+    expected, found = possible_stops(subject), subject.trajectory.stop_reason
+    fault = f"{found}, the numbers say {' or '.join(sorted(expected))}"
+    faults = [] if found in expected else [fault]
+    return _finding("stop reason", f"{found}, as the numbers say", faults)
 
 
 def possible_stops(subject: Subject) -> set[StopReason]:
-    """The reasons to stop that its numbers leave; the clock is in none of them."""
+    """The reasons to stop that its numbers allow. They do not show the clock."""
     trajectory = subject.trajectory
     last = trajectory.lines[-1]
     end, kind = trajectory.completion_ids[last.stop - 1], last.outcome.kind
@@ -219,19 +221,19 @@ def _room(subject: Subject, num_completion: int) -> tuple[int, StopReason]:
 def _terms(subject: Subject) -> Finding:
     reward = subject.scored.reward
     outcome, lines = reward.outcome_reward or 0.0, math.fsum(reward.line_rewards)
-    told = math.fsum(reward.terms.values())
+    terms = math.fsum(reward.terms.values())
     text = f"outcome {outcome:+.3f} and lines {lines:+.3f}"
     if not reward.terms:
         return Finding(name="reward terms", text=f"{text}; the reward names no terms")
-    is_same = math.isclose(told, outcome + lines, abs_tol=1e-6)
-    fault = f"terms add up to {told:+.3f}, {text} to {outcome + lines:+.3f}"
+    is_same = math.isclose(terms, outcome + lines, abs_tol=1e-6)
+    fault = f"terms add up to {terms:+.3f}, {text} to {outcome + lines:+.3f}"
     return _finding(
         "reward terms", f"{len(reward.terms)} add up to {text}", [] if is_same else [fault]
     )
 
 
 def _charges(subject: Subject) -> Finding:
-    """Of the default reward; one of the user's own may charge as it likes."""
+    """For the default reward alone; a user's own may charge as it likes."""
     reward, limits = subject.scored.reward, subject.config.reward
     if limits.function != RewardConfig().function:
         return Finding(name="line charges", text=f"those of {limits.function}, under no cap")

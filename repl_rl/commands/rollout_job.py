@@ -1,4 +1,4 @@
-"""Sample one trajectory in the open, and look at it from every side.
+"""Sample one trajectory, show it as it grows, and check it.
 
     config, problem -> policy -> one rollout, shown as it grows -> Subject -> findings
 
@@ -37,7 +37,7 @@ def roll_out(plan: Plan, problem_id: str | None, screen: Screen) -> tuple[Subjec
 
 
 def _alone(plan: Plan) -> Plan:
-    """One trajectory takes one row of the cache, and one kernel at hand."""
+    """One trajectory needs one row of the cache and one kernel."""
     config = plan.config
     return plan.changed(
         sampling=replace(config.sampling, max_in_flight=1),
@@ -66,7 +66,7 @@ def _subject(
 ) -> Subject:
     trajectory, counts = scored.trajectory, Counts()
     fmt, config = plan.format(loaded.chat_template), plan.config
-    counts.take_said(trajectory, witness)
+    counts.take_witnessed(trajectory, witness)
     return Subject(
         scored=scored,
         prompt=make_prompt(plan.task, scored.problem, fmt),

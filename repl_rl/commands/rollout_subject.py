@@ -1,8 +1,8 @@
-"""A trajectory and all that it is held to: its task's prompt, its limits, its model's scores.
+"""A trajectory and what it is checked against: prompt, limits, its model's scores.
 
     Scored, codec, config, model -> Subject
 
-Knows tokens and a model. Does not know what is right and what is amiss.
+Knows tokens and a model. Does not know what is right or wrong.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def score(loaded: LoadedModel, trajectory: Trajectory, *, temperature: float) ->
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A trajectory, and all that it is held to."""
+    """A trajectory, and what it is checked against."""
 
     scored: Scored
     prompt: Prompt
@@ -62,12 +62,12 @@ class Subject:
     config: Config
     """What it was sampled and scored with."""
     context_tokens: int
-    """Where the sampler ended it at the latest, prompt included."""
+    """The most tokens that the sampler allows, prompt included."""
     scores: Scores
     is_exact: bool
     """See `Precision.is_exact`."""
     num_drifted: int
-    """Sampled tokens that the engine did not say at their place; see `audit.Witness`."""
+    """Sampled tokens that the engine did not sample there; see `audit.Witness`."""
 
     @property
     def trajectory(self) -> Trajectory:
@@ -94,12 +94,12 @@ class Subject:
     @cached_property
     def gaps(self) -> dict[int, float]:
         """|sampler - trainer| at each sampled token, by position in the completion."""
-        said, fresh = self.trajectory.logprobs, self.scores.shifted
-        return {t: abs(fresh[t] - said[t]) for t in self.sampled}
+        stored, fresh = self.trajectory.logprobs, self.scores.shifted
+        return {t: abs(fresh[t] - stored[t]) for t in self.sampled}
 
     @cached_property
     def sampled(self) -> list[int]:
-        """Positions of sampled tokens, as lines tell them."""
+        """Positions of sampled tokens, according to the lines."""
         return [t for t, is_sampled in enumerate(span_mask(self.trajectory)) if is_sampled]
 
     @cached_property

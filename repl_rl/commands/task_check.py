@@ -26,13 +26,13 @@ def shown_prompt(task: Task, problem: Problem) -> str:
 
 
 def findings(task: Task, spec: str, *, seed: int) -> Iterator[Finding]:
-    """What was found, in the order to read it."""
+    """The findings, in the order to read them."""
     sides = {split: next(task.problems(split, seed=seed), None) for split in Split}
     lacking = [str(split) for split, problem in sides.items() if problem is None]
     yield Finding(
         name="problems",
         text=f"none in split {' and '.join(lacking)}" if lacking else "in both splits",
-        is_well=not lacking,
+        passed=not lacking,
     )
     problem = next(filter(None, sides.values()), None)
     if problem is None:
@@ -46,17 +46,17 @@ def findings(task: Task, spec: str, *, seed: int) -> Iterator[Finding]:
 
 
 async def _graded(spec: str, problem: Problem) -> Finding:
-    """Ask the process that grades in training: what it imports, it imports from there."""
+    """Ask a grader's process as training does: it imports the task by itself."""
     verdicts: dict[str, Verdict] = {}
     try:
         async with Grader() as grader:
             for answer in ANSWERS:
                 verdicts[answer] = await grader.grade(spec, problem, answer)
     except GraderError as error:
-        return Finding(name="grader", text=str(error), is_well=False)
+        return Finding(name="grader", text=str(error), passed=False)
     for answer, verdict in verdicts.items():
         if verdict.grader_error is not None:
             text = f"submit_final_answer({answer}): {verdict.grader_error}"
-            return Finding(name="grader", text=text, is_well=False)
-    told = ", ".join(f"{answer} {verdict.kind}" for answer, verdict in verdicts.items())
-    return Finding(name="grader", text=told)
+            return Finding(name="grader", text=text, passed=False)
+    text = ", ".join(f"{answer} {verdict.kind}" for answer, verdict in verdicts.items())
+    return Finding(name="grader", text=text)

@@ -32,8 +32,8 @@ def advantages(
 ) -> list[list[float]]:
     """An advantage for each token of each trajectory, [T] a trajectory, 0 where none was sampled.
 
-    Siblings (one `group_index`) stand together. For trainers of one's own; the settings are those
-    of `GRPOConfig`.
+    Siblings (one `group_index`) must be neighbours. For trainers of your own; the settings are
+    those of `GRPOConfig`.
 
         rows = advantages(scored, credit="line_local")
         rows[0][0]    # of scored[0].trajectory.completion_ids[0]
@@ -123,12 +123,12 @@ def _local(lines_GL: Lines, baseline: Baseline) -> list[list[float]]:
 
     b is the mean of r over all lines of all siblings (`leave_one_out`: of all others): constant
     within a trajectory, so it asks for no particular length and, unlike a baseline per line index,
-    holds no hidden pay for one more turn (verl#7244).
+    does not reward one more turn as such (verl#7244).
 
     Three biases against the gradient of E[sum r]. A line is not charged for later errors that it
-    causes. Where all siblings have the same outcome and the same sum of line rewards, the group
-    says nothing: every advantage is 0, though the lines may differ. And a `mean` b holds the
-    trajectory's own lines: with L lines each it takes 1 / (G L) of the gradient of E[sum r] away.
+    causes. Where all siblings have the same outcome and the same sum of line rewards, every
+    advantage is 0, though the lines may differ. And a `mean` b includes the trajectory's own lines:
+    with L lines each this takes away 1 / (G L) of the gradient of E[sum r].
     """
     sums, counts = _sums(lines_GL), [len(lines) for lines in lines_GL]
     total, count = math.fsum(sums), sum(counts)
@@ -146,12 +146,12 @@ def _to_go(lines_GL: Lines, baseline: Baseline) -> list[list[float]]:
 
     A line answers for its own reward and all later ones. After a trajectory's end g is 0, and the
     mean is over all siblings at every k, still running or not: the mean of whole sums, less what
-    siblings have behind them by line k. Its terms do not depend on who is still running, so there
-    is no hidden pay for one more turn; a mean over those that have a line k, or a z-score, holds
-    one (verl#7244). With the mean of whole sums at every k identical siblings would be pushed.
+    siblings have earned before line k. Its terms do not depend on who is still running, so one more
+    turn earns nothing as such. With a mean over those that have a line k, or a z-score, it would
+    (verl#7244). With the mean of whole sums at every k identical siblings would be pushed.
 
-    Unbiased for rewards that do not depend on later lines. The default reward is such a one up to
-    `max_line_charge`; beyond it an error makes those before it cheaper, which goes unseen here.
+    Unbiased for rewards that do not depend on later lines. The default reward is one up to
+    `max_line_charge`. Beyond it an error makes earlier ones cheaper, which is not seen here.
     """
     return _centred_by_index([_rest(lines) for lines in lines_GL], baseline)
 
@@ -161,9 +161,9 @@ def _potential(lines_GL: Lines, baseline: Baseline) -> list[list[float]]:
 
     Line rewards are read as the steps of a potential that the end of a trajectory takes back
     (Ng, Harada, Russell 1999; terminal potential 0): their return to go is -Phi, they change
-    nobody's return, and no line reward can be farmed. What they do is to stand in for a critic: a
-    right answer counts for more after errors (low Phi) than after a good start. After a
-    trajectory's end Phi is 0. Unbiased, for the gradient of E[R], where `_to_go` is.
+    nobody's return, and no line reward can be farmed. They stand in for a critic: a right answer
+    counts for more after errors (low Phi) than after a good start. After a trajectory's end Phi is
+    0. Unbiased, for the gradient of E[R], where `_to_go` is.
     """
     paid_back_GL = []
     for lines in lines_GL:
@@ -210,7 +210,7 @@ def batch_scale(rewards: Sequence[Reward], scale: Scale) -> float | None:
     if scale == "group":
         return None
     if scale == "none":
-        return 1.0 - EPSILON
+        return 1.0 - EPSILON  # the divisor is 1: `line_advantages` adds EPSILON
     return _deviation([r.outcome_reward for r in rewards if r.outcome_reward is not None])
 
 

@@ -4,15 +4,15 @@
 
 Knows no tensors, no trainer. L lines, T completion tokens.
 
-Engine and trainer hold the same weights and compute with them in other ways, so lines come from a
-policy q that is not quite the updated p. Truncated importance sampling, with the line as its unit,
-weighs each by min(cap, p(line) / q(line)). The ratio of a whole trajectory is a product over
-thousands of tokens, which leaves long ones next to nothing; that of a token forgets that the rest
-of its line came from q as well.
+Engine and trainer hold the same weights but compute differently, so lines come from a policy q that
+is not quite the updated p. Truncated importance sampling, with the line as its unit, weighs each by
+min(cap, p(line) / q(line)). The ratio of a whole trajectory is a product over thousands of tokens,
+which leaves long ones next to nothing; that of a token forgets that the rest of its line came from
+q as well.
 
-Because min(r A, c A) w = min(r A w, c A w) for every w >= 0, weighing an advantage is weighing the
-token's term of the loss, whatever is clipped. It is not so for VESPO (arXiv:2602.10693), whose gate
-bends with the ratio of the trajectory.
+min(r A, c A) w = min(r A w, c A w) for every w >= 0, so weighing an advantage weighs the token's
+term of the loss, whatever is clipped. This fails for VESPO (arXiv:2602.10693), whose gate depends
+on the ratio of the trajectory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from repl_rl.types import Trajectory
 
 _MAX_LOG_RATIO = 100.0
-"""exp of no more than this, which is far above every cap: a float ends at exp(709)."""
+"""The largest argument of exp. It is far above every cap; a float ends at exp(709)."""
 
 
 def line_ratios(trajectory: Trajectory, trainer_T: Sequence[float]) -> list[float]:
@@ -46,7 +46,7 @@ def largest_gap(trajectory: Trajectory, trainer_T: Sequence[float]) -> float:
 def weigh_lines(
     trajectory: Trajectory, advantages_T: Sequence[float], ratios_L: Sequence[float], *, cap: float
 ) -> list[float]:
-    """Advantages [T] of which each line's are multiplied by its ratio, `cap` at most."""
+    """Advantages [T], each multiplied by the ratio of its line, at most `cap`."""
     weighed_T = list(advantages_T)
     for line, ratio in zip(trajectory.lines, ratios_L, strict=True):
         for token in range(line.start, line.stop):

@@ -44,7 +44,7 @@ class Ledger:
 
     @property
     def mass(self) -> float:
-        """|advantage| summed over its sampled tokens; 0 where nothing of it is pushed."""
+        """|advantage| summed over its sampled tokens; 0 where it has no gradient."""
         return math.fsum(abs(entry.advantage) * entry.num_tokens for entry in self.entries)
 
     @property

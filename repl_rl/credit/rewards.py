@@ -21,7 +21,7 @@ BoundReward = Callable[[Trajectory, Verdict | None], Reward]
 
 
 _ENOUGH_RESULTS = 4
-"""Different results that are all the progress there can be."""
+"""So many different results are all the progress there can be."""
 
 
 def shaped(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig) -> Reward:
@@ -31,7 +31,7 @@ def shaped(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig
     line_rewards (-0.3, 0.0, 0.0) and outcome_reward 1.0. Lines that sum to less than
     -max_line_charge are scaled up to it, so no pile of errors outweighs an answer. A verdict that
     is not priced (undecided) gives outcome_reward None: left out of the update, not wrong.
-    `potential_steps` are added where `potential` is not 0. A reward of one's own may begin with it:
+    `potential_steps` are added where `potential` is not 0. A reward of your own may begin with it:
 
         def gentle(trajectory, verdict, config):
             reward = shaped(trajectory, verdict, config)
@@ -59,7 +59,7 @@ def shaped(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig
 
 
 def _charges(trajectory: Trajectory, config: RewardConfig) -> list[float]:
-    """What each line costs, [L]; together never more than the cap."""
+    """The cost of each line, [L]; together never more than the cap."""
     charges = [config.line.get(line.outcome.kind, 0.0) for line in trajectory.lines]
     total = sum(charges)
     scale = config.max_line_charge / -total if total < -config.max_line_charge else 1.0
@@ -73,8 +73,8 @@ def potential_steps(trajectory: Trajectory, *, weight: float) -> list[float]:
 
     Potential-based shaping (Ng, Harada, Russell 1999, Policy invariance under reward
     transformations): the start and the end have the potential 0, so the steps of any trajectory
-    sum to 0 and no return changes. Undiscounted (gamma = 1), as returns are here. The last line
-    gives back what was gained, whatever it is: nothing is to be had by making results.
+    sum to 0 and no return changes. Undiscounted (gamma = 1), as returns are here. The last line,
+    whatever it is, gives back what was gained: producing results earns nothing.
 
     Example, weight 0.8: lines that show 1, 2, 2 and a submission give 0.2, 0.2, 0, -0.4.
     """
@@ -93,12 +93,12 @@ def _progress(num_results: int, *, weight: float) -> float:
 
 
 class RunningReward:
-    """Rewards of lines as they come, for loops that must pay each line before the next is known.
+    """Rewards of lines as they come, for loops that reward each line before the next is known.
 
-    Each line is charged at most what is left of `max_line_charge`, where `shaped` scales all
-    charges once their sum is known. The sum is the same; where the cap binds, the lines that come
-    first pay more here, and later ones nothing. A potential is paid as it grows and taken back with
-    the last line, as in `potential_steps`.
+    Each line is charged at most what is left of `max_line_charge`; `shaped` instead scales all
+    charges once their sum is known. The sum is the same. Where the cap binds, the first lines pay
+    more here, and later ones nothing. A potential is paid as it grows and taken back with the last
+    line, as in `potential_steps`.
 
         >>> outcome = LineOutcome(kind=OutcomeKind.SYNTAX_ERROR)
         >>> line = Line(index=0, source="", start=0, stop=1, outcome=outcome)
@@ -126,11 +126,11 @@ class RunningReward:
 
 
 def load_reward(config: RewardConfig, grpo: GRPOConfig | None = None) -> RewardFunction:
-    """The function that `reward.function` names, wrapped so that a bad return value says so.
+    """The function that `reward.function` names, wrapped so that a bad return value is an error.
 
-    With `grpo` a function of the user's own may return no line rewards that its credit mode leaves
-    unread: what was computed and never used looks like a reward that does not work. The default
-    reward may, so that `grpo.credit = "outcome"` alone makes the ablation.
+    With `grpo` a user's own function must not return line rewards that the credit mode ignores:
+    they would look like a reward that does not work. The default reward may, so that setting
+    `grpo.credit = "outcome"` is enough for the ablation.
     """
     function = load_named(config.function, group="repl_rl.rewards")
     if not callable(function):
@@ -154,7 +154,7 @@ def load_reward(config: RewardConfig, grpo: GRPOConfig | None = None) -> RewardF
 
 
 def bound_reward(config: RewardConfig, grpo: GRPOConfig | None = None) -> BoundReward:
-    """What a config says lines and answers are worth; raises as `load_reward`."""
+    """The reward that a config describes, with its constants; raises as `load_reward`."""
     function = load_reward(config, grpo)
     return lambda trajectory, verdict: function(trajectory, verdict, config)
 
@@ -173,9 +173,9 @@ def _check(reward: object, trajectory: Trajectory, name: str) -> None:
         raise ConfigError(f"{name} returned a reward that is no float: {reward}")
     if not all(map(math.isfinite, values)):
         raise ConfigError(f"{name} returned a reward that is not finite: {values}")
-    total, told = math.fsum(values), math.fsum(reward.terms.values())
-    if reward.terms and not math.isclose(total, told, abs_tol=1e-6):
+    total, terms = math.fsum(values), math.fsum(reward.terms.values())
+    if reward.terms and not math.isclose(total, terms, abs_tol=1e-6):
         raise ConfigError(
-            f"{name} returned terms that add up to {told:g} and rewards that add up to {total:g}; "
+            f"{name} returned terms that add up to {terms:g} and rewards that add up to {total:g}; "
             f"expected the same, or no terms"
         )

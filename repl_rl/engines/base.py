@@ -29,7 +29,7 @@ class LineEnd(StrEnum):
 
 
 def line_end(last_id: int, *, newline_ids: Set[int], eos_ids: Set[int]) -> LineEnd:
-    """How a line ended, told from its last token alone."""
+    """How a line ended, by its last token alone."""
     if last_id in newline_ids:
         return LineEnd.NEWLINE
     return LineEnd.EOS if last_id in eos_ids else LineEnd.LENGTH
@@ -38,7 +38,7 @@ def line_end(last_id: int, *, newline_ids: Set[int], eos_ids: Set[int]) -> LineE
 def check_request(
     ids: Sequence[int], max_tokens: int, *, vocabulary: int, context_tokens: int
 ) -> None:
-    """ConfigError for a request that would fail in the forward, and all others with it."""
+    """ConfigError for a request that would make the forward fail, for all other lines, too."""
     if not ids or max_tokens < 1:
         raise ConfigError(
             f"{max_tokens} tokens to sample after {len(ids)}; expected at least one of each"
@@ -99,29 +99,29 @@ class Engine(Protocol):
         ...
 
     async def sync(self, weights: Weights, *, version: int) -> None:
-        """Sample every line that is asked for from here on with `weights`, which are `version`.
+        """Use `weights`, which are `version`, for every line that is asked for from here on.
 
-        Lines in flight end before that, or go on with them. Raises EngineError if they did not
-        arrive. An engine that shares the trainer's weights reads none.
+        Lines in flight end before that, or go on with them. Raises EngineError if the weights did
+        not arrive. An engine that shares the trainer's weights reads none.
         """
         ...
 
     async def sleep(self) -> None:
-        """Give memory that the trainer could use back until the next line or `sync`.
+        """Give back memory that the trainer could use, until the next line or `sync`.
 
         Lines in flight end before that.
         """
         ...
 
     async def aclose(self) -> None:
-        """Free what the engine holds; again, nothing. Lines in flight end in EngineError."""
+        """Free what the engine holds; safe to repeat. Lines in flight end in EngineError."""
         ...
 
 
 class EngineKind:
-    """How an engine is had. A subclass is what a name in the group `repl_rl.engines` stands for.
+    """How an engine is opened. A name in the group `repl_rl.engines` stands for a subclass.
 
-    What is set here suits an engine that computes somewhere else; `open` alone must be given.
+    The defaults suit an engine that computes somewhere else; only `open` must be written.
 
         >>> class Elsewhere(EngineKind):
         ...     name = "elsewhere"
@@ -140,21 +140,21 @@ class EngineKind:
     holds_keys: bool = False
     """Its keys and values take memory of the trainer's device."""
     rows_grow: bool = False
-    """It takes a row longer than it was opened for, as far as the model attends."""
+    """It takes rows longer than it was opened for, up to what the model attends to."""
 
     def check(self, config: Config) -> None:
         """ConfigError for what it cannot do, as far as that is known without a model."""
 
     def prepare(self) -> None:
-        """What must come before torch is imported; ConfigError if the engine is not to be had."""
+        """Do what precedes the import of torch; ConfigError if the engine is not installed."""
 
     def about(self, config: Config) -> str:
-        """What a person may want to know of it, in a few words."""
+        """A few words about it for the person who runs it."""
         return f"{config.sampling.max_in_flight} trajectories at once"
 
     def open(self, config: Config, loaded: Any, *, row_tokens: int) -> Engine:
         """An engine for trajectories of `row_tokens` with their prompts; `loaded` is a LoadedModel.
 
-        Raises ConfigError where it cannot be had for this model.
+        Raises ConfigError where it cannot serve this model.
         """
         raise NotImplementedError

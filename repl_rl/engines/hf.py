@@ -6,9 +6,9 @@ Tokens only: knows no text, no kernel, no reward. Shares its weights with the tr
 there is nothing to copy after an update: `sync` drops the cached keys and values.
 
 One step is one forward over the rows that have a token to add and one over the rows that come back
-with an observation. A row stays on its trajectory's keys between lines; it is found again by its
-tokens (the longest row whose tokens begin the request), so there is no session to open or close,
-and a row that was given away in the meantime costs a prefill, never a wrong token.
+with an observation. A row keeps its trajectory's keys between lines. It is found again by its
+tokens (the longest row whose tokens begin the request), so there is no session to open or close. A
+row that was given away in the meantime costs a prefill, never a wrong token.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _COLUMNS = 64
 """Rows have a multiple of this many columns, tokens."""
 
 _FEW_RUNS = 4
-"""Slices of the cache that a GPU attends to one by one rather than having them copied together."""
+"""Up to so many slices of the cache a GPU attends to one by one; more are copied together."""
 
 _TURNS = 8
-"""Of the event loop between two steps. From a kernel's socket to the next request an answer goes
-through several; each that is missing would cost the line a step of all others."""
+"""Turns of the event loop between two steps. An answer takes several from a kernel's socket to the
+next request; with fewer, its line would miss a step."""
 
 _TRIAL = ((6, 11), (7, 12), (8, 13), (13, 15))
-"""Lengths that the first and the last row grow to when a model is tried: prompts, tokens, chunks;
-never as long as each other, which a model may count on."""
+"""Lengths that the first and the last row grow to when a model is tried: prompts, tokens, chunks.
+The two never have equal lengths: a model might rely on those."""
 
 
 @dataclass(slots=True)
@@ -116,7 +116,7 @@ class HFEngine:
         except ConfigError:
             if not self._reads_in_place:
                 raise
-            # It does more with keys than to hand them on.
+            # This model does more with keys than hand them on.
             self._reads_in_place = False
             self._forget()
             self._try_model()
@@ -138,7 +138,7 @@ class HFEngine:
         return await done
 
     async def sync(self, weights: Weights, *, version: int) -> None:
-        """See `Engine.sync`: the model is the trainer's, so what goes is what was cached of it."""
+        """See `Engine.sync`: the model is the trainer's, so only cached keys and values go."""
         self._version = version
         for row in self._rows:
             row.cached = []
@@ -167,8 +167,8 @@ class HFEngine:
     def _try_model(self) -> None:
         """ConfigError if logits from rows differ from those of one forward over everything.
 
-        A model is judged by what it does, not by its name: there are those that keep a state in
-        place of keys, that read positions off a padding mask, that attend without any mask.
+        A model is judged by what it does, not by its name: some keep a state in place of keys, read
+        positions off a padding mask or attend without any mask.
         """
         ids = [i % self._vocabulary for i in range(1, 1 + max(map(max, _TRIAL)))]
         rows = self._rows[:1] if len(self._rows) == 1 else [self._rows[0], self._rows[-1]]
@@ -185,8 +185,8 @@ class HFEngine:
             row.cached = []
         gap = (torch.stack(found).float() - expected).abs().max().item()
         spread = expected.std().item()
-        # Keys that are not those of the sequence move logits by about their spread, and rounding
-        # to half precision by a few hundredths of it.
+        # Wrong keys move logits by about their spread; rounding to half precision moves them by a
+        # few hundredths of it.
         is_exact = self._model.dtype is torch.float32 and self._dtype is torch.float32
         if gap > (0.01 if is_exact else 0.5) * spread:
             raise self._refusal(f"logits are off by {gap:.2g}, their spread is {spread:.2g}")
@@ -201,12 +201,12 @@ class HFEngine:
     async def _run(self) -> None:
         try:
             while self._admit():
-                # Given back before anything is waited for: the event loop may stand still by then,
-                # and the trainer be at work on the model.
+                # Given back before anything is awaited: the event loop may stop there while the
+                # trainer is at work on the model.
                 with self._model_borrowed():
                     for rows in self._batches():
                         self._step(rows)
-                # Kernels that answered in the meantime get their say before the next step.
+                # Lines whose kernels have answered join before the next step.
                 for _ in range(_TURNS):
                     await asyncio.sleep(0)
         # A model may raise anything, and a line that nobody answers would wait for ever.
@@ -215,14 +215,14 @@ class HFEngine:
 
     @contextlib.contextmanager
     def _model_borrowed(self) -> Iterator[None]:
-        """The trainer's model in evaluation mode and one thread less; both as before after it."""
+        """The trainer's model in evaluation mode, with one thread less; both are put back."""
         was_training, num_threads = self._model.training, torch.get_num_threads()
         config = self._model.config.get_text_config()
         attention = config._attn_implementation
         self._model.eval()
         if self._reads_in_place:
             config._attn_implementation = row_attention.NAME
-        # One core is the kernels': threads that wait for one that lost its core cost all of them.
+        # One core is the kernels': a thread that loses its core holds up all the others.
         torch.set_num_threads(max(1, num_threads - 1))
         try:
             yield
@@ -235,7 +235,7 @@ class HFEngine:
         """Seat waiting requests on free rows; False when there is nothing left to do."""
         for row in self._rows:
             if row.request is not None and row.request.done.cancelled():
-                # What it asked for may never come again; what it went on from may.
+                # Its sampled tokens may never be asked for again; those before them may.
                 del row.cached[row.request.num_kept :]
                 row.request = None
         self._waiting = [request for request in self._waiting if not request.done.cancelled()]
@@ -287,11 +287,11 @@ class HFEngine:
         tokens = [[0] * width for _ in rows]
         positions = [[0] * width for _ in rows]
         writes = [[self._cache.capacity] * width for _ in rows]
-        for place, (row, one) in enumerate(zip(rows, ids, strict=True)):
+        for at, (row, one) in enumerate(zip(rows, ids, strict=True)):
             where = range(len(row.cached), len(one))
-            tokens[place][width - len(where) :] = one[where.start :]
-            positions[place][width - len(where) :] = where
-            writes[place][width - len(where) :] = where
+            tokens[at][width - len(where) :] = one[where.start :]
+            positions[at][width - len(where) :] = where
+            writes[at][width - len(where) :] = where
             row.cached.extend(one[where.start :])
         position_ids = torch.tensor(positions, device=device)  # (B, Q)
         runs = self._runs(rows)
@@ -314,7 +314,7 @@ class HFEngine:
         return logits
 
     def _runs(self, rows: list[_Row]) -> list[Run]:
-        """Neighbours among `rows`; none where keys had better be copied together."""
+        """Neighbours among `rows`; none where copying keys together is faster."""
         if not self._reads_in_place:
             return []
         runs: list[Run] = []
@@ -362,7 +362,7 @@ class HFEngine:
         self._waiting = []
         for row in self._rows:
             row.request = None
-        # A mask hides what is no number as little as what is: 0 times NaN is NaN.
+        # A mask does not hide a NaN: 0 times NaN is NaN.
         self._forget()
         for request in requests:
             if not request.done.done():
@@ -383,9 +383,9 @@ def _draw(logprobs: torch.Tensor, uniform: Sequence[float]) -> torch.Tensor:
 
     What a row draws depends on its own seed alone, never on what else is in the batch.
     """
-    places = torch.tensor(uniform, dtype=torch.float64, device=logprobs.device)
+    thresholds = torch.tensor(uniform, dtype=torch.float64, device=logprobs.device)
     cumulative = logprobs.double().exp().cumsum(-1)
-    drawn = (cumulative < places[:, None] * cumulative[:, -1:]).sum(-1)
+    drawn = (cumulative < thresholds[:, None] * cumulative[:, -1:]).sum(-1)
     return drawn.clamp_max(logprobs.shape[-1] - 1)
 
 

@@ -1,7 +1,7 @@
 """Whether the hub has a model: asked once, before anything heavy is imported.
 
-Knows names and one address. Does not know models; what is there is fetched by who loads
-it, with as much patience as gigabytes take.
+Knows names and one address. Does not know models: whoever loads one fetches it, with the patience
+that gigabytes take.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from repl_rl.errors import ConfigError
 
 PATIENCE_S = 5.0
-"""For an answer, in all: a host may have a dozen addresses, and each would be tried as long."""
+"""Time for an answer, in all: a host may have a dozen addresses, and each would get as long."""
 
 _FILE = "config.json"
 
@@ -21,7 +21,7 @@ _FILE = "config.json"
 def check(name: str, *, say: Callable[[str], None]) -> None:
     """ConfigError unless `owner/name` is in the hub's cache here, or the hub says that it has it.
 
-    `say` hears of it before the hub is asked.
+    `say` is called before the hub is asked.
     """
     from huggingface_hub import constants, try_to_load_from_cache
 
@@ -30,12 +30,12 @@ def check(name: str, *, say: Callable[[str], None]) -> None:
         return
     if constants.HF_HUB_OFFLINE:
         raise ConfigError(
-            f"no folder {name!r} is here, nor has the hub's cache a model of that name, and "
+            f"there is no folder {name!r}, the hub's cache has no model of that name, and "
             f"HF_HUB_OFFLINE is set; give --model the path of a model's folder"
         )
     say(f"asking the hub for {name}")
     answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
-    # A thread, for no timeout of a client bounds the search for a host's addresses.
+    # In a thread: no timeout of a client bounds the search for a host's addresses.
     threading.Thread(target=lambda: answers.put(_ask(name)), daemon=True).start()
     try:
         failure = answers.get(timeout=PATIENCE_S)
@@ -46,7 +46,7 @@ def check(name: str, *, say: Callable[[str], None]) -> None:
 
 
 def _ask(name: str) -> Exception | None:
-    """One request, without the client's usual retries; what went wrong."""
+    """One request, without the client's usual retries; returns what went wrong."""
     from httpx import HTTPError
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError

@@ -70,7 +70,7 @@ class VLLM(EngineKind):
 
 
 class VLLMServer(EngineKind):
-    """vLLM servers, which weights are sent to."""
+    """vLLM servers, to which weights are sent."""
 
     name = "vllm-server"
 

@@ -1,4 +1,4 @@
-"""What a run takes of its device, told before weights are read: by its model's config alone.
+"""What a run takes of its device, computed from its model's config before weights are read.
 
     config of a model, Precision, settings -> Memory -> a row, or what to lower
 
@@ -22,7 +22,7 @@ _LESS_TO_SAMPLE = "lower sampling.max_in_flight or sampling.max_tokens"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Bytes. What is 0 is not there."""
+    """Bytes; 0 for a part that is not there."""
 
     weights: int
     num_copies: int = 1
@@ -30,7 +30,7 @@ class Memory:
     gradients: int = 0
     optimiser: int = 0
     keys: int = 0
-    """Keys and values of all trajectories in flight; of vLLM its weights as well."""
+    """Keys and values of all trajectories in flight; for vLLM its weights as well."""
 
     @property
     def update(self) -> int:
@@ -47,9 +47,9 @@ class Memory:
         unit, name = (_GIB, "GiB") if max(self.update, self.sampling) >= _GIB else (_MIB, "MiB")
         copies = "" if self.num_copies == 1 else f"{self.num_copies} x "
         parts = {"gradients": self.gradients, "optimiser": self.optimiser, "keys": self.keys}
-        told = [f"{part} {_short(size / unit)}" for part, size in parts.items() if size]
+        others = [f"{part} {_short(size / unit)}" for part, size in parts.items() if size]
         weights = f"weights {copies}{_short(self.weights / unit)}"
-        return f"{', '.join([weights, *told])} of {_short(free / unit)} {name}"
+        return f"{', '.join([weights, *others])} of {_short(free / unit)} {name}"
 
     def check(self, free: int) -> None:
         """ConfigError where it cannot fit in `free` bytes, activations apart."""
@@ -67,7 +67,7 @@ def measure(
     row_tokens: int,
     is_training: bool,
 ) -> Memory:
-    """What a run takes, whose trajectories have `row_tokens` with their prompts."""
+    """What a run takes if its trajectories have `row_tokens`, prompts included."""
     num, keys = num_parameters(files.config), 0
     if engine.holds_keys:
         num_rows = config.sampling.max_in_flight

@@ -57,7 +57,7 @@ class LoadedModel:
 
     @property
     def config(self) -> Any:
-        """Of the model."""
+        """The model's own config."""
         return self.model.config
 
     @property
@@ -93,7 +93,7 @@ def about_device(device: torch.device, *, visible: str | None, nodes: Path = Pat
 def read_files(name: str) -> ModelFiles:
     """Config and tokenizer of a causal language model, from a folder or the hub by `owner/name`.
 
-    Raises ConfigError if it is not there, is no such model or is none that can be sampled from.
+    Raises ConfigError if it is not there, is another kind of model or cannot be sampled from.
     """
     source = resolve_model(name)
     with _refused(name):
@@ -101,7 +101,7 @@ def read_files(name: str) -> ModelFiles:
         attention_windows(config)
         num_context = context_tokens(config)
         tokenizer: Any = AutoTokenizer.from_pretrained(source)
-    # It takes spaces out of what is decoded, or warns that it does not.
+    # Else it takes spaces out of decoded text, or warns that it does not.
     tokenizer.clean_up_tokenization_spaces = False
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -119,7 +119,7 @@ def load_weights(files: ModelFiles, *, device: torch.device, precision: Precisio
     """The model itself; ConfigError if its weights are not there, or are another model's."""
     with _refused(files.name):
         model: Any = AutoModelForCausalLM.from_pretrained(files.source, dtype=precision.weights)
-    # Ids may have holes; what is embedded is the id, not its rank.
+    # Ids may have gaps, and the id itself is embedded: the largest one counts.
     known = files.tokenizer.get_vocab().values()
     num_ids = max(len(files.tokenizer), 1 + max(known, default=0))
     if num_ids > model.get_input_embeddings().num_embeddings:
@@ -144,7 +144,7 @@ def load_model(name: str, *, device: torch.device, precision: Precision) -> Load
 
 @contextlib.contextmanager
 def _refused(name: str) -> Iterator[None]:
-    """What transformers cannot read, in one line."""
+    """Turn what transformers cannot read into a ConfigError of one line."""
     try:
         yield
     except (OSError, ValueError, SafetensorError) as error:
@@ -162,14 +162,14 @@ def _codec(name: str, generation: Any, tokenizer: Any) -> TokenizerCodec:
 
 
 def num_parameters(config: Any) -> int:  # Any: a config of any model
-    """Of a model of this config, which takes no memory to count; shared weights count once."""
+    """Parameters of a model of this config, counted without memory; shared ones count once."""
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
         model: Any = AutoModelForCausalLM.from_config(config)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def usable_context(loaded: ModelFiles | LoadedModel, *, row_tokens: int) -> int:
-    """Tokens that every layer attends to; ConfigError if a full trajectory has more, `row_tokens`.
+    """Tokens that every layer attends to; ConfigError if `row_tokens`, a full trajectory, is more.
 
     Beyond its window a layer no longer sees the problem that the trajectory solves.
     """
@@ -201,8 +201,8 @@ def cache_bytes(
 def check_memory(loaded: LoadedModel, *, num_rows: int, row_tokens: int) -> None:
     """ConfigError if keys and values of `num_rows` full trajectories do not fit in free memory.
 
-    `row_tokens` are a prompt's and a completion's. Half as much again is asked for: rows double
-    when they grow, and an allocator may keep the halves it cannot use for the whole.
+    `row_tokens` counts prompt and completion. Half as much again must be free: rows double when
+    they grow, and an allocator may not be able to reuse the old halves.
     """
     dtype = loaded.precision.sampling
     needed = cache_bytes(loaded, num_rows=num_rows, row_tokens=row_tokens, dtype=dtype) * 3 // 2
@@ -223,7 +223,7 @@ def free_bytes(device: torch.device) -> int:
 
 
 def _generation_config(source: str, config: Any) -> Any:
-    """As a model of this folder has it: one of its own, or what its config says."""
+    """A model's generation config: its own file, or what its config says."""
     try:
         return GenerationConfig.from_pretrained(source)
     except OSError:
@@ -238,7 +238,7 @@ def _eos_ids(generation: Any, tokenizer: Any) -> list[int]:
 
 
 def divisor(temperature: float) -> float:
-    """Of logits. At 0 the likeliest token is taken, and its log-probability is that at 1."""
+    """What divides logits. At 0 the likeliest token is taken, with its log-probability at 1."""
     return temperature or 1.0
 
 
@@ -246,7 +246,7 @@ def divisor(temperature: float) -> float:
 def logprobs(
     loaded: LoadedModel, ids: Sequence[int], start: int, *, temperature: float
 ) -> list[float]:
-    """Log-probabilities of `ids[start:]`, nats, by one forward of the trainer's over everything."""
+    """Log-probabilities of `ids[start:]`, nats, by one forward of the trainer's model."""
     model = loaded.model
     was_training = model.training
     model.eval()

@@ -1,8 +1,8 @@
-"""What weights are held in and what forwards compute in, by a run's choices and its device.
+"""The number types of weights and forwards, by a run's settings and its device.
 
     grpo.dtype, sampling.dtype, device -> Precision
 
-Knows types of numbers. Does not know models, nor how an update is taken.
+Knows types of numbers. Does not know models, nor how an update is made.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Precision:
     update: torch.dtype = torch.float32
     """What the trainer's forwards compute in."""
     sampling: torch.dtype = torch.float32
-    """What the engine's do."""
+    """What the engine's forwards compute in."""
     is_shared: bool = True
     """True where the engine samples from the trainer's own model."""
 
@@ -48,8 +48,8 @@ class Precision:
 def precision(config: Config, engine: EngineKind, *, device: str) -> Precision:
     """The precision of a run on a `device` of this kind, `cpu` or `cuda`.
 
-    A GPU computes in bfloat16 unless it is told otherwise, a CPU in float32; weights are float32 on
-    both. Raises ConfigError where the engine would have to compute in what its weights are not.
+    By default a GPU computes in bfloat16 and a CPU in float32; weights are float32 on both. Raises
+    ConfigError where an engine that shares the trainer's model would be more exact than the update.
     """
     wanted = config.grpo.dtype
     if wanted == "auto":
@@ -74,10 +74,11 @@ def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
 
 
 def share_moved_in_bfloat16(learning_rate: float) -> float:
-    """The share of bfloat16 weights that a step of Adam moves, which is `learning_rate` long.
+    """The share of bfloat16 weights that a step of Adam moves; the step is `learning_rate` long.
 
     Between 2**e and 2**(e + 1) numbers of 8 bits are 2**(e - 7) apart, and half of that or less is
-    rounded away. At 1e-6 weights below 2**-11 move, 2 % of those that are normal with 0.02.
+    rounded away. At 1e-6 weights below 2**-11 move: 2 % of a normal distribution with deviation
+    0.02.
     """
     if learning_rate == 0:
         return 0.0
@@ -86,7 +87,7 @@ def share_moved_in_bfloat16(learning_rate: float) -> float:
 
 
 def warning(held: Precision, *, learning_rate: float) -> str | None:
-    """A sentence where most of what a run learns is lost to rounding."""
+    """A sentence where most of what a run learns is lost to rounding; None otherwise."""
     share = share_moved_in_bfloat16(learning_rate)
     if held.weights is not torch.bfloat16 or share > _ALMOST_ALL:
         return None

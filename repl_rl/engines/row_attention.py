@@ -1,11 +1,10 @@
-"""Attention over rows of a cache where they lie: no step copies keys together.
+"""Attention over rows of a cache in place: no step copies their keys together.
 
 Knows `transformers`' attention interface. Does not know tokens, requests or caches.
 
-A batch whose rows are neighbours in the cache is a slice of it, and a batch of any rows a few such
-slices, each attended to by itself. Copying the keys of a batch together instead costs as much as
-attending to them, and so does repeating keys for the query heads that share them: those heads are
-queries of one another's rows here.
+A batch of neighbouring rows is a slice of the cache. Any other batch is a few such slices, each
+attended to by itself. Copying the keys of a batch together would cost as much as attending to them.
+So would repeating keys for the query heads that share them: here such heads become further queries.
 """
 
 from __future__ import annotations
@@ -27,26 +26,26 @@ class Run(NamedTuple):
     """Rows of a batch that are neighbours in the cache."""
 
     at: int
-    """Of the first, in the batch."""
+    """Index of the first, in the batch."""
     row: int
-    """Of the first, in the cache."""
+    """Index of the first, in the cache."""
     size: int
     num_keys: int
-    """Of the longest."""
+    """Keys of the longest."""
 
 
 _in_view: Sequence[Run] = ()
 
 
 def install() -> None:
-    """Make the attention known by its name; again, nothing."""
+    """Register the attention under its name; a second call does nothing."""
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
 @contextlib.contextmanager
 def in_view(runs: Sequence[Run]) -> Iterator[None]:
-    """Say which rows the keys of the forwards inside are of; none: keys are the batch's own."""
+    """Set whose keys the forwards inside read; empty: the batch's own."""
     global _in_view
     _in_view = runs
     try:

@@ -4,8 +4,8 @@ Knows `transformers`' cache protocol. Does not know tokens, requests or sampling
 
 Rows keep their keys and values between lines, so resuming a trajectory computes nothing twice. A
 forward names its rows and, per token, the position to write; a token sees what its row holds up to
-its own position, so whatever an earlier use left behind further on is never visible. A row keeps
-what a sliding window has left behind too: the mask of such a layer hides it.
+its own position, so leftovers of an earlier use are never visible. A row also keeps what a sliding
+window has passed: the mask of such a layer hides it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from repl_rl.errors import ConfigError
 
 
 def attention_windows(config: Any) -> dict[str, int | None]:  # Any: a config of any model
-    """Kinds of layer -> tokens that one looks back on, its own among them; None: all of them.
+    """Kind of layer -> how many tokens it looks back on, its own included; None: all of them.
 
     Raises ConfigError if some layers are of another kind: they hold no key for every token, or
     hide keys by a rule of their own.
@@ -44,10 +44,10 @@ def attention_windows(config: Any) -> dict[str, int | None]:  # Any: a config of
 
 
 def context_tokens(config: Any) -> int:  # Any: a config of any model
-    """Tokens that a sequence may have; ConfigError if the config does not tell.
+    """Tokens that a sequence may have; ConfigError if the config does not say.
 
-    With `longrope` that is the original length: past it a forward of the whole sequence turns all
-    keys by other angles, which those in a cache were not.
+    With `longrope` that is the original length: past it a forward of the whole sequence rotates all
+    keys by other angles than those in a cache.
     """
     text = config.get_text_config()
     limit: int | None = getattr(text, "max_position_embeddings", None)
@@ -83,7 +83,7 @@ class _RowLayer(CacheLayerMixin):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write (B, H, Q, D) states at their positions; keys and values of the rows, (B, H, K, D).
 
-        Those of all rows, as they lie, where the view is a whole one.
+        Those of all rows, in place, where the view is a whole one.
         """
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
@@ -121,7 +121,7 @@ class RowCache(Cache):
     """All layers' rows. `view` says what the next forward works on, `mask` what its tokens see.
 
     Keys and values are stored in `dtype`; None: as they come, which may be float32 under autocast,
-    since what turns keys by their positions computes in it.
+    since rotary positions are computed in it.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class RowCache(Cache):
             layer.grow()
 
     def reset(self) -> None:
-        """Give the memory back; it is taken anew, all zeros, by the next forward."""
+        """Give the memory back; the next forward takes it anew, all zeros."""
         for layer in self._row_layers:
             layer.keys = layer.values = None
             layer.is_initialized = False

@@ -1,4 +1,4 @@
-"""An engine that says what it was told to say: tests and demonstrations run the real loop with it.
+"""An engine that samples what a script says: tests and demonstrations run the real loop with it.
 
 Knows token ids; does not know models.
 """
@@ -11,7 +11,7 @@ from repl_rl.engines.base import SampledLine, Weights, line_end
 from repl_rl.transcript.tokens import Codec
 
 Writer = Callable[[str], str]
-"""Gets the text since the last line (the prompt at first), gives the next line, newline included;
+"""Gets the text since the last line (the prompt at first), returns the next line, newline included;
 a line without a newline ends the sequence."""
 
 

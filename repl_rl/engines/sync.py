@@ -27,13 +27,12 @@ _EXACT_GAP, _HALF_GAP = 1e-3, 0.05
 async def sync(
     engine: Engine, loaded: LoadedModel, prompt: Sequence[int], *, version: int, temperature: float
 ) -> float:
-    """Have `engine` sample from the model's weights, and check that it does.
+    """Give `engine` the model's weights, and check that it samples from them.
 
     Returns the mean difference between the log-probabilities of a few tokens after `prompt`, as
     the engine gave them and as the model has them, nats. Raises EngineError if it is too large:
-    engines have been seen to keep an old head, and old keys and values. A small update that did not
-    arrive shows only after some others. Raises DivergedError for
-    weights that are no numbers any more.
+    engines have been seen to keep an old output layer, or old keys and values. A small update that
+    is lost shows only after some more. Raises DivergedError for weights that are no longer finite.
     """
     await engine.sync(loaded.model.named_parameters(), version=version)
     limit = _EXACT_GAP if loaded.precision.is_exact else _HALF_GAP
@@ -48,7 +47,7 @@ async def sync(
                 f"grpo.learning_rate, or grpo.max_grad_norm"
             )
         gaps += [abs(a - b) for a, b in zip(scored, line.logprobs, strict=True)]
-        # One unlikely token, rounded another way, is no sign of other weights.
+        # One unlikely token that is rounded another way is no sign of other weights.
         if (gap := statistics.fmean(gaps)) <= limit:
             return gap
     raise EngineError(

@@ -77,7 +77,7 @@ class VLLMEngine:
         self._eos_ids = eos_ids
         self._is_closed = False
         self._inbox: queue.SimpleQueue[_Order] = queue.SimpleQueue()
-        # The thread's alone: lines that vLLM is at work on, and whom to tell that it has ended.
+        # The thread's alone: lines that vLLM is at work on, and the future of its own end.
         self._lines: dict[str, _Line] = {}
         self._last: asyncio.Future[None] | None = None
         self._keys = map(str, itertools.count())
@@ -147,7 +147,7 @@ class VLLMEngine:
             raise EngineError(_CLOSED)
 
     async def _have_done(self, work: Callable[[VLLMCore], None]) -> None:
-        """Have the thread do `work` when all lines that were asked for before it have ended."""
+        """Let the thread do `work` once all lines that were asked for before it have ended."""
         self._check_open()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -228,7 +228,7 @@ class VLLMEngine:
         )
 
     def _refuse_all(self, reason: EngineError) -> asyncio.Future[Any]:
-        """Fail what waits and whatever else is asked for; the order to end."""
+        """Fail all requests up to the order to end, and return that order's future."""
         for line in self._lines.values():
             _settle(line.done, reason)
         self._lines = {}
@@ -240,7 +240,7 @@ class VLLMEngine:
 
 
 def prepare() -> None:
-    """Say what vLLM reads when it is imported, which importing TRL does too: call this before.
+    """Set what vLLM reads when it is imported. TRL imports it, too, so call this before either.
 
     Raises ConfigError if it is not installed.
     """
@@ -248,11 +248,12 @@ def prepare() -> None:
         raise ConfigError(_INSTALL)
     # The engine lives in this process: the trainer's tensors are at hand.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    # It warns of what is chosen here on purpose.
+    # vLLM warns of what is chosen here on purpose.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    logging.getLogger("vllm").setLevel(os.environ["VLLM_LOGGING_LEVEL"].upper())  # read too late
+    # Set here, too: vLLM may have read the variable already.
+    logging.getLogger("vllm").setLevel(os.environ["VLLM_LOGGING_LEVEL"].upper())
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # it would tell a server about this machine
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # it would report this machine to a server
 
 
 def _open_core(*args: Any, **settings: Any) -> VLLMCore:  # Any: see VLLMCore
@@ -269,13 +270,14 @@ def _failure(error: Exception) -> EngineError:
 
 
 def _settle(done: asyncio.Future[Any], outcome: object) -> None:
-    """Answer on the loop of whoever asked; nobody may be there any more."""
+    """Answer on the event loop that asked; it may be closed by then."""
 
     def answer() -> None:
         if done.done():
             return
         if isinstance(outcome, EngineError):
-            done.set_exception(EngineError(*outcome.args))  # each raise writes into its own
+            # A copy for each: raising writes a traceback into it.
+            done.set_exception(EngineError(*outcome.args))
         else:
             done.set_result(outcome)
 

@@ -27,13 +27,13 @@ from repl_rl.engines.vllm_worker import take_weights
 from repl_rl.errors import ConfigError, EngineError
 
 _ROUNDING = 128
-"""Tokens that a row is rounded up to in memory: no block of keys and values is larger."""
+"""Rows are rounded up to multiples of this in memory: no block of keys and values is larger."""
 
 _FOR_CPU: Mapping[str, Any] = {
     "enforce_eager": True,
     # Tokens after the last full block are computed again with every line; 128 by default.
     "block_size": 32,
-    # The generator of a seeded line cannot be wound back, which chunks ask for.
+    # Chunks would wind back the generator of a seeded line, which is impossible.
     "enable_chunked_prefill": False,
 }
 
@@ -68,10 +68,10 @@ class VLLMCore:
         self._is_asleep = False
         self._engine: Any = None  # Any: vLLM is an extra, and mypy passes without it
         if self._is_cpu:
-            # Else log-probabilities are compiled, with a C++ compiler that may not be there. Not
-            # by the environment: whoever has imported vLLM before has decided that for good.
+            # Else log-probabilities are compiled, with a C++ compiler that may not be there. The
+            # environment variable for it works only before the first import of vLLM.
             torch._dynamo.config.disable = True
-            # One core is the kernels': threads that wait for one that lost its core cost them all.
+            # One core is the kernels': a thread that loses its core holds up all the others.
             torch.set_num_threads(max(1, torch.get_num_threads() - 1))
         try:
             with _globals_kept(self._is_cpu):
@@ -79,7 +79,7 @@ class VLLMCore:
                 self._engine = self._open(model_path, dtype, num_rows, row_tokens)
                 self._params = self._sampling(stop_ids, temperature)
                 self._try_model()
-        # It may raise anything for a model or a machine that it was not made for.
+        # vLLM may raise anything for a model or a machine that it was not made for.
         except Exception as error:
             if self._engine is not None:
                 self.close()
@@ -93,7 +93,7 @@ class VLLMCore:
             model=model_path,
             dtype=dtype,
             skip_tokenizer_init=True,
-            generation_config="vllm",  # none: what a line is drawn from stands in the request alone
+            generation_config="vllm",  # none: the request alone says what a line is drawn from
             max_num_seqs=num_rows,
             logprobs_mode="processed_logprobs",
             enable_prefix_caching=True,
@@ -122,7 +122,7 @@ class VLLMCore:
         )
 
     def _sampling(self, stop_ids: Set[int], temperature: float) -> Any:
-        """Parameters of any line: thousands of stop ids are dear to check and to copy each time."""
+        """Parameters of all lines: checking thousands of stop ids for each is slow."""
         kinds = importlib.import_module("vllm.sampling_params").RequestOutputKind
         return self._vllm.SamplingParams(
             temperature=temperature,
@@ -135,20 +135,20 @@ class VLLMCore:
         )
 
     def _try_model(self) -> None:
-        """Sample one token: kernels that a model lacks are missed only then."""
+        """Sample one token: only this shows whether vLLM lacks a kernel for the model."""
         self.add("trial", [0], max_tokens=1, seed=0)
         while not self.step():
             pass
 
     def add(self, key: str, ids: Sequence[int], *, max_tokens: int, seed: int) -> None:
-        """Have a line sampled after `ids` by the steps to come."""
+        """Queue a line after `ids`, to be sampled by the steps to come."""
         params = copy.copy(self._params)
         params.max_tokens = max_tokens
         params.seed = seed % 2**63  # kept as a signed one of 64 bits
         self._engine.add_request(key, {"type": "token", "prompt_token_ids": list(ids)}, params)
 
     def abort(self, keys: Iterable[str]) -> int:
-        """Forget lines in the middle; the number of tokens that were sampled for them."""
+        """Forget lines in the middle; returns how many tokens were sampled for them."""
         outputs = self._engine.output_processor
         names = [name for key in keys for name in outputs.external_req_ids[key]]
         states = [outputs.request_states[name] for name in names]
@@ -157,14 +157,14 @@ class VLLMCore:
         return num_sampled
 
     def step(self) -> list[Finished]:
-        """Sample a token for each line; those that ended by it."""
-        # It draws numbers that it has no use for, from the generator of the process.
+        """Sample a token for each line; returns the lines that ended."""
+        # vLLM draws numbers that it does not use from the generator of the process.
         with torch.random.fork_rng(devices=[]):
             outputs = self._engine.step()
         return [_finished(output) for output in outputs if output.finished]
 
     def load(self, weights: Weights) -> None:
-        """Take all weights and forget what was computed with others. No line may be going on.
+        """Take all weights and forget what was computed with others. No line may be in flight.
 
         Raises EngineError if some are missing, or if old keys and values would be seen.
         """
@@ -199,7 +199,7 @@ class VLLMCore:
 
 
 def _kv_bytes(config: Any, num_rows: int) -> int:
-    """Keys and values of `num_rows` full trajectories: a prefix that is there costs no prefill."""
+    """Keys and values of `num_rows` full trajectories: a cached prefix costs no prefill."""
     model, parallel = config.model_config, config.parallel_config
     heads = model.get_num_kv_heads(parallel) * model.get_head_size()
     per_token = 2 * model.get_num_layers(parallel) * heads * model.dtype.itemsize
@@ -210,9 +210,8 @@ def _kv_bytes(config: Any, num_rows: int) -> int:
 
 @contextlib.contextmanager
 def _globals_kept(is_cpu: bool) -> Iterator[None]:
-    """What vLLM changes in the process while it starts, put back: seeds, a function of torch.
-
-    Its warnings are about itself.
+    """Put back what vLLM changes in the process while it starts: seeds, a function of torch. Its
+    warnings are dropped: they are about itself.
     """
     set_num_threads = torch.set_num_threads
     devices = [] if is_cpu else [torch.cuda.current_device()]
@@ -228,7 +227,7 @@ def _globals_kept(is_cpu: bool) -> Iterator[None]:
 
 
 def _forget_reloads(model: Any) -> None:
-    """What vLLM keeps of each layer's last reload refers to the layer, which would never go."""
+    """Drop vLLM's records of reloads: each refers to its layer and would keep it in memory."""
     reload = importlib.import_module("vllm.model_executor.model_loader.reload.layerwise")
     for layer in model.modules():
         reload.LAYERWISE_INFO.pop(layer, None)

@@ -28,13 +28,13 @@ _GENERATE = "/inference/v1/generate"
 """Token ids in, token ids out: no text, and no defaults from the model's folder."""
 
 _QUICK_S = 10.0
-"""For what a server answers at once, if it answers."""
+"""For requests that a server answers at once, if at all."""
 
 _FIRST_S = 300.0
-"""For a first line: a server may have kernels to compile before it."""
+"""For a first line: a server may have to compile kernels before it."""
 
 _CONTROL_S = 30.0
-"""For what it answers between two steps of all its lines."""
+"""For requests that it answers between two steps of its lines."""
 
 _TRUST_S = 5.0
 """A server that has answered this lately cannot have been started anew since: that takes longer."""
@@ -47,7 +47,7 @@ Sampled = tuple[tuple[int, ...], tuple[float, ...]]
 
 
 class Unavailable(Exception):
-    """No answer that is of use; the same request may get one later, or from another server."""
+    """No usable answer; the same request may get one later, or from another server."""
 
 
 class _Refused(Exception):
@@ -57,13 +57,13 @@ class _Refused(Exception):
 
 
 class Replica:
-    """See the module. Raises ConfigError for an address that is none."""
+    """See the module. Raises ConfigError for an invalid address."""
 
     def __init__(self, url: str, client: httpx.AsyncClient) -> None:
         check_address(url)
         self.url = url.rstrip("/")
         self.version = 0
-        """Of the weights that it samples with."""
+        """Version of the weights that it samples with."""
         self.num_in_flight = 0
         self.num_lines = 0
         """Lines that it has sampled."""
@@ -71,11 +71,11 @@ class Replica:
         """`time.monotonic()` before which others are asked first."""
         self._client = client
         self._label: str | None = _INITIAL
-        """Of the weights that it should have; None if it does not tell."""
+        """Label of the weights that it should have; None if the server gives no label."""
         self._confirmed_at = -math.inf
         self._is_settled = _settled()
         self._num_failures = 0
-        """Updates that left it with some weights or other."""
+        """Failed updates; after one nobody knows what weights it has."""
 
     async def check(self, *, vocabulary: int, row_tokens: int) -> None:
         """ConfigError unless it serves lines of such a model, with the log-probabilities of what
@@ -104,7 +104,7 @@ class Replica:
             )
 
     async def _check_control(self) -> None:
-        """Whether weights can be followed; a server that tells nothing of them still samples."""
+        """Whether its weights can be followed; a server that says nothing of them still samples."""
         try:
             is_paused = (await self._ask("GET", "/is_paused"))["is_paused"]
         except _Refused as error:
@@ -133,7 +133,7 @@ class Replica:
             )
 
     async def _logprob(self, token: int) -> float | None:
-        """Of the only token allowed; None if the model does not have it."""
+        """Log-probability of the only token allowed; None if the model does not have it."""
         params = {"max_tokens": 1, "logprobs": 0, "detokenize": False, "ignore_eos": True}
         try:
             _, (logprob,) = await self._generate(
@@ -148,7 +148,7 @@ class Replica:
     async def sample(
         self, ids: Sequence[int], params: Mapping[str, Any], *, timeout_s: float
     ) -> Sampled:
-        """Tokens after `ids`. While it takes weights over, this waits.
+        """Tokens after `ids`. Waits while the server takes over weights.
 
         Raises Unavailable, also for weights that are not those sent last, and ConfigError for a
         request that the server refuses.
@@ -185,7 +185,7 @@ class Replica:
             await self.confirm()
 
     async def confirm(self) -> None:
-        """Unavailable if it was started anew since it was sent weights, or has another run's."""
+        """Unavailable if it was started anew since it got weights, or has another run's."""
         if self._label is None:
             return
         try:
@@ -203,7 +203,7 @@ class Replica:
         """Have it sample from the weights in `path`; lines in flight wait, and go on with them.
 
         Raises EngineError if it cannot load them, ConfigError if it was not started for this, and
-        Unavailable. It may have anything then, so it samples nothing until the next update.
+        Unavailable. Its weights are unknown then, so it samples nothing until the next update.
         """
         self._is_settled = asyncio.Event()
         try:
@@ -227,7 +227,7 @@ class Replica:
     async def _take_over(self, path: Path, label: str) -> None:
         await self._control("/pause", params={"mode": "keep"})
         await self._load(path)
-        # Pausing has done this too. Keys and values of old weights would pass unnoticed, so ask.
+        # Pausing has done this, too. Keys and values of old weights would go unnoticed, so ask.
         if not (await self._control("/reset_prefix_cache")).get("success"):
             raise EngineError(f"{self.url} keeps keys and values of the old weights")
         await self._control("/update_weight_version", json={"new_version": label})
@@ -289,7 +289,7 @@ def _settled() -> asyncio.Event:
 
 
 def check_settings(urls: Sequence[str], *, temperature: float) -> None:
-    """ConfigError for what no server could serve."""
+    """ConfigError for settings that no server could serve."""
     if not urls:
         raise ConfigError("the engine 'vllm-server' has no server; name some in sampling.servers")
     for url in urls:
@@ -309,10 +309,10 @@ def check_address(url: str) -> None:
 
 
 def _reason(response: httpx.Response) -> str:
-    """What a server says of an error, in one line."""
+    """A server's own words about an error, in one line."""
     try:
-        said = response.json()["error"]
-        text = said["message"] if isinstance(said, dict) else str(said)
+        error = response.json()["error"]
+        text = error["message"] if isinstance(error, dict) else str(error)
     except (ValueError, LookupError, TypeError):
         text = response.text
     return textwrap.shorten(text, 300) or response.reason_phrase

@@ -9,7 +9,7 @@ neither started nor ended here.
 A line is a pure function of its ids, its seed and the weights, so one that fails is asked for
 again, of another replica if there is one. Weights travel through a file that trainer and servers
 both see; vLLM's own transfer between GPUs is not used. Tokens of cancelled lines are not counted: a
-server tells of a line when it has ended.
+server reports a line only when it has ended.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _CLOSED = "the engine was closed"
 class VLLMServerEngine:
     """See the module. `row_tokens` are the most that a trajectory has with its prompt.
 
-    Servers are asked what they are before the first line, or by `open`. New weights pass through a
-    folder in `weights_dir` (the system's folder for temporary files unless given), which must be
-    the same one to the servers. A line that has not come after `line_timeout_s` is an error, and so
-    are weights that have not arrived after `sync_timeout_s`.
+    Servers are checked before the first line, or by `open`. New weights pass through a folder in
+    `weights_dir` (the system's folder for temporary files unless given), which must be the same
+    folder for the servers. A line that has not come after `line_timeout_s` is an error, and so are
+    weights that have not arrived after `sync_timeout_s`.
     """
 
     def __init__(
@@ -80,12 +80,12 @@ class VLLMServerEngine:
             "temperature": temperature,
             "stop_token_ids": sorted(self._stop_ids),
             "ignore_eos": True,
-            "logprobs": 0,  # that of the sampled token and of no other
+            "logprobs": 0,  # the sampled token's alone
             "detokenize": False,
             "skip_clone": True,
         }
         self._client = httpx.AsyncClient(
-            # None is kept: servers close those that idle, and what is sent just then is lost.
+            # Keep none open: servers close idle connections, and a request sent just then is lost.
             limits=httpx.Limits(max_keepalive_connections=0),
             trust_env=False,  # no proxy stands between a trainer and its servers
         )
@@ -100,7 +100,7 @@ class VLLMServerEngine:
         """Tokens of lines that ended."""
 
     async def open(self) -> None:
-        """Ask every server what it is, once. ConfigError for one that cannot be used."""
+        """Check every server, once. ConfigError for one that cannot be used."""
         async with self._gate:
             if not self._is_open:
                 await run_all(self._check, self._replicas, at_once=len(self._replicas))
@@ -181,7 +181,7 @@ class VLLMServerEngine:
         """One try; the replica that it fails at joins `failed`."""
         replica = self._choose(ids, failed)
         try:
-            # Half, so that a server that has stopped in its tracks leaves time to ask another.
+            # Half: if a server hangs, there is time to ask another.
             sampled = await replica.sample(ids, params, timeout_s=self._line_timeout_s / 2)
             self._check_sampled(sampled, params["max_tokens"])
         except Unavailable as error:
@@ -202,7 +202,7 @@ class VLLMServerEngine:
         return min(up, key=lambda one: (one.num_in_flight, one.num_lines))
 
     def _check_sampled(self, sampled: Sampled, max_tokens: int) -> None:
-        """Unavailable unless this is a whole line and no more than one."""
+        """Unavailable unless this is exactly one whole line."""
         ids, _ = sampled
         is_whole = ids[-1] in self._stop_ids or len(ids) == max_tokens
         if not is_whole or len(ids) > max_tokens or not self._stop_ids.isdisjoint(ids[:-1]):
@@ -243,7 +243,7 @@ class VLLMServerEngine:
 
 
 def _make_folder(inside: Path | None) -> Path:
-    """A folder for weights; one that was asked for is readable to servers of other users."""
+    """A folder for weights; inside a given one, servers of other users can read it."""
     try:
         folder = Path(tempfile.mkdtemp(prefix="repl-rl-weights-", dir=inside))
         if inside is not None:
@@ -261,7 +261,7 @@ def _write(weights: Weights, path: Path) -> None:
 
 
 async def _persist(attempt: Callable[[], Awaitable[T]]) -> T:
-    """The first success of some; EngineError with the reason of the last if there is none."""
+    """The first success of several tries; EngineError with the last reason if all fail."""
     for pause_s in _PAUSES_S:
         try:
             return await attempt()
@@ -276,7 +276,7 @@ async def _persist(attempt: Callable[[], Awaitable[T]]) -> T:
 
 
 class _Homes:
-    """Which replica holds the keys and values of a trajectory, told from its tokens.
+    """Which replica holds the keys and values of a trajectory, found by its tokens.
 
     A request begins with all tokens of the line before; the hash of those is looked up.
     """
@@ -286,7 +286,7 @@ class _Homes:
         self._by_hash: OrderedDict[int, Replica] = OrderedDict()
 
     def find(self, ids: Sequence[int]) -> Replica | None:
-        """The replica of the longest part that `ids` begin with; None if it is not known."""
+        """The replica of the longest known prefix of `ids`; None if there is none."""
         hashes = list(_prefix_hashes(ids))
         return next((self._by_hash[one] for one in reversed(hashes) if one in self._by_hash), None)
 
@@ -300,5 +300,5 @@ class _Homes:
 
 
 def _prefix_hashes(ids: Sequence[int]) -> accumulate[int]:
-    """A hash of every part that `ids` begin with, the shortest first."""
+    """A hash of every prefix of `ids`, the shortest first."""
     return accumulate(ids, lambda before, token: hash((before, token)), initial=0)

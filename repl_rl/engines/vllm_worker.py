@@ -21,13 +21,13 @@ class PolicyLoader:
     """vLLM adds the method to its own worker; `self` is that worker."""
 
     def load_policy(self: Any, path: str) -> dict[str, str | None]:
-        """Load all weights from a safetensors file; `error` says in words what went wrong.
+        """Load all weights from a safetensors file; `error` says what went wrong.
 
         Keys and values made with the old weights stay where they are.
         """
         try:
             take_weights(self, _tensors(path))
-        # Data, not an exception: what a server says of those is "internal error".
+        # Data, not an exception: a server would report one as "internal error".
         except Exception as error:  # noqa: BLE001
             return {"error": f"{type(error).__name__}: {error}"}
         return {"error": None}
@@ -65,7 +65,7 @@ def take_weights(worker: Any, weights: Weights) -> None:
 
 
 def _mend_tied_head(model: Any) -> None:
-    """Pack an output layer again that shares the embedding: on a CPU, a reload leaves the old."""
+    """Pack an output layer that shares the embedding anew: on a CPU a reload keeps the old one."""
     platform = importlib.import_module("vllm.platforms").current_platform
     if not platform.is_cpu():
         return

@@ -1,4 +1,4 @@
-"""Hold a reward to golden transcripts: what was written, what the code gives, where they differ.
+"""Check a reward against golden transcripts: what is written, what the code gives, what differs.
 
     GoldenFile -> Played (Trajectory, Verdict | None) -> score: Scored -> misses
 
@@ -40,7 +40,7 @@ class Miss:
     """Of the line in the file."""
     title: str
     shown: str
-    """The line of the transcript that it is about; empty where it is about the whole."""
+    """The line of the transcript that it concerns; empty if it concerns the whole."""
     expected: str
     got: str
 
@@ -63,7 +63,7 @@ class Played:
 
 
 def play_one(file: GoldenFile, index: int) -> Played:
-    """The transcript at `index`. ConfigError where it submits and no verdict is written."""
+    """The transcript at `index`. ConfigError if it submits and states no verdict."""
     golden = file.goldens[index]
     trajectory = play(golden, sibling_index=index)
     verdict = None
@@ -79,7 +79,7 @@ def play_one(file: GoldenFile, index: int) -> Played:
 
 
 def score(played: Played, function: RewardFunction, config: RewardConfig) -> Scored:
-    """What the reward makes of it."""
+    """The played transcript with its reward."""
     title = played.golden.title
     return Scored(
         trajectory=played.trajectory,
@@ -90,7 +90,7 @@ def score(played: Played, function: RewardFunction, config: RewardConfig) -> Sco
 
 
 def misses(played: Played, reward: Reward) -> list[Miss]:
-    """Where the transcript says something else than the code, in the order of its lines."""
+    """Where transcript and code differ, in the order of the lines."""
     return [*_head_misses(played, reward), *_line_misses(played, reward)]
 
 
@@ -98,7 +98,7 @@ def _head_misses(played: Played, reward: Reward) -> Iterator[Miss]:
     trajectory = played.trajectory
     is_submitted = trajectory.submission is not None
     got: dict[str, float | str | None] = {
-        # What is written is taken for the verdict; that there is one is a claim.
+        # The written kind is taken as it is; that something is submitted is checked.
         "verdict": _verdict_word(played) if is_submitted else None,
         "outcome": reward.outcome_reward,
         "stop": trajectory.stop_reason,
@@ -149,7 +149,7 @@ def _value_misses(played: Played, wanted: GoldenLine, line: Line, reward: float)
         wanted,
         wanted.expect_number,
         _expectation(wanted.kind, wanted.reward),
-        # The outcome tells why a number is another, so it is said though nobody asked.
+        # The outcome explains a different number, so show it even where none is written.
         _expectation(kind, None if wanted.reward is None else reward),
     )
 

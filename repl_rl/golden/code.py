@@ -1,4 +1,4 @@
-"""The reward function that a golden file names: whose word it takes to load it, and from where.
+"""The reward function that a golden file names: who may have it loaded, and from where.
 
     path, RewardConfig -> RewardFunction
 
@@ -25,10 +25,10 @@ def reward_beside(
 ) -> RewardFunction:
     """The function of `config`; a module that lies beside `path` comes before any other.
 
-    A file may come from elsewhere, so its word alone loads nothing but such a module, and that only
-    with `loads_code`: where the file's own reward is what somebody asked to run. With `is_named`
-    the function is one that a person named, and may lie anywhere. An installed entry point, a name
-    without a colon, is no code of the file's. Raises ConfigError for all else.
+    A file may come from elsewhere. By itself it can load only such a module, and only with
+    `loads_code`, which means that somebody asked to run the file's own reward. With `is_named` a
+    person named the function, and it may lie anywhere. A name without a colon is an installed entry
+    point, not the file's code. Raises ConfigError for all else.
     """
     module, colon, _ = config.function.partition(":")
     if not colon or config.function == _OURS:
@@ -56,7 +56,7 @@ def _find(name: str, folder: Path) -> ModuleSpec | None:
 
 
 def _load(name: str, found: ModuleSpec, folder: Path) -> None:
-    """Put it among the loaded modules, where `load_reward` finds it, wherever else one is."""
+    """Put it among the loaded modules, where `load_reward` finds it first."""
     assert found.loader is not None, "it has a file"
     known = getattr(sys.modules.get(name), "__spec__", None)
     if known is not None and known.origin != found.origin:
@@ -66,7 +66,7 @@ def _load(name: str, found: ModuleSpec, folder: Path) -> None:
         )
     if name in sys.modules:
         return
-    # Last, for what it imports itself: its neighbours must not stand before the library's modules.
+    # At the end, for its own imports: its neighbours must not hide the library's modules.
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
     module = sys.modules[name] = module_from_spec(found)

@@ -2,8 +2,8 @@
 
     Config, transcripts -> (mutant, who noticed) ...
 
-A constant that no transcript notices is one that could be wrong unseen. Knows the config's shape;
-pure but for the reward function that it calls.
+A constant that no transcript notices could be wrong unseen. Knows the config's shape; pure but for
+the reward function that it calls.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Mutant:
     change: str
     """What it was and is, such as `-0.3 -> 0.3`."""
     field: str
-    """The one of `RewardConfig` that differs."""
+    """The field of `RewardConfig` that differs."""
     value: Any
     """Of that field. Any: a number or a mapping of numbers."""
 
@@ -40,11 +40,11 @@ class Fate(StrEnum):
     NOTICED = "noticed"
     """A transcript misses under it."""
     REFUSED = "refused"
-    """The config itself does not take it."""
+    """The config itself refuses it."""
     UNWRITTEN = "unwritten"
-    """A reward is another under it, but no transcript says what it should be."""
+    """It changes a reward, but no transcript states that reward."""
     UNTOUCHED = "untouched"
-    """No reward is another under it: no transcript comes to it, or the reward does not read it."""
+    """It changes no reward: no transcript reaches the constant, or the reward does not read it."""
 
     @property
     def is_survivor(self) -> bool:
@@ -54,7 +54,7 @@ class Fate(StrEnum):
 def mutants(config: RewardConfig) -> Iterator[Mutant]:
     """Each constant with its sign flipped, as zero and doubled; a zero as 0.1 and -0.1.
 
-    An outcome or verdict that the config does not name counts as a zero: not to be priced is a
+    An outcome or verdict that the config does not name counts as a zero: to leave it out is a
     decision, too.
     """
     hints = get_type_hints(RewardConfig)
@@ -80,7 +80,7 @@ def _changes(value: float | None) -> Iterator[tuple[str, float]]:
 
 
 def _watched(config: RewardConfig, read: set[str]) -> RewardConfig:
-    """The same config; the names of fields that are read of it, or of its copies, go to `read`."""
+    """The same config; the names of all fields read from it, or from its copies, go to `read`."""
 
     class Watched(RewardConfig):
         def __getattribute__(self, name: str) -> Any:  # Any: whatever a field holds
@@ -98,7 +98,7 @@ def fields_unread(
 ) -> tuple[str, ...]:
     """Fields of the config that the function does not read as it scores the transcripts.
 
-    None for the default function: a constant that no transcript comes to could be wrong, too.
+    Empty for the default function: a constant that no transcript reaches could be wrong, too.
     """
     if config.function == RewardConfig().function:
         return ()
@@ -115,7 +115,7 @@ def fate(
     played: Sequence[Played],
     rewards: Sequence[Reward],
 ) -> Fate:
-    """What the transcripts make of it; `rewards` is what they earn under the config as it is."""
+    """Whether the transcripts notice it; `rewards` is what they earn under the unchanged config."""
     try:
         reward = replace(config.reward, **{mutant.field: mutant.value})
         changed = replace(config, reward=reward).reward
@@ -132,7 +132,7 @@ def fate(
 
 
 def gather(fates: Sequence[tuple[Mutant, Fate]]) -> list[tuple[Mutant, Fate]]:
-    """One fate a mutant where several files had a say: the best, in the order of `Fate`."""
+    """One fate for each mutant over several files: the best, in the order of `Fate`."""
     best: dict[tuple[str, str], tuple[Mutant, Fate]] = {}
     order = list(Fate)
     for mutant, one in fates:

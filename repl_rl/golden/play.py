@@ -1,9 +1,9 @@
-"""Play a golden transcript: the real loop on its lines, answered by the outputs that it holds.
+"""Play a golden transcript: the real loop on its lines, answered by its outputs.
 
     Golden -> ScriptedEngine + FakeKernel -> LineSampler -> Trajectory
 
-So outcomes are named by the code that names those of a policy, never by this module. What cannot be
-read from an output (a deadline, a death) is taken from the outcome that the author wrote.
+So the code that names a policy's outcomes names these, never this module. What no output shows (a
+deadline, a death) comes from the outcome that the author wrote.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class _Actor:
 
 
 def raised(line: GoldenLine) -> str | None:
-    """Class name of the exception that a line's output tells of; None where it tells of none.
+    """Class name of the exception that a line's output shows; None where it shows none.
 
     Below the last header of a traceback: the first line that is not indented. Without a header: the
     last line, if it reads `SomeError: ...` and no backslash stands before it.

@@ -1,8 +1,7 @@
 """pytest runs golden transcripts: `*.repl` files are collected, an item for each transcript.
 
-Loaded with every pytest of an environment that repl-rl is in, so it does nothing in a
-project whose ini does not say `repl_rl_golden = true`, and imports what it needs when a file is
-found.
+Every pytest of an environment with repl-rl loads it. So it does nothing in a project whose ini does
+not say `repl_rl_golden = true`, and imports what it needs only when a file is found.
 """
 
 from __future__ import annotations
@@ -72,4 +71,4 @@ class GoldenItem(pytest.Item):
 
 
 class GoldenMiss(Exception):
-    """A transcript says something else than the code."""
+    """A transcript and the code differ."""

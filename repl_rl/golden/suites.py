@@ -19,7 +19,7 @@ from repl_rl.golden.check import Miss, Played, misses, play_one, score
 from repl_rl.golden.code import reward_beside
 from repl_rl.golden.mutants import Fate, Mutant, fate, fields_unread, gather, mutants
 from repl_rl.golden.text import GoldenFile, find_files, read_file
-from repl_rl.settings import resolve, told
+from repl_rl.settings import resolve, user_settings
 from repl_rl.transcript.chat import CHATS
 from repl_rl.transcript.format import PYTHON
 from repl_rl.types import Scored
@@ -44,13 +44,13 @@ class Suite:
     ) -> Self:
         """The config is that of the file, under `files` and `overrides`.
 
-        With `loads_code` the module beside the file that it names is its reward. Raises ConfigError
-        for a file or a setting that cannot be read, and for code that nobody named, see
+        With `loads_code` the file may name a module beside it as its reward. Raises ConfigError for
+        a file or a setting that cannot be read, and for code that nobody named: see
         `reward_beside`.
         """
         file = read_file(path)
         config = configured(file, files=files, overrides=overrides)
-        is_named = "function" in told(files=files, overrides=overrides).get("reward", {})
+        is_named = "function" in user_settings(files=files, overrides=overrides).get("reward", {})
         reward = reward_beside(path, config.reward, is_named=is_named, loads_code=loads_code)
         return cls(file=file, config=config, reward=reward)
 
@@ -62,7 +62,7 @@ class Suite:
         return score(played, self.reward, self.config.reward)
 
     def misses(self) -> Iterator[Miss]:
-        """Where the file says something else than the code."""
+        """Where file and code differ."""
         for index in range(len(self.file.goldens)):
             yield from self.misses_of(index)
 
@@ -72,7 +72,7 @@ class Suite:
         return misses(played, self.scored(played).reward)
 
     def fates(self) -> Iterator[tuple[Mutant, Fate]]:
-        """Every mutant of a constant that the reward reads, and what the file makes of it."""
+        """Every mutant of a constant that the reward reads, with its fate."""
         played = self.played()
         rewards = [self.scored(one).reward for one in played]
         unread = self.unread()
@@ -130,7 +130,7 @@ def configured(
 ) -> Config:
     """The config that a file asks for, under `files` and `overrides`.
 
-    ConfigError for one that cannot be read, and for prompts that no golden file has.
+    ConfigError for one that cannot be read, or whose prompts no golden file has.
     """
     try:
         config = resolve(

@@ -10,7 +10,7 @@ r"""Read golden transcripts: a text format that looks like a REPL.
     >>> submit_final_answer([-2, 2])
     <- submitted 0
 
-Knows the format, which ARCHITECTURE.md gives field by field. Does not know what any of it is worth.
+Knows the format, which ARCHITECTURE.md gives field by field. Does not know any rewards.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class GoldenLine:
     shown: tuple[str, ...] = ()
     """The lines of the output as they stand in the file, backslashes included."""
     kind: OutcomeKind | None = None
-    """None, as below, where it is not asserted."""
+    """None, here and below, where it is not checked."""
     reward: float | None = None
     expect_number: int = 0
     """Where both are written."""
@@ -129,7 +129,7 @@ class _Section:
 
 
 def parse(text: str, path: Path) -> GoldenFile:
-    """The transcripts in `text`; `path` is what they are called and where `config:` looks from."""
+    """The transcripts in `text`; `path` names them in errors, and `config:` is relative to it."""
     preamble, *sections = _cut(text)
     entries = list(_entries(preamble.rows, _PREAMBLE_KEYS, after=f"`{_TITLE} TITLE`"))
     if not sections:

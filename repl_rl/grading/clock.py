@@ -1,9 +1,9 @@
-"""How long a submission may take to be read: CPU time of the grader's process, held by the kernel.
+"""CPU limit for reading a submission: a timer of the kernel ends the grader's process.
 
     worker: limit_reading() -> parse: with reading(): ... -> over it the process ends by READ_SIGNAL
 
-Ended, not interrupted: sympy swallows exceptions, and one from outside would leave its caches half
-written. Where nobody called `limit_reading`, reading takes as long as it takes.
+The process is ended, not interrupted: sympy swallows exceptions, and one from outside would leave
+its caches half written. Without a call of `limit_reading` there is no limit.
 
 Knows neither the parser nor the process that is ended.
 """
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 
 READING_S = 1.0
-"""Of CPU. Answers are read in about a millisecond; what takes a thousand is built to be slow."""
+"""CPU time. Answers are read in about 1 ms; one that takes a thousand is built to be slow."""
 READ_SIGNAL = signal.SIGPROF
 """What ends a process that reads for too long. Its default action needs no Python, so a loop in C
 ends as well."""
@@ -25,14 +25,14 @@ _limit_s: ContextVar[float] = ContextVar("limit_s", default=0.0)  # 0: no limit
 
 
 def limit_reading() -> None:
-    """Have every later `reading` of this thread end the process after READING_S."""
+    """Let every later `reading` of this thread end the process after READING_S."""
     signal.signal(READ_SIGNAL, signal.SIG_DFL)
     _limit_s.set(READING_S)
 
 
 @contextlib.contextmanager
 def reading() -> Iterator[None]:
-    """The time of what is done inside counts as reading."""
+    """CPU time inside this context counts as reading."""
     limit_s = _limit_s.get()
     if not limit_s:
         yield

@@ -7,7 +7,7 @@
 Values are what `parse` returns. Order matters in lists and tuples, not in sets. A float never
 equals an exact answer.
 
-Knows no task and no process; whoever calls sets the deadline.
+Knows no task and no process; the caller sets the deadline.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FIRST_LOOK = 5
 CLOSE_LOOK = 5
 ENOUGH_POINTS = 20
 FIRST_DIGITS = 30
-"""Enough for what is plainly wrong, and cheap where the difference is 0."""
+"""Enough for a plainly wrong answer, and cheap where the difference is 0."""
 ENOUGH_DIGITS = 100
 MAX_EXPANDED_POWER = 32
 """Of a sum: beyond it, expanding costs more than an answer is worth."""
@@ -34,7 +34,7 @@ MAX_OPS = 400
 MAX_SIMPLIFIED_OPS = 150
 
 Form = tuple[str, Callable[[Any], Any], int]
-"""A name, what brings a zero to light, and the largest expression that it is tried on."""
+"""A name, a function that reveals a zero, and the largest expression that it is tried on."""
 
 _ORDER = [VerdictKind.PROVED, VerdictKind.SUPPORTED, VerdictKind.UNDECIDED]
 

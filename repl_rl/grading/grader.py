@@ -2,10 +2,10 @@
 
     task_spec, Problem, submission -> idle worker -> Verdict
 
-A worker that runs over its deadline, dies or talks nonsense is killed with its group and replaced.
-Who is to blame decides the verdict: a submission that cannot be read in time, or cannot be judged
-where the task's own reference answer can, is MALFORMED; else the verdict is UNDECIDED with
-`grader_error` set, for what the grader could not do is not wrong.
+A worker that overruns its deadline, dies or sends nonsense is killed with its group and replaced.
+Who is to blame decides the verdict. A submission is MALFORMED if it cannot be read in time, or
+cannot be judged although the task's own reference answer can. Otherwise the verdict is UNDECIDED
+with `grader_error` set: a failure of the grader is not a wrong answer.
 
 Knows no task: `module:Class` is text that the worker resolves. Knows no reward.
 """
@@ -30,7 +30,7 @@ from repl_rl.grading.messages import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, Reply, R
 from repl_rl.types import Problem, Verdict, VerdictKind
 
 START_TIMEOUT_S = 60.0
-"""For the interpreter and the imports of a task: paid once a worker, outside every deadline."""
+"""For starting Python and importing a task: once for each worker, outside every deadline."""
 STOP_TIMEOUT_S = 5.0
 
 
@@ -64,7 +64,7 @@ class Grader:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Kill every worker, also where one cannot be stopped. Safe to call twice."""
+        """Kill every worker, even if one cannot be stopped. Safe to call twice."""
         async with contextlib.AsyncExitStack() as stops:
             for worker in self._workers:
                 stops.push_async_callback(worker.stop)
@@ -111,7 +111,7 @@ class Grader:
 
 
 class _WorkerLostError(Exception):
-    """The worker died, or said what no worker says."""
+    """The worker died, or sent no valid reply."""
 
 
 class _ReadingTooSlowError(_WorkerLostError):
@@ -143,7 +143,7 @@ class _Worker:
         self._loaded = set()
 
     async def load(self, task_spec: str) -> None:
-        """Have the task imported; starts the process first where it is gone."""
+        """Let the worker import the task; starts the process first where it is gone."""
         if self._process is None:
             await self.start()
         if task_spec in self._loaded:

@@ -1,4 +1,4 @@
-"""What a grader and its worker say to each other: one JSON object a line, in both directions.
+"""The messages between a grader and its worker: one JSON object a line, in both directions.
 
     Request  {"task_spec", "problem" | null, "submission" | null}   problem null: only load the task
     Reply    {"verdict" | null, "failure"}                     failure: the task could not be loaded
@@ -14,7 +14,7 @@ from repl_rl.types import Problem, Verdict
 
 MAX_MESSAGE_BYTES = 1 << 20
 MAX_TEXT_CHARS = 1 << 16
-"""Of a submission that is sent, and of any text in a verdict that comes back."""
+"""The longest submission that is sent, and the longest text in a verdict that comes back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class Request:
     """`module:Class`, a task with `grade(problem, submission)`."""
     problem: Problem | None = None
     submission: str | None = None
-    """None: the task's own reference answer, where it has one; the verdict is null where not."""
+    """None: the task's own reference answer. If it has none, the verdict is null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,13 +41,13 @@ MAX_DEPTH = 60
 MAX_BITS = 8192
 """Of a numerator or denominator, written or computed."""
 MAGNITUDE_DIGITS = 30
-"""In which a number shows how large it is; one that does not is next to 0."""
+"""Digits in which a number shows how large it is; one that does not is next to 0."""
 MAX_EXPONENT = 4096
 MAX_RADICAND_BITS = 512
 """A fractional power looks for factors of its base."""
 MAX_FACTORIAL = 2000
 MAX_TERMS = 1000
-"""Of what is multiplied out to split it into parts, or to round it."""
+"""Of an expression that is multiplied out to split it into parts, or to round it."""
 
 
 class Malformed(ValueError):
@@ -177,7 +177,7 @@ def _function(name: str, args: list[Any]) -> Any:
 
 
 def _num_terms(expression: Any) -> int:
-    """At most so many terms come out where all products and powers of sums are multiplied out."""
+    """The most terms that multiplying out all products and powers of sums can give."""
     if expression.is_Add:
         return sum(_num_terms(term) for term in expression.args)
     if expression.is_Pow and expression.exp.is_Rational:

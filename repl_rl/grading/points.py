@@ -2,10 +2,10 @@
 
     two expressions, a domain, a seed -> how many points agree, or the first that does not
 
-What is evaluated is the difference of the two. sympy raises its precision until the digits are
-certain, so a difference counts however small it is; only one that shows no certain digit within
-`max_digits` counts as none. The seed comes with the problem and never enters a kernel, so no
-expression can be bent to fit the points.
+The difference of the two is evaluated. sympy raises its precision until the digits are certain, so
+a difference counts however small it is. Only one that shows no certain digit within `max_digits`
+counts as zero. The seed comes with the problem and never enters a kernel, so no expression can be
+bent to fit the points.
 
 Knows nothing of proofs and verdicts.
 """
@@ -21,9 +21,9 @@ from typing import Any
 import sympy
 
 DIGITS = 15
-"""That are asked for; what is uncertain among them raises the precision."""
+"""Digits asked for; an uncertain one among them raises the precision."""
 NOISE = sympy.Float("1e-5")
-"""Of a value: what two precisions tell differently."""
+"""The share of a value by which two precisions may differ."""
 SPARE_DIGITS = 100
 """exp(pi*sqrt(163)) is no integer, though near one by 3e-30 of itself."""
 MOST_DIGITS = 5000
@@ -56,11 +56,11 @@ Point = dict[Any, Any]
 class Probe:
     num_agreed: int
     is_enough: bool = False
-    """As many agreed as were asked for, or the one there is of two constants."""
+    """As many agreed as were asked for, or the only one, for two constants."""
     counterexample: str | None = None
     """A point where both sides are finite and differ."""
     undefined: str | None = None
-    """A drawn point where the right side alone is finite."""
+    """A drawn point where only the right side is finite."""
 
 
 def probe(
@@ -68,8 +68,7 @@ def probe(
 ) -> Probe:
     """Compare at `num_points` points where both sides are defined, or until they differ.
 
-    Each time in at most `max_digits`; None: in as many as the text of both can have been bent to
-    hide a difference in.
+    Each takes at most `max_digits`; None: as many as the texts of both could hide a difference in.
 
     `left` may be undefined where `right` is not at one of the `FIRST` points alone, as (n**2 - 1) /
     (n - 1) is at 1: drawn points do not hit a gap that can be closed.
@@ -99,7 +98,7 @@ def is_finite(expression: Any, *, domain: Domain, seed: str) -> bool:
 
 
 def is_different(left: Any, right: Any, point: Point) -> bool:
-    """Whether both are finite at `point`, an exact one, and not the same there."""
+    """Whether both are finite and different at `point`, which is exact."""
     difference = (left - right).subs(point)
     most = _hidden_digits(difference, {})
     return bool(_certain(difference, {}, max_digits=most))
@@ -108,7 +107,7 @@ def is_different(left: Any, right: Any, point: Point) -> bool:
 def _certain(expression: Any, point: Point, *, max_digits: int) -> Any:
     """`expression` at `point`, 0 where no digit of it is certain, None where it is not finite.
 
-    The point is not put in first: an exact power of a power would not fit into memory.
+    The point is not substituted first: an exact power of a power would not fit into memory.
     """
     value = _evaluated(expression, point, DIGITS, max_digits)
     if value is None or value == 0:
@@ -116,16 +115,16 @@ def _certain(expression: Any, point: Point, *, max_digits: int) -> Any:
     finer = _evaluated(expression, point, 2 * DIGITS, 2 * max_digits)
     if finer is None or abs(finer - value) <= NOISE * abs(value):
         return finer
-    # Digits that others take the place of. What is left of a cancellation shrinks with the
-    # precision; what comes of a division by a hidden zero does not.
+    # The finer digits are other ones. The rest of a cancellation shrinks with the precision; the
+    # result of a division by a hidden zero does not.
     return sympy.S.Zero if abs(finer) < NOISE * abs(value) else None
 
 
 def _hidden_digits(expression: Any, point: Point) -> int:
-    """How many digits of `expression` at `point` its text can have been bent to hide.
+    """In how many digits of `expression` at `point` its text can hide something.
 
-    As many as its numbers are long and its powers large or small: 10**-60 hides in 60, a fraction
-    of 1,900 digits that was cut from pi in twice as many.
+    That follows from the length of its numbers and the size of its powers: 10**-60 hides in 60, a
+    fraction of 1,900 digits that was cut from pi in twice as many.
     """
     bits = 0.0
     for part in sympy.preorder_traversal(expression):
@@ -173,7 +172,7 @@ def _evaluated(expression: Any, point: Point, count: int, max_digits: int) -> An
     try:
         number = expression.evalf(count, subs=point, maxn=max_digits)
     except (ArithmeticError, TypeError, ValueError, NotImplementedError):
-        return None  # the ways in which sympy says that it cannot
+        return None  # how sympy says that it cannot
     if not number.is_number or not number.is_finite:
         return None
     parts = number.as_real_imag()

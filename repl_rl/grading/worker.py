@@ -3,8 +3,8 @@
     stdin -> Request -> task.grade(problem, submission) -> Reply -> stdout
 
 Started as `python -P -m repl_rl.grading.worker MEMORY_MIB`. Reading a submission has a limit
-(`clock`); beyond that it holds no deadline of its own: its parent kills it. It dies with its
-parent, and at the end of its input.
+(`clock`). There is no other deadline here: the parent kills the process. It dies with its parent,
+and at the end of its input.
 
 Knows tasks by their specification only.
 """

@@ -19,7 +19,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import distributions_of, installed_versions, read_versions
 from repl_rl.runs.trajectory_file import Place
 from repl_rl.runs.trust import is_trusted
-from repl_rl.settings import resolve, to_toml, told
+from repl_rl.settings import resolve, to_toml, user_settings
 from repl_rl.tasks.base import load_task, make_setup
 from repl_rl.terminal import one_row
 from repl_rl.transcript.conventions import load_repl
@@ -150,7 +150,7 @@ def config_of(place: Place, *, files: Sequence[Path] = (), overrides: Sequence[s
     base = to_toml(made_with if is_own else _bounded(made_with)) if saved else ""
     config = resolve(saved=base, files=files, overrides=overrides)
     if not is_own:
-        _refuse_foreign_code(config, told(files=files, overrides=overrides), place.path)
+        _refuse_foreign_code(config, user_settings(files=files, overrides=overrides), place.path)
     return config
 
 

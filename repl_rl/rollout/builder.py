@@ -20,7 +20,7 @@ from repl_rl.types import Attempt, Line, LineOutcome, OutcomeKind, StopReason, T
 
 
 class RolloutCancelled(asyncio.CancelledError):
-    """A rollout was cancelled; `trajectory` is the part of it that is there."""
+    """A rollout was cancelled; `trajectory` is the part made so far."""
 
     def __init__(self, trajectory: Trajectory) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class TrajectoryBuilder:
         self.turn_end = turn_end
         """The token that ends a line's turn; None where all lines share one."""
         self.ids = prompt_ids(prompt, codec) if ids is None else list(ids)
-        """Prompt and completion so far: what the engine is asked to go on after."""
+        """Prompt and completion so far: what the engine goes on after."""
         self.num_prompt = len(self.ids)
         """Tokens of the prompt, P."""
         if self.num_prompt >= context_tokens:
@@ -71,9 +71,9 @@ class TrajectoryBuilder:
         return len(self.ids) - self.num_prompt
 
     def add_line(self, *sampled: SampledLine) -> str:
-        """Append what an engine sampled as one line, in one piece or several; its source.
+        """Append what an engine sampled as one line, in one piece or several. Returns its source.
 
-        Its outcome is CUT until `set_outcome` tells better.
+        Its outcome is CUT until `set_outcome` replaces it.
         """
         start = self.num_completion
         for piece in sampled:
@@ -141,10 +141,11 @@ def fault(trajectory: Trajectory) -> str | None:
         return f"{len(mask)} mask entries and {len(logprobs)} logprobs for {num_tokens} tokens"
     ends = [0, *(end for line in trajectory.lines for end in (line.start, line.stop)), num_tokens]
     if ends != sorted(ends):
-        # Checked first: of a foreign file an end may be anything, and a mask takes memory for each.
+        # Checked first: in a foreign file an end may be any number, and a mask takes memory for
+        # each token.
         return "lines that lie beyond its tokens or over each other"
     if list(mask) != span_mask(trajectory):
-        return "a loss mask that its lines do not tell"
+        return "a loss mask that disagrees with its lines"
     if any(logprob and not is_sampled for logprob, is_sampled in zip(logprobs, mask, strict=True)):
         return "log-probabilities at tokens that were not sampled"
     return None

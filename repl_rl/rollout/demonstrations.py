@@ -68,7 +68,7 @@ async def _run(
 
 
 def script_writer(script: Script, fmt: TranscriptFormat) -> Writer:
-    """Let a script speak through `ScriptedEngine`: it hears observations without the prompt."""
+    """Let a script write lines for `ScriptedEngine`: it gets observations without the prompt."""
     is_first = True
 
     def write(seen: str) -> str:

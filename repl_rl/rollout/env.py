@@ -1,4 +1,4 @@
-"""Kernels and a grader, open: where episodes come from when somebody else samples.
+"""Open kernels and a grader: the source of episodes that somebody else samples.
 
     Plan -> Env -> EnvEpisode -> Scored
 
@@ -33,11 +33,11 @@ from repl_sandbox.pool import KernelPool
 from repl_sandbox.types import Kernel
 
 _ELSEWHERE = "sampled elsewhere"
-"""In place of a model's name. Nothing reads it: limits are those of models, not of the starter."""
+"""In place of a model's name. Nothing loads it; with it the limits are not the starter's."""
 
 
 class EnvEpisode(Episode):
-    """An episode with a kernel of its own and somebody who scores it. Close it, or score it."""
+    """An episode that has a kernel of its own and can be scored. Close it, or score it."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class EnvEpisode(Episode):
         self._is_open = True
 
     async def line(self, text: str) -> Step:
-        """As `take`, for those who have no tokens: one line without its newline.
+        """Like `take`, for a line that is given as text, without its newline.
 
         Raises ConfigError for text with a newline in it.
         """
@@ -88,7 +88,7 @@ class EnvEpisode(Episode):
         return await self._scorer.score(self.trajectory(), self.problem)
 
     async def aclose(self) -> None:
-        """Give the kernel back; again, nothing."""
+        """Give the kernel back; a second call does nothing."""
         if self._is_open:
             self._is_open = False
             await self._kernel.aclose()
@@ -132,12 +132,11 @@ class Env:
     ) -> EnvEpisode:
         """A trajectory of `problem` to be pushed line by line, in a kernel of its own.
 
-        `codec` turns text into the tokens of whoever samples, `context_tokens` is what fits into
-        their model; without a codec tokens are bytes. The same seed, problem and lines give the
-        same outputs.
+        `codec` is that of the model that samples, and `context_tokens` is what fits into it;
+        without a codec tokens are bytes. The same seed, problem and lines give the same outputs.
 
         Raises ConfigError if the prompt leaves no room for a token, and SandboxError if no kernel
-        is to be had.
+        can be started.
         """
         codec = ByteCodec() if codec is None else codec
         prompt = make_prompt(self.plan.task, problem, self.format)
@@ -163,7 +162,7 @@ class Env:
             limits=config.sampling,
             context_tokens=context_tokens,
             seed=seed,
-            # A reward of somebody's own speaks once all lines are there.
+            # A user's own reward function needs all lines.
             running=RunningReward(config.reward) if self._is_shaped else None,
             problem=problem,
             prompt=prompt.text,
@@ -180,7 +179,7 @@ async def open_env(
     overrides: Sequence[str] = (),
     template: ChatTemplate | None = None,
 ) -> AsyncIterator[Env]:
-    """Kernels and a grader for a task, for loops and trainers of one's own.
+    """Kernels and a grader for a task, for loops and trainers of your own.
 
         async with open_env("sympy-proofs", overrides=["sampling.max_lines=20"]) as env:
             problem = next(env.plan.task.problems(Split.TRAIN, seed=0))
@@ -190,8 +189,8 @@ async def open_env(
     `overrides` are settings as `--set` takes them; `template` is the chat template of a model, for
     transcripts that take one. All processes are gone after the block.
 
-    Raises ConfigError for names that are not there, SandboxError and GraderError if kernels or the
-    grader cannot be started.
+    Raises ConfigError for unknown names, SandboxError and GraderError if kernels or the grader
+    cannot be started.
     """
     names = {"task": task, "transcript": transcript, "model": _ELSEWHERE}
     config = settings.resolve(flags=names, overrides=overrides)

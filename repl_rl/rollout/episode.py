@@ -1,8 +1,8 @@
-"""One trajectory that is pushed: whoever samples its lines, they are run and answered here.
+"""One trajectory that is pushed line by line: whoever samples a line, it runs here.
 
     ids, room, stop_ids, line_seed -> somebody's tokens -> take -> Step
 
-`LineSampler` is a loop over it, and so can a framework's own be. Knows tokens and kernels. Does not
+`LineSampler` is a loop over it; a framework can bring its own. Knows tokens and kernels. Does not
 know who samples, nor groups or training.
 """
 
@@ -38,13 +38,13 @@ class Step:
 
     line: Line
     reward: float | None
-    """Of the line, as far as it is known now: see `RunningReward`. None where the reward function
-    speaks at the end alone."""
+    """Of the line, as far as it is known so far: see `RunningReward`. None where the reward
+    function needs the whole trajectory."""
     injected_ids: tuple[int, ...]
     """Tokens that now stand after the line: what the interpreter answered, and the next prompt.
     None of them was sampled. Empty with the last line."""
     observation: str
-    """The same as text."""
+    """`injected_ids` as text."""
     stop: StopReason | None
     """Why the trajectory has ended with it; None where it goes on."""
 
@@ -64,8 +64,8 @@ class Episode:
             ids, logprobs = await sample(episode.ids, stop=episode.stop_ids, most=episode.room)
             step = await episode.take(ids, logprobs)
 
-    `built` ends in a prompt; its tokens count against the limits. Made inside a running event loop,
-    whose clock the time limit is read from.
+    `built` ends in a prompt; its tokens count against the limits. Make it inside a running event
+    loop: its clock measures the time limit.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Episode:
         self.stop: StopReason | None = None
         """Why it has ended; None while it goes on."""
         self.on_line: Callable[[TrajectoryBuilder], None] | None = None
-        """Hears of each line as soon as its outcome is known, before what comes after it."""
+        """Called for each line as soon as its outcome is known, before anything is injected."""
         self._codec = codec
         self._limits = limits
         self._context_tokens = context_tokens
@@ -120,7 +120,7 @@ class Episode:
         """Run the line that was sampled after `self.ids`, its stop token included.
 
         `logprobs` are those of the sampling policy, nats; without them the trajectory has zeros.
-        `version` are the optimiser steps behind that policy.
+        `version` counts the optimiser steps that this policy had taken.
 
         Raises ConfigError for tokens that are no line, and SandboxError if our own side fails. What
         the policy does wrong is in the step.
@@ -144,7 +144,7 @@ class Episode:
             injected = self.observed(outcome.observation, outcome.kind)
             self.session.advance(outcome.kind)
             room, full = self._room(len(self.ids))
-            if len(injected) >= room:  # an observation that leaves no token to answer it is no use
+            if len(injected) >= room:  # no token would be left to answer it
                 self.stop, injected = full, []
         self.built.inject(injected)
         return Step(
@@ -160,7 +160,7 @@ class Episode:
         self.stop = reason
 
     def trajectory(self) -> Trajectory:
-        """What there is; called off where it has not ended."""
+        """The trajectory so far; its stop reason is CANCELLED where it has not ended."""
         return self.built.build(self.stop or StopReason.CANCELLED)
 
     def observed(self, observation: str, kind: OutcomeKind) -> list[int]:
@@ -169,7 +169,7 @@ class Episode:
         return injected_ids(shown, fmt, self._codec, after=self.ids)
 
     def room_after(self, num_ids: int) -> int:
-        """Tokens that fit after so many, whatever a line may have."""
+        """Tokens that fit after so many; the limit of a single line is not applied."""
         return self._room(num_ids)[0]
 
     def _check(self, ids: Sequence[int], logprobs: Sequence[float]) -> None:
@@ -177,7 +177,7 @@ class Episode:
             raise ConfigError(f"the episode has ended ({self.stop}); expected no more lines")
         if len(ids) != len(logprobs):
             raise ConfigError(
-                f"{len(ids)} tokens and {len(logprobs)} log-probabilities; expected as many"
+                f"{len(ids)} tokens and {len(logprobs)} log-probabilities; expected one for each"
             )
         if not 0 < len(ids) <= self.room:
             raise ConfigError(f"a line of {len(ids)} tokens; expected 1 to {self.room}")
@@ -239,8 +239,8 @@ class Episode:
         """Cut an output until it fits the cap in tokens: the cap in characters is the kernel's."""
         if self._fits(output):
             return output
-        # The longest cut that fits. That to 0 characters, the count of what is missing, always
-        # does: the config sees to it.
+        # Find the longest cut that fits. A cut to 0 characters leaves the count of what is missing,
+        # and the config makes sure that this fits.
         low, high = 0, len(output)
         while high - low > 1:
             middle = (low + high) // 2

@@ -1,9 +1,9 @@
-"""What a config asks for, found once: below a plan nobody reads a name again.
+"""What a config names, found once: whoever holds a plan reads no name again.
 
     Config -> TaskPlan: task, format, reward -> Plan: sampler, engine
 
-Loads no torch: a wrong name is known within a second, not once gigabytes of weights are read or
-minutes are spent on a starter.
+Loads no torch: a wrong name shows within a second, before gigabytes of weights are read or minutes
+are spent on a starter.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class TaskPlan:
     config: Config
     task: Task
     task_spec: str
-    """`module:attribute` that a grader's process imports the task by."""
+    """`module:attribute` from which a grader's process imports the task."""
     reward: BoundReward
     found_format: TranscriptFormat | FormatMaker
-    """The format, or what makes it of a model's chat template."""
+    """The format, or the function that makes it from a model's chat template."""
 
     @property
     def takes_template(self) -> bool:
-        """True where the format is that of a model's chat template."""
+        """True where the format is made from a model's chat template."""
         return not isinstance(self.found_format, TranscriptFormat)
 
     def format(self, template: ChatTemplate | None) -> TranscriptFormat:
@@ -63,7 +63,7 @@ class TaskPlan:
         return make_setup(self.task, fmt)
 
     def changed(self, **sections: object) -> Self:
-        """The same plan with other limits: `sections` name no other task, reward, ... ."""
+        """The same plan with other limits: `sections` name no other task, reward and so on."""
         return replace(self, config=replace(self.config, **sections))  # type: ignore[arg-type]  # by name
 
 
@@ -77,18 +77,17 @@ class Plan(TaskPlan):
     """
 
     make_sampler: Callable[..., TrajectorySampler]
-    """Of the arguments of `LineSampler`."""
+    """Takes the arguments of `LineSampler`."""
     engine: EngineKind
 
     @property
     def samples_lines(self) -> bool:
-        """True where trajectories are those of the usual loop; a loop of one's own shows what it
-        likes."""
+        """True where trajectories come from the usual loop; a user's own loop may show anything."""
         return self.make_sampler is LineSampler
 
 
 def make_task_plan(config: Config) -> TaskPlan:
-    """Find the task, the transcript and the reward of `config`, whose model is asked for nothing.
+    """Find the task, the transcript and the reward of `config`; its model is not looked at.
 
     Raises ConfigError for a name that is wrong, and for a prompt without its marker.
     """
@@ -98,7 +97,7 @@ def make_task_plan(config: Config) -> TaskPlan:
     plan = TaskPlan(
         config=config, task=task, task_spec=task_spec, reward=reward, found_format=found_format
     )
-    if not plan.takes_template:  # which is in a model's folder
+    if not plan.takes_template:  # a template is in a model's folder
         make_prompt(task, Problem(id="", statement="?"), plan.format(None))
     return plan
 
@@ -106,8 +105,8 @@ def make_task_plan(config: Config) -> TaskPlan:
 def make_plan(config: Config, *, to_train: bool = False) -> Plan:
     """Find all that `config` names.
 
-    Raises ConfigError or SettingError for what a run of this config would refuse by its name alone,
-    and with `to_train` for what can be sampled with and not trained.
+    Raises ConfigError or SettingError for what a run of this config would refuse before it loads
+    anything, and with `to_train` for what can be sampled with but not trained.
 
         >>> make_plan(resolve(overrides=["sampling.temperature=0"]), to_train=True)
         Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""Many rollouts at once: a kernel for each, a verdict, a reward; nobody waits for anybody.
+"""Many rollouts at once, each with a kernel, a verdict and a reward; none waits for another.
 
     Attempt -> kernel -> Trajectory -> Verdict -> Reward = Scored
 
@@ -51,13 +51,13 @@ class RolloutRunner:
         on_sampled: Callable[[], None] = lambda: None,
         on_scored: Callable[[Scored], None] | None = None,
     ) -> list[Scored]:
-        """All attempts, scored, in their order. `on_scored` hears of each as it ends.
+        """All attempts, scored, in their order. `on_scored` is called with each as it ends.
 
-        `on_sampled` is called for each that waits for nothing but its verdict.
+        `on_sampled` is called for each that only waits for its verdict.
 
         A dead or stubborn kernel ends its own trajectory and is part of the result. A failure of
         our side (engine, sandbox twice for one attempt, a user's reward) ends them all and raises;
-        `on_scored` hears of those it cut short, too: their stop reason is CANCELLED.
+        `on_scored` gets those it cut short, too: their stop reason is CANCELLED.
         """
 
         async def one(attempt: Attempt) -> Scored:

@@ -1,8 +1,8 @@
-"""Sample one line, have it run, go on after what came back: the loop of a rollout.
+"""Sample one line, run it, go on after its output: the loop of a rollout.
 
     Episode -> [engine.line -> episode.take_line]* -> Trajectory
 
-Knows engines. What a line does is the episode's. Does not know rewards, groups or training.
+Knows engines. The episode knows what a line does. Does not know rewards, groups or training.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LineSampler:
         sampler = LineSampler(engine, codec, fmt, config.sampling, context_tokens=4096)
         trajectory = await sampler.sample(attempt, prompt, kernel)
 
-    A class of one's own that takes its place has these arguments and this method.
+    A class that takes its place has these arguments and this method.
     """
 
     def __init__(
@@ -58,18 +58,18 @@ class LineSampler:
         self._config = config
         self._context_tokens = context_tokens
         self.on_line: Callable[[TrajectoryBuilder], None] | None = None
-        """Hears of each line of each rollout as soon as its outcome is known."""
+        """Called for each line of each rollout as soon as its outcome is known."""
         self.num_guesses = 0
         """Lines that were begun while a kernel was still at work on the one before."""
         self.num_hits = 0
-        """Those of them that could be kept."""
+        """How many of them could be kept."""
 
     async def sample(self, attempt: Attempt, prompt: Prompt, kernel: Kernel) -> Trajectory:
         """Make one trajectory from `prompt` on. What the policy does wrong is in the trajectory.
 
         Raises ConfigError if the prompt leaves no room for a token or a turn has no end,
-        EngineError and SandboxError if our own side fails, and RolloutCancelled with the part that
-        is there when cancelled.
+        EngineError and SandboxError if our own side fails, and RolloutCancelled with the part made
+        so far when it is cancelled.
         """
         built = TrajectoryBuilder(
             attempt,
@@ -84,7 +84,7 @@ class LineSampler:
     async def continue_from(
         self, built: TrajectoryBuilder, session: Session, *, seed: int
     ) -> Trajectory:
-        """Sample from where `built` and the kernel of `session` stand, to the end, as `sample`."""
+        """Like `sample`, from the state of `built` and of the kernel of `session` to the end."""
         episode = Episode(
             built,
             session,
@@ -114,7 +114,7 @@ class LineSampler:
     async def _sample(self, episode: Episode, guesses: list[_Guess]) -> SampledLine | None:
         """The next line; None where the time limit came first.
 
-        The first line is waited for: a trajectory without a token cannot be trained on.
+        The first line has no limit: a trajectory without a token cannot be trained on.
         """
         try:
             async with asyncio.timeout_at(episode.deadline if episode.built.lines else None):
@@ -127,9 +127,9 @@ class LineSampler:
             return None
 
     def _guess(self, source: str, episode: Episode, guesses: list[_Guess]) -> None:
-        """Begin the next line, as it will be asked for if `source` turns out to print nothing.
+        """Begin the next line as it will be asked for if `source` prints nothing.
 
-        A line is a function of ids, seed and weights, so one that was begun early is the same.
+        A line is a function of ids, seed and weights, so one begun early is the same.
         """
         kind = silent_kind(source)
         if not self._config.speculate or kind is None:
@@ -147,7 +147,7 @@ class LineSampler:
 
 
 async def _drop(guesses: list[_Guess]) -> None:
-    """Call off a line that was begun in vain. What it raised is of no account: nobody needs it."""
+    """Call off a line that was begun in vain. Its errors do not matter: nobody needs it."""
     for guess in guesses:
         guess.line.cancel()
         await asyncio.gather(guess.line, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What a trajectory is worth: a grader's word on what it submitted, and the reward for all of it.
+"""What a trajectory is worth: a grader's verdict on its submission, and a reward for all of it.
 
     Trajectory, Problem -> Verdict -> Reward = Scored
 
@@ -34,7 +34,7 @@ class Scorer:
     reward: BoundReward
 
     async def score(self, trajectory: Trajectory, problem: Problem) -> Scored:
-        """GraderError and what the reward function raises end it."""
+        """Raises GraderError, and whatever the reward function raises."""
         verdict = None
         if trajectory.submission is not None:
             verdict = await self.judge.grade(self.task_spec, problem, trajectory.submission)
@@ -47,13 +47,13 @@ class Scorer:
             return stored
         return await self.score(stored.trajectory, stored.problem)
 
-    def so_far(self, trajectory: Trajectory) -> tuple[float, ...]:
+    def line_rewards(self, trajectory: Trajectory) -> tuple[float, ...]:
         """Line rewards [L] of one that has not ended, as if it had ended here."""
         return self.reward(trajectory, None).line_rewards
 
 
 def unscored(trajectory: Trajectory, problem: Problem) -> Scored:
-    """What is kept of one that was called off."""
+    """The record of a trajectory that was called off."""
     nothing = Reward(line_rewards=(0.0,) * len(trajectory.lines), outcome_reward=None)
     return Scored(trajectory=trajectory, problem=problem, verdict=None, reward=nothing)
 

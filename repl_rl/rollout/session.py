@@ -28,17 +28,17 @@ class Session:
     def __init__(self, kernel: Kernel, fmt: TranscriptFormat, *, number: int = 1) -> None:
         self._kernel = kernel
         self.format = fmt
-        """Of what is shown after lines."""
+        """The format of what is shown after lines."""
         self._history: set[tuple[str, str]] = set()
         self._compiler = Compiler()
         self.number = number
-        """Of the statement at the prompt."""
+        """Number of the statement at the prompt."""
         self.pending = ""
         """Source of a statement that is not complete, newline included."""
         self.submission: str | None = None
         """`repr` of the value that was submitted."""
         self.on_run: Callable[[str], None] = lambda source: None
-        """Hears of every source just before the kernel does."""
+        """Called with every source just before the kernel runs it."""
         self.shorten: Callable[[str], str] = str
         """Cuts an output to what the transcript takes, beyond the kernel's own cap."""
 
@@ -75,13 +75,13 @@ class Session:
         self.number = next_number(self.number, kind)
 
     async def _submit(self, expression: str) -> LineOutcome:
-        """The kernel only hands over the value; that something is submitted is decided here."""
+        """The kernel only hands over the value; whether anything is submitted is decided here."""
         execution = await self._kernel.evaluate(expression)
         if execution.status is not ExecStatus.OK:
             kind = executed_kind(expression, execution, set(), syntax=Syntax.WHOLE)
             return self._outcome(kind, execution)
         self.submission = execution.value
-        # A kernel that says OK and hands over nothing is one that the policy has bent.
+        # Only a kernel that the policy has bent says OK and hands over nothing.
         is_submitted = execution.value is not None
         kind = OutcomeKind.SUBMITTED if is_submitted else OutcomeKind.BAD_SUBMIT
         return self._outcome(kind, execution)

@@ -1,1 +1,1 @@
-"""What a run leaves on disk, and what it amounts to."""
+"""What a run leaves on disk, and statistics of it."""

@@ -1,4 +1,4 @@
-"""Which run a folder is, or lies in, and the newest weights that it has.
+"""Which run a folder is or belongs to, and that run's newest weights.
 
     RUN | RUN/checkpoints/NAME -> RUN;  RUN -> RUN/checkpoints/final | .../checkpoint-N
 

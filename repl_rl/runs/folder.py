@@ -1,8 +1,8 @@
-"""A run's folder: what is written there, and how it is read back.
+"""A run's folder: write it, read it back.
 
     config.toml  versions.json  metrics.jsonl  trajectories/*.jsonl  tokenizer/  checkpoints/
 
-Knows files and records. Does not know how they came about.
+Knows files and records. Does not know how they are made.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def check_output(path: Path) -> None:
 class RunFolder:
     """Writes one run, and takes its folder from the moment it is made.
 
-    Rows are appended whole, and readers pass over a last one that was cut: an interrupted run
-    stays readable.
+    Rows are appended whole, and readers skip a last one that was cut: an interrupted run stays
+    readable.
 
     Raises ConfigError if the folder cannot be made or already holds a run, and StorageError where
-    something is written and the disk refuses it.
+    the disk refuses a write.
     """
 
     def __init__(self, path: Path) -> None:
@@ -71,7 +71,8 @@ class RunFolder:
     def write_config(self, origin: Origin, *, policy: str, device: str) -> None:
         """`config.toml` and `versions.json`; `policy` names the weights the run starts from.
 
-        Every file of trajectories begins with `origin` from here on, which a replay here trusts.
+        From here on every file of trajectories begins with `origin`. A replay on this machine
+        trusts it.
         """
         self._origin = origin
         trust(origin)
@@ -117,7 +118,7 @@ def numbered_checkpoints(folder: Path) -> list[Path]:
 
 
 def last_checkpoint(run: Path) -> Path | None:
-    """The weights that a run has come to: its final ones, or those of its last checkpoint."""
+    """A run's latest weights: its final ones, or those of its last checkpoint."""
     folder = run / CHECKPOINTS
     if (folder / FINAL).is_dir():
         return folder / FINAL
@@ -127,7 +128,7 @@ def last_checkpoint(run: Path) -> Path | None:
 def make_origin(
     config: Config, *, setup: Sequence[str], tokenizer: str | None, isolation: str
 ) -> Origin:
-    """What the files of a run of this config begin with, made on this machine."""
+    """The origin that a run of this config writes into its files, for this machine."""
     return Origin(
         config=to_toml(config),
         setup=tuple(setup),

@@ -1,4 +1,4 @@
-"""What a set of scored trajectories amounts to: rates, shares and their uncertainty.
+"""Statistics of scored trajectories: rates, shares and their uncertainty.
 
 Pure functions on records. Metric names are those of TRL where TRL has one.
 """
@@ -14,9 +14,9 @@ from repl_rl.terminal import one_row
 from repl_rl.types import OutcomeKind, Scored, StopReason
 
 MAX_UNGRADED_SHARE = 0.03
-"""Of the trajectories: beyond it the rates say more about the grader than about the policy."""
+"""Share of the trajectories. Beyond it rates say more about the grader than about the policy."""
 _SHOWN_CHARS = 60
-"""Of what a policy or a grader wrote, in a sentence about it."""
+"""How much a sentence quotes of what a policy or a grader wrote."""
 
 
 def is_solved(scored: Scored) -> bool:
@@ -24,7 +24,7 @@ def is_solved(scored: Scored) -> bool:
 
 
 def is_ungraded(scored: Scored) -> bool:
-    """True where the grader could not tell: neither solved nor failed."""
+    """True where the grader reached no verdict: neither solved nor failed."""
     return scored.verdict is not None and scored.reward.outcome_reward is None
 
 
@@ -46,7 +46,7 @@ def wilson_interval(solved: int, total: int, *, z: float = 1.96) -> tuple[float,
 def solve_counts(scored: Sequence[Scored], key: str | None = None) -> dict[str, tuple[int, int]]:
     """(solved, all) by a key of the problems' meta, or all under "all".
 
-    What could not be graded is not solved: an answer that the grader cannot judge must not pay.
+    An ungraded answer is not solved: one that the grader cannot judge must not pay.
     """
     counts: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
     for item in scored:
@@ -57,17 +57,17 @@ def solve_counts(scored: Sequence[Scored], key: str | None = None) -> dict[str, 
 
 
 def ungraded_warning(scored: Sequence[Scored]) -> str | None:
-    """A sentence on what could not be graded, with an example; None where that is a small share."""
+    """A sentence on ungraded trajectories, with an example; None where their share is small."""
     left = [item for item in scored if is_ungraded(item)]
     if len(left) <= MAX_UNGRADED_SHARE * len(scored):
         return None
     (reason, _), *_ = Counter(map(_why_ungraded, left)).most_common()
     example = next(item for item in left if _why_ungraded(item) == reason)
-    said = (example.problem.id, example.trajectory.submission or "", reason)
-    name, answer, why = (one_row(text)[:_SHOWN_CHARS] for text in said)
+    texts = (example.problem.id, example.trajectory.submission or "", reason)
+    name, answer, why = (one_row(text)[:_SHOWN_CHARS] for text in texts)
     return (
         f"{len(left)} of {len(scored)} trajectories could not be graded and count as not solved; "
-        f"look at problem {name} with the answer {answer}, of which the grader says: {why}"
+        f"look at problem {name} with the answer {answer}; the grader says: {why}"
     )
 
 
@@ -84,7 +84,7 @@ def line_shares(scored: Sequence[Scored]) -> dict[OutcomeKind, float]:
 
 
 def farming_metrics(scored: Sequence[Scored]) -> dict[str, float]:
-    """What a policy does more of when it has found out that trying does not pay.
+    """Shares that rise when a policy has learned that trying does not pay.
 
     The share of lines that are comments is `lines/comment`, of blank ones `lines/blank`.
     """

@@ -1,4 +1,4 @@
-"""The one file that trajectories are kept in: written, read, glanced over, selected.
+"""The file format of trajectories: write, read, glance at, select.
 
     Origin, Scored, Scored, ... <-> NAME.jsonl -> Place -> Scored
 
@@ -39,7 +39,7 @@ from repl_rl.types import Origin, OutcomeKind, Scored
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a trajectory stands, and what can be told of it at a glance."""
+    """Where a trajectory is stored, and what a glance at its row shows."""
 
     path: Path
     number: int
@@ -75,7 +75,7 @@ class Place:
         return folder.parent if folder.name == FOLDER else None
 
     def read(self) -> Scored:
-        """The record itself. ConfigError where its row is not what it was at a glance."""
+        """The record itself. ConfigError where its row has changed since the glance."""
         where = f"{self.id} of {self.path}"
         with opened(self.path) as file:
             file.seek(self.offset)
@@ -88,7 +88,7 @@ class Place:
 
 
 def changed(path: Path) -> ConfigError:
-    """What to raise where a file is not what it was."""
+    """The error for a file that has changed."""
     return ConfigError(f"{path} was changed while it was read; try again")
 
 
@@ -107,7 +107,7 @@ class Selection:
 
 
 def append(path: Path, scored: Iterable[Scored], *, origin: Origin | None = None) -> None:
-    """Add rows to a file, whole; those of another origin than the rows before them begin with it.
+    """Add whole rows to a file; an origin that differs from the last one's is written before them.
 
     Raises ConfigError for a file that is there and holds no trajectories, or ends in half of one.
     """
@@ -125,7 +125,7 @@ def head_of(origin: Origin | None) -> bytes:
 
 
 def rows_of(scored: Iterable[Scored]) -> bytes:
-    """A row for each."""
+    """One row for each."""
     encode = msgspec.json.Encoder().encode
     return b"".join(encode(Row(format=FORMAT, scored=item)) + b"\n" for item in scored)
 
@@ -137,7 +137,7 @@ def check_appendable(path: Path) -> None:
             _last_origin(path)
             path.open("ab").close()
         else:
-            # A link to nothing yet: what it names is made.
+            # A link to nothing yet: its target would be made.
             tempfile.TemporaryFile(dir=os.path.dirname(os.path.realpath(path))).close()
     except OSError as error:
         raise ConfigError(f"cannot write to {str(path)!r}: {error.strerror}") from None

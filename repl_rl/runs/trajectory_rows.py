@@ -2,8 +2,8 @@
 
     NAME.jsonl -> (line number, offset, bytes) -> Row | GlanceRow
 
-A row that is no row is refused here, and so is a file that is none. Knows bytes and
-records. Does not know what a file's rows mean together.
+Invalid rows and files are refused here. Knows bytes and records. Does not know what a file's rows
+mean together.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ FOLDER = "trajectories"
 """Of a run, where its files are."""
 EXPECTED = f"expected a row as a run writes them to {FOLDER}/*.jsonl"
 _MAX_ROW_BYTES = 1 << 28
-"""What is longer is no row: a foreign file may have no end of line at all."""
+"""Anything longer is no row: a foreign file may have no end of line at all."""
 _HEAD_BYTES = 1 << 16
-"""What is read of a row before it has to look like one."""
+"""How much is read before it has to look like a row."""
 _BEGINNING = b'{"format"'
 
 
 class _Header(msgspec.Struct, frozen=True):
-    """What a row of any version has."""
+    """What every version of a row has."""
 
     format: int
 
 
 class _Head(msgspec.Struct, frozen=True, kw_only=True):
-    """A row says where the rows below it come from, or it is a trajectory."""
+    """A row holds the origin of the rows below it, or a trajectory."""
 
     format: int
     origin: Origin | UnsetType | None = UNSET
-    """None: that of the rows below is not known."""
+    """None: the origin of the rows below is not known."""
 
 
 class Row(_Head, frozen=True, kw_only=True):
@@ -79,7 +79,7 @@ class _Verdict(msgspec.Struct, frozen=True):
 
 
 class Glance(msgspec.Struct, frozen=True):
-    """What is read of a trajectory where the rest is passed over."""
+    """The part of a trajectory that lists and filters need."""
 
     trajectory: _Trajectory
     verdict: _Verdict | None
@@ -93,7 +93,7 @@ class GlanceRow(_Head, frozen=True, kw_only=True):
 
 
 def rows(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """(line number, offset, row); a last one that was cut off is passed over, and so are blanks."""
+    """(line number, offset, row); skips blank rows, and a last one that was cut off."""
     offset = 0
     with opened(path) as file:
         for number in itertools.count(1):
@@ -123,7 +123,7 @@ def read_row(file: BinaryIO, where: str) -> bytes:
 
 
 def size(path: Path) -> int:
-    """In bytes. ConfigError for what is no file that can be read twice: a pipe, a device."""
+    """In bytes. ConfigError for anything that cannot be read twice: a pipe, a device."""
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -167,7 +167,7 @@ def _decode(row: bytes, decoder: msgspec.json.Decoder[_Kind], where: str) -> _Ki
             )
         decoded = decoder.decode(row)
     except (msgspec.DecodeError, RecursionError) as error:
-        # It may quote the file, which may hold anything.
+        # The error may quote the file, which may hold anything.
         why = clean(str(error)).replace("\n", " ")
         raise ConfigError(f"{where} is not a trajectory: {why}; {EXPECTED}") from None
     if decoded.origin is UNSET and decoded.scored is UNSET:

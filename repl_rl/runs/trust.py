@@ -1,4 +1,4 @@
-"""Configs that a person here has run: code that a trajectory file names is loaded for these alone.
+"""Configs that were run here: only for these is code loaded that a trajectory file names.
 
     Origin -> a mark in the user's own folder -> True | False
 
@@ -20,7 +20,7 @@ from repl_rl.types import Origin
 
 def trust(origin: Origin) -> None:
     """Note that this config was run here, with this setup."""
-    # Where a home is read-only, a replay asks for `--set` as for a file from elsewhere.
+    # With a read-only home a replay asks for `--set`, as for a file from elsewhere.
     with contextlib.suppress(OSError):
         mark = _mark(origin)
         mark.parent.mkdir(parents=True, exist_ok=True)
@@ -36,6 +36,6 @@ def is_trusted(origin: Origin) -> bool:
 
 
 def _mark(origin: Origin) -> Path:
-    told = json.dumps([origin.config, origin.setup]).encode()
+    content = json.dumps([origin.config, origin.setup]).encode()
     folder = Path(platformdirs.user_state_dir("repl-rl"))
-    return folder / "trusted" / hashlib.sha256(told).hexdigest()
+    return folder / "trusted" / hashlib.sha256(content).hexdigest()

@@ -20,7 +20,7 @@ Script = Generator[str, str, None]
 
 
 class Task(Protocol):
-    """Problems and their grader. Named on the command line by entry point or `module:Class`.
+    """Problems and their grader. The command line names it by entry point or `module:Class`.
 
     >>> task, _ = load_task("sympy-proofs")
     >>> problem = next(task.problems(Split.TRAIN, seed=0))
@@ -59,7 +59,7 @@ class DemonstrableTask(Task, Protocol):
 
 @runtime_checkable
 class ReferencedTask(Task, Protocol):
-    """A task that knows an answer to each problem; with it the grader tells who is to blame."""
+    """A task that knows an answer to each problem; with it the grader finds out who is to blame."""
 
     def reference(self, problem: Problem) -> str:
         """One submission that solves `problem`, as text.

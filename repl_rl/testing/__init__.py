@@ -1,4 +1,4 @@
-"""What holds an engine of one's own to the laws of all engines: a base class for pytest.
+"""Check an engine of your own against the laws of all engines: a base class for pytest.
 
     # test_mine.py
     from mine import MyEngine
@@ -11,14 +11,14 @@
                 temperature=options.temperature,
             )
 
-Takes pytest, and torch for the small models whose lines are sampled: the extra `testing`. Nothing
+Needs pytest, and torch for the small models whose lines are sampled: the extra `testing`. Nothing
 else in `repl_rl` imports it.
 """
 
 try:
     import pytest
 
-    # Before they are imported: else pytest says of a failed law that it failed, and not by what.
+    # Before they are imported: else pytest reports that a law failed, but not why.
     pytest.register_assert_rewrite("repl_rl.testing.engine", "repl_rl.testing.loop")
     from repl_rl.testing.engine import EngineContract
     from repl_rl.testing.loop import LoopContract, RecordingEngine

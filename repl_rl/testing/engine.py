@@ -41,7 +41,7 @@ async def sample_first_tokens(engine: Engine) -> list[SampledLine]:
 
 
 async def long_trajectories(engine: Engine) -> list[Written]:
-    """More of them than rows, through many observations and beyond any block of keys."""
+    """More trajectories than rows, with many observations and longer than any block of keys."""
     return await trajectories(engine, 10, num_lines=8, max_tokens=20)
 
 
@@ -70,8 +70,8 @@ class EngineContract(LoopContract):
                 return MyEngine(model, newline_ids=options.newline_ids, ...)
 
     `model` is a small one of transformers in float32: the trainer's, and saved in `folder`. The
-    engine samples with its weights. It is kept for as many laws as ask for the same `options`, and
-    closed after the last one.
+    engine samples with its weights. It is kept while laws ask for the same `options`, and closed
+    after the last one.
     """
 
     _kept: ClassVar[EngineUnderTest | None] = None
@@ -239,7 +239,7 @@ class EngineContract(LoopContract):
     # Lines that do not end by themselves
 
     def test_a_cancelled_line_leaves_no_residue(self, under_test: EngineUnderTest) -> None:
-        """Beside it and after it all is as without it; an update finds nothing in the way."""
+        """Lines beside it and after it are as without it; an update is not held up."""
 
         async def alone(engine: Engine) -> list[Written]:
             return [await trajectory(engine, prompt(i, 40), seed=i) for i in range(2)]

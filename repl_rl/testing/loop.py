@@ -1,6 +1,6 @@
 """Laws of the loop that uses an engine: what was sampled is what is trained, token for token.
 
-    Run(use) -> (what the engine was asked and said, Trajectory)
+    Run(use) -> (requests and answers of the engine, Trajectory)
 
 Knows the line loop. Does not know models.
 """
@@ -36,7 +36,7 @@ class Run(Protocol):
 
 @dataclass
 class RecordingEngine:
-    """Passes requests on to another engine and keeps them, and what came back."""
+    """Passes requests on to another engine, and keeps them with their answers."""
 
     engine: Engine
     asked: list[tuple[int, ...]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""An engine while laws are tried on it: opened for options, kept while the same are asked for.
+"""An engine under test: opened for options, kept while the same ones are asked for.
 
     open(model, folder, options) -> Engine, used by one law after another, closed at the end
 
@@ -24,7 +24,7 @@ TIMEOUT_S = 110.0
 
 
 class Codec(ByteCodec):
-    """Bytes of which many end a line: random ones are seldom UTF-8, and decode to no bytes."""
+    """Bytes, many of which end a line: random ones are seldom UTF-8 and cannot be decoded."""
 
     newline_ids = frozenset({10, *range(192, 256)})
     eos_ids = frozenset({256, 5, 6})
@@ -42,7 +42,7 @@ class EngineOptions:
     temperature: float = 1.0
     has_stops: bool = True
     num_rows: int = 8
-    """Trajectories that it is to sample at once; laws ask for more, which wait."""
+    """Trajectories that it samples at once; laws ask for more, which wait."""
     context_tokens: int = CONTEXT_TOKENS
     """Tokens of a request, those to be sampled among them: what the model attends to."""
 
@@ -94,7 +94,7 @@ class EngineUnderTest:
         return self._engine
 
     def open(self, options: EngineOptions = USUAL) -> Engine:
-        """An engine that whoever asks for it closes; the one that was kept is closed."""
+        """An engine that the caller must close; the kept one is closed before."""
         self.close()
         model = self.model(options)
         folder = self._folder / f"tied-{options.is_tied}"
@@ -103,7 +103,7 @@ class EngineUnderTest:
         return self._open(model, folder, options)
 
     def restore(self) -> None:
-        """The weights that the models were made with, in the engine too."""
+        """Put back the weights that the models were made with, in the engine, too."""
         for is_tied, model in self._models.items():
             model.load_state_dict(small_model(is_tied=is_tied).state_dict())
         engine = self._engine
@@ -112,7 +112,7 @@ class EngineUnderTest:
             asyncio.run(engine.sync(weights, version=0))
 
     def close(self) -> None:
-        """The end of the engine that was kept, if there is one."""
+        """Close the kept engine, if there is one."""
         engine, self._engine = self._engine, None
         if engine is not None:
             asyncio.run(engine.aclose())

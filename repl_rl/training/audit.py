@@ -37,13 +37,13 @@ _FEW_TOKENS = 16
 
 
 class Witness:
-    """Stands before an engine and writes down what it was asked and what it said."""
+    """Wraps an engine and records every request and its answer."""
 
     _engine: Engine
 
     def __init__(self) -> None:
-        self.said: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
-        """All tokens that a line was asked for after -> what was sampled there."""
+        self.sampled: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+        """All tokens before a line -> the lines that were sampled after them."""
 
     def watch(self, engine: Engine) -> Engine:
         self._engine = engine
@@ -55,7 +55,7 @@ class Witness:
 
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
         line = await self._engine.line(ids, max_tokens=max_tokens, seed=seed)
-        self.said.setdefault(tuple(ids), []).append(line.ids)
+        self.sampled.setdefault(tuple(ids), []).append(line.ids)
         return line
 
     async def sync(self, weights: Weights, *, version: int) -> None:
@@ -75,17 +75,17 @@ class Counts:
     trajectories: int = 0
     sampled: int = 0
     drifted: int = 0
-    """Sampled tokens that the engine did not say at that place, or after other tokens."""
+    """Sampled tokens that the engine did not sample at that position after the same tokens."""
     mask_disagreements: int = 0
-    """Tokens whose place in the mask is not the one that lines and observations give them."""
+    """Tokens for which the mask disagrees with lines and observations."""
     lines: int = 0
     misread_lines: int = 0
-    """Lines whose tokens have another text where they stand than the one that ran."""
+    """Lines whose tokens, decoded in place, are not the text that ran."""
     observations: int = 0
     misread_observations: int = 0
-    """Observations whose tokens have another text where they stand than the one shown."""
+    """Observations whose tokens, decoded in place, are not the text that was shown."""
     joined: int = 0
-    """Observations whose tokens would be others if they were encoded with what is beside them."""
+    """Observations that would have other tokens if they were encoded together with a neighbour."""
     boundary_gaps: list[float] = field(default_factory=list)
     """Difference of log-probabilities at the first token after an observation, nats."""
     other_gaps: list[float] = field(default_factory=list)
@@ -95,12 +95,11 @@ class Counts:
     ) -> None:
         """Count what a trajectory shows by itself.
 
-        Without the format that it was written in, its observations are not read.
+        Without its format, observations are not read.
         """
         self.trajectories += 1
         self.sampled += sum(trajectory.loss_mask)
-        told = span_mask(trajectory)
-        pairs = zip(told, trajectory.loss_mask, strict=True)
+        pairs = zip(span_mask(trajectory), trajectory.loss_mask, strict=True)
         self.mask_disagreements += sum(a != b for a, b in pairs)
         self.lines += len(trajectory.lines)
         self._read(trajectory, codec, fmt)
@@ -128,14 +127,14 @@ class Counts:
                 is_read = any(fmt.is_injected(t, shown.observation, shown.kind) for t in texts)
                 self.misread_observations += not is_read
 
-    def take_said(self, trajectory: Trajectory, witness: Witness) -> None:
-        """Count sampled tokens that are not what the engine said after what stands before them."""
+    def take_witnessed(self, trajectory: Trajectory, witness: Witness) -> None:
+        """Count sampled tokens that the engine did not sample after the tokens before them."""
         whole = trajectory.prompt_ids + trajectory.completion_ids
         for span in spans(trajectory):
             at, stop = (len(trajectory.prompt_ids) + i for i in span[:2])
             while span.is_sampled and at < stop:
-                said = witness.said.get(whole[:at], [])
-                piece = next((ids for ids in said if ids == whole[at : at + len(ids)]), None)
+                sampled = witness.sampled.get(whole[:at], [])
+                piece = next((ids for ids in sampled if ids == whole[at : at + len(ids)]), None)
                 if piece is None:
                     self.drifted += stop - at
                     break
@@ -154,28 +153,28 @@ class Counts:
                 self.other_gaps += gaps[1:]
 
     def findings(self, *, is_exact: bool) -> Iterator[Finding]:
-        """What the counts say, each with whether it is as it must be."""
+        """A finding for each count, and whether it passed."""
         yield Finding(
             name="drifted tokens",
             text=f"{self.drifted} of {self.sampled:,} sampled in {self.trajectories} trajectories",
-            is_well=not self.drifted,
+            passed=not self.drifted,
         )
         yield Finding(
             name="mask disagreements",
             text=str(self.mask_disagreements),
-            is_well=not self.mask_disagreements,
+            passed=not self.mask_disagreements,
         )
         for name, misread, count in (
             ("misread lines", self.misread_lines, self.lines),
             ("misread observations", self.misread_observations, self.observations),
         ):
-            yield Finding(name=name, text=f"{misread} of {count:,}", is_well=not misread)
+            yield Finding(name=name, text=f"{misread} of {count:,}", passed=not misread)
         for name, gaps in (("at boundaries", self.boundary_gaps), ("elsewhere", self.other_gaps)):
             if gaps:
                 yield Finding(
                     name=f"gap {name}",
                     text=f"largest {max(gaps):.1e} nats, mean {statistics.fmean(gaps):.1e}",
-                    is_well=_agree(gaps, is_exact=is_exact),
+                    passed=_agree(gaps, is_exact=is_exact),
                 )
         share = self.joined / self.observations if self.observations else 0.0
         yield Finding(
@@ -185,9 +184,9 @@ class Counts:
 
 
 def _texts_in_place(trajectory: Trajectory, span: Span, codec: Codec) -> Iterator[str]:
-    """What the tokens of a span add to the text before them, that of a few tokens or of one.
+    """The text that a span's tokens add to the few tokens, or the one token, before them.
 
-    Two readings, since bytes that are no UTF-8 may draw a character behind them into their ruin.
+    Two readings, since invalid UTF-8 before a character may spoil it.
     """
     at, stop = (len(trajectory.prompt_ids) + i for i in span[:2])
     whole = trajectory.prompt_ids + trajectory.completion_ids
@@ -197,7 +196,7 @@ def _texts_in_place(trajectory: Trajectory, span: Span, codec: Codec) -> Iterato
 
 
 def _triples(trajectory: Trajectory) -> Iterator[tuple[Span | None, Span, Span | None]]:
-    """Each observation with the line before it and the one after it, if there are such."""
+    """Each observation with the line before and after it, if there is one."""
     found = [None, *spans(trajectory), None]
     for before, span, after in zip(found, found[1:], found[2:], strict=False):
         if span is not None and not span.is_sampled:
@@ -218,10 +217,10 @@ def _is_joined(
 
 
 def audit(plan: Plan, *, count: int, run: Path | None, screen: Screen) -> list[Finding]:
-    """Sample on `count` held-out problems with the plan's model, and look; raises as `train`.
+    """Sample on `count` held-out problems with the plan's model, and check; raises as `train`.
 
-    Of a run's folder the trajectories that are stored are looked at as well; those that its last
-    checkpoint sampled (`after`) are scored, too.
+    A run's stored trajectories are checked as well; those that its last checkpoint sampled
+    (`after`) are scored, too.
     """
     config = plan.config
     assert config.model is not None
@@ -234,7 +233,7 @@ def audit(plan: Plan, *, count: int, run: Path | None, screen: Screen) -> list[F
         gap = runtime.sync(0)
         for item in run_shown(runtime, attempts, "sampling to audit", screen):
             counts.take(item.trajectory, loaded.codec, fmt)
-            counts.take_said(item.trajectory, witness)
+            counts.take_witnessed(item.trajectory, witness)
             counts.take_scores(item.trajectory, loaded, temperature=temperature)
     for path in sorted((run / "trajectories").glob("*.jsonl")) if run else []:
         for item in read_trajectories(path):
@@ -249,7 +248,7 @@ def audit(plan: Plan, *, count: int, run: Path | None, screen: Screen) -> list[F
 
 
 def _was_exact(plan: Plan, run: Path | None) -> bool:
-    """Whether the log-probabilities that a run has stored are those of float32, where it ran."""
+    """Whether a run stored log-probabilities of float32 on the device where it ran."""
     device = read_versions(run).get("device", "cpu") if run else "cpu"
     return precision(plan.config, plan.engine, device=device).is_exact
 
@@ -265,7 +264,7 @@ def _vocabulary(codec: TokenizerCodec) -> Iterator[Finding]:
     yield Finding(
         name="stop ids",
         text=f"{len(codec.newline_ids):,} end a line, {len(codec.eos_ids)} end the sequence",
-        is_well=bool(codec.newline_ids),
+        passed=bool(codec.newline_ids),
     )
     yield Finding(
         name="run-on ids",

@@ -24,12 +24,12 @@ from repl_rl.training.train import policy_folder, say_runtime
 from repl_rl.types import Scored
 
 NAME = "eval"
-"""Of the file of trajectories."""
+"""Name of the file of trajectories."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What was found of one model."""
+    """The results of one model."""
 
     config: Config
     """What it was measured with."""
@@ -73,7 +73,7 @@ class Evaluation:
 def evaluate(
     plan: Plan, screen: Screen, *, samples: int = 1, output: Path | None = None
 ) -> Evaluation:
-    """Held-out problems, `samples` attempts at each; what they left is kept in `output`.
+    """Make `samples` attempts at each held-out problem; `output` keeps their trajectories.
 
     Raises ConfigError before anything is started if the plan cannot work.
     """

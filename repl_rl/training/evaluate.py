@@ -1,4 +1,4 @@
-"""Held-out solve rate with its uncertainty, in all and by family and tier.
+"""Held-out solve rate with its uncertainty, overall and by family and tier.
 
 Knows problems and verdicts. Does not know training.
 """
@@ -29,7 +29,7 @@ from repl_rl.types import Attempt, Scored, Split
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What an evaluation found. What could not be graded counts as not solved."""
+    """The result of an evaluation. An ungraded answer counts as not solved."""
 
     solved: int
     total: int
@@ -64,8 +64,8 @@ class Report:
 def held_out_attempts(task: Task, *, count: int, seed: int, samples: int = 1) -> list[Attempt]:
     """`samples` attempts at each of `count` held-out problems; the same seed asks the same ones.
 
-    The first one at each is the one that there is where `samples` is 1. Raises ConfigError if there
-    are no problems.
+    The first attempt at each is the same whatever `samples` is. Raises ConfigError if there are no
+    problems.
     """
     source = task.problems(Split.HELD_OUT, seed=derive_seed(seed, "held-out"))
     problems = list(itertools.islice(source, count))
@@ -98,7 +98,7 @@ def run_counted(
     *,
     on_scored: Callable[[Scored], None] = lambda _: None,
 ) -> list[Scored]:
-    """Run attempts and move a bar, which says what is solved and how fast tokens are sampled."""
+    """Run attempts behind a bar that shows how many are solved and how fast tokens are sampled."""
     counts = _Counts(runtime.engine, len(attempts))
 
     def hear(scored: Scored) -> None:
@@ -112,7 +112,7 @@ def run_counted(
 
 
 class _Counts:
-    """What there is to say of rollouts under way."""
+    """Numbers of rollouts under way, for a bar."""
 
     def __init__(self, engine: Engine, total: int) -> None:
         self._engine = engine
@@ -131,7 +131,7 @@ class _Counts:
 
 
 def warn_of_ungraded(scored: Sequence[Scored], screen: Screen) -> bool:
-    """Say it on the screen if more than a few could not be graded; whether that was so."""
+    """Warn on the screen if more than a few could not be graded. Returns whether it did."""
     warning = ungraded_warning(scored)
     if warning is not None:
         screen.warn(warning)
@@ -151,7 +151,7 @@ def report(scored: Sequence[Scored]) -> Report:
 
 
 def _named(counts: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    """Nothing where no problem names its kind: the one row would repeat what counts for all."""
+    """Empty where no problem names its kind: the only row would repeat the total."""
     return counts if set(counts) != {"?"} else {}
 
 

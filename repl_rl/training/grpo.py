@@ -2,7 +2,7 @@
 
     rollout_func -> TRL pads, masks, scores -> advantages swapped for (B, T) -> TRL's loss
 
-Imports trl, as `sft` alone does beside it. Does not know kernels, tasks or screens.
+Only this module and `sft` import trl. Does not know kernels, tasks or screens.
 
 Injected tokens enter as `env_mask` 0: TRL leaves them out of the loss, the KL, the entropy, the
 clip metrics and the token count, and still attends to them. Everything else is TRL's own code.
@@ -46,8 +46,8 @@ _UNTRUE = (
     "completions/clipped_ratio",
     *(f"completions/{which}_terminated_length" for which in ("mean", "min", "max")),
 )
-"""Columns of TRL, to which a completion that ends in no end of sequence was cut. `stop/...`, of the
-rollouts, tells why trajectories ended."""
+"""Columns of TRL, which takes any completion without an end of sequence for cut. The rollouts'
+`stop/...` say why trajectories ended."""
 
 
 class LineGRPOTrainer(GRPOTrainer):
@@ -93,7 +93,7 @@ class LineGRPOTrainer(GRPOTrainer):
         }
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """TRL's, but a checkpoint has its name once it is whole, and loses it before it goes."""
+        """TRL's, but a checkpoint gets its name once it is whole and loses it before deletion."""
         save: Any = super()._save_checkpoint  # TRL has no types for it
         if not self.args.should_save:
             save(model, trial)
@@ -125,13 +125,13 @@ class LineGRPOTrainer(GRPOTrainer):
         return out
 
     def _advantage_rows(self) -> list[list[float]]:
-        """Of this process's trajectories; their siblings' rewards are gathered from all others."""
+        """Advantages of this process's rows; siblings' rewards are gathered from the others."""
         rows = advantage_rows(gather_object(self.scored), self._line_config)
         start = self.accelerator.process_index * len(self.scored)
         return rows[start : start + len(self.scored)]
 
     def _weigh(self, rows: list[list[float]], out: dict[str, Any]) -> list[list[float]]:
-        """Advantages weighed by what the trainer makes of each line: see `importance`."""
+        """Advantages weighed by the trainer's ratio of each line: see `importance`."""
         cap, weighed, ratios, gaps = self._line_config.importance_cap, [], [], []
         logprobs_BT = self._score(out).tolist()
         for item, row, padded in zip(self.scored, rows, logprobs_BT, strict=True):
@@ -154,7 +154,7 @@ class LineGRPOTrainer(GRPOTrainer):
         return super()._compute_loss(model, inputs)  # type: ignore
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """TRL's, without what it says of how completions end: see `_UNTRUE`."""
+        """TRL's, without its columns on how completions end: see `_UNTRUE`."""
         for name in _UNTRUE:
             self._metrics["train"].pop(name, None)
         super().log(logs, start_time)
@@ -187,17 +187,17 @@ class LineGRPOTrainer(GRPOTrainer):
         batch_size: int | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """TRL's, with rows of like length together and cut to the longest of them.
+        """TRL's, with rows of similar length forwarded together and cut to the longest of them.
 
         TRL pads to the longest trajectory of the whole batch; where some give up early and some
         run into their budget, most of that is padding. Cut positions get 0, which the mask drops.
-        It leaves positions to the model, which counts padding on the left among them: harmless
-        where only distances matter, another sequence for a model that knows where it is (GPT-2).
+        TRL leaves positions to the model, which counts padding on the left. That is harmless where
+        only distances matter, but changes the sequence for a model with absolute positions (GPT-2).
         Injected tokens get 0 as well, and never go through the head.
         """
         num_prompt = input_ids.shape[1] - logits_to_keep
         order, parts = [], []
-        # One for all parts: each would keep a copy of the weights of its own for the backward.
+        # One context for all parts: each would keep its own copy of the weights for the backward.
         is_as_trl = self.length_parts == 1
         with self.accelerator.autocast(), nullcontext() if is_as_trl else head_on_labels():
             for rows, start, stop in self._parts(attention_mask, num_prompt, batch_size):
@@ -233,7 +233,7 @@ class LineGRPOTrainer(GRPOTrainer):
     def _parts(
         self, mask: torch.Tensor, num_prompt: int, batch_size: int | None
     ) -> Iterator[tuple[torch.Tensor, int, int]]:
-        """(rows, start, stop): what is forwarded together is `[rows, start:stop]`."""
+        """(rows, start, stop): `[rows, start:stop]` is forwarded together."""
         size = min(len(mask), batch_size or len(mask))
         if self.length_parts == 1:
             for rows in torch.split(torch.arange(len(mask), device=mask.device), size):
@@ -283,7 +283,7 @@ def make_trainer(
         max_grad_norm=grpo.max_grad_norm,
         loss_type=grpo.loss_type,
         epsilon=grpo.epsilon_low,
-        # To TRL the highest ratio under `cispo`, and how far above 1 it may be under the others.
+        # TRL takes this for the highest ratio with `cispo`, else for its distance from 1.
         epsilon_high=grpo.epsilon_high + (grpo.loss_type == "cispo"),
         beta=grpo.kl_beta,
         use_bias_correction_kl=True,
@@ -325,7 +325,7 @@ def make_trainer(
 
 
 def drop_nothing_out(model: torch.nn.Module) -> None:
-    """Switch off the dropout that is no layer: a rate that a module hands to its attention."""
+    """Switch off dropout that is not a layer: a rate that a module passes to its attention."""
     for module in model.modules():
         for name, value in vars(module).items():
             if "dropout" in name and isinstance(value, float):
@@ -333,7 +333,7 @@ def drop_nothing_out(model: torch.nn.Module) -> None:
 
 
 def weighs_lines(grpo: GRPOConfig, precision: Precision) -> bool:
-    """Whether advantages are weighed by line: where the engine may find lines likelier or not."""
+    """Whether advantages are weighed by line: where engine and trainer may disagree on lines."""
     if grpo.importance != "auto":
         return grpo.importance == "line"
     is_same = precision.is_shared and precision.is_exact
@@ -371,9 +371,9 @@ def _rollout(prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
 
 @contextmanager
 def head_on_labels() -> Iterator[None]:
-    """Have TRL's head score the tokens that have a label and no others, as it does on a GPU.
+    """Let TRL's head score only tokens that have a label, as it does on a GPU.
 
-    It asks for Triton, which spares devices that compile anew for every number of tokens.
+    TRL does so only with Triton, to spare devices that compile anew for every number of tokens.
     """
     heads: Any = trl.trainer.utils
     asked = heads._use_triton

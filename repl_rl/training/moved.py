@@ -1,4 +1,4 @@
-"""Which share of the weights an optimiser step moved: rounding may leave it next to nothing.
+"""Which share of the weights an optimiser step moved: rounding may keep it near zero.
 
     weights before a step, weights after it -> share of those with a gradient
 
@@ -14,7 +14,7 @@ import torch
 from transformers import TrainerCallback
 
 NUM_ENTRIES = 100_000
-"""Weights that are looked at: a share of them is off by less than 0.2 %."""
+"""Weights that are sampled: a share of them is off by less than 0.2 %."""
 
 
 class WeightSample:
@@ -30,11 +30,11 @@ class WeightSample:
         self._places = [_places(one, size / max(size, total), rng) for one in self._tensors]
 
     def values(self) -> torch.Tensor:
-        """What stands there, [size], in one type."""
+        """Their values, [size], in one type."""
         return _gather(self._tensors, self._places)
 
     def gradients(self) -> torch.Tensor:
-        """What their gradients are there, [size]; 0 where a tensor has none."""
+        """Their gradients, [size]; 0 where a tensor has none."""
         found = [torch.zeros_like(t) if t.grad is None else t.grad for t in self._tensors]
         return _gather(found, self._places)
 
@@ -52,7 +52,7 @@ def _gather(tensors: list[torch.Tensor], places: list[torch.Tensor]) -> torch.Te
 
 
 class MovedWeights(TrainerCallback):
-    """Tells `record` at each step which share of the sampled weights with a gradient moved."""
+    """Gives `record` at each step the share of sampled weights with a gradient that moved."""
 
     def __init__(self, record: Callable[[float], None], *, seed: int) -> None:
         self._record = record

@@ -24,7 +24,7 @@ EPSILON = 1e-7
 
 
 class Muon(torch.optim.Optimizer):
-    """For matrices alone; numbers are those of `torch.optim.Muon` but for rounding.
+    """For matrices alone; up to rounding it computes what `torch.optim.Muon` does.
 
     Source: Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024.
     """

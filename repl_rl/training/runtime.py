@@ -43,7 +43,7 @@ from repl_sandbox.isolation import Walls
 from repl_sandbox.pool import KernelPool
 
 _NUM_PROMPTS = 16
-"""Problems of a split that are looked at for the length of its prompts."""
+"""How many problems of a split are read for the length of its prompts."""
 
 _PROBE_TOKENS = 64
 """Leading tokens of a prompt that an engine's weights are checked with."""
@@ -51,23 +51,23 @@ _PROBE_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What a plan looks like once it is open: an engine, kernels, a grader, an event loop."""
+    """An open plan: an engine, kernels, a grader, an event loop."""
 
     walls: Walls
     """The walls around its kernels."""
     engine: Engine
     about_engine: str
-    """In a few words, with the memory that it takes."""
+    """The engine in a few words, with the memory that it takes."""
     origin: Origin
-    """Of what is sampled with it."""
+    """The origin of what is sampled with it."""
     sampler: TrajectorySampler
     context_tokens: int
-    """Where the sampler ends a trajectory at the latest, prompt included."""
+    """The most tokens that the sampler allows a trajectory, prompt included."""
     _runner: RolloutRunner
     _loop: asyncio.Runner
     _loaded: LoadedModel
     _probe: Sequence[int]
-    """What to sample after when the engine's weights are checked."""
+    """The tokens to sample after when the engine's weights are checked."""
     _temperature: float
 
     @property
@@ -197,7 +197,7 @@ def load_policy(
     say: Callable[[str], None],
     is_training: bool = False,
 ) -> LoadedModel:
-    """The model in `policy`, for this plan, once it was said what it takes.
+    """The model in `policy`, for this plan, after a report of the memory that it takes.
 
     Raises ConfigError, before weights are read, for what cannot fit, and as `open_runtime`.
     """
@@ -214,16 +214,16 @@ def load_policy(
     memory.check(free)
     say(f"device: {about_device(device, visible=os.environ.get('CUDA_VISIBLE_DEVICES'))}")
     say(f"memory: {memory.row(free)}")
-    said = warning(held, learning_rate=config.grpo.learning_rate) if is_training else None
-    if said is not None:
-        say(said)
+    text = warning(held, learning_rate=config.grpo.learning_rate) if is_training else None
+    if text is not None:
+        say(text)
     return load_weights(files, device=device, precision=held)
 
 
 def _lengths(
     plan: Plan, model: ModelFiles | LoadedModel, prompts: Sequence[Sequence[int]]
 ) -> tuple[int, int]:
-    """Tokens of the longest row of the engine, and where a sampler ends a trajectory at the latest.
+    """Tokens of the engine's longest row, and the most that a sampler allows a trajectory.
 
     Raises ConfigError if the model does not attend to as many.
     """
@@ -232,7 +232,7 @@ def _lengths(
     context_tokens = usable_context(model, row_tokens=row_tokens)
     row_tokens = min(context_tokens, row_tokens)
     if not plan.engine.rows_grow:
-        # A prompt that was not looked at may be longer.
+        # A prompt that was not read may be longer.
         row_tokens = context_tokens = min(context_tokens, row_tokens + longest)
     return row_tokens, context_tokens
 

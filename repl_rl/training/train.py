@@ -86,7 +86,7 @@ class Training:
         self._row: dict[str, float] = {}
         self._scored: list[Scored] = []
         self._is_warned = False
-        """Of what could not be graded, once in all steps."""
+        """Warned of ungraded answers, once in all steps."""
 
     def evaluate(self, name: str, *, step: int) -> Report:
         """Held-out problems, one trajectory each; kept under `trajectories/NAME.jsonl`."""
@@ -125,13 +125,13 @@ class Training:
         self._updated = self._screen.inside("update", num_rows // size)
 
     def micro_batch_done(self) -> None:
-        """The update has gone on by one micro-batch."""
+        """The update has done one micro-batch."""
         self._updated(next(self._micro_batches))
 
     def _roll_out(
         self, numbers: Sequence[int], policy_version: int, update: Update
     ) -> list[Scored]:
-        """The trajectories of one step; those that are there are kept where something ends it."""
+        """The trajectories of one step; if something ends it, those made so far are kept."""
         name, kept = f"step-{policy_version:06d}", list[Scored]()
         try:
             attempts = self._attempts(numbers, policy_version)
@@ -201,7 +201,7 @@ def train(
     """
     _refuse_launcher()
     config = plan.config
-    # Both may refuse, and a starter takes minutes.
+    # First, as both may refuse and a starter takes minutes.
     precision(config, plan.engine, device=pick_device(config.sampling.device).type)
     problems = ProblemSequence(plan.task, seed=config.seed)
     held_out = held_out_attempts(plan.task, count=config.eval.problems, seed=config.seed)
@@ -210,7 +210,7 @@ def train(
     policy = policy_folder(plan, screen, recipe=recipe)
     loaded = load_policy(plan, policy, say=screen.say, is_training=True)
     with open_runtime(plan, loaded) as runtime:
-        # Taken as late as this, so that a run that was refused leaves its --output free.
+        # The folder is made this late so that a refused run leaves its --output free.
         folder = RunFolder(path)
         folder.write_config(runtime.origin, policy=policy, device=loaded.model.device.type)
         with written_aside(folder.tokenizer) as aside:
@@ -228,16 +228,16 @@ def train(
 
 
 def _refuse_launcher() -> None:
-    """ConfigError where a launcher wants several processes: kernels, folder and screen are one's.
+    """ConfigError where a launcher starts several processes: kernels, folder and screen need one.
 
-    The update alone would take them: see `grpo.make_trainer`.
+    Only the update could use them: see `grpo.make_trainer`.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("repl-rl trains in one process; start it without a launcher")
 
 
 def say_runtime(runtime: Runtime, screen: Screen) -> None:
-    """What samples, the walls around kernels, and what would make them better."""
+    """Print the engine, the walls around kernels, and what keeps these from being strict."""
     screen.say(f"engine: {runtime.about_engine}")
     screen.say(f"kernels: {runtime.walls}")
     if runtime.walls.shortfall and runtime.walls.level is not Level.NONE:
@@ -268,11 +268,11 @@ def _update(
 
 @contextlib.contextmanager
 def _memory_explained() -> Iterator[None]:
-    """Running out of memory in the update is the user's to mend: say how."""
+    """The user can mend a lack of memory in the update: say how."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        # torch has a type for it on a GPU; on a CPU only the words tell.
+        # On a GPU torch has a type for it; on a CPU only the message shows it.
         is_full = isinstance(error, MemoryError | torch.OutOfMemoryError)
         if not is_full and "allocate memory" not in str(error):
             raise
@@ -346,7 +346,7 @@ def make_starter(
 
 
 def warm_start(plan: Plan, screen: Screen) -> Path:
-    """Make the starter of the plan's task anew, whether it is cached or not; its folder."""
+    """Make the starter of the plan's task anew, cached or not. Returns its folder."""
     task, recipe = demonstrable(plan.task), DEFAULT_RECIPE
     path = starter_path(task, recipe)
     make_starter(task, recipe, path, screen, isolation=plan.config.sandbox.isolation)

@@ -1,4 +1,4 @@
-"""Make a task's starter policy: a small model that has seen scripted, really executed transcripts.
+"""Make a task's starter policy: a small model trained on scripted transcripts that were executed.
 
     demonstrations -> tokenizer of its own -> Qwen3 of about a million weights -> a folder
 
@@ -41,9 +41,9 @@ from repl_sandbox.types import KernelSource
 
 END_OF_TEXT = "<|endoftext|>"
 COMMON_SHARE = 0.01
-"""Of all prompts: from here on a line that they share is one token."""
+"""Share of all prompts: a line that so many have in common is one token."""
 VERSION = 1
-"""Of all that makes a starter. Raise it where starters that lie in a cache should be made anew."""
+"""Version of how starters are made. Raise it where cached starters should be made anew."""
 _RECIPE = "recipe.json"
 
 _PIECES = (
@@ -74,7 +74,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """What lies beside a starter's weights."""
+    """The file beside a starter's weights."""
 
     recipe: Recipe
     versions: dict[str, str]
@@ -95,7 +95,7 @@ def starter_path(task: Task, recipe: Recipe) -> Path:
 
 
 def recipe_hash(task: Task, recipe: Recipe) -> str:
-    """16 hex digits over what a starter is made from, as far as it can be set: see `VERSION`.
+    """16 hex digits of the settings that a starter is made from; for the rest see `VERSION`.
 
     A task of somebody's own has no version: the file of its class stands for it.
     """
@@ -107,19 +107,19 @@ def recipe_hash(task: Task, recipe: Recipe) -> str:
 
 
 def made_elsewhere(starter: Path) -> str | None:
-    """What a cached starter was made with, where that is not what is here; None where it is."""
+    """What a cached starter was made with, where that differs from what is here; else None."""
     try:
         made = msgspec.json.decode((starter / _RECIPE).read_bytes(), type=_Made).versions
     except (OSError, msgspec.DecodeError):
         return "by another version of repl-rl"
     now = installed_versions(starter_sandbox().preload)
-    del now["platform"]  # also the kernel's, of which nothing depends
+    del now["platform"]  # names the kernel, too; nothing depends on it
     other = [f"{name} {made[name]}" for name in now if made.get(name, now[name]) != now[name]]
     return f"with {', '.join(other)}" if other else None
 
 
 def starter_sandbox() -> SandboxConfig:
-    """The kernels that demonstrations run in, whatever a run sets for its own."""
+    """The kernels of demonstrations, whatever a run sets for its own."""
     return resolve().sandbox
 
 
@@ -146,7 +146,7 @@ async def collect(
 
 
 def check_cache(folder: Path) -> None:
-    """ConfigError unless a starter can be written to `folder`: known before minutes are spent."""
+    """ConfigError unless a starter can be written to `folder`; asked before minutes are spent."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder.parent).close()

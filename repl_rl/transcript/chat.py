@@ -28,7 +28,7 @@ class ChatTemplate(Protocol):
 
 
 CHATS = ("chat", "chat-turns")
-"""Names of the formats here. What is said in them is a plain REPL."""
+"""Names of the formats here. The lines in them are those of a plain REPL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +58,11 @@ class ChatFormat(TranscriptFormat):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatTurnsFormat(ChatFormat):
-    """A conversation: each line is a message of the assistant, what answers it one of the user.
+    """A conversation: each line is a message of the assistant, each answer one of the user.
 
     The user's first message is the statement and the session up to `>>>`. A line ends at a newline
     or at the token that ends a turn. The template is the source of every control token between two
-    lines, save the one that the policy sampled itself.
+    lines, except the one that the policy sampled itself.
     """
 
     def prompt(self, task_prompt: str, statement: str, *, python_version: str) -> Prompt:
@@ -74,10 +74,10 @@ class ChatTurnsFormat(ChatFormat):
 
 
 def chat_turn(template: ChatTemplate, *, system: str, user: str) -> list[Part]:
-    """A template's text up to the first word of the assistant, its control tokens told apart.
+    """A template's text up to the first word of the assistant, in parts that mark control tokens.
 
-    Raises ConfigError if the text before an answer is not that of a conversation without it: a
-    policy trained after one would be used after the other.
+    Raises ConfigError if an answer changes the text before it: the policy would be trained after
+    one text and used after another.
     """
     (open_turn, whole), texts = _conversations(template, system=system, user=user, lengths=[1, 2])
     before, found, _ = whole.partition(_WORDS[1])
@@ -89,8 +89,8 @@ def chat_turn(template: ChatTemplate, *, system: str, user: str) -> list[Part]:
 def between_turns(template: ChatTemplate, *, system: str) -> tuple[str, str]:
     """What a template writes (between an answer and the user's next words, after those).
 
-    Raises ConfigError unless a conversation that goes on begins as the one that it goes on from,
-    and has the same there at each turn: what is trained is one growing list of tokens.
+    Raises ConfigError unless a longer conversation begins with the shorter one, and the template
+    writes the same at each turn: a trajectory is one growing list of tokens.
     """
     texts, _ = _conversations(template, system=system, user="", lengths=[1, 3, 5])
     found = []
@@ -122,13 +122,13 @@ def _eats_prefixes(waiting: str, answered: str) -> ConfigError:
 
 _RULES = "\ue000s\ue001"
 _WORDS = [f"\ue000{name}\ue001" for name in ("q", "a", "o", "b", "p")]
-"""Places for the words of a conversation, the user's first."""
+"""Placeholders for the messages of a conversation, the user's first."""
 
 
 def _conversations(
     template: ChatTemplate, *, system: str, user: str, lengths: Sequence[int]
 ) -> tuple[list[str], dict[str, str]]:
-    """(conversations of so many messages, places held open; what fills those of the first ones).
+    """(conversations of so many messages, made of placeholders; the texts of the first ones).
 
     Raises ConfigError for a template that takes no question.
     """
@@ -155,11 +155,11 @@ def _render(template: ChatTemplate, system: str, words: Sequence[str]) -> str:
 
 
 def _cut(text: str, texts: Mapping[str, str]) -> list[Part]:
-    """Fill places in a template's text: what stands there is plain text, whatever it looks like."""
+    """Fill placeholders in a template's text; fillings are plain text, whatever they look like."""
     parts = [Part(text, is_template=True)]
-    for place, filling in texts.items():
-        head, found, tail = parts.pop().text.partition(place)
-        if not found or place in tail:
+    for placeholder, filling in texts.items():
+        head, found, tail = parts.pop().text.partition(placeholder)
+        if not found or placeholder in tail:
             fault = "repeats" if found else "drops"
             raise ConfigError(
                 f"this model's chat template {fault} a message; use another transcript"

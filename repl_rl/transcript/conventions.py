@@ -1,4 +1,4 @@
-"""Transcript formats by name: the plain REPL, IPython's prompts, chats, one's own.
+"""Transcript formats by name: the plain REPL, IPython's prompts, chats, a user's own.
 
     name -> TranscriptFormat
 
@@ -51,8 +51,8 @@ FormatMaker = Callable[[ChatTemplate | None], TranscriptFormat]
 def find_format(name: str) -> TranscriptFormat | FormatMaker:
     """The format of a name in the entry point group `repl_rl.transcripts`, or `module:attribute`.
 
-    It may be a function that makes one of a model's chat template. Raises ConfigError where the
-    name stands for neither.
+    It may be a function that makes a format from a model's chat template. Raises ConfigError where
+    the name stands for neither.
     """
     found = load_named(name, group="repl_rl.transcripts")
     if isinstance(found, TranscriptFormat):
@@ -71,9 +71,9 @@ def made_format(
 
 
 def load_repl(name: str) -> TranscriptFormat:
-    """The REPL that transcripts of this name show, for those who have no model at hand.
+    """The REPL that transcripts of this name show, for callers that have no model at hand.
 
-    One that takes a chat template shows `PYTHON`: what the template writes stands around it.
+    A format that takes a chat template shows `PYTHON`, with the template's text around it.
     """
     found = find_format(name)
     return found if isinstance(found, TranscriptFormat) else PYTHON

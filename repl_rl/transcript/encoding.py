@@ -33,7 +33,7 @@ def _encode(parts: Iterable[Part], codec: Codec, *, is_first: bool) -> list[int]
 def turn_end(fmt: TranscriptFormat, codec: Codec) -> int | None:
     """The token that ends a line's turn in `fmt`; None where all lines share one turn.
 
-    Raises ConfigError if a model stops at another one: its lines would run on.
+    Raises ConfigError if the model does not stop at it: its lines would run on.
     """
     if not fmt.closing:
         return None
@@ -56,7 +56,7 @@ def source_of(ids: Sequence[int], codec: Codec, *, turn_end: int | None) -> str:
 
 
 def message_source(text: str, *, is_ended: bool) -> str:
-    r"""A message, without the token that ended it, with the ends that lines have in a REPL.
+    r"""A message, without the token that ended it, as a line of a REPL.
 
     A source reads and runs alike whatever ended its line: `1 + 1<|im_end|>` is ` 1 + 1\n`.
     """

@@ -31,8 +31,8 @@ def {SUBMIT}(*args, **kwargs):
     raise RuntimeError(fault + rule + stars)
 
 """
-"""What a call that submits nothing runs into. A call that does submit never reaches it, so with
-arguments alone it stands beside something else, has a star or is too long."""
+"""What a call that submits nothing runs. A call that does submit never reaches it. So a call with
+positional arguments alone shares its line, has a star or is too long."""
 
 
 class Part(NamedTuple):
@@ -40,10 +40,10 @@ class Part(NamedTuple):
 
     text: str
     is_template: bool = False
-    """True where control tokens of the vocabulary are meant: a chat template's own text. They are
-    spelled out as plain text in any other."""
+    """True for a chat template's own text, in which control tokens count as such. In any other text
+    they are spelled out."""
     is_ours: bool = True
-    """False for a text from elsewhere, in which no added token of the vocabulary is meant."""
+    """False for text from elsewhere, in which all added tokens are spelled out."""
 
 
 class Prompt(NamedTuple):
@@ -72,8 +72,8 @@ class TranscriptFormat:
     r"""The strings between lines. `PYTHON` is the classic CPython REPL.
 
     `{n}` in `primary` and `display_mark` stands for the number of the statement, from 1. A prompt
-    ends without a space (the model samples it), and an observation should begin with no newline:
-    tokenizers join newlines, and the transcript would be one that no tokenizer writes.
+    ends without a space: the model samples it. An observation should not begin with a newline:
+    tokenizers join newlines, so no tokenizer would write such a transcript.
 
         >>> fmt = TranscriptFormat(name="own", banner="", primary="?", secondary="+")
         >>> fmt.prompt("{{problem}}", "What is 1 + 1?", python_version="3.13").text
@@ -125,7 +125,8 @@ class TranscriptFormat:
         return output + self._numbered(next_number(number, kind))
 
     def injected(self, observation: str) -> tuple[Part, ...]:
-        """What stands after a line, given what `render_observation` made: a message around it."""
+        """What follows a line: `render_observation`'s text, within a message where there are
+        turns."""
         answer = Part(observation, is_ours=False)
         if not self.closing:
             return (answer,)
@@ -238,5 +239,5 @@ def spans(trajectory: Trajectory) -> Iterator[Span]:
 
 
 def span_mask(trajectory: Trajectory) -> list[bool]:
-    """The loss mask as the spans tell it, [T]."""
+    """The loss mask that follows from the spans, [T]."""
     return [span.is_sampled for span in spans(trajectory) for _ in range(span.start, span.stop)]

@@ -1,4 +1,4 @@
-"""Tell a line that pretends to be what the interpreter writes from an honest one.
+"""Tell lines that imitate the interpreter's output from honest ones.
 
 Pure. Knows texts and Python's grammar. Does not know kernels, nor what a line did.
 """
@@ -43,7 +43,7 @@ _LABEL = re.compile(
     r"(this\s+)?(prints|printed))\s*(:|=>|->)",
     re.IGNORECASE,
 )
-# Words that a person uses too: what stands behind them must be a literal, as behind an arrow.
+# People use these words, too: a literal must follow them, as it must follow an arrow.
 _CLAIM = re.compile(
     rf"\s*\#+\s*([-=]{{1,2}}>|<<<|[\u2192\u21d2=]|results?\s*[:=>]|\[out\]|{_SPEAKER}{_SPEAKS}\s|"
     r"((it|this|that)\s+)?(gives|yields|evaluates\s+to|printed)(\s|:)|(the\s+)?output\s+is\s)",
@@ -57,18 +57,17 @@ _SHOWN = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.BinOp, ast.U
 
 
 def imitates_output(source: str) -> bool:
-    """True where a line pretends to be what the interpreter writes.
+    """True where a line imitates the interpreter's output.
 
     That is a prompt, an `Out[n]`, a traceback, a stock message of an exception, or a value behind
-    `Output:`, an arrow, `=` or a word like `gives`. A bare value, `# 4`, is none: after a statement
-    its output stands there already, and before one it is a guess that a person would write down
-    too.
+    `Output:`, an arrow, `=` or a word like `gives`. A bare value, `# 4`, is not: after a statement
+    its output is there already, and before one it is a guess that a person would write down, too.
     """
     return any(map(_is_imitation, source.splitlines())) or _is_idle(source)
 
 
 def begins_as_output(source: str) -> bool:
-    """The same of a source that runs: a prompt further down in it may stand in a docstring."""
+    """The same for a source that runs: a prompt further down may be part of a docstring."""
     first = source.partition("\n")[0]
     return any(map(_is_imitation, first.splitlines())) or _is_idle(source)
 
@@ -79,7 +78,7 @@ def _is_imitation(line: str) -> bool:
 
 
 def _as_read(line: str) -> str:
-    """As a reader sees it: wide letters narrow, and nothing that has no width or stands above."""
+    """A line as a reader sees it: wide letters made narrow, invisible characters dropped."""
     shown = unicodedata.normalize("NFKC", line.replace("\t", " "))
     return "".join(one for one in shown if unicodedata.category(one)[0] not in "CM").translate(
         _LOOK_ALIKES

@@ -1,6 +1,6 @@
 """Name what became of a line, from its text, its execution and what ran before.
 
-Decides on the trusted side: what a kernel says is read here as data. Knows no tokens.
+Decides on the trusted side: here a kernel's answers are only data. Knows no tokens.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def thought_kind(source: str) -> OutcomeKind:
 def executed_kind(
     source: str, execution: Execution, history: set[tuple[str, str]], *, syntax: Syntax
 ) -> OutcomeKind:
-    """The kind of a source that a kernel ran. `history` holds what ran well: (`statement_key`,
-    output) of each source.
+    """The kind of a source that a kernel ran. `history` holds (`statement_key`, output) of each
+    source that ran without error.
 
-    Whether it compiles, `syntax` says, and not the kernel: code in a kernel may have taught it to
-    call an error `ok`, or an exception of its own `SyntaxError`.
+    `syntax` says whether it compiles, not the kernel: code may have made the kernel call an error
+    `ok`, or an exception of its own `SyntaxError`.
 
-    An imitation is known by its first line: a prompt or a traceback further down may stand in a
-    docstring.
+    Only the first line can make it an imitation: a prompt or a traceback further down may be part
+    of a docstring.
     """
     if execution.status in _FROM_OUTSIDE:
         return _FROM_OUTSIDE[execution.status]
@@ -61,7 +61,7 @@ def executed_kind(
 
 
 def statement_key(source: str) -> str:
-    """What two sources have in common that say the same: blanks and comments are no part of it."""
+    """A key that is equal for sources that say the same: blanks and comments do not count."""
     tree = parse(source)
     return source if tree is None else ast.dump(tree)
 

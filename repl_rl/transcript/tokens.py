@@ -2,7 +2,7 @@ r"""Text to token ids and back, and the two sets of ids at which a line can end.
 
 Knows a tokenizer; does not know models, kernels or the loop. What was sampled is never
 encoded again: `encode` is for prompts and observations, `decode` for the kernel and for people.
-Both read a text as one that goes on after another, unless it is said to be the first.
+Both read a text as the continuation of another, unless `is_first` is set.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Encode = Callable[[str], list[int]]
 Decode = Callable[[Sequence[int]], str]
 
 LEADS = ("\n", ")", "0")
-"""Texts to encode another one behind; the first that has no token in common with it is taken."""
+"""Leads to encode a text behind; the first one that shares no token with the text is used."""
 
 
 class Codec(Protocol):
@@ -39,12 +39,12 @@ class Codec(Protocol):
 
         Trusted text (a prompt: ours) may use the ordinary added tokens of a vocabulary; in any
         other (an observation: the policy's doing) `<think>` and its like stay plain text too.
-        A text that is first, with nothing before it, begins as its vocabulary begins a document.
+        With `is_first` the text begins as the vocabulary begins a document.
         """
         ...
 
     def encode_template(self, text: str, *, is_first: bool = False) -> list[int]:
-        """Ids of what a chat template wrote around a text: its control tokens are meant."""
+        """Ids of text that a chat template wrote: control tokens in it count as such."""
         ...
 
     def decode(self, ids: Sequence[int], *, is_first: bool = False) -> str:
@@ -107,7 +107,7 @@ class TokenizerCodec:
     def _pieces(self, text: str) -> Iterator[str]:
         start = 0
         while match := self._added.search(text, start):
-            # Two texts with the look-alike cut after its first character: no part spells it.
+            # Cut the look-alike after its first character: neither part spells it.
             yield text[start : match.start() + 1]
             start = match.start() + 1
         yield text[start:]
@@ -131,10 +131,10 @@ class TokenizerCodec:
 class Context:
     r"""Encodes and decodes texts that go on after others, for which a tokenizer has no call.
 
-    Most vocabularies read a text alike wherever it stands, and are asked as they are. Those in the
-    manner of SentencePiece put a space before whatever they encode and take one off whatever they
-    decode: Llama 2 has `>>>` as ` >>>`, and ` x` as `x`. They get each text behind a lead, such as
-    a newline, whose ids and text are then cut off.
+    Most tokenizers read a text alike wherever it stands and need no help. Those like SentencePiece
+    put a space before whatever they encode and take one off whatever they decode: Llama 2 has `>>>`
+    as ` >>>`, and ` x` as `x`. They get each text behind a lead, such as a newline, whose ids and
+    text are then cut off.
     """
 
     def __init__(self, encode: Encode, decode: Decode) -> None:
@@ -149,7 +149,7 @@ class Context:
     def encode(self, text: str) -> list[int]:
         for lead, before in self._leads.items():
             ids = self._encode(lead + text)
-            if ids[: len(before)] == before:  # else the lead has a common token with the text
+            if ids[: len(before)] == before:  # else the lead shares a token with the text
                 return ids[len(before) :]
         return self._encode(text)
 
@@ -158,10 +158,10 @@ class Context:
 
 
 def _added_tokens(tokenizer: PreTrainedTokenizerLike) -> re.Pattern[str]:
-    """Matches the ordinary added tokens that must not come about by their looks.
+    """Matches the ordinary added tokens, which no untrusted text may produce by spelling them.
 
-    Special ones are split by the tokenizer itself. Runs of white space are no control tokens, and
-    one character cannot be taken apart.
+    The tokenizer itself splits special ones. Runs of white space are no control tokens, and one
+    character cannot be taken apart.
     """
     texts = [
         str(token)

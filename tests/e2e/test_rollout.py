@@ -141,7 +141,7 @@ def test_what_is_checked_is_told_even_where_nothing_can_be_kept(
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    planted = Finding(name="planted", is_well=False, text="amiss")
+    planted = Finding(name="planted", passed=False, text="amiss")
     found = rollout_check.findings
     monkeypatch.setattr(rollout_check, "findings", lambda subject: [*found(subject), planted])
     monkeypatch.setattr(trajectory_file, "append", full)

@@ -161,7 +161,7 @@ def test_what_it_makes_passes_the_audit(write: Write) -> None:
     witness, counts = Witness(), Counts()
     trajectory = write(witness.watch(Typist("a <fn>2 + 3</fn> b <fn>5</fn> c")))
     counts.take(trajectory, CODEC)
-    counts.take_said(trajectory, witness)
+    counts.take_witnessed(trajectory, witness)
     assert (counts.sampled, counts.drifted, counts.mask_disagreements) == (32, 0, 0)
     assert counts.observations == 2
 

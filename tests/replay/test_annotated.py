@@ -189,7 +189,7 @@ def _line(**changes: Any) -> tuple[Line, ...]:
     [
         ({"loss_mask": (True,)}, "1 mask entries and 2 logprobs for 2 tokens"),
         ({"logprobs": ()}, "2 mask entries and 0 logprobs for 2 tokens"),
-        ({"loss_mask": (True, False)}, "a loss mask that its lines do not tell"),
+        ({"loss_mask": (True, False)}, "a loss mask that disagrees with its lines"),
         ({"lines": _line(stop=3)}, "lines that lie beyond its tokens or over each other"),
         ({"lines": _line(stop=10**12)}, "lines that lie beyond its tokens or over each other"),
         ({"lines": _line(start=-1, stop=1)}, "lines that lie beyond its tokens or over each other"),

@@ -245,7 +245,9 @@ class Walk:
             scored = await self._scorer.score(trajectory, self.live.scored.problem)
             self.worth = BranchWorth(line_rewards=scored.reward.line_rewards, scored=scored)
         else:
-            self.worth = BranchWorth(line_rewards=self._scorer.so_far(trajectory), scored=None)
+            self.worth = BranchWorth(
+                line_rewards=self._scorer.line_rewards(trajectory), scored=None
+            )
 
 
 def _at_home(path: Path) -> Path:

@@ -23,7 +23,7 @@ SKILL = 0.36
 THOUGHT = 0.20
 """A comment first."""
 NAMED = 0.20
-"""The function gets a name before it is used."""
+"""The function is assigned to a name first."""
 IDLE = 0.04
 """A line that nobody needs."""
 SLIP = 0.04
@@ -117,7 +117,7 @@ def _ended(lines: list[str], facts: Mapping[str, str], rng: random.Random) -> li
 
 
 def _unfinished(lines: list[str], rng: random.Random) -> list[str]:
-    """The work is done, and nothing comes of it."""
+    """The work is done, but no submission follows."""
     if rng.random() < 0.5:
         return [*lines[:-1], "submit_final_answer(x, 1)"]
     return [*lines[:-1], *["# not sure"] * rng.randint(2, 4)]

@@ -49,7 +49,7 @@ class Sides:
     function: Any = 1
     """What it is multiplied by."""
     twist: Any
-    """Of this polynomial the right side of a twin has a multiple more."""
+    """The right side of a twin has a multiple of this polynomial added."""
     tier: int
 
 

@@ -22,7 +22,7 @@ RESIDUE = "the least non-negative integer"
 
 
 def grade(problem: Problem, submission: str) -> Verdict:
-    """The whole number that trial finds; of an inverse, all that are congruent to it.
+    """The whole number that trial finds; for an inverse, all numbers congruent to it.
 
     Where the statement asks for the least inverse, that alone.
     """

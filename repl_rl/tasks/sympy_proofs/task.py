@@ -2,7 +2,7 @@
 
     seed -> family in turn -> kind -> Draft -> Problem on one side of the split
 
-Knows families by their tables only; the demonstrations are asked for by name of the family too.
+Knows families by their tables only; demonstrations are found by the family's name, too.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _problem(family: str, kind: str, draft: Draft, points: str) -> Problem:
         "answer": draft.answer,
         "points": points,
     }
-    # The form is no part of what a problem is: a clearer word in it moves none across the split.
+    # The form is not hashed: a clearer word in it moves no problem across the split.
     id_ = hashlib.blake2b(draft.question.encode(), digest_size=6).hexdigest()
     statement = f"{draft.question}\nAnswer: {draft.form}."
     return Problem(id=id_, statement=statement, meta=meta)
