@@ -156,4 +156,4 @@ def test_a_sampler_that_tells_a_wrong_mask_is_refused_by_its_name(
 ) -> None:
     (tmp_path / "wrong.py").write_text(WRONG)
     line = refused(train(repl_rl, tiny_model, "sampling.sampler=wrong:Shifted"))
-    assert line.startswith("repl-rl: Shifted made a trajectory with a loss mask that its lines do ")
+    assert line.startswith("repl-rl: Shifted made a trajectory with a loss mask that disagrees ")
