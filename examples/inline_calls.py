@@ -16,6 +16,7 @@ from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import Engine, LineEnd, SampledLine
 from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.seeds import derive_seed
+from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import Part, Prompt, TranscriptFormat
 from repl_rl.transcript.outcomes import executed_kind, submitted_expression
 from repl_rl.transcript.tokens import Codec
@@ -49,11 +50,14 @@ class InlineCalls:
     ) -> None:
         self._engine = engine
         self._codec = codec
+        self._encoding = Encoding(fmt, codec)
         self._config = config
         self._context_tokens = context_tokens
 
     async def sample(self, attempt: Attempt, prompt: Prompt, kernel: Kernel) -> Trajectory:
-        built = TrajectoryBuilder(attempt, prompt, self._codec, context_tokens=self._context_tokens)
+        built = TrajectoryBuilder(
+            attempt, prompt, self._encoding, context_tokens=self._context_tokens
+        )
         while True:
             pieces = await self._until_call_ends(built, attempt.seed)
             text = built.add_line(*pieces)

@@ -12,8 +12,8 @@ from attempt_kit import an_attempt
 from repl_rl.engines.base import LineEnd, SampledLine
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.builder import TrajectoryBuilder, check_trajectory
-from repl_rl.transcript.encoding import prompt_ids
-from repl_rl.transcript.format import Part, Prompt, span_mask
+from repl_rl.transcript.encoding import Encoding, prompt_ids
+from repl_rl.transcript.format import PYTHON, Part, Prompt, span_mask
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Line, LineOutcome, OutcomeKind, StopReason, Trajectory
 
@@ -33,7 +33,8 @@ class Marking(ByteCodec):
 
 def new_builder(prompt: str = ">>>") -> TrajectoryBuilder:
     attempt = an_attempt(group_index=2, sibling_index=1, seed=9)
-    return TrajectoryBuilder(attempt, Prompt.plain(prompt), ByteCodec(), context_tokens=4096)
+    encoding = Encoding(PYTHON, ByteCodec())
+    return TrajectoryBuilder(attempt, Prompt.plain(prompt), encoding, context_tokens=4096)
 
 
 def piece(text: str, *logprobs: float, version: int = 0) -> SampledLine:

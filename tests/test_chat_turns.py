@@ -30,7 +30,7 @@ from repl_rl.rollout.sampler import LineSampler
 from repl_rl.texts import read_text
 from repl_rl.transcript.chat import between_turns
 from repl_rl.transcript.conventions import load_format
-from repl_rl.transcript.encoding import line_ids, turn_end
+from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import PYTHON, TranscriptFormat
 from repl_rl.transcript.tokens import TokenizerCodec
 from repl_rl.types import LineOutcome, OutcomeKind, Problem, StopReason, Trajectory
@@ -226,13 +226,12 @@ def test_a_line_begun_ahead_changes_nothing() -> None:
 
 
 def test_a_line_by_hand_ends_as_the_format_has_it() -> None:
-    assert line_ids("1+1", turns(), CODEC) == ended("1+1")
-    assert line_ids("1+1", PYTHON, CODEC) == CODEC.encode(" 1+1\n")
-    assert line_ids("", PYTHON, CODEC) == CODEC.encode("\n")
+    assert Encoding(turns(), CODEC).line_ids(" 1+1\n") == ended("1+1")
+    assert Encoding(PYTHON, CODEC).line_ids(" 1+1\n") == CODEC.encode(" 1+1\n")
 
 
 def test_a_look_alike_by_hand_ends_nothing() -> None:
-    ids = line_ids("'<|im_end|>'", turns(), CODEC)
+    ids = Encoding(turns(), CODEC).line_ids(" '<|im_end|>'\n")
     assert ids.count(END) == 1
     assert CODEC.decode(ids) == "'<|im_end|>'<|im_end|>"
 
@@ -289,7 +288,7 @@ def test_a_turn_that_the_model_does_not_end_is_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"ends a turn with '<\|im_end\|>', which ends no sequence"
     ):
-        turn_end(turns(), codec)
+        Encoding(turns(), codec)
 
 
 def test_what_stands_between_turns_is_the_templates_own() -> None:

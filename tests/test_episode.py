@@ -20,6 +20,7 @@ from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.rollout.episode import Episode, Step
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.session import Session
+from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import PYTHON, Part, Prompt
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Line, LineOutcome, OutcomeKind, StopReason, Trajectory
@@ -41,13 +42,11 @@ PROMPT = Prompt((Part("# p\n>>>"),))
 
 
 def make_episode(running: RunningReward | None = None, **limits: Any) -> Episode:
-    built = TrajectoryBuilder(ATTEMPT, PROMPT, CODEC, context_tokens=CONTEXT)
+    built = TrajectoryBuilder(ATTEMPT, PROMPT, Encoding(PYTHON, CODEC), context_tokens=CONTEXT)
     return Episode(
         built,
         Session(FakeKernel(ANSWERS), PYTHON),
-        codec=CODEC,
         limits=SamplingConfig(**limits),
-        context_tokens=CONTEXT,
         seed=ATTEMPT.seed,
         running=running,
     )

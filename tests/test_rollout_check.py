@@ -17,6 +17,7 @@ from repl_rl.credit.rewards import shaped
 from repl_rl.engines.models import logprobs
 from repl_rl.testing.small_models import random_model
 from repl_rl.training.audit import LARGEST_GAP
+from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Finding, OutcomeKind, Problem, Scored, StopReason, Trajectory
@@ -45,8 +46,7 @@ def subject_of(trajectory: Trajectory, scored: Scored | None = None, **limits: A
         scored=scored
         or Scored(trajectory=trajectory, problem=problem, verdict=None, reward=reward),
         prompt=Prompt.plain(">>>"),
-        codec=ByteCodec(),
-        fmt=PYTHON,
+        encoding=Encoding(PYTHON, ByteCodec()),
         config=config,
         context_tokens=1 << 16,
         scores=Scores(shifted=trajectory.logprobs, unshifted=(-5.0,) * len(trajectory.logprobs)),

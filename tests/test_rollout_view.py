@@ -11,7 +11,8 @@ from attempt_kit import an_attempt
 from repl_rl.engines.base import LineEnd, SampledLine
 from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.show.rollout_view import LineStream, result_rows, token_rows, token_table, visible
-from repl_rl.transcript.format import Prompt
+from repl_rl.transcript.encoding import Encoding
+from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import (
     LineOutcome,
@@ -76,7 +77,8 @@ def test_a_stream_shows_what_a_policy_saw_and_each_line_once() -> None:
     codec, shown = ByteCodec(), list[str]()
     stream = LineStream(codec, lambda text: shown.append(text.plain))
     attempt = an_attempt()
-    built = TrajectoryBuilder(attempt, Prompt.plain("hello\n>>>"), codec, context_tokens=99)
+    prompt = Prompt.plain("hello\n>>>")
+    built = TrajectoryBuilder(attempt, prompt, Encoding(PYTHON, codec), context_tokens=99)
     for source, kind, answer in (
         (" f(\n", OutcomeKind.INCOMPLETE, "..."),
         (" 1)\x1b[2J\n", OK, ""),

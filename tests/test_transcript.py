@@ -20,6 +20,7 @@ from repl_rl.transcript.format import (
     SUBMIT_STUB,
     Prompt,
     is_thought,
+    line_of,
     prompt_lines,
     setup_sources,
     span_mask,
@@ -111,6 +112,12 @@ def test_an_observation_ends_in_the_prompt_of_its_outcome(kind: OutcomeKind, pro
     [(" x\n", "x"), ("  x\n", " x"), ("x", "x"), ("\n", ""), (" \n", ""), (" x\n\n", "x\n")],
 )
 def test_a_line_loses_one_space_and_one_newline(line: str, source: str) -> None:
+    assert strip_line(line) == source
+
+
+@pytest.mark.parametrize(("source", "line"), [("x", " x\n"), ("  x", "   x\n"), ("", "\n")])
+def test_a_source_becomes_the_line_that_a_policy_would_write(source: str, line: str) -> None:
+    assert line_of(source) == line
     assert strip_line(line) == source
 
 

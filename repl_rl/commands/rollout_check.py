@@ -88,7 +88,7 @@ def _lines(subject: Subject) -> Finding:
         source, ids = subject.trajectory.lines[span.line_index].source, subject.ids(span)
         if text_of(source, ids, subject.codec.decode) is None:
             faults.append(f"line {span.line_index + 1}: its ids read otherwise than its text")
-        written = ids[:-1] if ids[-1] == subject.turn_end else ids
+        written = ids[:-1] if ids[-1] == subject.encoding.turn_end else ids
         num_others += subject.codec.encode(subject.codec.decode(written)) != list(written)
     text = f"{len(subject.trajectory.lines)} are what their ids read"
     if num_others:
@@ -132,10 +132,10 @@ def _stop_tokens(subject: Subject) -> Finding:
         number = line.index + 1
         if not ends.isdisjoint(inner):
             faults.append(f"line {number} goes on after an id that ends it")
-        if line.index < len(lines) - 1 and end not in subject.line_ends:
+        if line.index < len(lines) - 1 and end not in subject.encoding.line_ends:
             faults.append(f"line {number} does not end in a newline id")
         last = "a newline" if end in codec.newline_ids else "an end of sequence"
-        last = "an end of turn" if end == subject.turn_end else last
+        last = "an end of turn" if end == subject.encoding.turn_end else last
         last = last if end in ends else "none"
     text = f"each of {len(lines)} lines ends at its first; the last has {last}"
     return _finding("stop tokens", text, faults)
@@ -191,11 +191,11 @@ def possible_stops(subject: Subject) -> set[StopReason]:
     end, kind = trajectory.completion_ids[last.stop - 1], last.outcome.kind
     if trajectory.submission is not None:
         return {StopReason.SUBMITTED}
-    if end in subject.codec.eos_ids - subject.line_ends:
+    if end in subject.codec.eos_ids - subject.encoding.line_ends:
         return {StopReason.EOS}
     if (ends := kind.traits.ends) is not None:
         return {ends}
-    if end not in subject.line_ends:
+    if end not in subject.encoding.line_ends:
         room, full = _room(subject, last.start)
         return {full if last.stop - last.start == room else StopReason.MAX_LINE_TOKENS}
     if len(trajectory.lines) >= subject.sampling.max_lines:

@@ -20,6 +20,7 @@ from repl_rl.tasks.base import make_prompt
 from repl_rl.training.audit import Counts, Witness
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.train import policy_folder, say_runtime
+from repl_rl.transcript.encoding import Encoding
 from repl_rl.types import Attempt, Origin, Scored
 
 
@@ -70,8 +71,7 @@ def _subject(
     return Subject(
         scored=scored,
         prompt=make_prompt(plan.task, scored.problem, fmt),
-        codec=loaded.codec,
-        fmt=fmt,
+        encoding=Encoding(fmt, loaded.codec),
         config=config,
         context_tokens=context_tokens,
         scores=score(loaded, trajectory, temperature=config.sampling.temperature),

@@ -13,11 +13,10 @@ from typing import Any
 
 from repl_rl.config import Config, SamplingConfig
 from repl_rl.engines.models import LoadedModel, divisor, logprobs
-from repl_rl.transcript.encoding import injected_ids, turn_end
+from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import (
     Prompt,
     Span,
-    TranscriptFormat,
     next_number,
     span_mask,
 )
@@ -57,8 +56,7 @@ class Subject:
 
     scored: Scored
     prompt: Prompt
-    codec: Codec
-    fmt: TranscriptFormat
+    encoding: Encoding
     config: Config
     """What it was sampled and scored with."""
     context_tokens: int
@@ -80,16 +78,9 @@ class Subject:
     def ids(self, span: Span) -> tuple[int, ...]:
         return self.trajectory.completion_ids[span.start : span.stop]
 
-    @cached_property
-    def turn_end(self) -> int | None:
-        """See `encoding.turn_end`."""
-        return turn_end(self.fmt, self.codec)
-
     @property
-    def line_ends(self) -> frozenset[int]:
-        """Tokens at which a line is whole."""
-        ends = self.codec.newline_ids
-        return ends if self.turn_end is None else ends | {self.turn_end}
+    def codec(self) -> Codec:
+        return self.encoding.codec
 
     @cached_property
     def gaps(self) -> dict[int, float]:
@@ -108,8 +99,8 @@ class Subject:
         number, found = self.prompt.next_number, []
         for line in self.trajectory.lines:
             kind, text = line.outcome.kind, line.outcome.observation
-            shown = self.fmt.render_observation(text, kind, number=number)
+            shown = self.encoding.format.render_observation(text, kind, number=number)
             ids = self.trajectory.completion_ids[: line.stop]
-            found.append(injected_ids(shown, self.fmt, self.codec, after=ids))
+            found.append(self.encoding.injected_ids(shown, after=ids))
             number = next_number(number, kind)
         return found

@@ -15,13 +15,12 @@ from repl_rl.engines.base import LineEnd, SampledLine
 from repl_rl.replay.compare import difference
 from repl_rl.replay.live import Live, LiveLine
 from repl_rl.rollout.builder import TrajectoryBuilder
-from repl_rl.transcript.encoding import injected_ids, line_ids, turn_end
+from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import (
     PYTHON,
     Prompt,
     TranscriptFormat,
     spans,
-    strip_line,
     text_of,
 )
 from repl_rl.transcript.tokens import ByteCodec, Codec
@@ -93,17 +92,17 @@ def begin(
         sibling_index=recorded.sibling_index,
         seed=recorded.seed,
     )
+    encoding = Encoding(fmt, codec)
     built = TrajectoryBuilder(
         attempt,
         Prompt.plain(recorded.prompt_text),
-        codec,
+        encoding,
         context_tokens=context_tokens,
-        turn_end=turn_end(fmt, codec),
         ids=recorded.prompt_ids if is_same else None,
     )
     answers = {} if kept is None else _answers(kept)
     for line in live.lines:
-        sampled = _as_sampled(line, kept, codec, fmt)
+        sampled = _as_sampled(line, kept, encoding)
         built.add_line(replace(sampled, policy_version=recorded.policy_version))
         if line.recorded is not None and line.recorded.index in answers and _printed_same(line):
             # The record may be shorter than the output here: a cap in tokens had cut it.
@@ -111,7 +110,7 @@ def begin(
             built.inject(answers[line.recorded.index])
         else:
             built.set_outcome(line.outcome)
-            built.inject(injected_ids(line.shown_after, fmt, codec, after=built.ids))
+            built.inject(encoding.injected_ids(line.shown_after, after=built.ids))
     built.submission = live.session.submission
     return built
 
@@ -123,20 +122,13 @@ def as_trajectory(live: Live) -> Trajectory:
     return built.build(kind.traits.ends or StopReason.EOS)
 
 
-def _as_sampled(
-    line: LiveLine, kept: Trajectory | None, codec: Codec, fmt: TranscriptFormat
-) -> SampledLine:
+def _as_sampled(line: LiveLine, kept: Trajectory | None, encoding: Encoding) -> SampledLine:
     ids: Sequence[int]
     if kept is not None and line.recorded is not None:
         start, stop = line.recorded.start, line.recorded.stop
         ids, logprobs = kept.completion_ids[start:stop], kept.logprobs[start:stop]
     else:
-        in_turns = bool(fmt.closing)
-        ids = (
-            line_ids(strip_line(line.source), fmt, codec)
-            if in_turns
-            else codec.encode(line.source, is_trusted=False)
-        )
+        ids = encoding.line_ids(line.source)
         logprobs = (0.0,) * len(ids)
     return SampledLine(
         ids=tuple(ids), logprobs=tuple(logprobs), end=LineEnd.NEWLINE, policy_version=0

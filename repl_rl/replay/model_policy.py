@@ -70,7 +70,6 @@ class ModelPolicy:
         built = begin(live, self._loaded.codec, self._format, context_tokens=self._context_tokens)
         self._check_room(built)
         session = live.session
-        by_hand, session.format = session.format, self._format
         number = session.number
 
         def take_line(built: TrajectoryBuilder) -> None:
@@ -87,10 +86,9 @@ class ModelPolicy:
             return await self._sampler.continue_from(built, session, seed=self._seed(live))
         finally:
             self._sampler.on_line = None
-            # Lines by hand may follow. Nothing is begun ahead for them, and they print in the
-            # format of those before. Their number counts on from the last prompt, for which a
-            # sampler that stops does not wait.
-            session.on_run, session.shorten, session.format = _ignore, str, by_hand
+            # Lines by hand may follow. Nothing is begun ahead for them. Their number counts on from
+            # the last prompt, for which a sampler that stops does not wait.
+            session.on_run, session.shorten = _ignore, str
             session.number = number
 
     def score(self, trajectory: Trajectory) -> tuple[float, ...]:

@@ -13,9 +13,8 @@ from dataclasses import replace
 
 from repl_rl.engines.base import SampledLine
 from repl_rl.errors import ConfigError
-from repl_rl.transcript.encoding import prompt_ids, source_of
+from repl_rl.transcript.encoding import Encoding, prompt_ids
 from repl_rl.transcript.format import Prompt, span_mask
-from repl_rl.transcript.tokens import Codec
 from repl_rl.types import Attempt, Line, LineOutcome, OutcomeKind, StopReason, Trajectory
 
 
@@ -30,30 +29,27 @@ class RolloutCancelled(asyncio.CancelledError):
 class TrajectoryBuilder:
     """The lists of a trajectory have one length and grow together: here, and nowhere else.
 
-    `turn_end` is the token that ends a line's turn, as `encoding.turn_end` finds it. `ids` are
-    those of the prompt where they are known already. Raises ConfigError if they leave no room for
-    a token in a context of `context_tokens`.
+    `ids` are those of the prompt where they are known already. Raises ConfigError if they leave no
+    room for a token in a context of `context_tokens`.
     """
 
     def __init__(
         self,
         attempt: Attempt,
         prompt: Prompt,
-        codec: Codec,
+        encoding: Encoding,
         *,
         context_tokens: int,
-        turn_end: int | None = None,
         ids: Sequence[int] | None = None,
     ) -> None:
         self._attempt = attempt
         self._prompt = prompt
-        self._codec = codec
+        self.encoding = encoding
+        self.context_tokens = context_tokens
         self._loss_mask: list[bool] = []
         self._logprobs: list[float] = []
         self._policy_version = 0
-        self.turn_end = turn_end
-        """The token that ends a line's turn; None where all lines share one."""
-        self.ids = prompt_ids(prompt, codec) if ids is None else list(ids)
+        self.ids = prompt_ids(prompt, encoding.codec) if ids is None else list(ids)
         """Prompt and completion so far: what the engine goes on after."""
         self.num_prompt = len(self.ids)
         """Tokens of the prompt, P."""
@@ -82,7 +78,7 @@ class TrajectoryBuilder:
             self._logprobs.extend(piece.logprobs)
             self._policy_version = piece.policy_version
         written = self.ids[self.num_prompt + start :]
-        text = source_of(written, self._codec, turn_end=self.turn_end)
+        text = self.encoding.source_of(written)
         self.lines.append(
             Line(
                 index=len(self.lines),

@@ -18,7 +18,7 @@ from repl_rl.engines.scripted import ScriptedEngine, Writer
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.seeds import derive_seed
 from repl_rl.tasks.base import DemonstrableTask, Script, make_prompt
-from repl_rl.transcript.format import TranscriptFormat
+from repl_rl.transcript.format import TranscriptFormat, line_of
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Attempt, Problem, Split, Trajectory
 from repl_sandbox.types import KernelSource
@@ -81,7 +81,6 @@ def script_writer(script: Script, fmt: TranscriptFormat) -> Writer:
                 line = script.send(seen.removesuffix(fmt.primary).removesuffix(fmt.secondary))
         except StopIteration:
             return ""
-        # A blank line stays blank; any other begins with the space that follows the prompt.
-        return f" {line}\n" if line else "\n"
+        return line_of(line)
 
     return write

@@ -24,8 +24,8 @@ from repl_rl.rollout.scoring import Scorer, open_scorer
 from repl_rl.rollout.session import Session
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.chat import ChatTemplate
-from repl_rl.transcript.encoding import line_ids, turn_end
-from repl_rl.transcript.format import TranscriptFormat
+from repl_rl.transcript.encoding import Encoding
+from repl_rl.transcript.format import TranscriptFormat, line_of
 from repl_rl.transcript.tokens import ByteCodec, Codec
 from repl_rl.types import Attempt, Problem, Scored
 from repl_sandbox.isolation import Walls
@@ -44,9 +44,7 @@ class EnvEpisode(Episode):
         built: TrajectoryBuilder,
         session: Session,
         *,
-        codec: Codec,
         limits: SamplingConfig,
-        context_tokens: int,
         seed: int,
         running: RunningReward | None,
         problem: Problem,
@@ -54,15 +52,7 @@ class EnvEpisode(Episode):
         kernel: Kernel,
         scorer: Scorer,
     ) -> None:
-        super().__init__(
-            built,
-            session,
-            codec=codec,
-            limits=limits,
-            context_tokens=context_tokens,
-            seed=seed,
-            running=running,
-        )
+        super().__init__(built, session, limits=limits, seed=seed, running=running)
         self.problem = problem
         self.prompt = prompt
         """What the policy sees first, as text."""
@@ -77,7 +67,7 @@ class EnvEpisode(Episode):
         """
         if "\n" in text:
             raise ConfigError(f"{text[:60]!r} holds a newline; expected one line")
-        return await self.take(line_ids(text, self.session.format, self._codec))
+        return await self.take(self.built.encoding.line_ids(line_of(text)))
 
     async def score(self) -> Scored:
         """The trajectory with its verdict and its rewards; the kernel is given back.
@@ -138,7 +128,7 @@ class Env:
         Raises ConfigError if the prompt leaves no room for a token, and SandboxError if no kernel
         can be started.
         """
-        codec = ByteCodec() if codec is None else codec
+        encoding = Encoding(self.format, ByteCodec() if codec is None else codec)
         prompt = make_prompt(self.plan.task, problem, self.format)
         attempt = Attempt(
             problem=problem,
@@ -146,21 +136,13 @@ class Env:
             sibling_index=sibling_index,
             seed=seed,
         )
-        built = TrajectoryBuilder(
-            attempt,
-            prompt,
-            codec,
-            context_tokens=context_tokens,
-            turn_end=turn_end(self.format, codec),
-        )
+        built = TrajectoryBuilder(attempt, prompt, encoding, context_tokens=context_tokens)
         config = self.plan.config
         kernel = await self._kernels.acquire(seed=seed)
         return EnvEpisode(
             built,
             Session(kernel, self.format, number=prompt.next_number),
-            codec=codec,
             limits=config.sampling,
-            context_tokens=context_tokens,
             seed=seed,
             # A user's own reward function needs all lines.
             running=RunningReward(config.reward) if self._is_shaped else None,

@@ -19,9 +19,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.rollout.session import Session
 from repl_rl.seeds import derive_seed
-from repl_rl.transcript.encoding import injected_ids
 from repl_rl.transcript.format import strip_line
-from repl_rl.transcript.tokens import Codec
 from repl_rl.types import Line, LineOutcome, OutcomeKind, StopReason, Trajectory
 from repl_sandbox.render import truncate
 
@@ -73,9 +71,7 @@ class Episode:
         built: TrajectoryBuilder,
         session: Session,
         *,
-        codec: Codec,
         limits: SamplingConfig,
-        context_tokens: int,
         seed: int,
         running: RunningReward | None = None,
     ) -> None:
@@ -87,9 +83,8 @@ class Episode:
         """Why it has ended; None while it goes on."""
         self.on_line: Callable[[TrajectoryBuilder], None] | None = None
         """Called for each line as soon as its outcome is known, before anything is injected."""
-        self._codec = codec
+        self._encoding = built.encoding
         self._limits = limits
-        self._context_tokens = context_tokens
         self._seed = seed
         self._running = running
         session.shorten = self._shorten
@@ -102,7 +97,7 @@ class Episode:
     @property
     def stop_ids(self) -> frozenset[int]:
         """Tokens that end a line; the last token of a line is one of them, or `room` is used up."""
-        return self._codec.newline_ids | self._codec.eos_ids
+        return self._encoding.stop_ids
 
     @property
     def room(self) -> int:
@@ -127,7 +122,8 @@ class Episode:
         """
         logprobs = [0.0] * len(ids) if logprobs is None else logprobs
         self._check(ids, logprobs)
-        end = line_end(ids[-1], newline_ids=self._codec.newline_ids, eos_ids=self._codec.eos_ids)
+        codec = self._encoding.codec
+        end = line_end(ids[-1], newline_ids=codec.newline_ids, eos_ids=codec.eos_ids)
         return await self.take_line(
             SampledLine(ids=tuple(ids), logprobs=tuple(logprobs), end=end, policy_version=version)
         )
@@ -151,7 +147,7 @@ class Episode:
             line=self.built.lines[-1],
             reward=self._reward(self.built.lines[-1]),
             injected_ids=tuple(injected),
-            observation=self._codec.decode(injected),
+            observation=self._encoding.codec.decode(injected),
             stop=self.stop,
         )
 
@@ -165,8 +161,7 @@ class Episode:
 
     def observed(self, observation: str, kind: OutcomeKind) -> list[int]:
         """The tokens that stand after a line of this outcome."""
-        shown, fmt = self.session.show(observation, kind), self.session.format
-        return injected_ids(shown, fmt, self._codec, after=self.ids)
+        return self._encoding.injected_ids(self.session.show(observation, kind), after=self.ids)
 
     def room_after(self, num_ids: int) -> int:
         """Tokens that fit after so many; the limit of a single line is not applied."""
@@ -216,7 +211,7 @@ class Episode:
     def _room(self, num_ids: int) -> tuple[int, StopReason]:
         """Tokens that fit after `num_ids`, and the reason to stop when they are used up."""
         budget = self._limits.max_tokens - (num_ids - self.built.num_prompt)
-        context = self._context_tokens - num_ids
+        context = self.built.context_tokens - num_ids
         if context < budget:
             return context, StopReason.CONTEXT_FULL
         return budget, StopReason.MAX_TOKENS
@@ -233,7 +228,7 @@ class Episode:
 
     def _is_whole(self, sampled: SampledLine) -> bool:
         """False where it was cut, or where the policy has ended the whole sequence."""
-        return sampled.end is LineEnd.NEWLINE or sampled.ids[-1] == self.built.turn_end
+        return sampled.end is LineEnd.NEWLINE or sampled.ids[-1] == self._encoding.turn_end
 
     def _shorten(self, output: str) -> str:
         """Cut an output until it fits the cap in tokens: the cap in characters is the kernel's."""
@@ -251,5 +246,5 @@ class Episode:
         return truncate(output, low)
 
     def _fits(self, shown: str) -> bool:
-        num_tokens = len(self._codec.encode(shown, is_trusted=False))
+        num_tokens = len(self._encoding.codec.encode(shown, is_trusted=False))
         return num_tokens <= self._limits.max_observation_tokens

@@ -16,7 +16,7 @@ from repl_rl.engines.base import Engine, SampledLine
 from repl_rl.rollout.builder import RolloutCancelled, TrajectoryBuilder
 from repl_rl.rollout.episode import Episode
 from repl_rl.rollout.session import Session
-from repl_rl.transcript.encoding import turn_end
+from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import Prompt, TranscriptFormat
 from repl_rl.transcript.outcomes import silent_kind
 from repl_rl.transcript.tokens import Codec
@@ -53,8 +53,7 @@ class LineSampler:
         context_tokens: int,
     ) -> None:
         self._engine = engine
-        self._codec = codec
-        self._format = fmt
+        self._encoding = Encoding(fmt, codec)
         self._config = config
         self._context_tokens = context_tokens
         self.on_line: Callable[[TrajectoryBuilder], None] | None = None
@@ -67,32 +66,20 @@ class LineSampler:
     async def sample(self, attempt: Attempt, prompt: Prompt, kernel: Kernel) -> Trajectory:
         """Make one trajectory from `prompt` on. What the policy does wrong is in the trajectory.
 
-        Raises ConfigError if the prompt leaves no room for a token or a turn has no end,
-        EngineError and SandboxError if our own side fails, and RolloutCancelled with the part made
-        so far when it is cancelled.
+        Raises ConfigError if the prompt leaves no room for a token, EngineError and SandboxError if
+        our own side fails, and RolloutCancelled with the part made so far when it is cancelled.
         """
         built = TrajectoryBuilder(
-            attempt,
-            prompt,
-            self._codec,
-            context_tokens=self._context_tokens,
-            turn_end=turn_end(self._format, self._codec),
+            attempt, prompt, self._encoding, context_tokens=self._context_tokens
         )
-        session = Session(kernel, self._format, number=prompt.next_number)
+        session = Session(kernel, self._encoding.format, number=prompt.next_number)
         return await self.continue_from(built, session, seed=attempt.seed)
 
     async def continue_from(
         self, built: TrajectoryBuilder, session: Session, *, seed: int
     ) -> Trajectory:
         """Like `sample`, from the state of `built` and of the kernel of `session` to the end."""
-        episode = Episode(
-            built,
-            session,
-            codec=self._codec,
-            limits=self._config,
-            context_tokens=self._context_tokens,
-            seed=seed,
-        )
+        episode = Episode(built, session, limits=self._config, seed=seed)
         episode.on_line = self.on_line
         guesses: list[_Guess] = []
         """At most one."""

@@ -27,8 +27,7 @@ class Session:
 
     def __init__(self, kernel: Kernel, fmt: TranscriptFormat, *, number: int = 1) -> None:
         self._kernel = kernel
-        self.format = fmt
-        """The format of what is shown after lines."""
+        self._format = fmt
         self._history: set[tuple[str, str]] = set()
         self._compiler = Compiler()
         self.number = number
@@ -68,7 +67,7 @@ class Session:
 
     def show(self, observation: str, kind: OutcomeKind) -> str:
         """The text that stands after a line of this outcome: its observation, the next prompt."""
-        return self.format.render_observation(observation, kind, number=self.number)
+        return self._format.render_observation(observation, kind, number=self.number)
 
     def advance(self, kind: OutcomeKind) -> None:
         """Count a line of this outcome: its answer is shown, the next prompt is there."""
@@ -87,7 +86,7 @@ class Session:
         return self._outcome(kind, execution)
 
     def _outcome(self, kind: OutcomeKind, execution: Execution) -> LineOutcome:
-        output = self.format.render_output(execution.output, number=self.number)
+        output = self._format.render_output(execution.output, number=self.number)
         observation = self.shorten(output)
         return LineOutcome(
             kind=kind,

@@ -22,7 +22,7 @@ from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.show.display import Screen
 from repl_rl.training.evaluate import held_out_attempts, run_shown
 from repl_rl.training.runtime import load_policy, open_runtime
-from repl_rl.transcript.encoding import message_source, turn_end
+from repl_rl.transcript.encoding import Encoding, message_source
 from repl_rl.transcript.format import Span, TranscriptFormat, span_mask, spans
 from repl_rl.transcript.tokens import Codec, TokenizerCodec
 from repl_rl.types import Finding, Trajectory
@@ -111,7 +111,7 @@ class Counts:
 
     def _read(self, trajectory: Trajectory, codec: Codec, fmt: TranscriptFormat | None) -> None:
         ids = trajectory.completion_ids
-        end = None if fmt is None else turn_end(fmt, codec)
+        end = None if fmt is None else Encoding(fmt, codec).turn_end
         for span in spans(trajectory):
             line = trajectory.lines[span.line_index]
             ends_turn = ids[line.stop - 1] == end

@@ -36,7 +36,7 @@ from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.folder import make_origin
 from repl_rl.tasks.base import make_prompt
-from repl_rl.transcript.encoding import prompt_ids, turn_end
+from repl_rl.transcript.encoding import Encoding, prompt_ids
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.types import Attempt, Origin, Scored, Split
 from repl_sandbox.isolation import Walls
@@ -241,7 +241,7 @@ def _some_prompts(
     plan: Plan, fmt: TranscriptFormat, loaded: ModelFiles | LoadedModel
 ) -> list[list[int]]:
     """Ids of the prompts of some problems of both splits; ConfigError where no turn ends."""
-    turn_end(fmt, loaded.codec)
+    Encoding(fmt, loaded.codec)
     problems = [
         problem
         for split in Split

@@ -8,9 +8,10 @@ Knows formats and codecs. What was sampled has its ids already, and is never enc
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from repl_rl.errors import ConfigError
-from repl_rl.transcript.format import Part, Prompt, TranscriptFormat
+from repl_rl.transcript.format import Part, Prompt, TranscriptFormat, strip_line
 from repl_rl.transcript.tokens import Codec
 
 
@@ -30,11 +31,67 @@ def _encode(parts: Iterable[Part], codec: Codec, *, is_first: bool) -> list[int]
     return ids
 
 
-def turn_end(fmt: TranscriptFormat, codec: Codec) -> int | None:
-    """The token that ends a line's turn in `fmt`; None where all lines share one turn.
+def message_source(text: str, *, is_ended: bool) -> str:
+    r"""A message, without the token that ended it, as a line of a REPL.
 
-    Raises ConfigError if the model does not stop at it: its lines would run on.
+    A source reads and runs alike whatever ended its line: `1 + 1<|im_end|>` is ` 1 + 1\n`.
     """
+    return f" {text}\n" if is_ended else f" {text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """A transcript format in the tokens of one model.
+
+    Raises ConfigError for turns at whose end the model does not stop: its lines would run on.
+    """
+
+    format: TranscriptFormat
+    codec: Codec
+    turn_end: int | None = field(init=False)
+    """The token that ends a line's turn; None where all lines share one turn."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "turn_end", _turn_end(self.format, self.codec))
+
+    @property
+    def line_ends(self) -> frozenset[int]:
+        """Tokens at which a line is whole."""
+        ends = self.codec.newline_ids
+        return ends if self.turn_end is None else ends | {self.turn_end}
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """Tokens at which sampling stops: those that end a line, or the whole sequence."""
+        return self.codec.newline_ids | self.codec.eos_ids
+
+    def source_of(self, ids: Sequence[int]) -> str:
+        """The source of a sampled line: its text, or that of a message as a line of the REPL."""
+        if self.turn_end is None:
+            return self.codec.decode(ids)
+        is_ended = self._ends_turn(ids)
+        return message_source(self.codec.decode(ids[:-1] if is_ended else ids), is_ended=is_ended)
+
+    def line_ids(self, source: str) -> list[int]:
+        """Ids of a whole line that nobody sampled, given as `format.line_of` makes it."""
+        if self.turn_end is None:
+            return self.codec.encode(source, is_trusted=False)
+        return [*self.codec.encode(strip_line(source), is_trusted=False), self.turn_end]
+
+    def injected_ids(self, observation: str, *, after: Sequence[int]) -> list[int]:
+        """Ids of what stands after the tokens `after`, which end in a line.
+
+        `observation` is as `render_observation` made it. A turn that the line has ended is not
+        ended again.
+        """
+        ids = _encode(self.format.injected(observation), self.codec, is_first=False)
+        return ids[1:] if self._ends_turn(after) else ids
+
+    def _ends_turn(self, ids: Sequence[int]) -> bool:
+        return list(ids[-1:]) == [self.turn_end]
+
+
+def _turn_end(fmt: TranscriptFormat, codec: Codec) -> int | None:
     if not fmt.closing:
         return None
     token = codec.encode_template(fmt.closing)[0]
@@ -45,41 +102,3 @@ def turn_end(fmt: TranscriptFormat, codec: Codec) -> int | None:
             f"'chat'"
         )
     return token
-
-
-def source_of(ids: Sequence[int], codec: Codec, *, turn_end: int | None) -> str:
-    """The source of a sampled line: its text, or that of a message as a line of the REPL."""
-    if turn_end is None:
-        return codec.decode(ids)
-    is_ended = list(ids[-1:]) == [turn_end]
-    return message_source(codec.decode(ids[:-1] if is_ended else ids), is_ended=is_ended)
-
-
-def message_source(text: str, *, is_ended: bool) -> str:
-    r"""A message, without the token that ended it, as a line of a REPL.
-
-    A source reads and runs alike whatever ended its line: `1 + 1<|im_end|>` is ` 1 + 1\n`.
-    """
-    return f" {text}\n" if is_ended else f" {text}"
-
-
-def line_ids(source: str, fmt: TranscriptFormat, codec: Codec) -> list[int]:
-    """Ids of a whole line that nobody sampled, given without the space after the prompt."""
-    end = turn_end(fmt, codec)
-    if end is not None:
-        return [*codec.encode(source, is_trusted=False), end]
-    # A blank line stays blank; any other begins with the space that follows the prompt.
-    return codec.encode(f" {source}\n" if source else "\n", is_trusted=False)
-
-
-def injected_ids(
-    observation: str, fmt: TranscriptFormat, codec: Codec, *, after: Sequence[int]
-) -> list[int]:
-    """Ids of what stands after the tokens `after`, which end in a line.
-
-    `observation` is as `render_observation` made it. A turn that the line has ended is not ended
-    again.
-    """
-    ids = _encode(fmt.injected(observation), codec, is_first=False)
-    is_ended = list(after[-1:]) == [turn_end(fmt, codec)]
-    return ids[1:] if is_ended else ids

@@ -188,6 +188,14 @@ def setup_sources(prompt: str) -> list[str]:
     return [line for line in lines if not is_thought(line)] + [SUBMIT_STUB]
 
 
+def line_of(source: str) -> str:
+    """A source as a line of the REPL, which a policy would sample: the inverse of `strip_line`.
+
+    A blank line stays blank; any other begins with the space that follows the prompt.
+    """
+    return f" {source}\n" if source else "\n"
+
+
 def strip_line(line: str) -> str:
     """The source in a sampled line: without the space after the prompt and the final newline."""
     return line.removeprefix(" ").removesuffix("\n")
