@@ -38,7 +38,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from repl_rl.config import RewardConfig, SamplingConfig
 from repl_rl.credit.rewards import bound_reward
-from repl_rl.engines.base import LineEnd, SampledLine, Weights
+from repl_rl.engines.base import EngineWrapper, LineEnd, SampledLine
 from repl_rl.engines.hf import HFEngine
 from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
@@ -193,29 +193,15 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-@dataclass(frozen=True)
-class Lines:
+@dataclass
+class Lines(EngineWrapper):
     """An engine whose every `SAMPLED` tokens are a line; after `num_ids` ids, the end."""
 
-    engine: HFEngine
     num_ids: int
 
-    @property
-    def num_sampled(self) -> int:
-        return self.engine.num_sampled
-
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
-        line = await self.engine.line(ids, max_tokens=SAMPLED, seed=seed)
+        line = await super().line(ids, max_tokens=SAMPLED, seed=seed)
         return replace(line, end=LineEnd.NEWLINE if len(ids) < self.num_ids else LineEnd.EOS)
-
-    async def sync(self, weights: Weights, *, version: int) -> None:
-        await self.engine.sync(weights, version=version)
-
-    async def sleep(self) -> None:
-        await self.engine.sleep()
-
-    async def aclose(self) -> None:
-        await self.engine.aclose()
 
 
 class Codec(ByteCodec):

@@ -124,7 +124,7 @@ def test_lines_that_would_be_tokenised_otherwise_are_counted_and_are_well(
         ) -> list[int]:
             return [300 if text == " 1+1\n" else 0] if "1+1" in text else super().encode(text)
 
-    found = said(replace(subject_of(sound), codec=Joining()), "lines")
+    found = said(replace(subject_of(sound), encoding=Encoding(PYTHON, Joining())), "lines")
     assert found.text == "2 are what their ids read; 1 would have other ids if encoded anew"
     assert found.passed
 

@@ -118,6 +118,29 @@ class Engine(Protocol):
         ...
 
 
+@dataclass
+class EngineWrapper:
+    """Passes everything on to another engine; a subclass changes or records lines."""
+
+    engine: Engine
+
+    @property
+    def num_sampled(self) -> int:
+        return self.engine.num_sampled
+
+    async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
+        return await self.engine.line(ids, max_tokens=max_tokens, seed=seed)
+
+    async def sync(self, weights: Weights, *, version: int) -> None:
+        await self.engine.sync(weights, version=version)
+
+    async def sleep(self) -> None:
+        await self.engine.sleep()
+
+    async def aclose(self) -> None:
+        await self.engine.aclose()
+
+
 class EngineKind:
     """How an engine is opened. A name in the group `repl_rl.engines` stands for a subclass.
 

@@ -15,7 +15,7 @@ from typing import Protocol
 import pytest
 
 from repl_rl.config import SamplingConfig
-from repl_rl.engines.base import Engine, LineEnd, SampledLine, Weights
+from repl_rl.engines.base import Engine, EngineWrapper, LineEnd, SampledLine
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.testing.under_test import CODEC, T, Use
 from repl_rl.transcript.format import PYTHON, Part, Prompt
@@ -35,32 +35,18 @@ class Run(Protocol):
 
 
 @dataclass
-class RecordingEngine:
+class RecordingEngine(EngineWrapper):
     """Passes requests on to another engine, and keeps them with their answers."""
 
-    engine: Engine
     asked: list[tuple[int, ...]] = field(default_factory=list)
     lines: list[SampledLine] = field(default_factory=list)
 
-    @property
-    def num_sampled(self) -> int:
-        return self.engine.num_sampled
-
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
-        line = await self.engine.line(ids, max_tokens=max_tokens, seed=seed)
+        line = await super().line(ids, max_tokens=max_tokens, seed=seed)
         assert len(line.ids) <= max_tokens
         self.asked.append(tuple(ids))
         self.lines.append(line)
         return line
-
-    async def sync(self, weights: Weights, *, version: int) -> None:
-        await self.engine.sync(weights, version=version)
-
-    async def sleep(self) -> None:
-        await self.engine.sleep()
-
-    async def aclose(self) -> None:
-        await self.engine.aclose()
 
 
 def answer(source: str) -> Execution:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from repl_rl.engines.base import Engine, SampledLine, Weights
+from repl_rl.engines.base import Engine, EngineWrapper, SampledLine
 from repl_rl.engines.models import LoadedModel, logprobs
 from repl_rl.engines.precision import precision
 from repl_rl.rollout.plan import Plan
@@ -36,36 +36,21 @@ _FEW_TOKENS = 16
 """More than a character has, so that one before a span is whole."""
 
 
-class Witness:
-    """Wraps an engine and records every request and its answer."""
-
-    _engine: Engine
+class Witness(EngineWrapper):
+    """Records every request to an engine and its answer, once it watches one."""
 
     def __init__(self) -> None:
         self.sampled: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
         """All tokens before a line -> the lines that were sampled after them."""
 
     def watch(self, engine: Engine) -> Engine:
-        self._engine = engine
+        self.engine = engine
         return self
 
-    @property
-    def num_sampled(self) -> int:
-        return self._engine.num_sampled
-
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
-        line = await self._engine.line(ids, max_tokens=max_tokens, seed=seed)
+        line = await super().line(ids, max_tokens=max_tokens, seed=seed)
         self.sampled.setdefault(tuple(ids), []).append(line.ids)
         return line
-
-    async def sync(self, weights: Weights, *, version: int) -> None:
-        await self._engine.sync(weights, version=version)
-
-    async def sleep(self) -> None:
-        await self._engine.sleep()
-
-    async def aclose(self) -> None:
-        await self._engine.aclose()
 
 
 @dataclass(slots=True)

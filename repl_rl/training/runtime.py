@@ -28,12 +28,11 @@ from repl_rl.engines.models import (
 )
 from repl_rl.engines.precision import precision, warning
 from repl_rl.engines.sync import sync
-from repl_rl.grading.grader import Grader
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import Plan, TrajectorySampler
 from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
-from repl_rl.rollout.scoring import Scorer
+from repl_rl.rollout.scoring import Scorer, open_scorer
 from repl_rl.runs.folder import make_origin
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.encoding import Encoding, prompt_ids
@@ -140,7 +139,6 @@ def open_runtime(
         check_memory(loaded, num_rows=num_rows, row_tokens=row_tokens)
     setup = plan.setup(fmt)
     pool = kernel_pool(config.sandbox, setup=setup)
-    grader = Grader(num_workers=config.grading.num_workers, deadline_s=config.grading.deadline_s)
     with asyncio.Runner() as loop:
         stack = contextlib.AsyncExitStack()
         try:
@@ -149,7 +147,7 @@ def open_runtime(
             sampler = plan.make_sampler(
                 engine, loaded.codec, fmt, sampling, context_tokens=context_tokens
             )
-            loop.run(_open(stack, pool, grader))
+            scorer = loop.run(_open(stack, pool, plan))
             runtime = Runtime(
                 walls=pool.walls,
                 engine=engine,
@@ -164,7 +162,7 @@ def open_runtime(
                     fmt=fmt,
                     sampler=sampler,
                     kernels=pool,
-                    scorer=Scorer(task_spec=plan.task_spec, judge=grader, reward=plan.reward),
+                    scorer=scorer,
                     max_in_flight=sampling.max_in_flight,
                 ),
                 _loop=loop,
@@ -250,6 +248,6 @@ def _some_prompts(
     return [prompt_ids(make_prompt(plan.task, problem, fmt), loaded.codec) for problem in problems]
 
 
-async def _open(stack: contextlib.AsyncExitStack, pool: KernelPool, grader: Grader) -> None:
+async def _open(stack: contextlib.AsyncExitStack, pool: KernelPool, plan: Plan) -> Scorer:
     await stack.enter_async_context(pool)
-    await stack.enter_async_context(grader)
+    return await stack.enter_async_context(open_scorer(plan))

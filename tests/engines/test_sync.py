@@ -15,7 +15,7 @@ import torch
 
 from engine_kit import EOS, NEWLINE, qwen3
 from repl_rl.config import Config, SamplingConfig
-from repl_rl.engines.base import Engine, SampledLine, Weights
+from repl_rl.engines.base import Engine, EngineWrapper, SampledLine
 from repl_rl.engines.hf import HFEngine
 from repl_rl.engines.kinds import engine_kind
 from repl_rl.engines.models import LoadedModel
@@ -35,28 +35,14 @@ class Codec:
 
 
 @dataclass
-class Off:
+class Off(EngineWrapper):
     """What an engine says, with log-probabilities that are `gap` too high."""
 
-    engine: Engine
     gap: float
 
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
-        line = await self.engine.line(ids, max_tokens=max_tokens, seed=seed)
+        line = await super().line(ids, max_tokens=max_tokens, seed=seed)
         return replace(line, logprobs=tuple(one + self.gap for one in line.logprobs))
-
-    async def sync(self, weights: Weights, *, version: int) -> None:
-        await self.engine.sync(weights, version=version)
-
-    async def sleep(self) -> None:
-        await self.engine.sleep()
-
-    async def aclose(self) -> None:
-        await self.engine.aclose()
-
-    @property
-    def num_sampled(self) -> int:
-        return self.engine.num_sampled
 
 
 def load(model: Any, precision: Precision = SINGLE) -> LoadedModel:
