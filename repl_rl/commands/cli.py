@@ -36,8 +36,8 @@ USAGE_ERROR, INTERRUPTED = 2, 130
 
 _EXTRA_OF = {
     **dict.fromkeys(("textual", "nbformat", "tokenizers"), "replay"),
-    **dict.fromkeys(("accelerate", "datasets", "httpx", "huggingface_hub", "numpy"), "train"),
-    **dict.fromkeys(("safetensors", "torch", "transformers", "trl"), "train"),
+    **dict.fromkeys(("accelerate", "datasets", "httpx", "huggingface_hub", "matplotlib"), "train"),
+    **dict.fromkeys(("numpy", "peft", "safetensors", "torch", "transformers", "trl"), "train"),
 }
 """Packages that a base installation does without, and what installs them."""
 

@@ -31,7 +31,7 @@ TOKENIZER = "tokenizer"
 """Of a run, the folder of its policy's tokenizer."""
 
 _PACKAGES = (
-    *("torch", "transformers", "trl", "accelerate", "tokenizers", "numpy"),
+    *("torch", "transformers", "trl", "accelerate", "peft", "tokenizers", "numpy"),
     *("jupyter_client", "ipykernel", "sympy"),
 )
 
