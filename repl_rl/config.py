@@ -190,6 +190,8 @@ class EvalConfig:
 
     problems: int = 200
     """Held-out problems, one trajectory each, before and after training."""
+    every: int = 0
+    """Steps between two measurements while training; 0: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,6 +333,7 @@ LEAST: Mapping[str, float] = {
     "grpo.line_credit_weight": 0,
     "grpo.importance_cap": 1,
     "eval.problems": 0,
+    "eval.every": 0,
     "grading.num_workers": 1,
     "report.sample_every": 1,
     "report.checkpoint_every": 1,

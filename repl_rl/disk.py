@@ -67,6 +67,18 @@ def append_whole(path: Path, rows: bytes) -> None:
             raise
 
 
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file whole, in place of what is there: a reader finds the one or the other.
+
+    Raises StorageError where the disk refuses.
+    """
+    aside = path.with_name(_ASIDE + path.name)
+    with explained(path):
+        aside.write_bytes(content)
+        _flush(aside)
+        aside.rename(path)
+
+
 @contextlib.contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
     """A folder to write into; it is renamed to `path` once all of it is on the disk.

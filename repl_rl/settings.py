@@ -98,8 +98,17 @@ def user_settings(
 
 def num_changed(before: Config, after: Config) -> int:
     """How many values differ, the model apart."""
+    return sum(key != "model" for key, _, _ in differences(before, after))
+
+
+def differences(before: Config, after: Config) -> list[tuple[str, str, str]]:
+    """(name, value before, value after) of each value that differs, as TOML has it."""
     was, now = (_leaves(msgspec.to_builtins(one), "") for one in (before, after))
-    return sum(was.get(key) != now.get(key) for key in (was | now).keys() - {"model"})
+    return [
+        (key, toml_value(was.get(key)), toml_value(now.get(key)))
+        for key in was | now
+        if was.get(key) != now.get(key)
+    ]
 
 
 def _leaves(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:

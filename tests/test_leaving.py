@@ -41,7 +41,7 @@ def test_before_the_first_checkpoint_there_are_steps_and_no_weights(run: Path) -
         "comes after step 50"
     )
     assert next_after(run) == (
-        "next:\n  repl-rl show runs/a --worst\n  repl-rl train --config runs/a/config.toml"
+        "next:\n  repl-rl show runs/a --worst\n  repl-rl train --resume runs/a"
     )
 
 
@@ -55,9 +55,7 @@ def test_after_a_checkpoint_a_command_goes_on_from_it(run: Path) -> None:
         "next:\n"
         "  repl-rl eval runs/a\n"
         "  repl-rl show runs/a --worst\n"
-        "  repl-rl train \\\n"
-        "      --config runs/a/config.toml \\\n"
-        "      --model runs/a/checkpoints/checkpoint-50"
+        "  repl-rl train --resume runs/a"
     )
 
 
@@ -67,10 +65,7 @@ def test_commands_find_the_modules_that_the_run_has_found(run: Path) -> None:
         "next:\n"
         "  repl-rl eval runs/a --config own.toml\n"
         "  repl-rl show runs/a --worst\n"
-        "  repl-rl train \\\n"
-        "      --config own.toml \\\n"
-        "      --config runs/a/config.toml \\\n"
-        "      --model runs/a/checkpoints/final"
+        "  repl-rl train --config own.toml --resume runs/a"
     )
 
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from repl_rl.interrupts import Interrupts
 from repl_rl.show.bars import Note
 from repl_rl.training.evaluate import run_counted
-from repl_rl.training.train import _StepCallback
+from repl_rl.training.steps import StepCallback
 from repl_rl.types import OutcomeKind, Scored, Trajectory, Verdict, VerdictKind
 
 MakeTrajectory = Callable[..., Trajectory]
@@ -55,8 +56,8 @@ def test_rollouts_say_how_fast_they_come_before_the_first_has_ended(
 
 def test_each_micro_batch_moves_the_bar_of_the_update_and_a_step_that_of_the_training() -> None:
     moves: list[object] = []
-    training = SimpleNamespace(micro_batch_done=lambda: moves.append("micro-batch"))
-    callback: Any = _StepCallback(training, moves.append)  # type: ignore[arg-type]
+    training: Any = SimpleNamespace(micro_batch_done=lambda: moves.append("micro-batch"))
+    callback: Any = StepCallback(training, moves.append, Interrupts())
     state = SimpleNamespace(global_step=3)
     callback.on_substep_end(None, state, None)
     callback.on_step_end(None, state, None)

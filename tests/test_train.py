@@ -13,9 +13,10 @@ from rich.console import Console
 
 from repl_rl.config import Config
 from repl_rl.errors import ConfigError, DivergedError
+from repl_rl.interrupts import Interrupts
 from repl_rl.show.display import Screen
 from repl_rl.training.evaluate import held_out_attempts
-from repl_rl.training.train import ProblemSequence, Training, _StepCallback
+from repl_rl.training.steps import ProblemSequence, StepCallback, Training
 from repl_rl.types import (
     OutcomeKind,
     Problem,
@@ -70,25 +71,27 @@ def test_what_could_not_be_graded_is_warned_of_once_in_each_phase(
     scored = [make_scored(trajectory, None, verdict=Verdict(kind=VerdictKind.UNDECIDED))]
     runtime: Any = SimpleNamespace(
         engine=SimpleNamespace(num_sampled=0), num_retries=0, decode=None,
-        run=lambda *_, **__: scored, sync=lambda _: 0.0, sleep=lambda: None, guesses=dict,
+        run=lambda *_, **__: scored, sync=lambda _: 0.0, sleep=lambda: None,
+        guesses=lambda: (0, 0),
     )  # fmt: skip
     rows: list[Mapping[str, float]] = []
     folder: Any = SimpleNamespace(
-        append_trajectories=lambda *_: None, append_metrics=lambda _, row: rows.append(row)
+        append_trajectories=lambda *_: None,
+        append_metrics=lambda _, row: rows.append(row),
     )
     out = io.StringIO()
     problems = ProblemSequence(few(train="abc"), seed=0)
-    training = Training(Config(), problems, [], runtime, folder, Screen(Console(file=out)))
+    screen, interrupts = Screen(Console(file=out)), Interrupts()
+    training = Training(Config(), problems, [], runtime, folder, screen, interrupts=interrupts)
     for name, warnings in (("before", 1), ("training", 2), ("after", 3)):
         if name == "training":
             for step in (1, 2):
                 training.collect([0], step)
                 training.log(step, 2, {"loss": 0.0})
         else:
-            training.evaluate(name, step=0)
+            training.measure(0)
         assert out.getvalue().count("warning: 1 of 1 trajectories could not be graded") == warnings
-    assert rows[0] == {f"held_out_before/{key}": n for key, n in
-                       (("solve_rate", 0.0), ("total", 1), ("ungraded", 1))}  # fmt: skip
+    assert rows[0] == {"eval_solve_rate": 0.0, "eval_total": 1, "eval_ungraded": 1}
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])
@@ -97,7 +100,7 @@ def test_a_run_that_diverged_ends_and_says_where(name: str, value: float | None)
     logged: list[int] = []
     training: Any = SimpleNamespace(log=lambda step, *_: logged.append(step))
     update: Any = None  # nothing is shown
-    callback: Any = _StepCallback(training, update)
+    callback: Any = StepCallback(training, update, Interrupts())
     state = SimpleNamespace(global_step=3, max_steps=9)
     callback.on_log(None, state, None, logs={"loss": 0.1, "grad_norm": 1.0})
     message = rf"diverged at step 3: the {name} is not finite; lower grpo\.learning_rate"

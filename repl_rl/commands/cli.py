@@ -24,6 +24,7 @@ from repl_rl.commands.replay import attach, replay
 from repl_rl.commands.reward import reward
 from repl_rl.commands.rollout import play, rollout
 from repl_rl.errors import ConfigError, ReplRLError, StorageError
+from repl_rl.interrupts import end_as_interrupted, exit_code
 from repl_rl.terminal import one_row
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 from repl_sandbox.render import clean
 from repl_sandbox.types import SandboxError, SettingError
 
-USAGE_ERROR, INTERRUPTED = 2, 130
+USAGE_ERROR = 2
 
 
 _EXTRA_OF = {
@@ -43,16 +44,16 @@ _EXTRA_OF = {
 
 
 def main() -> None:
-    """Entry point. Exit codes: 0 done, 1 our side failed, 2 bad usage or config, 130 Ctrl-C."""
+    """Entry point. Exit codes: 0 done, 1 our side failed, 2 bad usage or config, 130 and 143 for
+    SIGINT and SIGTERM."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # With several GPUs transformers would split batches over them behind our back.
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
-    # A polite kill cleans up as Ctrl-C does, through whatever handles that at the moment. A shell's
-    # background job starts with Ctrl-C ignored, so set its handler, too.
+    # A shell's background job starts with Ctrl-C ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, end_as_interrupted)
     try:
         cli(standalone_mode=False)
     except click.ClickException as error:
@@ -60,7 +61,7 @@ def main() -> None:
         sys.exit(USAGE_ERROR)
     except (KeyboardInterrupt, click.Abort) as error:
         detail = str(error.__cause__ or error)  # click has its own type for it
-        _fail(f"interrupted{detail and '; '}{detail}", INTERRUPTED)
+        _fail(f"interrupted{detail and '; '}{detail}", exit_code())
     except (ConfigError, SettingError) as error:
         _fail(one_row(str(error)), USAGE_ERROR)
     except ModuleNotFoundError as error:
@@ -100,13 +101,26 @@ _config_options = shared.with_options(
 @cli.command()
 @_config_options
 @click.option("--output", type=Path, metavar="DIR", help="Run folder [runs/TASK-TIME].")
+@click.option(
+    "--resume",
+    type=Path,
+    is_flag=False,
+    flag_value=Path(),
+    metavar="[RUN]",
+    help="Go on with a run where its newest checkpoint ends [the newest in runs/].",
+)
 @click.option("--dry-run", is_flag=True, help="Print the resolved config and stop.")
-def train(output: Path | None, dry_run: bool, **options: Any) -> None:
+def train(output: Path | None, resume: Path | None, dry_run: bool, **options: Any) -> None:
     """Train a policy with GRPO, line by line.
 
     It is measured on held-out problems before and after.
     """
-    plan = shared.plan_of(options, to_train=True)
+    if resume is None:
+        plan = shared.plan_of(options, to_train=True)
+    else:
+        if output is not None:
+            raise ConfigError("--output and --resume are given; a resumed run keeps its folder")
+        output, plan = shared.plan_to_resume(resume, options)
     config = plan.config
     if dry_run:
         from repl_rl.reference import settings
@@ -119,11 +133,12 @@ def train(output: Path | None, dry_run: bool, **options: Any) -> None:
     from repl_rl.show.display import Screen
 
     path = output or new_run_path(config.task, Path("runs"))
-    check_output(path)  # before the imports below, which take seconds
+    if resume is None:
+        check_output(path)  # before the imports below, which take seconds
     code = shared.code_options(config, options["files"])
     leaving = _leaving(path, code, checkpoint_every=config.report.checkpoint_every)
     with leaving, Screen() as screen:
-        before, after = _jobs(plan).train(plan, path, screen)
+        before, after = _jobs(plan).train(plan, path, screen, resume=resume is not None)
     run, other_seed = str(path), ["--seed", str(config.seed + 1)]
     next_commands = commands(
         ["repl-rl", "eval", run, *code],

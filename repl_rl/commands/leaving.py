@@ -35,14 +35,11 @@ def next_after(run: Path, code: Sequence[str] = ()) -> str:
     """
     if not (run / METRICS).exists():
         return ""
-    weights = last_checkpoint(run)
-    again = ["repl-rl", "train", *code, "--config", str(run / "config.toml")]
-    if weights is None:
+    again = ["repl-rl", "train", *code, "--resume", str(run)]
+    if last_checkpoint(run) is None:
         return commands(["repl-rl", "show", str(run), "--worst"], again)
     return commands(
-        ["repl-rl", "eval", str(run), *code],
-        ["repl-rl", "show", str(run), "--worst"],
-        [*again, "--model", str(weights)],
+        ["repl-rl", "eval", str(run), *code], ["repl-rl", "show", str(run), "--worst"], again
     )
 
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 FAILED = 1
 
+_MAY_DIFFER = ("grpo.steps", "sampling.servers", "sampling.weights_dir", "sandbox.standby")
+"""Settings on which no trajectory and no update depends."""
+
 _NOBODYS_BUSINESS = ("transformers.trainer_utils", "transformers.utils.generic")
 """Loggers that warn of what is done on purpose: ids of padding are aligned, no cache in training.
 Other loggers report what a folder lacks."""
@@ -175,6 +178,39 @@ def plan_of_run(path: Path, options: dict[str, Any]) -> Plan:
     num_changed = settings.num_changed(settings.resolve(saved=saved), plan.config)
     say(f"settings of {own}, {num_changed} changed")
     return plan
+
+
+def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
+    """The run to go on with, and its plan under `options`. `Path()` is the newest run of all.
+
+    Config files that are given only say where modules lie: the run has their settings.
+    Raises ConfigError for a run that cannot go on, or whose settings would differ in its parts.
+    """
+    from repl_rl import settings
+    from repl_rl.rollout.plan import make_plan
+    from repl_rl.runs import resume
+
+    run = resume.newest_run(Path("runs")) if path == Path() else path
+    begun = resume.begun(run)
+    saved = settings.read_config(run / "config.toml")
+    plan = make_plan(resolve({**options, "files": ()}, saved=saved), to_train=True)
+    for key, was, now in settings.differences(settings.resolve(saved=saved), plan.config):
+        if key not in _MAY_DIFFER and not key.startswith("report."):
+            raise ConfigError(
+                f"{key} = {now} here, {was} in {str(run)!r}; a run goes on as it began, so only "
+                f"{', '.join(_MAY_DIFFER)} and report.* may differ; begin a new run for another"
+            )
+        say(f"{key} = {now}, {was} before")
+    if resume.has_ended(begun, steps=plan.config.grpo.steps):
+        raise ConfigError(
+            f"{str(run)!r} has ended after step {begun.step}; give it more to do with --set "
+            f"grpo.steps=N"
+        )
+    if begun.step > plan.config.grpo.steps:
+        raise ConfigError(
+            f"{str(run)!r} is at step {begun.step}; expected grpo.steps of at least that"
+        )
+    return run, plan
 
 
 def order(*, best: bool, worst: bool) -> Literal["best", "worst"] | None:

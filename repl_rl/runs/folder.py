@@ -7,11 +7,14 @@ Knows files and records. Does not know how they are made.
 
 from __future__ import annotations
 
+import fcntl
 import importlib.metadata
 import json
+import os
 import platform
 import re
 import tempfile
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -19,7 +22,7 @@ from pathlib import Path
 
 from repl_rl import __version__
 from repl_rl.config import Config
-from repl_rl.disk import append_whole, explained
+from repl_rl.disk import append_whole, explained, replace_file
 from repl_rl.errors import ConfigError
 from repl_rl.runs.trajectory_file import append
 from repl_rl.runs.trust import trust
@@ -27,6 +30,8 @@ from repl_rl.settings import to_toml
 from repl_rl.types import Origin, Scored
 
 METRICS, CHECKPOINTS, FINAL = "metrics.jsonl", "checkpoints", "final"
+COMPLETE = "COMPLETE"
+"""In a checkpoint, the file that was written last: with it a run can go on from there."""
 TOKENIZER = "tokenizer"
 """Of a run, the folder of its policy's tokenizer."""
 
@@ -51,21 +56,24 @@ class RunFolder:
     """Writes one run, and takes its folder from the moment it is made.
 
     Rows are appended whole, and readers skip a last one that was cut: an interrupted run stays
-    readable.
+    readable. With `is_begun` the folder holds a run that goes on.
 
-    Raises ConfigError if the folder cannot be made or already holds a run, and StorageError where
-    the disk refuses a write.
+    Raises ConfigError if the folder cannot be made, holds a run that is not to go on or one that
+    another process writes, and StorageError where the disk refuses a write.
     """
 
-    def __init__(self, path: Path) -> None:
-        check_output(path)
+    def __init__(self, path: Path, *, is_begun: bool = False) -> None:
+        if not is_begun:
+            check_output(path)
         self.path = path
         try:
             (path / "trajectories").mkdir(parents=True, exist_ok=True)
             (path / CHECKPOINTS).mkdir(exist_ok=True)
-            (path / METRICS).open("x").close()
+            if not is_begun:
+                (path / METRICS).open("x").close()
         except OSError as error:  # another run was faster, or the disk is full
             raise ConfigError(f"cannot write to {str(path)!r}: {error.strerror}") from None
+        weakref.finalize(self, os.close, _locked(path))
         self._origin: Origin | None = None
 
     def write_config(self, origin: Origin, *, policy: str, device: str) -> None:
@@ -82,9 +90,8 @@ class RunFolder:
             "device": device,
             "isolation": origin.isolation,
         }
-        with explained(self.path):
-            (self.path / "config.toml").write_text(origin.config)
-            (self.path / "versions.json").write_text(json.dumps(found, indent=2) + "\n")
+        replace_file(self.path / "versions.json", json.dumps(found, indent=2).encode() + b"\n")
+        replace_file(self.path / "config.toml", origin.config.encode())
 
     def append_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
         path = self.path / METRICS
@@ -93,9 +100,13 @@ class RunFolder:
 
     def append_trajectories(self, name: str, scored: Iterable[Scored]) -> None:
         """Add to `trajectories/NAME.jsonl`, one line each."""
-        path = self.path / "trajectories" / f"{name}.jsonl"
+        path = self.trajectories(name)
         with explained(path):
             append(path, scored, origin=self._origin)
+
+    def trajectories(self, name: str) -> Path:
+        """The file of this name."""
+        return self.path / "trajectories" / f"{name}.jsonl"
 
     @property
     def tokenizer(self) -> Path:
@@ -105,6 +116,27 @@ class RunFolder:
     @property
     def final_checkpoint(self) -> Path:
         return self.path / CHECKPOINTS / FINAL
+
+
+def evaluation_name(step: int) -> str:
+    """The name of the trajectories of an evaluation after so many updates."""
+    return f"eval-{step:06d}"
+
+
+def rollouts_name(version: int) -> str:
+    """The name of the trajectories that a policy sampled after so many updates of it."""
+    return f"step-{version:06d}"
+
+
+def _locked(path: Path) -> int:
+    """A descriptor that keeps the folder ours until it is closed, or this process ends."""
+    lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise ConfigError(f"another process writes to {str(path)!r}; let it end first") from None
+    return lock
 
 
 def numbered_checkpoints(folder: Path) -> list[Path]:

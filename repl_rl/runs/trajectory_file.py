@@ -196,6 +196,13 @@ def _in_run(folder: Path) -> list[Path]:
 
 
 def _rank(path: Path) -> tuple[int, str]:
+    """The order in which a run writes its files: what measures a policy, then what it is taught.
+
+    Some runs call their evaluations `before` and `after`.
+    """
+    kind, _, number = path.stem.rpartition("-")
+    if kind in ("eval", "step"):
+        return 1, f"{number} {kind}"
     return {"before": 0, "after": 2}.get(path.stem, 1), path.stem
 
 

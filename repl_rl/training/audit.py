@@ -17,7 +17,7 @@ from repl_rl.engines.base import Engine, EngineWrapper, SampledLine
 from repl_rl.engines.models import LoadedModel, logprobs
 from repl_rl.engines.precision import precision
 from repl_rl.rollout.plan import Plan
-from repl_rl.runs.folder import read_versions
+from repl_rl.runs.folder import evaluation_name, read_versions
 from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.show.display import Screen
 from repl_rl.training.evaluate import held_out_attempts, run_shown
@@ -204,8 +204,8 @@ def _is_joined(
 def audit(plan: Plan, *, count: int, run: Path | None, screen: Screen) -> list[Finding]:
     """Sample on `count` held-out problems with the plan's model, and check; raises as `train`.
 
-    A run's stored trajectories are checked as well; those that its last checkpoint sampled
-    (`after`) are scored, too.
+    A run's stored trajectories are checked as well; those that its last checkpoint sampled are
+    scored, too.
     """
     config = plan.config
     assert config.model is not None
@@ -223,7 +223,7 @@ def audit(plan: Plan, *, count: int, run: Path | None, screen: Screen) -> list[F
     for path in sorted((run / "trajectories").glob("*.jsonl")) if run else []:
         for item in read_trajectories(path):
             counts.take(item.trajectory, loaded.codec, fmt)
-            if path.stem == "after":
+            if path.stem in (evaluation_name(config.grpo.steps), "after"):
                 counts.take_scores(item.trajectory, loaded, temperature=temperature)
     return [
         *_vocabulary(loaded.codec),

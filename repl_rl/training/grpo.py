@@ -11,12 +11,14 @@ clip metrics and the token count, and still attends to them. Everything else is 
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy
 import torch
 import trl.trainer.utils
 from accelerate.utils import gather_object
@@ -32,7 +34,7 @@ from repl_rl.credit.importance import importance_metrics, largest_gap, line_rati
 from repl_rl.disk import remove, written_aside
 from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
-from repl_rl.runs.folder import numbered_checkpoints
+from repl_rl.runs.folder import COMPLETE, numbered_checkpoints
 from repl_rl.seeds import derive_seed
 from repl_rl.training.moved import MovedWeights
 from repl_rl.training.sft import IGNORED
@@ -48,6 +50,29 @@ _UNTRUE = (
 )
 """Columns of TRL, which takes any completion without an end of sequence for cut. The rollouts'
 `stop/...` say why trajectories ended."""
+
+
+class RandomState:
+    """The generators that an update may draw from, as they are when it is made."""
+
+    def __init__(self) -> None:
+        self._python = random.getstate()
+        self._numpy = numpy.random.get_state()  # what transformers keeps
+        self._torch = torch.get_rng_state()
+        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+
+    def restore(self) -> None:
+        random.setstate(self._python)
+        numpy.random.set_state(self._numpy)
+        torch.set_rng_state(self._torch)
+        torch.cuda.set_rng_state_all(self._cuda)
+
+
+class Position(NamedTuple):
+    """What a checkpoint holds that the next step's rollouts change."""
+
+    random: RandomState
+    num_tokens: int
 
 
 class LineGRPOTrainer(GRPOTrainer):
@@ -73,6 +98,8 @@ class LineGRPOTrainer(GRPOTrainer):
         self._weighs_lines = weighs_lines
         self._aside: Path | None = None
         """Where a checkpoint is being written."""
+        self._at_step_end = Position(RandomState(), 0)
+        """What a checkpoint of the last step holds beside weights and optimiser."""
         self.scored: list[Scored] = []
         """This process's trajectories behind the current update, in the order of the batch."""
         self.sampled: torch.Tensor | None = None
@@ -104,10 +131,29 @@ class LineGRPOTrainer(GRPOTrainer):
             for file in (self._aside / name).iterdir():
                 file.rename(self._aside / file.name)
             (self._aside / name).rmdir()
+            (self._aside / COMPLETE).touch()
         self._aside = None
         limit = self.args.save_total_limit
         for old in numbered_checkpoints(folder)[:-limit] if limit else ():
             remove(old)
+
+    def note_step_end(self) -> None:
+        """See `save_last_step`."""
+        self._at_step_end = Position(RandomState(), self.state.num_input_tokens_seen)
+
+    def save_last_step(self) -> None:
+        """Keep a checkpoint of the last step that ended, as if the next one had not begun."""
+        name = f"checkpoint-{self.state.global_step}"
+        if not self.state.global_step or (Path(str(self.args.output_dir)) / name).exists():
+            return
+        self._at_step_end.random.restore()
+        self.state.num_input_tokens_seen = self._at_step_end.num_tokens
+        self._save_checkpoint(self.model, trial=None)
+
+    def load_weights(self, checkpoint: Path) -> None:
+        """Those of a checkpoint after which there is nothing left to train."""
+        load: Any = self._load_from_checkpoint
+        load(str(checkpoint))
 
     def _get_output_dir(self, trial: Any) -> str:
         return str(self._aside or super()._get_output_dir(trial))
@@ -151,7 +197,7 @@ class LineGRPOTrainer(GRPOTrainer):
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         self.sampled = inputs["tool_mask"]
-        return super()._compute_loss(model, inputs)  # type: ignore
+        return super()._compute_loss(model, inputs)  # type: ignore  # TRL has no types
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """TRL's, without its columns on how completions end: see `_UNTRUE`."""
@@ -298,8 +344,6 @@ def make_trainer(
         seed=derive_seed(config.seed, "update") % 2**32,
         save_steps=config.report.checkpoint_every,
         save_total_limit=config.report.keep_checkpoints,
-        # Nothing resumes from an optimiser's state, which is twice the size of the weights.
-        save_only_model=True,
         logging_steps=1,
         # On, it would log the mean of the finite losses in place of one that is not.
         logging_nan_inf_filter=False,
@@ -321,7 +365,19 @@ def make_trainer(
     drop_nothing_out(model)
     trainer.remove_callback(PrinterCallback)
     trainer.add_callback(MovedWeights(trainer.record_moved_share, seed=args.seed))
+    trainer.add_callback(_Bookkeeping(trainer))
     return trainer
+
+
+class _Bookkeeping(TrainerCallback):
+    def __init__(self, trainer: LineGRPOTrainer) -> None:
+        self._trainer = trainer
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        state.save_steps = args.save_steps  # a run that goes on reads the setting of its first part
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._trainer.note_step_end()
 
 
 def drop_nothing_out(model: torch.nn.Module) -> None:

@@ -9,8 +9,9 @@ import asyncio
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from repl_rl.engines.base import Engine
 from repl_rl.engines.memory import measure
@@ -28,6 +29,7 @@ from repl_rl.engines.models import (
 )
 from repl_rl.engines.precision import precision, warning
 from repl_rl.engines.sync import sync
+from repl_rl.interrupts import Interrupts
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import Plan, TrajectorySampler
 from repl_rl.rollout.runner import RolloutRunner
@@ -40,6 +42,8 @@ from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.types import Attempt, Origin, Scored, Split
 from repl_sandbox.isolation import Walls
 from repl_sandbox.pool import KernelPool
+
+T = TypeVar("T")
 
 _NUM_PROMPTS = 16
 """How many problems of a split are read for the length of its prompts."""
@@ -65,6 +69,7 @@ class Runtime:
     _runner: RolloutRunner
     _loop: asyncio.Runner
     _loaded: LoadedModel
+    _interrupts: Interrupts | None
     _probe: Sequence[int]
     """The tokens to sample after when the engine's weights are checked."""
     _temperature: float
@@ -82,18 +87,13 @@ class Runtime:
         on_scored: Callable[[Scored], None] | None = None,
     ) -> list[Scored]:
         """See `RolloutRunner.run`."""
-        return self._loop.run(
-            self._runner.run(attempts, on_sampled=on_sampled, on_scored=on_scored)
-        )
+        return self._run(self._runner.run(attempts, on_sampled=on_sampled, on_scored=on_scored))
 
-    def guesses(self) -> dict[str, float]:
-        """Metrics of speculative lines since the start; none where none were begun."""
-        if not isinstance(self.sampler, LineSampler) or not self.sampler.num_guesses:
-            return {}
-        return {
-            "speculation/guesses": self.sampler.num_guesses,
-            "speculation/hit_rate": self.sampler.num_hits / self.sampler.num_guesses,
-        }
+    def guesses(self) -> tuple[int, int]:
+        """(speculative lines begun since the start, those of them that were right)."""
+        if not isinstance(self.sampler, LineSampler):
+            return 0, 0
+        return self.sampler.num_guesses, self.sampler.num_hits
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids that the policy's vocabulary stands for."""
@@ -101,11 +101,11 @@ class Runtime:
 
     def sleep(self) -> None:
         """See `Engine.sleep`."""
-        self._loop.run(self.engine.sleep())
+        self._run(self.engine.sleep())
 
     def sync(self, version: int) -> float:
         """See `engines.sync`."""
-        return self._loop.run(
+        return self._run(
             sync(
                 self.engine,
                 self._loaded,
@@ -115,6 +115,9 @@ class Runtime:
             )
         )
 
+    def _run(self, main: Coroutine[Any, Any, T]) -> T:
+        return _run(self._loop, self._interrupts, main)
+
 
 @contextlib.contextmanager
 def open_runtime(
@@ -122,10 +125,12 @@ def open_runtime(
     loaded: LoadedModel,
     *,
     watch: Callable[[Engine], Engine] = lambda engine: engine,
+    interrupts: Interrupts | None = None,
 ) -> Iterator[Runtime]:
     """Kernels forked, grader started, engine ready; all gone after the block, however it ends.
 
-    `watch` may put something between the engine and all that use it.
+    `watch` may put something between the engine and all that use it. Without `interrupts` a Ctrl-C
+    is the event loop's.
 
     Raises ConfigError if the trajectories in flight cannot fit in memory, or one of them in what
     the model attends to.
@@ -147,7 +152,7 @@ def open_runtime(
             sampler = plan.make_sampler(
                 engine, loaded.codec, fmt, sampling, context_tokens=context_tokens
             )
-            scorer = loop.run(_open(stack, pool, plan))
+            scorer = _run(loop, interrupts, _open(stack, pool, plan))
             runtime = Runtime(
                 walls=pool.walls,
                 engine=engine,
@@ -167,6 +172,7 @@ def open_runtime(
                 ),
                 _loop=loop,
                 _loaded=loaded,
+                _interrupts=interrupts,
                 _probe=prompts[0][:_PROBE_TOKENS],
                 _temperature=sampling.temperature,
             )
@@ -246,6 +252,10 @@ def _some_prompts(
         for problem in itertools.islice(plan.task.problems(split, seed=0), _NUM_PROMPTS)
     ]
     return [prompt_ids(make_prompt(plan.task, problem, fmt), loaded.codec) for problem in problems]
+
+
+def _run(loop: asyncio.Runner, interrupts: Interrupts | None, main: Coroutine[Any, Any, T]) -> T:
+    return loop.run(main) if interrupts is None else interrupts.run(loop, main)
 
 
 async def _open(stack: contextlib.AsyncExitStack, pool: KernelPool, plan: Plan) -> Scorer:

@@ -9,43 +9,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import math
 import os
-import random
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import TrainerCallback
 from transformers.trainer_utils import set_seed
 
 from repl_rl.config import Config
 from repl_rl.disk import written_aside
 from repl_rl.engines.models import LoadedModel, pick_device
 from repl_rl.engines.precision import precision
-from repl_rl.errors import ConfigError, DivergedError
+from repl_rl.errors import ConfigError
+from repl_rl.interrupts import Interrupts
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import Plan
-from repl_rl.runs.folder import RunFolder, check_output
-from repl_rl.runs.summary import rollout_metrics
+from repl_rl.runs.folder import CHECKPOINTS, RunFolder, check_output, read_versions
+from repl_rl.runs.resume import Begun, begun, cut, evaluated_steps
 from repl_rl.seeds import derive_seed
 from repl_rl.show.bars import Update
 from repl_rl.show.display import Screen
 from repl_rl.tasks.base import Task, demonstrable
-from repl_rl.training.evaluate import (
-    Report,
-    held_out_attempts,
-    report,
-    run_counted,
-    run_shown,
-    warn_of_ungraded,
-)
-from repl_rl.training.grpo import largest_divisor, make_trainer
+from repl_rl.training.evaluate import Report, held_out_attempts
+from repl_rl.training.grpo import make_trainer
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
+from repl_rl.training.steps import ProblemSequence, StepCallback, Training
 from repl_rl.training.warmstart import (
     Progress,
     Recipe,
@@ -57,7 +48,7 @@ from repl_rl.training.warmstart import (
     starter_sandbox,
 )
 from repl_rl.transcript.format import setup_sources
-from repl_rl.types import Attempt, Problem, Scored, Split
+from repl_rl.types import Origin
 from repl_sandbox.isolation import Level
 from repl_sandbox.types import Isolation
 
@@ -65,129 +56,13 @@ DEFAULT_RECIPE = Recipe()
 _DEMONSTRATIONS_AT_ONCE = 48
 
 
-class Training:
-    """One run from its folder to its last checkpoint; the trainer calls back into it."""
-
-    def __init__(
-        self,
-        config: Config,
-        problems: ProblemSequence,
-        held_out: Sequence[Attempt],
-        runtime: Runtime,
-        folder: RunFolder,
-        screen: Screen,
-    ) -> None:
-        self._config = config
-        self._problems = problems
-        self._held_out = held_out
-        self._runtime = runtime
-        self._folder = folder
-        self._screen = screen
-        self._row: dict[str, float] = {}
-        self._scored: list[Scored] = []
-        self._is_warned = False
-        """Warned of ungraded answers, once in all steps."""
-
-    def evaluate(self, name: str, *, step: int) -> Report:
-        """Held-out problems, one trajectory each; kept under `trajectories/NAME.jsonl`."""
-        scored = run_shown(self._runtime, self._held_out, f"held-out {name}", self._screen)
-        self._folder.append_trajectories(name, scored)
-        found = report(scored)
-        warn_of_ungraded(scored, self._screen)
-        row = {"solve_rate": found.rate, "total": found.total, "ungraded": found.ungraded}
-        self._folder.append_metrics(
-            step, {f"held_out_{name}/{key}": value for key, value in row.items()}
-        )
-        return found
-
-    def collect(self, numbers: Sequence[int], policy_version: int) -> list[Scored]:
-        """The rollouts of one step: see `grpo.Collect`."""
-        update = self._screen.inside("sampling", len(numbers))
-        gap = self._runtime.sync(policy_version)
-        started, num_sampled = time.monotonic(), self._runtime.engine.num_sampled
-        scored = self._roll_out(numbers, policy_version, update)
-        self._runtime.sleep()
-        self._row = rollout_metrics(scored, seconds=time.monotonic() - started)
-        num_kept = sum(sum(item.trajectory.loss_mask) for item in scored)
-        self._row |= {
-            "rollout/retries": self._runtime.num_retries,
-            "rollout/wasted_tokens": self._runtime.engine.num_sampled - num_sampled - num_kept,
-            "rollout/sync_gap": gap,
-            **self._runtime.guesses(),
-        }
-        self._scored = scored
-        self._begin_update(len(scored))
-        return scored
-
-    def _begin_update(self, num_rows: int) -> None:
-        size = largest_divisor(num_rows, at_most=self._config.grpo.micro_batch_size)
-        self._micro_batches = itertools.count(1)
-        self._updated = self._screen.inside("update", num_rows // size)
-
-    def micro_batch_done(self) -> None:
-        """The update has done one micro-batch."""
-        self._updated(next(self._micro_batches))
-
-    def _roll_out(
-        self, numbers: Sequence[int], policy_version: int, update: Update
-    ) -> list[Scored]:
-        """The trajectories of one step; if something ends it, those made so far are kept."""
-        name, kept = f"step-{policy_version:06d}", list[Scored]()
-        try:
-            attempts = self._attempts(numbers, policy_version)
-            scored = run_counted(self._runtime, attempts, update, on_scored=kept.append)
-        except BaseException:
-            if kept:
-                self._folder.append_trajectories(name, kept)
-            raise
-        self._folder.append_trajectories(name, scored)
-        return scored
-
-    def log(self, step: int, total: int, logs: dict[str, float]) -> None:
-        """One step is done: `logs` are the trainer's numbers, the rollouts' are at hand."""
-        row = {**self._row, **{k: v for k, v in logs.items() if isinstance(v, int | float)}}
-        self._folder.append_metrics(step, row)
-        self._screen.metrics(step, total, row)
-        self._is_warned = self._is_warned or warn_of_ungraded(self._scored, self._screen)
-        if step == 1 or step % self._config.report.sample_every == 0:
-            chosen = random.Random(derive_seed(self._config.seed, "sample", step))
-            self._screen.sample(f"step {step}", chosen.choice(self._scored), self._runtime.decode)
-
-    def _attempts(self, numbers: Sequence[int], policy_version: int) -> list[Attempt]:
-        attempts = []
-        for number, siblings in itertools.groupby(numbers):
-            for sibling, _ in enumerate(siblings):
-                attempts.append(
-                    Attempt(
-                        problem=self._problems[number],
-                        group_index=number,
-                        sibling_index=sibling,
-                        seed=derive_seed(
-                            self._config.seed, "rollout", policy_version, number, sibling
-                        ),
-                    )
-                )
-        return attempts
-
-
-class ProblemSequence:
-    """Training problems by number, drawn as they are asked for; ConfigError if there are none."""
-
-    def __init__(self, task: Task, *, seed: int) -> None:
-        self._source = task.problems(Split.TRAIN, seed=derive_seed(seed, "train"))
-        self._drawn: list[Problem] = list(itertools.islice(self._source, 1))
-        if not self._drawn:
-            raise ConfigError(f"task {task.name!r} has no problems in its split {Split.TRAIN!s}")
-
-    def __getitem__(self, number: int) -> Problem:
-        missing = number + 1 - len(self._drawn)
-        self._drawn.extend(itertools.islice(self._source, max(0, missing)))
-        # A finite task starts over.
-        return self._drawn[number % len(self._drawn)]
-
-
 def train(
-    plan: Plan, path: Path, screen: Screen, *, recipe: Recipe = DEFAULT_RECIPE
+    plan: Plan,
+    path: Path,
+    screen: Screen,
+    *,
+    recipe: Recipe = DEFAULT_RECIPE,
+    resume: bool = False,
 ) -> tuple[Report, Report]:
     """Run `plan` into the folder `path`; the held-out reports from before and after.
 
@@ -196,8 +71,11 @@ def train(
             before, after = train(plan, Path("runs/mine"), screen)
         print(after.rate - before.rate)
 
-    Raises ConfigError before anything is started if the plan cannot work. An interrupt leaves
-    the folder readable and no process behind.
+    With `resume` the run in `path` goes on from its newest whole checkpoint, as if it had never
+    been ended.
+
+    Raises ConfigError before anything is started if the plan cannot work. An interrupt leaves a
+    checkpoint of the last whole step, the folder readable and no process behind.
     """
     _refuse_launcher()
     config = plan.config
@@ -205,26 +83,63 @@ def train(
     precision(config, plan.engine, device=pick_device(config.sampling.device).type)
     problems = ProblemSequence(plan.task, seed=config.seed)
     held_out = held_out_attempts(plan.task, count=config.eval.problems, seed=config.seed)
-    check_output(path)
+    run = begun(path) if resume else None
+    if run is None:
+        check_output(path)
     set_seed(derive_seed(config.seed, "torch") % 2**32)
-    policy = policy_folder(plan, screen, recipe=recipe)
+    policy = policy_folder(plan, screen, recipe=recipe) if run is None else first_weights(run)
     loaded = load_policy(plan, policy, say=screen.say, is_training=True)
-    with open_runtime(plan, loaded) as runtime:
+    with Interrupts() as interrupts, open_runtime(plan, loaded, interrupts=interrupts) as runtime:
         # The folder is made this late so that a refused run leaves its --output free.
-        folder = RunFolder(path)
+        folder = RunFolder(path, is_begun=run is not None)
+        if run is not None:
+            _say_resumed(run, runtime.origin, screen)
         folder.write_config(runtime.origin, policy=policy, device=loaded.model.device.type)
         with written_aside(folder.tokenizer) as aside:
             loaded.tokenizer.save_pretrained(aside)
         screen.say(f"run: {path}, seed {config.seed}")
         say_runtime(runtime, screen)
-        training = Training(config, problems, held_out, runtime, folder, screen)
-        before = training.evaluate("before", step=0)
+        training = Training(
+            config,
+            problems,
+            held_out,
+            runtime,
+            folder,
+            screen,
+            interrupts=interrupts,
+            evaluated=evaluated_steps(path),
+        )
+        before = training.measure(0)
         screen.say(f"held-out before: {before}")
-        _update(config, loaded, training, folder, screen)
+        _update(config, loaded, training, folder, screen, interrupts, run)
         runtime.sync(config.grpo.steps)
-        after = training.evaluate("after", step=config.grpo.steps)
+        after = training.measure(config.grpo.steps) if config.grpo.steps else before
         screen.say(f"held-out after:  {after}")
     return before, after
+
+
+def _say_resumed(run: Begun, origin: Origin, screen: Screen) -> None:
+    """Cut what lies beyond the checkpoint, and say from where the run goes on, and with what."""
+    for text in cut(run):
+        screen.say(text)
+    was = read_versions(run.run)
+    for name, version in origin.versions.items():
+        if was.get(name, version) != version:
+            screen.warn(f"the run began with {name} {was[name]}, and goes on with {version}")
+    screen.say(f"resumed after step {run.step}")
+
+
+def first_weights(run: Begun) -> str:
+    """The weights that a run started from: it goes on beside them, for they are its reference.
+
+    Raises ConfigError where they are gone.
+    """
+    if Path(run.policy).is_absolute() and not Path(run.policy).exists():
+        raise ConfigError(
+            f"the weights that {str(run.run)!r} started from are gone: {run.policy!r}; bring them "
+            f"back, or begin a new run from a checkpoint"
+        )
+    return run.policy
 
 
 def _refuse_launcher() -> None:
@@ -245,8 +160,15 @@ def say_runtime(runtime: Runtime, screen: Screen) -> None:
 
 
 def _update(
-    config: Config, loaded: LoadedModel, training: Training, folder: RunFolder, screen: Screen
+    config: Config,
+    loaded: LoadedModel,
+    training: Training,
+    folder: RunFolder,
+    screen: Screen,
+    interrupts: Interrupts,
+    run: Begun | None,
 ) -> None:
+    checkpoint = None if run is None else run.checkpoint
     # In a log each step has a line of its own, with the time left.
     with screen.bar("training", config.grpo.steps, quiet_s=math.inf) as update:
         trainer = make_trainer(
@@ -255,12 +177,19 @@ def _update(
             collect=training.collect,
             config=config,
             precision=loaded.precision,
-            folder=folder.path / "checkpoints",
-            callbacks=[_StepCallback(training, update)],
+            folder=folder.path / CHECKPOINTS,
+            callbacks=[StepCallback(training, update, interrupts)],
         )
-        if config.grpo.steps:
-            with _memory_explained():
-                trainer.train()
+        if checkpoint is not None and checkpoint.name == f"checkpoint-{config.grpo.steps}":
+            trainer.load_weights(checkpoint)
+        elif config.grpo.steps:
+            try:
+                with _memory_explained():
+                    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+                interrupts.release()
+            except KeyboardInterrupt:
+                trainer.save_last_step()
+                raise
     with written_aside(folder.final_checkpoint) as path:
         loaded.model.save_pretrained(path)
         loaded.tokenizer.save_pretrained(path)
@@ -279,37 +208,6 @@ def _memory_explained() -> Iterator[None]:
         raise ConfigError(
             "no memory for the update; lower grpo.micro_batch_size or sampling.max_tokens"
         ) from error
-
-
-class _StepCallback(TrainerCallback):
-    def __init__(self, training: Training, update: Update) -> None:
-        self._training = training
-        self._update = update
-
-    def on_log(
-        self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any
-    ) -> None:
-        if logs and "loss" in logs:
-            _refuse_divergence(state.global_step, logs)
-            self._training.log(state.global_step, state.max_steps, logs)
-
-    def on_substep_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._training.micro_batch_done()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._training.micro_batch_done()
-        self._update(state.global_step)
-
-
-def _refuse_divergence(step: int, logs: Mapping[str, float | None]) -> None:
-    for name in ("loss", "grad_norm"):
-        value = logs.get(name, 0.0)
-        # transformers logs None for a number that is not finite.
-        if value is None or not math.isfinite(value):
-            raise DivergedError(
-                f"training diverged at step {step}: the {name} is not finite; lower "
-                f"grpo.learning_rate, or grpo.max_grad_norm"
-            )
 
 
 def policy_folder(plan: Plan, screen: Screen, *, recipe: Recipe = DEFAULT_RECIPE) -> str:

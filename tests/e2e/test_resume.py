@@ -1,0 +1,148 @@
+"""Laws of a run that was ended and goes on: it is the run that was never ended."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from run_metrics import read_metrics
+from same_run import differences
+from small_run import small
+
+pytestmark = [pytest.mark.train, pytest.mark.kernel]
+
+Command = Callable[..., Any]
+
+SETTINGS = small(
+    grpo__steps=5,
+    grpo__micro_batch_size=2,
+    grpo__learning_rate=1e-3,
+    grpo__kl_beta=0.01,
+    eval__every=2,
+    report__checkpoint_every=2,
+    sampling__max_in_flight=1,  # rows of a batch round by what is beside them
+)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the first test keeps the run that was never ended."""
+    return tmp_path_factory.mktemp("whole") / "run"
+
+
+@pytest.fixture
+def reference(repl_rl: Command, tiny_model: Path, tmp_path: Path, whole: Path) -> Path:
+    """A whole run, made once."""
+    if not whole.exists():
+        ended = repl_rl("train", "--model", str(tiny_model), "--output", "whole", *SETTINGS)
+        assert ended.code == 0, ended.stderr
+        shutil.move(tmp_path / "whole", whole)
+    return whole
+
+
+def exists(path: Path) -> Callable[[], bool]:
+    return path.exists
+
+
+def has_rows(run: Path, count: int) -> Callable[[], bool]:
+    """A measurement takes a row, and so does an update."""
+    path = run / "metrics.jsonl"
+    return lambda: path.exists() and path.read_bytes().count(b"\n") >= count
+
+
+@pytest.mark.parametrize(
+    ("phase", "when"),
+    [
+        ("the first rollouts", lambda run: has_rows(run, 1)),
+        ("a save", lambda run: exists(run / "checkpoints" / ".unfinished-checkpoint-2")),
+        ("the end", lambda run: exists(run / "checkpoints" / "final")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_killed_run_goes_on_as_if_it_had_not_been(
+    repl_rl: Command,
+    tiny_model: Path,
+    tmp_path: Path,
+    reference: Path,
+    phase: str,
+    when: Callable[[Path], Callable[[], bool]],
+) -> None:
+    run = tmp_path / "run"
+    killed = repl_rl(
+        *("train", "--model", str(tiny_model), "--output", "run", *SETTINGS),
+        interrupt_when=when(run),
+        interrupt_with=signal.SIGKILL,
+    )
+    if killed.code == 0:
+        pytest.skip(f"{phase} was over before it was seen")
+    resumed = repl_rl("train", "--resume", "run")
+    assert resumed.code == 0, resumed.stderr
+    assert differences(reference, run) == []
+
+
+@pytest.mark.parametrize("when", [1, 4])
+def test_an_interrupted_run_keeps_its_last_step_and_goes_on_from_it(
+    repl_rl: Command, tiny_model: Path, tmp_path: Path, reference: Path, when: int
+) -> None:
+    run = tmp_path / "run"
+    ended = repl_rl(
+        *("train", "--model", str(tiny_model), "--output", "run", *SETTINGS),
+        interrupt_when=has_rows(run, when),
+        interrupt_with=signal.SIGTERM,
+    )
+    assert (ended.code, ended.left_behind) == (143, []), ended.stderr
+    steps = [row["step"] for row in read_metrics(run / "metrics.jsonl") if "loss" in row]
+    if steps:
+        assert (run / "checkpoints" / f"checkpoint-{steps[-1]}" / "COMPLETE").exists()
+    resumed = repl_rl("train", "--resume", "run")
+    assert resumed.code == 0, resumed.stderr
+    assert differences(reference, run) == [] or _only_checkpoints_differ(reference, run)
+
+
+def _only_checkpoints_differ(one: Path, other: Path) -> bool:
+    """The step that was interrupted has a checkpoint of its own, and an older one made room."""
+    found = differences(one, other)
+    return all(text.startswith("weights of checkpoint-") for text in found)
+
+
+def test_a_second_signal_ends_it_at_once_and_leaves_no_process(
+    repl_rl: Command, tiny_model: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    sent = 0
+
+    def again() -> bool:
+        """True three times: the first one asks, the others insist."""
+        nonlocal sent
+        sent += has_rows(run, 2)()
+        return sent == 1
+
+    ended = repl_rl(
+        *("train", "--model", str(tiny_model), "--output", "run", *small(grpo__steps=5000)),
+        interrupt_when=again,
+        interrupt_with=signal.SIGTERM,
+    )
+    assert (ended.code, ended.left_behind) == (143, [])
+
+
+def test_a_longer_run_goes_on_where_the_shorter_one_ended(
+    repl_rl: Command, tmp_path: Path, reference: Path
+) -> None:
+    shutil.copytree(reference, tmp_path / "run")
+    refused = repl_rl("train", "--resume", "run")
+    assert refused.code == 2
+    assert refused.stderr == (
+        "repl-rl: 'run' has ended after step 5; give it more to do with --set grpo.steps=N\n"
+    )
+    longer = repl_rl("train", "--resume", "run", "--set", "grpo.steps=7")
+    assert longer.code == 0, longer.stderr
+    assert "repl-rl: grpo.steps = 7, 5 before\n" in longer.stderr
+    assert "resumed after step 5\n" in longer.stdout
+    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert [row["step"] for row in rows if "loss" in row] == [1, 2, 3, 4, 5, 6, 7]
+    assert [row["step"] for row in rows if "eval_solve_rate" in row] == [0, 2, 4, 5, 6, 7]

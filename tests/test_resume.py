@@ -1,0 +1,189 @@
+"""Laws of going on: which checkpoint counts, and what stays of a run's folder."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repl_rl.commands.options import plan_to_resume
+from repl_rl.config import Config
+from repl_rl.errors import ConfigError
+from repl_rl.runs.folder import RunFolder
+from repl_rl.runs.resume import begun, cut, evaluated_steps, has_ended, newest_run
+from repl_rl.settings import resolve, to_toml
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Measured at 0, 2 and 4, with checkpoints at 2 and 4, and ended in the rollouts of step 6."""
+    path = tmp_path / "run"
+    folder = RunFolder(path)
+    (path / "config.toml").write_text(to_toml(resolve(overrides=["grpo.steps=6"])))
+    (path / "versions.json").write_text(json.dumps({"policy": "owner/name"}))
+    folder.append_metrics(0, {"eval_solve_rate": 0.1})
+    for step in range(1, 6):
+        folder.append_metrics(step, {"loss": 0.5})
+        if step in (2, 4):
+            folder.append_metrics(step, {"eval_solve_rate": 0.2})
+    for name in ["eval-000000", "eval-000002", "eval-000004"]:
+        folder.trajectories(name).touch()
+    for version in range(6):
+        folder.trajectories(f"step-{version:06d}").touch()
+    for step in (2, 4):
+        (path / "checkpoints" / f"checkpoint-{step}").mkdir()
+        (path / "checkpoints" / f"checkpoint-{step}" / "COMPLETE").touch()
+    return path
+
+
+def names(run: Path) -> list[str]:
+    return sorted(path.stem for path in (run / "trajectories").iterdir())
+
+
+def steps(run: Path) -> list[int]:
+    return [json.loads(row)["step"] for row in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_it_goes_on_from_the_newest_whole_checkpoint(run: Path) -> None:
+    found = begun(run)
+    assert (found.step, found.policy) == (4, "owner/name")
+    assert found.checkpoint == run / "checkpoints" / "checkpoint-4"
+    (run / "checkpoints" / "checkpoint-4" / "COMPLETE").unlink()
+    assert begun(run).step == 2
+
+
+def test_what_lies_beyond_is_cut_and_said(run: Path) -> None:
+    assert cut(begun(run)) == [
+        "metrics.jsonl: 1 rows beyond step 4 are taken out",
+        "trajectories: 2 files beyond step 4 are taken out (step-000004.jsonl ... "
+        "step-000005.jsonl)",
+    ]
+    assert steps(run) == [0, 1, 2, 2, 3, 4, 4]
+    assert names(run) == [
+        *("eval-000000", "eval-000002", "eval-000004"),
+        *("step-000000", "step-000001", "step-000002", "step-000003"),
+    ]
+    assert evaluated_steps(run) == {0, 2, 4}
+    assert cut(begun(run)) == []
+
+
+def test_a_measurement_that_did_not_end_is_made_again(run: Path) -> None:
+    rows = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(row for row in rows[:-2]))  # without that at 4
+    cut(begun(run))
+    assert evaluated_steps(run) == {0, 2}
+    assert "eval-000004" not in names(run)
+
+
+def test_a_row_that_was_cut_off_is_taken_out_and_said(run: Path) -> None:
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 6, "lo')
+    assert cut(begun(run))[0] == "metrics.jsonl: a row that was cut off is taken out"
+    assert steps(run)[-1] == 4
+
+
+def test_without_a_checkpoint_only_the_first_measurement_stays(run: Path) -> None:
+    for step in (2, 4):
+        (run / "checkpoints" / f"checkpoint-{step}" / "COMPLETE").unlink()
+        (run / "checkpoints" / f"checkpoint-{step}").rmdir()
+    found = begun(run)
+    assert (found.checkpoint, found.step) == (None, 0)
+    cut(found)
+    assert (steps(run), names(run)) == ([0], ["eval-000000"])
+
+
+def test_a_later_checkpoint_that_is_not_whole_goes(run: Path) -> None:
+    (run / "checkpoints" / "checkpoint-6").mkdir()
+    (run / "checkpoints" / "final").mkdir()
+    cut(begun(run))
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == [
+        "checkpoint-2",
+        "checkpoint-4",
+    ]
+
+
+def test_a_run_has_ended_once_its_last_weights_are_kept_and_measured(run: Path) -> None:
+    assert not has_ended(begun(run), steps=6)
+    assert not has_ended(begun(run), steps=4)
+    (run / "checkpoints" / "final").mkdir()
+    assert has_ended(begun(run), steps=4)
+
+
+def test_weights_alone_are_refused_with_what_to_do(run: Path) -> None:
+    for mark in run.glob("checkpoints/*/COMPLETE"):
+        mark.unlink()
+    with pytest.raises(ConfigError, match="checkpoint-4' holds weights alone, without the opt"):
+        begun(run)
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "config.toml", "versions.json"])
+def test_a_folder_that_is_no_run_is_refused(run: Path, name: str) -> None:
+    (run / name).unlink()
+    with pytest.raises(ConfigError, match="holds no run; expected a folder that `train` has made"):
+        begun(run)
+
+
+def test_the_newest_run_is_the_one_that_was_written_last(run: Path, tmp_path: Path) -> None:
+    other = RunFolder(tmp_path / "other").path
+    os.utime(run / "metrics.jsonl", (2e9, 2e9))
+    os.utime(other / "metrics.jsonl", (1e9, 1e9))
+    assert newest_run(tmp_path) == run
+    with pytest.raises(ConfigError, match=r"no run in .* to resume; name its folder"):
+        newest_run(tmp_path / "nowhere")
+
+
+def test_two_processes_do_not_write_one_run(run: Path) -> None:
+    held = os.open(run, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with pytest.raises(ConfigError, match=r"another process writes to .*; let it end first"):
+        RunFolder(run, is_begun=True)
+    os.close(held)
+    RunFolder(run, is_begun=True)
+
+
+# Settings
+
+
+def options(**given: Any) -> dict[str, Any]:
+    return {"files": (), "overrides": (), **given}
+
+
+def test_a_resumed_run_has_its_own_settings(run: Path) -> None:
+    found, plan = plan_to_resume(run, options())
+    assert (found, plan.config) == (run, resolve(overrides=["grpo.steps=6"]))
+
+
+def test_it_may_be_given_more_steps(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, plan = plan_to_resume(run, options(overrides=("grpo.steps=9", "report.sample_every=3")))
+    assert (plan.config.grpo.steps, plan.config.report.sample_every) == (9, 3)
+    assert "repl-rl: grpo.steps = 9, 6 before\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"seed": 1}, r"^seed = 1 here, 0 in '.*run'; a run goes on as it began, so only grpo\."),
+        ({"overrides": ("grpo.learning_rate=1",)}, r"^grpo\.learning_rate = 1\.0 here, "),
+        ({"overrides": ("reward.line.timeout=-0.05",)}, r"^reward\.line\.timeout = -0\.05 here, "),
+        ({"overrides": ("grpo.steps=3",)}, r"is at step 4; expected grpo\.steps of at least"),
+    ],
+)
+def test_other_settings_would_be_another_run(
+    run: Path, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plan_to_resume(run, options(**given))
+
+
+def test_a_run_that_has_ended_says_how_to_go_on(run: Path) -> None:
+    (run / "checkpoints" / "final").mkdir()
+    with pytest.raises(ConfigError, match=r"has ended after step 4; give it more to do with --set"):
+        plan_to_resume(run, options(overrides=("grpo.steps=4",)))
+
+
+def test_every_setting_of_a_config_compares() -> None:
+    assert Config() == resolve(saved=to_toml(Config()), overrides=["grpo.steps=200"])
