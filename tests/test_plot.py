@@ -7,7 +7,7 @@ import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -35,6 +35,9 @@ from repl_rl.show.plot_style import (
     style,
 )
 from repl_rl.types import OutcomeKind
+
+Called = tuple[int, str, str]
+Call = Callable[..., Called]
 
 
 def a_step(step: int, **numbers: float) -> dict[str, Any]:
@@ -367,3 +370,75 @@ def test_pictures_are_drawn_without_a_display_or_a_window_library(tmp_path: Path
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
     )
     assert (done.stdout, done.stderr) == ("set()\n", "")
+
+
+# The command
+
+
+def test_one_run_is_drawn_into_its_folder(call: Call, tmp_path: Path) -> None:
+    write(tmp_path / "runs" / "a", rows(3))
+    assert call("plot", "runs/a") == (0, "runs/a/curve.png\nruns/a/curve.svg\n", "")
+    assert (tmp_path / "runs/a/curve.png").read_bytes().startswith(b"\x89PNG")
+    assert "a" in texts((tmp_path / "runs/a/curve.svg").read_bytes())
+
+
+def test_several_runs_are_drawn_into_the_current_folder(call: Call, tmp_path: Path) -> None:
+    for name in ("a/run", "b/run"):
+        write(tmp_path / name, rows(3))
+    assert call("plot", "a/run", "b/run") == (0, "curves.png\ncurves.svg\n", "")
+    assert {"a/run", "b/run"} <= set(texts((tmp_path / "curves.svg").read_bytes()))
+
+
+def test_a_run_that_is_named_twice_is_drawn_once(call: Call, tmp_path: Path) -> None:
+    write(tmp_path / "a", rows(2))
+    assert call("plot", "a", "./a/", "--output", "x.SVG") == (0, "x.SVG\n", "")
+    assert "Outcomes of lines" in texts((tmp_path / "x.SVG").read_bytes())
+
+
+@pytest.fixture
+def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("matplotlib")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for name in ("repl_rl.show.plot", "repl_rl.show.plot_panels"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+@pytest.mark.usefixtures("without_matplotlib")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("no-run",), "no such run folder: 'no-run'"),
+        (("empty",), "'empty' holds no metrics.jsonl; expected the folder of a run"),
+        (("run", "evaluation"), "'evaluation' has nothing to plot: no step of training is on "),
+        (("run", "--output", "x.pdf"), "--output 'x.pdf'; expected a name that ends in .png or "),
+        (("run", "--output", "no/x.png"), "--output 'no/x.png'; there is no folder 'no'"),
+        (tuple(map(str, range(36))), "36 runs are given; a picture holds 35 at most"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_line_before_anything_is_loaded(
+    call: Call, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    write(tmp_path / "run", rows(2))
+    write(tmp_path / "evaluation", [{"step": 0, "eval/solve_rate": 0.5, "eval/total": 20}])
+    for number in range(36):
+        write(tmp_path / str(number), rows(1))
+    code, out, err = call("plot", *arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"repl-rl: {message}")
+
+
+@pytest.mark.usefixtures("without_matplotlib")
+def test_without_matplotlib_it_says_what_installs_it(call: Call, tmp_path: Path) -> None:
+    write(tmp_path / "run", rows(2))
+    code, _, err = call("plot", "run")
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("repl-rl: matplotlib is not installed")
+
+
+def test_a_disk_that_refuses_is_one_line(call: Call, tmp_path: Path) -> None:
+    (write(tmp_path / "run", rows(2)) / "curve.png").mkdir()
+    code, out, err = call("plot", "run")
+    assert (code, out) == (1, "")
+    assert err == "repl-rl: cannot write 'run/curve.png': Is a directory\n"
