@@ -20,6 +20,7 @@ import click
 from repl_rl import __version__
 from repl_rl.commands import options as shared
 from repl_rl.commands.config import config as config_command
+from repl_rl.commands.plot import plot
 from repl_rl.commands.replay import attach, replay
 from repl_rl.commands.reward import reward
 from repl_rl.commands.rollout import play, rollout
@@ -89,7 +90,7 @@ def cli() -> None:
     """Reinforcement learning for language models that think in a Python REPL."""
 
 
-for command in (rollout, play, replay, attach, reward, config_command):
+for command in (rollout, play, replay, attach, plot, reward, config_command):
     cli.add_command(command)
 
 

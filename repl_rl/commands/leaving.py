@@ -7,12 +7,12 @@ Knows a run's folder. Does not know why it ended.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from repl_rl.runs.folder import METRICS, last_checkpoint
+from repl_rl.runs.metrics import read_rows
 
 _WIDTH = 80
 
@@ -21,7 +21,8 @@ def left_by(run: Path, *, checkpoint_every: int) -> str:
     """What is left of a run that did not end, with the folder of its weights if it has any."""
     if not (run / METRICS).exists():
         return "nothing was written"
-    step, weights = _last_step(run), last_checkpoint(run)
+    step = max((row.step for row in read_rows(run)), default=0)
+    weights = last_checkpoint(run)
     held = f"after step {step}: {run} holds metrics and trajectories" if step else f"{run} is begun"
     if weights is not None:
         return f"{held}, and whole weights in {weights.relative_to(run)}"
@@ -57,14 +58,3 @@ def _command(words: list[str]) -> str:
             row = "     "
         row += f" {word}"
     return "\n".join([*rows, row])
-
-
-def _last_step(run: Path) -> int:
-    """How many steps are on record; a last row that was cut off is passed over."""
-    steps = [0]
-    for row in (run / METRICS).read_bytes().splitlines():
-        try:
-            steps.append(int(json.loads(row)["step"]))
-        except (ValueError, TypeError, KeyError):
-            continue
-    return max(steps)

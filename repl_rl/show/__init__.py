@@ -1,1 +1,1 @@
-"""Trajectories and runs in a terminal."""
+"""Trajectories and runs in a terminal, and as pictures."""

@@ -170,6 +170,7 @@ def loaded_by(code: str) -> set[str]:
         "rollout.runner",
         "rollout.demonstrations",
         "show.display",
+        "show.plot",
         "tasks.base",
         "engines.scripted",
         "golden.suites",

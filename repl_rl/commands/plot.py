@@ -1,0 +1,62 @@
+"""`repl-rl plot`: learning curves of runs, as pictures.
+
+    folders of runs -> curves -> files, whose names are printed
+
+Knows folders. Does not know how a curve is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from repl_rl.errors import ConfigError
+from repl_rl.runs.metrics import Curve, read_curve
+from repl_rl.show.plot_style import MAX_PENS, SUFFIXES
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, type=Path, metavar="RUN...")
+@click.option("--output", type=Path, metavar="FILE", help="A .png or an .svg, in place of both.")
+def plot(runs: tuple[Path, ...], output: Path | None) -> None:
+    """Draw the learning curves of runs.
+
+    Draws the solve rate against steps, tokens and time; of one run also what became of its lines
+    and what its time went into. Several runs share a picture.
+
+    Writes curve.png and curve.svg into the folder of the run. Those of several runs are curves.png
+    and curves.svg in the current folder.
+    """
+    different = list({run.resolve(): run for run in runs}.values())
+    paths = _paths(different, output)
+    curves = [_curve(run) for run in different]
+    if len(curves) > MAX_PENS:
+        raise ConfigError(f"{len(curves)} runs are given; a picture holds {MAX_PENS} at most")
+    from repl_rl.show.plot import names_of, save
+
+    for path in save(dict(zip(names_of(different), curves, strict=True)), paths):
+        click.echo(path)
+
+
+def _paths(runs: Sequence[Path], output: Path | None) -> list[Path]:
+    """Where to draw. ConfigError for a file that cannot be a picture."""
+    if output is None:
+        stem = runs[0] / "curve" if len(runs) == 1 else Path("curves")
+        return [stem.with_name(stem.name + suffix) for suffix in SUFFIXES]
+    if output.suffix.lower() not in SUFFIXES:
+        raise ConfigError(f"--output {str(output)!r}; expected a name that ends in .png or .svg")
+    if not output.parent.is_dir():
+        raise ConfigError(f"--output {str(output)!r}; there is no folder {str(output.parent)!r}")
+    return [output]
+
+
+def _curve(run: Path) -> Curve:
+    curve = read_curve(run)
+    if not curve.steps:
+        raise ConfigError(
+            f"{str(run)!r} has nothing to plot: no step of training is on record; expected the "
+            f"folder of a run that took a step"
+        )
+    return curve

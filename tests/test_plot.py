@@ -1,0 +1,444 @@
+"""Laws of pictures of runs: what is drawn where, in which style, and in what file."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+from PIL import Image
+
+from repl_rl.runs.metrics import Curve, Row, curve_of
+from repl_rl.show.plot import figure, names_of, picture, save_curve, window_of
+from repl_rl.show.plot_areas import outcomes, seconds
+from repl_rl.show.plot_axes import axes_of, points, thinned
+from repl_rl.show.plot_style import (
+    MAX_PENS,
+    Fill,
+    fill_of_kind,
+    fill_of_part,
+    fill_of_rest,
+    pen,
+    style,
+)
+from repl_rl.types import OutcomeKind
+
+Called = tuple[int, str, str]
+Call = Callable[..., Called]
+
+
+def a_step(step: int, **numbers: float) -> dict[str, Any]:
+    """Half of the lines submit, a tenth are name errors; 6 seconds and 1,000 tokens a step."""
+    found = {
+        "solve_rate": step / 100,
+        "lines/ok_output": 0.4,
+        "lines/submitted": 0.5,
+        "lines/name_error": 0.1,
+        "num_tokens": 1000 * step,
+        "step_time": 6.0,
+        "wall_s": 10 + 8 * step,
+        "time/rollout": 4.0,
+        "time/update": 2.0,
+    }
+    return {"step": step, **found, **numbers}
+
+
+def rows(num_steps: int) -> list[dict[str, Any]]:
+    before, after = (
+        {"step": step, "eval_solve_rate": rate, "eval_total": 10, "eval_ungraded": 0, "wall_s": at}
+        for step, rate, at in ((0, 0.5, 10), (num_steps, 0.8, 18 + 8 * num_steps))
+    )
+    return [before, *(a_step(step) for step in range(1, num_steps + 1)), after]
+
+
+def curve(num_steps: int) -> Curve:
+    return of(rows(num_steps))
+
+
+def of(found: Sequence[dict[str, Any]]) -> Curve:
+    return curve_of(
+        Row(step=row["step"], numbers={k: v for k, v in row.items() if k != "step"})
+        for row in found
+    )
+
+
+def write(run: Path, found: Sequence[dict[str, Any]]) -> Path:
+    run.mkdir(parents=True)
+    (run / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in found))
+    return run
+
+
+def panel(drawn: Figure, label: str) -> Axes:
+    """The first panel with this label below or beside it."""
+    return next(one for one in drawn.axes if label in (one.get_xlabel(), one.get_ylabel()))
+
+
+def drawn_line(of: Axes, label: str) -> tuple[list[float], list[float]]:
+    (found,) = (one for one in of.lines if one.get_label() == label)
+    xs, ys = (np.asarray(values, dtype=float).tolist() for values in found.get_data())
+    return xs, ys
+
+
+# What is drawn
+
+
+def test_one_run_is_drawn_against_steps_tokens_and_time() -> None:
+    with style():
+        drawn = figure({"mine": curve(3)})
+    rates = [0.01, 0.02, 0.03]
+    assert drawn_line(panel(drawn, "step"), "training") == ([1, 2, 3], rates)
+    assert drawn_line(panel(drawn, "tokens"), "training") == ([1000, 2000, 3000], rates)
+    in_time = drawn_line(panel(drawn, "seconds since the start"), "training")
+    assert in_time == ([18, 26, 34], rates)
+
+
+def test_an_evaluation_has_its_interval_as_an_error_bar() -> None:
+    """Wilson's for 5 and 8 of 10."""
+    with style():
+        drawn = figure({"mine": curve(3)})
+    (bar,) = (one for one in panel(drawn, "step").containers if isinstance(one, ErrorbarContainer))
+    (bars,) = bar.lines[2]
+    first, last = [(x, low, high) for (x, low), (_, high) in bars.get_segments()]
+    assert first == pytest.approx((0, 0.237, 0.763), abs=5e-4)
+    assert last == pytest.approx((3, 0.490, 0.943), abs=5e-4)
+
+
+def test_a_mean_is_named_and_stands_over_the_points_it_is_the_mean_of() -> None:
+    """Of 20 steps the window is 2: the mean of steps 19 and 20 is 0.195."""
+    with style():
+        drawn = figure({"mine": curve(20)})
+    xs, ys = drawn_line(drawn.axes[0], "training, mean of the last 2 steps")
+    assert xs[-1] == 20
+    assert ys[-1] == pytest.approx(0.195)
+    assert drawn_line(drawn.axes[0], "training, one step")[1][-1] == 0.2
+    assert panel(drawn, "share, mean of the last 2 steps").get_title(loc="left") == (
+        "Outcomes of lines"
+    )
+
+
+@pytest.mark.parametrize(("num_steps", "window"), [(1, 1), (19, 1), (100, 10), (10_000, 50)])
+def test_a_mean_is_of_a_tenth_of_the_steps(num_steps: int, window: int) -> None:
+    longest = of([a_step(step + 1) for step in range(num_steps)])
+    assert window_of([curve(2), longest]) == window
+
+
+def test_what_a_run_has_not_measured_is_no_panel() -> None:
+    with style():
+        drawn = figure({"old": of([{"step": 1, "solve_rate": 0.5}, {"step": 2}])})
+    assert [one.get_xlabel() for one in drawn.axes] == ["step"]
+
+
+def test_time_is_that_on_the_wall_where_all_have_it() -> None:
+    old = of([{"step": 1, "solve_rate": 0.5, "step_time": 6.0}])
+    assert [axis.label for axis in axes_of([curve(3)])] == [
+        "step",
+        "tokens",
+        "seconds since the start",
+    ]
+    assert [axis.label for axis in axes_of([curve(3), old])] == [
+        "step",
+        "tokens",
+        "seconds in steps",
+    ]
+
+
+def test_large_numbers_have_a_larger_unit() -> None:
+    """12,000,000 tokens are 12 millions, and 5 hours of a run 5 hours."""
+    far = of([{"step": 1, "solve_rate": 0.5, "num_tokens": 12e6, "wall_s": 18_000}])
+    _, tokens, time = axes_of([far])
+    assert [tokens.label, time.label] == ["tokens, millions", "hours since the start"]
+    assert [axis.at(far.steps[0].place) for axis in (tokens, time)] == [12, 5]
+
+
+def test_what_has_not_moved_has_an_axis_nevertheless() -> None:
+    still = {"step": 1, "solve_rate": 0.5, "num_tokens": 0.0, "step_time": 0.0}
+    assert [axis.end for axis in axes_of([of([still])])] == [1, 1, 1]
+
+
+def test_a_step_without_a_rate_is_left_out_of_the_line() -> None:
+    found = of([a_step(1), {"step": 2, "step_time": 6.0}, a_step(3)])
+    (axis, *_), places = axes_of([found]), [step.place for step in found.steps]
+    rates = [step.numbers.get("solve_rate") for step in found.steps]
+    assert points(axis, places, rates) == ([1, 3], [0.01, 0.03])
+
+
+def test_of_very_many_points_some_are_drawn_and_the_last() -> None:
+    found = thinned(range(1, 100_001))
+    assert (len(found), found[0], found[-1]) == (500, 200, 100_000)
+    assert thinned(range(500)) == list(range(500))
+    assert thinned([]) == []
+
+
+# Areas
+
+
+def test_outcomes_stand_on_each_other_with_errors_on_top() -> None:
+    stack = outcomes(of([a_step(1), a_step(2)]), window=1)
+    assert [(area.name, area.values) for area in stack.areas] == [
+        ("submitted", (0.5, 0.5)),
+        ("ok_output", (0.4, 0.4)),
+        ("name_error", (0.1, 0.1)),
+    ]
+
+
+def test_what_is_too_rare_for_a_name_is_drawn_together() -> None:
+    rare = {"lines/blank": 0.004, "lines/cut": 0.003, "lines/died": 0.002, "lines/timeout": 0.001}
+    stack = outcomes(of([a_step(1, **rare)]), window=1)
+    assert {area.name: area.values[0] for area in stack.areas} == pytest.approx(
+        {
+            "submitted": 0.5,
+            "ok_output": 0.4,
+            "other": 0.007,
+            "name_error": 0.1,
+            "other errors": 0.003,
+        }
+    )
+
+
+def test_an_outcome_that_was_frequent_once_has_a_name() -> None:
+    calm = [a_step(step) for step in range(1, 100)]
+    stack = outcomes(of([*calm, a_step(100, **{"lines/timeout": 0.3})]), window=1)
+    assert "timeout" in [area.name for area in stack.areas]
+
+
+def test_all_parts_of_the_time_are_drawn_the_longest_below() -> None:
+    stack = seconds(of([a_step(1, **{"time/anything": 3.0})]), window=1)
+    assert [(area.name, area.values) for area in stack.areas] == [
+        ("rollout", (4.0,)),
+        ("anything", (3.0,)),
+        ("update", (2.0,)),
+    ]
+
+
+# Black and white
+
+
+def grey(colour: str) -> float:
+    """As a printer has it, from 0 to 1 (Rec. 601)."""
+    red, green, blue = to_rgb(colour)
+    return 0.299 * red + 0.587 * green + 0.114 * blue
+
+
+def dashes(svg: bytes, colour: str) -> set[str]:
+    """The patterns of all that is drawn in a colour; an unbroken line has none."""
+    styles = [one.get("style", "") for one in ElementTree.fromstring(svg).iter()]
+    found = [dict(part.split(": ", 1) for part in one.split("; ") if part) for one in styles]
+    drawn = [one for one in found if one.get("stroke") == colour.lower()]
+    assert drawn
+    return {one["stroke-dasharray"] for one in drawn if "stroke-dasharray" in one}
+
+
+def test_lines_of_runs_differ_in_dashes_and_markers_whatever_their_colours() -> None:
+    runs = {name: curve(3) for name in "abc"}
+    drawn = picture(runs, ".svg")
+    first, second, third = (dashes(drawn, pen(number).colour) for number in range(3))
+    assert first == set()
+    assert second
+    assert third
+    assert second.isdisjoint(third)
+    with style():
+        panels = figure(runs).axes
+    for one in panels:
+        markers = [line.get_marker() for line in one.lines if line.get_linestyle() != "None"]
+        assert len(set(markers)) == 3
+
+
+def test_no_two_of_all_runs_share_dashes_and_marker() -> None:
+    pens = [pen(number) for number in range(MAX_PENS)]
+    assert len({(one.dashes, one.marker) for one in pens}) == MAX_PENS == 35
+
+
+def test_no_two_areas_of_a_picture_are_alike_without_colour() -> None:
+    def are_alike(one: Fill, other: Fill) -> bool:
+        return one.hatch == other.hatch and abs(grey(one.colour) - grey(other.colour)) < 0.08
+
+    rest = [fill_of_rest(is_error=is_error) for is_error in (False, True)]
+    for fills in (map(fill_of_kind, OutcomeKind), map(fill_of_part, range(8))):
+        pairs = itertools.combinations([*fills, *rest], 2)
+        assert [pair for pair in pairs if are_alike(*pair)] == []
+
+
+def test_a_black_hatch_shows_on_every_area() -> None:
+    fills = [*map(fill_of_kind, OutcomeKind), *map(fill_of_part, range(8))]
+    assert min(grey(fill.colour) for fill in fills) > 0.45
+
+
+# Files
+
+
+def texts(svg: bytes) -> list[str]:
+    return ["".join(one.itertext()) for one in ElementTree.fromstring(svg).iter() if one.text]
+
+
+@pytest.mark.slow
+def test_the_same_numbers_make_the_same_file_whatever_else_is_set() -> None:
+    first = {suffix: picture({"mine": curve(20)}, suffix) for suffix in (".png", ".svg")}
+    with matplotlib.rc_context({"lines.linewidth": 9, "svg.hashsalt": "x", "font.size": 30}):
+        before = dict(matplotlib.rcParams)
+        again = {suffix: picture({"mine": curve(20)}, suffix) for suffix in (".png", ".svg")}
+        assert dict(matplotlib.rcParams) == before
+    assert again == first
+
+
+def test_a_png_is_a_picture_of_twice_the_width_at_which_it_can_be_read() -> None:
+    with Image.open(io.BytesIO(picture({"a": curve(3), "b": curve(4)}, ".png"))) as image:
+        assert (image.format, image.width) == ("PNG", 1600)
+        image.load()
+
+
+def test_an_svg_says_what_it_shows_in_texts() -> None:
+    found = texts(picture({"mine": curve(20)}, ".svg"))
+    for text in ("mine", "Solve rate", "step", "Outcomes of lines", "name_error", "Time of a step"):
+        assert text in found
+    assert "held-out problems, 95 % interval" in found
+
+
+@pytest.mark.slow
+def test_any_name_of_a_folder_is_a_name_in_the_picture(tmp_path: Path) -> None:
+    given = ("$x_{", "_hidden", "a\x1b[31m\nb", "<&>\"'", "\u4e2d\U0001f600", "plain")
+    names = names_of([tmp_path / name for name in given])
+    several = {name: curve(2) for name in names}
+    assert set(names) <= set(texts(picture(several, ".svg")))
+    assert picture(several, ".png")
+    for name in names[:2]:
+        assert name in texts(picture({name: curve(2)}, ".svg"))
+
+
+def test_names_are_as_long_as_tells_them_apart(tmp_path: Path) -> None:
+    assert names_of([tmp_path / "one" / "run"]) == ["run"]
+    assert names_of([tmp_path / "one" / "run", tmp_path / "two" / "run"]) == ["one/run", "two/run"]
+    assert names_of([tmp_path / "one", tmp_path / "two"]) == ["one", "two"]
+
+
+def test_names_that_are_too_long_keep_their_ends_or_are_numbered(tmp_path: Path) -> None:
+    one, two = names_of([tmp_path / ("a" * 100), tmp_path / ("b" * 99 + "c")])
+    assert (one, two) == ("..." + "a" * 57, "..." + "b" * 56 + "c")
+    same = names_of([tmp_path / ("a" + "c" * 99), tmp_path / ("b" + "c" * 99)])
+    assert same == ["1: ..." + "c" * 57, "2: ..." + "c" * 57]
+
+
+@pytest.mark.slow
+def test_a_long_run_is_no_large_file() -> None:
+    drawn = picture({"long": of([a_step(step) for step in range(1, 5_001)])}, ".svg")
+    assert len(drawn) < 400_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_steps", [1, 2])
+def test_the_shortest_runs_can_be_drawn(num_steps: int) -> None:
+    assert picture({"short": curve(num_steps)}, ".png")
+    assert picture({"short": curve(num_steps), "other": curve(1)}, ".png")
+
+
+@pytest.mark.slow
+def test_rows_that_are_broken_do_not_break_the_picture(tmp_path: Path) -> None:
+    run = write(tmp_path / "run", rows(3))
+    broken = {"step": 4, "solve_rate": None, "lines/submitted": float("nan"), "num_tokens": "x"}
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(broken) + "\n" + '{"step": 5, "solve_')
+    assert [path.name for path in save_curve(run)] == ["curve.png", "curve.svg"]
+
+
+def test_a_run_that_took_no_step_has_no_curve(tmp_path: Path) -> None:
+    run = write(tmp_path / "run", rows(0))
+    assert save_curve(run) == []
+    assert sorted(path.name for path in run.iterdir()) == ["metrics.jsonl"]
+
+
+@pytest.mark.slow
+def test_pictures_are_drawn_without_a_display_or_a_window_library(tmp_path: Path) -> None:
+    run = write(tmp_path / "run", rows(2))
+    program = (
+        "import sys; from pathlib import Path; from repl_rl.show.plot import save_curve\n"
+        f"save_curve(Path({str(run)!r}))\n"
+        "print({'matplotlib.pyplot', 'torch', 'tkinter'} & {*sys.modules})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("set()\n", "")
+
+
+# The command
+
+
+def test_one_run_is_drawn_into_its_folder(call: Call, tmp_path: Path) -> None:
+    write(tmp_path / "runs" / "a", rows(3))
+    assert call("plot", "runs/a") == (0, "runs/a/curve.png\nruns/a/curve.svg\n", "")
+    assert (tmp_path / "runs/a/curve.png").read_bytes().startswith(b"\x89PNG")
+    assert "a" in texts((tmp_path / "runs/a/curve.svg").read_bytes())
+
+
+def test_several_runs_are_drawn_into_the_current_folder(call: Call, tmp_path: Path) -> None:
+    for name in ("a/run", "b/run"):
+        write(tmp_path / name, rows(3))
+    assert call("plot", "a/run", "b/run") == (0, "curves.png\ncurves.svg\n", "")
+    assert {"a/run", "b/run"} <= set(texts((tmp_path / "curves.svg").read_bytes()))
+
+
+def test_a_run_that_is_named_twice_is_drawn_once(call: Call, tmp_path: Path) -> None:
+    write(tmp_path / "a", rows(2))
+    assert call("plot", "a", "./a/", "--output", "x.SVG") == (0, "x.SVG\n", "")
+    assert "Outcomes of lines" in texts((tmp_path / "x.SVG").read_bytes())
+
+
+@pytest.fixture
+def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("matplotlib")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for name in ("repl_rl.show.plot", "repl_rl.show.plot_panels"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+@pytest.mark.usefixtures("without_matplotlib")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("no-run",), "no such run folder: 'no-run'"),
+        (("empty",), "'empty' holds no metrics.jsonl; expected the folder of a run"),
+        (("run", "evaluation"), "'evaluation' has nothing to plot: no step of training is on "),
+        (("run", "--output", "x.pdf"), "--output 'x.pdf'; expected a name that ends in .png or "),
+        (("run", "--output", "no/x.png"), "--output 'no/x.png'; there is no folder 'no'"),
+        (tuple(map(str, range(36))), "36 runs are given; a picture holds 35 at most"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_line_before_anything_is_loaded(
+    call: Call, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    write(tmp_path / "run", rows(2))
+    write(tmp_path / "evaluation", [{"step": 0, "eval/solve_rate": 0.5, "eval/total": 20}])
+    for number in range(36):
+        write(tmp_path / str(number), rows(1))
+    code, out, err = call("plot", *arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"repl-rl: {message}")
+
+
+@pytest.mark.usefixtures("without_matplotlib")
+def test_without_matplotlib_it_says_what_installs_it(call: Call, tmp_path: Path) -> None:
+    write(tmp_path / "run", rows(2))
+    code, _, err = call("plot", "run")
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("repl-rl: matplotlib is not installed")
+
+
+def test_a_disk_that_refuses_is_one_line(call: Call, tmp_path: Path) -> None:
+    (write(tmp_path / "run", rows(2)) / "curve.png").mkdir()
+    code, out, err = call("plot", "run")
+    assert (code, out) == (1, "")
+    assert err == "repl-rl: cannot write 'run/curve.png': Is a directory\n"
