@@ -214,6 +214,8 @@ class ReportConfig:
     """Steps between two checkpoints."""
     keep_checkpoints: int = 2
     """How many of the latest stay; the last of a run, `final`, always does."""
+    curve: bool = True
+    """Draw the learning curve at the end of a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,8 @@ from repl_rl.plugins import nearest_folder
 from repl_rl.runs.folder import METRICS
 from repl_rl.runs.summary import wilson_interval
 
+EVALUATED = "eval_solve_rate"
+"""The number that a row of an evaluation has."""
 _EVALUATIONS = ("eval_", "held_out_before/", "held_out_after/")
 """What the names of an evaluation's numbers begin with."""
 
@@ -102,11 +104,12 @@ def read_rows(run: Path) -> Iterator[Row]:
     """
     with (run / METRICS).open("rb") as file:
         for text in file:
-            if (row := _row(text)) is not None:
+            if (row := row_of(text)) is not None:
                 yield row
 
 
-def _row(text: bytes) -> Row | None:
+def row_of(text: bytes) -> Row | None:
+    """A line of the file; None where it is no row, or half of one."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

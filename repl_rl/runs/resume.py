@@ -7,12 +7,10 @@ Knows names of files and rows of metrics. Does not know what is in a checkpoint.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from repl_rl.disk import remove, replace_file
 from repl_rl.errors import ConfigError
@@ -25,9 +23,7 @@ from repl_rl.runs.folder import (
     numbered_checkpoints,
     read_versions,
 )
-
-EVALUATED = "eval_solve_rate"
-"""The column of metrics.jsonl that a row of an evaluation has."""
+from repl_rl.runs.metrics import EVALUATED, read_rows, row_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +73,7 @@ def has_ended(run: Begun, *, steps: int) -> bool:
 
 def evaluated_steps(run: Path) -> set[int]:
     """The steps after which an evaluation is on record."""
-    return {row["step"] for row in _rows(run / METRICS) if row is not None and EVALUATED in row}
+    return {row.step for row in read_rows(run) if EVALUATED in row.numbers}
 
 
 def cut(run: Begun) -> list[str]:
@@ -86,15 +82,15 @@ def cut(run: Begun) -> list[str]:
     Rows and files of an evaluation at the checkpoint's own step stay if it ended.
     """
     said, step, path = [], run.step, run.run / METRICS
-    found = list(_rows(path))
-    kept = [row for row in found if row is not None and row["step"] <= step]
-    if None in found:
+    lines = path.read_bytes().splitlines()
+    found = [(row, line) for line in lines if (row := row_of(line)) is not None]
+    kept = [line for row, line in found if row.step <= step]
+    if len(found) < len(lines):
         said.append(f"{METRICS}: a row that was cut off is taken out")
-    if num_beyond := len(found) - len(kept) - found.count(None):
+    if num_beyond := len(found) - len(kept):
         said.append(f"{METRICS}: {num_beyond} rows beyond step {step} are taken out")
-    replace_file(path, b"".join(json.dumps(row).encode() + b"\n" for row in kept))
-    measured = {row["step"] for row in kept if EVALUATED in row}
-    stale = list(_stale_files(run.run / "trajectories", step, measured))
+    replace_file(path, b"".join(line + b"\n" for line in kept))
+    stale = list(_stale_files(run.run / "trajectories", step, evaluated_steps(run.run)))
     for file in stale:
         file.unlink()
     if stale:
@@ -119,15 +115,3 @@ def _stale_files(folder: Path, step: int, measured: set[int]) -> Iterator[Path]:
 
 def _number(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any] | None]:
-    """The rows of metrics.jsonl; None for one that was cut off."""
-    for line in path.read_bytes().splitlines():
-        try:
-            row = json.loads(line)
-            int(row["step"])
-        except (ValueError, TypeError, KeyError):
-            yield None
-        else:
-            yield row

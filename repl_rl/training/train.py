@@ -23,7 +23,7 @@ from repl_rl.config import Config
 from repl_rl.disk import written_aside
 from repl_rl.engines.models import LoadedModel, pick_device
 from repl_rl.engines.precision import precision
-from repl_rl.errors import ConfigError
+from repl_rl.errors import ConfigError, StorageError
 from repl_rl.interrupts import Interrupts
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import Plan
@@ -115,7 +115,20 @@ def train(
         runtime.sync(config.grpo.steps)
         after = training.measure(config.grpo.steps) if config.grpo.steps else before
         screen.say(f"held-out after:  {after}")
+    if config.report.curve:
+        _draw_curve(path, screen)
     return before, after
+
+
+def _draw_curve(run: Path, screen: Screen) -> None:
+    """A full disk must not undo the end of a run."""
+    from repl_rl.show.plot import save_curve
+
+    try:
+        for picture in save_curve(run)[:1]:
+            screen.say(f"curve: {picture}")
+    except StorageError as error:
+        screen.warn(str(error))
 
 
 def _say_resumed(run: Begun, origin: Origin, screen: Screen) -> None:

@@ -16,6 +16,7 @@ SMALL = {
     "sandbox.standby": 1,
     "eval.problems": 2,
     "report.sample_every": 1,
+    "report.curve": "false",
 }
 
 
