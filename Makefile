@@ -12,6 +12,8 @@ PIP = $(VENV)/bin/python $(PIP_INSTALL)
 # A process for each core. Tests that wait for kernels leave half of one idle.
 PYTEST = $(VENV)/bin/python -m pytest --numprocesses logical --dist worksteal
 VLLM_PYTHON = $(VENV)-vllm/bin/python
+# Empty: Python keeps bytecode. Hundreds of processes of a test run import the same modules.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: train test quick vllm vllm-cpu test-vllm check check-install format clean bubblewrap chromium
 

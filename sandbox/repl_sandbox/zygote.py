@@ -119,8 +119,12 @@ class _Stock:
 
 
 def _warm_up(preload: list[str], sources: list[str]) -> _Stock:
+    # Nothing that is imported is garbage, and it would be searched again and again.
+    gc.disable()
     for name in preload:
         importlib.import_module(name)
+    gc.freeze()
+    gc.enable()
     # Before the warm-up, because its caches must not depend on a random start.
     seed_generators(0)
     names = {"__name__": "warmup"}

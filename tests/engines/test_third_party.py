@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from warm_python import WarmPython
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2]
+IS_WARM = "ignore:Module already imported so cannot be rewritten; anyio"
+"""A plugin of others that something heavy has imported."""
+PYTEST = str(Path(sys.executable).with_name("pytest"))
 
 BROKEN = """
 import copy, dataclasses, secrets
@@ -112,30 +119,41 @@ def shown_in_the_docs() -> str:
     return textwrap.dedent("\n".join(re.findall(r"^(?: {4}.*)?$", section, re.MULTILINE)))
 
 
-def run_pytest(folder: Path, tests: str, *arguments: str) -> tuple[int, str]:
-    """(exit code, output) of pytest in a folder that holds these tests and nothing of ours."""
-    (folder / "test_mine.py").write_text(tests)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "error", *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "examples"), "PYTEST_ADDOPTS": ""},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    return done.returncode, done.stdout + done.stderr
+RunPytest = Callable[..., tuple[int, str]]
 
 
-def test_the_example_keeps_all_laws_in_the_few_lines_that_the_docs_show(tmp_path: Path) -> None:
-    code, shown = run_pytest(tmp_path, shown_in_the_docs())
+@pytest.fixture
+def run_pytest(tmp_path: Path, warm_python: WarmPython) -> RunPytest:
+    """(exit code, output) of pytest in a folder that holds these tests and the engine's module."""
+
+    def run(tests: str, *arguments: str) -> tuple[int, str]:
+        folder = tmp_path / "mine"
+        folder.mkdir()
+        (folder / "test_mine.py").write_text(tests)
+        shutil.copy(ROOT / "examples" / "plain_engine.py", folder)
+        words = (PYTEST, "-p", "no:cacheprovider", "-W", "error", "-W", IS_WARM, *arguments)
+        shown = tmp_path / "shown"
+        with open(os.devnull) as nothing, shown.open("w") as out:
+            environment = {**warm_python.environment, "PYTEST_ADDOPTS": ""}
+            streams = (nothing, out, out)
+            with warm_python.start(*words, cwd=folder, env=environment, streams=streams) as process:
+                code = process.wait(280)
+        return code, shown.read_text()
+
+    return run
+
+
+def test_the_example_keeps_all_laws_in_the_few_lines_that_the_docs_show(
+    run_pytest: RunPytest,
+) -> None:
+    code, shown = run_pytest(shown_in_the_docs())
     assert code == 0, shown
     assert re.search(r"^=+ 30 passed in ", shown, re.MULTILINE), shown
 
 
-def test_a_broken_engine_fails_the_law_that_it_breaks(tmp_path: Path) -> None:
+def test_a_broken_engine_fails_the_law_that_it_breaks(run_pytest: RunPytest) -> None:
     asked = " or ".join(f"({engine} and {law})" for engine, law in BREAKS.items())
-    code, shown = run_pytest(tmp_path, BROKEN, "-k", asked)
+    code, shown = run_pytest(BROKEN, "-k", asked)
     assert code == 1, shown
     failed = set(re.findall(r"^FAILED test_mine\.py::(\w+::\w+)", shown, re.MULTILINE))
     assert failed == {f"{engine}::{law}" for engine, law in BREAKS.items()}, shown

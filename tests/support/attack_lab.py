@@ -13,7 +13,7 @@ import platform
 import stat
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from attacks import ATTACKS, NUMBERS, Attack
@@ -26,6 +26,8 @@ from repl_sandbox.types import ExecStatus, Execution, Isolation, Limits
 LIMITS = Limits(line_cpu_s=0.4, line_wall_s=6.0, grace_s=1.0, memory_mib=256)
 SECRET = "nobody has read this\n"
 AT_ONCE = 4
+IMPATIENT = replace(LIMITS, grace_s=0.1)
+"""For what may end by a kill: most of it runs until then, and longer says nothing more."""
 MAX_QUEUED_SIGNALS = 1000
 
 
@@ -44,6 +46,8 @@ async def perform(
 ) -> tuple[Execution, str | None]:
     """(how the last line ended, which line before it went wrong)."""
     kernel = await pool.acquire(seed=0)
+    if "killed" in attack.ends:
+        kernel._limits = IMPATIENT
     try:
         *first, last = (line.format(**names) for line in attack.lines)
         for line in first:

@@ -29,11 +29,13 @@ HEAVY = ("torch", "datasets", "transformers", "trl.trainer.grpo_trainer", "trl.t
 
 def serve(control: socket.socket) -> dict[str, Any] | None:
     """Fork for each order, which comes back in its own process; the server's ends with None."""
+    gc.disable()  # nothing that is imported is garbage, and it would be searched again and again
     for name in HEAVY:
         __import__(name)
     assert len(os.listdir("/proc/self/task")) == 1, "a thread would not survive the fork"
     gc.collect()
     gc.freeze()
+    gc.enable()
     control.send(b"ready")
     keepers = []
     while True:

@@ -33,7 +33,7 @@ ONLY_ITS_OWN = {
     "CUDA_VISIBLE_DEVICES": "0",
 }
 READ_LATE = {
-    *("REPL_RL_CACHE", "REPL_RL_TEST_MARKER", "TERM"),
+    *("PYTEST_ADDOPTS", "REPL_RL_CACHE", "REPL_RL_TEST_MARKER", "TERM"),
     *("GLOO_SOCKET_IFNAME", "MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE"),
 }
 """What may differ between the server and a script: no import reads it."""
