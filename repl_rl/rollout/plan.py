@@ -8,8 +8,10 @@ are spent on a starter.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol, Self
 
 from repl_rl.config import Config
@@ -23,9 +25,12 @@ from repl_rl.tasks.base import Task, demonstrable, load_task, make_prompt, make_
 from repl_rl.transcript.chat import ChatTemplate
 from repl_rl.transcript.conventions import FormatMaker, find_format, made_format
 from repl_rl.transcript.format import PYTHON, Prompt, TranscriptFormat
-from repl_rl.types import Attempt, Problem, Trajectory
+from repl_rl.types import Attempt, Problem, Split, Trajectory
 from repl_sandbox.isolation import find_options
 from repl_sandbox.types import Kernel
+
+_NUM_SAMPLES = 16
+"""Problems of each split that are drawn to judge lengths by."""
 
 
 class TrajectorySampler(Protocol):
@@ -67,7 +72,7 @@ class TaskPlan:
         return replace(self, config=replace(self.config, **sections))  # type: ignore[arg-type]  # by name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, which `cached_property` cannot use
 class Plan(TaskPlan):
     """The objects that all of a config's names stand for.
 
@@ -79,6 +84,15 @@ class Plan(TaskPlan):
     make_sampler: Callable[..., TrajectorySampler]
     """Takes the arguments of `LineSampler`."""
     engine: EngineKind
+
+    @cached_property
+    def sample_problems(self) -> Sequence[Problem]:
+        """A few problems of both splits, by which lengths of prompts are judged."""
+        return [
+            problem
+            for split in Split
+            for problem in itertools.islice(self.task.problems(split, seed=0), _NUM_SAMPLES)
+        ]
 
     @property
     def samples_lines(self) -> bool:

@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import re
+import sys
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -183,8 +184,20 @@ def installed_versions(preload: Sequence[str]) -> dict[str, str]:
 
 def distributions_of(modules: Sequence[str]) -> Iterator[str]:
     """The packages that bring these modules; none for a module of Python's own."""
-    for module in modules:
-        yield from _distributions().get(module.partition(".")[0], ())[:1]
+    for name in (module.partition(".")[0] for module in modules):
+        if _brings(name, name):
+            yield name
+        elif name not in sys.stdlib_module_names:
+            yield from _distributions().get(name, ())[:1]
+
+
+def _brings(package: str, module: str) -> bool:
+    """Whether a package of this name is installed and has the module, as most have their own."""
+    try:
+        files = importlib.metadata.files(package) or ()
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return any(file.parts[0] in (module, f"{module}.py") for file in files)
 
 
 @cache

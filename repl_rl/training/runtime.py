@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import os
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
@@ -39,14 +38,11 @@ from repl_rl.runs.folder import make_origin
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.encoding import Encoding, prompt_ids
 from repl_rl.transcript.format import TranscriptFormat
-from repl_rl.types import Attempt, Origin, Scored, Split
+from repl_rl.types import Attempt, Origin, Scored
 from repl_sandbox.isolation import Walls
 from repl_sandbox.pool import KernelPool
 
 T = TypeVar("T")
-
-_NUM_PROMPTS = 16
-"""How many problems of a split are read for the length of its prompts."""
 
 _PROBE_TOKENS = 64
 """Leading tokens of a prompt that an engine's weights are checked with."""
@@ -246,12 +242,10 @@ def _some_prompts(
 ) -> list[list[int]]:
     """Ids of the prompts of some problems of both splits; ConfigError where no turn ends."""
     Encoding(fmt, loaded.codec)
-    problems = [
-        problem
-        for split in Split
-        for problem in itertools.islice(plan.task.problems(split, seed=0), _NUM_PROMPTS)
+    return [
+        prompt_ids(make_prompt(plan.task, problem, fmt), loaded.codec)
+        for problem in plan.sample_problems
     ]
-    return [prompt_ids(make_prompt(plan.task, problem, fmt), loaded.codec) for problem in problems]
 
 
 def _run(loop: asyncio.Runner, interrupts: Interrupts | None, main: Coroutine[Any, Any, T]) -> T:
