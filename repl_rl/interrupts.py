@@ -68,22 +68,32 @@ class Interrupts:
     def run(self, runner: asyncio.Runner, main: Coroutine[Any, Any, T]) -> T:
         """`runner.run(main)`, which a signal cancels: KeyboardInterrupt once it has ended."""
 
+        was_asked, was_held = self.is_asked, self._is_held
+        # While the loop starts and ends there is no task to cancel, and nothing may be left of one.
+        self._is_held = True
+
         async def cancellable() -> T:
             task, loop = asyncio.current_task(), asyncio.get_running_loop()
             assert task is not None
             self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
+            if self.is_asked and not was_asked:
+                task.cancel()
             try:
                 return await main
             finally:
                 self._cancel = None
 
-        was_asked = self.is_asked
         try:
-            return runner.run(cancellable())
+            found = runner.run(cancellable())
         except asyncio.CancelledError:
             if self.is_asked and not was_asked:
                 raise KeyboardInterrupt from None
             raise
+        finally:
+            self._is_held = was_held
+        if self.is_asked and not was_asked and not was_held:
+            raise KeyboardInterrupt
+        return found
 
     def _hear(self, number: int, _: FrameType | None) -> None:
         heard.append(signal.Signals(number))

@@ -250,7 +250,8 @@ def make_starter(
                     task, pool, recipe, max_in_flight=_DEMONSTRATIONS_AT_ONCE, progress=progress
                 )
 
-        demonstrations = asyncio.run(run())
+        with Interrupts() as interrupts, asyncio.Runner() as runner:
+            demonstrations = interrupts.run(runner, run())
     with screen.bar("starter: supervised training", 1) as update:
         build(demonstrations, recipe, path, progress=_Bars(update))
     screen.say(f"starter policy: {path}")

@@ -17,6 +17,7 @@ import pytest
 
 from recorded_run import make_rows, write_run
 from repl_rl.types import Origin, Scored
+from shared_work import once, shared_folder
 from warm_python import SCRIPT, Process, WarmPython, start_cold
 
 TIMEOUT_S = 100.0
@@ -141,4 +142,4 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random Qwen3 of two layers with a newline in each fourth token: its lines are short."""
     from tiny_model import save_tiny_model
 
-    return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+    return once(shared_folder(tmp_path_factory) / "tiny-model", save_tiny_model)

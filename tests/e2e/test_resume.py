@@ -12,6 +12,7 @@ import pytest
 
 from run_metrics import read_metrics
 from same_run import differences
+from shared_work import once, shared_folder
 from small_run import small
 
 pytestmark = [pytest.mark.train, pytest.mark.kernel]
@@ -29,20 +30,18 @@ SETTINGS = small(
 )
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the first test keeps the run that was never ended."""
-    return tmp_path_factory.mktemp("whole") / "run"
-
-
 @pytest.fixture
-def reference(repl_rl: Command, tiny_model: Path, tmp_path: Path, whole: Path) -> Path:
-    """A whole run, made once."""
-    if not whole.exists():
+def reference(
+    repl_rl: Command, tiny_model: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A run that was never ended, made once."""
+
+    def make(path: Path) -> None:
         ended = repl_rl("train", "--model", str(tiny_model), "--output", "whole", *SETTINGS)
         assert ended.code == 0, ended.stderr
-        shutil.move(tmp_path / "whole", whole)
-    return whole
+        shutil.move(tmp_path / "whole", path)
+
+    return once(shared_folder(tmp_path_factory) / "whole-run", make)
 
 
 def exists(path: Path) -> Callable[[], bool]:
