@@ -20,6 +20,7 @@ import click
 from repl_rl import __version__
 from repl_rl.commands import options as shared
 from repl_rl.commands.config import config as config_command
+from repl_rl.commands.merge import merge as merge_command
 from repl_rl.commands.replay import attach, replay
 from repl_rl.commands.reward import reward
 from repl_rl.commands.rollout import play, rollout
@@ -88,7 +89,7 @@ def cli() -> None:
     """Reinforcement learning for language models that think in a Python REPL."""
 
 
-for command in (rollout, play, replay, attach, reward, config_command):
+for command in (rollout, play, replay, attach, reward, config_command, merge_command):
     cli.add_command(command)
 
 
@@ -100,14 +101,17 @@ _config_options = shared.with_options(
 @cli.command()
 @_config_options
 @click.option("--output", type=Path, metavar="DIR", help="Run folder [runs/TASK-TIME].")
+@click.option("--merge", is_flag=True, help="Write checkpoints/merged, too: see repl-rl merge.")
 @click.option("--dry-run", is_flag=True, help="Print the resolved config and stop.")
-def train(output: Path | None, dry_run: bool, **options: Any) -> None:
+def train(output: Path | None, merge: bool, dry_run: bool, **options: Any) -> None:
     """Train a policy with GRPO, line by line.
 
     It is measured on held-out problems before and after.
     """
     plan = shared.plan_of(options, to_train=True)
     config = plan.config
+    if merge and not config.lora.rank:
+        raise ConfigError("--merge takes an adapter; give --set lora.rank=16, or leave it away")
     if dry_run:
         from repl_rl.reference import settings
         from repl_rl.settings import to_toml
@@ -124,6 +128,8 @@ def train(output: Path | None, dry_run: bool, **options: Any) -> None:
     leaving = _leaving(path, code, checkpoint_every=config.report.checkpoint_every)
     with leaving, Screen() as screen:
         before, after = _jobs(plan).train(plan, path, screen)
+        if merge:
+            _merge(path)
     run, other_seed = str(path), ["--seed", str(config.seed + 1)]
     next_commands = commands(
         ["repl-rl", "eval", run, *code],
@@ -135,6 +141,14 @@ def train(output: Path | None, dry_run: bool, **options: Any) -> None:
         f"\nheld-out solve rate: {100 * before.rate:.1f} % before, {100 * after.rate:.1f} % after\n"
         f"run folder: {path}\n\n{next_commands}"
     )
+
+
+def _merge(run: Path) -> None:
+    from repl_rl.runs.checkpoints import newest_checkpoint
+    from repl_rl.training.merge import merge
+
+    final = newest_checkpoint(run)
+    merge(str(final), final.with_name("merged"))
 
 
 @contextlib.contextmanager
