@@ -185,6 +185,24 @@ class GRPOConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoraConfig:
+    """An adapter (LoRA, arXiv:2106.09685): small matrices are trained beside weights that stay.
+
+    They take a learning rate about ten times as high. Gradients and optimiser have their size, and
+    the reference of `grpo.kl_beta` takes no second copy of the model.
+    """
+
+    rank: int = 0
+    """Of the update of each matrix. 0: no adapter, all weights are trained."""
+    alpha: float = 32.0
+    """The update is multiplied by this, divided by the rank: so the best learning rate hardly
+    depends on the rank."""
+    targets: tuple[str, ...] = ()
+    """Layers that get an adapter, by the last parts of their names, as in `q_proj`. None named: all
+    linear layers but the head."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvalConfig:
     """What is measured."""
 
@@ -239,6 +257,7 @@ class Config:
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
     grpo: GRPOConfig = field(default_factory=GRPOConfig)
+    lora: LoraConfig = field(default_factory=LoraConfig)
     grading: GradingConfig = field(default_factory=GradingConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     report: ReportConfig = field(default_factory=ReportConfig)
@@ -260,6 +279,11 @@ class Config:
             raise ConfigError(
                 "grpo.loss_type = 'vespo' weighs whole trajectories, so it takes no weights of "
                 "lines; give grpo.importance = 'off', or another loss"
+            )
+        if self.lora.targets and not self.lora.rank:
+            raise ConfigError(
+                f"lora.targets = {list(self.lora.targets)} has no effect: lora.rank = 0 trains all "
+                f"weights; give lora.rank = 16"
             )
         _check_prices(self.reward)
         _check_potential(self.reward, self.grpo)
@@ -334,6 +358,7 @@ LEAST: Mapping[str, float] = {
     "grpo.kl_beta": 0,
     "grpo.line_credit_weight": 0,
     "grpo.importance_cap": 1,
+    "lora.rank": 0,
     "eval.problems": 0,
     "eval.every": 0,
     "grading.num_workers": 1,
@@ -358,6 +383,7 @@ ABOVE_ZERO = frozenset(
         "sandbox.line_cpu_s",
         "sandbox.line_wall_s",
         "sandbox.grace_s",
+        "lora.alpha",
         "grading.deadline_s",
     }
 )

@@ -15,7 +15,6 @@ _WHOLE = (
     "lines are sampled from the whole distribution at sampling.temperature, so that their "
     "log-probabilities are the policy's own"
 )
-_ALL_WEIGHTS = "all weights are trained; there is no LoRA"
 _ONE_PROCESS = "training runs in one process on one device; more servers for sampling do work"
 _FOLDER = "a run's numbers are in metrics.jsonl in its folder, a row a step; there is no tracker"
 _ADAMW = "the optimiser is AdamW with grpo.learning_rate and grpo.weight_decay"
@@ -53,7 +52,12 @@ _SAYINGS: Mapping[str, tuple[str, ...]] = {
     ),
     _ONE_UPDATE: ("num_iterations", "steps_per_generation", "delta", "num_ppo_epochs"),
     _WHOLE: ("top_k", "top_p", "min_p", "repetition_penalty"),
-    _ALL_WEIGHTS: ("peft_config", "use_peft", "lora", "lora_r", "lora_rank", "lora_alpha"),
+    "use lora.rank": ("use_peft", "peft_config", "lora_r", "lora_rank", "r"),
+    "use lora.alpha": ("lora_alpha",),
+    "use lora.targets": ("target_modules", "lora_target_modules"),
+    "an adapter drops nothing out, so that the policy that samples is the one that is trained": (
+        "lora_dropout",
+    ),
     _ONE_PROCESS: ("deepspeed", "fsdp", "fsdp_config", "ddp_backend", "num_gpus"),
     _FOLDER: ("report_to", "run_name", "wandb", "wandb_project", "logging_steps", "logging_dir"),
     _ADAMW: ("optim", "optimizer", "adam_beta1", "adam_beta2"),

@@ -102,7 +102,7 @@ def test_a_model_that_cannot_be_trained_is_told_of_before_its_keys() -> None:
         memory.check(24 * GIB)
     assert str(refused.value) == (
         "no memory for weights 10.0, gradients 10.0, optimiser 20.0, keys 15.0 of 24.0 GiB; give a "
-        "smaller model, or grpo.kl_beta = 0, or grpo.dtype = 'bfloat16'"
+        "smaller model, or lora.rank = 16, or grpo.kl_beta = 0, or grpo.dtype = 'bfloat16'"
     )
 
 

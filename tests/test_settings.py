@@ -247,7 +247,7 @@ def test_a_file_that_is_no_toml_is_a_config_error(
         ("lr_scheduler_type", "the learning rate is constant after grpo.warmup_steps"),
         ("report_to", "a run's numbers are in metrics.jsonl"),
         ("bf16", "`repl-rl config dtype` says which types of numbers there are"),
-        ("peft_config", "all weights are trained"),
+        ("peft_config", "use lora.rank"),
         ("resume_from_checkpoint", "no run is resumed; `repl-rl train --config RUN/config.toml"),
         ("mask_truncated_completions", "a trajectory that meets a limit is trained like any"),
     ],

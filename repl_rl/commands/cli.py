@@ -20,6 +20,7 @@ import click
 from repl_rl import __version__
 from repl_rl.commands import options as shared
 from repl_rl.commands.config import config as config_command
+from repl_rl.commands.merge import merge as merge_command
 from repl_rl.commands.plot import plot
 from repl_rl.commands.replay import attach, replay
 from repl_rl.commands.reward import reward
@@ -90,7 +91,7 @@ def cli() -> None:
     """Reinforcement learning for language models that think in a Python REPL."""
 
 
-for command in (rollout, play, replay, attach, plot, reward, config_command):
+for command in (rollout, play, replay, attach, plot, reward, config_command, merge_command):
     cli.add_command(command)
 
 
@@ -110,8 +111,11 @@ _config_options = shared.with_options(
     metavar="[RUN]",
     help="Go on with a run where its newest checkpoint ends [the newest in runs/].",
 )
+@click.option("--merge", is_flag=True, help="Write checkpoints/merged, too: see repl-rl merge.")
 @click.option("--dry-run", is_flag=True, help="Print the resolved config and stop.")
-def train(output: Path | None, resume: Path | None, dry_run: bool, **options: Any) -> None:
+def train(
+    output: Path | None, resume: Path | None, merge: bool, dry_run: bool, **options: Any
+) -> None:
     """Train a policy with GRPO, line by line.
 
     It is measured on held-out problems before and after.
@@ -123,6 +127,8 @@ def train(output: Path | None, resume: Path | None, dry_run: bool, **options: An
             raise ConfigError("--output and --resume are given; a resumed run keeps its folder")
         output, plan = shared.plan_to_resume(resume, options)
     config = plan.config
+    if merge and not config.lora.rank:
+        raise ConfigError("--merge takes an adapter; give --set lora.rank=16, or leave it away")
     if dry_run:
         from repl_rl.reference import settings
         from repl_rl.settings import to_toml
@@ -140,6 +146,8 @@ def train(output: Path | None, resume: Path | None, dry_run: bool, **options: An
     leaving = _leaving(path, code, checkpoint_every=config.report.checkpoint_every)
     with leaving, Screen() as screen:
         before, after = _jobs(plan).train(plan, path, screen, resume=resume is not None)
+        if merge:
+            _merge(path)
     run, other_seed = str(path), ["--seed", str(config.seed + 1)]
     next_commands = commands(
         ["repl-rl", "eval", run, *code],
@@ -151,6 +159,14 @@ def train(output: Path | None, resume: Path | None, dry_run: bool, **options: An
         f"\nheld-out solve rate: {100 * before.rate:.1f} % before, {100 * after.rate:.1f} % after\n"
         f"run folder: {path}\n\n{next_commands}"
     )
+
+
+def _merge(run: Path) -> None:
+    from repl_rl.runs.checkpoints import newest_checkpoint
+    from repl_rl.training.merge import merge
+
+    final = newest_checkpoint(run)
+    merge(str(final), final.with_name("merged"))
 
 
 @contextlib.contextmanager

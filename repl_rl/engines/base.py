@@ -14,7 +14,7 @@ from repl_rl.config import Config
 from repl_rl.errors import ConfigError
 
 Weights = Iterable[tuple[str, Any]]
-"""Names and tensors of a model, as `model.named_parameters()` gives them. Any: no torch here."""
+"""Names and tensors of a model, as `weights.named_weights` gives them. Any: no torch here."""
 
 
 NOT_FINITE = "logits are not finite: the weights have diverged; lower grpo.learning_rate"

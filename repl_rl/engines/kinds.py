@@ -59,7 +59,7 @@ class VLLM(EngineKind):
         from repl_rl.engines.vllm import VLLMEngine
 
         return VLLMEngine(
-            loaded.source,
+            loaded.base,
             dtype=str(loaded.precision.sampling).removeprefix("torch."),
             device=loaded.model.device.type,
             **_stops(loaded),

@@ -16,7 +16,11 @@ from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
 
 _GIB, _MIB = 1 << 30, 1 << 20
-_LESS_TO_TRAIN = "give a smaller model, or grpo.kl_beta = 0, or grpo.dtype = 'bfloat16'"
+_LESS_TO_TRAIN = (
+    "give a smaller model, or lora.rank = 16, or grpo.kl_beta = 0, or grpo.dtype = 'bfloat16'"
+)
+_ADAPTER_BYTES = 4
+"""Of a number of an adapter: float32, whatever the model is held in."""
 _LESS_TO_SAMPLE = "lower sampling.max_in_flight or sampling.max_tokens"
 
 
@@ -75,13 +79,20 @@ def measure(
     if engine.holds_weights:
         keys += num * held.sampling.itemsize
     weights = num * held.weights.itemsize
+    is_copied = is_training and config.grpo.kl_beta != 0
+    if (adapter := files.adapter) is not None:
+        trained = adapter.num_parameters * _ADAPTER_BYTES
+        # The reference is an adapter, too.
+        weights, num_copies = weights + trained * (2 if is_copied else 1), 1
+    else:
+        trained, num_copies = weights, 2 if is_copied else 1
     if not is_training:
         return Memory(weights=weights, keys=keys)
     return Memory(
         weights=weights,
-        num_copies=2 if config.grpo.kl_beta else 1,
-        gradients=weights,
-        optimiser=2 * weights,
+        num_copies=num_copies,
+        gradients=trained,
+        optimiser=2 * trained,
         keys=keys,
     )
 

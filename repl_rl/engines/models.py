@@ -8,22 +8,26 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import psutil
 import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from repl_rl.config import LoraConfig
 from repl_rl.engines.precision import Precision, autocast
 from repl_rl.engines.row_cache import attention_windows, context_tokens
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import resolve_model
 from repl_rl.transcript.chat import ChatTemplate
 from repl_rl.transcript.tokens import TokenizerCodec
+
+if TYPE_CHECKING:
+    from repl_rl.engines.lora import Adapter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +38,14 @@ class ModelFiles:
     """As it was given."""
     source: str
     """Folder, or `owner/name`, that it is loaded from."""
+    base: str
+    """The same, for the whole weights: another one where `source` holds an adapter."""
     config: Any  # PreTrainedConfig
     tokenizer: Any  # PreTrainedTokenizerBase
     codec: TokenizerCodec
     context_tokens: int
+    adapter: Adapter | None = None
+    """What `source` holds beside the weights in `base`, or what is to be trained beside them."""
 
     @property
     def chat_template(self) -> ChatTemplate | None:
@@ -49,7 +57,9 @@ class ModelFiles:
 class LoadedModel:
     source: str
     """Folder, or `owner/name`, that it was loaded from."""
-    model: Any  # PreTrainedModel
+    base: str
+    """The same, for the whole weights: see `ModelFiles`."""
+    model: Any  # PreTrainedModel, or an Adapted one
     tokenizer: Any  # PreTrainedTokenizerBase
     codec: TokenizerCodec
     context_tokens: int
@@ -93,14 +103,16 @@ def about_device(device: torch.device, *, visible: str | None, nodes: Path = Pat
 def read_files(name: str) -> ModelFiles:
     """Config and tokenizer of a causal language model, from a folder or the hub by `owner/name`.
 
-    Raises ConfigError if it is not there, is another kind of model or cannot be sampled from.
+    A folder may hold an adapter, whose file says which model it belongs to. Raises ConfigError if
+    the model is not there, is another kind of model or cannot be sampled from.
     """
     source = resolve_model(name)
+    base = _base_of(source)
     with _refused(name):
-        config = AutoConfig.from_pretrained(source)
+        config = AutoConfig.from_pretrained(base)
         attention_windows(config)
         num_context = context_tokens(config)
-        tokenizer: Any = AutoTokenizer.from_pretrained(source)
+        tokenizer: Any = AutoTokenizer.from_pretrained(_with_tokenizer(source, base))
     # Else it takes spaces out of decoded text, or warns that it does not.
     tokenizer.clean_up_tokenization_spaces = False
     if tokenizer.pad_token_id is None:
@@ -108,17 +120,57 @@ def read_files(name: str) -> ModelFiles:
     return ModelFiles(
         name=name,
         source=source,
+        base=base,
         config=config,
         tokenizer=tokenizer,
-        codec=_codec(name, _generation_config(source, config), tokenizer),
+        codec=_codec(name, _generation_config(base, config), tokenizer),
         context_tokens=num_context,
+        adapter=None if base == source else _stored_adapter(source, config),
     )
+
+
+def _base_of(source: str) -> str:
+    """The folder of the whole weights, or their name on the hub: of an adapter, its base."""
+    if not (Path(source) / "adapter_config.json").is_file():
+        return source
+    from repl_rl.engines.lora import base_of
+
+    base = base_of(Path(source))
+    try:
+        return resolve_model(base)
+    except ConfigError:
+        raise ConfigError(
+            f"the adapter in {source!r} belongs to the model {base!r}, which is not there; put it "
+            f"there, or name its place as base_model_name_or_path in adapter_config.json"
+        ) from None
+
+
+def _stored_adapter(source: str, config: Any) -> Adapter:
+    from repl_rl.engines.lora import stored_adapter
+
+    return stored_adapter(Path(source), partial(outline, config))
+
+
+def _with_tokenizer(source: str, base: str) -> str:
+    """An adapter may come without a tokenizer: it has its base's then."""
+    return source if (Path(source) / "tokenizer_config.json").is_file() else base
+
+
+def to_train(files: ModelFiles, lora: LoraConfig) -> ModelFiles:
+    """With the adapter that `[lora]` asks for, if any; ConfigError where it cannot be trained."""
+    if not lora.rank and files.adapter is None:
+        return files
+    from repl_rl.engines.lora import trained_adapter
+
+    make = partial(outline, files.config)
+    adapter = trained_adapter(lora, files.adapter, make, name=files.name, base=files.base)
+    return replace(files, adapter=adapter)
 
 
 def load_weights(files: ModelFiles, *, device: torch.device, precision: Precision) -> LoadedModel:
     """The model itself; ConfigError if its weights are not there, or are another model's."""
     with _refused(files.name):
-        model: Any = AutoModelForCausalLM.from_pretrained(files.source, dtype=precision.weights)
+        model: Any = AutoModelForCausalLM.from_pretrained(files.base, dtype=precision.weights)
     # Ids may have gaps, and the id itself is embedded: the largest one counts.
     known = files.tokenizer.get_vocab().values()
     num_ids = max(len(files.tokenizer), 1 + max(known, default=0))
@@ -129,12 +181,22 @@ def load_weights(files: ModelFiles, *, device: torch.device, precision: Precisio
         )
     return LoadedModel(
         source=files.source,
-        model=model.to(device),
+        base=files.base,
+        model=_with_adapter(model.to(device), files),
         tokenizer=files.tokenizer,
         codec=files.codec,
         context_tokens=files.context_tokens,
         precision=precision,
     )
+
+
+def _with_adapter(model: Any, files: ModelFiles) -> Any:
+    if files.adapter is None:
+        return model
+    from repl_rl.engines.lora import attach
+
+    with _refused(files.name):
+        return attach(model, files.adapter)
 
 
 def load_model(name: str, *, device: torch.device, precision: Precision) -> LoadedModel:
@@ -163,9 +225,13 @@ def _codec(name: str, generation: Any, tokenizer: Any) -> TokenizerCodec:
 
 def num_parameters(config: Any) -> int:  # Any: a config of any model
     """Parameters of a model of this config, counted without memory; shared ones count once."""
+    return sum(parameter.numel() for parameter in outline(config).parameters())
+
+
+def outline(config: Any) -> Any:  # PreTrainedConfig -> PreTrainedModel
+    """A model of this config without memory, for its layers and their sizes."""
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        model: Any = AutoModelForCausalLM.from_config(config)
-    return sum(parameter.numel() for parameter in model.parameters())
+        return AutoModelForCausalLM.from_config(config)
 
 
 def usable_context(loaded: ModelFiles | LoadedModel, *, row_tokens: int) -> int:

@@ -76,7 +76,7 @@ class _RowLayer(CacheLayerMixin):
 
     def _allocate(self, like: torch.Tensor) -> torch.Tensor:
         shape = (self._cache.num_rows, like.shape[1], self._cache.capacity + 1, like.shape[3])
-        return torch.zeros(shape, dtype=self._cache.dtype or like.dtype, device=like.device)
+        return torch.zeros(shape, dtype=self._cache.kept_in or like.dtype, device=like.device)
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
@@ -127,7 +127,8 @@ class RowCache(Cache):
     def __init__(
         self, config: Any, *, num_rows: int, capacity: int, dtype: torch.dtype | None = None
     ) -> None:
-        self.dtype = dtype
+        # Not `dtype`: accelerate takes what has one for a tensor.
+        self.kept_in = dtype
         self._config = config.get_text_config()
         self._windows = attention_windows(config)
         self.num_rows = num_rows

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from repl_rl.engines.base import Engine
 from repl_rl.engines.models import LoadedModel, logprobs
+from repl_rl.engines.weights import named_weights
 from repl_rl.errors import DivergedError, EngineError
 from repl_rl.seeds import derive_seed
 
@@ -34,7 +35,7 @@ async def sync(
     engines have been seen to keep an old output layer, or old keys and values. A small update that
     is lost shows only after some more. Raises DivergedError for weights that are no longer finite.
     """
-    await engine.sync(loaded.model.named_parameters(), version=version)
+    await engine.sync(named_weights(loaded.model), version=version)
     limit = _EXACT_GAP if loaded.precision.is_exact else _HALF_GAP
     gaps: list[float] = []
     for probe in range(_NUM_PROBES):

@@ -255,7 +255,8 @@ def _make_folder(inside: Path | None) -> Path:
 
 def _write(weights: Weights, path: Path) -> None:
     try:
-        save_file({name: tensor.detach().contiguous() for name, tensor in weights}, path)
+        # On the CPU one after another: merged ones are copies, for which a GPU may have no room.
+        save_file({name: one.detach().cpu().contiguous() for name, one in weights}, path)
     except OSError as error:
         raise EngineError(f"cannot write weights to {path}: {error.strerror}") from None
 

@@ -24,6 +24,7 @@ from repl_rl.engines.models import (
     load_weights,
     pick_device,
     read_files,
+    to_train,
     usable_context,
 )
 from repl_rl.engines.precision import precision, warning
@@ -205,6 +206,8 @@ def load_policy(
     device = pick_device(config.sampling.device)
     held = precision(config, plan.engine, device=device.type)
     files = read_files(policy)
+    if is_training:
+        files = to_train(files, config.lora)
     prompts = _some_prompts(plan, plan.format(files.chat_template), files)
     row_tokens, _ = _lengths(plan, files, prompts)
     memory = measure(
@@ -214,7 +217,9 @@ def load_policy(
     memory.check(free)
     say(f"device: {about_device(device, visible=os.environ.get('CUDA_VISIBLE_DEVICES'))}")
     say(f"memory: {memory.row(free)}")
-    text = warning(held, learning_rate=config.grpo.learning_rate) if is_training else None
+    # An adapter is float32.
+    is_rounded = is_training and files.adapter is None
+    text = warning(held, learning_rate=config.grpo.learning_rate) if is_rounded else None
     if text is not None:
         say(text)
     return load_weights(files, device=device, precision=held)

@@ -41,6 +41,7 @@ from repl_rl.training.warmstart import (
     Progress,
     Recipe,
     build,
+    check_adapter,
     check_cache,
     collect,
     made_elsewhere,
@@ -229,6 +230,7 @@ def policy_folder(plan: Plan, screen: Screen, *, recipe: Recipe = DEFAULT_RECIPE
         return plan.config.model
     path = starter_path(plan.task, recipe)
     if not path.exists():
+        check_adapter(plan.config.lora, recipe)
         make_starter(plan.task, recipe, path, screen, isolation=plan.config.sandbox.isolation)
     elif made := made_elsewhere(path):
         screen.say(f"starter: made {made}; `repl-rl warmstart` makes it anew")

@@ -17,6 +17,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,9 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, TrainerCallback
 
-from repl_rl.config import SandboxConfig
+from repl_rl.config import LoraConfig, SandboxConfig
 from repl_rl.disk import written_aside
+from repl_rl.engines.models import outline
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.demonstrations import demonstrate
 from repl_rl.runs.folder import installed_versions
@@ -267,21 +269,37 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
 def make_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
     """A Qwen3 of the recipe's size with fresh weights."""
     return Qwen3ForCausalLM(
-        Qwen3Config(
+        _model_config(
+            recipe,
             vocab_size=len(tokenizer),
-            hidden_size=recipe.hidden_size,
-            intermediate_size=recipe.intermediate_size,
-            num_hidden_layers=recipe.num_layers,
-            num_attention_heads=recipe.num_heads,
-            # As many as query heads: shared ones would be copied apart at every step on a CPU.
-            num_key_value_heads=recipe.num_heads,
-            head_dim=recipe.hidden_size // recipe.num_heads,
-            max_position_embeddings=recipe.context_tokens,
-            tie_word_embeddings=True,
-            bos_token_id=None,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
         )
+    )
+
+
+def check_adapter(lora: LoraConfig, recipe: Recipe) -> None:
+    """ConfigError for an adapter on layers that a starter of this recipe will not have."""
+    if lora.rank:
+        from repl_rl.engines.lora import new_adapter
+
+        config = _model_config(recipe, vocab_size=recipe.vocab_size)
+        new_adapter(lora, partial(outline, config), base="starter")
+
+
+def _model_config(recipe: Recipe, **vocabulary: Any) -> Qwen3Config:
+    return Qwen3Config(
+        hidden_size=recipe.hidden_size,
+        intermediate_size=recipe.intermediate_size,
+        num_hidden_layers=recipe.num_layers,
+        num_attention_heads=recipe.num_heads,
+        # As many as query heads: shared ones would be copied apart at every step on a CPU.
+        num_key_value_heads=recipe.num_heads,
+        head_dim=recipe.hidden_size // recipe.num_heads,
+        max_position_embeddings=recipe.context_tokens,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        **vocabulary,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate.utils import convert_outputs_to_fp32
 
 from engine_kit import ARCHITECTURES, run
 from repl_rl.engines.base import SampledLine
@@ -72,6 +73,16 @@ def test_logprobs_in_half_precision_are_off_by_rounding_only(name: str) -> None:
     model = random_model(ARCHITECTURES[name]).to(torch.bfloat16)
     results = run(model, lambda engine: trajectories(engine, 5), num_rows=2)
     assert max(worst_difference(model, *result) for result in results) < 0.03
+
+
+def test_a_model_that_accelerate_has_prepared_is_sampled_from(model: Any) -> None:
+    """It turns what a forward returns into float32, and looks for a type at all of it."""
+
+    async def use(engine: HFEngine) -> Written:
+        model.forward = convert_outputs_to_fp32(model.forward)
+        return await trajectory(engine, prompt(0), seed=1, num_lines=2)
+
+    assert worst_difference(model, *run(model, use, dtype=torch.bfloat16)) < 0.05
 
 
 def types_of_keys(model: Any) -> tuple[set[torch.dtype], list[Written]]:

@@ -49,6 +49,7 @@ def load(model: Any, precision: Precision = SINGLE) -> LoadedModel:
     codec: Any = Codec()  # nothing is encoded or decoded
     return LoadedModel(
         source="folder",
+        base="folder",
         model=model,
         tokenizer=None,
         codec=codec,

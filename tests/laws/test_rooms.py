@@ -120,6 +120,8 @@ def test_only_the_two_trainers_import_trl() -> None:
 def test_torch_stays_with_models_and_tensors() -> None:
     assert importers_of("torch") == {
         "repl_rl/engines/hf.py",
+        "repl_rl/engines/lora.py",
+        "repl_rl/engines/weights.py",
         "repl_rl/engines/row_attention.py",
         "repl_rl/engines/row_cache.py",
         "repl_rl/engines/vllm_core.py",

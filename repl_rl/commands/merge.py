@@ -1,0 +1,36 @@
+"""`repl-rl merge`: a whole model of an adapter and what it belongs to.
+
+Heavy imports stand inside the command.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from repl_rl.commands import options as shared
+
+
+@click.command()
+@click.argument("run_or_model", type=Path)
+@click.option("--output", type=Path, metavar="DIR", required=True, help="Folder of the model.")
+def merge(run_or_model: Path, output: Path) -> None:
+    """Make a whole model of an adapter.
+
+    Takes a run, one of its checkpoints, or a folder in the manner of peft. The model is written in
+    float32; transformers loads it without peft.
+    """
+    from repl_rl.config import Config
+    from repl_rl.errors import ConfigError
+    from repl_rl.plugins import resolve_model
+
+    if output.exists():
+        raise ConfigError(f"{str(output)!r} is there already; give another --output")
+    model = shared.named_model(str(run_or_model))
+    resolve_model(model)
+    shared.before_libraries(Config(model=model))
+    from repl_rl.training.merge import merge as write
+
+    write(model, output)
+    click.echo(f"model: {output}")
