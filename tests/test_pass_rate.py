@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
-from repl_rl.runs.pass_rate import pass_at, pass_rates
+from repl_rl.runs.pass_rate import (
+    clustered_interval,
+    difference,
+    pass_at,
+    pass_rates,
+    rate_of,
+    rates_by,
+)
+from repl_rl.runs.summary import wilson_interval
 from repl_rl.seeds import derive_seed
 from repl_rl.training.evaluate import held_out_attempts
 from repl_rl.types import OutcomeKind, Problem, Scored, Split, Trajectory, Verdict, VerdictKind
@@ -76,6 +85,66 @@ def test_what_could_not_be_graded_is_not_solved(samples: Callable[..., list[Scor
 
 def test_no_problem_has_no_rate() -> None:
     assert pass_rates([], 4) == {}
+
+
+def test_with_one_attempt_a_problem_the_interval_is_wilsons() -> None:
+    assert clustered_interval([1.0] * 8 + [0.0] * 2) == pytest.approx(wilson_interval(8, 10))
+
+
+@pytest.mark.parametrize(
+    ("shares", "solved", "size"),
+    [
+        ([1.0, 0.0], 1, 2),  # 100 attempts at each would say no more than one
+        ([0.75, 0.25], 4, 8),  # variance 1/16 where an attempt has 1/4: worth four attempts each
+        ([1.0, 1.0, 1.0], 3, 3),
+        ([0.5, 0.5], 1, 2),  # no spread at all is taken for no more than the problems
+    ],
+)
+def test_attempts_at_one_problem_count_for_less_than_as_many_problems(
+    shares: list[float], solved: float, size: float
+) -> None:
+    assert clustered_interval(shares) == pytest.approx(wilson_interval(solved, size))
+
+
+def test_nothing_measured_says_nothing() -> None:
+    found = rate_of([])
+    assert (found.rate, found.interval, found.passes) == (0.0, (0.0, 1.0), {})
+
+
+def test_a_rate_tells_all_of_it(samples: Callable[..., list[Scored]]) -> None:
+    solved, wrong, open_ = VerdictKind.PROVED, VerdictKind.WRONG, VerdictKind.UNDECIDED
+    found = rate_of(samples([wrong, solved], [solved, open_]))
+    assert (found.solved, found.total, found.ungraded, found.rate) == (2, 4, 1, 0.5)
+    assert found.passes == {1: 0.5, 2: 1.0}
+
+
+def test_families_are_told_apart_where_problems_name_them(
+    samples: Callable[..., list[Scored]],
+) -> None:
+    scored = samples([VerdictKind.PROVED], [VerdictKind.WRONG])
+    assert rates_by(scored, "family") == {}
+    named = [
+        replace(item, problem=replace(item.problem, meta={"family": family}))
+        for item, family in zip(scored, ("sums", "limits"), strict=True)
+    ]
+    found = rates_by(named, "family")
+    assert [(name, rate.rate) for name, rate in found.items()] == [("limits", 0.0), ("sums", 1.0)]
+
+
+def test_a_difference_is_paired(samples: Callable[..., list[Scored]]) -> None:
+    """Gaps 0, 0, 1, 1: mean 1/2, deviation sqrt(1/3), so 1.96 * sqrt(1/3) / 2 = 0.5658."""
+    solved, wrong = [VerdictKind.PROVED], [VerdictKind.WRONG]
+    one, other = samples(solved, wrong, solved, solved), samples(solved, wrong, wrong, wrong)
+    found = difference(one, other)
+    assert found.mean == 0.5
+    assert found.interval == pytest.approx((-0.0658, 1.0), abs=1e-4)
+    assert difference(one, one).interval == (0.0, 0.0)
+
+
+def test_other_problems_are_not_compared(samples: Callable[..., list[Scored]]) -> None:
+    solved = [VerdictKind.PROVED]
+    with pytest.raises(ValueError, match="different problems"):
+        difference(samples(solved), samples(solved, solved))
 
 
 class Counting:

@@ -411,8 +411,11 @@ def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
         (("no-run",), "no such run folder: 'no-run'"),
         (("empty",), "'empty' holds no metrics.jsonl; expected the folder of a run"),
         (("run", "evaluation"), "'evaluation' has nothing to plot: no step of training is on "),
-        (("run", "--output", "x.pdf"), "--output 'x.pdf'; expected a name that ends in .png or "),
-        (("run", "--output", "no/x.png"), "--output 'no/x.png'; there is no folder 'no'"),
+        (
+            ("run", "--output", "x.pdf"),
+            "'x.pdf' is no picture; expected a name that ends in .png",
+        ),
+        (("run", "--output", "no/x.png"), "'no/x.png': there is no folder 'no'"),
         (tuple(map(str, range(36))), "36 runs are given; a picture holds 35 at most"),
     ],
 )

@@ -51,6 +51,10 @@ def four(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> list[Score
     )
     third = make_trajectory([("b\n", KIND.SUBMITTED, None)], stop_reason=StopReason.SUBMITTED)
     fourth = make_trajectory([("c\n", KIND.TIMEOUT, None)], stop_reason=StopReason.EOS)
+    first, second, third, fourth = (
+        replace(one, group_index=number)
+        for number, one in enumerate([first, second, third, fourth])
+    )
     return [
         make_scored(first, 1.0, verdict=Verdict(kind=VerdictKind.PROVED)),
         make_scored(second, 0.0, verdict=Verdict(kind=VerdictKind.REFUTED)),
@@ -128,7 +132,7 @@ def test_a_report_tells_rate_and_interval(four: list[Scored]) -> None:
 def test_a_report_tells_the_rate_of_all_and_of_the_graded(four: list[Scored]) -> None:
     """One of four, of which one could not be graded: (1/4 + 0.48020 -+ 0.69370) / 1.96040."""
     found = report(four)
-    assert (found.rate, found.solved, found.total, found.ungraded) == (0.25, 1, 4, 1)
+    assert (found.rate, found.all.solved, found.all.total, found.all.ungraded) == (0.25, 1, 4, 1)
     assert str(found) == (
         "25.0 % of 4 (95 % interval 4.6% to 69.9%); not graded: 1, of the graded 33.3 % of 3"
     )
@@ -136,21 +140,9 @@ def test_a_report_tells_the_rate_of_all_and_of_the_graded(four: list[Scored]) ->
 
 def test_a_report_in_which_nothing_is_graded_says_so(four: list[Scored]) -> None:
     found = report([four[2]] * 2)
-    assert (found.rate, found.total, found.ungraded) == (0.0, 2, 2)
+    assert (found.rate, found.all.total, found.all.ungraded) == (0.0, 2, 2)
     assert str(found).endswith("not graded: 2, of the graded none")
     assert percent(0, 0) == "none"
-
-
-def test_a_table_has_a_row_for_every_family_and_tier_that_problems_name(
-    four: list[Scored],
-) -> None:
-    named = replace(four[0].problem, meta={"family": "sums", "tier": "2"})
-    scored = [replace(item, problem=named) for item in four]
-    assert report(scored).table().splitlines()[1:] == [
-        "  sums          25.0 % of 4",
-        "  tier 2        25.0 % of 4",
-    ]
-    assert len(report(four).table().splitlines()) == 1
 
 
 @pytest.mark.parametrize(("ungraded", "is_warned"), [(0, False), (3, False), (4, True)])

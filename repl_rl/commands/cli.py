@@ -196,38 +196,66 @@ def _leaving(run: Path, code: Sequence[str], *, checkpoint_every: int) -> Iterat
     help="Attempts at each problem: pass@1, pass@2, ... pass@k.",
 )
 @click.option("--temperature", type=float, help="0 takes the likeliest token [the run's].")
+@click.option(
+    "--against",
+    multiple=True,
+    type=Path,
+    metavar="RUN_OR_MODEL",
+    help="Measure this one, too, on the same problems; repeatable.",
+)
 @click.option("--output", type=Path, metavar="DIR", help="Keep it, for show, replay and explain.")
+@click.option("--picture", type=Path, metavar="FILE", help="Draw the rates: a .png or an .svg.")
 @click.option("--json", "is_json", is_flag=True, help="One JSON object on stdout, for programs.")
 def evaluate(
     run_or_model: Path,
     samples: int,
     temperature: float | None,
+    against: tuple[Path, ...],
     output: Path | None,
+    picture: Path | None,
     is_json: bool,
     **options: Any,
 ) -> None:
     """Measure a run's last checkpoint, or a model.
 
     Prints the solve rate on held-out problems: overall, by family and by tier. A run and each of
-    its checkpoints bring their own task and settings.
+    its checkpoints bring their own task and settings; what it is measured against has them, too.
     """
     from rich.console import Console
 
     from repl_rl.runs.folder import check_output
+    from repl_rl.show import eval_table
     from repl_rl.show.display import Screen
 
     if temperature is not None:
         given = f"sampling.temperature={temperature}"
         options["overrides"] = (*options["overrides"], given)
     plan = shared.plan_of_run(run_or_model, options)
+    others = {str(path): shared.with_model(plan, path) for path in against}
     if output is not None:
         check_output(output)
+    if picture is not None:
+        shared.check_picture(picture)
     shared.load_libraries(plan, err=is_json)
+    from repl_rl.training.eval_job import Comparison
     from repl_rl.training.eval_job import evaluate as measure
 
     with Screen(Console(stderr=is_json)) as screen:
         found = measure(plan, screen, samples=samples, output=output)
-    click.echo(json.dumps(found.facts()) if is_json else found.table())
+        beside = {name: measure(one, screen, samples=samples) for name, one in others.items()}
+    compared = Comparison(found=found, against=beside)
+    if is_json:
+        click.echo(json.dumps(compared.facts()))
+    else:
+        click.echo(eval_table.table(found.report.rows))
+    if beside and not is_json:
+        gaps = compared.differences()
+        rows = {name: (one.report.all, gaps[name]) for name, one in beside.items()}
+        click.echo("\n" + eval_table.comparison(str(run_or_model), found.report.all, rows))
+    if picture is not None:
+        models = {str(run_or_model): found, **beside}
+        eval_table.save_bars({name: one.report.rows for name, one in models.items()}, picture)
+        click.echo(f"picture: {picture}", err=is_json)
     if output is not None and not is_json:
         click.echo(f"\nkept: {output}\nnext: repl-rl show {output} --worst")
 

@@ -180,6 +180,29 @@ def plan_of_run(path: Path, options: dict[str, Any]) -> Plan:
     return plan
 
 
+def with_model(plan: Plan, path: Path) -> Plan:
+    """The same plan for another model, or for a run's newest checkpoint."""
+    from dataclasses import replace
+
+    from repl_rl.plugins import resolve_model
+    from repl_rl.rollout.plan import make_plan
+
+    config = replace(plan.config, model=named_model(str(path)))
+    assert config.model is not None
+    resolve_model(config.model)
+    return make_plan(config)
+
+
+def check_picture(path: Path) -> None:
+    """ConfigError for a file that cannot be a picture."""
+    from repl_rl.show.plot_style import SUFFIXES
+
+    if path.suffix.lower() not in SUFFIXES:
+        raise ConfigError(f"{str(path)!r} is no picture; expected a name that ends in .png or .svg")
+    if not path.parent.is_dir():
+        raise ConfigError(f"{str(path)!r}: there is no folder {str(path.parent)!r}")
+
+
 def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
     """The run to go on with, and its plan under `options`. `Path()` is the newest run of all.
 

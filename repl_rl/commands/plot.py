@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from repl_rl.commands.options import check_picture
 from repl_rl.errors import ConfigError
 from repl_rl.runs.metrics import Curve, read_curve
 from repl_rl.show.plot_style import MAX_PENS, SUFFIXES
@@ -45,10 +46,7 @@ def _paths(runs: Sequence[Path], output: Path | None) -> list[Path]:
     if output is None:
         stem = runs[0] / "curve" if len(runs) == 1 else Path("curves")
         return [stem.with_name(stem.name + suffix) for suffix in SUFFIXES]
-    if output.suffix.lower() not in SUFFIXES:
-        raise ConfigError(f"--output {str(output)!r}; expected a name that ends in .png or .svg")
-    if not output.parent.is_dir():
-        raise ConfigError(f"--output {str(output)!r}; there is no folder {str(output.parent)!r}")
+    check_picture(output)
     return [output]
 
 

@@ -1,6 +1,8 @@
-"""How likely one of k attempts at a problem succeeds, from n attempts of which c did.
+"""Solve rates of several attempts at each problem: what they are, and how sure that is.
 
-Pure functions on records.
+    Scored ... -> attempts solved of each problem -> Rate, Difference
+
+Pure functions on records. An attempt that could not be graded counts as not solved.
 """
 
 from __future__ import annotations
@@ -8,10 +10,105 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from repl_rl.runs.summary import is_solved
+from repl_rl.runs.summary import is_solved, is_ungraded, wilson_interval
 from repl_rl.types import Scored
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """How many attempts were solved."""
+
+    solved: int
+    total: int
+    ungraded: int
+    """Of `total`: neither solved nor failed."""
+    interval: Interval
+    """Of 95 %; see `clustered_interval`."""
+    passes: Mapping[int, float]
+    """pass@k by k: see `pass_rates`."""
+
+    @property
+    def rate(self) -> float:
+        """The mean of all attempts, avg@k where each problem has k; 0 where there are none."""
+        return self.solved / self.total if self.total else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """How much more one policy solves than another, of the same problems."""
+
+    mean: float
+    interval: Interval
+    """Of 95 %."""
+
+
+def rate_of(scored: Sequence[Scored]) -> Rate:
+    """The rate of these attempts, as many at each problem as at any other."""
+    shares = _shares(scored)
+    samples = len(scored) // max(1, len(shares))
+    return Rate(
+        solved=sum(map(is_solved, scored)),
+        total=len(scored),
+        ungraded=sum(map(is_ungraded, scored)),
+        interval=clustered_interval(list(shares.values())),
+        passes=pass_rates(scored, samples) if samples else {},
+    )
+
+
+def rates_by(scored: Sequence[Scored], key: str) -> dict[str, Rate]:
+    """The rate of each group of problems with one value of this key of their meta.
+
+    Empty where no problem has one: the only row would repeat the total.
+    """
+    groups: dict[str, list[Scored]] = defaultdict(list)
+    for item in scored:
+        groups[item.problem.meta.get(key, "?")].append(item)
+    if set(groups) == {"?"}:
+        return {}
+    return {name: rate_of(groups[name]) for name in sorted(groups)}
+
+
+def clustered_interval(shares: Sequence[float]) -> Interval:
+    """95 % interval of the mean of the problems' solved shares.
+
+    Attempts at one problem are alike, so they count for less than as many problems. Wilson's score
+    interval is taken at the number of independent attempts that would vary as much (the effective
+    sample size of Kish 1965). With one attempt a problem this is Wilson's interval itself.
+    Example: two problems, always and never solved in 100 attempts each, say as much as 2 attempts.
+    """
+    if not shares:
+        return 0.0, 1.0
+    rate, spread = statistics.fmean(shares), statistics.pvariance(shares)
+    size = len(shares) * rate * (1 - rate) / spread if spread else float(len(shares))
+    return wilson_interval(rate * size, size)
+
+
+def difference(one: Sequence[Scored], other: Sequence[Scored]) -> Difference:
+    """How much more of the same problems `one` solved than `other`: paired, so problems that both
+    solve or fail say nothing.
+
+    Normal approximation over problems. Raises ValueError where these differ.
+    """
+    shares, others = _shares(one), _shares(other)
+    if shares.keys() != others.keys():
+        raise ValueError("the attempts are at different problems")
+    gaps = [share - others[problem] for problem, share in shares.items()]
+    mean = statistics.fmean(gaps) if gaps else 0.0
+    half = 1.96 * statistics.stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else 1.0
+    return Difference(mean=mean, interval=(max(-1.0, mean - half), min(1.0, mean + half)))
+
+
+def _shares(scored: Sequence[Scored]) -> dict[int, float]:
+    """The solved share of the attempts at each problem, by its number."""
+    found: dict[int, list[bool]] = defaultdict(list)
+    for item in scored:
+        found[item.trajectory.group_index].append(is_solved(item))
+    return {problem: statistics.fmean(solved) for problem, solved in found.items()}
 
 
 def pass_at(k: int, *, num_samples: int, num_solved: int) -> float:
@@ -25,10 +122,7 @@ def pass_at(k: int, *, num_samples: int, num_solved: int) -> float:
 
 
 def pass_rates(scored: Sequence[Scored], samples: int) -> dict[int, float]:
-    """Means over problems, of `samples` attempts each, by k: 1, 2, 4, ... and `samples`.
-
-    An attempt that could not be graded counts as not solved.
-    """
+    """Means over problems, of `samples` attempts each, by k: 1, 2, 4, ... and `samples`."""
     num_solved: dict[int, int] = defaultdict(int)
     for item in scored:
         num_solved[item.trajectory.group_index] += is_solved(item)

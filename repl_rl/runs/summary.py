@@ -28,7 +28,7 @@ def is_ungraded(scored: Scored) -> bool:
     return scored.verdict is not None and scored.reward.outcome_reward is None
 
 
-def wilson_interval(solved: int, total: int, *, z: float = 1.96) -> tuple[float, float]:
+def wilson_interval(solved: float, total: float, *, z: float = 1.96) -> tuple[float, float]:
     """Wilson's score interval of a rate, 95 % at the default z (Wilson 1927).
 
     Example: 8 of 10 gives (0.490, 0.943). No trials give (0, 1).

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -56,11 +56,16 @@ def save(curves: Mapping[str, Curve], paths: Sequence[Path]) -> list[Path]:
 
 def picture(curves: Mapping[str, Curve], suffix: str) -> bytes:
     """What a file with this suffix holds."""
+    return saved_bytes(lambda: figure(curves), suffix)
+
+
+def saved_bytes(draw: Callable[[], Figure], suffix: str) -> bytes:
+    """A figure as a file with this suffix: the same bytes for the same figure."""
     without_date = {"Date": None, "Creator": None} if suffix == ".svg" else {"Software": None}
     with style(), warnings.catch_warnings(), io.BytesIO() as file:
         # A run's name may have letters that its font lacks.
         warnings.filterwarnings("ignore", message="Glyph ")
-        figure(curves).savefig(file, format=suffix[1:], metadata=without_date)
+        draw().savefig(file, format=suffix[1:], metadata=without_date)
         return file.getvalue()
 
 

@@ -1,13 +1,13 @@
-"""Measure a model on held-out problems, once or several times each, and keep what it wrote.
+"""Measure models on held-out problems, once or several times each, and keep what they wrote.
 
-    config -> policy -> attempts -> Evaluation, and a folder like that of a run
+    plan -> policy -> attempts -> Evaluation;  Evaluation, others on the same problems -> Comparison
 
 Knows the order of things. Does not know flags or terminals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from repl_rl.config import Config
 from repl_rl.engines.models import LoadedModel
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import RunFolder, check_output
-from repl_rl.runs.pass_rate import pass_rates
+from repl_rl.runs.pass_rate import Difference, Rate, difference
 from repl_rl.show.display import Screen
 from repl_rl.training.evaluate import Report, held_out_attempts, report, run_shown, warn_of_ungraded
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
@@ -36,21 +36,12 @@ class Evaluation:
     policy: str
     samples: int
     """Attempts at each problem."""
+    scored: Sequence[Scored]
     report: Report
-    """Over all attempts."""
-    passes: dict[int, float]
-    """pass@k by k: see `pass_rates`."""
     output: Path | None
 
-    def table(self) -> str:
-        """Rates of all attempts, then pass@k, one a line."""
-        rows = [self.report.table()]
-        if self.samples > 1:
-            rows += [f"{f'pass@{k}':16}{100 * rate:.1f} %" for k, rate in self.passes.items()]
-        return "\n".join(rows)
-
     def facts(self) -> dict[str, Any]:
-        """The same for programs, as JSON takes it: rates between 0 and 1."""
+        """The results for programs, as JSON takes it: rates between 0 and 1."""
         found = self.report
         return {
             "task": self.config.task,
@@ -59,15 +50,51 @@ class Evaluation:
             "temperature": self.config.sampling.temperature,
             "problems": self.config.eval.problems,
             "samples": self.samples,
-            "solved": found.solved,
-            "total": found.total,
-            "ungraded": found.ungraded,
-            "solve_rate": found.rate,
-            **{f"pass@{k}": rate for k, rate in self.passes.items()},
-            "by_family": found.by_family,
-            "by_tier": found.by_tier,
+            **_facts(found.all),
+            "by_family": {name: _facts(rate) for name, rate in found.by_family.items()},
+            "by_tier": {name: _facts(rate) for name, rate in found.by_tier.items()},
             "output": None if self.output is None else str(self.output),
         }
+
+
+def _facts(rate: Rate) -> dict[str, Any]:
+    return {
+        "solved": rate.solved,
+        "total": rate.total,
+        "ungraded": rate.ungraded,
+        "solve_rate": rate.rate,
+        "interval": list(rate.interval),
+        **{f"pass@{k}": found for k, found in rate.passes.items()},
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One model beside others, on the same problems and with the same seeds."""
+
+    found: Evaluation
+    against: Mapping[str, Evaluation]
+    """Others, by the name that a person gave them."""
+
+    def differences(self) -> dict[str, Difference]:
+        """How much more the model solves than each of the others."""
+        return {
+            name: difference(self.found.scored, other.scored)
+            for name, other in self.against.items()
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """`Evaluation.facts`, and those of the others under `against`."""
+        gaps = self.differences()
+        others = {
+            name: {
+                **other.facts(),
+                "difference": gaps[name].mean,
+                "difference_interval": list(gaps[name].interval),
+            }
+            for name, other in self.against.items()
+        }
+        return self.found.facts() | ({"against": others} if others else {})
 
 
 def evaluate(
@@ -93,24 +120,22 @@ def evaluate(
         config=config,
         policy=policy,
         samples=samples,
+        scored=scored,
         report=report(scored),
-        passes=pass_rates(scored, samples),
         output=output,
     )
     if output is not None:
-        _keep(output, found, scored, runtime, loaded)
+        _keep(output, found, runtime, loaded)
     return found
 
 
-def _keep(
-    path: Path, found: Evaluation, scored: Sequence[Scored], runtime: Runtime, loaded: LoadedModel
-) -> None:
+def _keep(path: Path, found: Evaluation, runtime: Runtime, loaded: LoadedModel) -> None:
     """A folder like that of a run, which `show`, `replay` and `reward explain` take."""
     folder = RunFolder(path)
     folder.write_config(runtime.origin, policy=found.policy, device=loaded.model.device.type)
     loaded.tokenizer.save_pretrained(folder.tokenizer)
-    folder.append_trajectories(NAME, scored)
-    passes = {f"{NAME}/pass@{k}": rate for k, rate in found.passes.items()}
-    total = {f"{NAME}/solve_rate": found.report.rate, f"{NAME}/total": found.report.total}
-    total[f"{NAME}/ungraded"] = found.report.ungraded
-    folder.append_metrics(0, total | passes)
+    folder.append_trajectories(NAME, found.scored)
+    rate = found.report.all
+    row = {"solve_rate": rate.rate, "total": rate.total, "ungraded": rate.ungraded}
+    row |= {f"pass@{k}": value for k, value in rate.passes.items()}
+    folder.append_metrics(0, {f"eval_{name}": value for name, value in row.items()})

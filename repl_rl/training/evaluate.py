@@ -7,18 +7,13 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from repl_rl.engines.base import Engine
 from repl_rl.errors import ConfigError
-from repl_rl.runs.summary import (
-    is_solved,
-    is_ungraded,
-    solve_counts,
-    ungraded_warning,
-    wilson_interval,
-)
+from repl_rl.runs.pass_rate import Rate, rate_of, rates_by
+from repl_rl.runs.summary import is_solved, ungraded_warning
 from repl_rl.seeds import derive_seed
 from repl_rl.show.bars import Update
 from repl_rl.show.display import Screen
@@ -31,34 +26,28 @@ from repl_rl.types import Attempt, Scored, Split
 class Report:
     """The result of an evaluation. An ungraded answer counts as not solved."""
 
-    solved: int
-    total: int
-    ungraded: int
-    """Of `total`."""
-    by_family: dict[str, tuple[int, int]]
-    """(solved, all) by family."""
-    by_tier: dict[str, tuple[int, int]]
+    all: Rate
+    by_family: Mapping[str, Rate]
+    by_tier: Mapping[str, Rate]
 
     @property
     def rate(self) -> float:
-        return self.solved / self.total if self.total else 0.0
+        return self.all.rate
+
+    @property
+    def rows(self) -> dict[str, Rate]:
+        """The rate in all, of each family and of each tier, by its name in a table."""
+        tiers = {f"tier {name}": rate for name, rate in self.by_tier.items()}
+        return {"all": self.all, **self.by_family, **tiers}
 
     def __str__(self) -> str:
-        low, high = wilson_interval(self.solved, self.total)
-        rate = f"{percent(self.solved, self.total)} (95 % interval {low:.1%} to {high:.1%})"
-        if not self.ungraded:
+        found = self.all
+        low, high = found.interval
+        rate = f"{percent(found.solved, found.total)} (95 % interval {low:.1%} to {high:.1%})"
+        if not found.ungraded:
             return rate
-        graded = percent(self.solved, self.total - self.ungraded)
-        return f"{rate}; not graded: {self.ungraded}, of the graded {graded}"
-
-    def table(self) -> str:
-        """Rates in all, by family and by tier, one a line."""
-        tiers = {f"tier {name}": counts for name, counts in self.by_tier.items()}
-        rows = [
-            f"  {name:14}{percent(solved, total)}"
-            for name, (solved, total) in (self.by_family | tiers).items()
-        ]
-        return "\n".join([f"{'all':16}{self}", *rows])
+        graded = percent(found.solved, found.total - found.ungraded)
+        return f"{rate}; not graded: {found.ungraded}, of the graded {graded}"
 
 
 def held_out_attempts(task: Task, *, count: int, seed: int, samples: int = 1) -> list[Attempt]:
@@ -140,19 +129,11 @@ def warn_of_ungraded(scored: Sequence[Scored], screen: Screen) -> bool:
 
 def report(scored: Sequence[Scored]) -> Report:
     """Count what was solved."""
-    solved, total = solve_counts(scored).get("all", (0, 0))
     return Report(
-        solved=solved,
-        total=total,
-        ungraded=sum(map(is_ungraded, scored)),
-        by_family=_named(solve_counts(scored, "family")),
-        by_tier=_named(solve_counts(scored, "tier")),
+        all=rate_of(scored),
+        by_family=rates_by(scored, "family"),
+        by_tier=rates_by(scored, "tier"),
     )
-
-
-def _named(counts: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    """Empty where no problem names its kind: the only row would repeat the total."""
-    return counts if set(counts) != {"?"} else {}
 
 
 def percent(solved: int, total: int) -> str:

@@ -76,7 +76,7 @@ class Training:
         self._folder.append_trajectories(name, scored)
         found = report(scored)
         warn_of_ungraded(scored, self._screen)
-        row = {"solve_rate": found.rate, "total": found.total, "ungraded": found.ungraded}
+        row = {"solve_rate": found.rate, "total": found.all.total, "ungraded": found.all.ungraded}
         self._folder.append_metrics(step, {f"eval_{key}": value for key, value in row.items()})
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,20 @@ Command = Callable[..., Any]
 def test_an_evaluation_is_kept_like_a_run_and_told_to_programs(
     repl_rl: Command, tiny_model: Path, tmp_path: Path
 ) -> None:
-    given = ("-k", "3", "--json", "--output", "kept", *small())
+    other = tmp_path / "other"
+    other.symlink_to(tiny_model)
+    beside = ("--against", "other", "--picture", "rates.svg")
+    given = ("-k", "3", "--json", "--output", "kept", *beside, *small())
     ended = repl_rl("eval", str(tiny_model), *given)
     assert ended.code == 0, ended.stderr
     assert ended.left_behind == []
     facts = json.loads(ended.stdout)
     assert (facts["samples"], facts["problems"], facts["output"]) == (3, 2, "kept")
     assert {"pass@1", "pass@2", "pass@3", "solve_rate", "by_family"} <= set(facts)
-    assert facts["total"] + facts["ungraded"] >= 6
+    assert (facts["total"], len(facts["interval"])) == (6, 2)
+    same = facts["against"]["other"]
+    assert (same["solve_rate"], same["difference"]) == (facts["solve_rate"], 0.0)
+    assert "held-out solve rate" in (tmp_path / "rates.svg").read_text()
     kept = list(read_trajectories(tmp_path / "kept" / "trajectories" / "eval.jsonl"))
     assert sorted((t.trajectory.group_index, t.trajectory.sibling_index) for t in kept) == [
         (group, sample) for group in (0, 1) for sample in (0, 1, 2)
@@ -56,8 +63,7 @@ def test_at_temperature_0_all_attempts_at_a_problem_are_the_same(
         *("eval", str(tiny_model), "-k", "2", "--temperature", "0", "--output", "kept", *small())
     )
     assert ended.code == 0, ended.stderr
-    assert "\npass@1          " in ended.stdout
-    assert "\npass@2          " in ended.stdout
+    assert re.search(r"^ +solved  of +95 % interval  pass@2\n", ended.stdout, re.MULTILINE)
     sampled: dict[int, set[tuple[int, ...]]] = {}
     for item in read_trajectories(tmp_path / "kept" / "trajectories" / "eval.jsonl"):
         one = item.trajectory
