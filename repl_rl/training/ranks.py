@@ -108,7 +108,10 @@ class Ranks:
             return
         import torch
 
-        if device == "cuda":
+        if device == "cpu":
+            # It would number the CPU by rank, and torch loads no optimiser onto `cpu:1`.
+            os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
+        else:
             torch.cuda.set_device(self.local_rank % torch.cuda.device_count())
         if "OMP_NUM_THREADS" not in os.environ:
             num_threads = max(1, len(os.sched_getaffinity(0)) // self.local_world)

@@ -140,6 +140,8 @@ def _run(
     ):
         # The folder is made this late so that a refused run leaves its --output free.
         folder = _folder(path, run, runtime, loaded, policy, screen) if ranks.is_first else None
+        if run is not None:
+            _say_ranks(run, ranks, screen)
         screen.say(f"run: {path}, seed {config.seed}{f', {ranks}' if ranks.are_several else ''}")
         say_runtime(runtime, screen)
         training = Training(
@@ -220,6 +222,17 @@ def _say_resumed(run: Begun, origin: Origin, screen: Screen) -> None:
         if was.get(name, version) != version:
             screen.warn(f"the run began with {name} {was[name]}, and goes on with {version}")
     screen.say(f"resumed after step {run.step}")
+
+
+def _say_ranks(run: Begun, ranks: Ranks, screen: Screen) -> None:
+    """Warn where the checkpoint is of another number of processes, each with a random state."""
+    states = () if run.checkpoint is None else run.checkpoint.glob("rng_state*.pth")
+    num_saved = len(list(states))
+    if num_saved not in (0, ranks.world):
+        screen.warn(
+            f"processes: {num_saved} before, {ranks.world} here; rows are sampled as they would "
+            f"have been, and weights may differ by rounding"
+        )
 
 
 def first_weights(run: Begun) -> str:
