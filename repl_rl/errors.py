@@ -6,6 +6,7 @@ ReplRLError
   GraderError     the grader's process cannot be started
   DivergedError   a loss or a gradient is not finite
   StorageError    the disk refused to keep something
+  RankError       another of the processes that train as one has ended
 """
 
 from __future__ import annotations
@@ -45,3 +46,7 @@ class DivergedError(ReplRLError, ArithmeticError):
 
 class StorageError(ReplRLError):
     """The disk refused to keep something. Whatever was written before is whole."""
+
+
+class RankError(ReplRLError, RuntimeError):
+    """Another of the processes that train as one has ended; that one says why."""

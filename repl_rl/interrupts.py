@@ -37,12 +37,18 @@ class Interrupts:
 
     The first waits where `hold` says so, and cancels what `run` is running. Kernels and graders
     notice that their parent is gone, so a process that ends at once leaves none behind.
+
+    agree: for one of several processes that train as one: whether any of them was asked to end. A
+           signal then waits everywhere but in `stoppable`, until all of them `release`.
     """
 
-    def __init__(self) -> None:
-        self.is_asked = False
-        """True from the first signal on."""
-        self._is_held = False
+    def __init__(self, *, agree: Callable[[bool], bool] | None = None) -> None:
+        self._agree = agree
+        self._is_heard = False
+        self._is_asked = False
+        """From the first signal on, or from when another process was found to have heard one."""
+        self._is_held = agree is not None
+        self._is_looping = False
         self._cancel: Callable[[], object] | None = None
         self._before: dict[signal.Signals, Any] = {}
 
@@ -61,46 +67,68 @@ class Interrupts:
 
     def release(self) -> None:
         """End `hold`. Raises KeyboardInterrupt if a signal has come."""
-        self._is_held = False
-        if self.is_asked:
+        self._is_held = self._agree is not None
+        if self.is_asked():
             raise KeyboardInterrupt
+
+    def is_asked(self) -> bool:
+        """Whether a signal has come to this process, or to any that trains with it."""
+        if self._agree is not None:
+            self._is_asked = self._agree(self._is_asked)
+        return self._is_asked
+
+    def stoppable(self, work: Callable[[], T]) -> T | None:
+        """`work()`, which the first signal ends: None then, and the next `release` raises."""
+        try:
+            self._is_held = False
+            if self._is_asked:
+                raise KeyboardInterrupt
+            done = work()
+            self._is_held = self._agree is not None
+        except KeyboardInterrupt:  # the only one: a second signal ends the process
+            self._is_held = self._agree is not None
+            if not self._is_asked:
+                raise
+            return None
+        return done
 
     def run(self, runner: asyncio.Runner, main: Coroutine[Any, Any, T]) -> T:
         """`runner.run(main)`, which a signal cancels: KeyboardInterrupt once it has ended."""
-
-        was_asked, was_held = self.is_asked, self._is_held
-        # While the loop starts and ends there is no task to cancel, and nothing may be left of one.
-        self._is_held = True
+        was_asked = self._is_asked
 
         async def cancellable() -> T:
             task, loop = asyncio.current_task(), asyncio.get_running_loop()
             assert task is not None
             self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
-            if self.is_asked and not was_asked:
+            if self._is_asked and not was_asked and not self._is_held:
                 task.cancel()
             try:
                 return await main
             finally:
                 self._cancel = None
 
+        # While the loop starts and ends there is no task to cancel, and nothing may be left of one.
+        self._is_looping = True
         try:
             found = runner.run(cancellable())
         except asyncio.CancelledError:
-            if self.is_asked and not was_asked:
+            if self._is_asked and not was_asked:
                 raise KeyboardInterrupt from None
             raise
         finally:
-            self._is_held = was_held
-        if self.is_asked and not was_asked and not was_held:
+            self._is_looping = False
+        if self._is_asked and not was_asked and not self._is_held:
             raise KeyboardInterrupt
         return found
 
     def _hear(self, number: int, _: FrameType | None) -> None:
         heard.append(signal.Signals(number))
-        if self.is_asked:
+        if self._is_heard:
             os._exit(exit_code())
-        self.is_asked = True
+        self._is_heard = self._is_asked = True
+        if self._is_held:
+            return
         if self._cancel is not None:
             self._cancel()
-        elif not self._is_held:
+        elif not self._is_looping:
             raise KeyboardInterrupt

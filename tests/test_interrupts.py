@@ -31,20 +31,20 @@ def test_without_a_signal_nothing_happens() -> None:
     with Interrupts() as found:
         found.hold()
         found.release()
-    assert not found.is_asked
+    assert not found.is_asked()
 
 
 def test_a_signal_raises_where_nothing_is_held() -> None:
     with Interrupts() as found, pytest.raises(KeyboardInterrupt):
         ask()
-    assert found.is_asked
+    assert found.is_asked()
 
 
 def test_a_held_signal_waits_for_its_release() -> None:
     with Interrupts() as found:
         found.hold()
         ask()
-        assert found.is_asked
+        assert found.is_asked()
         with pytest.raises(KeyboardInterrupt):
             found.release()
 

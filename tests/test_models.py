@@ -251,6 +251,16 @@ def test_one_gpu_of_several_is_named(
     assert about_device(torch.device("cuda"), visible=visible, nodes=tmp_path) == expected
 
 
+@pytest.mark.parametrize(("visible", "expected"), [(None, "GPU 1 of 4"), ("3,2", "GPU 2 of 4")])
+def test_a_rank_names_the_gpu_of_its_own(
+    visible: str | None, expected: str, tmp_path: Path
+) -> None:
+    for number in range(4):
+        (tmp_path / f"nvidia{number}").touch()
+    about = about_device(torch.device("cuda", 1), visible=visible, nodes=tmp_path)
+    assert about == f"{expected}, chosen by CUDA_VISIBLE_DEVICES"
+
+
 def test_a_cpu_is_a_cpu(tmp_path: Path) -> None:
     assert about_device(CPU, visible="0", nodes=tmp_path) == "cpu"
 

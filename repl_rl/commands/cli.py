@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -25,9 +26,10 @@ from repl_rl.commands.plot import plot
 from repl_rl.commands.replay import attach, replay
 from repl_rl.commands.reward import reward
 from repl_rl.commands.rollout import play, rollout
-from repl_rl.errors import ConfigError, ReplRLError, StorageError
-from repl_rl.interrupts import end_as_interrupted, exit_code
+from repl_rl.errors import ConfigError, RankError, ReplRLError, StorageError
+from repl_rl.interrupts import end_as_interrupted, exit_code, heard
 from repl_rl.terminal import one_row
+from repl_rl.training.ranks import is_launched, launched
 
 if TYPE_CHECKING:
     from repl_rl.rollout.plan import Plan
@@ -51,8 +53,9 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # With several GPUs transformers would split batches over them behind our back.
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
+    if not is_launched():
+        # With several GPUs transformers would split batches over them behind our back.
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
     # A shell's background job starts with Ctrl-C ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, end_as_interrupted)
@@ -81,7 +84,10 @@ def main() -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    click.echo(f"repl-rl: {message}", err=True)
+    """Of several processes the first one alone says that they were interrupted."""
+    rank = launched().rank
+    if not (rank and heard):
+        click.echo(f"repl-rl: {f'rank {rank}: ' if rank else ''}{message}", err=True)
     sys.exit(code)
 
 
@@ -137,15 +143,19 @@ def train(
         return
     from repl_rl.commands.leaving import commands
     from repl_rl.runs.folder import check_output, new_run_path
-    from repl_rl.show.display import Screen
+    from repl_rl.show.display import Screen, silent
 
     path = output or new_run_path(config.task, Path("runs"))
     if resume is None:
         check_output(path)  # before the imports below, which take seconds
     code = shared.code_options(config, options["files"])
+    job = partial(_jobs(plan).train, resume=resume is not None)
+    if not launched().is_first:
+        job(plan, path, silent())
+        return
     leaving = _leaving(path, code, checkpoint_every=config.report.checkpoint_every)
     with leaving, Screen() as screen:
-        before, after = _jobs(plan).train(plan, path, screen, resume=resume is not None)
+        before, after = job(plan, path, screen)
         if merge:
             _merge(path)
     run, other_seed = str(path), ["--seed", str(config.seed + 1)]
@@ -179,9 +189,9 @@ def _leaving(run: Path, code: Sequence[str], *, checkpoint_every: int) -> Iterat
     except KeyboardInterrupt:
         left = left_by(run, checkpoint_every=checkpoint_every)
         raise KeyboardInterrupt("\n\n".join(filter(None, [left, next_after(run, code)]))) from None
-    except StorageError as error:
+    except (StorageError, RankError) as error:
         left = left_by(run, checkpoint_every=checkpoint_every)
-        raise StorageError(f"{error}; {left}") from None
+        raise type(error)(f"{error}; {left}") from None
 
 
 @cli.command(name="eval")

@@ -15,6 +15,7 @@ import click
 
 from repl_rl.errors import ConfigError
 from repl_rl.terminal import one_row
+from repl_rl.training.ranks import launched
 from repl_rl.types import Finding
 
 if TYPE_CHECKING:
@@ -244,8 +245,9 @@ def order(*, best: bool, worst: bool) -> Literal["best", "worst"] | None:
 
 
 def say(text: str) -> None:
-    """Print a row beside the result, on stderr."""
-    click.echo(f"repl-rl: {one_row(text)}", err=True)
+    """Print a row beside the result, on stderr; of several processes the first one does."""
+    if launched().is_first:
+        click.echo(f"repl-rl: {one_row(text)}", err=True)
 
 
 def load_libraries(plan: Plan, *, err: bool = False) -> None:
@@ -262,7 +264,8 @@ def before_libraries(
     model that is not on the hub.
     """
     _check_hub(config)
-    click.echo("loading torch and transformers ...", err=err)
+    if launched().is_first:
+        click.echo("loading torch and transformers ...", err=err)
     prepare()
     import datasets
     from transformers.utils import logging

@@ -53,20 +53,37 @@ def advantage_rows(
 
     `scale_by` is the `batch_scale` of the step where `scored` is a part of it.
     """
-    rows: list[list[float]] = []
+    lines = line_rows(
+        [item.trajectory.group_index for item in scored],
+        [item.reward for item in scored],
+        config,
+        scale_by=scale_by,
+    )
+    return [
+        token_advantages(item.trajectory, advantages_L)
+        for item, advantages_L in zip(scored, lines, strict=True)
+    ]
+
+
+def line_rows(
+    groups: Sequence[int],
+    rewards: Sequence[Reward],
+    config: GRPOConfig,
+    *,
+    scale_by: float | None = None,
+) -> list[list[float]]:
+    """Advantages of every line, one list [L_i] a trajectory: see `advantage_rows`."""
     if scale_by is None:
-        scale_by = batch_scale([item.reward for item in scored], config.scale)
-    for _, siblings in groupby(scored, key=lambda item: item.trajectory.group_index):
-        group = list(siblings)
-        lines_GL = line_advantages(
-            [item.reward for item in group],
+        scale_by = batch_scale(rewards, config.scale)
+    rows: list[list[float]] = []
+    for _, siblings in groupby(zip(groups, rewards, strict=True), key=lambda pair: pair[0]):
+        rows += line_advantages(
+            [reward for _, reward in siblings],
             credit=config.credit,
             weight=config.line_credit_weight,
             baseline=config.baseline,
             scale_by=scale_by,
         )
-        for item, advantages_L in zip(group, lines_GL, strict=True):
-            rows.append(token_advantages(item.trajectory, advantages_L))
     return rows
 
 

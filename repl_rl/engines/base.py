@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from repl_rl.config import Config
 from repl_rl.errors import ConfigError
@@ -118,6 +118,23 @@ class Engine(Protocol):
         ...
 
 
+@runtime_checkable
+class SharedEngine(Engine, Protocol):
+    """Several processes sample from the same servers: one of them syncs, the others adopt."""
+
+    @property
+    def label(self) -> str:
+        """A name of the weights that it was given last."""
+        ...
+
+    async def adopt(self, label: str, *, version: int) -> None:
+        """As `sync`, of weights that another process has given the servers under this label.
+
+        Raises EngineError if a server has others.
+        """
+        ...
+
+
 @dataclass
 class EngineWrapper:
     """Passes everything on to another engine; a subclass changes or records lines."""
@@ -164,6 +181,16 @@ class EngineKind:
     """Its keys and values take memory of the trainer's device."""
     rows_grow: bool = False
     """It takes rows longer than it was opened for, up to what the model attends to."""
+    needs_one_process: bool = False
+    """It keeps torch's groups of processes to itself."""
+
+    def check_ranks(self) -> None:
+        """ConfigError where it cannot be one of several, each in a process that trains."""
+        if self.needs_one_process:
+            raise ConfigError(
+                f"the engine {self.name!r} samples in a single process, and a launcher starts "
+                f"several; take the engine 'hf', or 'vllm-server', or start it without a launcher"
+            )
 
     def check(self, config: Config) -> None:
         """ConfigError for what it cannot do, as far as that is known without a model."""

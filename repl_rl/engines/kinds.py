@@ -45,6 +45,7 @@ class VLLM(EngineKind):
     name = "vllm"
     holds_weights = True
     holds_keys = True
+    needs_one_process = True
 
     def check(self, config: Config) -> None:
         _check_model(self, config)

@@ -82,11 +82,20 @@ def _chat_template(tokenizer: Any) -> ChatTemplate | None:
     return partial(tokenizer.apply_chat_template, tokenize=False)
 
 
-def pick_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
-    """The device to run on; ConfigError for a GPU that is not there."""
+def pick_device(
+    wanted: Literal["auto", "cpu", "cuda"], *, local_rank: int | None = None
+) -> torch.device:
+    """The device to run on; ConfigError for a GPU that is not there.
+
+    Of several processes on this machine, `local_rank` is this one's number.
+    """
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ConfigError("sampling.device = 'cuda', but torch sees no GPU; use 'auto' or 'cpu'")
-    return torch.device("cuda" if torch.cuda.is_available() and wanted != "cpu" else "cpu")
+    if wanted == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    if local_rank is None:
+        return torch.device("cuda")
+    return torch.device("cuda", local_rank % torch.cuda.device_count())
 
 
 def about_device(device: torch.device, *, visible: str | None, nodes: Path = Path("/dev")) -> str:
@@ -97,6 +106,8 @@ def about_device(device: torch.device, *, visible: str | None, nodes: Path = Pat
     if count < 2:
         return "GPU"
     shown = "0" if visible is None else visible
+    if device.index is not None:  # one of those that torch may see
+        shown = str(device.index) if visible is None else visible.split(",")[device.index]
     return f"GPU {shown} of {count}, chosen by CUDA_VISIBLE_DEVICES"
 
 

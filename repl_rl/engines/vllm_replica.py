@@ -218,6 +218,11 @@ class Replica:
             await self._resume()
         self._confirmed_at = time.monotonic()
 
+    def adopt(self, label: str, *, version: int) -> None:
+        """Expect these weights, which another process has had it load."""
+        self._label, self.version = label, version
+        self._confirmed_at = -math.inf
+
     async def _resume(self) -> None:
         try:
             await self._control("/resume")

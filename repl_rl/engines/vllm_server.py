@@ -92,6 +92,8 @@ class VLLMServerEngine:
         self._replicas = [Replica(url, self._client) for url in urls]
         self._homes = _Homes()
         self._run = secrets.token_hex(4)
+        self.label = ""
+        """See `SharedEngine.label`."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._gate = asyncio.Lock()
         self._is_open = False
@@ -114,6 +116,10 @@ class VLLMServerEngine:
     async def sync(self, weights: Weights, *, version: int) -> None:
         """See `Engine.sync`: lines in flight wait, and go on with the new weights."""
         await self._tracked(self._sync(weights, version))
+
+    async def adopt(self, label: str, *, version: int) -> None:
+        """See `SharedEngine.adopt`."""
+        await self._tracked(self._adopt(label, version))
 
     async def sleep(self) -> None:
         """See `Engine.sleep`: the servers' memory is not the trainer's to take.
@@ -218,7 +224,7 @@ class VLLMServerEngine:
 
     async def _sync(self, weights: Weights, version: int) -> None:
         await self.open()
-        label = f"{self._run}-{version}"
+        self.label = label = f"{self._run}-{version}"
         if self._folder is None:
             self._folder = _make_folder(self._weights_dir)
         path = self._folder.resolve() / f"{label}.safetensors"
@@ -237,6 +243,13 @@ class VLLMServerEngine:
             ) from None
         finally:
             path.unlink(missing_ok=True)
+
+    async def _adopt(self, label: str, version: int) -> None:
+        await self.open()
+        self.label = label
+        for replica in self._replicas:
+            replica.adopt(label, version=version)
+        await self._confirm()
 
     def _names(self) -> str:
         return ", ".join(replica.url for replica in self._replicas)

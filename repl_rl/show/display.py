@@ -203,6 +203,11 @@ class Screen:
         return table
 
 
+def silent() -> Screen:
+    """A screen that shows nothing, of a process that another one speaks for."""
+    return Screen(Console(quiet=True, force_terminal=False))
+
+
 def _heading(title: str, verdict: str) -> Rule:
     """On one row: a title may name a problem, and a file may give a problem any id."""
     return Rule(Text(one_row(f"{title}: {verdict}")), style="dim", align="left")

@@ -10,7 +10,6 @@ clip metrics and the token count, and still attends to them. Everything else is 
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -21,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 import trl.trainer.utils
-from accelerate.utils import gather_object
 from datasets import Dataset
 from torch.nn.functional import pad
 from transformers import PrinterCallback, TrainerCallback
@@ -29,16 +27,18 @@ from trl.trainer.grpo_config import GRPOConfig as TRLConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from repl_rl.config import Config, GRPOConfig
-from repl_rl.credit.advantages import advantage_rows
+from repl_rl.credit.advantages import line_rows, token_advantages
 from repl_rl.credit.importance import importance_metrics, largest_gap, line_ratios, weigh_lines
-from repl_rl.disk import remove, written_aside
+from repl_rl.disk import remove
 from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
-from repl_rl.runs.folder import COMPLETE, numbered_checkpoints
+from repl_rl.runs.folder import numbered_checkpoints
 from repl_rl.seeds import derive_seed
 from repl_rl.training.moved import MovedWeights
+from repl_rl.training.ranks import ALONE, Ranks, launched
+from repl_rl.training.saving import written_by_all
 from repl_rl.training.sft import IGNORED
-from repl_rl.types import Scored
+from repl_rl.types import Reward, Scored
 
 Collect = Callable[[Sequence[int], int], list[Scored]]
 """(problem numbers, each repeated for its group; policy version) -> trajectories, in order."""
@@ -91,11 +91,13 @@ class LineGRPOTrainer(GRPOTrainer):
         collect: Collect,
         line_config: GRPOConfig,
         weighs_lines: bool = False,
+        ranks: Ranks = ALONE,
         **kwargs: Any,
     ) -> None:
         self._collect = collect
         self._line_config = line_config
         self._weighs_lines = weighs_lines
+        self._ranks = ranks
         self._aside: Path | None = None
         """Where a checkpoint is being written."""
         self._at_step_end = Position(RandomState(), 0)
@@ -122,19 +124,12 @@ class LineGRPOTrainer(GRPOTrainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """TRL's, but a checkpoint gets its name once it is whole and loses it before deletion."""
         save: Any = super()._save_checkpoint  # TRL has no types for it
-        if not self.args.should_save:
-            save(model, trial)
-            return
         folder, name = Path(str(self.args.output_dir)), f"checkpoint-{self.state.global_step}"
-        with written_aside(folder / name) as self._aside:
+        with written_by_all(folder, name, self._ranks) as self._aside:
             save(model, trial)
-            for file in (self._aside / name).iterdir():
-                file.rename(self._aside / file.name)
-            (self._aside / name).rmdir()
-            (self._aside / COMPLETE).touch()
         self._aside = None
         limit = self.args.save_total_limit
-        for old in numbered_checkpoints(folder)[:-limit] if limit else ():
+        for old in numbered_checkpoints(folder)[:-limit] if limit and self._ranks.is_first else ():
             remove(old)
 
     def note_step_end(self) -> None:
@@ -144,7 +139,8 @@ class LineGRPOTrainer(GRPOTrainer):
     def save_last_step(self) -> None:
         """Keep a checkpoint of the last step that ended, as if the next one had not begun."""
         name = f"checkpoint-{self.state.global_step}"
-        if not self.state.global_step or (Path(str(self.args.output_dir)) / name).exists():
+        is_there = (Path(str(self.args.output_dir)) / name).exists()
+        if not self.state.global_step or self._ranks.from_first(is_there):
             return
         self._at_step_end.random.restore()
         self.state.num_input_tokens_seen = self._at_step_end.num_tokens
@@ -172,9 +168,13 @@ class LineGRPOTrainer(GRPOTrainer):
 
     def _advantage_rows(self) -> list[list[float]]:
         """Advantages of this process's rows; siblings' rewards are gathered from the others."""
-        rows = advantage_rows(gather_object(self.scored), self._line_config)
-        start = self.accelerator.process_index * len(self.scored)
-        return rows[start : start + len(self.scored)]
+        own = [(item.trajectory.group_index, _bare(item.reward)) for item in self.scored]
+        groups, rewards = zip(*self._ranks.gather(own), strict=True)
+        lines = self._ranks.share(line_rows(groups, rewards, self._line_config))
+        return [
+            token_advantages(item.trajectory, advantages_L)
+            for item, advantages_L in zip(self.scored, lines, strict=True)
+        ]
 
     def _weigh(self, rows: list[list[float]], out: dict[str, Any]) -> list[list[float]]:
         """Advantages weighed by the trainer's ratio of each line: see `importance`."""
@@ -186,7 +186,8 @@ class LineGRPOTrainer(GRPOTrainer):
             weighed.append(weigh_lines(trajectory, row, ratios_L, cap=cap))
             ratios.extend(ratios_L)
             gaps.append(largest_gap(trajectory, padded[: len(row)]))
-        found = importance_metrics(gather_object(ratios), gather_object(gaps), cap=cap)
+        gather = self._ranks.gather
+        found = importance_metrics(gather(ratios), gather(gaps), cap=cap)
         for name, value in found.items():
             self._metrics["train"][name].append(value)
         return weighed
@@ -300,6 +301,7 @@ def make_trainer(
     precision: Precision,
     folder: Path,
     callbacks: Sequence[TrainerCallback] = (),
+    ranks: Ranks | None = None,
 ) -> LineGRPOTrainer:
     """A trainer of `config.grpo.steps` updates that keeps its checkpoints in `folder`.
 
@@ -308,10 +310,11 @@ def make_trainer(
     one to the other is exactly 1. Problem i of the run is prompt `str(i)`: TRL repeats prompts for
     their groups and hands them to the rollout as they are.
 
-    Under a launcher that sets WORLD_SIZE the trajectories are dealt out to that many processes.
+    Trajectories are dealt out to `ranks`, those of the launcher unless given.
     """
     grpo = config.grpo
-    size = rows_per_rank(grpo, num_ranks=int(os.environ.get("WORLD_SIZE", "1")))
+    ranks = launched() if ranks is None else ranks
+    size = rows_per_rank(grpo, num_ranks=ranks.world)
     micro = largest_divisor(size, at_most=grpo.micro_batch_size)
     args = TRLConfig(
         output_dir=str(folder),
@@ -354,6 +357,7 @@ def make_trainer(
         collect=collect,
         line_config=grpo,
         weighs_lines=weighs_lines(grpo, precision),
+        ranks=ranks,
         model=model,
         args=args,
         processing_class=tokenizer,
@@ -378,6 +382,11 @@ class _Bookkeeping(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._trainer.note_step_end()
+
+
+def _bare(reward: Reward) -> Reward:
+    """As much of it as advantages depend on."""
+    return Reward(line_rewards=reward.line_rewards, outcome_reward=reward.outcome_reward)
 
 
 def drop_nothing_out(model: torch.nn.Module) -> None:

@@ -10,9 +10,10 @@ import contextlib
 import os
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
-from repl_rl.engines.base import Engine
+from repl_rl.engines.base import Engine, SharedEngine
 from repl_rl.engines.memory import measure
 from repl_rl.engines.models import (
     LoadedModel,
@@ -37,6 +38,7 @@ from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer, open_scorer
 from repl_rl.runs.folder import make_origin
 from repl_rl.tasks.base import make_prompt
+from repl_rl.training.ranks import ALONE, Ranks
 from repl_rl.transcript.encoding import Encoding, prompt_ids
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.types import Attempt, Origin, Scored
@@ -70,6 +72,7 @@ class Runtime:
     _probe: Sequence[int]
     """The tokens to sample after when the engine's weights are checked."""
     _temperature: float
+    _ranks: Ranks
 
     @property
     def num_retries(self) -> int:
@@ -101,16 +104,24 @@ class Runtime:
         self._run(self.engine.sleep())
 
     def sync(self, version: int) -> float:
-        """See `engines.sync`."""
-        return self._run(
-            sync(
-                self.engine,
-                self._loaded,
-                self._probe,
-                version=version,
-                temperature=self._temperature,
-            )
+        """See `engines.sync`. Of ranks that share servers the first one gives them the weights,
+        and checks them for all."""
+        engine = self.engine
+        make = partial(
+            sync,
+            engine,
+            self._loaded,
+            self._probe,
+            version=version,
+            temperature=self._temperature,
         )
+        if not (self._ranks.are_several and isinstance(engine, SharedEngine)):
+            return self._run(make())
+        gap = self._run(make()) if self._ranks.is_first else 0.0
+        label, gap = self._ranks.from_first((engine.label, gap))
+        if not self._ranks.is_first:
+            self._run(engine.adopt(label, version=version))
+        return gap
 
     def _run(self, main: Coroutine[Any, Any, T]) -> T:
         return _run(self._loop, self._interrupts, main)
@@ -123,6 +134,7 @@ def open_runtime(
     *,
     watch: Callable[[Engine], Engine] = lambda engine: engine,
     interrupts: Interrupts | None = None,
+    ranks: Ranks = ALONE,
 ) -> Iterator[Runtime]:
     """Kernels forked, grader started, engine ready; all gone after the block, however it ends.
 
@@ -172,6 +184,7 @@ def open_runtime(
                 _interrupts=interrupts,
                 _probe=prompts[0][:_PROBE_TOKENS],
                 _temperature=sampling.temperature,
+                _ranks=ranks,
             )
             # A server may hold the weights of another run.
             runtime.sync(0)
@@ -197,13 +210,15 @@ def load_policy(
     *,
     say: Callable[[str], None],
     is_training: bool = False,
+    ranks: Ranks = ALONE,
 ) -> LoadedModel:
     """The model in `policy`, for this plan, after a report of the memory that it takes.
 
     Raises ConfigError, before weights are read, for what cannot fit, and as `open_runtime`.
     """
     config = plan.config
-    device = pick_device(config.sampling.device)
+    local_rank = ranks.local_rank if ranks.are_several else None
+    device = pick_device(config.sampling.device, local_rank=local_rank)
     held = precision(config, plan.engine, device=device.type)
     files = read_files(policy)
     if is_training:

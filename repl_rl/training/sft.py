@@ -55,6 +55,7 @@ def fit(
         report_to="none",
         disable_tqdm=True,
     )
+    args._n_gpu = 1  # where several are visible, transformers would split batches over them
     optimizer = MuonAdamW(
         model, matrix_learning_rate=matrix_learning_rate, learning_rate=learning_rate
     )

@@ -34,12 +34,17 @@ from repl_rl.training.evaluate import (
     warn_of_ungraded,
 )
 from repl_rl.training.grpo import largest_divisor
+from repl_rl.training.ranks import ALONE, Ranks
 from repl_rl.training.runtime import Runtime
 from repl_rl.types import Attempt, Problem, Scored, Split
 
 
 class Training:
-    """One run between its first measurement and its last; the trainer calls back into it."""
+    """One run between its first measurement and its last; the trainer calls back into it.
+
+    Each of several ranks samples its share of the rows. The first has the run's folder, which is
+    None for the others, and gets the rows of all.
+    """
 
     def __init__(
         self,
@@ -47,11 +52,12 @@ class Training:
         problems: ProblemSequence,
         held_out: Sequence[Attempt],
         runtime: Runtime,
-        folder: RunFolder,
+        folder: RunFolder | None,
         screen: Screen,
         *,
         interrupts: Interrupts,
         evaluated: Collection[int] = (),
+        ranks: Ranks = ALONE,
     ) -> None:
         self._config = config
         self._problems = problems
@@ -62,6 +68,7 @@ class Training:
         self._interrupts = interrupts
         self._evaluated = evaluated
         """Steps after which a measurement is on record already."""
+        self._ranks = ranks
         self._row: dict[str, float] = {}
         self._scored: list[Scored] = []
         self._is_warned = False
@@ -70,15 +77,30 @@ class Training:
     def measure(self, step: int) -> Report:
         """Held-out problems after so many updates, one trajectory each; read back if on record."""
         name = evaluation_name(step)
-        if step in self._evaluated:
-            return report(list(read_trajectories(self._folder.trajectories(name))))
-        scored = run_shown(self._runtime, self._held_out, f"held-out, step {step}", self._screen)
-        self._folder.append_trajectories(name, scored)
-        found = report(scored)
-        warn_of_ungraded(scored, self._screen)
-        row = {"solve_rate": found.rate, "total": found.all.total, "ungraded": found.all.ungraded}
-        self._folder.append_metrics(step, {f"eval_{key}": value for key, value in row.items()})
-        return found
+        if step not in self._evaluated:
+            scored = self._measure(step, name)
+        elif self._folder is not None:
+            scored = list(read_trajectories(self._folder.trajectories(name)))
+        else:
+            scored = []
+        return self._ranks.from_first(report(scored))
+
+    def _measure(self, step: int, name: str) -> list[Scored]:
+        """The rows of all ranks, for the first one; each samples its share."""
+        own, title = self._ranks.share(self._held_out), f"held-out, step {step}"
+        sampled = self._interrupts.stoppable(
+            lambda: run_shown(self._runtime, own, title, self._screen)
+        )
+        scored = self._ranks.gather_first(sampled or [])
+        self._interrupts.release()
+        if self._folder is not None:
+            self._folder.append_trajectories(name, scored)
+            found = report(scored)
+            warn_of_ungraded(scored, self._screen)
+            rate = found.all
+            row = {"solve_rate": rate.rate, "total": rate.total, "ungraded": rate.ungraded}
+            self._folder.append_metrics(step, {f"eval_{key}": value for key, value in row.items()})
+        return scored
 
     def collect(self, numbers: Sequence[int], policy_version: int) -> list[Scored]:
         """The rollouts of one step: see `grpo.Collect`."""
@@ -88,21 +110,28 @@ class Training:
         if every and policy_version and policy_version % every == 0:
             self._screen.say(f"held-out, step {policy_version}: {self.measure(policy_version)}")
         update = self._screen.inside("sampling", len(numbers))
-        started, num_sampled = time.monotonic(), runtime.engine.num_sampled
-        num_retries, guesses = runtime.num_retries, runtime.guesses()
+        started, before = time.monotonic(), self._counts()
         scored = self._roll_out(numbers, policy_version, update)
         runtime.sleep()
-        self._row = rollout_metrics(scored, seconds=time.monotonic() - started)
-        num_kept = sum(sum(item.trajectory.loss_mask) for item in scored)
-        self._row |= {
-            "rollout/retries": runtime.num_retries - num_retries,
-            "rollout/wasted_tokens": runtime.engine.num_sampled - num_sampled - num_kept,
-            "rollout/sync_gap": gap,
-            **_guesses(guesses, runtime.guesses()),
-        }
-        self._scored = scored
+        seconds = time.monotonic() - started
+        own = [now - then for now, then in zip(self._counts(), before, strict=True)]
+        retries, sampled, begun, hits = map(sum, zip(*self._ranks.gather([own]), strict=True))
+        if self._ranks.is_first:
+            num_kept = sum(sum(item.trajectory.loss_mask) for item in self._scored)
+            self._row = rollout_metrics(self._scored, seconds=seconds)
+            self._row |= {
+                "rollout/retries": retries,
+                "rollout/wasted_tokens": sampled - num_kept,
+                "rollout/sync_gap": gap,
+                **_guesses(begun, hits),
+            }
         self._begin_update(len(scored))
         return scored
+
+    def _counts(self) -> tuple[int, ...]:
+        """This rank's retries, sampled tokens, lines begun ahead and those that were right."""
+        runtime = self._runtime
+        return (runtime.num_retries, runtime.engine.num_sampled, *runtime.guesses())
 
     def _begin_update(self, num_rows: int) -> None:
         size = largest_divisor(num_rows, at_most=self._config.grpo.micro_batch_size)
@@ -116,20 +145,31 @@ class Training:
     def _roll_out(
         self, numbers: Sequence[int], policy_version: int, update: Update
     ) -> list[Scored]:
-        """The trajectories of one step; if something ends it, those made so far are kept."""
+        """This rank's trajectories of one step; if something ends it, those made so far are kept.
+
+        The first rank also has those of all, in the order of the batch.
+        """
         name, kept = rollouts_name(policy_version), list[Scored]()
+        attempts = self._attempts(numbers, policy_version)
         try:
-            attempts = self._attempts(numbers, policy_version)
-            scored = run_counted(self._runtime, attempts, update, on_scored=kept.append)
+            own = self._interrupts.stoppable(
+                lambda: run_counted(self._runtime, attempts, update, on_scored=kept.append)
+            )
+            self._scored = self._ranks.gather_first(kept if own is None else own)
         except BaseException:
-            if kept:
+            if kept and self._folder is not None:
                 self._folder.append_trajectories(name, kept)
             raise
-        self._folder.append_trajectories(name, scored)
-        return scored
+        if self._scored and self._folder is not None:
+            self._folder.append_trajectories(name, self._scored)
+        self._interrupts.release()
+        assert own is not None
+        return own
 
     def log(self, step: int, total: int, logs: dict[str, float]) -> None:
         """One step is done: `logs` are the trainer's numbers, the rollouts' are at hand."""
+        if self._folder is None:
+            return
         row = {**self._row, **{k: v for k, v in logs.items() if isinstance(v, int | float)}}
         self._folder.append_metrics(step, row)
         self._screen.metrics(step, total, row)
@@ -139,19 +179,20 @@ class Training:
             self._screen.sample(f"step {step}", chosen.choice(self._scored), self._runtime.decode)
 
     def _attempts(self, numbers: Sequence[int], policy_version: int) -> list[Attempt]:
+        """Of this rank's rows. A group may lie across ranks: siblings count in the whole batch."""
+        first = self._ranks.rank * len(numbers)
         attempts = []
-        for number, siblings in itertools.groupby(numbers):
-            for sibling, _ in enumerate(siblings):
-                attempts.append(
-                    Attempt(
-                        problem=self._problems[number],
-                        group_index=number,
-                        sibling_index=sibling,
-                        seed=derive_seed(
-                            self._config.seed, "rollout", policy_version, number, sibling
-                        ),
-                    )
+        for row, number in enumerate(numbers, first):
+            sibling = row % self._config.grpo.group_size
+            seed = derive_seed(self._config.seed, "rollout", policy_version, number, sibling)
+            attempts.append(
+                Attempt(
+                    problem=self._problems[number],
+                    group_index=number,
+                    sibling_index=sibling,
+                    seed=seed,
                 )
+            )
         return attempts
 
 
@@ -195,13 +236,12 @@ class StepCallback(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._training.micro_batch_done()
         self._update(state.global_step)
-        if self._interrupts.is_asked:
+        if self._interrupts.is_asked():
             control.should_save = control.should_training_stop = True
 
 
-def _guesses(before: tuple[int, int], after: tuple[int, int]) -> dict[str, float]:
-    """Metrics of speculative lines between two counts; none where none were begun."""
-    begun, hits = after[0] - before[0], after[1] - before[1]
+def _guesses(begun: int, hits: int) -> dict[str, float]:
+    """Metrics of speculative lines; none where none were begun."""
     return {"speculation/guesses": begun, "speculation/hit_rate": hits / begun} if begun else {}
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,10 +30,17 @@ from repl_rl.runs.folder import CHECKPOINTS, RunFolder, check_output, read_versi
 from repl_rl.runs.resume import Begun, begun, cut, evaluated_steps
 from repl_rl.seeds import derive_seed
 from repl_rl.show.bars import Update
-from repl_rl.show.display import Screen
+from repl_rl.show.display import Screen, silent
 from repl_rl.tasks.base import Task, demonstrable
 from repl_rl.training.evaluate import Report, held_out_attempts
-from repl_rl.training.grpo import make_trainer
+from repl_rl.training.grpo import make_trainer, rows_per_rank
+from repl_rl.training.ranks import (
+    Ranks,
+    launched,
+    peers_named,
+    refuse_shards,
+    without_launcher,
+)
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.steps import ProblemSequence, StepCallback, Training
 from repl_rl.training.warmstart import (
@@ -49,7 +55,7 @@ from repl_rl.training.warmstart import (
     starter_sandbox,
 )
 from repl_rl.transcript.format import setup_sources
-from repl_rl.types import Origin
+from repl_rl.types import Attempt, Origin
 from repl_sandbox.isolation import Level
 from repl_sandbox.types import Isolation
 
@@ -75,30 +81,69 @@ def train(
     With `resume` the run in `path` goes on from its newest whole checkpoint, as if it had never
     been ended.
 
-    Raises ConfigError before anything is started if the plan cannot work. An interrupt leaves a
-    checkpoint of the last whole step, the folder readable and no process behind.
+    Under a launcher this process is one of several that train as one, and gets the same reports.
+
+    Raises ConfigError before anything is started if the plan cannot work, and RankError where
+    another process has ended. An interrupt leaves a checkpoint of the last whole step, the folder
+    readable and no process behind.
     """
-    _refuse_launcher()
-    config = plan.config
-    # First, as both may refuse and a starter takes minutes.
-    precision(config, plan.engine, device=pick_device(config.sampling.device).type)
+    config, ranks = plan.config, launched()
+    refuse_shards()
+    if ranks.are_several:
+        plan.engine.check_ranks()
+    rows_per_rank(config.grpo, num_ranks=ranks.world)
+    # Here, as both may refuse and a starter takes minutes.
+    device = pick_device(config.sampling.device).type
+    precision(config, plan.engine, device=device)
     problems = ProblemSequence(plan.task, seed=config.seed)
     held_out = held_out_attempts(plan.task, count=config.eval.problems, seed=config.seed)
     run = begun(path) if resume else None
     if run is None:
         check_output(path)
+    with ranks.joined(device=device, timeout_s=_patience_s(config)):
+        return _run(
+            plan,
+            ranks.from_first(path),
+            screen if ranks.is_first else silent(),
+            recipe=recipe,
+            run=run,
+            problems=problems,
+            held_out=held_out,
+            ranks=ranks,
+        )
+
+
+def _patience_s(config: Config) -> float:
+    """How long a rank waits for the others: one makes a starter, one has the longest rollouts."""
+    num_rows = max(config.grpo.problems_per_step * config.grpo.group_size, config.eval.problems)
+    num_rounds = math.ceil(num_rows / config.sampling.max_in_flight)
+    return 2 * 3600 + num_rounds * config.sampling.time_limit_s
+
+
+def _run(
+    plan: Plan,
+    path: Path,
+    screen: Screen,
+    *,
+    recipe: Recipe,
+    run: Begun | None,
+    problems: ProblemSequence,
+    held_out: Sequence[Attempt],
+    ranks: Ranks,
+) -> tuple[Report, Report]:
+    config = plan.config
     set_seed(derive_seed(config.seed, "torch") % 2**32)
-    policy = policy_folder(plan, screen, recipe=recipe) if run is None else first_weights(run)
-    loaded = load_policy(plan, policy, say=screen.say, is_training=True)
-    with Interrupts() as interrupts, open_runtime(plan, loaded, interrupts=interrupts) as runtime:
+    policy = ranks.from_first(_policy(plan, screen, recipe=recipe, run=run, ranks=ranks))
+    loaded = load_policy(plan, policy, say=screen.say, is_training=True, ranks=ranks)
+    with (
+        Interrupts(agree=ranks.any if ranks.are_several else None) as interrupts,
+        open_runtime(plan, loaded, interrupts=interrupts, ranks=ranks) as runtime,
+    ):
         # The folder is made this late so that a refused run leaves its --output free.
-        folder = RunFolder(path, is_begun=run is not None)
+        folder = _folder(path, run, runtime, loaded, policy, screen) if ranks.is_first else None
         if run is not None:
-            _say_resumed(run, runtime.origin, screen)
-        folder.write_config(runtime.origin, policy=policy, device=loaded.model.device.type)
-        with written_aside(folder.tokenizer) as aside:
-            loaded.tokenizer.save_pretrained(aside)
-        screen.say(f"run: {path}, seed {config.seed}")
+            _say_ranks(run, ranks, screen)
+        screen.say(f"run: {path}, seed {config.seed}{f', {ranks}' if ranks.are_several else ''}")
         say_runtime(runtime, screen)
         training = Training(
             config,
@@ -108,17 +153,54 @@ def train(
             folder,
             screen,
             interrupts=interrupts,
-            evaluated=evaluated_steps(path),
+            evaluated=ranks.from_first(evaluated_steps(path) if ranks.is_first else set()),
+            ranks=ranks,
         )
         before = training.measure(0)
         screen.say(f"held-out before: {before}")
-        _update(config, loaded, training, folder, screen, interrupts, run)
+        _update(config, loaded, training, path, screen, interrupts, run, ranks)
+        if folder is not None:
+            _keep_final(folder, loaded)
         runtime.sync(config.grpo.steps)
         after = training.measure(config.grpo.steps) if config.grpo.steps else before
         screen.say(f"held-out after:  {after}")
-    if config.report.curve:
+    if config.report.curve and ranks.is_first:
         _draw_curve(path, screen)
     return before, after
+
+
+def _policy(plan: Plan, screen: Screen, *, recipe: Recipe, run: Begun | None, ranks: Ranks) -> str:
+    """Where the first weights are. Only the first rank's counts: it makes the starter."""
+    if run is not None:
+        return first_weights(run)
+    if not ranks.is_first:
+        return ""
+    with without_launcher():
+        return policy_folder(plan, screen, recipe=recipe)
+
+
+def _folder(
+    path: Path,
+    run: Begun | None,
+    runtime: Runtime,
+    loaded: LoadedModel,
+    policy: str,
+    screen: Screen,
+) -> RunFolder:
+    """The run's folder, with all that is known of the run before its first step."""
+    folder = RunFolder(path, is_begun=run is not None)
+    if run is not None:
+        _say_resumed(run, runtime.origin, screen)
+    folder.write_config(runtime.origin, policy=policy, device=loaded.model.device.type)
+    with written_aside(folder.tokenizer) as aside:
+        loaded.tokenizer.save_pretrained(aside)
+    return folder
+
+
+def _keep_final(folder: RunFolder, loaded: LoadedModel) -> None:
+    with written_aside(folder.final_checkpoint) as path:
+        loaded.model.save_pretrained(path)
+        loaded.tokenizer.save_pretrained(path)
 
 
 def _draw_curve(run: Path, screen: Screen) -> None:
@@ -143,6 +225,17 @@ def _say_resumed(run: Begun, origin: Origin, screen: Screen) -> None:
     screen.say(f"resumed after step {run.step}")
 
 
+def _say_ranks(run: Begun, ranks: Ranks, screen: Screen) -> None:
+    """Warn where the checkpoint is of another number of processes, each with a random state."""
+    states = () if run.checkpoint is None else run.checkpoint.glob("rng_state*.pth")
+    num_saved = len(list(states))
+    if num_saved not in (0, ranks.world):
+        screen.warn(
+            f"processes: {num_saved} before, {ranks.world} here; rows are sampled as they would "
+            f"have been, and weights may differ by rounding"
+        )
+
+
 def first_weights(run: Begun) -> str:
     """The weights that a run started from: it goes on beside them, for they are its reference.
 
@@ -154,15 +247,6 @@ def first_weights(run: Begun) -> str:
             f"back, or begin a new run from a checkpoint"
         )
     return run.policy
-
-
-def _refuse_launcher() -> None:
-    """ConfigError where a launcher starts several processes: kernels, folder and screen need one.
-
-    Only the update could use them: see `grpo.make_trainer`.
-    """
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ConfigError("repl-rl trains in one process; start it without a launcher")
 
 
 def say_runtime(runtime: Runtime, screen: Screen) -> None:
@@ -177,10 +261,11 @@ def _update(
     config: Config,
     loaded: LoadedModel,
     training: Training,
-    folder: RunFolder,
+    path: Path,
     screen: Screen,
     interrupts: Interrupts,
     run: Begun | None,
+    ranks: Ranks,
 ) -> None:
     checkpoint = None if run is None else run.checkpoint
     # In a log each step has a line of its own, with the time left.
@@ -191,22 +276,20 @@ def _update(
             collect=training.collect,
             config=config,
             precision=loaded.precision,
-            folder=folder.path / CHECKPOINTS,
+            folder=path / CHECKPOINTS,
             callbacks=[StepCallback(training, update, interrupts)],
+            ranks=ranks,
         )
         if checkpoint is not None and checkpoint.name == f"checkpoint-{config.grpo.steps}":
             trainer.load_weights(checkpoint)
         elif config.grpo.steps:
             try:
-                with _memory_explained():
+                with _memory_explained(), peers_named():
                     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
                 interrupts.release()
             except KeyboardInterrupt:
                 trainer.save_last_step()
                 raise
-    with written_aside(folder.final_checkpoint) as path:
-        loaded.model.save_pretrained(path)
-        loaded.tokenizer.save_pretrained(path)
 
 
 @contextlib.contextmanager

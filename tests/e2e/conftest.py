@@ -52,7 +52,8 @@ def run(made: tuple[Origin, list[Scored]], tmp_path: Path) -> Path:
 def repl_rl(tmp_path: Path, warm_python: WarmPython) -> Command:
     """`repl_rl(*arguments, interrupt_when=...)`: the command as a user runs it, in `tmp_path`.
 
-    With `cold` in a Python of its own, else in one that has imported torch and trl.
+    With `cold` in a Python of its own, else in one that has imported torch and trl. `under` is the
+    script that starts it, with its arguments.
     """
 
     def run(
@@ -61,12 +62,14 @@ def repl_rl(tmp_path: Path, warm_python: WarmPython) -> Command:
         interrupt_with: signal.Signals = signal.SIGINT,
         in_background: bool = False,
         cold: bool = False,
+        under: tuple[str, ...] = (),
     ) -> Ended:
         marker = uuid.uuid4().hex
         environment = {
             **warm_python.environment,
             "REPL_RL_CACHE": str(tmp_path / "cache"),
             "REPL_RL_TEST_MARKER": marker,
+            "GLOO_SOCKET_IFNAME": "lo",
         }
         start = start_cold if cold else warm_python.start
         with (
@@ -76,6 +79,7 @@ def repl_rl(tmp_path: Path, warm_python: WarmPython) -> Command:
         ):
             started = time.monotonic()
             process = start(
+                *under,
                 SCRIPT,
                 *arguments,
                 cwd=tmp_path,

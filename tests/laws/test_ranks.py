@@ -7,9 +7,11 @@ import dataclasses
 import json
 import os
 import pickle
+import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -17,12 +19,16 @@ import torch
 
 from repl_rl.config import Config, GRPOConfig, Loss
 from repl_rl.credit.advantages import advantage_rows
-from repl_rl.errors import ConfigError
+from repl_rl.engines.kinds import HF, VLLM, VLLMServer
+from repl_rl.errors import ConfigError, RankError
+from repl_rl.interrupts import Interrupts, heard
 from repl_rl.rollout.plan import make_plan
-from repl_rl.show.display import Screen
+from repl_rl.show.display import Screen, silent
 from repl_rl.training.grpo import rows_per_rank
+from repl_rl.training.ranks import ALONE, Ranks, launched, peers_named, without_launcher
+from repl_rl.training.steps import ProblemSequence, Training
 from repl_rl.training.train import train
-from repl_rl.types import OutcomeKind, Scored, Trajectory
+from repl_rl.types import Attempt, OutcomeKind, Problem, Scored, Split, Trajectory
 from trainer_kit import Step, Tensors, difference
 from warm_python import Forked, WarmPython
 
@@ -152,9 +158,137 @@ def test_a_step_that_cannot_be_dealt_is_refused() -> None:
         rows_per_rank(GRPOConfig(problems_per_step=3, group_size=4), num_ranks=5)
 
 
-def test_the_main_job_runs_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything is started, and with its output folder left free."""
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match="in one process; start it without a launcher"):
+@pytest.mark.parametrize("group_size", [2, 3, 4, 6, 12])
+def test_rows_have_the_same_seeds_in_one_process_and_in_several(group_size: int) -> None:
+    """Also where siblings part: no two of them have one seed, which would be one trajectory."""
+    numbers = [row // group_size for row in range(12)]
+    whole = attempts_of(Ranks(), numbers, group_size)
+    for world in (2, 3, 4):
+        dealt = [
+            attempt
+            for rank in range(world)
+            for ranks in [Ranks(rank=rank, world=world)]
+            for attempt in attempts_of(ranks, ranks.share(numbers), group_size)
+        ]
+        assert dealt == whole
+    assert len({attempt.seed for attempt in whole}) == 12
+    assert [attempt.sibling_index for attempt in whole] == [row % group_size for row in range(12)]
+
+
+def attempts_of(ranks: Ranks, numbers: Sequence[int], group_size: int) -> list[Attempt]:
+    """What a rank of a run asks for in the step after 5 updates."""
+    asked: list[Attempt] = []
+
+    class Enough(Exception):
+        pass
+
+    def run(attempts: Sequence[Attempt], **_: Any) -> list[Scored]:
+        asked.extend(attempts)
+        raise Enough
+
+    nothing: Any = None
+    task: Any = Letters()
+    runtime: Any = SimpleNamespace(
+        run=run, sync=lambda _: 0.0, engine=SimpleNamespace(num_sampled=0), num_retries=0,
+        guesses=lambda: (0, 0),
+    )  # fmt: skip
+    training = Training(
+        Config(grpo=GRPOConfig(group_size=group_size)),
+        ProblemSequence(task, seed=0),
+        [],
+        runtime,
+        nothing,
+        silent(),
+        interrupts=Interrupts(),
+        ranks=ranks,
+    )
+    with pytest.raises(Enough):
+        training.collect(numbers, 5)
+    return asked
+
+
+class Letters:
+    name = "letters"
+
+    def problems(self, split: Split, *, seed: int) -> Iterator[Problem]:
+        yield from (Problem(id=letter, statement="") for letter in "abcdefghijkl")
+
+
+@pytest.mark.parametrize(("size", "world"), [(0, 2), (1, 3), (7, 3), (12, 5), (6, 1)])
+def test_shares_in_the_order_of_ranks_are_all_rows(size: int, world: int) -> None:
+    shares = [Ranks(rank=rank, world=world).share(range(size)) for rank in range(world)]
+    assert [row for share in shares for row in share] == list(range(size))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_a_launcher_says_which_process_this_is() -> None:
+    assert launched({}) == Ranks(rank=0, world=1, local_rank=0, local_world=1)
+    words = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
+    assert launched(words) == Ranks(rank=5, world=8, local_rank=1, local_world=4)
+
+
+def test_a_process_alone_gathers_its_own() -> None:
+    assert ALONE.gather([1, 2]) == ALONE.gather_first([1, 2]) == [1, 2]
+    assert (ALONE.from_first("a"), ALONE.any(True), ALONE.any(False)) == ("a", True, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [("ACCELERATE_USE_FSDP", "FSDP"), ("ACCELERATE_USE_DEEPSPEED", "DeepSpeed")]
+)
+def test_sharded_weights_are_refused_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, what: str
+) -> None:
+    monkeypatch.setenv(name, "true")
+    with pytest.raises(ConfigError, match=f"^{what} shards the weights, .* launch without it"):
         train(make_plan(Config()), tmp_path / "run", Screen())
     assert not (tmp_path / "run").exists()
+
+
+def test_an_engine_that_takes_one_process_is_refused_in_several() -> None:
+    with pytest.raises(ConfigError, match="engine 'vllm' samples in a single process"):
+        VLLM().check_ranks()
+    HF().check_ranks()
+    VLLMServer().check_ranks()
+
+
+def test_for_work_of_one_rank_alone_libraries_see_one_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    with without_launcher():
+        assert launched() == ALONE
+    assert launched().world == 2
+
+
+def test_a_signal_waits_until_all_ranks_know_of_it() -> None:
+    """Here another rank hears it: this one goes on until they ask each other."""
+    is_heard_elsewhere = False
+    with Interrupts(agree=lambda own: own or is_heard_elsewhere) as interrupts:
+        assert interrupts.stoppable(lambda: 1) == 1
+        interrupts.release()
+        is_heard_elsewhere = True
+        assert interrupts.stoppable(lambda: 2) == 2
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.release()
+
+
+def test_a_signal_to_one_of_several_ends_rollouts_and_nothing_else() -> None:
+    with Interrupts(agree=lambda own: own) as interrupts:
+        assert interrupts.stoppable(lambda: signal.raise_signal(signal.SIGTERM)) is None
+        assert interrupts.stoppable(lambda: pytest.fail("sampled after the signal")) is None
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.release()
+    heard.clear()
+    with Interrupts(agree=lambda own: own) as interrupts:
+        signal.raise_signal(signal.SIGTERM)  # in an update, say
+        assert interrupts.is_asked()
+    heard.clear()
+
+
+def test_another_rank_that_is_gone_is_named_in_one_line() -> None:
+    ended = "another process of this run has ended"
+    with pytest.raises(RankError, match=ended), peers_named():
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:538] Connection closed by peer")
+    with pytest.raises(RuntimeError, match="allocate"), peers_named():
+        raise RuntimeError("cannot allocate memory")

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -192,6 +194,16 @@ def test_a_slot_that_was_given_back_is_free_again() -> None:
     third.close()
     assert numbers[0] != numbers[1]
     assert numbers[0] == numbers[2] == numbers[3]
+
+
+def test_pools_of_two_processes_share_no_user_id() -> None:
+    take = "from repl_sandbox.uid_slot import UidSlot; print(UidSlot().take())"
+    slot = UidSlot()
+    number = slot.take()
+    told = subprocess.run([sys.executable, "-c", take], capture_output=True, text=True, check=True)
+    slot.close()
+    assert int(told.stdout) != number
+    assert set(confine.uids(int(told.stdout))).isdisjoint(confine.uids(number))
 
 
 def test_the_canary_finds_every_way_out_of_an_unsealed_kernel(

@@ -14,10 +14,10 @@ TIMED = ("_ms", "_s", "seconds", "step_time", "speculation/", "rollout/wasted_to
 
 def differences(one: Path, other: Path) -> list[str]:
     """What differs between two runs' metrics, trajectories and weights, in words."""
-    found = list(_compared("metrics.jsonl", one, other))
+    found = list(compared("metrics.jsonl", one, other))
     names = {path.name for run in (one, other) for path in (run / "trajectories").iterdir()}
     for name in sorted(names):
-        found += _compared(f"trajectories/{name}", one, other)
+        found += compared(f"trajectories/{name}", one, other)
     for name in ("final", *sorted(path.name for path in (one / "checkpoints").glob("check*"))):
         digests = {_weights(run / "checkpoints" / name) for run in (one, other)}
         if len(digests) != 1:
@@ -25,7 +25,8 @@ def differences(one: Path, other: Path) -> list[str]:
     return found
 
 
-def _compared(name: str, one: Path, other: Path) -> Iterator[str]:
+def compared(name: str, one: Path, other: Path) -> Iterator[str]:
+    """What differs between the rows of a file of two runs, in words."""
     rows, others = (_rows(run / name) for run in (one, other))
     if len(rows) != len(others):
         yield f"{name}: {len(rows)} and {len(others)} rows"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fake_vllm import Answer, FakeServer, hurry, line_of, use, written
+from fake_vllm import Answer, FakeServer, engine_of, hurry, line_of, use, written
 from repl_rl.engines import vllm_replica
 from repl_rl.engines.base import SampledLine
 from repl_rl.engines.vllm_server import VLLMServerEngine
@@ -188,6 +188,26 @@ def test_weights_that_somebody_else_sends_while_lines_flow_are_found_at_the_end_
             await engine.sleep()
 
     use(act)
+
+
+def test_another_process_adopts_weights_without_sending_any() -> None:
+    async def act(engine: VLLMServerEngine, server: FakeServer) -> tuple[int, list[str]]:
+        other = engine_of(server)
+        try:
+            await engine.sync(WEIGHTS, version=3)
+            server.paths.clear()
+            await other.adopt(engine.label, version=3)
+            version = (await line_of(other)).policy_version
+            await other.sleep()
+            sent = [path for path in server.paths if path in ("/pause", "/collective_rpc")]
+            await engine.sync(WEIGHTS, version=4)
+            with pytest.raises(EngineError, match="it has the weights"):
+                await other.sleep()
+        finally:
+            await other.aclose()
+        return version, sent
+
+    assert use(act)[0] == (3, [])
 
 
 async def lines_for_a_while(engine: VLLMServerEngine) -> None:

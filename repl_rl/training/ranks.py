@@ -1,0 +1,179 @@
+"""The processes that train as one: which of them this is, and what they tell each other.
+
+    the launcher's environment -> Ranks -> shares of rows, gathered rows
+
+Knows torch.distributed, which is imported where several processes meet. Does not know what is in a
+row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+from repl_rl.errors import ConfigError, RankError
+
+T = TypeVar("T")
+
+_LAUNCHER = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+_SHARDS = {"ACCELERATE_USE_FSDP": "FSDP", "ACCELERATE_USE_DEEPSPEED": "DeepSpeed"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """One of `world` processes. All of them call `gather` and its like in the same order.
+
+    Each of these raises RankError where another process has ended.
+
+    >>> [Ranks(rank=rank, world=2).share("abcde") for rank in (0, 1)]
+    [['a', 'b'], ['c', 'd', 'e']]
+    """
+
+    rank: int = 0
+    world: int = 1
+    local_rank: int = 0
+    """Among those on this machine."""
+    local_world: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.world} processes"
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it alone writes files and talks to a person."""
+        return self.rank == 0
+
+    @property
+    def are_several(self) -> bool:
+        return self.world > 1
+
+    def share(self, rows: Sequence[T]) -> list[T]:
+        """This rank's rows: a slice. The slices of all, in order, are all rows."""
+        size = len(rows)
+        return list(rows[self.rank * size // self.world : (self.rank + 1) * size // self.world])
+
+    def gather(self, rows: Sequence[T]) -> list[T]:
+        """The rows of all ranks, in the order of ranks."""
+        if not self.are_several:
+            return list(rows)
+        import torch.distributed as group
+
+        found: list[list[T]] = [[] for _ in range(self.world)]
+        with peers_named():
+            group.all_gather_object(found, list(rows))
+        return [row for part in found for row in part]
+
+    def gather_first(self, rows: Sequence[T]) -> list[T]:
+        """As `gather`, for the first rank alone; the others get nothing."""
+        if not self.are_several:
+            return list(rows)
+        import torch.distributed as group
+
+        found: list[list[T]] = [[] for _ in range(self.world)]
+        with peers_named():
+            group.gather_object(list(rows), found if self.is_first else None, dst=0)
+        return [row for part in found for row in part]
+
+    def from_first(self, value: T) -> T:
+        """What the first rank gives here, for all."""
+        if not self.are_several:
+            return value
+        import torch.distributed as group
+
+        found = [value]
+        with peers_named():
+            group.broadcast_object_list(found, src=0)
+        return found[0]
+
+    def any(self, is_so: bool) -> bool:
+        """Whether it is so for one of them."""
+        return any(self.gather([is_so]))
+
+    def barrier(self) -> None:
+        """Wait until all are here."""
+        self.gather([None])
+
+    @contextlib.contextmanager
+    def joined(self, *, device: str, timeout_s: float) -> Iterator[None]:
+        """Within the block all ranks hear each other, and each has a GPU and cores of its own.
+
+        A rank waits `timeout_s` for the others.
+        """
+        if not self.are_several:
+            yield
+            return
+        import torch
+
+        if device == "cpu":
+            # It would number the CPU by rank, and torch loads no optimiser onto `cpu:1`.
+            os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
+        else:
+            torch.cuda.set_device(self.local_rank % torch.cuda.device_count())
+        if "OMP_NUM_THREADS" not in os.environ:
+            num_threads = max(1, len(os.sched_getaffinity(0)) // self.local_world)
+            torch.set_num_threads(num_threads)
+            os.environ["OMP_NUM_THREADS"] = str(num_threads)  # accelerate counts cores of its own
+        # Objects go over the CPU, also where gradients go over GPUs.
+        backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+        with peers_named():
+            torch.distributed.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
+        yield
+        torch.distributed.destroy_process_group()
+
+
+ALONE = Ranks()
+
+
+def launched(environment: Mapping[str, str] = os.environ) -> Ranks:
+    """Which process this is, by what torchrun and accelerate set; the only one without them."""
+    world = int(environment.get("WORLD_SIZE", "1"))
+    rank = int(environment.get("RANK", "0"))
+    return Ranks(
+        rank=rank,
+        world=world,
+        local_rank=int(environment.get("LOCAL_RANK", str(rank))),
+        local_world=int(environment.get("LOCAL_WORLD_SIZE", str(world))),
+    )
+
+
+def is_launched(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a launcher says which GPU is whose."""
+    return "LOCAL_RANK" in environment
+
+
+def refuse_shards(environment: Mapping[str, str] = os.environ) -> None:
+    """ConfigError where accelerate is to shard the weights."""
+    for name, what in _SHARDS.items():
+        if environment.get(name, "").lower() in ("1", "true", "yes", "on"):
+            raise ConfigError(
+                f"{what} shards the weights, and sampling needs them whole in each process; "
+                f"launch without it: each process then holds the whole model"
+            )
+
+
+@contextlib.contextmanager
+def without_launcher() -> Iterator[None]:
+    """Within the block libraries see one process: for work that the first rank does alone."""
+    hidden = {name: os.environ.pop(name) for name in _LAUNCHER if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
+
+
+@contextlib.contextmanager
+def peers_named() -> Iterator[None]:
+    """Turn what torch says when another rank has ended into a RankError of one line."""
+    try:
+        yield
+    except RuntimeError as error:
+        import torch.distributed as group
+
+        # gloo's errors have no type of their own.
+        if not isinstance(error, group.DistError) and "gloo" not in str(error):
+            raise
+        raise RankError("another process of this run has ended, or hangs") from error
