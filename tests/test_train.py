@@ -75,14 +75,14 @@ def test_what_could_not_be_graded_is_warned_of_once_in_each_phase(
         guesses=lambda: (0, 0),
     )  # fmt: skip
     rows: list[Mapping[str, float]] = []
-    folder: Any = SimpleNamespace(
-        append_trajectories=lambda *_: None,
-        append_metrics=lambda _, row: rows.append(row),
-    )
+    folder: Any = SimpleNamespace(append_trajectories=lambda *_: None)
+    sink: Any = SimpleNamespace(write=lambda _, row: rows.append(row))
     out = io.StringIO()
     problems = ProblemSequence(few(train="abc"), seed=0)
     screen, interrupts = Screen(Console(file=out)), Interrupts()
-    training = Training(Config(), problems, [], runtime, folder, screen, interrupts=interrupts)
+    training = Training(
+        Config(), problems, [], runtime, folder, screen, sink=sink, interrupts=interrupts
+    )
     for name, warnings in (("before", 1), ("training", 2), ("after", 3)):
         if name == "training":
             for step in (1, 2):

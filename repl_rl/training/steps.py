@@ -35,6 +35,7 @@ from repl_rl.training.evaluate import (
 )
 from repl_rl.training.grpo import largest_divisor
 from repl_rl.training.runtime import Runtime
+from repl_rl.training.sink import Sink
 from repl_rl.types import Attempt, Problem, Scored, Split
 
 
@@ -50,6 +51,7 @@ class Training:
         folder: RunFolder,
         screen: Screen,
         *,
+        sink: Sink,
         interrupts: Interrupts,
         evaluated: Collection[int] = (),
     ) -> None:
@@ -59,6 +61,7 @@ class Training:
         self._runtime = runtime
         self._folder = folder
         self._screen = screen
+        self._sink = sink
         self._interrupts = interrupts
         self._evaluated = evaluated
         """Steps after which a measurement is on record already."""
@@ -77,7 +80,7 @@ class Training:
         found = report(scored)
         warn_of_ungraded(scored, self._screen)
         row = {"solve_rate": found.rate, "total": found.total, "ungraded": found.ungraded}
-        self._folder.append_metrics(step, {f"eval_{key}": value for key, value in row.items()})
+        self._sink.write(step, {f"eval_{key}": value for key, value in row.items()})
         return found
 
     def collect(self, numbers: Sequence[int], policy_version: int) -> list[Scored]:
@@ -131,7 +134,7 @@ class Training:
     def log(self, step: int, total: int, logs: dict[str, float]) -> None:
         """One step is done: `logs` are the trainer's numbers, the rollouts' are at hand."""
         row = {**self._row, **{k: v for k, v in logs.items() if isinstance(v, int | float)}}
-        self._folder.append_metrics(step, row)
+        self._sink.write(step, row)
         self._screen.metrics(step, total, row)
         self._is_warned = self._is_warned or warn_of_ungraded(self._scored, self._screen)
         if step == 1 or step % self._config.report.sample_every == 0:

@@ -36,6 +36,7 @@ from repl_rl.tasks.base import Task, demonstrable
 from repl_rl.training.evaluate import Report, held_out_attempts
 from repl_rl.training.grpo import make_trainer
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
+from repl_rl.training.sink import open_sink
 from repl_rl.training.steps import ProblemSequence, StepCallback, Training
 from repl_rl.training.warmstart import (
     Progress,
@@ -89,7 +90,11 @@ def train(
     set_seed(derive_seed(config.seed, "torch") % 2**32)
     policy = policy_folder(plan, screen, recipe=recipe) if run is None else first_weights(run)
     loaded = load_policy(plan, policy, say=screen.say, is_training=True)
-    with Interrupts() as interrupts, open_runtime(plan, loaded, interrupts=interrupts) as runtime:
+    with (
+        Interrupts() as interrupts,
+        open_runtime(plan, loaded, interrupts=interrupts) as runtime,
+        contextlib.ExitStack() as stack,
+    ):
         # The folder is made this late so that a refused run leaves its --output free.
         folder = RunFolder(path, is_begun=run is not None)
         if run is not None:
@@ -99,6 +104,8 @@ def train(
             loaded.tokenizer.save_pretrained(aside)
         screen.say(f"run: {path}, seed {config.seed}")
         say_runtime(runtime, screen)
+        reached = 0 if run is None else run.step
+        sink = stack.enter_context(open_sink(folder, config, warn=screen.warn, step=reached))
         training = Training(
             config,
             problems,
@@ -106,6 +113,7 @@ def train(
             runtime,
             folder,
             screen,
+            sink=sink,
             interrupts=interrupts,
             evaluated=evaluated_steps(path),
         )
