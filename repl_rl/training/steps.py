@@ -20,7 +20,6 @@ from repl_rl.config import Config
 from repl_rl.errors import ConfigError, DivergedError
 from repl_rl.interrupts import Interrupts
 from repl_rl.runs.folder import RunFolder, evaluation_name, rollouts_name
-from repl_rl.runs.summary import rollout_metrics
 from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.seeds import derive_seed
 from repl_rl.show.bars import Update
@@ -34,9 +33,13 @@ from repl_rl.training.evaluate import (
     warn_of_ungraded,
 )
 from repl_rl.training.grpo import largest_divisor
+from repl_rl.training.laps import Laps
+from repl_rl.training.rollout_counts import RolloutCounts, time_metrics
 from repl_rl.training.runtime import Runtime
 from repl_rl.training.sink import Sink
 from repl_rl.types import Attempt, Problem, Scored, Split
+
+_EVALUATION = "evaluation"
 
 
 class Training:
@@ -69,41 +72,44 @@ class Training:
         self._scored: list[Scored] = []
         self._is_warned = False
         """Warned of ungraded answers, once in all steps."""
+        self._laps = Laps()
 
     def measure(self, step: int) -> Report:
         """Held-out problems after so many updates, one trajectory each; read back if on record."""
         name = evaluation_name(step)
         if step in self._evaluated:
             return report(list(read_trajectories(self._folder.trajectories(name))))
+        started = time.monotonic()
         scored = run_shown(self._runtime, self._held_out, f"held-out, step {step}", self._screen)
         self._folder.append_trajectories(name, scored)
         found = report(scored)
         warn_of_ungraded(scored, self._screen)
-        row = {"solve_rate": found.rate, "total": found.total, "ungraded": found.ungraded}
-        self._sink.write(step, {f"eval_{key}": value for key, value in row.items()})
+        row = {
+            "eval_solve_rate": found.rate,
+            "eval_total": found.total,
+            "eval_ungraded": found.ungraded,
+            "eval_runtime": time.monotonic() - started,
+        }
+        self._sink.write(step, row)
         return found
 
     def collect(self, numbers: Sequence[int], policy_version: int) -> list[Scored]:
         """The rollouts of one step: see `grpo.Collect`."""
         self._interrupts.release()
         runtime, every = self._runtime, self._config.eval.every
+        self._laps.begin("sync")
         gap = runtime.sync(policy_version)
         if every and policy_version and policy_version % every == 0:
+            self._laps.begin(_EVALUATION)
             self._screen.say(f"held-out, step {policy_version}: {self.measure(policy_version)}")
         update = self._screen.inside("sampling", len(numbers))
-        started, num_sampled = time.monotonic(), runtime.engine.num_sampled
-        num_retries, guesses = runtime.num_retries, runtime.guesses()
+        self._laps.begin("rollout")
+        counted = RolloutCounts(runtime)
         scored = self._roll_out(numbers, policy_version, update)
         runtime.sleep()
-        self._row = rollout_metrics(scored, seconds=time.monotonic() - started)
-        num_kept = sum(sum(item.trajectory.loss_mask) for item in scored)
-        self._row |= {
-            "rollout/retries": runtime.num_retries - num_retries,
-            "rollout/wasted_tokens": runtime.engine.num_sampled - num_sampled - num_kept,
-            "rollout/sync_gap": gap,
-            **_guesses(guesses, runtime.guesses()),
-        }
+        self._row = {**counted.metrics(scored), "rollout/sync_gap": gap}
         self._scored = scored
+        self._laps.begin("update")
         self._begin_update(len(scored))
         return scored
 
@@ -133,7 +139,10 @@ class Training:
 
     def log(self, step: int, total: int, logs: dict[str, float]) -> None:
         """One step is done: `logs` are the trainer's numbers, the rollouts' are at hand."""
-        row = {**self._row, **{k: v for k, v in logs.items() if isinstance(v, int | float)}}
+        known = {name: value for name, value in logs.items() if isinstance(value, int | float)}
+        spent = self._laps.take(then="other")
+        spent.pop(_EVALUATION, None)  # a row of its own says how long it took
+        row = {**self._row, **known, **time_metrics(spent, *self._runtime.waits.shares())}
         self._sink.write(step, row)
         self._screen.metrics(step, total, row)
         self._is_warned = self._is_warned or warn_of_ungraded(self._scored, self._screen)
@@ -200,12 +209,6 @@ class StepCallback(TrainerCallback):
         self._update(state.global_step)
         if self._interrupts.is_asked:
             control.should_save = control.should_training_stop = True
-
-
-def _guesses(before: tuple[int, int], after: tuple[int, int]) -> dict[str, float]:
-    """Metrics of speculative lines between two counts; none where none were begun."""
-    begun, hits = after[0] - before[0], after[1] - before[1]
-    return {"speculation/guesses": begun, "speculation/hit_rate": hits / begun} if begun else {}
 
 
 def _refuse_divergence(step: int, logs: Mapping[str, float | None]) -> None:
