@@ -15,7 +15,7 @@ VLLM_PYTHON = $(VENV)-vllm/bin/python
 # Empty: Python keeps bytecode. Hundreds of processes of a test run import the same modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: train test quick vllm vllm-cpu test-vllm check check-install format clean bubblewrap chromium
+.PHONY: train test quick vllm vllm-cpu test-vllm check check-install metrics-table format clean bubblewrap chromium
 
 train: $(VENV)/.installed  ## Install, then the main job.
 	$(VENV)/bin/repl-rl train --task sympy-proofs
@@ -45,6 +45,10 @@ check: $(VENV)/.installed-dev bubblewrap  ## What a change must pass.
 # Under pyenv a Python other than the chosen one answers only where it is named.
 check-install:  ## Whether pip finds versions that go together; installs nothing.
 	PYENV_VERSION=$$(pyenv versions --bare 2>/dev/null | paste -sd:) .ci/check-install
+
+metrics-table: $(VENV)/.installed  ## docs/metrics.md, from the code.
+	$(VENV)/bin/python -c 'from repl_rl.runs.metric_names import page; print(page(), end="")' \
+		> docs/metrics.md
 
 format: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff format

@@ -5,13 +5,15 @@ folders. Prints wall time, held-out solve rate before and after, speed, peak mem
 """
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from repl_rl.runs.metrics import read_curve
 
 
 def main() -> None:
@@ -41,19 +43,18 @@ def measure(seed: int, run: Path, overrides: list[str]) -> str:
     minutes = (time.monotonic() - started) / 60
     if process.returncode:
         raise SystemExit(f"seed {seed}: exit code {process.returncode}")
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    steps = [row for row in rows if "loss" in row]
-    held_out = {key: value for row in rows for key, value in row.items() if "held_out" in key}
+    curve = read_curve(run)
+    steps = [step.numbers for step in curve.steps]
+    before, *_, after = curve.evaluations
     step_minutes = sum(row["step_time"] for row in steps) / 60
     return (
-        f"{seed:>4} {held_out['held_out_before/solve_rate']:>7.1%} "
-        f"{held_out['held_out_after/solve_rate']:>7.1%} {step_minutes:>9.1f} {minutes:>8.1f} "
+        f"{seed:>4} {before.rate:>7.1%} {after.rate:>7.1%} {step_minutes:>9.1f} {minutes:>8.1f} "
         f"{mean(steps, 'rollout/tokens_per_s'):>9,.0f} {mean(steps, 'rollout/lines_per_s'):>8,.0f} "
         f"{peak_kib / 2**20:>9.2f}"
     )
 
 
-def mean(rows: list[dict[str, float]], key: str) -> float:
+def mean(rows: Sequence[Mapping[str, float]], key: str) -> float:
     return statistics.fmean(row[key] for row in rows)
 
 

@@ -234,6 +234,8 @@ class ReportConfig:
     """How many of the latest stay; the last of a run, `final`, always does."""
     curve: bool = True
     """Draw the learning curve at the end of a run."""
+    trackers: tuple[str, ...] = ()
+    """Who gets the rows of `metrics.jsonl`, too: `tensorboard`, `wandb`, `trackio`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from repl_rl.credit.ledger import ledgers
-from repl_rl.runs.summary import rollout_metrics
+from repl_rl.runs.rollout_metrics import rollout_metrics
 from repl_rl.show.bars import Phase
 from repl_rl.show.display import Screen, marked_trajectory, render_trajectory, trend
 from repl_rl.transcript.format import PYTHON
@@ -150,7 +150,7 @@ def test_without_a_terminal_a_step_is_one_line(sampled: Sampled) -> None:
 def test_the_longest_line_of_a_step_has_less_than_100_columns() -> None:
     file, now = io.StringIO(), [0.0]
     screen = Screen(Console(file=file, width=80), clock=lambda: now[0])
-    row = {"solve_rate": 1.0, "outcome_mean": -0.6, "lines/error_share": 1.0, "kl": 10.0}
+    row = {"solve_rate": 1.0, "outcome_mean": -0.6, "line/error_share": 1.0, "kl": 10.0}
     with screen.bar("training", 9999) as update:
         now[0] = 36.0
         update(1000)

@@ -119,6 +119,16 @@ def test_an_evaluation_that_was_written_before_its_step_stands_after_it() -> Non
         assert (found.place.step, found.place.tokens) == (2, 100)
 
 
+def test_shares_of_lines_of_earlier_runs_are_read_too(tmp_path: Path) -> None:
+    row = {"step": 1, "lines/ok_output": 0.5, "lines/mean": 3.0, "silent_share": 0.25}
+    (found,) = read_rows(write(tmp_path, row))
+    assert found.numbers == {
+        "line/ok_output/share": 0.5,
+        "line/per_trajectory": 3.0,
+        "trajectory/silent_share": 0.25,
+    }
+
+
 def test_the_names_of_earlier_runs_are_read_too() -> None:
     names = ("solve_rate", "total", "ungraded")
     curve = curve_of(

@@ -44,9 +44,9 @@ def a_step(step: int, **numbers: float) -> dict[str, Any]:
     """Half of the lines submit, a tenth are name errors; 6 seconds and 1,000 tokens a step."""
     found = {
         "solve_rate": step / 100,
-        "lines/ok_output": 0.4,
-        "lines/submitted": 0.5,
-        "lines/name_error": 0.1,
+        "line/ok_output/share": 0.4,
+        "line/submitted/share": 0.5,
+        "line/name_error/share": 0.1,
         "num_tokens": 1000 * step,
         "step_time": 6.0,
         "wall_s": 10 + 8 * step,
@@ -195,7 +195,8 @@ def test_outcomes_stand_on_each_other_with_errors_on_top() -> None:
 
 
 def test_what_is_too_rare_for_a_name_is_drawn_together() -> None:
-    rare = {"lines/blank": 0.004, "lines/cut": 0.003, "lines/died": 0.002, "lines/timeout": 0.001}
+    shares = {"blank": 0.004, "cut": 0.003, "died": 0.002, "timeout": 0.001}
+    rare = {f"line/{kind}/share": share for kind, share in shares.items()}
     stack = outcomes(of([a_step(1, **rare)]), window=1)
     assert {area.name: area.values[0] for area in stack.areas} == pytest.approx(
         {
@@ -210,7 +211,7 @@ def test_what_is_too_rare_for_a_name_is_drawn_together() -> None:
 
 def test_an_outcome_that_was_frequent_once_has_a_name() -> None:
     calm = [a_step(step) for step in range(1, 100)]
-    stack = outcomes(of([*calm, a_step(100, **{"lines/timeout": 0.3})]), window=1)
+    stack = outcomes(of([*calm, a_step(100, **{"line/timeout/share": 0.3})]), window=1)
     assert "timeout" in [area.name for area in stack.areas]
 
 
@@ -346,7 +347,7 @@ def test_the_shortest_runs_can_be_drawn(num_steps: int) -> None:
 @pytest.mark.slow
 def test_rows_that_are_broken_do_not_break_the_picture(tmp_path: Path) -> None:
     run = write(tmp_path / "run", rows(3))
-    broken = {"step": 4, "solve_rate": None, "lines/submitted": float("nan"), "num_tokens": "x"}
+    broken = {"step": 4, "solve_rate": None, "line/cut/share": float("nan"), "num_tokens": "x"}
     with (run / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(broken) + "\n" + '{"step": 5, "solve_')
     assert [path.name for path in save_curve(run)] == ["curve.png", "curve.svg"]

@@ -98,6 +98,17 @@ def test_a_kernel_starts_from_the_seed_of_its_trajectory() -> None:
     assert sorted(kernel.seed for kernel in kernels.kernels) == [0, 1, 2]
 
 
+def test_waits_for_kernels_are_part_of_the_trajectories_times() -> None:
+    runner, _ = run_all(FakeKernels(), "a", "b", "c")
+    waits = runner.waits
+    assert 0 < waits.kernel_s <= waits.total_s
+    assert 0 <= waits.grading_s <= waits.total_s - waits.kernel_s
+    assert len(waits.starts_ms) == 3
+    assert waits.verdicts_ms == []  # nothing was submitted
+    waits.clear()
+    assert (waits.shares(), waits.starts_ms) == ((0.0, 0.0), [])
+
+
 class Breaking(FakeKernels):
     """Its first `num_failures` kernels fail on our side."""
 

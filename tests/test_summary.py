@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from repl_rl.runs.rollout_metrics import farming_metrics, line_metrics, percentiles, rollout_metrics
 from repl_rl.runs.summary import (
-    farming_metrics,
     line_shares,
-    rollout_metrics,
     solve_counts,
     ungraded_warning,
     wilson_interval,
@@ -86,17 +85,24 @@ def test_the_numbers_of_a_step_by_hand(four: list[Scored]) -> None:
         "solve_rate": 1 / 4,
         "outcome_mean": 0.4 / 3,
         "ungraded_share": 1 / 4,
-        "lines/mean": 6 / 4,
-        "lines/error_share": 2 / 6,
-        "lines/submitted": 3 / 6,
-        "lines/blank": 0.0,
+        "line/per_trajectory": 6 / 4,
+        "line/error_share": 2 / 6,
+        "line/submitted/share": 3 / 6,
+        "line/submitted/tokens": 6,
+        "line/blank/share": 0.0,
+        "line/recovery_share": 1 / 2,
         "stop/submitted": 3 / 4,
         "stop/eos": 1 / 4,
         "stop/max_lines": 0.0,
+        "kernel/timeouts": 1,
+        "kernel/kills": 0,
+        "grader/undecided_share": 1 / 3,
+        "grader/error_share": 0.0,
         "rollout/seconds": 2.0,
         "rollout/tokens_per_s": 6.0,
         "rollout/lines_per_s": 3.0,
-        "rollout/mask_ratio": 12 / 20,
+        "active_tokens": 12,
+        "mask_ratio": 12 / 20,
     }
     assert {key: metrics[key] for key in expected} == pytest.approx(expected)
 
@@ -113,14 +119,53 @@ def test_farming_shows_by_hand(make_trajectory: MakeTrajectory, make_scored: Mak
         for kinds in parts
     ]
     assert farming_metrics(scored) == pytest.approx(
-        {"lines/code_share": 2 / 5, "silent_share": 1 / 3, "first_line_submit_share": 1 / 3}
+        {
+            "line/code_share": 2 / 5,
+            "trajectory/silent_share": 1 / 3,
+            "trajectory/first_line_submit_share": 1 / 3,
+        }
     )
 
 
 def test_every_outcome_and_every_end_has_a_metric(four: list[Scored]) -> None:
     metrics = rollout_metrics(four, seconds=1.0)
-    assert {f"lines/{kind}" for kind in OutcomeKind} <= set(metrics)
+    assert {f"line/{kind}/share" for kind in OutcomeKind} <= set(metrics)
     assert {f"stop/{reason}" for reason in StopReason} <= set(metrics)
+
+
+def test_an_error_is_mended_by_a_later_line_that_goes_well(
+    make_trajectory: MakeTrajectory, make_scored: MakeScored
+) -> None:
+    """Of four errors the first two: a comment and a repetition mend nothing."""
+    parts = [
+        [KIND.NAME_ERROR, KIND.SYNTAX_ERROR, KIND.COMMENT, KIND.OK_SILENT],
+        [KIND.OK_OUTPUT, KIND.TIMEOUT, KIND.DUPLICATE, KIND.BAD_SUBMIT],
+    ]
+    scored = [
+        make_scored(make_trajectory([("x\n", kind, None) for kind in kinds]), 0.0)
+        for kinds in parts
+    ]
+    assert line_metrics(scored)["line/recovery_share"] == 2 / 4
+    calm = make_scored(make_trajectory([("x\n", KIND.OK_OUTPUT, None)]), 0.0)
+    assert "line/recovery_share" not in line_metrics([calm])
+
+
+def test_percentiles_are_times_that_were_measured() -> None:
+    """Of 1 ... 40 the 20th, the 38th and the 40th; of one time that time."""
+    assert percentiles("x", [float(time) for time in range(40, 0, -1)]) == {
+        "x_p50_ms": 20.0,
+        "x_p95_ms": 38.0,
+        "x_p99_ms": 40.0,
+    }
+    assert percentiles("x", [7.0]) == {"x_p50_ms": 7.0, "x_p95_ms": 7.0, "x_p99_ms": 7.0}
+    assert percentiles("x", []) == {}
+
+
+def test_what_was_not_measured_has_no_number(four: list[Scored]) -> None:
+    """Nothing is scored, nothing is submitted, no line ran."""
+    bare = [replace(four[3], reward=replace(four[3].reward, outcome_reward=None))]
+    absent = {"outcome_mean", "grader/error_share", "kernel/line_p50_ms"}
+    assert absent.isdisjoint(rollout_metrics(bare, seconds=1.0))
 
 
 def test_a_report_tells_rate_and_interval(four: list[Scored]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +14,7 @@ from rich.console import Console
 from repl_rl.config import Config
 from repl_rl.errors import ConfigError, DivergedError
 from repl_rl.interrupts import Interrupts
+from repl_rl.rollout.waits import Waits
 from repl_rl.show.display import Screen
 from repl_rl.training.evaluate import held_out_attempts
 from repl_rl.training.steps import ProblemSequence, StepCallback, Training
@@ -70,19 +71,20 @@ def test_what_could_not_be_graded_is_warned_of_once_in_each_phase(
     trajectory = make_trajectory([("b\n", OutcomeKind.SUBMITTED, None)])
     scored = [make_scored(trajectory, None, verdict=Verdict(kind=VerdictKind.UNDECIDED))]
     runtime: Any = SimpleNamespace(
-        engine=SimpleNamespace(num_sampled=0), num_retries=0, decode=None,
+        engine=SimpleNamespace(num_sampled=0, busy_s=0.0, prefix_tokens=(0, 0)),
+        waits=Waits(), num_retries=0, decode=None,
         run=lambda *_, **__: scored, sync=lambda _: 0.0, sleep=lambda: None,
         guesses=lambda: (0, 0),
     )  # fmt: skip
-    rows: list[Mapping[str, float]] = []
-    folder: Any = SimpleNamespace(
-        append_trajectories=lambda *_: None,
-        append_metrics=lambda _, row: rows.append(row),
-    )
+    rows: list[dict[str, float]] = []
+    folder: Any = SimpleNamespace(append_trajectories=lambda *_: None)
+    sink: Any = SimpleNamespace(write=lambda _, row: rows.append(row))
     out = io.StringIO()
     problems = ProblemSequence(few(train="abc"), seed=0)
     screen, interrupts = Screen(Console(file=out)), Interrupts()
-    training = Training(Config(), problems, [], runtime, folder, screen, interrupts=interrupts)
+    training = Training(
+        Config(), problems, [], runtime, folder, screen, sink=sink, interrupts=interrupts
+    )
     for name, warnings in (("before", 1), ("training", 2), ("after", 3)):
         if name == "training":
             for step in (1, 2):
@@ -91,6 +93,7 @@ def test_what_could_not_be_graded_is_warned_of_once_in_each_phase(
         else:
             training.measure(0)
         assert out.getvalue().count("warning: 1 of 1 trajectories could not be graded") == warnings
+    assert rows[0].pop("eval_runtime") >= 0
     assert rows[0] == {"eval_solve_rate": 0.0, "eval_total": 1, "eval_ungraded": 1}
 
 

@@ -43,6 +43,16 @@ def largest_gap(trajectory: Trajectory, trainer_T: Sequence[float]) -> float:
     return max(abs(gap) for line in trajectory.lines for gap in gaps_T[line.start : line.stop])
 
 
+def divergence(trajectory: Trajectory, trainer_T: Sequence[float]) -> tuple[float, int]:
+    """(sum over sampled tokens of the estimate k3 of KL(engine || trainer), nats; their number).
+
+    k3 is r - 1 - ln r with r = p / q: never negative (Schulman 2020, Approximating KL Divergence).
+    """
+    gaps_T = _gaps(trajectory, trainer_T)
+    gaps = [gap for gap, is_sampled in zip(gaps_T, trajectory.loss_mask, strict=True) if is_sampled]
+    return math.fsum(math.expm1(min(gap, _MAX_LOG_RATIO)) - gap for gap in gaps), len(gaps)
+
+
 def weigh_lines(
     trajectory: Trajectory, advantages_T: Sequence[float], ratios_L: Sequence[float], *, cap: float
 ) -> list[float]:

@@ -108,6 +108,8 @@ class HFEngine:
         )
         self.num_sampled = 0
         """Tokens sampled since the engine was made."""
+        self.prefix_tokens = (0, 0)
+        """See `BusyEngine.prefix_tokens`."""
         text = model.config.get_text_config()
         self._reads_in_place = text._attn_implementation == "sdpa"
         row_attention.install()
@@ -248,6 +250,8 @@ class HFEngine:
             num_kept = min(len(row.cached), len(request.ids) - 1)
             row.cached = row.cached[:num_kept] if _begins(request.ids, row.cached) else []
             request.num_kept = len(row.cached)
+            num_kept, num_asked = self.prefix_tokens
+            self.prefix_tokens = (num_kept + request.num_kept, num_asked + len(request.ids))
             row.request = request
         return any(row.request is not None for row in self._rows)
 

@@ -21,6 +21,7 @@ from repl_rl.engines.kinds import engine_kind
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_named
 from repl_rl.rollout.sampler import LineSampler
+from repl_rl.runs.trackers import check_trackers
 from repl_rl.tasks.base import Task, demonstrable, load_task, make_prompt, make_setup
 from repl_rl.transcript.chat import ChatTemplate
 from repl_rl.transcript.conventions import FormatMaker, find_format, made_format
@@ -131,6 +132,8 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
             "sampling.temperature = 0 always takes the likeliest token, so siblings would be the "
             "same; expected more than 0"
         )
+    if to_train:
+        check_trackers(config.report.trackers)
     make_sampler = sampler_class(config.sampling.sampler)
     engine = engine_kind(config.sampling.engine)
     engine.check(config)

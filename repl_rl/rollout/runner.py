@@ -16,6 +16,7 @@ from repl_rl.concurrency import run_all
 from repl_rl.rollout.builder import RolloutCancelled, check_trajectory
 from repl_rl.rollout.plan import TrajectorySampler
 from repl_rl.rollout.scoring import Scorer, unscored
+from repl_rl.rollout.waits import TimedKernels, Waits
 from repl_rl.tasks.base import Task, make_prompt
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.types import Attempt, Scored, StopReason, Trajectory
@@ -38,7 +39,9 @@ class RolloutRunner:
         self._task = task
         self._format = fmt
         self._sampler = sampler
-        self._kernels = kernels
+        self.waits = Waits()
+        """What its trajectories have waited for. Whoever measures a phase clears it first."""
+        self._kernels = TimedKernels(kernels, self.waits)
         self._scorer = scorer
         self._max_in_flight = max_in_flight
         self.num_retries = 0
@@ -62,7 +65,8 @@ class RolloutRunner:
 
         async def one(attempt: Attempt) -> Scored:
             try:
-                scored = await self._attempt(attempt, on_sampled)
+                with self.waits.trajectory():
+                    scored = await self._attempt(attempt, on_sampled)
             except RolloutCancelled as cancelled:
                 if on_scored is not None:
                     on_scored(unscored(cancelled.trajectory, attempt.problem))
@@ -77,7 +81,8 @@ class RolloutRunner:
         trajectory = await self._roll_out(attempt)
         on_sampled()
         try:
-            return await self._scorer.score(trajectory, attempt.problem)
+            with self.waits.grading(is_submitted=trajectory.submission is not None):
+                return await self._scorer.score(trajectory, attempt.problem)
         except asyncio.CancelledError:
             unjudged = replace(trajectory, stop_reason=StopReason.CANCELLED)
             raise RolloutCancelled(unjudged) from None

@@ -17,11 +17,24 @@ from repl_rl.errors import ConfigError
 from repl_rl.plugins import nearest_folder
 from repl_rl.runs.folder import METRICS
 from repl_rl.runs.summary import wilson_interval
+from repl_rl.types import OutcomeKind
 
 EVALUATED = "eval_solve_rate"
 """The number that a row of an evaluation has."""
 _EVALUATIONS = ("eval_", "held_out_before/", "held_out_after/")
 """What the names of an evaluation's numbers begin with."""
+
+
+_FORMER: Mapping[str, str] = {
+    "lines/mean": "line/per_trajectory",
+    "lines/error_share": "line/error_share",
+    "lines/code_share": "line/code_share",
+    "silent_share": "trajectory/silent_share",
+    "first_line_submit_share": "trajectory/first_line_submit_share",
+    "rollout/mask_ratio": "mask_ratio",
+    **{f"lines/{kind}": f"line/{kind}/share" for kind in OutcomeKind},
+}
+"""What names of earlier versions are called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +129,11 @@ def row_of(text: bytes) -> Row | None:
         return None
     if not isinstance(found, dict) or not isinstance(found.get("step"), int):
         return None
-    numbers = {name: value for name, one in found.items() if (value := _number(one)) is not None}
+    numbers = {
+        _FORMER.get(str(name), str(name)): value
+        for name, one in found.items()
+        if (value := _number(one)) is not None
+    }
     step = numbers.pop("step", None)
     return None if step is None else Row(step=int(step), numbers=numbers)
 

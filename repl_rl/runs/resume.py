@@ -24,6 +24,7 @@ from repl_rl.runs.folder import (
     read_versions,
 )
 from repl_rl.runs.metrics import EVALUATED, read_rows, row_of
+from repl_rl.runs.trackers import note_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +86,7 @@ def cut(run: Begun) -> list[str]:
     lines = path.read_bytes().splitlines()
     found = [(row, line) for line in lines if (row := row_of(line)) is not None]
     kept = [line for row, line in found if row.step <= step]
+    note_rows(run.run, len(found))
     if len(found) < len(lines):
         said.append(f"{METRICS}: a row that was cut off is taken out")
     if num_beyond := len(found) - len(kept):

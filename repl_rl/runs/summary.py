@@ -6,12 +6,11 @@ Pure functions on records. Metric names are those of TRL where TRL has one.
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from repl_rl.terminal import one_row
-from repl_rl.types import OutcomeKind, Scored, StopReason
+from repl_rl.types import OutcomeKind, Scored
 
 MAX_UNGRADED_SHARE = 0.03
 """Share of the trajectories. Beyond it rates say more about the grader than about the policy."""
@@ -81,46 +80,3 @@ def line_shares(scored: Sequence[Scored]) -> dict[OutcomeKind, float]:
     counts = Counter(line.outcome.kind for item in scored for line in item.trajectory.lines)
     total = counts.total() or 1
     return {kind: count / total for kind, count in counts.most_common()}
-
-
-def farming_metrics(scored: Sequence[Scored]) -> dict[str, float]:
-    """Shares that rise when a policy has learned that trying does not pay.
-
-    The share of lines that are comments is `lines/comment`, of blank ones `lines/blank`.
-    """
-    kinds = [[line.outcome.kind for line in item.trajectory.lines] for item in scored]
-    num_lines = sum(map(len, kinds)) or 1
-    num_silent = sum(all(kind.traits.is_idle for kind in seen) for seen in kinds)
-    num_code = sum(not kind.traits.is_idle for seen in kinds for kind in seen)
-    num_first = sum(seen[:1] == [OutcomeKind.SUBMITTED] for seen in kinds)
-    return {
-        "lines/code_share": num_code / num_lines,
-        "silent_share": num_silent / len(scored),
-        "first_line_submit_share": num_first / len(scored),
-    }
-
-
-def rollout_metrics(scored: Sequence[Scored], *, seconds: float) -> dict[str, float]:
-    """Numbers of one step's rollouts, by the names they have in metrics.jsonl."""
-    trajectories = [item.trajectory for item in scored]
-    num_lines = sum(len(t.lines) for t in trajectories)
-    num_tokens = sum(len(t.completion_ids) for t in trajectories)
-    num_sampled = sum(sum(t.loss_mask) for t in trajectories)
-    solved, total = solve_counts(scored).get("all", (0, 0))
-    outcomes = [s.reward.outcome_reward for s in scored if s.reward.outcome_reward is not None]
-    shares = line_shares(scored)
-    stops = Counter(t.stop_reason for t in trajectories)
-    return {
-        "solve_rate": solved / total if total else 0.0,
-        "outcome_mean": statistics.fmean(outcomes) if outcomes else 0.0,
-        "ungraded_share": sum(map(is_ungraded, scored)) / len(scored),
-        "lines/mean": num_lines / len(scored),
-        "lines/error_share": sum(share for kind, share in shares.items() if kind.traits.is_error),
-        **farming_metrics(scored),
-        **{f"lines/{kind}": shares.get(kind, 0.0) for kind in OutcomeKind},
-        **{f"stop/{reason}": stops[reason] / len(scored) for reason in StopReason},
-        "rollout/seconds": seconds,
-        "rollout/tokens_per_s": num_sampled / seconds,
-        "rollout/lines_per_s": num_lines / seconds,
-        "rollout/mask_ratio": num_sampled / num_tokens,
-    }

@@ -51,11 +51,17 @@ class _Row:
 _LOGGED = (
     ("solve_rate", "solved {:.1%}"),
     ("outcome_mean", "outcome {:+.3f}"),
-    ("lines/error_share", "errors {:.0%}"),
+    ("line/error_share", "errors {:.0%}"),
     ("rollout/tokens_per_s", "{:,.0f} tok/s"),
     ("kl", "KL {:.3f}"),
 )
 """Metrics of a step in a log, and their forms. Together they take less than 100 columns."""
+
+
+def _shares(*kinds: str) -> tuple[str, ...]:
+    """Names of the shares of lines with these outcomes."""
+    return tuple(f"line/{kind}/share" for kind in kinds)
+
 
 _WITHOUT_SUBMISSION = tuple(
     f"stop/{reason}" for reason in StopReason if reason is not StopReason.SUBMITTED
@@ -63,14 +69,14 @@ _WITHOUT_SUBMISSION = tuple(
 _ROWS = (
     _Row("solve rate", ("solve_rate",), "{:.1%}"),
     _Row("mean outcome", ("outcome_mean",), "{:+.3f}"),
-    _Row("lines a trajectory", ("lines/mean",), "{:.2f}"),
-    _Row("  ran", ("lines/ok_output", "lines/ok_silent", "lines/incomplete"), "{:.1%}"),
-    _Row("  thought", ("lines/comment", "lines/blank"), "{:.1%}"),
-    _Row("  repeated", ("lines/duplicate",), "{:.1%}"),
-    _Row("  error", ("lines/error_share",), "{:.1%}"),
+    _Row("lines a trajectory", ("line/per_trajectory",), "{:.2f}"),
+    _Row("  ran", _shares("ok_output", "ok_silent", "incomplete"), "{:.1%}"),
+    _Row("  thought", _shares("comment", "blank"), "{:.1%}"),
+    _Row("  repeated", _shares("duplicate"), "{:.1%}"),
+    _Row("  error", ("line/error_share",), "{:.1%}"),
     _Row("no submission", _WITHOUT_SUBMISSION, "{:.1%}"),
     _Row("tokens/s", ("rollout/tokens_per_s",), "{:,.0f}"),
-    _Row("lines/s", ("rollout/lines_per_s",), "{:,.0f}"),
+    _Row("line/s/share", ("rollout/lines_per_s",), "{:,.0f}"),
     _Row("KL to the start", ("kl",), "{:.4f}"),
     _Row("entropy", ("entropy",), "{:.3f}"),
 )

@@ -16,7 +16,7 @@ from repl_rl.types import OutcomeKind, Tone
 
 _AT_MOST = 8
 """Areas that have a name: a reader holds no more of them apart."""
-_LINES, _TIME = "lines/", "time/"
+_TIME = "time/"
 _FROM_BELOW = (Tone.SUBMITTED, Tone.RAN, Tone.THOUGHT, Tone.REPEATED, Tone.ERROR)
 _KINDS = sorted(OutcomeKind, key=lambda kind: _FROM_BELOW.index(kind.traits.tone))
 
@@ -42,7 +42,8 @@ class Stack:
 
 def outcomes(curve: Curve, *, window: int) -> Stack:
     """Shares of the kinds of lines, errors on top; means of the last `window` steps."""
-    steps, shares = _smooth(curve, _LINES, [str(kind) for kind in OutcomeKind], window)
+    names = {str(kind): f"line/{kind}/share" for kind in OutcomeKind}
+    steps, shares = _smooth(curve, names, window)
     named = _named(shares, at_least=0.01)
     areas = list[Area]()
     for is_error in (False, True):
@@ -55,8 +56,9 @@ def outcomes(curve: Curve, *, window: int) -> Stack:
 
 def seconds(curve: Curve, *, window: int) -> Stack:
     """Seconds of a step by what they went into, the longest part below."""
-    names = {name for one in curve.steps for name in one.numbers if name.startswith(_TIME)}
-    steps, spent = _smooth(curve, _TIME, sorted(name.removeprefix(_TIME) for name in names), window)
+    found = {name for one in curve.steps for name in one.numbers if name.startswith(_TIME)}
+    names = {name.removeprefix(_TIME): name for name in sorted(found)}
+    steps, spent = _smooth(curve, names, window)
     named = sorted(_named(spent, at_least=0.0), key=lambda name: (-sum(spent[name]), name))
     areas = [_area(name, spent[name], fill_of_part(at)) for at, name in enumerate(named)]
     left = [values for name, values in spent.items() if name not in named]
@@ -64,11 +66,11 @@ def seconds(curve: Curve, *, window: int) -> Stack:
 
 
 def _smooth(
-    curve: Curve, begin: str, names: Sequence[str], window: int
+    curve: Curve, names: Mapping[str, str], window: int
 ) -> tuple[list[int], dict[str, list[float]]]:
-    """Steps, and running means of the numbers that are called `begin` and one of `names`."""
-    steps, found = columns(curve.steps, [begin + name for name in names])
-    means = ((name, running_mean(found[begin + name], window)) for name in names)
+    """Steps, and running means of the numbers `names`: name of an area -> name of a metric."""
+    steps, found = columns(curve.steps, list(names.values()))
+    means = ((area, running_mean(found[name], window)) for area, name in names.items())
     return steps, {name: [mean or 0.0 for mean in values] for name, values in means}
 
 

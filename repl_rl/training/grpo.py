@@ -11,7 +11,7 @@ clip metrics and the token count, and still attends to them. Everything else is 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,14 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from repl_rl.config import Config, GRPOConfig
 from repl_rl.credit.advantages import line_rows, token_advantages
-from repl_rl.credit.importance import importance_metrics, largest_gap, line_ratios, weigh_lines
+from repl_rl.credit.importance import (
+    divergence,
+    importance_metrics,
+    largest_gap,
+    line_ratios,
+    weigh_lines,
+)
+from repl_rl.credit.mass import advantage_metrics, advantage_sums
 from repl_rl.disk import remove
 from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
@@ -162,6 +169,8 @@ class LineGRPOTrainer(GRPOTrainer):
         rows = self._advantage_rows()
         if self._weighs_lines:
             rows = self._weigh(rows, out)
+        sums = advantage_sums(self.scored, rows)
+        self._record(advantage_metrics(self._ranks.gather([sums])))
         ids = out["completion_ids"]
         out["advantages"] = pad_right(rows, width=ids.shape[1]).to(ids.device)
         return out
@@ -179,6 +188,7 @@ class LineGRPOTrainer(GRPOTrainer):
     def _weigh(self, rows: list[list[float]], out: dict[str, Any]) -> list[list[float]]:
         """Advantages weighed by the trainer's ratio of each line: see `importance`."""
         cap, weighed, ratios, gaps = self._line_config.importance_cap, [], [], []
+        divergences = []
         logprobs_BT = self._score(out).tolist()
         for item, row, padded in zip(self.scored, rows, logprobs_BT, strict=True):
             trajectory = item.trajectory
@@ -186,15 +196,21 @@ class LineGRPOTrainer(GRPOTrainer):
             weighed.append(weigh_lines(trajectory, row, ratios_L, cap=cap))
             ratios.extend(ratios_L)
             gaps.append(largest_gap(trajectory, padded[: len(row)]))
+            divergences.append(divergence(trajectory, padded[: len(row)]))
         gather = self._ranks.gather
-        found = importance_metrics(gather(ratios), gather(gaps), cap=cap)
+        self._record(importance_metrics(gather(ratios), gather(gaps), cap=cap))
+        nats, counts = zip(*gather(divergences), strict=True)
+        self._record({"inf_kld": sum(nats) / sum(counts)})
+        return weighed
+
+    def _record(self, found: Mapping[str, float]) -> None:
+        """Let TRL log these with the step's own numbers."""
         for name, value in found.items():
             self._metrics["train"][name].append(value)
-        return weighed
 
     def record_moved_share(self, share: float) -> None:
         """See `MovedWeights`."""
-        self._metrics["train"]["update/moved_share"].append(share)
+        self._record({"update/moved_share": share})
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         self.sampled = inputs["tool_mask"]
@@ -204,6 +220,8 @@ class LineGRPOTrainer(GRPOTrainer):
         """TRL's, without its columns on how completions end: see `_UNTRUE`."""
         for name in _UNTRUE:
             self._metrics["train"].pop(name, None)
+        for nats in self._metrics["train"].get("kl", ()):
+            self._record({"mean_kl_penalty": self.beta * nats})
         super().log(logs, start_time)
 
     @torch.no_grad()

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from repl_rl.engines.base import Engine, SharedEngine
+from repl_rl.engines.busy import BusyEngine
 from repl_rl.engines.memory import measure
 from repl_rl.engines.models import (
     LoadedModel,
@@ -36,6 +37,7 @@ from repl_rl.rollout.plan import Plan, TrajectorySampler
 from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer, open_scorer
+from repl_rl.rollout.waits import Waits
 from repl_rl.runs.folder import make_origin
 from repl_rl.tasks.base import make_prompt
 from repl_rl.training.ranks import ALONE, Ranks
@@ -57,7 +59,7 @@ class Runtime:
 
     walls: Walls
     """The walls around its kernels."""
-    engine: Engine
+    engine: BusyEngine
     about_engine: str
     """The engine in a few words, with the memory that it takes."""
     origin: Origin
@@ -78,6 +80,11 @@ class Runtime:
     def num_retries(self) -> int:
         """See `RolloutRunner.num_retries`."""
         return self._runner.num_retries
+
+    @property
+    def waits(self) -> Waits:
+        """See `RolloutRunner.waits`."""
+        return self._runner.waits
 
     def run(
         self,
@@ -156,7 +163,7 @@ def open_runtime(
     with asyncio.Runner() as loop:
         stack = contextlib.AsyncExitStack()
         try:
-            engine = watch(plan.engine.open(config, loaded, row_tokens=row_tokens))
+            engine = BusyEngine(watch(plan.engine.open(config, loaded, row_tokens=row_tokens)))
             stack.push_async_callback(engine.aclose)
             sampler = plan.make_sampler(
                 engine, loaded.codec, fmt, sampling, context_tokens=context_tokens

@@ -20,7 +20,6 @@ from repl_rl.config import Config
 from repl_rl.errors import ConfigError, DivergedError
 from repl_rl.interrupts import Interrupts
 from repl_rl.runs.folder import RunFolder, evaluation_name, rollouts_name
-from repl_rl.runs.summary import rollout_metrics
 from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.seeds import derive_seed
 from repl_rl.show.bars import Update
@@ -34,9 +33,14 @@ from repl_rl.training.evaluate import (
     warn_of_ungraded,
 )
 from repl_rl.training.grpo import largest_divisor
+from repl_rl.training.laps import Laps
 from repl_rl.training.ranks import ALONE, Ranks
+from repl_rl.training.rollout_counts import RolloutCounts, time_metrics
 from repl_rl.training.runtime import Runtime
+from repl_rl.training.sink import Sink
 from repl_rl.types import Attempt, Problem, Scored, Split
+
+_EVALUATION = "evaluation"
 
 
 class Training:
@@ -55,6 +59,7 @@ class Training:
         folder: RunFolder | None,
         screen: Screen,
         *,
+        sink: Sink | None,
         interrupts: Interrupts,
         evaluated: Collection[int] = (),
         ranks: Ranks = ALONE,
@@ -65,6 +70,7 @@ class Training:
         self._runtime = runtime
         self._folder = folder
         self._screen = screen
+        self._sink = sink
         self._interrupts = interrupts
         self._evaluated = evaluated
         """Steps after which a measurement is on record already."""
@@ -73,6 +79,7 @@ class Training:
         self._scored: list[Scored] = []
         self._is_warned = False
         """Warned of ungraded answers, once in all steps."""
+        self._laps = Laps()
 
     def measure(self, step: int) -> Report:
         """Held-out problems after so many updates, one trajectory each; read back if on record."""
@@ -87,6 +94,7 @@ class Training:
 
     def _measure(self, step: int, name: str) -> list[Scored]:
         """The rows of all ranks, for the first one; each samples its share."""
+        started = time.monotonic()
         own, title = self._ranks.share(self._held_out), f"held-out, step {step}"
         sampled = self._interrupts.stoppable(
             lambda: run_shown(self._runtime, own, title, self._screen)
@@ -98,40 +106,34 @@ class Training:
             found = report(scored)
             warn_of_ungraded(scored, self._screen)
             rate = found.all
-            row = {"solve_rate": rate.rate, "total": rate.total, "ungraded": rate.ungraded}
-            self._folder.append_metrics(step, {f"eval_{key}": value for key, value in row.items()})
+            row = {
+                "eval_solve_rate": rate.rate,
+                "eval_total": rate.total,
+                "eval_ungraded": rate.ungraded,
+                "eval_runtime": time.monotonic() - started,
+            }
+            assert self._sink is not None
+            self._sink.write(step, row)
         return scored
 
     def collect(self, numbers: Sequence[int], policy_version: int) -> list[Scored]:
         """The rollouts of one step: see `grpo.Collect`."""
         self._interrupts.release()
         runtime, every = self._runtime, self._config.eval.every
+        self._laps.begin("sync")
         gap = runtime.sync(policy_version)
         if every and policy_version and policy_version % every == 0:
+            self._laps.begin(_EVALUATION)
             self._screen.say(f"held-out, step {policy_version}: {self.measure(policy_version)}")
         update = self._screen.inside("sampling", len(numbers))
-        started, before = time.monotonic(), self._counts()
+        self._laps.begin("rollout")
+        counted = RolloutCounts(runtime, self._ranks)
         scored = self._roll_out(numbers, policy_version, update)
         runtime.sleep()
-        seconds = time.monotonic() - started
-        own = [now - then for now, then in zip(self._counts(), before, strict=True)]
-        retries, sampled, begun, hits = map(sum, zip(*self._ranks.gather([own]), strict=True))
-        if self._ranks.is_first:
-            num_kept = sum(sum(item.trajectory.loss_mask) for item in self._scored)
-            self._row = rollout_metrics(self._scored, seconds=seconds)
-            self._row |= {
-                "rollout/retries": retries,
-                "rollout/wasted_tokens": sampled - num_kept,
-                "rollout/sync_gap": gap,
-                **_guesses(begun, hits),
-            }
+        self._row = {**counted.metrics(self._scored), "rollout/sync_gap": gap}
+        self._laps.begin("update")
         self._begin_update(len(scored))
         return scored
-
-    def _counts(self) -> tuple[int, ...]:
-        """This rank's retries, sampled tokens, lines begun ahead and those that were right."""
-        runtime = self._runtime
-        return (runtime.num_retries, runtime.engine.num_sampled, *runtime.guesses())
 
     def _begin_update(self, num_rows: int) -> None:
         size = largest_divisor(num_rows, at_most=self._config.grpo.micro_batch_size)
@@ -168,10 +170,13 @@ class Training:
 
     def log(self, step: int, total: int, logs: dict[str, float]) -> None:
         """One step is done: `logs` are the trainer's numbers, the rollouts' are at hand."""
-        if self._folder is None:
+        if self._sink is None:
             return
-        row = {**self._row, **{k: v for k, v in logs.items() if isinstance(v, int | float)}}
-        self._folder.append_metrics(step, row)
+        known = {name: value for name, value in logs.items() if isinstance(value, int | float)}
+        spent = self._laps.take(then="other")
+        spent.pop(_EVALUATION, None)  # a row of its own says how long it took
+        row = {**self._row, **known, **time_metrics(spent, *self._runtime.waits.shares())}
+        self._sink.write(step, row)
         self._screen.metrics(step, total, row)
         self._is_warned = self._is_warned or warn_of_ungraded(self._scored, self._screen)
         if step == 1 or step % self._config.report.sample_every == 0:
@@ -238,11 +243,6 @@ class StepCallback(TrainerCallback):
         self._update(state.global_step)
         if self._interrupts.is_asked():
             control.should_save = control.should_training_stop = True
-
-
-def _guesses(begun: int, hits: int) -> dict[str, float]:
-    """Metrics of speculative lines; none where none were begun."""
-    return {"speculation/guesses": begun, "speculation/hit_rate": hits / begun} if begun else {}
 
 
 def _refuse_divergence(step: int, logs: Mapping[str, float | None]) -> None:

@@ -42,6 +42,7 @@ from repl_rl.training.ranks import (
     without_launcher,
 )
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
+from repl_rl.training.sink import open_sink
 from repl_rl.training.steps import ProblemSequence, StepCallback, Training
 from repl_rl.training.warmstart import (
     Progress,
@@ -138,6 +139,7 @@ def _run(
     with (
         Interrupts(agree=ranks.any if ranks.are_several else None) as interrupts,
         open_runtime(plan, loaded, interrupts=interrupts, ranks=ranks) as runtime,
+        contextlib.ExitStack() as stack,
     ):
         # The folder is made this late so that a refused run leaves its --output free.
         folder = _folder(path, run, runtime, loaded, policy, screen) if ranks.is_first else None
@@ -145,6 +147,10 @@ def _run(
             _say_ranks(run, ranks, screen)
         screen.say(f"run: {path}, seed {config.seed}{f', {ranks}' if ranks.are_several else ''}")
         say_runtime(runtime, screen)
+        reached = 0 if run is None else run.step
+        sink = None
+        if folder is not None:
+            sink = stack.enter_context(open_sink(folder, config, warn=screen.warn, step=reached))
         training = Training(
             config,
             problems,
@@ -152,6 +158,7 @@ def _run(
             runtime,
             folder,
             screen,
+            sink=sink,
             interrupts=interrupts,
             evaluated=ranks.from_first(evaluated_steps(path) if ranks.is_first else set()),
             ranks=ranks,

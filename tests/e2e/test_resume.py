@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from event_file import same_rows
 from run_metrics import read_metrics
 from same_run import differences
 from shared_work import once, shared_folder
@@ -26,6 +27,7 @@ SETTINGS = small(
     grpo__kl_beta=0.01,
     eval__every=2,
     report__checkpoint_every=2,
+    report__trackers='["tensorboard"]',
     sampling__max_in_flight=1,  # rows of a batch round by what is beside them
 )
 
@@ -82,6 +84,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(
     resumed = repl_rl("train", "--resume", "run")
     assert resumed.code == 0, resumed.stderr
     assert differences(reference, run) == []
+    assert same_rows(run)
 
 
 @pytest.mark.parametrize("when", [1, 4])
@@ -100,6 +103,7 @@ def test_an_interrupted_run_keeps_its_last_step_and_goes_on_from_it(
         assert (run / "checkpoints" / f"checkpoint-{steps[-1]}" / "COMPLETE").exists()
     resumed = repl_rl("train", "--resume", "run")
     assert resumed.code == 0, resumed.stderr
+    assert same_rows(run)
     assert differences(reference, run) == [] or _only_checkpoints_differ(reference, run)
 
 

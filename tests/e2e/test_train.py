@@ -16,6 +16,7 @@ import pytest
 from repl_rl.engines.models import load_model, pick_device
 from repl_rl.engines.precision import Precision
 from repl_rl.runs.folder import numbered_checkpoints
+from repl_rl.runs.metric_names import METRICS, SECTIONS
 from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.settings import resolve
 from repl_rl.transcript.format import span_mask
@@ -56,6 +57,29 @@ def check_metrics(run: Path) -> None:
     rows = [row for row in read_metrics(run / "metrics.jsonl") if "loss" in row]
     assert [row["step"] for row in rows] == [1, 2]
     assert all(isinstance(row["solve_rate"], float) for row in rows)
+    check_names(read_metrics(run / "metrics.jsonl"))
+    check_times(read_metrics(run / "metrics.jsonl"))
+
+
+def check_names(rows: list[dict[str, Any]]) -> None:
+    """Each column has a definition, and each number that has no condition is there."""
+    step_names = {name for row in rows if "loss" in row for name in row}
+    evaluation_names = {name for row in rows if "loss" not in row for name in row}
+    assert step_names | evaluation_names <= METRICS.keys()
+    for title, section in SECTIONS.items():
+        always = {name for one in section if not one.when for name in one.names}
+        if title != "Rows of evaluations":
+            assert always <= step_names
+        if title in ("Every row", "Rows of evaluations"):
+            assert always <= evaluation_names
+
+
+def check_times(rows: list[dict[str, Any]]) -> None:
+    """The parts of a step add up to it: from the end of the one before, less the evaluation."""
+    *_, first, second = [row for row in rows if "loss" in row]
+    parts = [value for name, value in second.items() if name.startswith("time/")]
+    assert min(parts) >= 0
+    assert sum(parts) == pytest.approx(second["wall_s"] - first["wall_s"], abs=0.05)
 
 
 def check_trajectories(run: Path) -> None:

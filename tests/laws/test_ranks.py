@@ -23,6 +23,7 @@ from repl_rl.engines.kinds import HF, VLLM, VLLMServer
 from repl_rl.errors import ConfigError, RankError
 from repl_rl.interrupts import Interrupts, heard
 from repl_rl.rollout.plan import make_plan
+from repl_rl.rollout.waits import Waits
 from repl_rl.show.display import Screen, silent
 from repl_rl.training.grpo import rows_per_rank
 from repl_rl.training.ranks import ALONE, Ranks, launched, peers_named, without_launcher
@@ -189,8 +190,8 @@ def attempts_of(ranks: Ranks, numbers: Sequence[int], group_size: int) -> list[A
     nothing: Any = None
     task: Any = Letters()
     runtime: Any = SimpleNamespace(
-        run=run, sync=lambda _: 0.0, engine=SimpleNamespace(num_sampled=0), num_retries=0,
-        guesses=lambda: (0, 0),
+        run=run, sync=lambda _: 0.0, num_retries=0, guesses=lambda: (0, 0), waits=Waits(),
+        engine=SimpleNamespace(num_sampled=0, busy_s=0.0, prefix_tokens=(0, 0)),
     )  # fmt: skip
     training = Training(
         Config(grpo=GRPOConfig(group_size=group_size)),
@@ -199,6 +200,7 @@ def attempts_of(ranks: Ranks, numbers: Sequence[int], group_size: int) -> list[A
         runtime,
         nothing,
         silent(),
+        sink=None,
         interrupts=Interrupts(),
         ranks=ranks,
     )

@@ -135,6 +135,7 @@ def test_torch_stays_with_models_and_tensors() -> None:
         "repl_rl/testing/written.py",
         "repl_rl/engines/precision.py",
         "repl_rl/training/sft.py",
+        "repl_rl/training/trackers.py",
         "repl_rl/training/train.py",
         "repl_rl/training/warmstart.py",
     }

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-TIMED = ("_ms", "_s", "seconds", "step_time", "speculation/", "rollout/wasted_tokens")
+TIMED = (
+    *("_ms", "_s", "seconds", "step_time", "eval_runtime", "time/", "engine/", "speculation/"),
+    "rollout/wasted_tokens",
+)
 """Names of numbers that depend on when something happened."""
 
 

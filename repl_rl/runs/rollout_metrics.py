@@ -1,0 +1,135 @@
+"""Numbers of one step's rollouts, by the names that they have in `metrics.jsonl`.
+
+    Scored ... -> line/..., trajectory/..., stop/..., kernel/..., grader/...
+
+Pure functions on records. `metric_names` says what each number is. What was not measured, as the
+time of verdicts where nothing was submitted, has no number.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from repl_rl.runs.summary import is_ungraded, line_shares, solve_counts
+from repl_rl.types import OutcomeKind, Scored, StopReason, Verdict, VerdictKind
+
+_WENT_WELL = frozenset({OutcomeKind.OK_OUTPUT, OutcomeKind.OK_SILENT, OutcomeKind.SUBMITTED})
+"""Outcomes of a line after which an error before it is mended."""
+
+
+def rollout_metrics(scored: Sequence[Scored], *, seconds: float) -> dict[str, float]:
+    """All numbers of these trajectories, which took so many seconds together."""
+    trajectories = [item.trajectory for item in scored]
+    num_lines = sum(len(t.lines) for t in trajectories)
+    num_tokens = sum(len(t.completion_ids) for t in trajectories)
+    num_sampled = sum(sum(t.loss_mask) for t in trajectories)
+    solved, total = solve_counts(scored).get("all", (0, 0))
+    outcomes = [s.reward.outcome_reward for s in scored if s.reward.outcome_reward is not None]
+    stops = Counter(t.stop_reason for t in trajectories)
+    return {
+        "solve_rate": solved / total if total else 0.0,
+        **({"outcome_mean": statistics.fmean(outcomes)} if outcomes else {}),
+        "ungraded_share": sum(map(is_ungraded, scored)) / len(scored),
+        "active_tokens": num_sampled,
+        "mask_ratio": num_sampled / num_tokens,
+        "line/per_trajectory": num_lines / len(scored),
+        **line_metrics(scored),
+        **farming_metrics(scored),
+        **{f"stop/{reason}": stops[reason] / len(scored) for reason in StopReason},
+        **kernel_metrics(scored),
+        **grader_metrics([item.verdict for item in scored if item.verdict is not None]),
+        "rollout/seconds": seconds,
+        "rollout/tokens_per_s": num_sampled / seconds,
+        "rollout/lines_per_s": num_lines / seconds,
+    }
+
+
+def line_metrics(scored: Sequence[Scored]) -> dict[str, float]:
+    """Shares and tokens of lines by outcome, and how often an error is mended."""
+    shares = line_shares(scored)
+    tokens = Counter[OutcomeKind]()
+    for item in scored:
+        for line in item.trajectory.lines:
+            tokens[line.outcome.kind] += line.stop - line.start
+    return {
+        "line/error_share": sum(share for kind, share in shares.items() if kind.traits.is_error),
+        **_recoveries(scored),
+        **{f"line/{kind}/share": shares.get(kind, 0.0) for kind in OutcomeKind},
+        **{f"line/{kind}/tokens": tokens[kind] for kind in OutcomeKind},
+    }
+
+
+def _recoveries(scored: Sequence[Scored]) -> dict[str, float]:
+    """Share of lines with errors that a later line of the trajectory mends; none without errors."""
+    is_mended = [mended for item in scored for mended in _mended([*_kinds(item)])]
+    return {"line/recovery_share": statistics.fmean(is_mended)} if is_mended else {}
+
+
+def _mended(kinds: Sequence[OutcomeKind]) -> Iterator[bool]:
+    """For each error, whether a line after it went well."""
+    last = max((i for i, kind in enumerate(kinds) if kind in _WENT_WELL), default=-1)
+    yield from (i < last for i, kind in enumerate(kinds) if kind.traits.is_error)
+
+
+def _kinds(item: Scored) -> list[OutcomeKind]:
+    return [line.outcome.kind for line in item.trajectory.lines]
+
+
+def farming_metrics(scored: Sequence[Scored]) -> dict[str, float]:
+    """Shares that rise when a policy has learned that trying does not pay.
+
+    The share of lines that are comments is `line/comment/share`.
+    """
+    kinds = [_kinds(item) for item in scored]
+    num_lines = sum(map(len, kinds)) or 1
+    num_silent = sum(all(kind.traits.is_idle for kind in seen) for seen in kinds)
+    num_code = sum(not kind.traits.is_idle for seen in kinds for kind in seen)
+    num_first = sum(seen[:1] == [OutcomeKind.SUBMITTED] for seen in kinds)
+    return {
+        "line/code_share": num_code / num_lines,
+        "trajectory/silent_share": num_silent / len(scored),
+        "trajectory/first_line_submit_share": num_first / len(scored),
+    }
+
+
+def kernel_metrics(scored: Sequence[Scored]) -> dict[str, float]:
+    """What kernels took for a line, and how often they had to be stopped."""
+    outcomes = [line.outcome for item in scored for line in item.trajectory.lines]
+    ran = [outcome for outcome in outcomes if outcome.wall_ms > 0]
+    counts = Counter(outcome.kind for outcome in outcomes)
+    return {
+        "kernel/timeouts": counts[OutcomeKind.TIMEOUT],
+        "kernel/kills": counts[OutcomeKind.KILLED],
+        "kernel/deaths": counts[OutcomeKind.DIED],
+        **percentiles("kernel/line", [outcome.wall_ms for outcome in ran]),
+        **percentiles("kernel/line_cpu", [outcome.cpu_ms for outcome in ran]),
+    }
+
+
+def grader_metrics(verdicts: Sequence[Verdict]) -> dict[str, float]:
+    """How often the grader could not tell, and how often it failed; none without submissions."""
+    if not verdicts:
+        return {}
+    undecided = [verdict.kind is VerdictKind.UNDECIDED for verdict in verdicts]
+    failed = [verdict.grader_error is not None for verdict in verdicts]
+    return {
+        "grader/undecided_share": statistics.fmean(undecided),
+        "grader/error_share": statistics.fmean(failed),
+    }
+
+
+def percentiles(name: str, times_ms: Sequence[float]) -> dict[str, float]:
+    """Half, 95 % and 99 % of the times are at most these; none where there is no time.
+
+    >>> percentiles("x", [4.0, 1.0, 2.0, 3.0])
+    {'x_p50_ms': 2.0, 'x_p95_ms': 4.0, 'x_p99_ms': 4.0}
+    """
+    ordered = sorted(times_ms)
+    return {
+        f"{name}_p{share}_ms": ordered[math.ceil(share / 100 * len(ordered)) - 1]
+        for share in (50, 95, 99)
+        if ordered
+    }

@@ -1,0 +1,314 @@
+"""Laws of trackers: all have the rows of the run's own file, and none can end a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from event_file import rows_of_events, rows_of_file, same_rows
+from repl_rl.config import Config, ReportConfig
+from repl_rl.errors import ConfigError
+from repl_rl.rollout.plan import make_plan
+from repl_rl.runs.folder import RunFolder
+from repl_rl.runs.resume import Begun, cut
+from repl_rl.runs.trackers import Given, check_trackers
+from repl_rl.settings import resolve
+from repl_rl.training.sink import open_sink
+from run_metrics import read_metrics
+
+Rows = list[tuple[int, dict[str, float]]]
+
+ROWS: Rows = [
+    (0, {"eval_solve_rate": 0.1}),
+    (1, {"loss": 0.5, "line/ok_output/share": 0.25}),
+    (2, {"loss": 0.25}),
+    (2, {"eval_solve_rate": 0.2}),
+    (3, {"loss": 0.125}),
+]
+
+
+def config(*trackers: str) -> Config:
+    return Config(model="m", report=ReportConfig(trackers=trackers))
+
+
+class Killed(BaseException):
+    """What a test raises where a run would be killed."""
+
+
+def written(
+    folder: RunFolder, rows: Rows, *trackers: str, step: int = 0, said: list[str] | None = None
+) -> None:
+    """Write rows as a run that is at `step` does."""
+    said = [] if said is None else said
+    with open_sink(folder, config(*trackers), warn=said.append, step=step) as sink:
+        for at, row in rows:
+            sink.write(at, row)
+
+
+def killed_at(folder: RunFolder, step: int) -> None:
+    """The folder as a resumed run finds it, whose newest checkpoint is that of `step`."""
+    checkpoint = folder.path / "checkpoints" / f"checkpoint-{step}" if step else None
+    cut(Begun(run=folder.path, checkpoint=checkpoint, policy="m"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path / "run")
+
+
+# The sink
+
+
+def test_every_row_says_how_long_the_run_has_taken(folder: RunFolder) -> None:
+    """Over all of its parts: 20 s at the last row that is kept, then 3."""
+    written(folder, ROWS[:1])
+    (folder.path / "metrics.jsonl").write_text('{"step": 1, "loss": 0.5, "wall_s": 20.0}\n')
+    now = iter([100.0, 103.0])
+    with open_sink(folder, config(), warn=print, step=1, clock=lambda: next(now)) as sink:
+        sink.write(2, {"loss": 0.25})
+    assert read_metrics(folder.path / "metrics.jsonl")[-1] == {
+        "step": 2,
+        "loss": 0.25,
+        "wall_s": 23.0,
+    }
+
+
+def test_steps_never_fall(folder: RunFolder) -> None:
+    with open_sink(folder, config(), warn=print) as sink:
+        sink.write(2, {})
+        sink.write(2, {})
+        with pytest.raises(AssertionError, match="a row of step 1 after one of step 2"):
+            sink.write(1, {})
+
+
+def test_a_run_without_trackers_leaves_no_word_of_them(folder: RunFolder) -> None:
+    written(folder, ROWS)
+    assert {path.name for path in folder.path.iterdir()} == {
+        *("metrics.jsonl", "trajectories", "checkpoints"),
+    }
+
+
+# TensorBoard
+
+
+def test_the_event_file_holds_the_rows_of_the_metrics(folder: RunFolder) -> None:
+    written(folder, ROWS, "tensorboard")
+    assert len(rows_of_file(folder.path)) == 11
+    assert same_rows(folder.path)
+
+
+@pytest.mark.parametrize("step", [0, 2])
+def test_it_holds_them_after_a_kill_and_a_resume(folder: RunFolder, step: int) -> None:
+    with pytest.raises(Killed):
+        written_until_killed(folder, ROWS)
+    killed_at(folder, step)
+    kept = len(read_metrics(folder.path / "metrics.jsonl"))
+    written(folder, [*ROWS[kept:], (4, {"loss": 0.5})], "tensorboard", step=step)
+    assert [step for step, name, _ in rows_of_events(folder.path) if name == "train/loss"] == [
+        *(1, 2, 3, 4)
+    ]
+    assert same_rows(folder.path)
+
+
+def written_until_killed(folder: RunFolder, rows: Rows) -> None:
+    with open_sink(folder, config("tensorboard"), warn=print) as sink:
+        for at, row in rows:
+            sink.write(at, row)
+        # The last row reached the run's file alone.
+        folder.append_metrics(4, {"loss": 0.75})
+        raise Killed
+
+
+def test_a_row_that_only_the_file_has_is_handed_on(folder: RunFolder) -> None:
+    """Killed between the two, at the checkpoint's own step: the row stays, so the events get it."""
+    written(folder, ROWS[:3], "tensorboard")
+    folder.append_metrics(*ROWS[3])
+    killed_at(folder, 2)
+    written(folder, ROWS[4:], "tensorboard", step=2)
+    assert same_rows(folder.path)
+
+
+def test_one_that_joins_a_run_later_gets_all_rows(folder: RunFolder) -> None:
+    written(folder, ROWS[:4])
+    killed_at(folder, 2)
+    written(folder, ROWS[4:], "tensorboard", step=2)
+    assert same_rows(folder.path)
+
+
+def test_one_that_was_left_out_of_a_part_gets_all_rows(folder: RunFolder) -> None:
+    written(folder, ROWS[:2], "tensorboard")
+    killed_at(folder, 1)
+    written(folder, ROWS[2:4], step=1)
+    killed_at(folder, 2)
+    written(folder, ROWS[4:], "tensorboard", step=2)
+    assert same_rows(folder.path)
+
+
+# Services
+
+
+STAND_IN = """
+import os
+calls, run, config = [], None, {}
+
+class Config(dict):
+    def update(self, values, allow_val_change=False):
+        dict.update(self, values)
+
+class Run:
+    id = "made-up"
+    def _label(self, **values):
+        pass
+
+def init(**values):
+    global run, config
+    asked = {name: os.environ.get(name) for name in ("WANDB_RUN_ID", "WANDB_RESUME")}
+    calls.append(("init", {**values, **asked}))
+    run, config = Run(), Config()
+
+def log(row):
+    calls.append(("log", row))
+
+def finish():
+    global run
+    calls.append(("finish", {}))
+    run = None
+"""
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any) -> Iterator[Any]:
+    """A module in place of a service's own, which keeps what it is asked to do."""
+    name = request.param
+    package = tmp_path / "modules" / name
+    (package / "sdk" / "lib").mkdir(parents=True)
+    (package / "__init__.py").write_text(STAND_IN + CONTEXT)
+    for inner in ("sdk", "sdk/lib"):
+        (package / inner / "__init__.py").touch()
+    (package / "sdk" / "lib" / "config_util.py").write_text("class ConfigError(Exception): pass\n")
+    monkeypatch.syspath_prepend(package.parent)
+    module = __import__(name)
+    yield module
+    for loaded in [one for one in sys.modules if one.partition(".")[0] == name]:
+        del sys.modules[loaded]
+
+
+CONTEXT = """
+class context_vars:
+    class current_space_id:
+        @staticmethod
+        def get():
+            return None
+"""
+
+SERVICES = pytest.mark.parametrize("service", ["wandb", "trackio"], indirect=True)
+
+
+def logged(service: Any) -> list[tuple[int, dict[str, float]]]:
+    """(step, row) of what it was given."""
+    rows = [dict(row) for call, row in service.calls if call == "log"]
+    return [(int(row.pop("train/global_step")), row) for row in rows]
+
+
+@SERVICES
+def test_a_service_gets_the_rows_and_the_settings(service: Any, folder: RunFolder) -> None:
+    written(folder, ROWS, service.__name__)
+    assert [step for step, _ in logged(service)] == [step for step, _ in ROWS]
+    assert logged(service)[1][1].items() >= {"train/loss": 0.5}.items()
+    assert service.config["grpo"]["steps"] == 200
+    assert "WANDB_RUN_ID" not in os.environ
+
+
+@SERVICES
+def test_a_resumed_run_is_the_same_one_there_and_its_steps_never_fall(
+    service: Any, folder: RunFolder
+) -> None:
+    """Steps 1 to 3 were given; 3 is trained again, and killed again, before 4 is."""
+    name = service.__name__
+    written(folder, ROWS, name)
+    killed_at(folder, 1)
+    written(folder, ROWS[2:3], name, step=1)
+    killed_at(folder, 1)
+    written(folder, [*ROWS[2:], (4, {"loss": 0.5})], name, step=1)
+    assert [step for step, _ in logged(service)] == [0, 1, 2, 2, 3, 4]
+    begun = [values for call, values in service.calls if call == "init"]
+    assert len(begun) == 3
+    assert begun[0] == begun[1] == begun[2]
+    given = Given.of(folder.path)
+    if name == "wandb":
+        assert (begun[0]["WANDB_RUN_ID"], begun[0]["WANDB_RESUME"]) == (given.id, "allow")
+    else:
+        assert (begun[0]["name"], begun[0]["resume"]) == (given.name, "allow")
+
+
+@SERVICES
+def test_one_that_fails_is_dropped_with_one_warning(
+    service: Any, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(row: dict[str, float]) -> None:
+        if row["train/global_step"] == 2:
+            raise OSError("no\nspace")
+        service.calls.append(("log", row))
+
+    said: list[str] = []
+    name = service.__name__
+    monkeypatch.setattr(service, "log", full)
+    written(folder, ROWS, name, "tensorboard", said=said)
+    assert said == [f"the tracker {name} failed and gets no more rows: OSError: no\\nspace"]
+    assert [step for step, _ in logged(service)] == [0, 1]
+    assert same_rows(folder.path)
+
+
+@SERVICES
+def test_one_that_was_dropped_gets_what_it_lacks_after_a_resume(
+    service: Any, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, name = service.log, service.__name__
+    with monkeypatch.context() as broken:
+        broken.setattr(service, "log", lambda row: log(row) if len(service.calls) < 3 else 1 / 0)
+        written(folder, ROWS, name, said=[])
+    killed_at(folder, 2)
+    written(folder, ROWS[4:], name, step=2)
+    assert [step for step, _ in logged(service)] == [0, 1, 2, 2, 3]
+
+
+@SERVICES
+def test_one_that_cannot_begin_is_dropped(
+    service: Any, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(service, "init", lambda **_: json.loads("{"))
+    written(folder, ROWS, service.__name__, said=said)
+    assert len(said) == 1
+    assert len(read_metrics(folder.path / "metrics.jsonl")) == 5
+
+
+# What is refused
+
+
+def test_a_tracker_that_is_not_installed_is_refused_in_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"^report\.trackers: wandb is not installed: pip inst"):
+        check_trackers(["tensorboard", "wandb"])
+
+
+def test_an_unknown_one_names_the_nearest() -> None:
+    chosen = resolve(overrides=['report.trackers=["tensorbord"]'])
+    with pytest.raises(ConfigError, match=r"unknown tracker 'tensorbord'; did you mean 'tensorbo"):
+        make_plan(chosen, to_train=True)
+
+
+def test_one_that_is_not_installed_hinders_nothing_but_training() -> None:
+    make_plan(resolve(overrides=['report.trackers=["wandb"]']))
+
+
+def test_a_folder_of_logs_is_no_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "wandb").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match="wandb is not installed"):
+        check_trackers(["wandb"])
