@@ -49,6 +49,9 @@ class SamplingConfig:
     """Time of a trajectory, kernels included; only its first line may take longer."""
     max_in_flight: int = 64
     """Trajectories, and so kernels and rows of the KV cache, alive at once."""
+    engine_timeout_s: float = 600.0
+    """The most that an engine may take for a line, its turn included, or for new weights. Beyond it
+    the engine counts as hung and the run ends."""
     sampler: str = "lines"
     """What makes a trajectory: the line loop, or one of your own, by its name in the entry point
     group `repl_rl.samplers` or as `module:Class`."""
@@ -355,6 +358,7 @@ MOST: Mapping[str, float] = {
 ABOVE_ZERO = frozenset(
     {
         "sampling.time_limit_s",
+        "sampling.engine_timeout_s",
         "sandbox.line_cpu_s",
         "sandbox.line_wall_s",
         "sandbox.grace_s",

@@ -79,7 +79,7 @@ def test_a_setting_is_found_by_its_last_part() -> None:
 
 
 def test_a_section_is_found_with_all_that_is_in_it_and_nothing_else() -> None:
-    assert [setting.key for setting in find("eval")] == ["eval", "eval.problems"]
+    assert [one.key for one in find("eval")] == ["eval", "eval.problems", "eval.every"]
 
 
 def test_an_unknown_key_is_refused_with_the_nearest() -> None:

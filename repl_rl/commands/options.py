@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 FAILED = 1
 
-_MAY_DIFFER = ("grpo.steps", "sampling.servers", "sampling.weights_dir", "sandbox.standby")
+_MAY_DIFFER = (
+    *("grpo.steps", "sampling.engine_timeout_s", "sampling.servers", "sampling.weights_dir"),
+    "sandbox.standby",
+)
 """Settings on which no trajectory and no update depends."""
 
 _NOBODYS_BUSINESS = ("transformers.trainer_utils", "transformers.utils.generic")

@@ -51,6 +51,9 @@ _NUM_PROMPTS = 16
 _PROBE_TOKENS = 64
 """Leading tokens of a prompt that an engine's weights are checked with."""
 
+_CLOSE_S = 60.0
+"""The most that an engine may take to close."""
+
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
@@ -73,6 +76,7 @@ class Runtime:
     _probe: Sequence[int]
     """The tokens to sample after when the engine's weights are checked."""
     _temperature: float
+    _engine_timeout_s: float
 
     @property
     def num_retries(self) -> int:
@@ -112,6 +116,7 @@ class Runtime:
                 self._probe,
                 version=version,
                 temperature=self._temperature,
+                timeout_s=self._engine_timeout_s,
             )
         )
 
@@ -148,7 +153,7 @@ def open_runtime(
         stack = contextlib.AsyncExitStack()
         try:
             engine = watch(plan.engine.open(config, loaded, row_tokens=row_tokens))
-            stack.push_async_callback(engine.aclose)
+            stack.push_async_callback(_close, engine)
             sampler = plan.make_sampler(
                 engine, loaded.codec, fmt, sampling, context_tokens=context_tokens
             )
@@ -175,6 +180,7 @@ def open_runtime(
                 _interrupts=interrupts,
                 _probe=prompts[0][:_PROBE_TOKENS],
                 _temperature=sampling.temperature,
+                _engine_timeout_s=sampling.engine_timeout_s,
             )
             # A server may hold the weights of another run.
             runtime.sync(0)
@@ -252,6 +258,13 @@ def _some_prompts(
         for problem in itertools.islice(plan.task.problems(split, seed=0), _NUM_PROMPTS)
     ]
     return [prompt_ids(make_prompt(plan.task, problem, fmt), loaded.codec) for problem in problems]
+
+
+async def _close(engine: Engine) -> None:
+    """One that hangs is left behind: its run has ended, and says why."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_CLOSE_S):
+            await engine.aclose()
 
 
 def _run(loop: asyncio.Runner, interrupts: Interrupts | None, main: Coroutine[Any, Any, T]) -> T:

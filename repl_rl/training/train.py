@@ -23,7 +23,7 @@ from repl_rl.config import Config
 from repl_rl.disk import written_aside
 from repl_rl.engines.models import LoadedModel, pick_device
 from repl_rl.engines.precision import precision
-from repl_rl.errors import ConfigError, StorageError
+from repl_rl.errors import ConfigError, EngineError, StorageError
 from repl_rl.interrupts import Interrupts
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import Plan
@@ -200,7 +200,7 @@ def _update(
                 with _memory_explained():
                     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
                 interrupts.release()
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, EngineError):
                 trainer.save_last_step()
                 raise
     with written_aside(folder.final_checkpoint) as path:
