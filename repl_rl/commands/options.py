@@ -203,6 +203,12 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
                 f"{key} = {now} here, {was} in {str(run)!r}; a run goes on as it began, so only "
                 f"{', '.join(_MAY_DIFFER)} and report.* may differ; begin a new run for another"
             )
+        schedule = plan.config.trl.get("lr_scheduler_type", "constant")
+        if key == "grpo.steps" and not str(schedule).startswith("constant"):
+            raise ConfigError(
+                f"grpo.steps = {now} here, {was} in {str(run)!r}: trl.lr_scheduler_type = "
+                f"{schedule!r} spreads over all steps, so the run would be another; begin a new one"
+            )
         say(f"{key} = {now}, {was} before")
     if resume.has_ended(begun, steps=plan.config.grpo.steps):
         raise ConfigError(

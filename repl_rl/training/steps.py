@@ -83,9 +83,9 @@ class Training:
     def collect(self, numbers: Sequence[int], policy_version: int) -> list[Scored]:
         """The rollouts of one step: see `grpo.Collect`."""
         self._interrupts.release()
-        runtime, every = self._runtime, self._config.eval.every
+        runtime = self._runtime
         gap = runtime.sync(policy_version)
-        if every and policy_version and policy_version % every == 0:
+        if policy_version and self._is_due(self._config.eval.every, policy_version):
             self._screen.say(f"held-out, step {policy_version}: {self.measure(policy_version)}")
         update = self._screen.inside("sampling", len(numbers))
         started, num_sampled = time.monotonic(), runtime.engine.num_sampled
@@ -105,9 +105,18 @@ class Training:
         return scored
 
     def _begin_update(self, num_rows: int) -> None:
-        size = largest_divisor(num_rows, at_most=self._config.grpo.micro_batch_size)
+        grpo = self._config.grpo
+        size = largest_divisor(num_rows // grpo.updates_per_rollout, at_most=grpo.micro_batch_size)
         self._micro_batches = itertools.count(1)
-        self._updated = self._screen.inside("update", num_rows // size)
+        self._updated = self._screen.inside("update", num_rows * grpo.passes // size)
+
+    def _is_due(self, every: int, step: int) -> bool:
+        """Whether a multiple of `every` lies in the updates of one rollout that end with `step`."""
+        return every > 0 and step % every < self._config.grpo.num_rollout_updates
+
+    def is_rollout_used_up(self, step: int) -> bool:
+        """Whether the update after `step` waits for a rollout: only there a run can go on."""
+        return step % self._config.grpo.num_rollout_updates == 0
 
     def micro_batch_done(self) -> None:
         """The update has done one micro-batch."""
@@ -129,8 +138,12 @@ class Training:
         return scored
 
     def log(self, step: int, total: int, logs: dict[str, float]) -> None:
-        """One step is done: `logs` are the trainer's numbers, the rollouts' are at hand."""
+        """One step is done: `logs` are the trainer's numbers, the rollouts' are at hand.
+
+        A rollout's numbers stand with the first step that it feeds.
+        """
         row = {**self._row, **{k: v for k, v in logs.items() if isinstance(v, int | float)}}
+        self._row = {}
         self._folder.append_metrics(step, row)
         self._screen.metrics(step, total, row)
         self._is_warned = self._is_warned or warn_of_ungraded(self._scored, self._screen)
@@ -190,12 +203,13 @@ class StepCallback(TrainerCallback):
         self._training.micro_batch_done()
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._interrupts.hold()  # until the next rollouts, or the end
+        # Until the next rollouts, or the end: what is left of a rollout cannot be resumed.
+        self._interrupts.hold()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._training.micro_batch_done()
         self._update(state.global_step)
-        if self._interrupts.is_asked:
+        if self._interrupts.is_asked and self._training.is_rollout_used_up(state.global_step):
             control.should_save = control.should_training_stop = True
 
 

@@ -34,7 +34,7 @@ from repl_rl.show.bars import Update
 from repl_rl.show.display import Screen
 from repl_rl.tasks.base import Task, demonstrable
 from repl_rl.training.evaluate import Report, held_out_attempts
-from repl_rl.training.grpo import make_trainer
+from repl_rl.training.grpo import check_trl_options, checkpoint_every, make_trainer
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.steps import ProblemSequence, StepCallback, Training
 from repl_rl.training.warmstart import (
@@ -80,7 +80,9 @@ def train(
     _refuse_launcher()
     config = plan.config
     # First, as both may refuse and a starter takes minutes.
-    precision(config, plan.engine, device=pick_device(config.sampling.device).type)
+    device = pick_device(config.sampling.device).type
+    held = precision(config, plan.engine, device=device)
+    check_trl_options(config, precision=held, device=device)
     problems = ProblemSequence(plan.task, seed=config.seed)
     held_out = held_out_attempts(plan.task, count=config.eval.problems, seed=config.seed)
     run = begun(path) if resume else None
@@ -182,6 +184,8 @@ def _update(
     run: Begun | None,
 ) -> None:
     checkpoint = None if run is None else run.checkpoint
+    if (every := checkpoint_every(config)) != config.report.checkpoint_every:
+        screen.say(f"checkpoints: every {every} steps, {config.grpo.num_rollout_updates} a rollout")
     # In a log each step has a line of its own, with the time left.
     with screen.bar("training", config.grpo.steps, quiet_s=math.inf) as update:
         trainer = make_trainer(
