@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from repl_rl.config import Config
+from repl_rl.config import Config, EvalConfig, GRPOConfig
 from repl_rl.errors import ConfigError, DivergedError
 from repl_rl.interrupts import Interrupts
 from repl_rl.show.display import Screen
@@ -64,11 +64,24 @@ def test_no_held_out_problem_is_needed_where_none_is_asked_for() -> None:
     assert held_out_attempts(few(train="abc"), count=0, seed=0) == []
 
 
-def test_what_could_not_be_graded_is_warned_of_once_in_each_phase(
-    make_trajectory: Callable[..., Trajectory], make_scored: Callable[..., Scored]
-) -> None:
+Train = Callable[..., tuple[Training, list[Mapping[str, float]], io.StringIO]]
+
+
+@pytest.fixture
+def train(make_trajectory: Callable[..., Trajectory], make_scored: Callable[..., Scored]) -> Train:
+    """`train(config)`: a training without an engine, the rows of its metrics, and its screen."""
     trajectory = make_trajectory([("b\n", OutcomeKind.SUBMITTED, None)])
     scored = [make_scored(trajectory, None, verdict=Verdict(kind=VerdictKind.UNDECIDED))]
+
+    def make(config: Config) -> tuple[Training, list[Mapping[str, float]], io.StringIO]:
+        return trained(config, scored)
+
+    return make
+
+
+def trained(
+    config: Config, scored: list[Scored]
+) -> tuple[Training, list[Mapping[str, float]], io.StringIO]:
     runtime: Any = SimpleNamespace(
         engine=SimpleNamespace(num_sampled=0), num_retries=0, decode=None,
         run=lambda *_, **__: scored, sync=lambda _: 0.0, sleep=lambda: None,
@@ -77,12 +90,17 @@ def test_what_could_not_be_graded_is_warned_of_once_in_each_phase(
     rows: list[Mapping[str, float]] = []
     folder: Any = SimpleNamespace(
         append_trajectories=lambda *_: None,
-        append_metrics=lambda _, row: rows.append(row),
+        append_metrics=lambda step, row: rows.append({"step": step, **row}),
     )
     out = io.StringIO()
     problems = ProblemSequence(few(train="abc"), seed=0)
     screen, interrupts = Screen(Console(file=out)), Interrupts()
-    training = Training(Config(), problems, [], runtime, folder, screen, interrupts=interrupts)
+    training = Training(config, problems, [], runtime, folder, screen, interrupts=interrupts)
+    return training, rows, out
+
+
+def test_what_could_not_be_graded_is_warned_of_once_in_each_phase(train: Train) -> None:
+    training, rows, out = train(Config())
     for name, warnings in (("before", 1), ("training", 2), ("after", 3)):
         if name == "training":
             for step in (1, 2):
@@ -91,7 +109,40 @@ def test_what_could_not_be_graded_is_warned_of_once_in_each_phase(
         else:
             training.measure(0)
         assert out.getvalue().count("warning: 1 of 1 trajectories could not be graded") == warnings
-    assert rows[0] == {"eval_solve_rate": 0.0, "eval_total": 1, "eval_ungraded": 1}
+    assert rows[0] == {"step": 0, "eval_solve_rate": 0.0, "eval_total": 1, "eval_ungraded": 1}
+
+
+TWICE = Config(model="m", grpo=GRPOConfig(passes=2), eval=EvalConfig(every=3))
+"""Rollouts after updates 0, 2, 4, ..."""
+
+
+def test_numbers_of_a_rollout_stand_with_the_first_step_that_it_feeds(train: Train) -> None:
+    training, rows, _ = train(TWICE)
+    training.collect([0], 0)
+    for step in (1, 2):
+        training.log(step, 200, {"loss": 0.5})
+    assert rows[0]["solve_rate"] == 0.0
+    assert rows[1] == {"step": 2, "loss": 0.5}
+
+
+def test_a_measurement_that_falls_into_a_rollout_waits_for_its_end(train: Train) -> None:
+    training, rows, _ = train(TWICE)
+    for version in (0, 2, 4, 6, 8, 10):
+        training.collect([0], version)
+    assert [row["step"] for row in rows if "eval_solve_rate" in row] == [4, 6, 10]
+
+
+def test_a_signal_waits_until_a_rollout_is_used_up(train: Train) -> None:
+    training, _, _ = train(TWICE)
+    training.collect([0], 2)
+    interrupts = Interrupts()
+    interrupts.is_asked = True
+    callback: Any = StepCallback(training, lambda *_: None, interrupts)
+    control = SimpleNamespace(should_save=False, should_training_stop=False)
+    callback.on_step_end(None, SimpleNamespace(global_step=3), control)
+    assert not control.should_training_stop
+    callback.on_step_end(None, SimpleNamespace(global_step=4), control)
+    assert (control.should_save, control.should_training_stop) == (True, True)
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])

@@ -81,9 +81,19 @@ def measure(
         weights=weights,
         num_copies=2 if config.grpo.kl_beta else 1,
         gradients=weights,
-        optimiser=2 * weights,
+        optimiser=_moments(str(config.trl.get("optim", "")), num=num, weights=weights),
         keys=keys,
     )
+
+
+def _moments(optimiser: str, *, num: int, weights: int) -> int:
+    """What an optimiser keeps of each of `num` weights, by its name in transformers."""
+    for bits in (8, 4):
+        if f"{bits}bit" in optimiser:
+            return 2 * num * bits // 8
+    if optimiser.startswith(("adafactor", "sgd")):
+        return 0  # next to nothing
+    return 2 * weights  # Adam's two moments
 
 
 def _short(number: float) -> str:

@@ -68,21 +68,14 @@ class Watch:
 
 
 def test_each_trajectory_is_trained_once_in_each_pass(step: Step, two_groups: list[Scored]) -> None:
-    """Two updates of four trajectories each, in two micro-batches, gone through twice."""
+    """Two updates of four trajectories each, gone through twice."""
     watch = Watch()
-    step(
-        two_groups,
-        change=watch,
-        steps=8,
-        group_size=4,
-        micro_batch_size=2,
-        updates_per_rollout=2,
-        passes=2,
-    )
+    settings = {"group_size": 4, "micro_batch_size": 4, "updates_per_rollout": 2, "passes": 2}
+    step(two_groups, change=watch, steps=8, **settings)
     numbers = [[0] * 4 + [1] * 4, [2] * 4 + [3] * 4]
     assert watch.asked == list(zip(numbers, [0, 4], strict=True))
-    assert [rows.total() for rows in watch.trained] == [2] * 16
-    passes = [sum(watch.trained[i : i + 4], Counter()) for i in range(0, 16, 4)]
+    assert [rows.total() for rows in watch.trained] == [4] * 8
+    passes = [sum(watch.trained[i : i + 2], Counter()) for i in range(0, 8, 2)]
     assert passes == [passes[0]] * 4
     assert passes[0].total() == 8
 
@@ -186,7 +179,7 @@ def test_a_run_goes_on_from_a_whole_rollout_bit_for_bit(
     model_folder: Path, tmp_path: Path, two_groups: list[Scored]
 ) -> None:
     """The second rollout is shuffled by the random state that the checkpoint holds."""
-    settings = {**FAST, "group_size": 4, "updates_per_rollout": 2, "passes": 2, "kl_beta": 0.1}
+    settings = {**FAST, "group_size": 4, "updates_per_rollout": 2, "passes": 2}
     whole = take_step(model_folder, tmp_path / "whole", two_groups, steps=8, **settings)
     folder = tmp_path / "parts"
     take_step(model_folder, folder, two_groups, steps=4, **settings)
