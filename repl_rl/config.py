@@ -139,6 +139,10 @@ class GRPOConfig:
     """Groups of a step, each for a problem of its own."""
     group_size: int = 8
     """Trajectories of a problem, which are compared with each other."""
+    rerolls: int = 0
+    """How often a group that teaches nothing, as all its advantages are 0, is rolled out anew: the
+    same problem, other seeds. From 1 on, groups that teach nothing to the end leave the loss, its
+    KL and what it divides by."""
     updates_per_rollout: int = 1
     """Updates that the trajectories of a rollout are dealt out to: it has so many times
     `problems_per_step` groups. All updates but the first are of a policy that has moved on."""
@@ -370,6 +374,7 @@ LEAST: Mapping[str, float] = {
     "reward.potential": 0,
     "grpo.steps": 0,
     "grpo.problems_per_step": 1,
+    "grpo.rerolls": 0,
     "grpo.updates_per_rollout": 1,
     "grpo.passes": 1,
     "grpo.group_size": 2,

@@ -183,7 +183,9 @@ def test_a_schedule_over_all_steps_would_be_another_in_a_longer_run(run: Path) -
     settings = ["grpo.steps=6", "trl.lr_scheduler_type=cosine"]
     (run / "config.toml").write_text(to_toml(resolve(overrides=settings)))
     assert plan_to_resume(run, options())[1].config.trl == {"lr_scheduler_type": "cosine"}
-    with pytest.raises(ConfigError, match=r"trl\.lr_scheduler_type = 'cosine' spreads over all ste"):
+    with pytest.raises(
+        ConfigError, match=r"trl\.lr_scheduler_type = 'cosine' spreads over all ste"
+    ):
         plan_to_resume(run, options(overrides=("grpo.steps=9",)))
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +20,7 @@ from repl_rl.show.display import Screen
 from repl_rl.training.evaluate import held_out_attempts
 from repl_rl.training.steps import ProblemSequence, StepCallback, Training
 from repl_rl.types import (
+    Attempt,
     OutcomeKind,
     Problem,
     Scored,
@@ -80,9 +83,9 @@ def train(make_trajectory: Callable[..., Trajectory], make_scored: Callable[...,
 
 
 def trained(
-    config: Config, scored: list[Scored]
+    config: Config, scored: list[Scored], *, runtime: Any = None
 ) -> tuple[Training, list[Mapping[str, float]], io.StringIO]:
-    runtime: Any = SimpleNamespace(
+    runtime = runtime or SimpleNamespace(
         engine=SimpleNamespace(num_sampled=0), num_retries=0, decode=None,
         run=lambda *_, **__: scored, sync=lambda _: 0.0, sleep=lambda: None,
         guesses=lambda: (0, 0),
@@ -158,3 +161,64 @@ def test_a_run_that_diverged_ends_and_says_where(name: str, value: float | None)
     with pytest.raises(DivergedError, match=message):
         callback.on_log(None, state, None, logs={"loss": 0.1, "grad_norm": 1.0, name: value})
     assert logged == [3]
+
+
+class Rolled:
+    """A runtime whose groups teach nothing until they were rolled out `after` times before."""
+
+    def __init__(self, make: Callable[[Attempt, float], Scored], after: Mapping[int, int]) -> None:
+        self._make, self._after = make, after
+        self.seeds: list[tuple[int, int, int]] = []
+        self.engine = SimpleNamespace(num_sampled=0)
+        self.num_retries, self.decode = 0, None
+
+    def run(self, attempts: Sequence[Attempt], **_: Any) -> list[Scored]:
+        tries = Counter((group, sibling) for group, sibling, _ in self.seeds)
+        scored = []
+        for one in attempts:
+            key = (one.group_index, one.sibling_index)
+            teaches = tries[key] >= self._after[one.group_index]
+            scored.append(self._make(one, float(teaches and one.sibling_index == 0)))
+            self.seeds.append((*key, one.seed))
+        return scored
+
+    def sync(self, _: int) -> float:
+        return 0.0
+
+    def sleep(self) -> None: ...
+
+    def guesses(self) -> tuple[int, int]:
+        return 0, 0
+
+
+@pytest.mark.parametrize(
+    ("rerolls", "tries", "counted"), [(0, [1, 1, 1], (0, 2)), (2, [1, 2, 3], (3, 1))]
+)
+def test_a_group_that_teaches_nothing_is_rolled_out_again(
+    make_trajectory: Callable[..., Trajectory],
+    make_scored: Callable[..., Scored],
+    rerolls: int,
+    tries: list[int],
+    counted: tuple[int, int],
+) -> None:
+    """Group 0 differs at once, 1 the second time, 2 never."""
+
+    def make(attempt: Attempt, outcome: float) -> Scored:
+        trajectory = make_trajectory([("b\n", OutcomeKind.OK_SILENT, None)])
+        identity: dict[str, Any] = {
+            "group_index": attempt.group_index,
+            "sibling_index": attempt.sibling_index,
+        }
+        return make_scored(dataclasses.replace(trajectory, **identity), outcome)
+
+    runtime = Rolled(make, {0: 0, 1: 1, 2: 99})
+    config = Config(model="m", grpo=GRPOConfig(rerolls=rerolls))
+    training, rows, _ = trained(config, [], runtime=runtime)
+    scored = training.collect([0, 0, 1, 1, 2, 2], 5)
+    training.log(6, 200, {})
+    made = Counter(group for group, *_ in runtime.seeds)
+    assert made == {group: 2 * number for group, number in enumerate(tries)}
+    assert len({seed for *_, seed in runtime.seeds}) == len(runtime.seeds)
+    assert (rows[0]["group/rerolled"], rows[0]["group/dead"]) == counted
+    places = [(item.trajectory.group_index, item.trajectory.sibling_index) for item in scored]
+    assert places == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]

@@ -30,7 +30,7 @@ from trl.trainer.grpo_config import GRPOConfig as TRLConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from repl_rl.config import Config, GRPOConfig
-from repl_rl.credit.advantages import advantage_rows
+from repl_rl.credit.advantages import advantage_rows, dead_groups
 from repl_rl.credit.importance import importance_metrics, largest_gap, line_ratios, weigh_lines
 from repl_rl.disk import remove, written_aside
 from repl_rl.engines.precision import Precision
@@ -126,7 +126,7 @@ class LineGRPOTrainer(GRPOTrainer):
         self.scored = self._collect([int(prompt) for prompt in prompts], self.state.global_step)
         trajectories = [item.trajectory for item in self.scored]
         assert len(trajectories) == len(prompts)
-        self._is_left_out = [self._leaves_loss(item) for item in self.scored]
+        self._is_left_out = self._left_out()
         return {
             "prompt_ids": [list(t.prompt_ids) for t in trajectories],
             "completion_ids": [list(t.completion_ids) for t in trajectories],
@@ -138,9 +138,14 @@ class LineGRPOTrainer(GRPOTrainer):
             "outcome_reward": [item.reward.outcome_reward for item in self.scored],
         }
 
-    def _leaves_loss(self, item: Scored) -> bool:
-        """Whether no token of a trajectory counts. Its siblings' baselines still hold it."""
-        return self._drops_cut and item.trajectory.stop_reason.is_limit
+    def _left_out(self) -> list[bool]:
+        """Which trajectories have no token that counts. Siblings' baselines still hold them."""
+        config, trajectories = self._line_config, [item.trajectory for item in self.scored]
+        dead = dead_groups(self.scored, config) if config.rerolls else set[int]()
+        return [
+            t.group_index in dead or (self._drops_cut and t.stop_reason.is_limit)
+            for t in trajectories
+        ]
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """TRL's, but a checkpoint gets its name once it is whole and loses it before deletion."""
@@ -480,6 +485,11 @@ def rows_per_rank(grpo: GRPOConfig, *, num_ranks: int) -> int:
         raise ConfigError(
             f"{grpo.problems_per_step} problems of {grpo.group_size} trajectories cannot be dealt "
             f"to {num_ranks} processes; change grpo.problems_per_step or grpo.group_size"
+        )
+    if grpo.rerolls and (size // num_ranks) % grpo.group_size:
+        raise ConfigError(
+            f"grpo.rerolls = {grpo.rerolls} with groups that lie across {num_ranks} processes; "
+            f"expected grpo.problems_per_step to be a multiple of {num_ranks}"
         )
     return size // num_ranks
 

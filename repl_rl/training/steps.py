@@ -17,6 +17,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from repl_rl.config import Config
+from repl_rl.credit.advantages import dead_groups
 from repl_rl.errors import ConfigError, DivergedError
 from repl_rl.interrupts import Interrupts
 from repl_rl.runs.folder import RunFolder, evaluation_name, rollouts_name
@@ -63,6 +64,8 @@ class Training:
         self._evaluated = evaluated
         """Steps after which a measurement is on record already."""
         self._row: dict[str, float] = {}
+        self._groups: dict[str, float] = {}
+        """How many groups of the latest rollout were rolled out again, and taught nothing."""
         self._scored: list[Scored] = []
         self._is_warned = False
         """Warned of ungraded answers, once in all steps."""
@@ -98,6 +101,7 @@ class Training:
             "rollout/retries": runtime.num_retries - num_retries,
             "rollout/wasted_tokens": runtime.engine.num_sampled - num_sampled - num_kept,
             "rollout/sync_gap": gap,
+            **self._groups,
             **_guesses(guesses, runtime.guesses()),
         }
         self._scored = scored
@@ -130,11 +134,32 @@ class Training:
         try:
             attempts = self._attempts(numbers, policy_version)
             scored = run_counted(self._runtime, attempts, update, on_scored=kept.append)
+            scored = self._roll_again(scored, numbers, policy_version)
         except BaseException:
             if kept:
                 self._folder.append_trajectories(name, kept)
             raise
         self._folder.append_trajectories(name, scored)
+        return scored
+
+    def _roll_again(
+        self, scored: list[Scored], numbers: Sequence[int], policy_version: int
+    ) -> list[Scored]:
+        """`scored` with other trajectories for groups that teach nothing, which are not kept."""
+        grpo, num_again = self._config.grpo, 0
+        dead = dead_groups(scored, grpo)
+        for again in range(1, grpo.rerolls + 1):
+            if not dead:
+                break
+            num_again += len(dead)
+            attempts = self._attempts(numbers, policy_version, again=again)
+            places = [i for i, one in enumerate(attempts) if one.group_index in dead]
+            update = self._screen.inside("again", len(places))
+            fresh = run_counted(self._runtime, [attempts[i] for i in places], update)
+            for place, item in zip(places, fresh, strict=True):
+                scored[place] = item
+            dead = dead_groups(scored, grpo)
+        self._groups = {"group/rerolled": num_again, "group/dead": len(dead)}
         return scored
 
     def log(self, step: int, total: int, logs: dict[str, float]) -> None:
@@ -151,8 +176,11 @@ class Training:
             chosen = random.Random(derive_seed(self._config.seed, "sample", step))
             self._screen.sample(f"step {step}", chosen.choice(self._scored), self._runtime.decode)
 
-    def _attempts(self, numbers: Sequence[int], policy_version: int) -> list[Attempt]:
-        attempts = []
+    def _attempts(
+        self, numbers: Sequence[int], policy_version: int, *, again: int = 0
+    ) -> list[Attempt]:
+        """`again` counts how often they were made before: other seeds, all else the same."""
+        attempts, tries = [], [again] if again else []
         for number, siblings in itertools.groupby(numbers):
             for sibling, _ in enumerate(siblings):
                 attempts.append(
@@ -161,7 +189,7 @@ class Training:
                         group_index=number,
                         sibling_index=sibling,
                         seed=derive_seed(
-                            self._config.seed, "rollout", policy_version, number, sibling
+                            self._config.seed, "rollout", policy_version, number, sibling, *tries
                         ),
                     )
                 )

@@ -22,7 +22,7 @@ from trainer_kit import Step, Tensors, difference, largest, take_step
 
 pytestmark = pytest.mark.train
 
-FAST = {"learning_rate": 1e-2, "warmup_steps": 0}
+FAST: dict[str, Any] = {"learning_rate": 1e-2, "warmup_steps": 0}
 """Two such steps of AdamW carry many ratios out of the band."""
 
 
@@ -70,7 +70,12 @@ class Watch:
 def test_each_trajectory_is_trained_once_in_each_pass(step: Step, two_groups: list[Scored]) -> None:
     """Two updates of four trajectories each, gone through twice."""
     watch = Watch()
-    settings = {"group_size": 4, "micro_batch_size": 4, "updates_per_rollout": 2, "passes": 2}
+    settings: dict[str, Any] = {
+        "group_size": 4,
+        "micro_batch_size": 4,
+        "updates_per_rollout": 2,
+        "passes": 2,
+    }
     step(two_groups, change=watch, steps=8, **settings)
     numbers = [[0] * 4 + [1] * 4, [2] * 4 + [3] * 4]
     assert watch.asked == list(zip(numbers, [0, 4], strict=True))
@@ -98,7 +103,7 @@ def logprobs(model: Any, item: Scored) -> torch.Tensor:
     trajectory = item.trajectory
     ids = torch.tensor([[*trajectory.prompt_ids, *trajectory.completion_ids]])
     start = len(trajectory.prompt_ids)
-    found = model(ids).logits[0].log_softmax(dim=-1)[start - 1 : -1]
+    found: torch.Tensor = model(ids).logits[0].log_softmax(dim=-1)[start - 1 : -1]
     return found.gather(1, ids[0, start:, None])[:, 0]
 
 
@@ -122,7 +127,8 @@ def by_hand(
         gain, is_sampled = torch.tensor(row), torch.tensor(item.trajectory.loss_mask)
         is_clipped = ((ratio > high) & (gain > 0)) | ((ratio < low) & (gain < 0))
         num_clipped += int((is_clipped & is_sampled).sum())
-        (-(ratio * gain)[is_sampled & ~is_clipped].sum() / num_tokens).backward()
+        kept: Any = (ratio * gain)[is_sampled & ~is_clipped]  # torch has no types for backward
+        (-kept.sum() / num_tokens).backward()
     grads = {name: one.grad for name, one in new.named_parameters() if one.grad is not None}
     return grads, num_clipped / num_tokens
 
@@ -131,7 +137,7 @@ def test_the_second_pass_clips_what_has_left_the_band(
     model_folder: Path, tmp_path: Path, group: list[Scored]
 ) -> None:
     weights = Weights()
-    settings = {**FAST, "steps": 2, "passes": 2}
+    settings: dict[str, Any] = {**FAST, "steps": 2, "passes": 2}
     catch = take_step(
         model_folder,
         tmp_path,
@@ -154,7 +160,7 @@ def test_lines_are_weighed_by_the_policy_that_sampled_them_in_every_pass(
     step: Step, group: list[Scored]
 ) -> None:
     """One forward more would find other ratios in the second pass; the batch keeps the first."""
-    settings = {**FAST, "importance": "line", "importance_cap": 1e30}
+    settings: dict[str, Any] = {**FAST, "importance": "line", "importance_cap": 1e30}
     once = step(group, **settings).rows[0]
     twice = step(group, steps=2, passes=2, **settings).rows
     names = [name for name in once if name.startswith("importance/")]
@@ -167,9 +173,34 @@ def test_where_a_rollout_feeds_several_updates_losses_are_what_they_bound(
     step: Step, group: list[Scored]
 ) -> None:
     """With one update these equal each other: see `test_losses`."""
-    settings = {**FAST, "steps": 2, "passes": 2}
+    settings: dict[str, Any] = {**FAST, "steps": 2, "passes": 2}
     found = {name: step(group, loss_type=name, **settings).gradients for name in ("dapo", "cispo")}
     assert difference(*found.values()) > 0.1 * largest(found["dapo"])
+
+
+# Groups that teach nothing
+
+
+def test_with_rerolls_a_dead_group_leaves_the_loss_and_its_denominator(
+    step: Step, two_groups: list[Scored]
+) -> None:
+    """Without them its tokens still count, and a KL still pulls at them."""
+    reward = two_groups[0].reward
+    dead = [
+        dataclasses.replace(
+            item,
+            reward=dataclasses.replace(
+                reward, line_rewards=(0.0,) * len(item.trajectory.lines), outcome_reward=0.5
+            ),
+        )
+        for item in two_groups[4:]
+    ]
+    settings: dict[str, Any] = {"group_size": 4, "micro_batch_size": 8, "problems_per_step": 2}
+    alone = step(two_groups[:4]).gradients
+    beside = step([*two_groups[:4], *dead], rerolls=1, **settings).gradients
+    assert difference(alone, beside) < 1e-6
+    counted = step([*two_groups[:4], *dead], **settings).gradients
+    assert difference({name: grad / 2 for name, grad in alone.items()}, counted) < 1e-6
 
 
 # Checkpoints
@@ -179,7 +210,7 @@ def test_a_run_goes_on_from_a_whole_rollout_bit_for_bit(
     model_folder: Path, tmp_path: Path, two_groups: list[Scored]
 ) -> None:
     """The second rollout is shuffled by the random state that the checkpoint holds."""
-    settings = {**FAST, "group_size": 4, "updates_per_rollout": 2, "passes": 2}
+    settings: dict[str, Any] = {**FAST, "group_size": 4, "updates_per_rollout": 2, "passes": 2}
     whole = take_step(model_folder, tmp_path / "whole", two_groups, steps=8, **settings)
     folder = tmp_path / "parts"
     take_step(model_folder, folder, two_groups, steps=4, **settings)
