@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
 from repl_rl.errors import ConfigError
+from repl_rl.trl_options import idle, refusal
 from repl_rl.types import OutcomeKind, VerdictKind
 from repl_sandbox.types import Isolation
 
@@ -49,6 +50,9 @@ class SamplingConfig:
     """Time of a trajectory, kernels included; only its first line may take longer."""
     max_in_flight: int = 64
     """Trajectories, and so kernels and rows of the KV cache, alive at once."""
+    engine_timeout_s: float = 600.0
+    """The most that an engine may take for a line, its turn included, or for new weights. Beyond it
+    the engine counts as hung and the run ends."""
     sampler: str = "lines"
     """What makes a trajectory: the line loop, or one of your own, by its name in the entry point
     group `repl_rl.samplers` or as `module:Class`."""
@@ -135,12 +139,22 @@ class GRPOConfig:
     """Groups of a step, each for a problem of its own."""
     group_size: int = 8
     """Trajectories of a problem, which are compared with each other."""
+    rerolls: int = 0
+    """How often a group that teaches nothing, as all its advantages are 0, is rolled out anew: the
+    same problem, other seeds. From 1 on, groups that teach nothing to the end leave the loss, its
+    KL and what it divides by."""
+    updates_per_rollout: int = 1
+    """Updates that the trajectories of a rollout are dealt out to: it has so many times
+    `problems_per_step` groups. All updates but the first are of a policy that has moved on."""
+    passes: int = 1
+    """How often a rollout's trajectories are gone through, by `updates_per_rollout` updates each.
+    Where a rollout feeds several updates, ratios of policies are not 1, and clipping is at work."""
     learning_rate: float = 1e-6
-    """Of AdamW, constant after the warm-up."""
+    """Constant after the warm-up, unless `trl.lr_scheduler_type` says otherwise."""
     warmup_steps: int = 5
     """Steps over which the learning rate rises to its value."""
     weight_decay: float = 0.0
-    """Of AdamW."""
+    """Of the optimiser, which is AdamW unless `trl.optim` says otherwise."""
     max_grad_norm: float = 1.0
     """Longer gradients are scaled down to this norm."""
     micro_batch_size: int = 8
@@ -154,10 +168,12 @@ class GRPOConfig:
     loss_type: Loss = "dapo"
     """What a token's share is divided by: all sampled tokens of the step (`dapo`), those of its
     trajectory (`grpo`), `sampling.max_tokens` (`dr_grpo`), nothing (`luspo`), or those of its
-    micro-batch (`bnpo`, which depends on `micro_batch_size`). Each step updates the very policy
-    that sampled. In that case `cispo` and `vespo` equal `dapo`, and `sapo` equals `grpo`."""
+    micro-batch (`bnpo`, which depends on `micro_batch_size`). Where a rollout feeds one update,
+    that is of the very policy that sampled: `cispo` and `vespo` equal `dapo`, and `sapo` equals
+    `grpo`. Where it feeds several, each bounds the ratio of policies in its own way."""
     epsilon_low: float = 0.2
-    """How far the ratio of policies may fall below 1. It is 1 here: nothing is clipped."""
+    """How far the ratio of policies may fall below 1 before it is clipped. It is 1, and nothing is
+    clipped, where a rollout feeds one update."""
     epsilon_high: float = 0.28
     """How far it may rise above 1."""
     importance: Literal["auto", "line", "off"] = "auto"
@@ -178,6 +194,11 @@ class GRPOConfig:
     others. `leave_one_out` (RLOO, arXiv:2402.14740) does without the factor (G - 1) / G."""
     scale: Scale = "group"
     """The outcome advantage is divided by the standard deviation over this; `none`: undivided."""
+
+    @property
+    def num_rollout_updates(self) -> int:
+        """Updates that a rollout feeds, all passes together."""
+        return self.updates_per_rollout * self.passes
 
     @property
     def reads_line_rewards(self) -> bool:
@@ -209,7 +230,8 @@ class EvalConfig:
     problems: int = 200
     """Held-out problems, one trajectory each, before and after training."""
     every: int = 0
-    """Steps between two measurements while training; 0: none."""
+    """Steps between two measurements while training; 0: none. Where a rollout feeds several steps,
+    the next rollout waits for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +251,7 @@ class ReportConfig:
     sample_every: int = 10
     """Steps between two sample trajectories on the screen."""
     checkpoint_every: int = 50
-    """Steps between two checkpoints."""
+    """Steps between two checkpoints, rounded up to whole rollouts where these feed several."""
     keep_checkpoints: int = 2
     """How many of the latest stay; the last of a run, `final`, always does."""
     curve: bool = True
@@ -260,6 +282,9 @@ class Config:
     reward: RewardConfig = field(default_factory=RewardConfig)
     grpo: GRPOConfig = field(default_factory=GRPOConfig)
     lora: LoraConfig = field(default_factory=LoraConfig)
+    trl: Mapping[str, Any] = field(default_factory=dict)
+    """Options of TRL's GRPOConfig by their names there, such as `lr_scheduler_type`, `optim`,
+    `entropy_coef` and `sync_ref_model`. What has a setting of its own is refused."""
     grading: GradingConfig = field(default_factory=GradingConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     report: ReportConfig = field(default_factory=ReportConfig)
@@ -287,8 +312,30 @@ class Config:
                 f"lora.targets = {list(self.lora.targets)} has no effect: lora.rank = 0 trains all "
                 f"weights; give lora.rank = 16"
             )
+        if self.grpo.steps % self.grpo.num_rollout_updates:
+            raise ConfigError(
+                f"grpo.steps = {self.grpo.steps} would end within a rollout, which feeds "
+                f"{self.grpo.num_rollout_updates} updates (grpo.updates_per_rollout times "
+                f"grpo.passes); expected a multiple of that"
+            )
+        _check_trl(self.trl, self.grpo)
         _check_prices(self.reward)
         _check_potential(self.reward, self.grpo)
+
+
+def _check_trl(options: Mapping[str, Any], grpo: GRPOConfig) -> None:
+    """ConfigError for an option that this project sets itself, or that would have no effect."""
+    for name in options:
+        if (why := refusal(name)) is not None:
+            raise ConfigError(f"trl.{name} is not taken; {why}")
+        is_on_policy = grpo.num_rollout_updates == 1
+        why = idle(name, options, loss=grpo.loss_type, is_on_policy=is_on_policy)
+        if why is not None:
+            raise ConfigError(f"trl.{name} would have no effect; {why}")
+    if options.get("sync_ref_model") and not grpo.kl_beta:
+        raise ConfigError(
+            "trl.sync_ref_model = true without a reference; expected grpo.kl_beta above 0"
+        )
 
 
 def _check_prices(reward: RewardConfig) -> None:
@@ -353,6 +400,9 @@ LEAST: Mapping[str, float] = {
     "reward.potential": 0,
     "grpo.steps": 0,
     "grpo.problems_per_step": 1,
+    "grpo.rerolls": 0,
+    "grpo.updates_per_rollout": 1,
+    "grpo.passes": 1,
     "grpo.group_size": 2,
     "grpo.micro_batch_size": 1,
     "grpo.learning_rate": 0,
@@ -382,6 +432,7 @@ MOST: Mapping[str, float] = {
 ABOVE_ZERO = frozenset(
     {
         "sampling.time_limit_s",
+        "sampling.engine_timeout_s",
         "sandbox.line_cpu_s",
         "sandbox.line_wall_s",
         "sandbox.grace_s",

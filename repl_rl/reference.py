@@ -61,7 +61,7 @@ def settings(shape: type = Config, prefix: str = "") -> Iterator[Setting]:
         )
         if section:
             yield from settings(section, f"{key}.")
-        elif isinstance(default, Mapping):
+        elif default and isinstance(default, Mapping):
             yield from _prices(key, hint, default, docs.get(field.name, ""))
 
 
@@ -153,6 +153,8 @@ def type_words(hint: Any) -> str:
         return f"{type_words(arguments[0])} or not set"
     if get_origin(hint) is tuple:
         return f"list of {type_words(arguments[0])}"
+    if arguments and arguments[1] is Any:
+        return "table"
     if arguments:
         return f"table of {type_words(arguments[1])}"
     return str(hint.__name__)

@@ -257,8 +257,22 @@ def _check(shape: type, values: Mapping[str, Any], prefix: str) -> None:
             _check_names(hint, value, name)
 
 
+def _check_bare(values: Mapping[str, Any], name: str) -> None:
+    """Refuse keys that are no names of Python's, in tables below, too: nobody has such options."""
+    for key, value in values.items():
+        if not key.isidentifier() or not key.isascii():
+            raise ConfigError(
+                f"{name}.{key!r} is no name; expected letters, digits and underscores"
+            )
+        if isinstance(value, Mapping):
+            _check_bare(value, f"{name}.{key}")
+
+
 def _check_names(hint: Any, values: Mapping[str, Any], name: str) -> None:
     kinds = get_args(hint)[0] if get_args(hint) else None
+    if kinds is str:  # TRL knows which there are
+        _check_bare(values, name)
+        return
     if not (isinstance(kinds, type) and issubclass(kinds, StrEnum)):
         raise ConfigError(f"{name!r} is a value, not a section")
     known = [f"{name}.{kind}" for kind in kinds]

@@ -199,6 +199,16 @@ class StopReason(StrEnum):
     """It was called off from outside (an interrupt, another rollout's failure): the part that is
     there is kept, and never scored."""
 
+    @property
+    def is_limit(self) -> bool:
+        """True where a budget cut the trajectory: lines, tokens, context or time."""
+        return self in _LIMITS
+
+
+_LIMITS = (
+    *(StopReason.MAX_LINES, StopReason.MAX_LINE_TOKENS, StopReason.MAX_TOKENS),
+    *(StopReason.CONTEXT_FULL, StopReason.TIME_LIMIT),
+)
 
 _TRAITS = {
     OutcomeKind.COMMENT: OutcomeTraits(tone=Tone.THOUGHT, ran=False, is_idle=True),

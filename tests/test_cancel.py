@@ -13,6 +13,7 @@ from attempt_kit import an_attempt
 from repl_rl.config import RewardConfig, SamplingConfig
 from repl_rl.credit.rewards import bound_reward
 from repl_rl.engines.base import SampledLine, Weights
+from repl_rl.engines.patience import answered_within
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import EngineError
 from repl_rl.rollout.builder import RolloutCancelled
@@ -103,6 +104,39 @@ def test_a_rollout_that_is_cancelled_hands_over_its_lines() -> None:
 def test_a_rollout_that_is_cancelled_in_its_first_line_hands_over_nothing() -> None:
     trajectory = run(call_off(Stalling()))
     assert (trajectory.completion_ids, trajectory.lines) == ((), ())
+
+
+@pytest.mark.parametrize("lines", [(), (" x = 1\n",)])
+def test_an_engine_that_hangs_ends_the_rollout_in_one_sentence(lines: Sequence[str]) -> None:
+    """Also where the line was begun ahead."""
+    engine = Stalling(lines)
+    sampler = make_sampler(engine, engine_timeout_s=0.05, speculate=True)
+    with pytest.raises(EngineError) as raised:
+        run(sampler.sample(an_attempt(), Prompt.plain(">>>"), FakeKernel()))
+    assert str(raised.value) == (
+        "the engine took more than 0.05 s for a line and counts as hung; see its log, or give it "
+        "longer with sampling.engine_timeout_s"
+    )
+    assert engine.was_cancelled
+
+
+def test_a_trajectory_out_of_time_is_no_sign_of_a_hung_engine() -> None:
+    sampler = make_sampler(Stalling([" x\n"]), time_limit_s=0.05, engine_timeout_s=5.0)
+    trajectory = run(sampler.sample(an_attempt(), Prompt.plain(">>>"), FakeKernel()))
+    assert trajectory.stop_reason is StopReason.TIME_LIMIT
+
+
+def test_a_timeout_of_the_engines_own_stays_what_it_is() -> None:
+    class Gone(Stalling):
+        async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
+            raise TimeoutError("gone")
+
+    async def ask() -> None:
+        async with answered_within(5.0, "a line"):
+            await Gone().line([], max_tokens=1, seed=0)
+
+    with pytest.raises(TimeoutError, match="gone"):
+        run(ask())
 
 
 def test_the_line_of_a_cancelled_rollout_is_cancelled() -> None:

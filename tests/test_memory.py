@@ -59,6 +59,18 @@ def test_a_run_takes_four_bytes_a_weight_and_two_a_key(files: ModelFiles) -> Non
     )
 
 
+@pytest.mark.parametrize(
+    ("optimiser", "num_bytes"),
+    [("adamw_bnb_8bit", 2), ("adamw_torch_4bit", 1), ("adafactor", 0), ("adamw_torch", 8)],
+)
+def test_an_optimiser_that_keeps_less_takes_less(
+    files: ModelFiles, optimiser: str, num_bytes: int
+) -> None:
+    config = Config(model="m", trl={"optim": optimiser})
+    found = measure(config, engine_kind("hf"), files, MIXED, row_tokens=50, is_training=True)
+    assert found.optimiser == num_bytes * num_parameters(files.config)
+
+
 def test_a_reference_policy_is_a_second_copy(files: ModelFiles) -> None:
     assert measured(files, MIXED, kl_beta=0.1).num_copies == 2
 

@@ -179,6 +179,16 @@ def test_other_settings_would_be_another_run(
         plan_to_resume(run, options(**given))
 
 
+def test_a_schedule_over_all_steps_would_be_another_in_a_longer_run(run: Path) -> None:
+    settings = ["grpo.steps=6", "trl.lr_scheduler_type=cosine"]
+    (run / "config.toml").write_text(to_toml(resolve(overrides=settings)))
+    assert plan_to_resume(run, options())[1].config.trl == {"lr_scheduler_type": "cosine"}
+    with pytest.raises(
+        ConfigError, match=r"trl\.lr_scheduler_type = 'cosine' spreads over all ste"
+    ):
+        plan_to_resume(run, options(overrides=("grpo.steps=9",)))
+
+
 def test_a_run_that_has_ended_says_how_to_go_on(run: Path) -> None:
     (run / "checkpoints" / "final").mkdir()
     with pytest.raises(ConfigError, match=r"has ended after step 4; give it more to do with --set"):

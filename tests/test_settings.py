@@ -12,7 +12,7 @@ from repl_rl.config import Config, GRPOConfig, RewardConfig
 from repl_rl.errors import ConfigError
 from repl_rl.foreign_words import SAYINGS
 from repl_rl.reference import find, settings
-from repl_rl.settings import resolve, to_toml
+from repl_rl.settings import differences, resolve, to_toml
 from repl_rl.types import OutcomeKind, VerdictKind
 
 # Who wins
@@ -239,17 +239,18 @@ def test_a_file_that_is_no_toml_is_a_config_error(
         ("scale_rewards", "use grpo.scale"),
         ("epsilon", "use grpo.epsilon_low and grpo.epsilon_high"),
         ("top_k", "lines are sampled from the whole distribution"),
-        ("delta", "each step updates the policy that has just sampled, once"),
-        ("num_iterations", "each step updates the policy that has just sampled, once"),
-        ("deepspeed", "training runs in one process on one device"),
-        ("sync_ref_model", "the reference of grpo.kl_beta is the policy that the run started"),
-        ("optim", "the optimiser is AdamW"),
-        ("lr_scheduler_type", "the learning rate is constant after grpo.warmup_steps"),
+        ("delta", "use trl.delta"),
+        ("num_iterations", "use grpo.passes"),
+        ("steps_per_generation", "use grpo.updates_per_rollout"),
+        ("deepspeed", "each process that a launcher starts holds the whole"),
+        ("sync_ref_model", "use trl.sync_ref_model"),
+        ("optim", "use trl.optim"),
+        ("lr_scheduler", "use trl.lr_scheduler_type"),
         ("report_to", "a run's numbers are in metrics.jsonl"),
         ("bf16", "`repl-rl config dtype` says which types of numbers there are"),
         ("peft_config", "use lora.rank"),
-        ("resume_from_checkpoint", "no run is resumed; `repl-rl train --config RUN/config.toml"),
-        ("mask_truncated_completions", "a trajectory that meets a limit is trained like any"),
+        ("resume_from_checkpoint", "`repl-rl train --resume RUN` goes on with a run"),
+        ("mask_truncated_completions", "use trl.mask_truncated_completions"),
     ],
 )
 @pytest.mark.parametrize("section", ["", "grpo.", "sampling."])
@@ -273,6 +274,52 @@ def test_no_setting_is_told_to_be_another() -> None:
     assert {setting.key.rpartition(".")[2] for setting in settings()} & set(SAYINGS) == set()
 
 
+# What is passed on to TRL
+
+
+def test_options_of_trl_are_taken_by_their_names_there() -> None:
+    config = resolve(overrides=["trl.lr_scheduler_type=cosine", "trl.adam_beta2=0.95"])
+    assert config.trl == {"lr_scheduler_type": "cosine", "adam_beta2": 0.95}
+    assert differences(resolve(), config) == [
+        ("trl.lr_scheduler_type", "null", '"cosine"'),
+        ("trl.adam_beta2", "null", "0.95"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("num_generations", "trl.num_generations is not taken; use grpo.group_size"),
+        ("num_iterations", "trl.num_iterations is not taken; use grpo.passes"),
+        ("seed", "trl.seed is not taken; use seed"),
+        ("vllm_group_port", "trl.vllm_group_port is not taken; use sampling.engine, 'vllm' in"),
+        ("eval_strategy", "trl.eval_strategy is not taken; use eval.every, the steps between"),
+        ("dataloader_num_workers", "trl.dataloader_num_workers is not taken; problems come in"),
+        ("reward_weights", "trl.reward_weights is not taken; there is one reward"),
+        ("sync_ref_model", "trl.sync_ref_model = true without a reference; expected grpo.kl_beta"),
+        (
+            "ref_model_sync_steps",
+            "trl.ref_model_sync_steps would have no effect; expected trl.sync",
+        ),
+        ("delta", "trl.delta would have no effect; expected grpo.passes or"),
+        ("vespo_k_pos", "trl.vespo_k_pos would have no effect; expected grpo.loss_type = 'vespo'"),
+    ],
+)
+def test_an_option_of_trl_that_could_not_work_is_refused_with_the_reason(
+    name: str, message: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        resolve(overrides=[f"trl.{name}=1", "model=m"])
+    assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize("key", ["'a b'", "a.'b c'", "'\u00e9'"])
+def test_a_key_that_no_option_can_have_is_refused(tmp_path: Path, key: str) -> None:
+    path = write(tmp_path / "config.toml", f"[trl]\n{key} = 1\n")
+    with pytest.raises(ConfigError, match="is no name; expected letters, digits and underscores"):
+        resolve(files=[path])
+
+
 # What is saved
 
 
@@ -285,6 +332,7 @@ def test_no_setting_is_told_to_be_another() -> None:
         ["grpo.learning_rate=1e-7", "grpo.epsilon_high=1e20", "reward.line.timeout=-0.125"],
         ['sandbox.preload=[]', "task='mine:Task'", "sampling.device=cpu"],
         ["model='tab\tand \u4e2d'", "reward.verdict.undecided=0.5"],
+        ["trl.optim=adafactor", "trl.lr_scheduler_kwargs={min_lr=1e-7, deeper={x=[1, 2]}}"],
     ],
 )  # fmt: skip
 def test_a_saved_config_is_read_back_equal(tmp_path: Path, overrides: list[str]) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from repl_rl.config import Config
+from repl_rl.config import Config, EvalConfig, GRPOConfig
 from repl_rl.errors import ConfigError, DivergedError
 from repl_rl.interrupts import Interrupts
 from repl_rl.rollout.waits import Waits
@@ -19,6 +21,7 @@ from repl_rl.show.display import Screen
 from repl_rl.training.evaluate import held_out_attempts
 from repl_rl.training.steps import ProblemSequence, StepCallback, Training
 from repl_rl.types import (
+    Attempt,
     OutcomeKind,
     Problem,
     Scored,
@@ -65,26 +68,44 @@ def test_no_held_out_problem_is_needed_where_none_is_asked_for() -> None:
     assert held_out_attempts(few(train="abc"), count=0, seed=0) == []
 
 
-def test_what_could_not_be_graded_is_warned_of_once_in_each_phase(
-    make_trajectory: Callable[..., Trajectory], make_scored: Callable[..., Scored]
-) -> None:
+Train = Callable[..., tuple[Training, list[Mapping[str, float]], io.StringIO]]
+
+
+@pytest.fixture
+def train(make_trajectory: Callable[..., Trajectory], make_scored: Callable[..., Scored]) -> Train:
+    """`train(config)`: a training without an engine, the rows of its metrics, and its screen."""
     trajectory = make_trajectory([("b\n", OutcomeKind.SUBMITTED, None)])
     scored = [make_scored(trajectory, None, verdict=Verdict(kind=VerdictKind.UNDECIDED))]
-    runtime: Any = SimpleNamespace(
+
+    def make(config: Config) -> tuple[Training, list[Mapping[str, float]], io.StringIO]:
+        return trained(config, scored)
+
+    return make
+
+
+def trained(
+    config: Config, scored: list[Scored], *, runtime: Any = None
+) -> tuple[Training, list[Mapping[str, float]], io.StringIO]:
+    runtime = runtime or SimpleNamespace(
         engine=SimpleNamespace(num_sampled=0, busy_s=0.0, prefix_tokens=(0, 0)),
         waits=Waits(), num_retries=0, decode=None,
         run=lambda *_, **__: scored, sync=lambda _: 0.0, sleep=lambda: None,
         guesses=lambda: (0, 0),
     )  # fmt: skip
-    rows: list[dict[str, float]] = []
+    rows: list[Mapping[str, float]] = []
     folder: Any = SimpleNamespace(append_trajectories=lambda *_: None)
-    sink: Any = SimpleNamespace(write=lambda _, row: rows.append(row))
+    sink: Any = SimpleNamespace(write=lambda step, row: rows.append({"step": step, **row}))
     out = io.StringIO()
     problems = ProblemSequence(few(train="abc"), seed=0)
     screen, interrupts = Screen(Console(file=out)), Interrupts()
     training = Training(
-        Config(), problems, [], runtime, folder, screen, sink=sink, interrupts=interrupts
+        config, problems, [], runtime, folder, screen, sink=sink, interrupts=interrupts
     )
+    return training, rows, out
+
+
+def test_what_could_not_be_graded_is_warned_of_once_in_each_phase(train: Train) -> None:
+    training, rows, out = train(Config())
     for name, warnings in (("before", 1), ("training", 2), ("after", 3)):
         if name == "training":
             for step in (1, 2):
@@ -93,8 +114,42 @@ def test_what_could_not_be_graded_is_warned_of_once_in_each_phase(
         else:
             training.measure(0)
         assert out.getvalue().count("warning: 1 of 1 trajectories could not be graded") == warnings
-    assert rows[0].pop("eval_runtime") >= 0
-    assert rows[0] == {"eval_solve_rate": 0.0, "eval_total": 1, "eval_ungraded": 1}
+    measured = {name: value for name, value in rows[0].items() if name != "eval_runtime"}
+    assert measured == {"step": 0, "eval_solve_rate": 0.0, "eval_total": 1, "eval_ungraded": 1}
+
+
+TWICE = Config(model="m", grpo=GRPOConfig(passes=2), eval=EvalConfig(every=3))
+"""Rollouts after updates 0, 2, 4, ..."""
+
+
+def test_numbers_of_a_rollout_stand_with_the_first_step_that_it_feeds(train: Train) -> None:
+    training, rows, _ = train(TWICE)
+    training.collect([0], 0)
+    for step in (1, 2):
+        training.log(step, 200, {"loss": 0.5})
+    assert rows[0]["solve_rate"] == 0.0
+    assert rows[1]["loss"] == 0.5
+    assert not {"solve_rate", "group/dead", "rollout/sync_gap"} & rows[1].keys()
+
+
+def test_a_measurement_that_falls_into_a_rollout_waits_for_its_end(train: Train) -> None:
+    training, rows, _ = train(TWICE)
+    for version in (0, 2, 4, 6, 8, 10):
+        training.collect([0], version)
+    assert [row["step"] for row in rows if "eval_solve_rate" in row] == [4, 6, 10]
+
+
+def test_a_signal_waits_until_a_rollout_is_used_up(train: Train) -> None:
+    training, _, _ = train(TWICE)
+    training.collect([0], 2)
+    interrupts = Interrupts()
+    interrupts._is_asked = True
+    callback: Any = StepCallback(training, lambda *_: None, interrupts)
+    control = SimpleNamespace(should_save=False, should_training_stop=False)
+    callback.on_step_end(None, SimpleNamespace(global_step=3), control)
+    assert not control.should_training_stop
+    callback.on_step_end(None, SimpleNamespace(global_step=4), control)
+    assert (control.should_save, control.should_training_stop) == (True, True)
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])
@@ -110,3 +165,65 @@ def test_a_run_that_diverged_ends_and_says_where(name: str, value: float | None)
     with pytest.raises(DivergedError, match=message):
         callback.on_log(None, state, None, logs={"loss": 0.1, "grad_norm": 1.0, name: value})
     assert logged == [3]
+
+
+class Rolled:
+    """A runtime whose groups teach nothing until they were rolled out `after` times before."""
+
+    def __init__(self, make: Callable[[Attempt, float], Scored], after: Mapping[int, int]) -> None:
+        self._make, self._after = make, after
+        self.seeds: list[tuple[int, int, int]] = []
+        self.engine = SimpleNamespace(num_sampled=0, busy_s=0.0, prefix_tokens=(0, 0))
+        self.waits = Waits()
+        self.num_retries, self.decode = 0, None
+
+    def run(self, attempts: Sequence[Attempt], **_: Any) -> list[Scored]:
+        tries = Counter((group, sibling) for group, sibling, _ in self.seeds)
+        scored = []
+        for one in attempts:
+            key = (one.group_index, one.sibling_index)
+            teaches = tries[key] >= self._after[one.group_index]
+            scored.append(self._make(one, float(teaches and one.sibling_index == 0)))
+            self.seeds.append((*key, one.seed))
+        return scored
+
+    def sync(self, _: int) -> float:
+        return 0.0
+
+    def sleep(self) -> None: ...
+
+    def guesses(self) -> tuple[int, int]:
+        return 0, 0
+
+
+@pytest.mark.parametrize(
+    ("rerolls", "tries", "counted"), [(0, [1, 1, 1], (0, 2)), (2, [1, 2, 3], (3, 1))]
+)
+def test_a_group_that_teaches_nothing_is_rolled_out_again(
+    make_trajectory: Callable[..., Trajectory],
+    make_scored: Callable[..., Scored],
+    rerolls: int,
+    tries: list[int],
+    counted: tuple[int, int],
+) -> None:
+    """Group 0 differs at once, 1 the second time, 2 never."""
+
+    def make(attempt: Attempt, outcome: float) -> Scored:
+        trajectory = make_trajectory([("b\n", OutcomeKind.OK_SILENT, None)])
+        identity: dict[str, Any] = {
+            "group_index": attempt.group_index,
+            "sibling_index": attempt.sibling_index,
+        }
+        return make_scored(dataclasses.replace(trajectory, **identity), outcome)
+
+    runtime = Rolled(make, {0: 0, 1: 1, 2: 99})
+    config = Config(model="m", grpo=GRPOConfig(rerolls=rerolls, group_size=2))
+    training, rows, _ = trained(config, [], runtime=runtime)
+    scored = training.collect([0, 0, 1, 1, 2, 2], 5)
+    training.log(6, 200, {})
+    made = Counter(group for group, *_ in runtime.seeds)
+    assert made == {group: 2 * number for group, number in enumerate(tries)}
+    assert len({seed for *_, seed in runtime.seeds}) == len(runtime.seeds)
+    assert (rows[0]["group/rerolled"], rows[0]["group/dead"]) == counted
+    places = [(item.trajectory.group_index, item.trajectory.sibling_index) for item in scored]
+    assert places == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]

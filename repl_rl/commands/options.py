@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 FAILED = 1
 
-_MAY_DIFFER = ("grpo.steps", "sampling.servers", "sampling.weights_dir", "sandbox.standby")
+_MAY_DIFFER = (
+    *("grpo.steps", "sampling.engine_timeout_s", "sampling.servers", "sampling.weights_dir"),
+    "sandbox.standby",
+)
 """Settings on which no trajectory and no update depends."""
 
 _NOBODYS_BUSINESS = ("transformers.trainer_utils", "transformers.utils.generic")
@@ -223,6 +226,12 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
             raise ConfigError(
                 f"{key} = {now} here, {was} in {str(run)!r}; a run goes on as it began, so only "
                 f"{', '.join(_MAY_DIFFER)} and report.* may differ; begin a new run for another"
+            )
+        schedule = plan.config.trl.get("lr_scheduler_type", "constant")
+        if key == "grpo.steps" and not str(schedule).startswith("constant"):
+            raise ConfigError(
+                f"grpo.steps = {now} here, {was} in {str(run)!r}: trl.lr_scheduler_type = "
+                f"{schedule!r} spreads over all steps, so the run would be another; begin a new one"
             )
         say(f"{key} = {now}, {was} before")
     if resume.has_ended(begun, steps=plan.config.grpo.steps):

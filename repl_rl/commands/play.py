@@ -71,6 +71,7 @@ def playable(plan: TaskPlan) -> TaskPlan:
         max_tokens=_UNLIMITED,
         max_observation_tokens=_UNLIMITED,
         time_limit_s=float(_UNLIMITED),
+        engine_timeout_s=float(_UNLIMITED),
         max_in_flight=1,
         speculate=False,
     )

@@ -87,6 +87,15 @@ def line_rows(
     return rows
 
 
+def dead_groups(scored: Sequence[Scored], config: GRPOConfig) -> set[int]:
+    """`group_index` of the groups that teach nothing: all advantages of all siblings are 0."""
+    groups = {item.trajectory.group_index for item in scored}
+    rows = advantage_rows(scored, config)
+    return groups - {
+        item.trajectory.group_index for item, row in zip(scored, rows, strict=True) if any(row)
+    }
+
+
 def line_advantages(
     rewards_G: Sequence[Reward],
     *,

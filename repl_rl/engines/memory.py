@@ -81,20 +81,31 @@ def measure(
     weights = num * held.weights.itemsize
     is_copied = is_training and config.grpo.kl_beta != 0
     if (adapter := files.adapter) is not None:
-        trained = adapter.num_parameters * _ADAPTER_BYTES
+        num_trained = adapter.num_parameters
+        trained = num_trained * _ADAPTER_BYTES
         # The reference is an adapter, too.
         weights, num_copies = weights + trained * (2 if is_copied else 1), 1
     else:
-        trained, num_copies = weights, 2 if is_copied else 1
+        num_trained, trained, num_copies = num, weights, 2 if is_copied else 1
     if not is_training:
         return Memory(weights=weights, keys=keys)
     return Memory(
         weights=weights,
         num_copies=num_copies,
         gradients=trained,
-        optimiser=2 * trained,
+        optimiser=_moments(str(config.trl.get("optim", "")), num=num_trained, weights=trained),
         keys=keys,
     )
+
+
+def _moments(optimiser: str, *, num: int, weights: int) -> int:
+    """What an optimiser keeps of each of `num` weights, by its name in transformers."""
+    for bits in (8, 4):
+        if f"{bits}bit" in optimiser:
+            return 2 * num * bits // 8
+    if optimiser.startswith(("adafactor", "sgd")):
+        return 0  # next to nothing
+    return 2 * weights  # Adam's two moments
 
 
 def _short(number: float) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from repl_rl.engines.base import Engine
 from repl_rl.engines.models import LoadedModel, logprobs
+from repl_rl.engines.patience import answered_within
 from repl_rl.engines.weights import named_weights
 from repl_rl.errors import DivergedError, EngineError
 from repl_rl.seeds import derive_seed
@@ -26,7 +27,13 @@ _EXACT_GAP, _HALF_GAP = 1e-3, 0.05
 
 
 async def sync(
-    engine: Engine, loaded: LoadedModel, prompt: Sequence[int], *, version: int, temperature: float
+    engine: Engine,
+    loaded: LoadedModel,
+    prompt: Sequence[int],
+    *,
+    version: int,
+    temperature: float,
+    timeout_s: float = 600.0,
 ) -> float:
     """Give `engine` the model's weights, and check that it samples from them.
 
@@ -34,13 +41,16 @@ async def sync(
     the engine gave them and as the model has them, nats. Raises EngineError if it is too large:
     engines have been seen to keep an old output layer, or old keys and values. A small update that
     is lost shows only after some more. Raises DivergedError for weights that are no longer finite.
+    Raises EngineError as well if it takes more than `timeout_s` for the weights, or for a line.
     """
-    await engine.sync(named_weights(loaded.model), version=version)
+    async with answered_within(timeout_s, f"the weights of step {version}"):
+        await engine.sync(named_weights(loaded.model), version=version)
     limit = _EXACT_GAP if loaded.precision.is_exact else _HALF_GAP
     gaps: list[float] = []
     for probe in range(_NUM_PROBES):
         seed = derive_seed("probe", version, probe)
-        line = await engine.line(prompt, max_tokens=_PROBE_TOKENS, seed=seed)
+        async with answered_within(timeout_s, "a line"):
+            line = await engine.line(prompt, max_tokens=_PROBE_TOKENS, seed=seed)
         scored = logprobs(loaded, [*prompt, *line.ids], len(prompt), temperature=temperature)
         if not all(map(math.isfinite, scored)):
             raise DivergedError(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import Engine, SampledLine
+from repl_rl.engines.patience import answered_within
 from repl_rl.rollout.builder import RolloutCancelled, TrajectoryBuilder
 from repl_rl.rollout.episode import Episode
 from repl_rl.rollout.session import Session
@@ -130,7 +131,8 @@ class LineSampler:
         guesses.append(_Guess(ids, asyncio.create_task(self._ask(episode, ids, most))))
 
     async def _ask(self, episode: Episode, ids: list[int], most: int) -> SampledLine:
-        return await self._engine.line(ids, max_tokens=most, seed=episode.line_seed)
+        async with answered_within(self._config.engine_timeout_s, "a line"):
+            return await self._engine.line(ids, max_tokens=most, seed=episode.line_seed)
 
 
 async def _drop(guesses: list[_Guess]) -> None:

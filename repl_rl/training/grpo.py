@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy
@@ -27,7 +28,7 @@ from trl.trainer.grpo_config import GRPOConfig as TRLConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from repl_rl.config import Config, GRPOConfig
-from repl_rl.credit.advantages import line_rows, token_advantages
+from repl_rl.credit.advantages import dead_groups, line_rows, token_advantages
 from repl_rl.credit.importance import (
     divergence,
     importance_metrics,
@@ -42,6 +43,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import numbered_checkpoints
 from repl_rl.seeds import derive_seed
 from repl_rl.training.moved import MovedWeights
+from repl_rl.training.options import check_fields, refusals_explained, try_optimiser
 from repl_rl.training.ranks import ALONE, Ranks, launched
 from repl_rl.training.saving import written_by_all
 from repl_rl.training.sft import IGNORED
@@ -57,6 +59,13 @@ _UNTRUE = (
 )
 """Columns of TRL, which takes any completion without an end of sequence for cut. The rollouts'
 `stop/...` say why trajectories ended."""
+
+
+_DROPS_CUT = "mask_truncated_completions"
+"""The option of TRL that this module does the work of."""
+
+_REFERENCE = "reference.pt"
+"""Weights of a reference that moves, in a checkpoint."""
 
 
 class RandomState:
@@ -99,34 +108,53 @@ class LineGRPOTrainer(GRPOTrainer):
         line_config: GRPOConfig,
         weighs_lines: bool = False,
         ranks: Ranks = ALONE,
+        options: Mapping[str, Any] = MappingProxyType({}),
         **kwargs: Any,
     ) -> None:
         self._collect = collect
         self._line_config = line_config
         self._weighs_lines = weighs_lines
         self._ranks = ranks
+        self._drops_cut = bool(options.get(_DROPS_CUT))
+        """Whether trajectories that met a limit leave the loss."""
         self._aside: Path | None = None
         """Where a checkpoint is being written."""
         self._at_step_end = Position(RandomState(), 0)
         """What a checkpoint of the last step holds beside weights and optimiser."""
         self.scored: list[Scored] = []
         """This process's trajectories behind the current update, in the order of the batch."""
+        self._is_left_out: list[bool] = []
+        """Which of them are out of the loss, its denominators included."""
         self.sampled: torch.Tensor | None = None
         """(B, T): 0 at injected tokens of the rows that are scored next. None: all were sampled."""
-        super().__init__(rollout_func=_rollout, reward_funcs=[outcome_reward], **kwargs)
+        with refusals_explained(options):
+            super().__init__(rollout_func=_rollout, reward_funcs=[outcome_reward], **kwargs)
 
     def collect(self, prompts: Sequence[str]) -> dict[str, Any]:
         """TRL's rollout contract: ids, masks and log-probabilities as lists, one row a prompt."""
         self.scored = self._collect([int(prompt) for prompt in prompts], self.state.global_step)
         trajectories = [item.trajectory for item in self.scored]
         assert len(trajectories) == len(prompts)
+        self._is_left_out = self._left_out()
         return {
             "prompt_ids": [list(t.prompt_ids) for t in trajectories],
             "completion_ids": [list(t.completion_ids) for t in trajectories],
             "logprobs": [list(t.logprobs) for t in trajectories],
-            "env_mask": [[int(is_sampled) for is_sampled in t.loss_mask] for t in trajectories],
+            "env_mask": [
+                [int(is_sampled and not is_left_out) for is_sampled in t.loss_mask]
+                for t, is_left_out in zip(trajectories, self._is_left_out, strict=True)
+            ],
             "outcome_reward": [item.reward.outcome_reward for item in self.scored],
         }
+
+    def _left_out(self) -> list[bool]:
+        """Which trajectories have no token that counts. Siblings' baselines still hold them."""
+        config, trajectories = self._line_config, [item.trajectory for item in self.scored]
+        dead = dead_groups(self.scored, config) if config.rerolls else set[int]()
+        return [
+            t.group_index in dead or (self._drops_cut and t.stop_reason.is_limit)
+            for t in trajectories
+        ]
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """TRL's, but a checkpoint gets its name once it is whole and loses it before deletion."""
@@ -134,6 +162,8 @@ class LineGRPOTrainer(GRPOTrainer):
         folder, name = Path(str(self.args.output_dir)), f"checkpoint-{self.state.global_step}"
         with written_by_all(folder, name, self._ranks) as self._aside:
             save(model, trial)
+            if (reference := self._moving_reference()) is not None and self._ranks.is_first:
+                torch.save(reference.state_dict(), self._aside / _REFERENCE)
         self._aside = None
         limit = self.args.save_total_limit
         for old in numbered_checkpoints(folder)[:-limit] if limit and self._ranks.is_first else ():
@@ -152,6 +182,17 @@ class LineGRPOTrainer(GRPOTrainer):
         self._at_step_end.random.restore()
         self.state.num_input_tokens_seen = self._at_step_end.num_tokens
         self._save_checkpoint(self.model, trial=None)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        if (reference := self._moving_reference()) is not None:
+            state = torch.load(Path(resume_from_checkpoint) / _REFERENCE, weights_only=True)
+            reference.load_state_dict(state)
+
+    def _moving_reference(self) -> torch.nn.Module | None:
+        """The reference, where it follows the policy, so that a checkpoint must hold it."""
+        args: Any = self.args  # a TRLConfig
+        return self.ref_model if args.sync_ref_model else None
 
     def load_weights(self, checkpoint: Path) -> None:
         """Those of a checkpoint after which there is nothing left to train."""
@@ -189,18 +230,26 @@ class LineGRPOTrainer(GRPOTrainer):
         """Advantages weighed by the trainer's ratio of each line: see `importance`."""
         cap, weighed, ratios, gaps = self._line_config.importance_cap, [], [], []
         divergences = []
-        logprobs_BT = self._score(out).tolist()
-        for item, row, padded in zip(self.scored, rows, logprobs_BT, strict=True):
+        old_BT = out.get("old_per_token_logps")  # there where a rollout feeds several updates
+        logprobs_BT = (self._score(out) if old_BT is None else old_BT).tolist()
+        for item, row, padded, is_left_out in zip(
+            self.scored, rows, logprobs_BT, self._is_left_out, strict=True
+        ):
             trajectory = item.trajectory
+            if is_left_out:
+                weighed.append(row)
+                continue
             ratios_L = line_ratios(trajectory, padded[: len(row)])
             weighed.append(weigh_lines(trajectory, row, ratios_L, cap=cap))
             ratios.extend(ratios_L)
             gaps.append(largest_gap(trajectory, padded[: len(row)]))
             divergences.append(divergence(trajectory, padded[: len(row)]))
         gather = self._ranks.gather
-        self._record(importance_metrics(gather(ratios), gather(gaps), cap=cap))
-        nats, counts = zip(*gather(divergences), strict=True)
-        self._record({"inf_kld": sum(nats) / sum(counts)})
+        ratios, gaps, divergences = gather(ratios), gather(gaps), gather(divergences)
+        if ratios:
+            self._record(importance_metrics(ratios, gaps, cap=cap))
+            nats, counts = zip(*divergences, strict=True)
+            self._record({"inf_kld": sum(nats) / sum(counts)})
         return weighed
 
     def _record(self, found: Mapping[str, float]) -> None:
@@ -310,6 +359,51 @@ class LineGRPOTrainer(GRPOTrainer):
             yield rows, int(used[0]), max(int(used[-1]) + 1, num_prompt + 1)
 
 
+def trainer_arguments(
+    config: Config, *, precision: Precision, folder: Path, device: str, ranks: Ranks
+) -> TRLConfig:
+    """What TRL is told; raises whatever TRL raises for an option in `config.trl`."""
+    grpo = config.grpo
+    size = rows_per_rank(grpo, num_ranks=ranks.world)
+    micro = largest_divisor(size, at_most=grpo.micro_batch_size)
+    return TRLConfig(
+        output_dir=str(folder),
+        max_steps=grpo.steps,
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=size // micro,
+        steps_per_generation=size // micro * grpo.updates_per_rollout,
+        num_iterations=grpo.passes,
+        num_generations=grpo.group_size,
+        max_completion_length=config.sampling.max_tokens,
+        temperature=config.sampling.temperature,
+        learning_rate=grpo.learning_rate,
+        warmup_steps=grpo.warmup_steps,
+        weight_decay=grpo.weight_decay,
+        max_grad_norm=grpo.max_grad_norm,
+        loss_type=grpo.loss_type,
+        epsilon=grpo.epsilon_low,
+        # TRL takes this for the highest ratio with `cispo`, else for its distance from 1.
+        epsilon_high=grpo.epsilon_high + (grpo.loss_type == "cispo"),
+        beta=grpo.kl_beta,
+        use_bias_correction_kl=True,
+        disable_dropout=True,
+        scale_rewards=grpo.scale,
+        gradient_checkpointing=grpo.gradient_checkpointing,
+        shuffle_dataset=False,
+        use_cpu=device == "cpu",
+        bf16=precision.update is torch.bfloat16,
+        seed=derive_seed(config.seed, "update") % 2**32,
+        save_steps=checkpoint_every(config),
+        save_total_limit=config.report.keep_checkpoints,
+        logging_steps=1,
+        # On, it would log the mean of the finite losses in place of one that is not.
+        logging_nan_inf_filter=False,
+        report_to="none",
+        disable_tqdm=True,
+        **_passed_on(config.trl),
+    )
+
+
 def make_trainer(
     *,
     model: Any,  # a PreTrainedModel
@@ -323,65 +417,28 @@ def make_trainer(
 ) -> LineGRPOTrainer:
     """A trainer of `config.grpo.steps` updates that keeps its checkpoints in `folder`.
 
-    One rollout phase makes `problems_per_step * group_size` trajectories and feeds one optimiser
-    step, in micro-batches: the policy that sampled is the policy that is updated, so the ratio of
-    one to the other is exactly 1. Problem i of the run is prompt `str(i)`: TRL repeats prompts for
-    their groups and hands them to the rollout as they are.
+    One rollout phase makes `problems_per_step * group_size` trajectories for each of the
+    `updates_per_rollout` optimiser steps that it feeds, in micro-batches. Where it feeds one, the
+    policy that sampled is the policy that is updated, so the ratio of one to the other is exactly
+    1. Problem i of the run is prompt `str(i)`: TRL repeats prompts for their groups and hands them
+    to the rollout as they are.
 
     Trajectories are dealt out to `ranks`, those of the launcher unless given.
     """
-    grpo = config.grpo
-    ranks = launched() if ranks is None else ranks
-    size = rows_per_rank(grpo, num_ranks=ranks.world)
-    micro = largest_divisor(size, at_most=grpo.micro_batch_size)
-    args = TRLConfig(
-        output_dir=str(folder),
-        max_steps=grpo.steps,
-        per_device_train_batch_size=micro,
-        gradient_accumulation_steps=size // micro,
-        steps_per_generation=size // micro,
-        num_generations=grpo.group_size,
-        max_completion_length=config.sampling.max_tokens,
-        temperature=config.sampling.temperature,
-        learning_rate=grpo.learning_rate,
-        lr_scheduler_type="constant_with_warmup",
-        warmup_steps=grpo.warmup_steps,
-        weight_decay=grpo.weight_decay,
-        max_grad_norm=grpo.max_grad_norm,
-        loss_type=grpo.loss_type,
-        epsilon=grpo.epsilon_low,
-        # TRL takes this for the highest ratio with `cispo`, else for its distance from 1.
-        epsilon_high=grpo.epsilon_high + (grpo.loss_type == "cispo"),
-        beta=grpo.kl_beta,
-        use_bias_correction_kl=True,
-        disable_dropout=True,
-        scale_rewards=grpo.scale,
-        gradient_checkpointing=grpo.gradient_checkpointing,
-        # A trajectory may end on injected text: TRL would take it for truncated and drop it.
-        mask_truncated_completions=False,
-        shuffle_dataset=False,
-        use_cpu=model.device.type == "cpu",
-        bf16=precision.update is torch.bfloat16,
-        seed=derive_seed(config.seed, "update") % 2**32,
-        save_steps=config.report.checkpoint_every,
-        save_total_limit=config.report.keep_checkpoints,
-        logging_steps=1,
-        # On, it would log the mean of the finite losses in place of one that is not.
-        logging_nan_inf_filter=False,
-        report_to="none",
-        disable_tqdm=True,
+    grpo, ranks = config.grpo, launched() if ranks is None else ranks
+    args = trainer_arguments(
+        config, precision=precision, folder=folder, device=model.device.type, ranks=ranks
     )
     trainer = LineGRPOTrainer(
         collect=collect,
         line_config=grpo,
         weighs_lines=weighs_lines(grpo, precision),
         ranks=ranks,
+        options=config.trl,
         model=model,
         args=args,
         processing_class=tokenizer,
-        train_dataset=Dataset.from_dict(
-            {"prompt": [str(i) for i in range(max(1, grpo.steps) * grpo.problems_per_step)]}
-        ),
+        train_dataset=Dataset.from_dict({"prompt": [str(i) for i in range(num_problems(grpo))]}),
         callbacks=list(callbacks),
     )
     drop_nothing_out(model)
@@ -389,6 +446,37 @@ def make_trainer(
     trainer.add_callback(MovedWeights(trainer.record_moved_share, seed=args.seed))
     trainer.add_callback(_Bookkeeping(trainer))
     return trainer
+
+
+def check_trl_options(
+    config: Config, *, precision: Precision, device: str, ranks: Ranks = ALONE
+) -> None:
+    """ConfigError for what TRL would refuse of `config.trl`, once a model is loaded or before."""
+    check_fields(config.trl, TRLConfig)
+    with refusals_explained(config.trl):
+        args = trainer_arguments(
+            config, precision=precision, folder=Path(), device=device, ranks=ranks
+        )
+        if config.trl:
+            try_optimiser(args)
+
+
+def _passed_on(options: Mapping[str, Any]) -> dict[str, Any]:
+    # TRL takes a trajectory that ends on injected text for truncated: see `collect`.
+    kept = {name: value for name, value in options.items() if name != _DROPS_CUT}
+    return {"lr_scheduler_type": "constant_with_warmup", **kept}
+
+
+def num_problems(grpo: GRPOConfig) -> int:
+    """Problems of a whole run, or of one rollout where there is no step."""
+    num_rollouts = max(1, grpo.steps // grpo.num_rollout_updates)
+    return num_rollouts * grpo.updates_per_rollout * grpo.problems_per_step
+
+
+def checkpoint_every(config: Config) -> int:
+    """Steps between two checkpoints, in whole rollouts: a run goes on with a rollout of its own."""
+    span = config.grpo.num_rollout_updates
+    return -(-config.report.checkpoint_every // span) * span
 
 
 class _Bookkeeping(TrainerCallback):
@@ -430,6 +518,11 @@ def rows_per_rank(grpo: GRPOConfig, *, num_ranks: int) -> int:
         raise ConfigError(
             f"{grpo.problems_per_step} problems of {grpo.group_size} trajectories cannot be dealt "
             f"to {num_ranks} processes; change grpo.problems_per_step or grpo.group_size"
+        )
+    if grpo.rerolls and (size // num_ranks) % grpo.group_size:
+        raise ConfigError(
+            f"grpo.rerolls = {grpo.rerolls} with groups that lie across {num_ranks} processes; "
+            f"expected grpo.problems_per_step to be a multiple of {num_ranks}"
         )
     return size // num_ranks
 

@@ -52,6 +52,9 @@ T = TypeVar("T")
 _PROBE_TOKENS = 64
 """Leading tokens of a prompt that an engine's weights are checked with."""
 
+_CLOSE_S = 60.0
+"""The most that an engine may take to close."""
+
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
@@ -75,6 +78,7 @@ class Runtime:
     """The tokens to sample after when the engine's weights are checked."""
     _temperature: float
     _ranks: Ranks
+    _engine_timeout_s: float
 
     @property
     def num_retries(self) -> int:
@@ -121,6 +125,7 @@ class Runtime:
             self._probe,
             version=version,
             temperature=self._temperature,
+            timeout_s=self._engine_timeout_s,
         )
         if not (self._ranks.are_several and isinstance(engine, SharedEngine)):
             return self._run(make())
@@ -164,7 +169,7 @@ def open_runtime(
         stack = contextlib.AsyncExitStack()
         try:
             engine = BusyEngine(watch(plan.engine.open(config, loaded, row_tokens=row_tokens)))
-            stack.push_async_callback(engine.aclose)
+            stack.push_async_callback(_close, engine)
             sampler = plan.make_sampler(
                 engine, loaded.codec, fmt, sampling, context_tokens=context_tokens
             )
@@ -192,6 +197,7 @@ def open_runtime(
                 _probe=prompts[0][:_PROBE_TOKENS],
                 _temperature=sampling.temperature,
                 _ranks=ranks,
+                _engine_timeout_s=sampling.engine_timeout_s,
             )
             # A server may hold the weights of another run.
             runtime.sync(0)
@@ -273,6 +279,13 @@ def _some_prompts(
         prompt_ids(make_prompt(plan.task, problem, fmt), loaded.codec)
         for problem in plan.sample_problems
     ]
+
+
+async def _close(engine: Engine) -> None:
+    """One that hangs is left behind: its run has ended, and says why."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_CLOSE_S):
+            await engine.aclose()
 
 
 def _run(loop: asyncio.Runner, interrupts: Interrupts | None, main: Coroutine[Any, Any, T]) -> T:

@@ -17,6 +17,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from repl_rl.config import Config
+from repl_rl.credit.advantages import dead_groups
 from repl_rl.errors import ConfigError, DivergedError
 from repl_rl.interrupts import Interrupts
 from repl_rl.runs.folder import RunFolder, evaluation_name, rollouts_name
@@ -76,6 +77,10 @@ class Training:
         """Steps after which a measurement is on record already."""
         self._ranks = ranks
         self._row: dict[str, float] = {}
+        self._groups: dict[str, float] = {}
+        self._own_groups = (0, 0)
+        """How many groups of the latest rollout were rolled out again, and how many taught nothing
+        to the end: of all ranks, and of this one."""
         self._scored: list[Scored] = []
         self._is_warned = False
         """Warned of ungraded answers, once in all steps."""
@@ -119,10 +124,10 @@ class Training:
     def collect(self, numbers: Sequence[int], policy_version: int) -> list[Scored]:
         """The rollouts of one step: see `grpo.Collect`."""
         self._interrupts.release()
-        runtime, every = self._runtime, self._config.eval.every
+        runtime = self._runtime
         self._laps.begin("sync")
         gap = runtime.sync(policy_version)
-        if every and policy_version and policy_version % every == 0:
+        if policy_version and self._is_due(self._config.eval.every, policy_version):
             self._laps.begin(_EVALUATION)
             self._screen.say(f"held-out, step {policy_version}: {self.measure(policy_version)}")
         update = self._screen.inside("sampling", len(numbers))
@@ -130,15 +135,28 @@ class Training:
         counted = RolloutCounts(runtime, self._ranks)
         scored = self._roll_out(numbers, policy_version, update)
         runtime.sleep()
-        self._row = {**counted.metrics(self._scored), "rollout/sync_gap": gap}
+        self._row = {
+            **counted.metrics(self._scored),
+            "rollout/sync_gap": gap,
+            **self._groups,
+        }
         self._laps.begin("update")
         self._begin_update(len(scored))
         return scored
 
     def _begin_update(self, num_rows: int) -> None:
-        size = largest_divisor(num_rows, at_most=self._config.grpo.micro_batch_size)
+        grpo = self._config.grpo
+        size = largest_divisor(num_rows // grpo.updates_per_rollout, at_most=grpo.micro_batch_size)
         self._micro_batches = itertools.count(1)
-        self._updated = self._screen.inside("update", num_rows // size)
+        self._updated = self._screen.inside("update", num_rows * grpo.passes // size)
+
+    def _is_due(self, every: int, step: int) -> bool:
+        """Whether a multiple of `every` lies in the updates of one rollout that end with `step`."""
+        return every > 0 and step % every < self._config.grpo.num_rollout_updates
+
+    def is_rollout_used_up(self, step: int) -> bool:
+        """Whether the update after `step` waits for a rollout: only there a run can go on."""
+        return step % self._config.grpo.num_rollout_updates == 0
 
     def micro_batch_done(self) -> None:
         """The update has done one micro-batch."""
@@ -155,9 +173,15 @@ class Training:
         attempts = self._attempts(numbers, policy_version)
         try:
             own = self._interrupts.stoppable(
-                lambda: run_counted(self._runtime, attempts, update, on_scored=kept.append)
+                lambda: self._roll_again(
+                    run_counted(self._runtime, attempts, update, on_scored=kept.append),
+                    numbers,
+                    policy_version,
+                )
             )
             self._scored = self._ranks.gather_first(kept if own is None else own)
+            again, dead = map(sum, zip(*self._ranks.gather([self._own_groups]), strict=True))
+            self._groups = {"group/rerolled": again, "group/dead": dead}
         except BaseException:
             if kept and self._folder is not None:
                 self._folder.append_trajectories(name, kept)
@@ -168,14 +192,38 @@ class Training:
         assert own is not None
         return own
 
+    def _roll_again(
+        self, scored: list[Scored], numbers: Sequence[int], policy_version: int
+    ) -> list[Scored]:
+        """`scored` with other trajectories for groups that teach nothing, which are not kept."""
+        grpo, num_again = self._config.grpo, 0
+        dead = dead_groups(scored, grpo)
+        for again in range(1, grpo.rerolls + 1):
+            if not dead:
+                break
+            num_again += len(dead)
+            attempts = self._attempts(numbers, policy_version, again=again)
+            places = [i for i, one in enumerate(attempts) if one.group_index in dead]
+            update = self._screen.inside("again", len(places))
+            fresh = run_counted(self._runtime, [attempts[i] for i in places], update)
+            for place, item in zip(places, fresh, strict=True):
+                scored[place] = item
+            dead = dead_groups(scored, grpo)
+        self._own_groups = (num_again, len(dead))
+        return scored
+
     def log(self, step: int, total: int, logs: dict[str, float]) -> None:
-        """One step is done: `logs` are the trainer's numbers, the rollouts' are at hand."""
+        """One step is done: `logs` are the trainer's numbers, the rollouts' are at hand.
+
+        A rollout's numbers stand with the first step that it feeds.
+        """
         if self._sink is None:
             return
         known = {name: value for name, value in logs.items() if isinstance(value, int | float)}
         spent = self._laps.take(then="other")
         spent.pop(_EVALUATION, None)  # a row of its own says how long it took
         row = {**self._row, **known, **time_metrics(spent, *self._runtime.waits.shares())}
+        self._row = {}
         self._sink.write(step, row)
         self._screen.metrics(step, total, row)
         self._is_warned = self._is_warned or warn_of_ungraded(self._scored, self._screen)
@@ -183,13 +231,20 @@ class Training:
             chosen = random.Random(derive_seed(self._config.seed, "sample", step))
             self._screen.sample(f"step {step}", chosen.choice(self._scored), self._runtime.decode)
 
-    def _attempts(self, numbers: Sequence[int], policy_version: int) -> list[Attempt]:
-        """Of this rank's rows. A group may lie across ranks: siblings count in the whole batch."""
-        first = self._ranks.rank * len(numbers)
+    def _attempts(
+        self, numbers: Sequence[int], policy_version: int, *, again: int = 0
+    ) -> list[Attempt]:
+        """Of this rank's rows. A group may lie across ranks: siblings count in the whole batch.
+
+        `again` counts how often they were made before: other seeds, all else the same.
+        """
+        first, tries = self._ranks.rank * len(numbers), [again] if again else []
         attempts = []
         for row, number in enumerate(numbers, first):
             sibling = row % self._config.grpo.group_size
-            seed = derive_seed(self._config.seed, "rollout", policy_version, number, sibling)
+            seed = derive_seed(
+                self._config.seed, "rollout", policy_version, number, sibling, *tries
+            )
             attempts.append(
                 Attempt(
                     problem=self._problems[number],
@@ -236,12 +291,13 @@ class StepCallback(TrainerCallback):
         self._training.micro_batch_done()
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._interrupts.hold()  # until the next rollouts, or the end
+        # Until the next rollouts, or the end: what is left of a rollout cannot be resumed.
+        self._interrupts.hold()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._training.micro_batch_done()
         self._update(state.global_step)
-        if self._interrupts.is_asked():
+        if self._interrupts.is_asked() and self._training.is_rollout_used_up(state.global_step):
             control.should_save = control.should_training_stop = True
 
 

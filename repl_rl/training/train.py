@@ -22,7 +22,7 @@ from repl_rl.config import Config
 from repl_rl.disk import written_aside
 from repl_rl.engines.models import LoadedModel, pick_device
 from repl_rl.engines.precision import precision
-from repl_rl.errors import ConfigError, StorageError
+from repl_rl.errors import ConfigError, EngineError, StorageError
 from repl_rl.interrupts import Interrupts
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import Plan
@@ -33,7 +33,7 @@ from repl_rl.show.bars import Update
 from repl_rl.show.display import Screen, silent
 from repl_rl.tasks.base import Task, demonstrable
 from repl_rl.training.evaluate import Report, held_out_attempts
-from repl_rl.training.grpo import make_trainer, rows_per_rank
+from repl_rl.training.grpo import check_trl_options, checkpoint_every, make_trainer, rows_per_rank
 from repl_rl.training.ranks import (
     Ranks,
     launched,
@@ -95,13 +95,14 @@ def train(
     rows_per_rank(config.grpo, num_ranks=ranks.world)
     # Here, as both may refuse and a starter takes minutes.
     device = pick_device(config.sampling.device).type
-    precision(config, plan.engine, device=device)
+    held = precision(config, plan.engine, device=device)
     problems = ProblemSequence(plan.task, seed=config.seed)
     held_out = held_out_attempts(plan.task, count=config.eval.problems, seed=config.seed)
     run = begun(path) if resume else None
     if run is None:
         check_output(path)
     with ranks.joined(device=device, timeout_s=_patience_s(config)):
+        check_trl_options(config, precision=held, device=device, ranks=ranks)
         return _run(
             plan,
             ranks.from_first(path),
@@ -275,6 +276,8 @@ def _update(
     ranks: Ranks,
 ) -> None:
     checkpoint = None if run is None else run.checkpoint
+    if (every := checkpoint_every(config)) != config.report.checkpoint_every:
+        screen.say(f"checkpoints: every {every} steps, {config.grpo.num_rollout_updates} a rollout")
     # In a log each step has a line of its own, with the time left.
     with screen.bar("training", config.grpo.steps, quiet_s=math.inf) as update:
         trainer = make_trainer(
@@ -294,7 +297,7 @@ def _update(
                 with _memory_explained(), peers_named():
                     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
                 interrupts.release()
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, EngineError):
                 trainer.save_last_step()
                 raise
 

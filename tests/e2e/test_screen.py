@@ -54,4 +54,4 @@ def test_the_first_step_shows_what_it_is_doing(
     assert before_its_end
     assert any(re.match(r"  sampling .* 0/4 ", row) for row in rows)
     assert any(re.match(r"  update .* 0/2 ", row) for row in rows)
-    assert any(re.match(r"held-out before .* 0/2 ", row) for row in rows)
+    assert any(re.match(r"held-out, step 0 .* 0/2 ", row) for row in rows)

@@ -44,7 +44,7 @@ def test_the_starter_is_made_once_and_the_run_names_it(
     (starter,) = (tmp_path / "cache" / "starters").iterdir()
     versions = json.loads((tmp_path / "two" / "versions.json").read_text())
     assert versions["policy"] == str(starter)
-    before = list(read_trajectories(tmp_path / "one" / "trajectories" / "before.jsonl"))
+    before = list(read_trajectories(tmp_path / "one" / "trajectories" / "eval-000000.jsonl"))
     assert [len(scored.trajectory.prompt_ids) < 100 for scored in before] == [True] * 4
     rows = read_metrics(tmp_path / "one" / "metrics.jsonl")
     assert [row["step"] for row in rows] == [0, 1, 1]

@@ -15,7 +15,7 @@ import torch
 
 from engine_kit import EOS, NEWLINE, qwen3
 from repl_rl.config import Config, SamplingConfig
-from repl_rl.engines.base import Engine, EngineWrapper, SampledLine
+from repl_rl.engines.base import Engine, EngineWrapper, SampledLine, Weights
 from repl_rl.engines.hf import HFEngine
 from repl_rl.engines.kinds import engine_kind
 from repl_rl.engines.models import LoadedModel
@@ -106,6 +106,25 @@ def test_an_engine_is_told_of_the_step_that_its_weights_are_of(loaded: LoadedMod
         return line
 
     assert asyncio.run(use()).policy_version == 3
+
+
+def test_an_engine_that_never_takes_its_weights_is_found_out(loaded: LoadedModel) -> None:
+    class Hung(EngineWrapper):
+        async def sync(self, weights: Weights, *, version: int) -> None:
+            await asyncio.Event().wait()
+
+    engine = Hung(open_engine(loaded.model))
+
+    async def use() -> None:
+        try:
+            await sync(engine, loaded, prompt(0), version=3, temperature=1.0, timeout_s=0.05)
+        finally:
+            await engine.aclose()
+
+    with pytest.raises(
+        EngineError, match=r"^the engine took more than 0\.05 s for the weights of "
+    ):
+        asyncio.run(use())
 
 
 def test_an_engine_with_old_weights_is_found_out(loaded: LoadedModel) -> None:

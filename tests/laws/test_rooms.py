@@ -129,6 +129,7 @@ def test_torch_stays_with_models_and_tensors() -> None:
         "repl_rl/engines/models.py",
         "repl_rl/training/muon.py",
         "repl_rl/training/moved.py",
+        "repl_rl/training/options.py",
         "repl_rl/training/ranks.py",
         "repl_rl/testing/engine.py",
         "repl_rl/testing/small_models.py",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -65,6 +65,8 @@ class Catch(TrainerCallback):
         self.gradients: Tensors = {}
         self.weights: Tensors = {}
         self.logs: dict[str, float] = {}
+        self.rows: list[dict[str, float]] = []
+        """The logs of each step."""
 
     def on_pre_optimizer_step(
         self, args: Any, state: Any, control: Any, model: Any = None, **_: Any
@@ -82,9 +84,11 @@ class Catch(TrainerCallback):
         self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any
     ) -> None:
         self.logs = {**(logs or {}), **self.logs}
+        if logs and "loss" in logs:
+            self.rows.append(dict(logs))
 
 
-def config_of(size: int, **grpo: Any) -> Config:
+def config_of(size: int, *, trl: Mapping[str, Any] | None = None, **grpo: Any) -> Config:
     """One step on one group, nothing clipped: the gradients are the loss's own."""
     values: dict[str, Any] = {
         "steps": 1,
@@ -98,6 +102,7 @@ def config_of(size: int, **grpo: Any) -> Config:
         model="m",
         sampling=SamplingConfig(max_tokens=64, device="cpu"),
         grpo=GRPOConfig(**(values | grpo)),
+        trl=trl or {},
     )
 
 
@@ -122,11 +127,13 @@ def take_step(
     scored: Sequence[Scored],
     *,
     change: Callable[[LineGRPOTrainer], object] = lambda _: None,
+    checkpoint: str | None = None,
     **grpo: Any,
 ) -> Catch:
     """What one real update of the model in `folder` caught; `change` may alter its trainer first.
 
-    Every step trains on `scored`, which is a group unless `group_size` says otherwise.
+    Every step trains on `scored`, which is a group unless `group_size` says otherwise. It goes on
+    from a `checkpoint` in `output`.
     """
     catch = Catch()
     config = config_of(len(scored), **grpo)
@@ -140,7 +147,7 @@ def take_step(
         callbacks=[catch],
     )
     change(trainer)
-    trainer.train()
+    trainer.train(resume_from_checkpoint=str(output / checkpoint) if checkpoint else None)
     return catch
 
 
