@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
+from repl_rl.bounds import ABOVE_ZERO, LEAST, LONGEST, MOST
 from repl_rl.errors import ConfigError
 from repl_rl.trl_options import idle, refusal
 from repl_rl.types import OutcomeKind, VerdictKind
@@ -292,7 +293,7 @@ class Config:
     def __post_init__(self) -> None:
         for name, value in _numbers(self, ""):
             # Before all else: a longer integer may have no float, nor digits that Python prints.
-            if isinstance(value, int) and abs(value) > _LONGEST:
+            if isinstance(value, int) and abs(value) > LONGEST:
                 raise ConfigError(f"{name} is beyond 2**63; expected a number that fits 64 bits")
             if not math.isfinite(value):
                 raise ConfigError(f"{name} = {value}; expected a finite number")
@@ -384,63 +385,6 @@ def _check_potential(reward: RewardConfig, grpo: GRPOConfig) -> None:
 _SOLVED = (VerdictKind.PROVED, VerdictKind.SUPPORTED)
 _FAILED = (VerdictKind.REFUTED, VerdictKind.WRONG, VerdictKind.MALFORMED)
 
-LEAST: Mapping[str, float] = {
-    "sampling.temperature": 0,
-    "sampling.max_in_flight": 1,
-    "sampling.max_lines": 1,
-    "sampling.max_tokens": 2,
-    "sampling.max_line_tokens": 1,
-    # Room for the words that mark a cut, at one token a character.
-    "sampling.max_observation_tokens": 64,
-    "sandbox.standby": 0,
-    "sandbox.kernel_cpu_s": 1,
-    "sandbox.memory_mib": 1,
-    "sandbox.max_output_chars": 1,
-    "reward.max_line_charge": 0,
-    "reward.potential": 0,
-    "grpo.steps": 0,
-    "grpo.problems_per_step": 1,
-    "grpo.rerolls": 0,
-    "grpo.updates_per_rollout": 1,
-    "grpo.passes": 1,
-    "grpo.group_size": 2,
-    "grpo.micro_batch_size": 1,
-    "grpo.learning_rate": 0,
-    "grpo.warmup_steps": 0,
-    "grpo.kl_beta": 0,
-    "grpo.line_credit_weight": 0,
-    "grpo.importance_cap": 1,
-    "lora.rank": 0,
-    "eval.problems": 0,
-    "eval.every": 0,
-    "grading.num_workers": 1,
-    "report.sample_every": 1,
-    "report.checkpoint_every": 1,
-    "report.keep_checkpoints": 1,
-}
-
-_LONGEST = 1 << 63
-
-# No machine can give more than these, and its own error would not name the setting.
-MOST: Mapping[str, float] = {
-    "sandbox.standby": 1 << 16,
-    "sandbox.kernel_cpu_s": 1 << 31,
-    "sandbox.memory_mib": 1 << 24,
-    "grading.num_workers": 1024,
-}
-
-ABOVE_ZERO = frozenset(
-    {
-        "sampling.time_limit_s",
-        "sampling.engine_timeout_s",
-        "sandbox.line_cpu_s",
-        "sandbox.line_wall_s",
-        "sandbox.grace_s",
-        "lora.alpha",
-        "grading.deadline_s",
-    }
-)
-
 
 def _numbers(section: Any, prefix: str) -> Iterator[tuple[str, float]]:
     """Every number of a section and of those below it, with its full name."""
@@ -454,24 +398,3 @@ def _numbers(section: Any, prefix: str) -> Iterator[tuple[str, float]]:
             yield from _numbers(value, f"{prefix}{name}.")
         elif isinstance(value, int | float):
             yield f"{prefix}{name}", value
-
-
-STARTER_PRESET: Mapping[str, Any] = {
-    "sampling": {
-        "max_lines": 10,
-        "max_line_tokens": 72,
-        "max_tokens": 224,
-        "max_observation_tokens": 96,
-        "max_in_flight": 96,
-    },
-    "sandbox": {"standby": 96, "max_output_chars": 512},
-    "grpo": {
-        "steps": 100,
-        "problems_per_step": 12,
-        "learning_rate": 5e-4,
-        "micro_batch_size": 32,
-        "gradient_checkpointing": False,
-        "kl_beta": 0.001,
-    },
-}
-"""What differs from the defaults when the policy is the starter: small, short, fast to learn."""

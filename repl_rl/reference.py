@@ -19,9 +19,11 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from repl_rl.config import ABOVE_ZERO, LEAST, MOST, STARTER_PRESET, Config
+from repl_rl.bounds import ABOVE_ZERO, LEAST, MOST
+from repl_rl.config import Config
 from repl_rl.errors import ConfigError
 from repl_rl.foreign_words import SAYINGS
+from repl_rl.preset import STARTER_PRESET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,9 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from repl_rl.config import STARTER_PRESET, Config
+from repl_rl.config import Config
 from repl_rl.errors import ConfigError
+from repl_rl.preset import STARTER_PRESET
 from repl_rl.reference import choices, section_of, unknown
 
 _WIDTH = 80

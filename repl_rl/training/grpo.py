@@ -2,7 +2,7 @@
 
     rollout_func -> TRL pads, masks, scores -> advantages swapped for (B, T) -> TRL's loss
 
-Only this module and `sft` import trl. Does not know kernels, tasks or screens.
+Does not know kernels, tasks or screens.
 
 Injected tokens enter as `env_mask` 0: TRL leaves them out of the loss, the KL, the entropy, the
 clip metrics and the token count, and still attends to them. Everything else is TRL's own code.
@@ -10,24 +10,19 @@ clip metrics and the token count, and still attends to them. Everything else is 
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy
 import torch
 import trl.trainer.utils
-from datasets import Dataset
 from torch.nn.functional import pad
-from transformers import PrinterCallback, TrainerCallback
-from trl.trainer.grpo_config import GRPOConfig as TRLConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from repl_rl.config import Config, GRPOConfig
+from repl_rl.config import GRPOConfig
 from repl_rl.credit.advantages import dead_groups, line_rows, token_advantages
 from repl_rl.credit.importance import (
     divergence,
@@ -38,14 +33,10 @@ from repl_rl.credit.importance import (
 )
 from repl_rl.credit.mass import advantage_metrics, advantage_sums
 from repl_rl.disk import remove
-from repl_rl.engines.precision import Precision
-from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import numbered_checkpoints
-from repl_rl.seeds import derive_seed
-from repl_rl.training.moved import MovedWeights
-from repl_rl.training.options import check_fields, refusals_explained, try_optimiser
-from repl_rl.training.ranks import ALONE, Ranks, launched
-from repl_rl.training.saving import written_by_all
+from repl_rl.training.options import refusals_explained
+from repl_rl.training.ranks import ALONE, Ranks
+from repl_rl.training.saving import Position, RandomState, written_by_all
 from repl_rl.training.sft import IGNORED
 from repl_rl.types import Reward, Scored
 
@@ -61,34 +52,11 @@ _UNTRUE = (
 `stop/...` say why trajectories ended."""
 
 
-_DROPS_CUT = "mask_truncated_completions"
+DROPS_CUT = "mask_truncated_completions"
 """The option of TRL that this module does the work of."""
 
 _REFERENCE = "reference.pt"
 """Weights of a reference that moves, in a checkpoint."""
-
-
-class RandomState:
-    """The generators that an update may draw from, as they are when it is made."""
-
-    def __init__(self) -> None:
-        self._python = random.getstate()
-        self._numpy = numpy.random.get_state()  # what transformers keeps
-        self._torch = torch.get_rng_state()
-        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-
-    def restore(self) -> None:
-        random.setstate(self._python)
-        numpy.random.set_state(self._numpy)
-        torch.set_rng_state(self._torch)
-        torch.cuda.set_rng_state_all(self._cuda)
-
-
-class Position(NamedTuple):
-    """What a checkpoint holds that the next step's rollouts change."""
-
-    random: RandomState
-    num_tokens: int
 
 
 class LineGRPOTrainer(GRPOTrainer):
@@ -115,7 +83,7 @@ class LineGRPOTrainer(GRPOTrainer):
         self._line_config = line_config
         self._weighs_lines = weighs_lines
         self._ranks = ranks
-        self._drops_cut = bool(options.get(_DROPS_CUT))
+        self._drops_cut = bool(options.get(DROPS_CUT))
         """Whether trajectories that met a limit leave the loss."""
         self._aside: Path | None = None
         """Where a checkpoint is being written."""
@@ -359,177 +327,9 @@ class LineGRPOTrainer(GRPOTrainer):
             yield rows, int(used[0]), max(int(used[-1]) + 1, num_prompt + 1)
 
 
-def trainer_arguments(
-    config: Config, *, precision: Precision, folder: Path, device: str, ranks: Ranks
-) -> TRLConfig:
-    """What TRL is told; raises whatever TRL raises for an option in `config.trl`."""
-    grpo = config.grpo
-    size = rows_per_rank(grpo, num_ranks=ranks.world)
-    micro = largest_divisor(size, at_most=grpo.micro_batch_size)
-    return TRLConfig(
-        output_dir=str(folder),
-        max_steps=grpo.steps,
-        per_device_train_batch_size=micro,
-        gradient_accumulation_steps=size // micro,
-        steps_per_generation=size // micro * grpo.updates_per_rollout,
-        num_iterations=grpo.passes,
-        num_generations=grpo.group_size,
-        max_completion_length=config.sampling.max_tokens,
-        temperature=config.sampling.temperature,
-        learning_rate=grpo.learning_rate,
-        warmup_steps=grpo.warmup_steps,
-        weight_decay=grpo.weight_decay,
-        max_grad_norm=grpo.max_grad_norm,
-        loss_type=grpo.loss_type,
-        epsilon=grpo.epsilon_low,
-        # TRL takes this for the highest ratio with `cispo`, else for its distance from 1.
-        epsilon_high=grpo.epsilon_high + (grpo.loss_type == "cispo"),
-        beta=grpo.kl_beta,
-        use_bias_correction_kl=True,
-        disable_dropout=True,
-        scale_rewards=grpo.scale,
-        gradient_checkpointing=grpo.gradient_checkpointing,
-        shuffle_dataset=False,
-        use_cpu=device == "cpu",
-        bf16=precision.update is torch.bfloat16,
-        seed=derive_seed(config.seed, "update") % 2**32,
-        save_steps=checkpoint_every(config),
-        save_total_limit=config.report.keep_checkpoints,
-        logging_steps=1,
-        # On, it would log the mean of the finite losses in place of one that is not.
-        logging_nan_inf_filter=False,
-        report_to="none",
-        disable_tqdm=True,
-        **_passed_on(config.trl),
-    )
-
-
-def make_trainer(
-    *,
-    model: Any,  # a PreTrainedModel
-    tokenizer: Any,  # a PreTrainedTokenizerBase
-    collect: Collect,
-    config: Config,
-    precision: Precision,
-    folder: Path,
-    callbacks: Sequence[TrainerCallback] = (),
-    ranks: Ranks | None = None,
-) -> LineGRPOTrainer:
-    """A trainer of `config.grpo.steps` updates that keeps its checkpoints in `folder`.
-
-    One rollout phase makes `problems_per_step * group_size` trajectories for each of the
-    `updates_per_rollout` optimiser steps that it feeds, in micro-batches. Where it feeds one, the
-    policy that sampled is the policy that is updated, so the ratio of one to the other is exactly
-    1. Problem i of the run is prompt `str(i)`: TRL repeats prompts for their groups and hands them
-    to the rollout as they are.
-
-    Trajectories are dealt out to `ranks`, those of the launcher unless given.
-    """
-    grpo, ranks = config.grpo, launched() if ranks is None else ranks
-    args = trainer_arguments(
-        config, precision=precision, folder=folder, device=model.device.type, ranks=ranks
-    )
-    trainer = LineGRPOTrainer(
-        collect=collect,
-        line_config=grpo,
-        weighs_lines=weighs_lines(grpo, precision),
-        ranks=ranks,
-        options=config.trl,
-        model=model,
-        args=args,
-        processing_class=tokenizer,
-        train_dataset=Dataset.from_dict({"prompt": [str(i) for i in range(num_problems(grpo))]}),
-        callbacks=list(callbacks),
-    )
-    drop_nothing_out(model)
-    trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(MovedWeights(trainer.record_moved_share, seed=args.seed))
-    trainer.add_callback(_Bookkeeping(trainer))
-    return trainer
-
-
-def check_trl_options(
-    config: Config, *, precision: Precision, device: str, ranks: Ranks = ALONE
-) -> None:
-    """ConfigError for what TRL would refuse of `config.trl`, once a model is loaded or before."""
-    check_fields(config.trl, TRLConfig)
-    with refusals_explained(config.trl):
-        args = trainer_arguments(
-            config, precision=precision, folder=Path(), device=device, ranks=ranks
-        )
-        if config.trl:
-            try_optimiser(args)
-
-
-def _passed_on(options: Mapping[str, Any]) -> dict[str, Any]:
-    # TRL takes a trajectory that ends on injected text for truncated: see `collect`.
-    kept = {name: value for name, value in options.items() if name != _DROPS_CUT}
-    return {"lr_scheduler_type": "constant_with_warmup", **kept}
-
-
-def num_problems(grpo: GRPOConfig) -> int:
-    """Problems of a whole run, or of one rollout where there is no step."""
-    num_rollouts = max(1, grpo.steps // grpo.num_rollout_updates)
-    return num_rollouts * grpo.updates_per_rollout * grpo.problems_per_step
-
-
-def checkpoint_every(config: Config) -> int:
-    """Steps between two checkpoints, in whole rollouts: a run goes on with a rollout of its own."""
-    span = config.grpo.num_rollout_updates
-    return -(-config.report.checkpoint_every // span) * span
-
-
-class _Bookkeeping(TrainerCallback):
-    def __init__(self, trainer: LineGRPOTrainer) -> None:
-        self._trainer = trainer
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        state.save_steps = args.save_steps  # a run that goes on reads the setting of its first part
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._trainer.note_step_end()
-
-
 def _bare(reward: Reward) -> Reward:
     """As much of it as advantages depend on."""
     return Reward(line_rewards=reward.line_rewards, outcome_reward=reward.outcome_reward)
-
-
-def drop_nothing_out(model: torch.nn.Module) -> None:
-    """Switch off dropout that is not a layer: a rate that a module passes to its attention."""
-    for module in model.modules():
-        for name, value in vars(module).items():
-            if "dropout" in name and isinstance(value, float):
-                setattr(module, name, 0.0)
-
-
-def weighs_lines(grpo: GRPOConfig, precision: Precision) -> bool:
-    """Whether advantages are weighed by line: where engine and trainer may disagree on lines."""
-    if grpo.importance != "auto":
-        return grpo.importance == "line"
-    is_same = precision.is_shared and precision.is_exact
-    return not is_same and grpo.loss_type != "vespo"
-
-
-def rows_per_rank(grpo: GRPOConfig, *, num_ranks: int) -> int:
-    """Trajectories of a step that each process trains on; ConfigError if they cannot be dealt."""
-    size = grpo.problems_per_step * grpo.group_size
-    if size % num_ranks:
-        raise ConfigError(
-            f"{grpo.problems_per_step} problems of {grpo.group_size} trajectories cannot be dealt "
-            f"to {num_ranks} processes; change grpo.problems_per_step or grpo.group_size"
-        )
-    if grpo.rerolls and (size // num_ranks) % grpo.group_size:
-        raise ConfigError(
-            f"grpo.rerolls = {grpo.rerolls} with groups that lie across {num_ranks} processes; "
-            f"expected grpo.problems_per_step to be a multiple of {num_ranks}"
-        )
-    return size // num_ranks
-
-
-def largest_divisor(number: int, *, at_most: int) -> int:
-    """The largest divisor of `number` that is no larger than `at_most`: 96 and 40 give 32."""
-    return max(d for d in range(1, min(number, at_most) + 1) if number % d == 0)
 
 
 def outcome_reward(*, outcome_reward: list[float | None], **_: Any) -> list[float | None]:

@@ -2,14 +2,19 @@
 
     all write aside -> the first marks it COMPLETE and gives it its name
 
-Knows folders. Does not know what is in a checkpoint.
+Knows folders, and the random states that a checkpoint holds. Does not know what else is in one.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy
+import torch
 
 from repl_rl.disk import written_aside
 from repl_rl.runs.folder import COMPLETE
@@ -33,3 +38,26 @@ def written_by_all(folder: Path, name: str, ranks: Ranks) -> Iterator[Path]:
             (aside / name).rmdir()
             (aside / COMPLETE).touch()
     ranks.barrier()
+
+
+class RandomState:
+    """The generators that an update may draw from, as they are when it is made."""
+
+    def __init__(self) -> None:
+        self._python = random.getstate()
+        self._numpy = numpy.random.get_state()  # what transformers keeps
+        self._torch = torch.get_rng_state()
+        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+
+    def restore(self) -> None:
+        random.setstate(self._python)
+        numpy.random.set_state(self._numpy)
+        torch.set_rng_state(self._torch)
+        torch.cuda.set_rng_state_all(self._cuda)
+
+
+class Position(NamedTuple):
+    """What a checkpoint holds that the next step's rollouts change."""
+
+    random: RandomState
+    num_tokens: int

@@ -33,12 +33,12 @@ from repl_rl.training.evaluate import (
     run_shown,
     warn_of_ungraded,
 )
-from repl_rl.training.grpo import largest_divisor
 from repl_rl.training.laps import Laps
 from repl_rl.training.ranks import ALONE, Ranks
 from repl_rl.training.rollout_counts import RolloutCounts, time_metrics
 from repl_rl.training.runtime import Runtime
 from repl_rl.training.sink import Sink
+from repl_rl.training.trainer import largest_divisor
 from repl_rl.types import Attempt, Problem, Scored, Split
 
 _EVALUATION = "evaluation"

@@ -33,7 +33,6 @@ from repl_rl.show.bars import Update
 from repl_rl.show.display import Screen, silent
 from repl_rl.tasks.base import Task, demonstrable
 from repl_rl.training.evaluate import Report, held_out_attempts
-from repl_rl.training.grpo import check_trl_options, checkpoint_every, make_trainer, rows_per_rank
 from repl_rl.training.ranks import (
     Ranks,
     launched,
@@ -44,6 +43,12 @@ from repl_rl.training.ranks import (
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.sink import open_sink
 from repl_rl.training.steps import ProblemSequence, StepCallback, Training
+from repl_rl.training.trainer import (
+    check_trl_options,
+    checkpoint_every,
+    make_trainer,
+    rows_per_rank,
+)
 from repl_rl.training.warmstart import (
     Progress,
     Recipe,

@@ -15,7 +15,7 @@ from repl_rl.engines.kinds import HF
 from repl_rl.engines.models import load_weights, read_files, to_train
 from repl_rl.engines.precision import precision
 from repl_rl.engines.weights import save_merged
-from repl_rl.training.grpo import make_trainer
+from repl_rl.training.trainer import make_trainer
 from repl_rl.types import Scored
 from trainer_kit import Catch, Step, Tensors, byte_tokenizer, config_of, difference, take_step
 

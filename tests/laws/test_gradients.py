@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from repl_rl.training.grpo import LineGRPOTrainer, largest_divisor
+from repl_rl.training.grpo import LineGRPOTrainer
+from repl_rl.training.trainer import largest_divisor
 from repl_rl.types import OutcomeKind, Scored, Trajectory
 from trainer_kit import Step, Tensors, difference, drop_env_mask, largest, model_of
 

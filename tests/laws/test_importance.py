@@ -16,7 +16,8 @@ from repl_rl.credit.importance import importance_metrics, largest_gap, line_rati
 from repl_rl.engines.kinds import engine_kind
 from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
-from repl_rl.training.grpo import LineGRPOTrainer, pad_right, weighs_lines
+from repl_rl.training.grpo import LineGRPOTrainer, pad_right
+from repl_rl.training.trainer import weighs_lines
 from repl_rl.types import OutcomeKind, Scored, Trajectory
 from trainer_kit import Step, difference, largest, model_of
 

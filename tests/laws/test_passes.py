@@ -16,7 +16,8 @@ from repl_rl.config import Config, GRPOConfig
 from repl_rl.credit.advantages import advantage_rows
 from repl_rl.errors import ConfigError
 from repl_rl.settings import resolve
-from repl_rl.training.grpo import LineGRPOTrainer, checkpoint_every
+from repl_rl.training.grpo import LineGRPOTrainer
+from repl_rl.training.trainer import checkpoint_every
 from repl_rl.types import Scored
 from trainer_kit import Step, Tensors, difference, largest, take_step
 

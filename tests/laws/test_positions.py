@@ -12,7 +12,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from repl_rl.config import Config, GRPOConfig, SamplingConfig
 from repl_rl.engines.precision import Precision
-from repl_rl.training.grpo import LineGRPOTrainer, make_trainer
+from repl_rl.training.grpo import LineGRPOTrainer
+from repl_rl.training.trainer import make_trainer
 
 pytestmark = pytest.mark.train
 

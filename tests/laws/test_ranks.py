@@ -25,10 +25,10 @@ from repl_rl.interrupts import Interrupts, heard
 from repl_rl.rollout.plan import make_plan
 from repl_rl.rollout.waits import Waits
 from repl_rl.show.display import Screen, silent
-from repl_rl.training.grpo import rows_per_rank
 from repl_rl.training.ranks import ALONE, Ranks, launched, peers_named, without_launcher
 from repl_rl.training.steps import ProblemSequence, Training
 from repl_rl.training.train import train
+from repl_rl.training.trainer import rows_per_rank
 from repl_rl.types import Attempt, OutcomeKind, Problem, Scored, Split, Trajectory
 from trainer_kit import Step, Tensors, difference
 from warm_python import Forked, WarmPython

@@ -19,7 +19,7 @@ import torch
 from transformers import Qwen3ForCausalLM
 
 from repl_rl.engines.precision import Precision
-from repl_rl.training.grpo import make_trainer
+from repl_rl.training.trainer import make_trainer
 from repl_rl.types import Scored
 from trainer_kit import Catch, byte_tokenizer, config_of
 

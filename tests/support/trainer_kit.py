@@ -18,7 +18,8 @@ from transformers import (
 from repl_rl.config import Config, GRPOConfig, SamplingConfig
 from repl_rl.engines.kinds import HF
 from repl_rl.engines.precision import precision
-from repl_rl.training.grpo import LineGRPOTrainer, make_trainer
+from repl_rl.training.grpo import LineGRPOTrainer
+from repl_rl.training.trainer import make_trainer
 from repl_rl.types import Scored
 
 Tensors = dict[str, torch.Tensor]
