@@ -15,7 +15,7 @@ VLLM_PYTHON = $(VENV)-vllm/bin/python
 # Empty: Python keeps bytecode. Hundreds of processes of a test run import the same modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: train test quick vllm vllm-cpu test-vllm check check-install metrics-table format clean bubblewrap chromium
+.PHONY: train test quick long vllm vllm-cpu test-vllm check check-install metrics-table format clean bubblewrap chromium
 
 train: $(VENV)/.installed  ## Install, then the main job.
 	$(VENV)/bin/repl-rl train --task sympy-proofs
@@ -24,7 +24,10 @@ test: $(VENV)/.installed-dev bubblewrap  ## Install with the test tools, then th
 	$(PYTEST)
 
 quick: $(VENV)/.installed-dev  ## What needs no kernel, no training, no terminal and no second.
-	$(PYTEST) -m "not kernel and not train and not slow"
+	$(PYTEST) -m "not kernel and not train and not slow and not long"
+
+long: $(VENV)/.installed-dev bubblewrap  ## What takes minutes: runs that are ended and resumed, several processes.
+	$(PYTEST) -m long
 
 vllm: $(VENV)/.installed  ## vLLM for GPUs, beside what is there.
 	$(PIP) --editable '.[vllm]'

@@ -17,7 +17,7 @@ from same_run import compared, differences
 from small_run import small
 from warm_python import SCRIPT
 
-pytestmark = [pytest.mark.train, pytest.mark.kernel]
+pytestmark = [pytest.mark.long, pytest.mark.train, pytest.mark.kernel]
 
 Command = Callable[..., Any]
 

@@ -56,6 +56,7 @@ def has_rows(run: Path, count: int) -> Callable[[], bool]:
     return lambda: path.exists() and path.read_bytes().count(b"\n") >= count
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("phase", "when"),
     [
@@ -87,6 +88,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(
     assert same_rows(run)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", [1, 4])
 def test_an_interrupted_run_keeps_its_last_step_and_goes_on_from_it(
     repl_rl: Command, tiny_model: Path, tmp_path: Path, reference: Path, when: int
