@@ -78,9 +78,10 @@ class Training:
         self._ranks = ranks
         self._row: dict[str, float] = {}
         self._groups: dict[str, float] = {}
-        self._own_groups = (0, 0)
         """How many groups of the latest rollout were rolled out again, and how many taught nothing
-        to the end: of all ranks, and of this one."""
+        to the end."""
+        self._num_again = 0
+        """The first number, of this rank alone."""
         self._scored: list[Scored] = []
         self._is_warned = False
         """Warned of ungraded answers, once in all steps."""
@@ -180,8 +181,11 @@ class Training:
                 )
             )
             self._scored = self._ranks.gather_first(kept if own is None else own)
-            again, dead = map(sum, zip(*self._ranks.gather([self._own_groups]), strict=True))
-            self._groups = {"group/rerolled": again, "group/dead": dead}
+            self._groups = {
+                "group/rerolled": sum(self._ranks.gather([self._num_again])),
+                # Of the rows of all: a group may lie across ranks.
+                "group/dead": len(dead_groups(self._scored, self._config.grpo)),
+            }
         except BaseException:
             if kept and self._folder is not None:
                 self._folder.append_trajectories(name, kept)
@@ -196,12 +200,12 @@ class Training:
         self, scored: list[Scored], numbers: Sequence[int], policy_version: int
     ) -> list[Scored]:
         """`scored` with other trajectories for groups that teach nothing, which are not kept."""
-        grpo, num_again = self._config.grpo, 0
+        grpo, self._num_again = self._config.grpo, 0
         dead = dead_groups(scored, grpo)
         for again in range(1, grpo.rerolls + 1):
             if not dead:
                 break
-            num_again += len(dead)
+            self._num_again += len(dead)
             attempts = self._attempts(numbers, policy_version, again=again)
             places = [i for i, one in enumerate(attempts) if one.group_index in dead]
             update = self._screen.inside("again", len(places))
@@ -209,7 +213,6 @@ class Training:
             for place, item in zip(places, fresh, strict=True):
                 scored[place] = item
             dead = dead_groups(scored, grpo)
-        self._own_groups = (num_again, len(dead))
         return scored
 
     def log(self, step: int, total: int, logs: dict[str, float]) -> None:
