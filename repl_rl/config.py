@@ -232,7 +232,7 @@ class EvalConfig:
     """Held-out problems, one trajectory each, before and after training."""
     every: int = 0
     """Steps between two measurements while training; 0: none. Where a rollout feeds several steps,
-    the next rollout waits for them."""
+    the next rollout waits for them. The weights that did best stay in `checkpoints/best`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

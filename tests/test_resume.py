@@ -67,7 +67,7 @@ def test_what_lies_beyond_is_cut_and_said(run: Path) -> None:
         *("eval-000000", "eval-000002", "eval-000004"),
         *("step-000000", "step-000001", "step-000002", "step-000003"),
     ]
-    assert evaluated_steps(run) == {0, 2, 4}
+    assert evaluated_steps(run) == {0: 0.1, 2: 0.2, 4: 0.2}
     assert cut(begun(run)) == []
 
 
@@ -75,7 +75,7 @@ def test_a_measurement_that_did_not_end_is_made_again(run: Path) -> None:
     rows = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
     (run / "metrics.jsonl").write_text("".join(row for row in rows[:-2]))  # without that at 4
     cut(begun(run))
-    assert evaluated_steps(run) == {0, 2}
+    assert evaluated_steps(run) == {0: 0.1, 2: 0.2}
     assert "eval-000004" not in names(run)
 
 

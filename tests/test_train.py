@@ -112,7 +112,7 @@ def test_what_could_not_be_graded_is_warned_of_once_in_each_phase(train: Train) 
                 training.collect([0], step)
                 training.log(step, 2, {"loss": 0.0})
         else:
-            training.measure(0)
+            training.measure({"before": 0, "after": 2}[name])
         assert out.getvalue().count("warning: 1 of 1 trajectories could not be graded") == warnings
     measured = {name: value for name, value in rows[0].items() if name != "eval_runtime"}
     assert measured == {"step": 0, "eval_solve_rate": 0.0, "eval_total": 1, "eval_ungraded": 1}
@@ -137,6 +137,18 @@ def test_a_measurement_that_falls_into_a_rollout_waits_for_its_end(train: Train)
     for version in (0, 2, 4, 6, 8, 10):
         training.collect([0], version)
     assert [row["step"] for row in rows if "eval_solve_rate" in row] == [4, 6, 10]
+
+
+def test_the_weights_that_did_best_are_kept_the_first_ones_apart(train: Train) -> None:
+    training, _, _ = train(TWICE)
+    kept = list[int]()
+    training._keep_best = lambda: kept.append(step)
+    training._evaluated = {0: 0.9}
+    for step, rate in ((3, 0.2), (6, 0.5), (9, 0.5), (12, 0.4), (15, 0.6)):
+        if training._is_best(step, rate):
+            training._keep_best()
+        training._evaluated[step] = rate
+    assert kept == [3, 6, 15]
 
 
 def test_a_signal_waits_until_a_rollout_is_used_up(train: Train) -> None:

@@ -30,7 +30,7 @@ from repl_rl.runs.trust import trust
 from repl_rl.settings import to_toml
 from repl_rl.types import Origin, Scored
 
-METRICS, CHECKPOINTS, FINAL = "metrics.jsonl", "checkpoints", "final"
+METRICS, CHECKPOINTS, FINAL, BEST = "metrics.jsonl", "checkpoints", "final", "best"
 COMPLETE = "COMPLETE"
 """In a checkpoint, the file that was written last: with it a run can go on from there."""
 TOKENIZER = "tokenizer"
@@ -117,6 +117,11 @@ class RunFolder:
     @property
     def final_checkpoint(self) -> Path:
         return self.path / CHECKPOINTS / FINAL
+
+    @property
+    def best_checkpoint(self) -> Path:
+        """Of the measurements while training, the weights with the highest rate."""
+        return self.path / CHECKPOINTS / BEST
 
 
 def evaluation_name(step: int) -> str:

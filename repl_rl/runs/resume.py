@@ -8,7 +8,7 @@ Knows names of files and rows of metrics. Does not know what is in a checkpoint.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,9 +72,9 @@ def has_ended(run: Begun, *, steps: int) -> bool:
     return run.step >= steps and is_measured
 
 
-def evaluated_steps(run: Path) -> set[int]:
-    """The steps after which an evaluation is on record."""
-    return {row.step for row in read_rows(run) if EVALUATED in row.numbers}
+def evaluated_steps(run: Path) -> dict[int, float]:
+    """The steps after which an evaluation is on record, with the rate that it found."""
+    return {row.step: row.numbers[EVALUATED] for row in read_rows(run) if EVALUATED in row.numbers}
 
 
 def cut(run: Begun) -> list[str]:
@@ -105,7 +105,7 @@ def cut(run: Begun) -> list[str]:
     return said
 
 
-def _stale_files(folder: Path, step: int, measured: set[int]) -> Iterator[Path]:
+def _stale_files(folder: Path, step: int, measured: Iterable[int]) -> Iterator[Path]:
     """Files of rollouts that no kept update has read, and of evaluations that did not end."""
     for path in sorted(folder.glob("*.jsonl")):
         if named := re.fullmatch(r"step-(\d+)", path.stem):

@@ -11,7 +11,8 @@ import itertools
 import math
 import random
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from transformers import TrainerCallback
@@ -62,7 +63,8 @@ class Training:
         *,
         sink: Sink | None,
         interrupts: Interrupts,
-        evaluated: Collection[int] = (),
+        evaluated: Mapping[int, float] = MappingProxyType({}),
+        keep_best: Callable[[], None] = lambda: None,
         ranks: Ranks = ALONE,
     ) -> None:
         self._config = config
@@ -73,8 +75,9 @@ class Training:
         self._screen = screen
         self._sink = sink
         self._interrupts = interrupts
-        self._evaluated = evaluated
-        """Steps after which a measurement is on record already."""
+        self._evaluated = dict(evaluated)
+        """The rates of measurements that are on record already, by their steps."""
+        self._keep_best = keep_best
         self._ranks = ranks
         self._row: dict[str, float] = {}
         self._groups: dict[str, float] = {}
@@ -118,9 +121,16 @@ class Training:
                 "eval_ungraded": rate.ungraded,
                 "eval_runtime": time.monotonic() - started,
             }
+            if self._config.eval.every and self._is_best(step, rate.rate):
+                self._keep_best()
+            self._evaluated[step] = rate.rate
             assert self._sink is not None
             self._sink.write(step, row)
         return scored
+
+    def _is_best(self, step: int, rate: float) -> bool:
+        """Whether no earlier weights of this run, but those it started from, were as good."""
+        return step > 0 and all(rate > found for at, found in self._evaluated.items() if at > 0)
 
     def collect(self, numbers: Sequence[int], policy_version: int) -> list[Scored]:
         """The rollouts of one step: see `grpo.Collect`."""

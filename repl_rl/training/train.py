@@ -166,14 +166,15 @@ def _run(
             screen,
             sink=sink,
             interrupts=interrupts,
-            evaluated=ranks.from_first(evaluated_steps(path) if ranks.is_first else set()),
+            evaluated=ranks.from_first(evaluated_steps(path) if ranks.is_first else {}),
+            keep_best=lambda: folder and _keep(folder.best_checkpoint, loaded),
             ranks=ranks,
         )
         before = training.measure(0)
         screen.say(f"held-out before: {before}")
         _update(config, loaded, training, path, screen, interrupts, run, ranks)
         if folder is not None:
-            _keep_final(folder, loaded)
+            _keep(folder.final_checkpoint, loaded)
         runtime.sync(config.grpo.steps)
         after = training.measure(config.grpo.steps) if config.grpo.steps else before
         screen.say(f"held-out after:  {after}")
@@ -210,8 +211,8 @@ def _folder(
     return folder
 
 
-def _keep_final(folder: RunFolder, loaded: LoadedModel) -> None:
-    with written_aside(folder.final_checkpoint) as path:
+def _keep(checkpoint: Path, loaded: LoadedModel) -> None:
+    with written_aside(checkpoint) as path:
         loaded.model.save_pretrained(path)
         loaded.tokenizer.save_pretrained(path)
 
