@@ -168,6 +168,8 @@ SPEEDS = (
     Metric("rollout/tokens_per_s", "1/s", "Sampled tokens of trajectories."),
     Metric("rollout/lines_per_s", "1/s", "Lines of trajectories."),
     Metric("rollout/retries", "count", "Trajectories begun again, as our side of a kernel failed."),
+    Metric("group/rerolled", "count", "Groups rolled out again: see `grpo.rerolls`."),
+    Metric("group/dead", "count", "Groups that teach nothing: all their advantages are 0."),
     Metric("rollout/wasted_tokens", "count", "Tokens that the engine sampled for no trajectory."),
     Metric(
         "engine/tokens_per_s",
