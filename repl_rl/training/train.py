@@ -12,6 +12,7 @@ import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +168,7 @@ def _run(
             sink=sink,
             interrupts=interrupts,
             evaluated=ranks.from_first(evaluated_steps(path) if ranks.is_first else {}),
-            keep_best=lambda: folder and _keep(folder.best_checkpoint, loaded),
+            keep_best=partial(_keep, folder.best_checkpoint, loaded) if folder else _nothing,
             ranks=ranks,
         )
         before = training.measure(0)
@@ -209,6 +210,10 @@ def _folder(
     with written_aside(folder.tokenizer) as aside:
         loaded.tokenizer.save_pretrained(aside)
     return folder
+
+
+def _nothing() -> None:
+    """For ranks that write no files."""
 
 
 def _keep(checkpoint: Path, loaded: LoadedModel) -> None:
