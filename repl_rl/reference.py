@@ -15,6 +15,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -114,10 +115,11 @@ def _nearest(name: str, known: list[str]) -> str:
     return "known sections: " + ", ".join(sorted({key.partition(".")[0] for key in known}))
 
 
+@cache
 def field_docs(shape: type) -> dict[str, str]:
     """The docstring under each field of a class, as one paragraph; fields without one are left out.
 
-    These docstrings exist only in the source, which is installed with the package.
+    These docstrings exist only in the source, which is installed with the package. It is read once.
     """
     (made,) = ast.parse(inspect.cleandoc(inspect.getsource(shape))).body
     assert isinstance(made, ast.ClassDef)

@@ -196,6 +196,7 @@ def distributions_of(modules: Sequence[str]) -> Iterator[str]:
             yield from _distributions().get(name, ())[:1]
 
 
+@cache
 def _brings(package: str, module: str) -> bool:
     """Whether a package of this name is installed and has the module, as most have their own."""
     try:
