@@ -12,7 +12,7 @@ from repl_rl.types import OutcomeKind
 from repl_sandbox.statements import Syntax
 from repl_sandbox.types import ExecStatus, Execution
 
-CORPUS = Path(__file__).parent / "corpus"
+CORPUS = Path(__file__).parents[1] / "corpus"
 
 
 def kind_of(source: str, execution: Execution) -> OutcomeKind:

@@ -7,7 +7,7 @@ from pathlib import Path
 from repl_rl.runs.metric_names import METRICS, SECTIONS, page
 from repl_rl.types import OutcomeKind, StopReason
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 
 
 def test_the_document_is_what_the_code_says() -> None:

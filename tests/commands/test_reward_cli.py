@@ -13,7 +13,7 @@ from repl_rl.types import OutcomeKind, Scored, Trajectory
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]
 Call = Callable[..., tuple[int, str, str]]
-GOLDEN = str(Path(__file__).parent / "golden")
+GOLDEN = str(Path(__file__).parents[1] / "golden")
 
 SLIP = """\
 === a slip

@@ -12,7 +12,7 @@ from repl_rl.config import RewardConfig
 from repl_rl.golden.mutants import mutants
 
 Call = Callable[..., tuple[int, str, str]]
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FREE = """\
 from pathlib import Path
 from repl_rl.types import Reward

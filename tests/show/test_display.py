@@ -217,7 +217,7 @@ def test_a_title_is_one_row(sampled: Sampled) -> None:
     assert file.getvalue().startswith("a\\nb: ")
 
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+README = Path(__file__).resolve().parents[2] / "README.md"
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def test_a_dry_run_prints_a_config_that_gives_the_same_run(call: Call, tmp_path:
     assert resolve(files=[tmp_path / "config.toml"]) == expected
 
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture

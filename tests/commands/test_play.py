@@ -23,7 +23,7 @@ from repl_sandbox.fake import FakeKernel, FakeKernels
 from repl_sandbox.types import ExecStatus, Execution, SandboxError
 
 Called = tuple[int, str, str]
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 TASK = ("--task", "multiplication:Multiplication")
 ANSWERS = {
     "1+1": Execution(status=ExecStatus.OK, output="2\n"),

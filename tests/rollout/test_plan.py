@@ -14,7 +14,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.rollout.plan import make_plan, sampler_class
 from repl_rl.rollout.sampler import LineSampler
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture(autouse=True)
