@@ -1,4 +1,4 @@
-"""The steps of a run: rollouts for an update, measurements between updates, rows of metrics.
+"""The steps of a run: rollouts for an update, and a row of metrics after it.
 
     problem numbers, policy version -> Attempts -> Scored -> trajectories/, metrics.jsonl
 
@@ -10,9 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import time
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transformers import TrainerCallback
@@ -21,19 +19,13 @@ from repl_rl.config import Config
 from repl_rl.credit.advantages import dead_groups
 from repl_rl.errors import ConfigError, DivergedError
 from repl_rl.interrupts import Interrupts
-from repl_rl.runs.folder import RunFolder, evaluation_name, rollouts_name
-from repl_rl.runs.trajectory_file import read_trajectories
+from repl_rl.runs.folder import RunFolder, rollouts_name
 from repl_rl.seeds import derive_seed
 from repl_rl.show.bars import Update
 from repl_rl.show.display import Screen
 from repl_rl.tasks.base import Task
-from repl_rl.training.evaluate import (
-    Report,
-    report,
-    run_counted,
-    run_shown,
-    warn_of_ungraded,
-)
+from repl_rl.training.evaluate import run_counted, warn_of_ungraded
+from repl_rl.training.held_out import HeldOut
 from repl_rl.training.laps import Laps
 from repl_rl.training.ranks import ALONE, Ranks
 from repl_rl.training.rollout_counts import RolloutCounts, time_metrics
@@ -46,7 +38,7 @@ _EVALUATION = "evaluation"
 
 
 class Training:
-    """One run between its first measurement and its last; the trainer calls back into it.
+    """The steps of one run; the trainer calls back into it.
 
     Each of several ranks samples its share of the rows. The first has the run's folder, which is
     None for the others, and gets the rows of all.
@@ -56,15 +48,13 @@ class Training:
         self,
         config: Config,
         problems: ProblemSequence,
-        held_out: Sequence[Attempt],
+        held_out: HeldOut,
         runtime: Runtime,
         folder: RunFolder | None,
         screen: Screen,
         *,
         sink: Sink | None,
         interrupts: Interrupts,
-        evaluated: Mapping[int, float] = MappingProxyType({}),
-        keep_best: Callable[[], None] = lambda: None,
         ranks: Ranks = ALONE,
     ) -> None:
         self._config = config
@@ -75,9 +65,6 @@ class Training:
         self._screen = screen
         self._sink = sink
         self._interrupts = interrupts
-        self._evaluated = dict(evaluated)
-        """The rates of measurements that are on record already, by their steps."""
-        self._keep_best = keep_best
         self._ranks = ranks
         self._row: dict[str, float] = {}
         self._groups: dict[str, float] = {}
@@ -90,48 +77,6 @@ class Training:
         """Warned of ungraded answers, once in all steps."""
         self._laps = Laps()
 
-    def measure(self, step: int) -> Report:
-        """Held-out problems after so many updates, one trajectory each; read back if on record."""
-        name = evaluation_name(step)
-        if step not in self._evaluated:
-            scored = self._measure(step, name)
-        elif self._folder is not None:
-            scored = list(read_trajectories(self._folder.trajectories(name)))
-        else:
-            scored = []
-        return self._ranks.from_first(report(scored))
-
-    def _measure(self, step: int, name: str) -> list[Scored]:
-        """The rows of all ranks, for the first one; each samples its share."""
-        started = time.monotonic()
-        own, title = self._ranks.share(self._held_out), f"held-out, step {step}"
-        sampled = self._interrupts.stoppable(
-            lambda: run_shown(self._runtime, own, title, self._screen)
-        )
-        scored = self._ranks.gather_first(sampled or [])
-        self._interrupts.release()
-        if self._folder is not None:
-            self._folder.append_trajectories(name, scored)
-            found = report(scored)
-            warn_of_ungraded(scored, self._screen)
-            rate = found.all
-            row = {
-                "eval_solve_rate": rate.rate,
-                "eval_total": rate.total,
-                "eval_ungraded": rate.ungraded,
-                "eval_runtime": time.monotonic() - started,
-            }
-            if self._config.eval.every and self._is_best(step, rate.rate):
-                self._keep_best()
-            self._evaluated[step] = rate.rate
-            assert self._sink is not None
-            self._sink.write(step, row)
-        return scored
-
-    def _is_best(self, step: int, rate: float) -> bool:
-        """Whether no earlier weights of this run, but those it started from, were as good."""
-        return step > 0 and all(rate > found for at, found in self._evaluated.items() if at > 0)
-
     def collect(self, numbers: Sequence[int], policy_version: int) -> list[Scored]:
         """The rollouts of one step: see `grpo.Collect`."""
         self._interrupts.release()
@@ -140,7 +85,8 @@ class Training:
         gap = runtime.sync(policy_version)
         if policy_version and self._is_due(self._config.eval.every, policy_version):
             self._laps.begin(_EVALUATION)
-            self._screen.say(f"held-out, step {policy_version}: {self.measure(policy_version)}")
+            found = self._held_out.measure(policy_version)
+            self._screen.say(f"held-out, step {policy_version}: {found}")
         update = self._screen.inside("sampling", len(numbers))
         self._laps.begin("rollout")
         counted = RolloutCounts(runtime, self._ranks)

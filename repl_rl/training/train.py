@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from repl_rl.show.bars import Update
 from repl_rl.show.display import Screen, silent
 from repl_rl.tasks.base import Task, demonstrable
 from repl_rl.training.evaluate import Report, held_out_attempts
+from repl_rl.training.held_out import HeldOut
 from repl_rl.training.ranks import (
     Ranks,
     launched,
@@ -158,26 +159,35 @@ def _run(
         sink = None
         if folder is not None:
             sink = stack.enter_context(open_sink(folder, config, warn=screen.warn, step=reached))
-        training = Training(
-            config,
-            problems,
+        measured = HeldOut(
             held_out,
             runtime,
             folder,
             screen,
             sink=sink,
             interrupts=interrupts,
-            evaluated=ranks.from_first(evaluated_steps(path) if ranks.is_first else {}),
-            keep_best=partial(_keep, folder.best_checkpoint, loaded) if folder else _nothing,
+            rates=ranks.from_first(evaluated_steps(path) if ranks.is_first else {}),
+            keep_best=_keeper_of_best(config, folder, loaded),
             ranks=ranks,
         )
-        before = training.measure(0)
+        training = Training(
+            config,
+            problems,
+            measured,
+            runtime,
+            folder,
+            screen,
+            sink=sink,
+            interrupts=interrupts,
+            ranks=ranks,
+        )
+        before = measured.measure(0)
         screen.say(f"held-out before: {before}")
         _update(config, loaded, training, path, screen, interrupts, run, ranks)
         if folder is not None:
             _keep(folder.final_checkpoint, loaded)
         runtime.sync(config.grpo.steps)
-        after = training.measure(config.grpo.steps) if config.grpo.steps else before
+        after = measured.measure(config.grpo.steps) if config.grpo.steps else before
         screen.say(f"held-out after:  {after}")
     if config.report.curve and ranks.is_first:
         _draw_curve(path, screen)
@@ -212,8 +222,12 @@ def _folder(
     return folder
 
 
-def _nothing() -> None:
-    """For ranks that write no files."""
+def _keeper_of_best(
+    config: Config, folder: RunFolder | None, loaded: LoadedModel
+) -> Callable[[], None] | None:
+    if folder is None or not config.eval.every:
+        return None
+    return partial(_keep, folder.best_checkpoint, loaded)
 
 
 def _keep(checkpoint: Path, loaded: LoadedModel) -> None:

@@ -196,7 +196,7 @@ def attempts_of(ranks: Ranks, numbers: Sequence[int], group_size: int) -> list[A
     training = Training(
         Config(grpo=GRPOConfig(group_size=group_size)),
         ProblemSequence(task, seed=0),
-        [],
+        nothing,
         runtime,
         nothing,
         silent(),

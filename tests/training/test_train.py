@@ -19,6 +19,7 @@ from repl_rl.interrupts import Interrupts
 from repl_rl.rollout.waits import Waits
 from repl_rl.show.display import Screen
 from repl_rl.training.evaluate import held_out_attempts
+from repl_rl.training.held_out import HeldOut
 from repl_rl.training.steps import ProblemSequence, StepCallback, Training
 from repl_rl.types import (
     Attempt,
@@ -68,51 +69,60 @@ def test_no_held_out_problem_is_needed_where_none_is_asked_for() -> None:
     assert held_out_attempts(few(train="abc"), count=0, seed=0) == []
 
 
-Train = Callable[..., tuple[Training, list[Mapping[str, float]], io.StringIO]]
+Rows = list[Mapping[str, float]]
+Train = Callable[[Config], tuple[Training, HeldOut, Rows, io.StringIO]]
 
 
 @pytest.fixture
 def train(make_trajectory: Callable[..., Trajectory], make_scored: Callable[..., Scored]) -> Train:
-    """`train(config)`: a training without an engine, the rows of its metrics, and its screen."""
+    """`train(config)`: steps and measurements without an engine, their rows, and the screen."""
     trajectory = make_trajectory([("b\n", OutcomeKind.SUBMITTED, None)])
     scored = [make_scored(trajectory, None, verdict=Verdict(kind=VerdictKind.UNDECIDED))]
 
-    def make(config: Config) -> tuple[Training, list[Mapping[str, float]], io.StringIO]:
-        return trained(config, scored)
+    def make(config: Config) -> tuple[Training, HeldOut, Rows, io.StringIO]:
+        return trained(config, lambda _: scored)
 
     return make
 
 
 def trained(
-    config: Config, scored: list[Scored], *, runtime: Any = None
-) -> tuple[Training, list[Mapping[str, float]], io.StringIO]:
-    runtime = runtime or SimpleNamespace(
+    config: Config,
+    run: Callable[[Sequence[Attempt]], list[Scored]],
+    *,
+    keep_best: Callable[[], None] | None = None,
+    rates: Mapping[int, float] | None = None,
+) -> tuple[Training, HeldOut, Rows, io.StringIO]:
+    runtime: Any = SimpleNamespace(
         engine=SimpleNamespace(num_sampled=0, busy_s=0.0, prefix_tokens=(0, 0)),
         waits=Waits(), num_retries=0, decode=None,
-        run=lambda *_, **__: scored, sync=lambda _: 0.0, sleep=lambda: None,
+        run=lambda attempts, **_: run(attempts), sync=lambda _: 0.0, sleep=lambda: None,
         guesses=lambda: (0, 0),
     )  # fmt: skip
-    rows: list[Mapping[str, float]] = []
+    rows: Rows = []
     folder: Any = SimpleNamespace(append_trajectories=lambda *_: None)
     sink: Any = SimpleNamespace(write=lambda step, row: rows.append({"step": step, **row}))
     out = io.StringIO()
     problems = ProblemSequence(few(train="abc"), seed=0)
     screen, interrupts = Screen(Console(file=out)), Interrupts()
+    held_out = HeldOut(
+        [], runtime, folder, screen,
+        sink=sink, interrupts=interrupts, rates=rates or {}, keep_best=keep_best,
+    )  # fmt: skip
     training = Training(
-        config, problems, [], runtime, folder, screen, sink=sink, interrupts=interrupts
+        config, problems, held_out, runtime, folder, screen, sink=sink, interrupts=interrupts
     )
-    return training, rows, out
+    return training, held_out, rows, out
 
 
 def test_what_could_not_be_graded_is_warned_of_once_in_each_phase(train: Train) -> None:
-    training, rows, out = train(Config())
+    training, held_out, rows, out = train(Config())
     for name, warnings in (("before", 1), ("training", 2), ("after", 3)):
         if name == "training":
             for step in (1, 2):
                 training.collect([0], step)
                 training.log(step, 2, {"loss": 0.0})
         else:
-            training.measure({"before": 0, "after": 2}[name])
+            held_out.measure({"before": 0, "after": 2}[name])
         assert out.getvalue().count("warning: 1 of 1 trajectories could not be graded") == warnings
     measured = {name: value for name, value in rows[0].items() if name != "eval_runtime"}
     assert measured == {"step": 0, "eval_solve_rate": 0.0, "eval_total": 1, "eval_ungraded": 1}
@@ -123,7 +133,7 @@ TWICE = Config(model="m", grpo=GRPOConfig(passes=2), eval=EvalConfig(every=3))
 
 
 def test_numbers_of_a_rollout_stand_with_the_first_step_that_it_feeds(train: Train) -> None:
-    training, rows, _ = train(TWICE)
+    training, _, rows, _ = train(TWICE)
     training.collect([0], 0)
     for step in (1, 2):
         training.log(step, 200, {"loss": 0.5})
@@ -133,26 +143,35 @@ def test_numbers_of_a_rollout_stand_with_the_first_step_that_it_feeds(train: Tra
 
 
 def test_a_measurement_that_falls_into_a_rollout_waits_for_its_end(train: Train) -> None:
-    training, rows, _ = train(TWICE)
+    training, _, rows, _ = train(TWICE)
     for version in (0, 2, 4, 6, 8, 10):
         training.collect([0], version)
     assert [row["step"] for row in rows if "eval_solve_rate" in row] == [4, 6, 10]
 
 
-def test_the_weights_that_did_best_are_kept_the_first_ones_apart(train: Train) -> None:
-    training, _, _ = train(TWICE)
-    kept = list[int]()
-    training._keep_best = lambda: kept.append(step)
-    training._evaluated = {0: 0.9}
-    for step, rate in ((3, 0.2), (6, 0.5), (9, 0.5), (12, 0.4), (15, 0.6)):
-        if training._is_best(step, rate):
-            training._keep_best()
-        training._evaluated[step] = rate
-    assert kept == [3, 6, 15]
+def test_the_weights_that_did_best_are_kept_the_first_ones_apart(
+    make_trajectory: Callable[..., Trajectory], make_scored: Callable[..., Scored]
+) -> None:
+    trajectory = make_trajectory([("b\n", OutcomeKind.SUBMITTED, None)])
+    ends = {
+        kind: make_scored(trajectory, 0.0, verdict=Verdict(kind=kind))
+        for kind in (VerdictKind.PROVED, VerdictKind.WRONG)
+    }
+    num_solved, kept = {0: 9, 6: 2, 9: 2, 12: 1, 15: 3}, list[int]()
+
+    def run(_: object) -> list[Scored]:
+        solved = num_solved[step]
+        return [ends[VerdictKind.PROVED]] * solved + [ends[VerdictKind.WRONG]] * (10 - solved)
+
+    # The measurement after update 3 is on record from before a resume.
+    _, held_out, _, _ = trained(TWICE, run, keep_best=lambda: kept.append(step), rates={3: 0.1})
+    for step in num_solved:
+        held_out.measure(step)
+    assert kept == [6, 15]
 
 
 def test_a_signal_waits_until_a_rollout_is_used_up(train: Train) -> None:
-    training, _, _ = train(TWICE)
+    training, *_ = train(TWICE)
     training.collect([0], 2)
     interrupts = Interrupts()
     interrupts._is_asked = True
@@ -180,16 +199,13 @@ def test_a_run_that_diverged_ends_and_says_where(name: str, value: float | None)
 
 
 class Rolled:
-    """A runtime whose groups teach nothing until they were rolled out `after` times before."""
+    """Rollouts whose groups teach nothing until they were rolled out `after` times before."""
 
     def __init__(self, make: Callable[[Attempt, float], Scored], after: Mapping[int, int]) -> None:
         self._make, self._after = make, after
         self.seeds: list[tuple[int, int, int]] = []
-        self.engine = SimpleNamespace(num_sampled=0, busy_s=0.0, prefix_tokens=(0, 0))
-        self.waits = Waits()
-        self.num_retries, self.decode = 0, None
 
-    def run(self, attempts: Sequence[Attempt], **_: Any) -> list[Scored]:
+    def __call__(self, attempts: Sequence[Attempt]) -> list[Scored]:
         tries = Counter((group, sibling) for group, sibling, _ in self.seeds)
         scored = []
         for one in attempts:
@@ -198,14 +214,6 @@ class Rolled:
             scored.append(self._make(one, float(teaches and one.sibling_index == 0)))
             self.seeds.append((*key, one.seed))
         return scored
-
-    def sync(self, _: int) -> float:
-        return 0.0
-
-    def sleep(self) -> None: ...
-
-    def guesses(self) -> tuple[int, int]:
-        return 0, 0
 
 
 @pytest.mark.parametrize(
@@ -228,14 +236,14 @@ def test_a_group_that_teaches_nothing_is_rolled_out_again(
         }
         return make_scored(dataclasses.replace(trajectory, **identity), outcome)
 
-    runtime = Rolled(make, {0: 0, 1: 1, 2: 99})
+    rolled = Rolled(make, {0: 0, 1: 1, 2: 99})
     config = Config(model="m", grpo=GRPOConfig(rerolls=rerolls, group_size=2))
-    training, rows, _ = trained(config, [], runtime=runtime)
+    training, _, rows, _ = trained(config, rolled)
     scored = training.collect([0, 0, 1, 1, 2, 2], 5)
     training.log(6, 200, {})
-    made = Counter(group for group, *_ in runtime.seeds)
+    made = Counter(group for group, *_ in rolled.seeds)
     assert made == {group: 2 * number for group, number in enumerate(tries)}
-    assert len({seed for *_, seed in runtime.seeds}) == len(runtime.seeds)
+    assert len({seed for *_, seed in rolled.seeds}) == len(rolled.seeds)
     assert (rows[0]["group/rerolled"], rows[0]["group/dead"]) == counted
     places = [(item.trajectory.group_index, item.trajectory.sibling_index) for item in scored]
     assert places == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]

@@ -1,0 +1,100 @@
+"""Held-out problems, measured between updates: one rate for each step that is asked for.
+
+    step -> Scored -> trajectories/eval-NNNNNN.jsonl, a row of metrics.jsonl, a Report
+
+Knows a run's folder and its runtime. Does not know the update.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from repl_rl.interrupts import Interrupts
+from repl_rl.runs.folder import RunFolder, evaluation_name
+from repl_rl.runs.trajectory_file import read_trajectories
+from repl_rl.show.display import Screen
+from repl_rl.training.evaluate import Report, report, run_shown, warn_of_ungraded
+from repl_rl.training.ranks import ALONE, Ranks
+from repl_rl.training.runtime import Runtime
+from repl_rl.training.sink import Sink
+from repl_rl.types import Attempt, Scored
+
+
+class HeldOut:
+    """The measurements of one run. A step that is on record already is read back.
+
+    `rates` are those on record, by their steps. `keep_best` is called after each measurement that
+    beats all earlier ones, the weights of the start apart. Each of several ranks samples its share;
+    the first has `folder` and `sink`, and gets the rows of all.
+    """
+
+    def __init__(
+        self,
+        attempts: Sequence[Attempt],
+        runtime: Runtime,
+        folder: RunFolder | None,
+        screen: Screen,
+        *,
+        sink: Sink | None,
+        interrupts: Interrupts,
+        rates: Mapping[int, float] = MappingProxyType({}),
+        keep_best: Callable[[], None] | None = None,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        self._attempts = attempts
+        self._runtime = runtime
+        self._folder = folder
+        self._screen = screen
+        self._sink = sink
+        self._interrupts = interrupts
+        self._rates = dict(rates)
+        self._keep_best = keep_best
+        self._ranks = ranks
+
+    def measure(self, step: int) -> Report:
+        """The solve rate after so many updates, one trajectory for each problem."""
+        name = evaluation_name(step)
+        if step not in self._rates:
+            scored = self._sample(step, name)
+        elif self._folder is not None:
+            scored = list(read_trajectories(self._folder.trajectories(name)))
+        else:
+            scored = []
+        return self._ranks.from_first(report(scored))
+
+    def _sample(self, step: int, name: str) -> list[Scored]:
+        """The rows of all ranks, for the first one."""
+        started = time.monotonic()
+        own, title = self._ranks.share(self._attempts), f"held-out, step {step}"
+        sampled = self._interrupts.stoppable(
+            lambda: run_shown(self._runtime, own, title, self._screen)
+        )
+        scored = self._ranks.gather_first(sampled or [])
+        self._interrupts.release()
+        if self._folder is not None:
+            self._folder.append_trajectories(name, scored)
+            self._record(step, scored, seconds=time.monotonic() - started)
+        return scored
+
+    def _record(self, step: int, scored: Sequence[Scored], *, seconds: float) -> None:
+        """The weights are kept first: once the row is there, the measurement is not made again."""
+        warn_of_ungraded(scored, self._screen)
+        found = report(scored).all
+        if self._keep_best is not None and self._is_best(step, found.rate):
+            self._keep_best()
+        self._rates[step] = found.rate
+        assert self._sink is not None
+        self._sink.write(
+            step,
+            {
+                "eval_solve_rate": found.rate,
+                "eval_total": found.total,
+                "eval_ungraded": found.ungraded,
+                "eval_runtime": seconds,
+            },
+        )
+
+    def _is_best(self, step: int, rate: float) -> bool:
+        return step > 0 and all(rate > found for at, found in self._rates.items() if at > 0)
