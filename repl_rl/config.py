@@ -259,6 +259,9 @@ class ReportConfig:
     """Draw the learning curve at the end of a run."""
     trackers: tuple[str, ...] = ()
     """Who gets the rows of `metrics.jsonl`, too: `tensorboard`, `wandb`, `trackio`."""
+    hub: str | None = None
+    """Repository `owner/name` on the hub that gets the last weights and their card; empty: none.
+    One that is not there is made, private, before the first step. See `repl-rl push`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,12 +391,9 @@ _FAILED = (VerdictKind.REFUTED, VerdictKind.WRONG, VerdictKind.MALFORMED)
 
 def _numbers(section: Any, prefix: str) -> Iterator[tuple[str, float]]:
     """Every number of a section and of those below it, with its full name."""
-    values = (
-        section
-        if isinstance(section, Mapping)
-        else {one.name: getattr(section, one.name) for one in fields(section)}
-    )
-    for name, value in values.items():
+    if not isinstance(section, Mapping):
+        section = {one.name: getattr(section, one.name) for one in fields(section)}
+    for name, value in section.items():
         if isinstance(value, Mapping) or is_dataclass(value):
             yield from _numbers(value, f"{prefix}{name}.")
         elif isinstance(value, int | float):

@@ -6,6 +6,7 @@ ReplRLError
   GraderError     the grader's process cannot be started
   DivergedError   a loss or a gradient is not finite
   StorageError    the disk refused to keep something
+  HubError        the hub did not take what was pushed
   RankError       another of the processes that train as one has ended
 """
 
@@ -46,6 +47,10 @@ class DivergedError(ReplRLError, ArithmeticError):
 
 class StorageError(ReplRLError):
     """The disk refused to keep something. Whatever was written before is whole."""
+
+
+class HubError(ReplRLError):
+    """The hub did not take what was pushed. The run's folder has all of it."""
 
 
 class RankError(ReplRLError, RuntimeError):

@@ -17,6 +17,8 @@ from repl_rl.errors import ConfigError
 
 _SPEC = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+_REPOSITORY = re.compile(r"(?!.*(--|\.\.))\w([\w.-]*\w)?/\w([\w.-]{0,94}\w)?(?<!\.git)", re.ASCII)
+"""A name that the hub takes for something to be made."""
 _RUNS = "runs"
 _ALIKE = 0.6
 """How alike a name must be to be suggested: the default of `difflib.get_close_matches`."""
@@ -97,6 +99,20 @@ def resolve_model(name: str) -> str:
     if near is None and _HUB_NAME.fullmatch(name) and not _is_below_a_folder(folder):
         return name
     raise ConfigError(f"no such run or folder {name!r}; {near or _any_folder(folder)}")
+
+
+def is_hub_name(name: str) -> bool:
+    """Whether it is `owner/name` and no folder here."""
+    return _HUB_NAME.fullmatch(name) is not None and not Path(name).exists()
+
+
+def check_repository(name: str, *, given: str) -> None:
+    """ConfigError unless the hub would take the name; `given` says who gave it."""
+    if not _REPOSITORY.fullmatch(name):
+        raise ConfigError(
+            f"{given} {name!r} is no name of a repository; expected owner/name, such as "
+            f"'me/my-model'"
+        )
 
 
 def _is_below_a_folder(path: Path) -> bool:

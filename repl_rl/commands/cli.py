@@ -23,6 +23,7 @@ from repl_rl.commands import options as shared
 from repl_rl.commands.config import config as config_command
 from repl_rl.commands.merge import merge as merge_command
 from repl_rl.commands.plot import plot
+from repl_rl.commands.push import push
 from repl_rl.commands.replay import attach, replay
 from repl_rl.commands.reward import reward
 from repl_rl.commands.rollout import play, rollout
@@ -32,6 +33,7 @@ from repl_rl.terminal import one_row
 from repl_rl.training.ranks import is_launched, launched
 
 if TYPE_CHECKING:
+    from repl_rl.config import Config
     from repl_rl.rollout.plan import Plan
 from repl_sandbox.render import clean
 from repl_sandbox.types import SandboxError, SettingError
@@ -97,7 +99,7 @@ def cli() -> None:
     """Reinforcement learning for language models that think in a Python REPL."""
 
 
-for command in (rollout, play, replay, attach, plot, reward, config_command, merge_command):
+for command in (rollout, play, replay, attach, plot, reward, config_command, merge_command, push):
     cli.add_command(command)
 
 
@@ -149,21 +151,21 @@ def train(
     if resume is None:
         check_output(path)  # before the imports below, which take seconds
     code = shared.code_options(config, options["files"])
-    job = partial(_jobs(plan).train, resume=resume is not None)
+    shared.check_push(config)
+    job = partial(_jobs(plan).train, resume=resume is not None, merge=merge)
     if not launched().is_first:
         job(plan, path, silent())
         return
     leaving = _leaving(path, code, checkpoint_every=config.report.checkpoint_every)
     with leaving, Screen() as screen:
         before, after = job(plan, path, screen)
-        if merge:
-            _merge(path)
     run, other_seed = str(path), ["--seed", str(config.seed + 1)]
     next_commands = commands(
         ["repl-rl", "eval", run, *code],
         ["repl-rl", "show", run, "--worst"],
         ["repl-rl", "replay", run, "--best", *code],
         ["repl-rl", "train", *code, "--config", f"{run}/config.toml", *other_seed],
+        *([["repl-rl", "push", run, "OWNER/NAME"]] if _may_push(config) else []),
     )
     click.echo(
         f"\nheld-out solve rate: {100 * before.rate:.1f} % before, {100 * after.rate:.1f} % after\n"
@@ -171,12 +173,11 @@ def train(
     )
 
 
-def _merge(run: Path) -> None:
-    from repl_rl.runs.checkpoints import newest_checkpoint
-    from repl_rl.training.merge import merge
+def _may_push(config: Config) -> bool:
+    """Whether somebody is logged in to the hub, and the run has not been pushed there."""
+    from huggingface_hub import get_token
 
-    final = newest_checkpoint(run)
-    merge(str(final), final.with_name("merged"))
+    return not config.report.hub and get_token() is not None
 
 
 @contextlib.contextmanager

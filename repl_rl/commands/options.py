@@ -293,6 +293,18 @@ def _check_hub(config: Config) -> None:
         hub.check(name, say=say)
 
 
+def check_push(config: Config) -> None:
+    """ConfigError where the first process could not push what a run of this config ends with."""
+    if config.report.hub and launched().is_first:
+        from repl_rl.training.publish import check_push as check
+
+        try:
+            check(config.report.hub, say=say)
+        except ConfigError as error:
+            later = "or leave report.hub empty, and push with `repl-rl push` when the run has ended"
+            raise ConfigError(f"{error}, {later}") from None
+
+
 def report(findings: Sequence[Finding]) -> None:
     """Print a line for each; exit code 1 unless all have passed."""
     width = max(12, *(len(finding.name) + 2 for finding in findings))

@@ -34,15 +34,30 @@ def check(name: str, *, say: Callable[[str], None]) -> None:
             f"HF_HUB_OFFLINE is set; give --model the path of a model's folder"
         )
     say(f"asking the hub for {name}")
-    answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
-    # In a thread: no timeout of a client bounds the search for a host's addresses.
-    threading.Thread(target=lambda: answers.put(_ask(name)), daemon=True).start()
-    try:
-        failure = answers.get(timeout=PATIENCE_S)
-    except queue.Empty:
-        failure = TimeoutError(f"no answer in {PATIENCE_S:g} s")
+    failure = within(PATIENCE_S, lambda: _ask(name))
     if failure is not None:
         raise _refusal(name, failure)
+
+
+def within(patience_s: float, ask: Callable[[], Exception | None]) -> Exception | None:
+    """What `ask` says went wrong, or that it took longer."""
+    answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+    # In a thread: no timeout of a client bounds the search for a host's addresses.
+    threading.Thread(target=lambda: answers.put(ask()), daemon=True).start()
+    try:
+        return answers.get(timeout=patience_s)
+    except queue.Empty:
+        return TimeoutError(f"no answer in {patience_s:g} s")
+
+
+def status_of(failure: Exception) -> tuple[int, str]:
+    """The hub's status, 0 where it gave none, and what went wrong in a few words."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    if isinstance(failure, HfHubHTTPError):
+        status = failure.response.status_code
+        return status, f"{status} {failure.response.reason_phrase}"
+    return 0, str(failure).strip().partition("\n")[0] or type(failure).__name__
 
 
 def _ask(name: str) -> Exception | None:
@@ -59,12 +74,9 @@ def _ask(name: str) -> Exception | None:
 
 
 def _refusal(name: str, failure: Exception) -> ConfigError:
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    from huggingface_hub.errors import HFValidationError
 
-    status, reason = 0, str(failure).strip().partition("\n")[0]
-    if isinstance(failure, HfHubHTTPError):
-        status = failure.response.status_code
-        reason = f"{status} {failure.response.reason_phrase}"
+    status, reason = status_of(failure)
     if status in (401, 403, 404) or isinstance(failure, HFValidationError):
         return ConfigError(
             f"the hub has no model {name!r}, or none that it shows you, and no folder here has "

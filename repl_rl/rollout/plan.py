@@ -19,7 +19,7 @@ from repl_rl.credit.rewards import BoundReward, bound_reward
 from repl_rl.engines.base import EngineKind
 from repl_rl.engines.kinds import engine_kind
 from repl_rl.errors import ConfigError
-from repl_rl.plugins import load_named
+from repl_rl.plugins import check_repository, load_named
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.runs.trackers import check_trackers
 from repl_rl.tasks.base import Task, demonstrable, load_task, make_prompt, make_setup
@@ -134,6 +134,8 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
         )
     if to_train:
         check_trackers(config.report.trackers)
+        if config.report.hub:
+            check_repository(config.report.hub, given="report.hub =")
     make_sampler = sampler_class(config.sampling.sampler)
     engine = engine_kind(config.sampling.engine)
     engine.check(config)

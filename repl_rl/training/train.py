@@ -23,8 +23,9 @@ from repl_rl.config import Config
 from repl_rl.disk import written_aside
 from repl_rl.engines.models import LoadedModel, pick_device
 from repl_rl.engines.precision import precision
-from repl_rl.errors import ConfigError, EngineError, StorageError
+from repl_rl.errors import ConfigError, EngineError
 from repl_rl.interrupts import Interrupts
+from repl_rl.plugins import resolve_model
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import CHECKPOINTS, RunFolder, check_output, read_versions
@@ -33,6 +34,7 @@ from repl_rl.seeds import derive_seed
 from repl_rl.show.bars import Update
 from repl_rl.show.display import Screen, silent
 from repl_rl.tasks.base import Task, demonstrable
+from repl_rl.training.ending import end
 from repl_rl.training.evaluate import Report, held_out_attempts
 from repl_rl.training.held_out import HeldOut
 from repl_rl.training.ranks import (
@@ -78,6 +80,7 @@ def train(
     *,
     recipe: Recipe = DEFAULT_RECIPE,
     resume: bool = False,
+    merge: bool = False,
 ) -> tuple[Report, Report]:
     """Run `plan` into the folder `path`; the held-out reports from before and after.
 
@@ -87,7 +90,7 @@ def train(
         print(after.rate - before.rate)
 
     With `resume` the run in `path` goes on from its newest whole checkpoint, as if it had never
-    been ended.
+    been ended. With `merge` its adapter is made into a whole model in `checkpoints/merged`.
 
     Under a launcher this process is one of several that train as one, and gets the same reports.
 
@@ -110,7 +113,7 @@ def train(
         check_output(path)
     with ranks.joined(device=device, timeout_s=_patience_s(config)):
         check_trl_options(config, precision=held, device=device, ranks=ranks)
-        return _run(
+        reports = _run(
             plan,
             ranks.from_first(path),
             screen if ranks.is_first else silent(),
@@ -120,6 +123,9 @@ def train(
             held_out=held_out,
             ranks=ranks,
         )
+    if ranks.is_first:
+        end(path, config, screen, is_merged=merge)
+    return reports
 
 
 def _patience_s(config: Config) -> float:
@@ -189,8 +195,6 @@ def _run(
         runtime.sync(config.grpo.steps)
         after = measured.measure(config.grpo.steps) if config.grpo.steps else before
         screen.say(f"held-out after:  {after}")
-    if config.report.curve and ranks.is_first:
-        _draw_curve(path, screen)
     return before, after
 
 
@@ -234,17 +238,6 @@ def _keep(checkpoint: Path, loaded: LoadedModel) -> None:
     with written_aside(checkpoint) as path:
         loaded.model.save_pretrained(path)
         loaded.tokenizer.save_pretrained(path)
-
-
-def _draw_curve(run: Path, screen: Screen) -> None:
-    """A full disk must not undo the end of a run."""
-    from repl_rl.show.plot import save_curve
-
-    try:
-        for picture in save_curve(run)[:1]:
-            screen.say(f"curve: {picture}")
-    except StorageError as error:
-        screen.warn(str(error))
 
 
 def _say_resumed(run: Begun, origin: Origin, screen: Screen) -> None:
@@ -345,7 +338,9 @@ def _memory_explained() -> Iterator[None]:
 def policy_folder(plan: Plan, screen: Screen, *, recipe: Recipe = DEFAULT_RECIPE) -> str:
     """The model that the plan names, or the task's starter, made on first use."""
     if plan.config.model is not None:
-        return plan.config.model
+        return resolve_model(
+            plan.config.model
+        )  # which a card and a resumed run find elsewhere, too
     path = starter_path(plan.task, recipe)
     if not path.exists():
         check_adapter(plan.config.lora, recipe)
