@@ -6,6 +6,7 @@ ReplRLError
   GraderError     the grader's process cannot be started
   DivergedError   a loss or a gradient is not finite
   StorageError    the disk refused to keep something
+  ShortageError   there is no memory for the next thing to do
   RankError       another of the processes that train as one has ended
 """
 
@@ -46,6 +47,10 @@ class DivergedError(ReplRLError, ArithmeticError):
 
 class StorageError(ReplRLError):
     """The disk refused to keep something. Whatever was written before is whole."""
+
+
+class ShortageError(ReplRLError):
+    """There is no memory for what comes next. The message says what to lower."""
 
 
 class RankError(ReplRLError, RuntimeError):

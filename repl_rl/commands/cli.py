@@ -26,7 +26,7 @@ from repl_rl.commands.plot import plot
 from repl_rl.commands.replay import attach, replay
 from repl_rl.commands.reward import reward
 from repl_rl.commands.rollout import play, rollout
-from repl_rl.errors import ConfigError, RankError, ReplRLError, StorageError
+from repl_rl.errors import ConfigError, ReplRLError
 from repl_rl.interrupts import end_as_interrupted, exit_code, heard
 from repl_rl.terminal import one_row
 from repl_rl.training.ranks import is_launched, launched
@@ -181,7 +181,7 @@ def _merge(run: Path) -> None:
 
 @contextlib.contextmanager
 def _leaving(run: Path, code: Sequence[str], *, checkpoint_every: int) -> Iterator[None]:
-    """Say what is left of a run that is called off, or whose disk is full."""
+    """Say what is left of a run that is called off, or cannot go on."""
     from repl_rl.commands.leaving import left_by, next_after
 
     try:
@@ -189,7 +189,9 @@ def _leaving(run: Path, code: Sequence[str], *, checkpoint_every: int) -> Iterat
     except KeyboardInterrupt:
         left = left_by(run, checkpoint_every=checkpoint_every)
         raise KeyboardInterrupt("\n\n".join(filter(None, [left, next_after(run, code)]))) from None
-    except (StorageError, RankError) as error:
+    except (ConfigError, SettingError):
+        raise  # nothing has begun
+    except (ReplRLError, SandboxError) as error:
         left = left_by(run, checkpoint_every=checkpoint_every)
         raise type(error)(f"{error}; {left}") from None
 
