@@ -41,8 +41,6 @@ class TroubledEngine(PlainEngine):
                     raise RuntimeError(FULL)
                 case "the fork server is killed":
                     kill("repl_sandbox.zygote")
-                case "a grader is killed":
-                    kill("repl_rl.grading.worker")
                 case "a forward for the update finds no memory":
                     refuse(self._model)
                     trouble.unlink()
