@@ -30,7 +30,9 @@ class Newborn:
 
     def has_ended(self) -> bool:
         """Whether it has died since, for any reason."""
-        return bool(select.select([self.pidfd], [], [], 0)[0])
+        poller = select.poll()  # `select` takes no descriptor above 1023
+        poller.register(self.pidfd, select.POLLIN)
+        return bool(poller.poll(0))
 
     def discard(self) -> None:
         """Let go of one that has ended."""
@@ -62,8 +64,11 @@ class Birth:
             )
         if self.pidfd is not None:
             os.close(self.pidfd)
-        kind = NoMemoryError if self.is_short else SandboxError
-        return kind(f"a kernel could not start: {self.error}")
+        text = f"a kernel could not start: {self.error}"
+        if not self.is_short:
+            return SandboxError(text)
+        remove_folder(self.folder)  # another one is ordered, and there may be many
+        return NoMemoryError(text)
 
     def hear(self, message: dict[str, str], fds: Sequence[int]) -> bool:
         """Take in one of the messages of this birth; whether it was the last one."""

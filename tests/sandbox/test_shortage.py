@@ -74,6 +74,8 @@ def test_forks_that_find_no_memory_are_waited_for(isolation: Isolation) -> None:
         kernels = await asyncio.gather(*(pool.acquire(seed=i) for i in range(3)))
         for kernel in kernels:
             assert (await kernel.run("6 * 7\n")).output == "42\n"
+        folders = [path for path in pool._link.runtime.iterdir() if path.name.startswith("k")]
+        assert len(folders) <= 2 + 3 + 4  # of kernels that looked at the walls, live, or wait
 
     warmup = (NO_FORKS.format(num=10),)
     run(use, standby=4, warmup=warmup, isolation=isolation)
