@@ -7,6 +7,7 @@ ReplRLError
   DivergedError   a loss or a gradient is not finite
   StorageError    the disk refused to keep something
   HubError        the hub did not take what was pushed
+  ShortageError   there is no memory for the next thing to do
   RankError       another of the processes that train as one has ended
 """
 
@@ -51,6 +52,10 @@ class StorageError(ReplRLError):
 
 class HubError(ReplRLError):
     """The hub did not take what was pushed. The run's folder has all of it."""
+
+
+class ShortageError(ReplRLError):
+    """There is no memory for what comes next. The message says what to lower."""
 
 
 class RankError(ReplRLError, RuntimeError):

@@ -5,12 +5,10 @@ Heavy imports stand inside commands, so that `--help` answers at once.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -27,10 +25,10 @@ from repl_rl.commands.push import push
 from repl_rl.commands.replay import attach, replay
 from repl_rl.commands.reward import reward
 from repl_rl.commands.rollout import play, rollout
-from repl_rl.errors import ConfigError, RankError, ReplRLError, StorageError
+from repl_rl.errors import ConfigError, ReplRLError
 from repl_rl.interrupts import end_as_interrupted, exit_code, heard
 from repl_rl.terminal import one_row
-from repl_rl.training.ranks import is_launched, launched
+from repl_rl.training.ranks import is_launched, launched, refuse_several
 
 if TYPE_CHECKING:
     from repl_rl.config import Config
@@ -95,8 +93,11 @@ def _fail(message: str, code: int) -> None:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="repl-rl")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Reinforcement learning for language models that think in a Python REPL."""
+    if context.invoked_subcommand != train.name:
+        refuse_several(f"repl-rl {context.invoked_subcommand}")
 
 
 for command in (rollout, play, replay, attach, plot, reward, config_command, merge_command, push):
@@ -143,7 +144,7 @@ def train(
 
         click.echo(to_toml(config, comments={one.key: one.doc for one in settings()}), nl=False)
         return
-    from repl_rl.commands.leaving import commands
+    from repl_rl.commands.leaving import commands, leaving
     from repl_rl.runs.folder import check_output, new_run_path
     from repl_rl.show.display import Screen, silent
 
@@ -156,8 +157,8 @@ def train(
     if not launched().is_first:
         job(plan, path, silent())
         return
-    leaving = _leaving(path, code, checkpoint_every=config.report.checkpoint_every)
-    with leaving, Screen() as screen:
+    left = leaving(path, code, checkpoint_every=config.report.checkpoint_every)
+    with left, Screen() as screen:
         before, after = job(plan, path, screen)
     run, other_seed = str(path), ["--seed", str(config.seed + 1)]
     next_commands = commands(
@@ -178,21 +179,6 @@ def _may_push(config: Config) -> bool:
     from huggingface_hub import get_token
 
     return not config.report.hub and get_token() is not None
-
-
-@contextlib.contextmanager
-def _leaving(run: Path, code: Sequence[str], *, checkpoint_every: int) -> Iterator[None]:
-    """Say what is left of a run that is called off, or whose disk is full."""
-    from repl_rl.commands.leaving import left_by, next_after
-
-    try:
-        yield
-    except KeyboardInterrupt:
-        left = left_by(run, checkpoint_every=checkpoint_every)
-        raise KeyboardInterrupt("\n\n".join(filter(None, [left, next_after(run, code)]))) from None
-    except (StorageError, RankError) as error:
-        left = left_by(run, checkpoint_every=checkpoint_every)
-        raise type(error)(f"{error}; {left}") from None
 
 
 @cli.command(name="eval")

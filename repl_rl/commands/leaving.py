@@ -2,19 +2,40 @@
 
     run folder -> a sentence, commands
 
-Knows a run's folder. Does not know why it ended.
+Knows a run's folder, and whether its end was asked for.
 """
 
 from __future__ import annotations
 
+import contextlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from repl_rl.errors import ConfigError, ReplRLError
 from repl_rl.runs.folder import METRICS, last_checkpoint
 from repl_rl.runs.metrics import read_rows
+from repl_sandbox.types import SandboxError, SettingError
 
 _WIDTH = 80
+
+
+@contextlib.contextmanager
+def leaving(run: Path, code: Sequence[str], *, checkpoint_every: int) -> Iterator[None]:
+    """Say what is left of a run that is called off, or cannot go on.
+
+    `code` are options that find the modules that its config names.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        left = left_by(run, checkpoint_every=checkpoint_every)
+        raise KeyboardInterrupt("\n\n".join(filter(None, [left, next_after(run, code)]))) from None
+    except (ConfigError, SettingError):
+        raise  # nothing has begun
+    except (ReplRLError, SandboxError) as error:
+        left = left_by(run, checkpoint_every=checkpoint_every)
+        raise type(error)(f"{error}; {left}") from None
 
 
 def left_by(run: Path, *, checkpoint_every: int) -> str:

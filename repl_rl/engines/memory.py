@@ -21,7 +21,7 @@ _LESS_TO_TRAIN = (
 )
 _ADAPTER_BYTES = 4
 """Of a number of an adapter: float32, whatever the model is held in."""
-_LESS_TO_SAMPLE = "lower sampling.max_in_flight or sampling.max_tokens"
+LESS_TO_SAMPLE = "lower sampling.max_in_flight or sampling.max_tokens"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Memory:
 
     def check(self, free: int) -> None:
         """ConfigError where it cannot fit in `free` bytes, activations apart."""
-        for needed, hint in ((self.update, _LESS_TO_TRAIN), (self.sampling, _LESS_TO_SAMPLE)):
+        for needed, hint in ((self.update, _LESS_TO_TRAIN), (self.sampling, LESS_TO_SAMPLE)):
             if needed > free:
                 raise ConfigError(f"no memory for {self.row(free)}; {hint}")
 

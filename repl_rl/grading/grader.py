@@ -95,13 +95,21 @@ class Grader:
     async def _asked(self, worker: _Worker, request: Request) -> Verdict | None:
         """None only where the reference is asked for and the task has none."""
         try:
-            return (await worker.ask(request, timeout_s=self.deadline_s)).verdict
+            return (await self._answer(worker, request)).verdict
         except TimeoutError:
             return _ungraded(f"deadline of {self.deadline_s:g} s")
         except _ReadingTooSlowError as slow:
             return Verdict(kind=VerdictKind.MALFORMED, method="reading", evidence=str(slow))
         except _WorkerLostError as lost:
             return _ungraded(str(lost))
+
+    async def _answer(self, worker: _Worker, request: Request) -> Reply:
+        """Asked once more where somebody killed the worker: it says nothing of the submission."""
+        try:
+            return await worker.ask(request, timeout_s=self.deadline_s)
+        except _WorkerKilledError:
+            await worker.load(request.task_spec)
+            return await worker.ask(request, timeout_s=self.deadline_s)
 
     async def _is_reference_judged(self, worker: _Worker, request: Request) -> bool:
         """Whether the same worker solves the same problem, with the task's own answer to it."""
@@ -116,6 +124,10 @@ class _WorkerLostError(Exception):
 
 class _ReadingTooSlowError(_WorkerLostError):
     """The worker was ended while it read a submission."""
+
+
+class _WorkerKilledError(_WorkerLostError):
+    """Somebody else killed the worker, as Linux does where memory runs out."""
 
 
 class _Worker:
@@ -149,7 +161,11 @@ class _Worker:
         if task_spec in self._loaded:
             return
         try:
-            reply = await self.ask(Request(task_spec=task_spec), timeout_s=START_TIMEOUT_S)
+            try:
+                reply = await self.ask(Request(task_spec=task_spec), timeout_s=START_TIMEOUT_S)
+            except _WorkerKilledError:
+                await self.start()
+                reply = await self.ask(Request(task_spec=task_spec), timeout_s=START_TIMEOUT_S)
         except (TimeoutError, _WorkerLostError) as error:
             reason = str(error) or f"no answer in {START_TIMEOUT_S:g} s"
             raise GraderError(f"the grader cannot load {task_spec!r}: {reason}") from error
@@ -178,12 +194,12 @@ class _Worker:
             process.stdin.write(message)
             await process.stdin.drain()
             line = await process.stdout.readline()
-        except (OSError, ValueError) as error:  # a closed pipe, a line beyond the limit
+        except OSError:  # a closed pipe
+            line = b""
+        except ValueError as error:  # a line beyond the limit
             raise _WorkerLostError(f"worker lost: {error}") from error
         if not line:
-            if await process.wait() == -READ_SIGNAL:
-                raise _ReadingTooSlowError(f"not read in {READING_S:g} s")
-            raise _WorkerLostError("worker died")
+            raise _lost(await process.wait())
         try:
             return self._decoder.decode(line)
         except msgspec.DecodeError as error:
@@ -200,6 +216,14 @@ class _Worker:
             await process.wait()
         if process.stdin is not None:
             process.stdin.close()
+
+
+def _lost(code: int) -> _WorkerLostError:
+    if code == -READ_SIGNAL:
+        return _ReadingTooSlowError(f"not read in {READING_S:g} s")
+    if code == -signal.SIGKILL:
+        return _WorkerKilledError("worker killed")
+    return _WorkerLostError("worker died")
 
 
 def _ungraded(reason: str) -> Verdict:

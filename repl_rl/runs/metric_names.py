@@ -236,6 +236,11 @@ last one ended; evaluations are not in it. Trajectories overlap: while one is sa
 for its kernel. So the time of the rollouts is divided among `time/rollout`, `time/kernel` and
 `time/grading` as the times of their trajectories are, all added up.
 
+Where several processes train, counts, shares and latencies are those of all of them, and
+`engine/tokens_per_s` is the sum of their engines. Times are the first process's: `time/...`,
+`rollout/seconds` and what is counted per second of it. It waits for the others at the end of its
+rollouts, which is in `time/rollout`, and in the update.
+
 `make metrics-table` writes this file.
 """
 

@@ -87,8 +87,9 @@ class LineGRPOTrainer(GRPOTrainer):
         """Whether trajectories that met a limit leave the loss."""
         self._aside: Path | None = None
         """Where a checkpoint is being written."""
-        self._at_step_end = Position(RandomState(), 0)
-        """What a checkpoint of the last step holds beside weights and optimiser."""
+        self._at_step_end: Position | None = Position(RandomState(), 0)
+        """What a checkpoint of the last step holds beside weights and optimiser, while these are
+        what that step has left and a run can go on from there."""
         self.scored: list[Scored] = []
         """This process's trajectories behind the current update, in the order of the batch."""
         self._is_left_out: list[bool] = []
@@ -137,18 +138,26 @@ class LineGRPOTrainer(GRPOTrainer):
         for old in numbered_checkpoints(folder)[:-limit] if limit and self._ranks.is_first else ():
             remove(old)
 
+    def note_step_begin(self) -> None:
+        """The optimiser is about to change the weights: see `save_last_step`."""
+        self._at_step_end = None
+
     def note_step_end(self) -> None:
         """See `save_last_step`."""
-        self._at_step_end = Position(RandomState(), self.state.num_input_tokens_seen)
+        if self.state.global_step % self._line_config.num_rollout_updates == 0:
+            self._at_step_end = Position(RandomState(), self.state.num_input_tokens_seen)
 
     def save_last_step(self) -> None:
-        """Keep a checkpoint of the last step that ended, as if the next one had not begun."""
-        name = f"checkpoint-{self.state.global_step}"
+        """Keep a checkpoint of the last step that ended, as if the next one had not begun.
+
+        There is none to keep within an optimiser's step and between two updates of one rollout.
+        """
+        ended, name = self._at_step_end, f"checkpoint-{self.state.global_step}"
         is_there = (Path(str(self.args.output_dir)) / name).exists()
-        if not self.state.global_step or self._ranks.from_first(is_there):
+        if ended is None or not self.state.global_step or self._ranks.from_first(is_there):
             return
-        self._at_step_end.random.restore()
-        self.state.num_input_tokens_seen = self._at_step_end.num_tokens
+        ended.random.restore()
+        self.state.num_input_tokens_seen = ended.num_tokens
         self._save_checkpoint(self.model, trial=None)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:

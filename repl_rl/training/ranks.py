@@ -145,6 +145,15 @@ def is_launched(environment: Mapping[str, str] = os.environ) -> bool:
     return "LOCAL_RANK" in environment
 
 
+def refuse_several(command: str, environment: Mapping[str, str] = os.environ) -> None:
+    """ConfigError where a launcher has started more processes than the one that `command` is."""
+    if (world := launched(environment).world) > 1:
+        raise ConfigError(
+            f"`{command}` is one process, and a launcher has started {world} (WORLD_SIZE); start "
+            f"it without torchrun or accelerate, which are for `repl-rl train`"
+        )
+
+
 def refuse_shards(environment: Mapping[str, str] = os.environ) -> None:
     """ConfigError where accelerate is to shard the weights."""
     for name, what in _SHARDS.items():

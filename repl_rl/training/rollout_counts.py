@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from repl_rl.runs.rollout_metrics import percentiles, rollout_metrics
 from repl_rl.training.ranks import Ranks
@@ -14,8 +15,25 @@ from repl_rl.training.runtime import Runtime
 from repl_rl.types import Scored
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counts:
+    """What the rollouts of one rank took."""
+
+    seconds: float
+    num_retries: int
+    num_sampled: int
+    busy_s: float
+    """With a line in flight."""
+    guesses: tuple[int, int]
+    """(lines begun ahead, those that were right)."""
+    prefix: tuple[int, int]
+    """(tokens that needed no forward, tokens that lines were asked for after)."""
+    starts_ms: Sequence[float]
+    verdicts_ms: Sequence[float]
+
+
 class RolloutCounts:
-    """Counters as they are before a step's rollouts; latencies are those of this rank alone."""
+    """Counters as they are before a step's rollouts."""
 
     def __init__(self, runtime: Runtime, ranks: Ranks) -> None:
         self._runtime = runtime
@@ -33,36 +51,49 @@ class RolloutCounts:
 
         All ranks call it; the first one has the trajectories, the others get nothing.
         """
-        runtime, seconds = self._runtime, time.monotonic() - self._started
-        own_sampled = runtime.engine.num_sampled - self._num_sampled
-        begun, hits = (now - was for now, was in zip(runtime.guesses(), self._guesses, strict=True))
-        own = (runtime.num_retries - self._num_retries, own_sampled, begun, hits)
-        retries, sampled, begun, hits = map(sum, zip(*self._ranks.gather([own]), strict=True))
+        seconds = time.monotonic() - self._started
+        made = self._ranks.gather_first([self._own(seconds)])
         if not self._ranks.is_first:
             return {}
         num_kept = sum(sum(item.trajectory.loss_mask) for item in scored)
         return {
             **rollout_metrics(scored, seconds=seconds),
-            "rollout/retries": retries,
-            "rollout/wasted_tokens": sampled - num_kept,
-            **percentiles("kernel/start", runtime.waits.starts_ms),
-            **percentiles("grader/verdict", runtime.waits.verdicts_ms),
-            **self._engine(own_sampled, seconds),
-            **_guess_metrics(begun, hits),
+            "rollout/retries": sum(one.num_retries for one in made),
+            "rollout/wasted_tokens": sum(one.num_sampled for one in made) - num_kept,
+            **percentiles("kernel/start", [ms for one in made for ms in one.starts_ms]),
+            **percentiles("grader/verdict", [ms for one in made for ms in one.verdicts_ms]),
+            **_engine_metrics(made),
+            **_guess_metrics(*map(sum, zip(*(one.guesses for one in made), strict=True))),
         }
 
-    def _engine(self, num_sampled: int, seconds: float) -> dict[str, float]:
-        """None of what the engine does not count, or was not asked for."""
-        engine = self._runtime.engine
-        busy_s = engine.busy_s - self._busy_s
-        kept, asked = (
-            now - was for now, was in zip(engine.prefix_tokens, self._prefix, strict=True)
+    def _own(self, seconds: float) -> _Counts:
+        runtime, engine = self._runtime, self._runtime.engine
+        return _Counts(
+            seconds=seconds,
+            num_retries=runtime.num_retries - self._num_retries,
+            num_sampled=engine.num_sampled - self._num_sampled,
+            busy_s=engine.busy_s - self._busy_s,
+            guesses=_since(self._guesses, runtime.guesses()),
+            prefix=_since(self._prefix, engine.prefix_tokens),
+            starts_ms=runtime.waits.starts_ms,
+            verdicts_ms=runtime.waits.verdicts_ms,
         )
-        return {
-            "engine/idle_share": max(0.0, 1 - busy_s / seconds),
-            **({"engine/tokens_per_s": num_sampled / busy_s} if busy_s else {}),
-            **({"engine/prefix_hit_rate": kept / asked} if asked else {}),
-        }
+
+
+def _since(before: tuple[int, int], after: tuple[int, int]) -> tuple[int, int]:
+    return after[0] - before[0], after[1] - before[1]
+
+
+def _engine_metrics(made: Sequence[_Counts]) -> dict[str, float]:
+    """Of the engines of all ranks. None of what they do not count, or were not asked for."""
+    busy_s = sum(one.busy_s for one in made)
+    kept, asked = map(sum, zip(*(one.prefix for one in made), strict=True))
+    speeds = [one.num_sampled / one.busy_s for one in made if one.busy_s]
+    return {
+        "engine/idle_share": max(0.0, 1 - busy_s / sum(one.seconds for one in made)),
+        **({"engine/tokens_per_s": sum(speeds)} if speeds else {}),
+        **({"engine/prefix_hit_rate": kept / asked} if asked else {}),
+    }
 
 
 def _guess_metrics(begun: int, hits: int) -> dict[str, float]:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from repl_rl.engines.base import Engine, SharedEngine
 from repl_rl.engines.busy import BusyEngine
-from repl_rl.engines.memory import measure
+from repl_rl.engines.memory import LESS_TO_SAMPLE, measure
 from repl_rl.engines.models import (
     LoadedModel,
     ModelFiles,
@@ -30,6 +30,7 @@ from repl_rl.engines.models import (
     usable_context,
 )
 from repl_rl.engines.precision import precision, warning
+from repl_rl.engines.shortage import shortage_explained
 from repl_rl.engines.sync import sync
 from repl_rl.interrupts import Interrupts
 from repl_rl.rollout.kernels import kernel_pool
@@ -136,7 +137,8 @@ class Runtime:
         return gap
 
     def _run(self, main: Coroutine[Any, Any, T]) -> T:
-        return _run(self._loop, self._interrupts, main)
+        with shortage_explained("the rollouts", remedy=LESS_TO_SAMPLE):
+            return _run(self._loop, self._interrupts, main)
 
 
 @contextlib.contextmanager

@@ -11,12 +11,13 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy
 import torch
 
 from repl_rl.disk import written_aside
+from repl_rl.errors import DivergedError, RankError, StorageError
 from repl_rl.runs.folder import COMPLETE
 from repl_rl.training.ranks import Ranks
 
@@ -54,6 +55,26 @@ class RandomState:
         numpy.random.set_state(self._numpy)
         torch.set_rng_state(self._torch)
         torch.cuda.set_rng_state_all(self._cuda)
+
+
+class KeepsLastStep(Protocol):
+    """A trainer that can write a checkpoint of its last whole step, between two of its own."""
+
+    def save_last_step(self) -> None: ...
+
+
+@contextmanager
+def last_step_kept(trainer: KeepsLastStep, ranks: Ranks) -> Iterator[None]:
+    """However the block fails, a checkpoint of the last whole step is there if one can be made."""
+    try:
+        yield
+    except (DivergedError, RankError, StorageError):
+        raise  # there is nothing left to keep, nobody to keep it with, or nowhere
+    except BaseException as error:
+        # All ranks stop at an interrupt. At a failure of one the others wait for it elsewhere.
+        if isinstance(error, KeyboardInterrupt) or not ranks.are_several:
+            trainer.save_last_step()
+        raise
 
 
 class Position(NamedTuple):

@@ -10,20 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers.trainer_utils import set_seed
 
 from repl_rl.config import Config
 from repl_rl.disk import written_aside
 from repl_rl.engines.models import LoadedModel, pick_device
 from repl_rl.engines.precision import precision
-from repl_rl.errors import ConfigError, EngineError
+from repl_rl.engines.shortage import shortage_explained
+from repl_rl.errors import ConfigError
 from repl_rl.interrupts import Interrupts
 from repl_rl.plugins import resolve_model
 from repl_rl.rollout.kernels import kernel_pool
@@ -45,6 +45,7 @@ from repl_rl.training.ranks import (
     without_launcher,
 )
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
+from repl_rl.training.saving import last_step_kept
 from repl_rl.training.sink import open_sink
 from repl_rl.training.steps import ProblemSequence, StepCallback, Training
 from repl_rl.training.trainer import (
@@ -71,6 +72,7 @@ from repl_sandbox.types import Isolation
 
 DEFAULT_RECIPE = Recipe()
 _DEMONSTRATIONS_AT_ONCE = 48
+_LESS_TO_UPDATE = "lower grpo.micro_batch_size or sampling.max_tokens"
 
 
 def train(
@@ -311,36 +313,17 @@ def _update(
         if checkpoint is not None and checkpoint.name == f"checkpoint-{config.grpo.steps}":
             trainer.load_weights(checkpoint)
         elif config.grpo.steps:
-            try:
-                with _memory_explained(), peers_named():
+            with last_step_kept(trainer, ranks), peers_named():
+                with shortage_explained("the update", remedy=_LESS_TO_UPDATE):
                     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
                 interrupts.release()
-            except (KeyboardInterrupt, EngineError):
-                trainer.save_last_step()
-                raise
-
-
-@contextlib.contextmanager
-def _memory_explained() -> Iterator[None]:
-    """The user can mend a lack of memory in the update: say how."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        # On a GPU torch has a type for it; on a CPU only the message shows it.
-        is_full = isinstance(error, MemoryError | torch.OutOfMemoryError)
-        if not is_full and "allocate memory" not in str(error):
-            raise
-        raise ConfigError(
-            "no memory for the update; lower grpo.micro_batch_size or sampling.max_tokens"
-        ) from error
 
 
 def policy_folder(plan: Plan, screen: Screen, *, recipe: Recipe = DEFAULT_RECIPE) -> str:
     """The model that the plan names, or the task's starter, made on first use."""
     if plan.config.model is not None:
-        return resolve_model(
-            plan.config.model
-        )  # which a card and a resumed run find elsewhere, too
+        # The whole path: a resumed run may be started from another folder.
+        return resolve_model(plan.config.model)
     path = starter_path(plan.task, recipe)
     if not path.exists():
         check_adapter(plan.config.lora, recipe)

@@ -153,6 +153,9 @@ class _Bookkeeping(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         state.save_steps = args.save_steps  # a run that goes on reads the setting of its first part
 
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._trainer.note_step_begin()
+
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._trainer.note_step_end()
 

@@ -17,8 +17,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from repl_sandbox.newborn import Newborn
 from repl_sandbox.sockets import CONTROL, HEARTBEAT, IOPUB, SHELL, STDIN
-from repl_sandbox.zygote_link import Newborn
 
 PERSON_CPU_S = 24 * 3600
 """`Limits.kernel_cpu_s` for a kernel that a person uses."""

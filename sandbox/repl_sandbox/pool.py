@@ -9,6 +9,7 @@ trainer's event loop stands still. Knows kernels as a whole. Does not know what 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,11 +19,14 @@ from typing import Self
 from repl_sandbox.canary import inspect
 from repl_sandbox.console import write_connection_file
 from repl_sandbox.isolation import Level, Walls
+from repl_sandbox.newborn import Newborn, NoMemoryError
 from repl_sandbox.supervisor import SupervisedKernel
 from repl_sandbox.types import Isolation, Limits, SandboxError
-from repl_sandbox.zygote_link import Newborn, ZygoteLink
+from repl_sandbox.zygote_link import ZygoteLink
 
 ACQUIRE_TIMEOUT_S = 60.0
+MEMORY_PAUSE_S = 0.1
+"""Between two attempts to fork where there is no memory."""
 SYMPY_WARMUP = (
     """
 from sympy import *
@@ -105,13 +109,12 @@ class KernelPool:
         """A fresh kernel. The caller closes it. When the pool closes, it closes those left.
 
         Raises SandboxError if the fork server is gone, a folder could not be made, a setup source
-        failed or no kernel came in time.
+        failed or no kernel came in time. Where there is no memory for a kernel, it is waited for.
         """
         self._require_open()
         self._num_waiting += 1
         try:
-            self._restock(standby=0)
-            newborn = await self._link.newborn(timeout_s=ACQUIRE_TIMEOUT_S)
+            newborn = await self._newborn(until_s=time.monotonic() + ACQUIRE_TIMEOUT_S)
         finally:
             self._num_waiting -= 1
         kernel = await self._open(newborn, seed=seed)
@@ -136,6 +139,17 @@ class KernelPool:
                 return kernel, write_connection_file(newborn)
             except OSError as error:
                 raise SandboxError(f"no connection file for a kernel: {error.strerror}") from error
+
+    async def _newborn(self, *, until_s: float) -> Newborn:
+        while True:
+            self._link.drop_lost()
+            self._restock(standby=0)
+            try:
+                return await self._link.newborn(timeout_s=ACQUIRE_TIMEOUT_S)
+            except NoMemoryError:
+                if time.monotonic() >= until_s:
+                    raise
+            await asyncio.sleep(MEMORY_PAUSE_S)
 
     def _require_open(self) -> None:
         if not self._is_open:

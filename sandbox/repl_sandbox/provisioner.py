@@ -19,9 +19,10 @@ import traitlets
 from jupyter_client.provisioning import KernelProvisionerBase
 
 from repl_sandbox.console import PERSON_CPU_S, address
+from repl_sandbox.newborn import Newborn
 from repl_sandbox.pool import SYMPY_WARMUP
 from repl_sandbox.types import Isolation, Limits
-from repl_sandbox.zygote_link import Newborn, ZygoteLink
+from repl_sandbox.zygote_link import ZygoteLink
 
 BIRTH_TIMEOUT_S = 20.0
 POLL_S = 0.01

@@ -16,13 +16,13 @@ from contextlib import suppress
 
 from repl_sandbox.deadline import Deadline
 from repl_sandbox.folder import remove_folder
+from repl_sandbox.newborn import Newborn
 from repl_sandbox.process import Process
 from repl_sandbox.render import clean, render
 from repl_sandbox.reply import Reply, WireError, read_reply
 from repl_sandbox.sockets import DIRECT, socket_path
 from repl_sandbox.types import ExecStatus, Execution, Limits, SandboxError
 from repl_sandbox.wire import KernelConnection
-from repl_sandbox.zygote_link import Newborn
 
 CONNECT_TIMEOUT_S = 5.0
 DEATH_TIMEOUT_S = 30.0

@@ -11,6 +11,7 @@ deadlines, pools or why anyone wants a kernel, nor what the walls are made of.
 from __future__ import annotations
 
 import ctypes
+import errno
 import gc
 import importlib
 import json
@@ -200,7 +201,8 @@ class _Zygote:
                     self._stock
                 )
         except OSError as error:
-            _report(self._control, name=name, error=str(error))
+            is_short = error.errno in (errno.EAGAIN, errno.ENOMEM)
+            _report(self._control, name=name, error=str(error), is_short=is_short)
             return
         self._children.add(pid)
         self._names[pid] = name

@@ -19,13 +19,14 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
 from repl_sandbox import bubblewrap
 from repl_sandbox.folder import make_runtime_folder, remove_folder
 from repl_sandbox.isolation import ESCAPE, Level, Walls, find_options
+from repl_sandbox.newborn import Birth, Newborn
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.types import Isolation, Limits, SandboxError, SettingError
 from repl_sandbox.uid_slot import UidSlot
@@ -43,39 +44,6 @@ BOOT = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Newborn:
-    """A kernel that answers on its sockets and has run nothing but our setup."""
-
-    folder: Path
-    key: bytes
-    pidfd: int
-    """Owned by whoever holds this."""
-    is_console: bool
-    """Whether it has the sockets that only a person's client asks for."""
-
-
-@dataclass(slots=True)
-class _Birth:
-    """A kernel that was ordered and does not answer yet."""
-
-    folder: Path
-    key: bytes
-    is_console: bool
-    pidfd: int | None = None
-    is_born: bool = False
-    error: str | None = None
-
-    def outcome(self) -> Newborn | SandboxError:
-        if self.error is None and self.pidfd is not None:
-            return Newborn(
-                folder=self.folder, key=self.key, pidfd=self.pidfd, is_console=self.is_console
-            )
-        if self.pidfd is not None:
-            os.close(self.pidfd)
-        return SandboxError(f"a kernel could not start: {self.error}")
-
-
 class ZygoteLink:
     """Owner of the fork server and of the folder in which its kernels live."""
 
@@ -89,7 +57,7 @@ class ZygoteLink:
         """The folder of its kernels, once started."""
         self._num_orders = 0
         self._backlog: deque[bytes] = deque()
-        self._births: dict[str, _Birth] = {}
+        self._births: dict[str, Birth] = {}
         self._newborns: asyncio.Queue[Newborn | SandboxError] = asyncio.Queue()
         self._consoles: asyncio.Queue[Newborn | SandboxError] = asyncio.Queue()
 
@@ -194,7 +162,7 @@ class ZygoteLink:
         except OSError as error:
             raise SandboxError(f"no folder for a kernel: {error.strerror}") from error
         key = secrets.token_hex(16).encode() if key is None else key
-        self._births[name] = _Birth(folder, key, is_console)
+        self._births[name] = Birth(folder, key, is_console)
         request = {"name": name, "folder": str(folder), "is_console": is_console}
         self._backlog.append(json.dumps(request | {"key": key.decode()}).encode())
         self._flush()
@@ -202,7 +170,7 @@ class ZygoteLink:
     async def newborn(self, *, timeout_s: float, is_console: bool = False) -> Newborn:
         """The next kernel of this kind that was ordered.
 
-        Raises SandboxError if there will be none.
+        Raises SandboxError if there will be none: NoMemoryError if there may be one later.
         """
         if self.is_gone():
             raise SandboxError("the fork server is gone")
@@ -216,6 +184,20 @@ class ZygoteLink:
         if isinstance(born, SandboxError):
             raise born
         return born
+
+    def drop_lost(self) -> None:
+        """Forget what came of orders and is of no use: failures, kernels that have ended since.
+
+        Where memory runs out Linux ends kernels first, and those that wait are many.
+        """
+        for _ in range(self._newborns.qsize()):
+            born = self._newborns.get_nowait()
+            if isinstance(born, SandboxError):
+                continue
+            if born.has_ended():
+                born.discard()
+            else:
+                self._newborns.put_nowait(born)
 
     @property
     def num_stocked(self) -> int:
@@ -279,7 +261,7 @@ class ZygoteLink:
     def _queue(self, is_console: bool) -> asyncio.Queue[Newborn | SandboxError]:
         return self._consoles if is_console else self._newborns
 
-    def _deliver(self, birth: _Birth) -> None:
+    def _deliver(self, birth: Birth) -> None:
         self._queue(birth.is_console).put_nowait(birth.outcome())
 
     def _flush(self) -> None:
@@ -330,12 +312,7 @@ class ZygoteLink:
             for fd in fds:
                 os.close(fd)
             return
-        if fds:
-            birth.pidfd = fds[0]
-        birth.is_born |= bool(message.get("is_born"))
-        birth.error = birth.error or message.get("error")
-        is_unborn = birth.error is not None and not birth.is_born
-        if is_unborn or (birth.is_born and birth.pidfd is not None):
+        if birth.hear(message, fds):
             del self._births[name]
             self._deliver(birth)
 

@@ -44,6 +44,31 @@ def test_a_dry_run_prints_a_config_that_gives_the_same_run(call: Call, tmp_path:
     assert resolve(files=[tmp_path / "config.toml"]) == expected
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("command", ["eval", "rollout", "audit", "warmstart", "replay", "plot"])
+def test_several_processes_are_for_training_alone(
+    call: Call, monkeypatch: pytest.MonkeyPatch, command: str, rank: int
+) -> None:
+    """As `torchrun` starts them. Each says so: the launcher ends all when the first has ended."""
+    for name, value in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2}.items():
+        monkeypatch.setenv(name, str(value))
+    assert call(command, "runs/a") == (
+        2,
+        "",
+        f"repl-rl: {'rank 1: ' * rank}`repl-rl {command}` is one process, and a launcher has "
+        "started 2 (WORLD_SIZE); start it without torchrun or accelerate, which are for `repl-rl "
+        "train`\n",
+    )
+
+
+def test_one_process_under_a_launcher_is_any_command(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1}.items():
+        monkeypatch.setenv(name, str(value))
+    assert call("config", "grpo.steps")[0] == 0
+
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from safetensors.torch import load_file
 
 from run_metrics import read_metrics
 from same_run import compared, differences
-from small_run import small
+from small_run import set_words, small
 from warm_python import SCRIPT
 
 pytestmark = [pytest.mark.long, pytest.mark.train, pytest.mark.kernel]
@@ -37,6 +38,11 @@ SETTINGS = small(
 TORCHRUN = (
     str(Path(SCRIPT).with_name("torchrun")),
     *("--standalone", "--no-python", "--nproc-per-node", "2"),
+)
+ACCELERATE = (
+    *(str(Path(SCRIPT).with_name("accelerate")), "launch", "--multi_gpu", "--no_python"),
+    *("--num_processes", "2", "--num_machines", "1", "--main_process_port", "0"),
+    *("--mixed_precision", "no", "--dynamo_backend", "no"),
 )
 FORKED = (str(Path(__file__).parents[1] / "support" / "launcher.py"), "2")
 
@@ -78,6 +84,56 @@ def test_two_processes_make_the_run_of_one(
     for name in ("checkpoint-1", "final"):
         assert weights_apart(run, reference, name) < 1e-6
     assert weights_apart(run, reference, "final", "checkpoint-1") > 1e-4
+
+
+def test_accelerate_starts_the_same_run(
+    repl_rl: Command, tiny_model: Path, tmp_path: Path, reference: Path
+) -> None:
+    words = ("train", "--model", str(tiny_model), "--output", "run", *SETTINGS)
+    ended = repl_rl(*words, cold=True, under=ACCELERATE)
+    assert (ended.code, ended.left_behind) == (0, []), ended.stderr
+    assert "run: run, seed 0, 2 processes" in ended.stdout
+    assert differences(reference, tmp_path / "run") == []
+
+
+HANGS = """\
+import asyncio, os
+from plain_engine import Plain, PlainEngine
+
+class Hanging(PlainEngine):
+    async def line(self, ids, *, max_tokens, seed):
+        if self._version == 2 and os.environ["RANK"] == "1" and os.path.exists("trouble"):
+            await asyncio.Event().wait()
+        return await super().line(ids, max_tokens=max_tokens, seed=seed)
+
+class Hangs(Plain):
+    def open(self, config, loaded, *, row_tokens):
+        made = super().open(config, loaded, row_tokens=row_tokens)
+        made.__class__ = Hanging
+        return made
+"""
+
+
+def test_where_the_engine_of_one_hangs_all_end_and_the_run_goes_on(
+    repl_rl: Command, tiny_model: Path, tmp_path: Path
+) -> None:
+    shutil.copy(Path(__file__).parents[2] / "examples" / "plain_engine.py", tmp_path)
+    (tmp_path / "hangs.py").write_text(HANGS)
+    (tmp_path / "trouble").touch()
+    words = ("train", "--model", str(tiny_model), "--output", "run", *SETTINGS)
+    engine = set_words("sampling.engine=hangs:Hangs", "sampling.engine_timeout_s=3")
+    ended = repl_rl(*words, *engine, under=FORKED)
+    assert (ended.code, ended.left_behind) == (1, []), ended.stderr
+    # torch has words of its own on the first update.
+    said = sorted(row for row in ended.stderr.splitlines() if row.startswith("repl-rl: "))
+    assert [line.partition("; ")[0] for line in said] == [
+        "repl-rl: another process of this run has ended, or hangs",
+        "repl-rl: rank 1: the engine took more than 3 s for a line and counts as hung",
+    ]
+    assert said[0].endswith("and whole weights in checkpoints/checkpoint-2")
+    (tmp_path / "trouble").unlink()
+    resumed = repl_rl("train", "--resume", "run", under=FORKED)
+    assert (resumed.code, resumed.left_behind) == (0, []), resumed.stderr
 
 
 def weights_apart(one: Path, other: Path, name: str, other_name: str = "") -> float:

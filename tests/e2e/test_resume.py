@@ -14,7 +14,7 @@ from event_file import same_rows
 from run_metrics import read_metrics
 from same_run import differences
 from shared_work import once, shared_folder
-from small_run import small
+from small_run import set_words, small
 
 pytestmark = [pytest.mark.train, pytest.mark.kernel]
 
@@ -107,6 +107,35 @@ def test_an_interrupted_run_keeps_its_last_step_and_goes_on_from_it(
     assert resumed.code == 0, resumed.stderr
     assert same_rows(run)
     assert differences(reference, run) == [] or _only_checkpoints_differ(reference, run)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_run_of_several_updates_a_rollout_goes_on_with_a_rollout_of_its_own(
+    repl_rl: Command,
+    tiny_model: Path,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    how: signal.Signals,
+) -> None:
+    """Ended in the second of three rollouts of two problems, each gone through twice."""
+    start = ("train", "--model", str(tiny_model), "--output", "run", *SETTINGS)
+    words = (*start, *set_words("grpo.updates_per_rollout=2", "grpo.passes=2", "grpo.steps=12"))
+
+    def make(path: Path) -> None:
+        assert repl_rl(*words).code == 0
+        shutil.move(tmp_path / "run", path)
+
+    whole = once(shared_folder(tmp_path_factory) / "whole-run-of-passes", make)
+    run = tmp_path / "run"
+    # A row for each of six updates, and for the measurements before the first and the fifth.
+    ended = repl_rl(*words, interrupt_when=has_rows(run, 8), interrupt_with=how)
+    assert ended.code == (-how if how is signal.SIGKILL else 128 + how), ended.stderr
+    resumed = repl_rl("train", "--resume", "run")
+    assert resumed.code == 0, resumed.stderr
+    assert "resumed after step 4\n" in resumed.stdout or "after step 8\n" in resumed.stdout
+    assert differences(whole, run) == []
+    assert same_rows(run)
 
 
 def _only_checkpoints_differ(one: Path, other: Path) -> bool:

@@ -1,6 +1,7 @@
 """Tasks that behave badly on purpose; loaded by the grader's process from `tests/grading`."""
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -20,6 +21,8 @@ class Judge:
                 time.sleep(60)
             case "die":
                 os._exit(3)
+            case "be killed":
+                os.kill(os.getpid(), signal.SIGKILL)
             case "garbage":
                 for number in range(3, 10):
                     try_to_write(number)

@@ -50,6 +50,34 @@ def test_a_worker_that_dies_is_replaced() -> None:
     assert served.kind is VerdictKind.PROVED
 
 
+@pytest.mark.parametrize("when", ["before its first task", "idle", "at work"])
+def test_a_worker_that_somebody_kills_costs_no_submission(when: str) -> None:
+    """As Linux does where memory runs out."""
+
+    async def kill_and_grade() -> Verdict:
+        async with Grader() as grader:
+            if when != "before its first task":
+                await grader.grade(REFEREE, PROBLEM, "2")
+            (worker,) = grader._workers
+            assert worker._process is not None
+            if when != "at work":
+                os.kill(worker._process.pid, signal.SIGKILL)
+                return await grader.grade(REFEREE, PROBLEM, "2")
+            os.kill(worker._process.pid, signal.SIGSTOP)
+            judged = asyncio.create_task(grader.grade(REFEREE, PROBLEM, "2"))
+            await asyncio.sleep(0.1)
+            os.kill(worker._process.pid, signal.SIGKILL)
+            return await judged
+
+    verdict = asyncio.run(kill_and_grade())
+    assert (verdict.kind, verdict.grader_error) == (VerdictKind.PROVED, None)
+
+
+def test_a_submission_that_gets_every_worker_killed_is_to_blame() -> None:
+    (verdict,) = graded("be killed", task_spec=REFEREE)
+    assert (verdict.kind, verdict.method) == (VerdictKind.MALFORMED, "reference")
+
+
 def test_garbage_is_undecided_and_the_worker_replaced() -> None:
     garbled, served = graded("garbage", "2")
     assert garbled.kind is VerdictKind.UNDECIDED

@@ -12,9 +12,9 @@ import pytest
 
 from kernel_uses import T
 from repl_sandbox import pool as pool_module
+from repl_sandbox.newborn import Newborn
 from repl_sandbox.pool import KernelPool
 from repl_sandbox.types import Isolation, Limits, SandboxError
-from repl_sandbox.zygote_link import Newborn
 
 pytestmark = pytest.mark.kernel
 LIMITS = Limits(line_cpu_s=5.0, line_wall_s=20.0, grace_s=2.0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 
@@ -12,8 +14,10 @@ from repl_rl.engines.busy import BusyEngine
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.rollout.waits import Waits
 from repl_rl.training.laps import Laps
-from repl_rl.training.rollout_counts import time_metrics
+from repl_rl.training.ranks import Ranks
+from repl_rl.training.rollout_counts import RolloutCounts, time_metrics
 from repl_rl.transcript.tokens import ByteCodec
+from repl_rl.types import OutcomeKind, Scored, Trajectory
 
 
 def test_every_second_goes_to_one_part() -> None:
@@ -76,3 +80,60 @@ def test_an_engine_is_busy_while_any_line_is_in_flight() -> None:
         return engine.busy_s
 
     assert asyncio.run(run()) == 8.0
+
+
+class Told(Ranks):
+    """One of two processes in this one: the second leaves its rows for the first."""
+
+    left: ClassVar[list[Any]] = []
+
+    def gather_first(self, rows: Sequence[Any]) -> list[Any]:
+        if not self.is_first:
+            self.left[:] = rows
+            return []
+        return [*rows, *self.left]
+
+
+def a_runtime(**engine: Any) -> Any:
+    return SimpleNamespace(
+        engine=SimpleNamespace(
+            **{"num_sampled": 0, "busy_s": 0.0, "prefix_tokens": (0, 0)} | engine
+        ),
+        waits=Waits(),
+        num_retries=0,
+        guesses=lambda: (0, 0),
+    )
+
+
+def test_what_rollouts_took_is_counted_over_all_processes(
+    monkeypatch: pytest.MonkeyPatch,
+    make_trajectory: Callable[..., Trajectory],
+    make_scored: Callable[..., Scored],
+) -> None:
+    """Two engines, of 100 tokens in 2 s and 30 in 3 s, in rollouts of 4 s."""
+    clock = iter([0.0, 0.0, 4.0, 4.0])
+    monkeypatch.setattr("repl_rl.training.rollout_counts.time.monotonic", lambda: next(clock))
+    runtimes = [a_runtime(), a_runtime()]
+    counted = [RolloutCounts(runtimes[i], Told(rank=i, world=2)) for i in (0, 1)]
+    made = ((100, 2.0, (30, 60), 1, (4, 1), 10.0), (30, 3.0, (10, 20), 2, (2, 2), 90.0))
+    for runtime, (sampled, busy_s, prefix, retries, guesses, start_ms) in zip(
+        runtimes, made, strict=True
+    ):
+        runtime.engine = SimpleNamespace(num_sampled=sampled, busy_s=busy_s, prefix_tokens=prefix)
+        runtime.num_retries, runtime.guesses = retries, lambda guesses=guesses: guesses
+        runtime.waits.starts_ms, runtime.waits.verdicts_ms = [start_ms], [2 * start_ms]
+    trajectory = make_trajectory([(" b\n", OutcomeKind.OK_OUTPUT, "1\n>>>")])
+    assert counted[1].metrics([]) == {}
+    found = counted[0].metrics([make_scored(trajectory, 0.0)])
+    expected = {
+        "rollout/retries": 3,
+        "rollout/wasted_tokens": 130 - sum(trajectory.loss_mask),
+        "engine/tokens_per_s": 60.0,
+        "engine/idle_share": 3 / 8,
+        "engine/prefix_hit_rate": 0.5,
+        "speculation/guesses": 6,
+        "speculation/hit_rate": 0.5,
+        "kernel/start_p99_ms": 90.0,
+        "grader/verdict_p99_ms": 180.0,
+    }
+    assert {name: found[name] for name in expected} == expected

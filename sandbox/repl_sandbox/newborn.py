@@ -1,0 +1,81 @@
+"""Kernels between their order and their first line.
+
+messages of the fork server and of its child -> Birth -> Newborn, or why there is none
+
+Knows what each of both says. Does not know how it arrives.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from repl_sandbox.folder import remove_folder
+from repl_sandbox.types import SandboxError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newborn:
+    """A kernel that answers on its sockets and has run nothing but our setup."""
+
+    folder: Path
+    key: bytes
+    pidfd: int
+    """Owned by whoever holds this."""
+    is_console: bool
+    """Whether it has the sockets that only a person's client asks for."""
+
+    def has_ended(self) -> bool:
+        """Whether it has died since, for any reason."""
+        poller = select.poll()  # `select` takes no descriptor above 1023
+        poller.register(self.pidfd, select.POLLIN)
+        return bool(poller.poll(0))
+
+    def discard(self) -> None:
+        """Let go of one that has ended."""
+        os.close(self.pidfd)
+        remove_folder(self.folder)
+
+
+class NoMemoryError(SandboxError):
+    """The fork server was refused a fork, for lack of memory or of process numbers."""
+
+
+@dataclass(slots=True)
+class Birth:
+    """A kernel that was ordered and does not answer yet."""
+
+    folder: Path
+    key: bytes
+    is_console: bool
+    pidfd: int | None = None
+    is_born: bool = False
+    error: str | None = None
+    is_short: bool = False
+    """Whether the error is a lack of memory, which may pass."""
+
+    def outcome(self) -> Newborn | SandboxError:
+        if self.error is None and self.pidfd is not None:
+            return Newborn(
+                folder=self.folder, key=self.key, pidfd=self.pidfd, is_console=self.is_console
+            )
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+        text = f"a kernel could not start: {self.error}"
+        if not self.is_short:
+            return SandboxError(text)
+        remove_folder(self.folder)  # another one is ordered, and there may be many
+        return NoMemoryError(text)
+
+    def hear(self, message: dict[str, str], fds: Sequence[int]) -> bool:
+        """Take in one of the messages of this birth; whether it was the last one."""
+        if fds:
+            self.pidfd = fds[0]
+        self.is_born |= bool(message.get("is_born"))
+        self.error = self.error or message.get("error")
+        self.is_short |= bool(message.get("is_short"))
+        is_unborn = self.error is not None and not self.is_born
+        return is_unborn or (self.is_born and self.pidfd is not None)

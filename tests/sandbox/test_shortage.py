@@ -1,0 +1,92 @@
+"""Where memory runs out, Linux ends kernels first: a pool outlives a while without them."""
+
+import asyncio
+import os
+import select
+import signal
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from repl_sandbox import pool as pools
+from repl_sandbox.pool import KernelPool
+from repl_sandbox.types import ExecStatus, Isolation, Limits, SandboxError
+
+pytestmark = pytest.mark.kernel
+LIMITS = Limits(line_cpu_s=5.0, line_wall_s=20.0, grace_s=2.0)
+PATIENCE_S = 20.0
+
+NO_FORKS = """
+import errno, os
+
+def fork(real=os.fork):
+    if left and left.pop():
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return real()
+
+left, os.fork = [True] * {num}, fork
+"""
+"""Runs in the fork server."""
+
+
+def run(use: Callable[[KernelPool], Awaitable[None]], **options: object) -> None:
+    async def inside() -> None:
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            KernelPool(LIMITS, preload=(), **options) as pool,  # type: ignore[arg-type]
+        ):
+            await use(pool)
+
+    asyncio.run(inside())
+
+
+def test_kernels_that_were_killed_on_standby_are_replaced(isolation: Isolation) -> None:
+    async def use(pool: KernelPool) -> None:
+        stock = [await pool._link.newborn(timeout_s=PATIENCE_S) for _ in range(4)]
+        for newborn in stock:
+            signal.pidfd_send_signal(newborn.pidfd, signal.SIGKILL)
+            assert select.select([newborn.pidfd], [], [], PATIENCE_S)[0]
+            pool._link._newborns.put_nowait(newborn)
+        kernel = await pool.acquire(seed=1)
+        assert (await kernel.run("6 * 7\n")).output == "42\n"
+
+    before = os.listdir("/proc/self/fd")
+    run(use, standby=4, isolation=isolation)
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_kernel_that_is_killed_in_a_line_dies_alone(isolation: Isolation) -> None:
+    async def use(pool: KernelPool) -> None:
+        victim, other = await pool.acquire(seed=1), await pool.acquire(seed=2)
+        line = asyncio.create_task(victim.run("while True: pass\n"))
+        await asyncio.sleep(0.1)
+        os.kill(victim.pid, signal.SIGKILL)
+        assert (await line).status is ExecStatus.DIED
+        assert (await other.run("6 * 7\n")).output == "42\n"
+
+    run(use, isolation=isolation)
+
+
+def test_forks_that_find_no_memory_are_waited_for(isolation: Isolation) -> None:
+    """Ten of them in a row, of which the stock has four."""
+
+    async def use(pool: KernelPool) -> None:
+        kernels = await asyncio.gather(*(pool.acquire(seed=i) for i in range(3)))
+        for kernel in kernels:
+            assert (await kernel.run("6 * 7\n")).output == "42\n"
+        folders = [path for path in pool._link.runtime.iterdir() if path.name.startswith("k")]
+        assert len(folders) <= 2 + 3 + 4  # of kernels that looked at the walls, live, or wait
+
+    warmup = (NO_FORKS.format(num=10),)
+    run(use, standby=4, warmup=warmup, isolation=isolation)
+
+
+def test_the_wait_for_memory_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "ACQUIRE_TIMEOUT_S", 0.5)
+    warmup = (NO_FORKS.format(num=1000),)
+
+    async def use(pool: KernelPool) -> None:
+        with pytest.raises(SandboxError, match=r"a kernel could not start: .*temporarily unav"):
+            await pool.acquire(seed=0)
+
+    run(use, warmup=warmup, isolation=Isolation.NONE)
