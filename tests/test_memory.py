@@ -61,7 +61,13 @@ def test_a_run_takes_four_bytes_a_weight_and_two_a_key(files: ModelFiles) -> Non
 
 @pytest.mark.parametrize(
     ("optimiser", "num_bytes"),
-    [("adamw_bnb_8bit", 2), ("adamw_torch_4bit", 1), ("adafactor", 0), ("adamw_torch", 8)],
+    [
+        ("adamw_torch_8bit", 2),
+        ("adamw_torch_4bit", 1),
+        ("adafactor", 0),
+        ("adamw_torch", 8),
+        ("rmsprop", 4),
+    ],
 )
 def test_an_optimiser_that_keeps_less_takes_less(
     files: ModelFiles, optimiser: str, num_bytes: int
@@ -69,6 +75,22 @@ def test_an_optimiser_that_keeps_less_takes_less(
     config = Config(model="m", trl={"optim": optimiser})
     found = measure(config, engine_kind("hf"), files, MIXED, row_tokens=50, is_training=True)
     assert found.optimiser == num_bytes * num_parameters(files.config)
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "num_moments"),
+    [("adamw_bnb_8bit", 2), ("adamw_8bit", 2), ("paged_adamw_8bit", 2), ("lion_8bit", 1)],
+)
+@pytest.mark.parametrize("held", [MIXED, Precision(weights=HALF, update=HALF, sampling=HALF)])
+def test_bitsandbytes_keeps_moments_of_embeddings_in_float32(
+    files: ModelFiles, optimiser: str, num_moments: int, held: Precision
+) -> None:
+    """The tiny model embeds its vocabulary in 32 numbers each."""
+    config = Config(model="m", trl={"optim": optimiser})
+    found = measure(config, engine_kind("hf"), files, held, row_tokens=50, is_training=True)
+    num_embedded = 32 * files.config.vocab_size
+    num_others = num_parameters(files.config) - num_embedded
+    assert found.optimiser == num_moments * (num_others + 4 * num_embedded)
 
 
 def test_a_reference_policy_is_a_second_copy(files: ModelFiles) -> None:

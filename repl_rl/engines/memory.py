@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from repl_rl.config import Config
 from repl_rl.engines.base import EngineKind
-from repl_rl.engines.models import ModelFiles, cache_bytes, num_parameters
+from repl_rl.engines.models import ModelFiles, cache_bytes, num_embeddings, num_parameters
 from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
 
@@ -81,31 +81,47 @@ def measure(
     weights = num * held.weights.itemsize
     is_copied = is_training and config.grpo.kl_beta != 0
     if (adapter := files.adapter) is not None:
-        num_trained = adapter.num_parameters
+        num_trained, num_embedded, itemsize = adapter.num_parameters, 0, _ADAPTER_BYTES
         trained = num_trained * _ADAPTER_BYTES
         # The reference is an adapter, too.
         weights, num_copies = weights + trained * (2 if is_copied else 1), 1
     else:
-        num_trained, trained, num_copies = num, weights, 2 if is_copied else 1
+        num_trained, num_embedded, itemsize = (
+            num,
+            num_embeddings(files.config),
+            held.weights.itemsize,
+        )
+        trained, num_copies = weights, 2 if is_copied else 1
     if not is_training:
         return Memory(weights=weights, keys=keys)
     return Memory(
         weights=weights,
         num_copies=num_copies,
         gradients=trained,
-        optimiser=_moments(str(config.trl.get("optim", "")), num=num_trained, weights=trained),
+        optimiser=_moments(
+            str(config.trl.get("optim", "")),
+            num=num_trained,
+            num_embedded=num_embedded,
+            itemsize=itemsize,
+        ),
         keys=keys,
     )
 
 
-def _moments(optimiser: str, *, num: int, weights: int) -> int:
-    """What an optimiser keeps of each of `num` weights, by its name in transformers."""
-    for bits in (8, 4):
-        if f"{bits}bit" in optimiser:
-            return 2 * num * bits // 8
+def _moments(optimiser: str, *, num: int, num_embedded: int, itemsize: int) -> int:
+    """What an optimiser keeps of `num` trained weights, by its name in transformers.
+
+    `num_embedded` of them are embeddings, whose moments bitsandbytes keeps in float32.
+    """
     if optimiser.startswith(("adafactor", "sgd")):
         return 0  # next to nothing
-    return 2 * weights  # Adam's two moments
+    num_moments = 1 if "lion" in optimiser or "rmsprop" in optimiser else 2
+    if "torch" not in optimiser and "8bit" in optimiser:
+        return num_moments * (num - num_embedded + 4 * num_embedded)
+    for bits in (8, 4):
+        if f"{bits}bit" in optimiser:
+            return num_moments * num * bits // 8
+    return num_moments * num * itemsize
 
 
 def _short(number: float) -> str:
