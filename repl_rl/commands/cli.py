@@ -121,7 +121,7 @@ _config_options = shared.with_options(
     help="Go on with a run where its newest checkpoint ends [the newest in runs/].",
 )
 @click.option("--merge", is_flag=True, help="Write checkpoints/merged, too: see repl-rl merge.")
-@click.option("--dry-run", is_flag=True, help="Print the resolved config and stop.")
+@click.option("--dry-run", is_flag=True, help="Print config and memory and stop.")
 def train(
     output: Path | None, resume: Path | None, merge: bool, dry_run: bool, **options: Any
 ) -> None:
@@ -143,6 +143,8 @@ def train(
         from repl_rl.settings import to_toml
 
         click.echo(to_toml(config, comments={one.key: one.doc for one in settings()}), nl=False)
+        if config.model is not None:
+            _estimate(plan, config.model)
         return
     from repl_rl.commands.leaving import commands, leaving
     from repl_rl.runs.folder import check_output, new_run_path
@@ -172,6 +174,18 @@ def train(
         f"\nheld-out solve rate: {100 * before.rate:.1f} % before, {100 * after.rate:.1f} % after\n"
         f"run folder: {path}\n\n{next_commands}"
     )
+
+
+def _estimate(plan: Plan, policy: str) -> None:
+    """Say what the run would take, on stderr: stdout is a config."""
+    say = partial(click.echo, err=True)
+    try:
+        shared.load_libraries(plan, err=True)
+        from repl_rl.training.runtime import estimate
+
+        estimate(plan, policy, say=say, is_training=True)
+    except ConfigError as error:
+        say(f"memory: {error}")
 
 
 def _may_push(config: Config) -> bool:

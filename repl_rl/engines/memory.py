@@ -2,16 +2,17 @@
 
     config of a model, Precision, settings -> Memory -> a row, or what to lower
 
-Counts. Does not know files, nor what activations take on top.
+Counts. Does not know files.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from repl_rl.config import Config
+from repl_rl.config import Config, GRPOConfig
 from repl_rl.engines.base import EngineKind
-from repl_rl.engines.models import ModelFiles, cache_bytes, num_parameters
+from repl_rl.engines.models import ModelFiles, cache_bytes, num_embeddings, num_parameters
 from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
 
@@ -21,6 +22,12 @@ _LESS_TO_TRAIN = (
 )
 _ADAPTER_BYTES = 4
 """Of a number of an adapter: float32, whatever the model is held in."""
+PARTS = 4
+"""Forwards that a micro-batch is cut into: see `LineGRPOTrainer.length_parts`."""
+_TILE_TOKENS, _TILE_WIDTH = 4096, 32_768
+"""Logits that TRL's head holds at a time."""
+_TORCH_TILES = 8
+"""Copies of them that it makes without Triton."""
 LESS_TO_SAMPLE = "lower sampling.max_in_flight or sampling.max_tokens"
 
 
@@ -33,13 +40,20 @@ class Memory:
     """Two where there is a reference policy."""
     gradients: int = 0
     optimiser: int = 0
+    activations: int = 0
+    """What else a backward holds at its peak, if trajectories are as long as they may be."""
     keys: int = 0
     """Keys and values of all trajectories in flight; for vLLM its weights as well."""
 
     @property
     def update(self) -> int:
-        """Taken while the policy is updated, activations apart."""
+        """Taken by the weights, the reference, the gradients and the optimiser: what must fit."""
         return self.num_copies * self.weights + self.gradients + self.optimiser
+
+    @property
+    def update_peak(self) -> int:
+        """Taken while the policy is updated."""
+        return self.update + self.activations
 
     @property
     def sampling(self) -> int:
@@ -47,16 +61,21 @@ class Memory:
         return self.num_copies * self.weights + self.optimiser + self.keys
 
     def row(self, free: int) -> str:
-        """`weights 2 x 6.4, gradients 6.4, optimiser 12.8, keys 15.4 of 139.8 GiB`."""
-        unit, name = (_GIB, "GiB") if max(self.update, self.sampling) >= _GIB else (_MIB, "MiB")
+        """`weights 2 x 6.4, optimiser 12.8, update 9.1, keys 15.4 of 139.8 GiB`.
+
+        An update takes gradients and activations, and gives them back before keys are needed.
+        """
+        most = max(self.update_peak, self.sampling)
+        unit, name = (_GIB, "GiB") if most >= _GIB else (_MIB, "MiB")
         copies = "" if self.num_copies == 1 else f"{self.num_copies} x "
-        parts = {"gradients": self.gradients, "optimiser": self.optimiser, "keys": self.keys}
+        for_update = self.gradients + self.activations
+        parts = {"optimiser": self.optimiser, "update": for_update, "keys": self.keys}
         others = [f"{part} {_short(size / unit)}" for part, size in parts.items() if size]
         weights = f"weights {copies}{_short(self.weights / unit)}"
         return f"{', '.join([weights, *others])} of {_short(free / unit)} {name}"
 
     def check(self, free: int) -> None:
-        """ConfigError where it cannot fit in `free` bytes, activations apart."""
+        """ConfigError where it cannot fit in `free` bytes, whatever trajectories are like."""
         for needed, hint in ((self.update, _LESS_TO_TRAIN), (self.sampling, LESS_TO_SAMPLE)):
             if needed > free:
                 raise ConfigError(f"no memory for {self.row(free)}; {hint}")
@@ -70,8 +89,12 @@ def measure(
     *,
     row_tokens: int,
     is_training: bool,
+    device: str = "cpu",
 ) -> Memory:
-    """What a run takes if its trajectories have `row_tokens`, prompts included."""
+    """What a run takes if its trajectories have `row_tokens`, prompts included.
+
+    `benchmarks/memory.py` holds it to what updates take.
+    """
     num, keys = num_parameters(files.config), 0
     if engine.holds_keys:
         num_rows = config.sampling.max_in_flight
@@ -81,31 +104,126 @@ def measure(
     weights = num * held.weights.itemsize
     is_copied = is_training and config.grpo.kl_beta != 0
     if (adapter := files.adapter) is not None:
-        num_trained = adapter.num_parameters
+        num_trained, num_embedded, itemsize = adapter.num_parameters, 0, _ADAPTER_BYTES
         trained = num_trained * _ADAPTER_BYTES
         # The reference is an adapter, too.
         weights, num_copies = weights + trained * (2 if is_copied else 1), 1
     else:
-        num_trained, trained, num_copies = num, weights, 2 if is_copied else 1
+        num_trained, num_embedded, itemsize = (
+            num,
+            num_embeddings(files.config),
+            held.weights.itemsize,
+        )
+        trained, num_copies = weights, 2 if is_copied else 1
     if not is_training:
         return Memory(weights=weights, keys=keys)
+    gradients = trained * (2 if _micro_batch(config.grpo).is_summed_apart else 1)
     return Memory(
         weights=weights,
         num_copies=num_copies,
-        gradients=trained,
-        optimiser=_moments(str(config.trl.get("optim", "")), num=num_trained, weights=trained),
+        gradients=gradients,
+        optimiser=_moments(
+            str(config.trl.get("optim", "")),
+            num=num_trained,
+            num_embedded=num_embedded,
+            itemsize=itemsize,
+        ),
+        activations=_activations(
+            config,
+            files,
+            held,
+            device=device,
+            row_tokens=row_tokens,
+            gradients=gradients,
+            is_whole=adapter is None,
+        ),
         keys=keys,
     )
 
 
-def _moments(optimiser: str, *, num: int, weights: int) -> int:
-    """What an optimiser keeps of each of `num` weights, by its name in transformers."""
-    for bits in (8, 4):
-        if f"{bits}bit" in optimiser:
-            return 2 * num * bits // 8
+@dataclass(frozen=True, slots=True)
+class _MicroBatch:
+    """Rows of one forward and backward, which the trainer forwards in parts."""
+
+    num_rows: int
+    part_rows: int
+    is_accumulated: bool
+    """A step has several of them."""
+
+    @property
+    def is_summed_apart(self) -> bool:
+        """Autograd sums the gradients of several parts before it adds them to those of other
+        micro-batches, so both are there."""
+        return self.is_accumulated and self.part_rows < self.num_rows
+
+
+def _micro_batch(grpo: GRPOConfig) -> _MicroBatch:
+    num_all = grpo.problems_per_step * grpo.group_size
+    num_rows = min(grpo.micro_batch_size, num_all)
+    return _MicroBatch(num_rows, -(-num_rows // PARTS), num_rows < num_all)
+
+
+def _activations(
+    config: Config,
+    files: ModelFiles,
+    held: Precision,
+    *,
+    device: str,
+    row_tokens: int,
+    gradients: int,
+    is_whole: bool,
+) -> int:
+    """What a backward holds at its peak beside `gradients`; `is_whole`: every weight has one.
+
+    The activations of all parts are kept for the backward. Once the first part has gone backward
+    all gradients are there, and the activations of the other parts.
+    """
+    model, size = files.config.get_text_config(), held.update.itemsize
+    batch, checkpoints = _micro_batch(config.grpo), config.grpo.gradient_checkpointing
+    a_layer = _layer_numbers(model) * size
+    # Layers hand on what the embedding made, in the type of the weights.
+    handed_on = model.hidden_size * held.weights.itemsize
+    kept = (handed_on if checkpoints else a_layer) * model.num_hidden_layers * row_tokens
+    again = a_layer * row_tokens * batch.part_rows if checkpoints else 0
+    saved = max(kept * batch.num_rows - gradients, kept * (batch.num_rows - batch.part_rows))
+    num_scored = batch.part_rows * min(row_tokens, config.sampling.max_tokens)
+    tile = min(num_scored, _TILE_TOKENS) * min(model.vocab_size, _TILE_WIDTH) * size
+    num_tiles = 1 if device == "cuda" else _TORCH_TILES
+    table = copies = 0
+    if is_whole:
+        # The head's gradient is summed in float32 beside the one that is there.
+        table = 4 * model.vocab_size * model.hidden_size
+        if size < held.weights.itemsize:
+            # Autocast keeps a copy of each matrix until the backward is over.
+            copies = size * (num_parameters(files.config) - num_embeddings(files.config))
+    return int(saved + again + num_tiles * tile + table + copies)
+
+
+def _layer_numbers(model: Any) -> int:  # Any: a config of any model
+    """Numbers that a layer keeps of each token for its backward: inputs of norms, matrices and
+    attention, and what a gated MLP multiplies."""
+    heads = model.num_attention_heads
+    head_dim = getattr(model, "head_dim", None) or model.hidden_size // heads
+    num_queries = heads * head_dim
+    num_keys = (getattr(model, "num_key_value_heads", None) or heads) * head_dim
+    inner = getattr(model, "intermediate_size", None) or 4 * model.hidden_size
+    return int(10 * model.hidden_size + 4 * (num_queries + 2 * num_keys) + 4 * inner)
+
+
+def _moments(optimiser: str, *, num: int, num_embedded: int, itemsize: int) -> int:
+    """What an optimiser keeps of `num` trained weights, by its name in transformers.
+
+    `num_embedded` of them are embeddings, whose moments bitsandbytes keeps in float32.
+    """
     if optimiser.startswith(("adafactor", "sgd")):
         return 0  # next to nothing
-    return 2 * weights  # Adam's two moments
+    num_moments = 1 if "lion" in optimiser or "rmsprop" in optimiser else 2
+    if "torch" not in optimiser and "8bit" in optimiser:
+        return num_moments * (num - num_embedded + 4 * num_embedded)
+    for bits in (8, 4):
+        if f"{bits}bit" in optimiser:
+            return num_moments * num * bits // 8
+    return num_moments * num * itemsize
 
 
 def _short(number: float) -> str:

@@ -239,6 +239,12 @@ def num_parameters(config: Any) -> int:  # Any: a config of any model
     return sum(parameter.numel() for parameter in outline(config).parameters())
 
 
+def num_embeddings(config: Any) -> int:
+    """Those of its parameters that are in a table of embeddings, tied to the head or not."""
+    tables = [one for one in outline(config).modules() if isinstance(one, torch.nn.Embedding)]
+    return sum(table.weight.numel() for table in tables)
+
+
 def outline(config: Any) -> Any:  # PreTrainedConfig -> PreTrainedModel
     """A model of this config without memory, for its layers and their sizes."""
     with torch.random.fork_rng(devices=[]), torch.device("meta"):

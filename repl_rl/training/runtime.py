@@ -231,6 +231,21 @@ def load_policy(
 
     Raises ConfigError, before weights are read, for what cannot fit, and as `open_runtime`.
     """
+    return estimate(plan, policy, say=say, is_training=is_training, ranks=ranks)()
+
+
+def estimate(
+    plan: Plan,
+    policy: str,
+    *,
+    say: Callable[[str], None],
+    is_training: bool = False,
+    ranks: Ranks = ALONE,
+) -> Callable[[], LoadedModel]:
+    """Report the memory that `load_policy` would take. Returns what then reads the weights.
+
+    Raises ConfigError as it does.
+    """
     config = plan.config
     local_rank = ranks.local_rank if ranks.are_several else None
     device = pick_device(config.sampling.device, local_rank=local_rank)
@@ -241,7 +256,13 @@ def load_policy(
     prompts = _some_prompts(plan, plan.format(files.chat_template), files)
     row_tokens, _ = _lengths(plan, files, prompts)
     memory = measure(
-        config, plan.engine, files, held, row_tokens=row_tokens, is_training=is_training
+        config,
+        plan.engine,
+        files,
+        held,
+        row_tokens=row_tokens,
+        is_training=is_training,
+        device=device.type,
     )
     free = free_bytes(device)
     memory.check(free)
@@ -252,7 +273,7 @@ def load_policy(
     text = warning(held, learning_rate=config.grpo.learning_rate) if is_rounded else None
     if text is not None:
         say(text)
-    return load_weights(files, device=device, precision=held)
+    return partial(load_weights, files, device=device, precision=held)
 
 
 def _lengths(

@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from transformers import TrainerCallback
@@ -216,19 +217,42 @@ class Training:
 
 
 class ProblemSequence:
-    """Training problems by number, drawn as they are asked for; ConfigError if there are none."""
+    """Training problems by number, drawn as they are asked for. A finite task starts over.
 
-    def __init__(self, task: Task, *, seed: int) -> None:
-        self._source = task.problems(Split.TRAIN, seed=derive_seed(seed, "train"))
-        self._drawn: list[Problem] = list(itertools.islice(self._source, 1))
-        if not self._drawn:
-            raise ConfigError(f"task {task.name!r} has no problems in its split {Split.TRAIN!s}")
+    The latest are held; for an earlier number the task is asked anew from its beginning.
+
+    Raises ConfigError if there are none.
+    """
+
+    def __init__(self, task: Task, *, seed: int, num_held: int = 4096) -> None:
+        self._task = task
+        self._seed = derive_seed(seed, "train")
+        self._held: deque[Problem] = deque(maxlen=num_held)
+        self._num_drawn = 0
+        self._source = self._begin()
+        self._draw()
 
     def __getitem__(self, number: int) -> Problem:
-        missing = number + 1 - len(self._drawn)
-        self._drawn.extend(itertools.islice(self._source, max(0, missing)))
-        # A finite task starts over.
-        return self._drawn[number % len(self._drawn)]
+        if number < self._num_drawn - len(self._held):
+            self._held.clear()
+            self._num_drawn, self._source = 0, self._begin()
+        while self._num_drawn <= number:
+            self._draw()
+        return self._held[number - self._num_drawn]
+
+    def _begin(self) -> Iterator[Problem]:
+        return iter(self._task.problems(Split.TRAIN, seed=self._seed))
+
+    def _draw(self) -> None:
+        found = next(self._source, None)
+        if found is None:
+            self._source = self._begin()
+            found = next(self._source, None)
+        if found is None:
+            name = self._task.name
+            raise ConfigError(f"task {name!r} has no problems in its split {Split.TRAIN!s}")
+        self._held.append(found)
+        self._num_drawn += 1
 
 
 class StepCallback(TrainerCallback):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from repl_rl.settings import resolve
 from repl_rl.types import OutcomeKind, Scored, Trajectory
 from repl_sandbox import bubblewrap, confine
 from repl_sandbox.types import SandboxError
+from tiny_model import save_tiny_model
 
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]
@@ -67,6 +69,25 @@ def test_one_process_under_a_launcher_is_any_command(
     for name, value in {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1}.items():
         monkeypatch.setenv(name, str(value))
     assert call("config", "grpo.steps")[0] == 0
+
+
+def test_a_dry_run_estimates_memory_beside_its_config(call: Call, tmp_path: Path) -> None:
+    model = str(save_tiny_model(tmp_path / "model"))
+    (tmp_path / "model" / "model.safetensors").unlink()  # nothing reads it
+    given = ("train", "--dry-run", "--model", model, "--set", "sampling.device=cpu")
+    code, out, err = call(*given)
+    assert code == 0
+    assert tomllib.loads(out)["model"] == model
+    assert "\ndevice: cpu\nmemory: weights 0.2, optimiser 0.5, update " in err
+    assert "memory: weights 0.3, optimiser 0.1, " in call(*given, "--set", "lora.rank=4")[2]
+
+
+def test_a_dry_run_says_why_it_has_no_estimate(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    code, out, err = call("train", "--dry-run", "--model", str(tmp_path / "empty"))
+    assert (code, err.count("\n")) == (0, 2)
+    assert "\nmemory: cannot load a model from" in err
+    assert out
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import torch
 
 from repl_rl.config import Config, GRPOConfig, SamplingConfig
 from repl_rl.engines.kinds import engine_kind
-from repl_rl.engines.memory import Memory, measure
+from repl_rl.engines.memory import PARTS, Memory, measure
 from repl_rl.engines.models import ModelFiles, load_weights, num_parameters, read_files
 from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.plan import make_plan
+from repl_rl.training.grpo import LineGRPOTrainer
 from repl_rl.training.runtime import load_policy
 from tiny_model import save_tiny_model
 
@@ -51,7 +53,7 @@ def measured(files: ModelFiles, held: Precision, engine: Any = "hf", **grpo: Any
 def test_a_run_takes_four_bytes_a_weight_and_two_a_key(files: ModelFiles) -> None:
     """Keys and values of 2 layers x 4 heads x 32."""
     weights = 4 * num_parameters(files.config)
-    assert measured(files, MIXED) == Memory(
+    assert replace(measured(files, MIXED, micro_batch_size=64), activations=0) == Memory(
         weights=weights,
         gradients=weights,
         optimiser=2 * weights,
@@ -60,8 +62,53 @@ def test_a_run_takes_four_bytes_a_weight_and_two_a_key(files: ModelFiles) -> Non
 
 
 @pytest.mark.parametrize(
+    ("micro_batch_size", "num_times"), [(64, 1), (32, 2), (8, 2), (2, 2), (1, 1)]
+)
+def test_micro_batches_of_parts_hold_their_gradients_beside_those_of_others(
+    files: ModelFiles, micro_batch_size: int, num_times: int
+) -> None:
+    """A step of 64 trajectories; autograd sums over the parts of one micro-batch first."""
+    found = measured(files, MIXED, micro_batch_size=micro_batch_size).gradients
+    assert found == num_times * 4 * num_parameters(files.config)
+
+
+def test_the_trainer_forwards_as_many_parts_as_are_counted() -> None:
+    assert LineGRPOTrainer.length_parts == PARTS
+
+
+def test_activations_of_a_backward_are_counted(files: ModelFiles) -> None:
+    """8 rows of 50 tokens in 4 parts of 2, float32; 256 + 94 + 1 ids of 32 numbers.
+
+    Two layers hand on 32 numbers each. A layer keeps 10 x 32 + 4 x 3 x 128 + 4 x 48 = 2048 of a
+    token. The head has logits of a part 8 times, and the gradient of its table.
+    """
+    vocabulary = files.config.vocab_size
+    handed_on = 4 * 2 * 32 * 50
+    head = 8 * 4 * (2 * 50) * vocabulary + 4 * 32 * vocabulary
+    found = measured(files, Precision()).activations
+    assert found == 6 * handed_on + 4 * 2048 * 2 * 50 + head
+    found = measured(files, Precision(), gradient_checkpointing=False).activations
+    kept, gradients = 4 * 2048 * 2 * 50, 2 * 4 * num_parameters(files.config)
+    assert found == max(8 * kept - gradients, 6 * kept) + head
+
+
+def test_autocast_keeps_a_copy_of_the_layers_in_bfloat16(files: ModelFiles) -> None:
+    num_layers = num_parameters(files.config) - 32 * files.config.vocab_size
+    mixed, exact = measured(files, MIXED), measured(files, Precision())
+    table = 4 * 32 * files.config.vocab_size
+    rest = exact.activations - table - 4 * 6 * 2 * 32 * 50  # half of it, but for what is handed on
+    assert mixed.activations == 2 * num_layers + table + 4 * 6 * 2 * 32 * 50 + rest // 2
+
+
+@pytest.mark.parametrize(
     ("optimiser", "num_bytes"),
-    [("adamw_bnb_8bit", 2), ("adamw_torch_4bit", 1), ("adafactor", 0), ("adamw_torch", 8)],
+    [
+        ("adamw_torch_8bit", 2),
+        ("adamw_torch_4bit", 1),
+        ("adafactor", 0),
+        ("adamw_torch", 8),
+        ("rmsprop", 4),
+    ],
 )
 def test_an_optimiser_that_keeps_less_takes_less(
     files: ModelFiles, optimiser: str, num_bytes: int
@@ -69,6 +116,22 @@ def test_an_optimiser_that_keeps_less_takes_less(
     config = Config(model="m", trl={"optim": optimiser})
     found = measure(config, engine_kind("hf"), files, MIXED, row_tokens=50, is_training=True)
     assert found.optimiser == num_bytes * num_parameters(files.config)
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "num_moments"),
+    [("adamw_bnb_8bit", 2), ("adamw_8bit", 2), ("paged_adamw_8bit", 2), ("lion_8bit", 1)],
+)
+@pytest.mark.parametrize("held", [MIXED, Precision(weights=HALF, update=HALF, sampling=HALF)])
+def test_bitsandbytes_keeps_moments_of_embeddings_in_float32(
+    files: ModelFiles, optimiser: str, num_moments: int, held: Precision
+) -> None:
+    """The tiny model embeds its vocabulary in 32 numbers each."""
+    config = Config(model="m", trl={"optim": optimiser})
+    found = measure(config, engine_kind("hf"), files, held, row_tokens=50, is_training=True)
+    num_embedded = 32 * files.config.vocab_size
+    num_others = num_parameters(files.config) - num_embedded
+    assert found.optimiser == num_moments * (num_others + 4 * num_embedded)
 
 
 def test_a_reference_policy_is_a_second_copy(files: ModelFiles) -> None:
@@ -86,11 +149,12 @@ def test_a_row_tells_all_parts_in_80_columns() -> None:
         weights=int(26.4 * GIB),
         num_copies=2,
         gradients=int(26.4 * GIB),
+        activations=int(5.2 * GIB),
         optimiser=int(52.8 * GIB),
         keys=int(15.4 * GIB),
     )
     row = f"memory: {memory.row(int(139.8 * GIB))}"
-    assert row == ("memory: weights 2 x 26.4, gradients 26.4, optimiser 52.8, keys 15.4 of 140 GiB")
+    assert row == "memory: weights 2 x 26.4, optimiser 52.8, update 31.6, keys 15.4 of 140 GiB"
     assert len(row) <= 80
 
 
@@ -113,7 +177,7 @@ def test_a_model_that_cannot_be_trained_is_told_of_before_its_keys() -> None:
     with pytest.raises(ConfigError) as refused:
         memory.check(24 * GIB)
     assert str(refused.value) == (
-        "no memory for weights 10.0, gradients 10.0, optimiser 20.0, keys 15.0 of 24.0 GiB; give a "
+        "no memory for weights 10.0, optimiser 20.0, update 10.0, keys 15.0 of 24.0 GiB; give a "
         "smaller model, or lora.rank = 16, or grpo.kl_beta = 0, or grpo.dtype = 'bfloat16'"
     )
 

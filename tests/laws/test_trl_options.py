@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
+import types
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
+from transformers import trainer_optimizer
 from trl.trainer.grpo_config import GRPOConfig as TRLConfig
 
 from repl_rl.config import Config
@@ -20,7 +24,7 @@ from repl_rl.training.grpo import LineGRPOTrainer
 from repl_rl.training.trainer import check_trl_options
 from repl_rl.trl_options import _OF_LOSSES, REFUSED, refusal
 from repl_rl.types import Scored, StopReason
-from trainer_kit import Catch, Step, difference, largest, model_of
+from trainer_kit import Catch, Step, difference, largest, model_of, random_qwen
 
 pytestmark = pytest.mark.train
 
@@ -60,7 +64,6 @@ def test_what_the_trainer_sets_itself_cannot_be_given() -> None:
         ({"ddp_bucket_cap_mb": True}, "trl.ddp_bucket_cap_mb = True; expected int"),
         ({"lr_scheduler_type": "cosin"}, "TRL refuses [trl] lr_scheduler_type = 'cosin': "),
         ({"optim": "adafactr"}, "TRL refuses [trl] optim = 'adafactr': "),
-        ({"optim": "paged_adamw_8bit"}, "TRL refuses [trl] optim = 'paged_adamw_8bit': "),
         ({"adam_beta2": 1.5}, "TRL refuses [trl] adam_beta2 = 1.5: Invalid beta parameter"),
         ({"lr_scheduler_type": "cosine_with_min_lr"}, "TRL refuses [trl] lr_scheduler_type = "),
     ],
@@ -72,6 +75,54 @@ def test_what_trl_would_refuse_is_one_line_before_a_model_is_loaded(
         check(**options)
     assert str(refused.value).startswith(message)
     assert "\n" not in str(refused.value)
+
+
+BITSANDBYTES = ["adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit", "lion_8bit"]
+
+
+@pytest.mark.parametrize("name", BITSANDBYTES)
+def test_an_optimiser_that_is_not_installed_says_what_to_install(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer_optimizer, "is_bitsandbytes_available", lambda: False)
+    with pytest.raises(ConfigError) as refused:
+        check(optim=name)
+    assert str(refused.value).startswith(f"TRL refuses [trl] optim = '{name}': You need to install")
+    assert "pip install -U bitsandbytes" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+class EightBits(torch.optim.SGD):
+    """Stands in for AdamW of bitsandbytes, and keeps what it was made with."""
+
+    made: ClassVar[list[dict[str, Any]]] = []
+
+    def __init__(self, weights: Any, *, lr: float, **settings: Any) -> None:
+        self.made.append({"lr": lr, **settings})
+        super().__init__(weights, lr=lr)
+
+
+def test_states_of_eight_bits_are_asked_of_bitsandbytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = types.ModuleType("bitsandbytes.optim")
+    vars(package).update(dict.fromkeys(("AdamW", "Lion", "RMSprop"), EightBits))
+    monkeypatch.setitem(sys.modules, "bitsandbytes", types.ModuleType("bitsandbytes"))
+    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", package)
+    monkeypatch.setattr(trainer_optimizer, "is_bitsandbytes_available", lambda: True)
+    monkeypatch.setattr(EightBits, "made", [])
+    check(optim="adamw_8bit", adam_beta2=0.95)
+    (made,) = EightBits.made
+    assert (made["optim_bits"], made["betas"]) == (8, (0.9, 0.95))
+
+
+@pytest.mark.skipif(find_spec("bitsandbytes") is None, reason="bitsandbytes is not installed")
+@pytest.mark.parametrize("name", ["adamw_8bit", "lion_8bit"])
+def test_a_step_with_states_of_eight_bits_moves_the_weights(
+    name: str, step: Step, group: list[Scored]
+) -> None:
+    (trainer,), caught = trainer_of(step, group, trl={"optim": name})
+    assert type(trainer.optimizer.optimizer).__module__.startswith("bitsandbytes")
+    before = random_qwen().state_dict()
+    assert any((caught.weights[key] != was).any() for key, was in before.items())
 
 
 def test_options_of_any_type_that_trl_has_are_taken() -> None:

@@ -55,6 +55,12 @@ def test_a_finite_task_starts_over() -> None:
     assert "".join(problems[number].id for number in (0, 1, 2, 3, 7, 2)) == "abcabc"
 
 
+def test_few_problems_are_held_and_those_before_them_are_drawn_anew() -> None:
+    problems = ProblemSequence(few(train="abcde"), seed=0, num_held=2)
+    assert "".join(problems[number].id for number in (6, 5, 0, 1, 4, 2, 9)) == "baabece"
+    assert len(problems._held) == 2
+
+
 def test_a_task_without_training_problems_is_refused() -> None:
     with pytest.raises(ConfigError, match="task 'few' has no problems in its split train"):
         ProblemSequence(few(held_out="abc"), seed=0)
