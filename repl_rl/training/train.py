@@ -207,7 +207,8 @@ def _policy(plan: Plan, screen: Screen, *, recipe: Recipe, run: Begun | None, ra
     if not ranks.is_first:
         return ""
     with without_launcher():
-        return policy_folder(plan, screen, recipe=recipe)
+        # The whole path: a resumed run may be started from another folder.
+        return resolve_model(policy_folder(plan, screen, recipe=recipe))
 
 
 def _folder(
@@ -322,8 +323,7 @@ def _update(
 def policy_folder(plan: Plan, screen: Screen, *, recipe: Recipe = DEFAULT_RECIPE) -> str:
     """The model that the plan names, or the task's starter, made on first use."""
     if plan.config.model is not None:
-        # The whole path: a resumed run may be started from another folder.
-        return resolve_model(plan.config.model)
+        return plan.config.model
     path = starter_path(plan.task, recipe)
     if not path.exists():
         check_adapter(plan.config.lora, recipe)

@@ -100,7 +100,10 @@ def test_an_adapter_begins_without_effect_and_changes_the_policy_after(folder: P
 
 
 def test_gradients_and_optimiser_are_those_of_the_adapter(folder: Path) -> None:
-    """Rank 4: (in + out) * 4 numbers a layer. A reference is a second adapter, not a model."""
+    """Rank 4: (in + out) * 4 numbers a layer. A reference is a second adapter, not a model.
+
+    With several micro-batches a step there are two sums of gradients.
+    """
     files = to_train(read_files(str(folder)), LoraConfig(rank=4))
     attention, mlp = 4 * (32 + 128), 3 * (32 + 48)
     trained = 4 * (2 * 4 * (attention + mlp))
@@ -113,13 +116,11 @@ def test_gradients_and_optimiser_are_those_of_the_adapter(folder: Path) -> None:
         )
         return measure(config, HF(), files, held, row_tokens=50, is_training=True)
 
-    alone = Memory(
-        weights=whole + trained,
-        gradients=trained,
-        optimiser=2 * trained,
-        keys=measured().keys,
-    )
-    assert measured() == alone
+    alone = measured()
+    assert (alone.weights, alone.num_copies) == (whole + trained, 1)
+    assert (alone.gradients, alone.optimiser) == (2 * trained, 2 * trained)
+    at_once = measured(problems_per_step=1, group_size=2, micro_batch_size=2)
+    assert at_once.gradients == trained
     assert measured(kl_beta=0.1).weights == alone.weights + trained
     assert measured(kl_beta=0.1).num_copies == 1
 
