@@ -63,7 +63,10 @@ class FakeServer:
         await self.stop()
 
     async def heard(self, path: str) -> None:
-        """Wait until it is asked for this; `a line` is one that is no probe."""
+        """Wait until it is asked for this.
+
+        `a line` is one that is no probe, `a hang-up` is that of a client before its answer.
+        """
         await self._heard[path].wait()
 
     async def stop(self) -> None:
@@ -93,6 +96,7 @@ class FakeServer:
         await asyncio.wait([answer, hung_up], return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
             self.num_cut += 1
+            self._heard["a hang-up"].set()
             answer.cancel()
             raise Drop
         hung_up.cancel()

@@ -114,11 +114,11 @@ def test_a_cancelled_line_hangs_up() -> None:
     async def act(engine: VLLMServerEngine, server: FakeServer) -> None:
         server.trouble = [None]
         line = asyncio.ensure_future(line_of(engine))
-        await asyncio.sleep(0.2)
+        await server.heard("a line")
         line.cancel()
         await asyncio.gather(line, return_exceptions=True)
         assert line.cancelled()
-        await asyncio.sleep(0.05)
+        await server.heard("a hang-up")
 
     assert use(act)[1][0].num_cut == 1
 
