@@ -42,7 +42,7 @@ def run(hub: PushHub, folder: Path, *words: str) -> subprocess.CompletedProcess[
         env=environment,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
     )
 
 
@@ -71,6 +71,7 @@ def test_a_hub_that_refuses_costs_a_line_and_a_resumed_run_is_pushed(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(300)
 def test_of_two_processes_one_pushes_the_merged_model(
     hub: PushHub, tiny_model: Path, tmp_path: Path
 ) -> None:
