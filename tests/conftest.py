@@ -54,7 +54,7 @@ SLOW = (
     *("engines/vllm_server/", "golden/test_pytest_plugin", "grading/test_grader"),
     *("laws/test_forward", "laws/test_gradients", "laws/test_importance", "laws/test_losses"),
     *("laws/test_positions", "laws/test_ranks", "laws/test_rooms", "replay/stepper/"),
-    *("replay/test_page", "sandbox/test_mounts", "show/test_plot.py", "tasks/test_demonstrations"),
+    *("replay/test_page", "sandbox/test_mounts", "show/test_plot", "tasks/test_demonstrations"),
     *("tasks/test_sympy_proofs", "tasks/test_task_check", "training/test_progress"),
     *("training/test_train.py", "training/test_warmstart"),
 )

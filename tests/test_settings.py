@@ -12,7 +12,7 @@ from repl_rl.config import Config, GRPOConfig, RewardConfig
 from repl_rl.errors import ConfigError
 from repl_rl.foreign_words import SAYINGS
 from repl_rl.reference import find, settings
-from repl_rl.settings import differences, resolve, to_toml
+from repl_rl.settings import resolve, to_toml
 from repl_rl.types import OutcomeKind, VerdictKind
 
 # Who wins
@@ -272,52 +272,6 @@ def test_what_is_said_of_such_words_names_settings_that_exist() -> None:
 
 def test_no_setting_is_told_to_be_another() -> None:
     assert {setting.key.rpartition(".")[2] for setting in settings()} & set(SAYINGS) == set()
-
-
-# What is passed on to TRL
-
-
-def test_options_of_trl_are_taken_by_their_names_there() -> None:
-    config = resolve(overrides=["trl.lr_scheduler_type=cosine", "trl.adam_beta2=0.95"])
-    assert config.trl == {"lr_scheduler_type": "cosine", "adam_beta2": 0.95}
-    assert differences(resolve(), config) == [
-        ("trl.lr_scheduler_type", "null", '"cosine"'),
-        ("trl.adam_beta2", "null", "0.95"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("num_generations", "trl.num_generations is not taken; use grpo.group_size"),
-        ("num_iterations", "trl.num_iterations is not taken; use grpo.passes"),
-        ("seed", "trl.seed is not taken; use seed"),
-        ("vllm_group_port", "trl.vllm_group_port is not taken; use sampling.engine, 'vllm' in"),
-        ("eval_strategy", "trl.eval_strategy is not taken; use eval.every, the steps between"),
-        ("dataloader_num_workers", "trl.dataloader_num_workers is not taken; problems come in"),
-        ("reward_weights", "trl.reward_weights is not taken; there is one reward"),
-        ("sync_ref_model", "trl.sync_ref_model = true without a reference; expected grpo.kl_beta"),
-        (
-            "ref_model_sync_steps",
-            "trl.ref_model_sync_steps would have no effect; expected trl.sync",
-        ),
-        ("delta", "trl.delta would have no effect; expected grpo.passes or"),
-        ("vespo_k_pos", "trl.vespo_k_pos would have no effect; expected grpo.loss_type = 'vespo'"),
-    ],
-)
-def test_an_option_of_trl_that_could_not_work_is_refused_with_the_reason(
-    name: str, message: str
-) -> None:
-    with pytest.raises(ConfigError) as refused:
-        resolve(overrides=[f"trl.{name}=1", "model=m"])
-    assert str(refused.value).startswith(message)
-
-
-@pytest.mark.parametrize("key", ["'a b'", "a.'b c'", "'\u00e9'"])
-def test_a_key_that_no_option_can_have_is_refused(tmp_path: Path, key: str) -> None:
-    path = write(tmp_path / "config.toml", f"[trl]\n{key} = 1\n")
-    with pytest.raises(ConfigError, match="is no name; expected letters, digits and underscores"):
-        resolve(files=[path])
 
 
 # What is saved
