@@ -136,8 +136,8 @@ def train(
             raise ConfigError("--output and --resume are given; a resumed run keeps its folder")
         output, plan = shared.plan_to_resume(resume, options)
     config = plan.config
-    if merge and not config.lora.rank:
-        raise ConfigError("--merge takes an adapter; give --set lora.rank=16, or leave it away")
+    if merge:
+        plan.require_adapter()
     if dry_run:
         from repl_rl.reference import settings
         from repl_rl.settings import to_toml

@@ -100,6 +100,11 @@ class Plan(TaskPlan):
         """True where trajectories come from the usual loop; a user's own loop may show anything."""
         return self.make_sampler is LineSampler
 
+    def require_adapter(self) -> None:
+        """ConfigError unless training makes an adapter, which can be merged."""
+        if not self.config.lora.rank:
+            raise ConfigError("--merge takes an adapter; give --set lora.rank=16, or leave it away")
+
 
 def make_task_plan(config: Config) -> TaskPlan:
     """Find the task, the transcript and the reward of `config`; its model is not looked at.

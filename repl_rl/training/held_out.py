@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from repl_rl.interrupts import Interrupts
-from repl_rl.runs.folder import RunFolder, evaluation_name
+from repl_rl.runs.folder import evaluation_name
 from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.show.display import Screen
 from repl_rl.training.evaluate import Report, report, run_shown, warn_of_ungraded
@@ -27,14 +27,13 @@ class HeldOut:
 
     `rates` are those on record, by their steps. `keep_best` is called after each measurement that
     beats all earlier ones, the weights of the start apart. Each of several ranks samples its share;
-    the first has `folder` and `sink`, and gets the rows of all.
+    the first has the `sink`, and gets the rows of all.
     """
 
     def __init__(
         self,
         attempts: Sequence[Attempt],
         runtime: Runtime,
-        folder: RunFolder | None,
         screen: Screen,
         *,
         sink: Sink | None,
@@ -45,7 +44,6 @@ class HeldOut:
     ) -> None:
         self._attempts = attempts
         self._runtime = runtime
-        self._folder = folder
         self._screen = screen
         self._sink = sink
         self._interrupts = interrupts
@@ -58,8 +56,8 @@ class HeldOut:
         name = evaluation_name(step)
         if step not in self._rates:
             scored = self._sample(step, name)
-        elif self._folder is not None:
-            scored = list(read_trajectories(self._folder.trajectories(name)))
+        elif self._sink is not None:
+            scored = list(read_trajectories(self._sink.folder.trajectories(name)))
         else:
             scored = []
         return self._ranks.from_first(report(scored))
@@ -73,20 +71,19 @@ class HeldOut:
         )
         scored = self._ranks.gather_first(sampled or [])
         self._interrupts.release()
-        if self._folder is not None:
-            self._folder.append_trajectories(name, scored)
-            self._record(step, scored, seconds=time.monotonic() - started)
+        if self._sink is not None:
+            self._sink.folder.append_trajectories(name, scored)
+            self._record(self._sink, step, scored, seconds=time.monotonic() - started)
         return scored
 
-    def _record(self, step: int, scored: Sequence[Scored], *, seconds: float) -> None:
+    def _record(self, sink: Sink, step: int, scored: Sequence[Scored], *, seconds: float) -> None:
         """The weights are kept first: once the row is there, the measurement is not made again."""
         warn_of_ungraded(scored, self._screen)
         found = report(scored).all
         if self._keep_best is not None and self._is_best(step, found.rate):
             self._keep_best()
         self._rates[step] = found.rate
-        assert self._sink is not None
-        self._sink.write(
+        sink.write(
             step,
             {
                 "eval_solve_rate": found.rate,

@@ -29,7 +29,8 @@ class Sink:
         wall_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._folder = folder
+        self.folder = folder
+        """Of the run. What else belongs there is written by whoever has the sink."""
         self._trackers = trackers
         self._step = step
         self._clock = clock
@@ -40,7 +41,7 @@ class Sink:
         assert step >= self._step, f"a row of step {step} after one of step {self._step}"
         self._step = step
         row = {**numbers, "wall_s": self._clock() - self._began}
-        self._folder.append_metrics(step, row)
+        self.folder.append_metrics(step, row)
         self._trackers.log(step, row)
 
 

@@ -20,7 +20,7 @@ from repl_rl.config import Config
 from repl_rl.credit.advantages import dead_groups
 from repl_rl.errors import ConfigError, DivergedError
 from repl_rl.interrupts import Interrupts
-from repl_rl.runs.folder import RunFolder, rollouts_name
+from repl_rl.runs.folder import rollouts_name
 from repl_rl.seeds import derive_seed
 from repl_rl.show.bars import Update
 from repl_rl.show.display import Screen
@@ -41,8 +41,8 @@ _EVALUATION = "evaluation"
 class Training:
     """The steps of one run; the trainer calls back into it.
 
-    Each of several ranks samples its share of the rows. The first has the run's folder, which is
-    None for the others, and gets the rows of all.
+    Each of several ranks samples its share of the rows. The first has the run's sink, which is None
+    for the others, and gets the rows of all.
     """
 
     def __init__(
@@ -51,7 +51,6 @@ class Training:
         problems: ProblemSequence,
         held_out: HeldOut,
         runtime: Runtime,
-        folder: RunFolder | None,
         screen: Screen,
         *,
         sink: Sink | None,
@@ -62,7 +61,6 @@ class Training:
         self._problems = problems
         self._held_out = held_out
         self._runtime = runtime
-        self._folder = folder
         self._screen = screen
         self._sink = sink
         self._interrupts = interrupts
@@ -144,11 +142,11 @@ class Training:
                 "group/dead": len(dead_groups(self._scored, self._config.grpo)),
             }
         except BaseException:
-            if kept and self._folder is not None:
-                self._folder.append_trajectories(name, kept)
+            if kept and self._sink is not None:
+                self._sink.folder.append_trajectories(name, kept)
             raise
-        if self._scored and self._folder is not None:
-            self._folder.append_trajectories(name, self._scored)
+        if self._scored and self._sink is not None:
+            self._sink.folder.append_trajectories(name, self._scored)
         self._interrupts.release()
         assert own is not None
         return own

@@ -101,6 +101,8 @@ def train(
     readable and no process behind.
     """
     config, ranks = plan.config, launched()
+    if merge:
+        plan.require_adapter()
     refuse_shards()
     if ranks.are_several:
         plan.engine.check_ranks()
@@ -170,7 +172,6 @@ def _run(
         measured = HeldOut(
             held_out,
             runtime,
-            folder,
             screen,
             sink=sink,
             interrupts=interrupts,
@@ -183,7 +184,6 @@ def _run(
             problems,
             measured,
             runtime,
-            folder,
             screen,
             sink=sink,
             interrupts=interrupts,

@@ -198,7 +198,6 @@ def attempts_of(ranks: Ranks, numbers: Sequence[int], group_size: int) -> list[A
         ProblemSequence(task, seed=0),
         nothing,
         runtime,
-        nothing,
         silent(),
         sink=None,
         interrupts=Interrupts(),

@@ -7,6 +7,7 @@ import io
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,11 +17,13 @@ from rich.console import Console
 from repl_rl.config import Config, EvalConfig, GRPOConfig
 from repl_rl.errors import ConfigError, DivergedError
 from repl_rl.interrupts import Interrupts
+from repl_rl.rollout.plan import make_plan
 from repl_rl.rollout.waits import Waits
-from repl_rl.show.display import Screen
+from repl_rl.show.display import Screen, silent
 from repl_rl.training.evaluate import held_out_attempts
 from repl_rl.training.held_out import HeldOut
 from repl_rl.training.steps import ProblemSequence, StepCallback, Training
+from repl_rl.training.train import train as train_plan
 from repl_rl.types import (
     Attempt,
     OutcomeKind,
@@ -75,6 +78,13 @@ def test_no_held_out_problem_is_needed_where_none_is_asked_for() -> None:
     assert held_out_attempts(few(train="abc"), count=0, seed=0) == []
 
 
+def test_a_merge_without_an_adapter_is_refused_before_anything_begins(tmp_path: Path) -> None:
+    plan = make_plan(Config(model="none"), to_train=True)
+    with pytest.raises(ConfigError, match="takes an adapter"):
+        train_plan(plan, tmp_path / "run", silent(), merge=True)
+    assert not (tmp_path / "run").exists()
+
+
 Rows = list[Mapping[str, float]]
 Train = Callable[[Config], tuple[Training, HeldOut, Rows, io.StringIO]]
 
@@ -106,16 +116,18 @@ def trained(
     )  # fmt: skip
     rows: Rows = []
     folder: Any = SimpleNamespace(append_trajectories=lambda *_: None)
-    sink: Any = SimpleNamespace(write=lambda step, row: rows.append({"step": step, **row}))
+    sink: Any = SimpleNamespace(
+        folder=folder, write=lambda step, row: rows.append({"step": step, **row})
+    )
     out = io.StringIO()
     problems = ProblemSequence(few(train="abc"), seed=0)
     screen, interrupts = Screen(Console(file=out)), Interrupts()
     held_out = HeldOut(
-        [], runtime, folder, screen,
+        [], runtime, screen,
         sink=sink, interrupts=interrupts, rates=rates or {}, keep_best=keep_best,
     )  # fmt: skip
     training = Training(
-        config, problems, held_out, runtime, folder, screen, sink=sink, interrupts=interrupts
+        config, problems, held_out, runtime, screen, sink=sink, interrupts=interrupts
     )
     return training, held_out, rows, out
 
