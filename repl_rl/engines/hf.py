@@ -395,7 +395,6 @@ def _draw(logprobs: torch.Tensor, uniform: Sequence[float]) -> torch.Tensor:
 
 def _best_row(free: list[_Row], ids: list[int]) -> _Row:
     """The free row that holds most of `ids`, or the one unused for longest."""
-    matches = [row for row in free if row.cached and _begins(ids, row.cached)]
-    if matches:
+    if matches := [row for row in free if row.cached and _begins(ids, row.cached)]:
         return max(matches, key=lambda row: len(row.cached))
     return min(free, key=lambda row: row.last_used)

@@ -178,8 +178,13 @@ class _Card:
 
     def _use(self) -> str:
         model = self.config.report.hub or "MODEL"
-        loader = "peft" if self.is_adapter else "transformers"
-        kind = "AutoPeftModelForCausalLM" if self.is_adapter else "AutoModelForCausalLM"
+        tokenizer = "AutoTokenizer"
+        if self.is_adapter:
+            kind = "AutoPeftModelForCausalLM"
+            imports = f"from peft import {kind}\nfrom transformers import {tokenizer}"
+        else:
+            kind = "AutoModelForCausalLM"
+            imports = f"from transformers import {kind}, {tokenizer}"
         where = "" if self.config.report.hub else "`MODEL` is this folder, or its name on the hub. "
         return (
             f"{where}With the settings below in `settings.toml`, the first command measures it, "
@@ -188,10 +193,9 @@ class _Card:
             f"    repl-rl rollout --model {model} --config settings.toml\n\n"
             f"Its weights, without the loop that runs its lines:\n\n"
             f"```python\n"
-            f"from {loader} import {kind}\n"
-            f"from transformers import AutoTokenizer\n\n"
+            f"{imports}\n\n"
             f'model = {kind}.from_pretrained("{model}")\n'
-            f'tokenizer = AutoTokenizer.from_pretrained("{model}")\n'
+            f'tokenizer = {tokenizer}.from_pretrained("{model}")\n'
             f"```"
         )
 
