@@ -23,6 +23,14 @@ Scale = Literal["group", "batch", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskConfig:
+    """Which problems there are. `task = "NAME"` means `task.name`."""
+
+    name: str = "sympy-proofs"
+    """Where problems and verdicts come from: an entry point's name, or `module:Class`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingConfig:
     """One trajectory: how it is sampled and when it ends."""
 
@@ -272,8 +280,6 @@ class Config:
     'hf'
     """
 
-    task: str = "sympy-proofs"
-    """Where problems and verdicts come from: an entry point's name, or `module:Class`."""
     transcript: str = "python"
     """What a transcript looks like: `python`, `ipython`, `chat`, `chat-turns`, another name in the
     entry point group `repl_rl.transcripts`, or `module:attribute`."""
@@ -281,6 +287,7 @@ class Config:
     """Folder of a transformers model; None stands for the task's starter policy."""
     seed: int = 0
     """Of everything random: problems, rollouts, kernels, the order of the update."""
+    task: TaskConfig = field(default_factory=TaskConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)

@@ -53,7 +53,7 @@ def resolve(
         >>> resolve(overrides=["grpo.steps=10"], flags={"seed": 3}).grpo.steps
         10
     """
-    user = _parse_toml(saved, "the config of these trajectories")
+    user = _named(_parse_toml(saved, "the config of these trajectories"))
     # Older runs have one `dtype` for both sides. A replay needs only what it says of the trainer.
     if (dtype := user.pop("dtype", None)) is not None:
         _merge(user, {"grpo": {"dtype": "auto" if dtype == "float32" else dtype}})
@@ -89,12 +89,16 @@ def user_settings(
 ) -> dict[str, Any]:
     """What files, flags and overrides set together, by section; nothing is checked."""
     user: dict[str, Any] = {}
-    for path in files:
-        _merge(user, _read_toml(path))
-    _merge(user, flags or {})
-    for override in overrides:
-        _merge(user, _parse_override(override))
+    layers = [*map(_read_toml, files), flags or {}, *map(_parse_override, overrides)]
+    for layer in layers:
+        _merge(user, _named(layer))
     return user
+
+
+def _named(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, where a task that is given by its name alone is a section with this name."""
+    task = layer.get("task")
+    return {**layer, "task": {"name": task}} if isinstance(task, str) else dict(layer)
 
 
 def num_changed(before: Config, after: Config) -> int:

@@ -47,8 +47,15 @@ def test_each_layer_wins_over_the_one_before(tmp_path: Path) -> None:
         overrides=["task=six", "sampling.max_lines=7"],
     )
     assert (config.grpo.steps, config.grpo.problems_per_step) == (2, 5)
-    assert (config.seed, config.task, config.sampling.max_lines) == (4, "six", 7)
+    assert (config.seed, config.task.name, config.sampling.max_lines) == (4, "six", 7)
     assert config.grpo.learning_rate == 5e-4
+
+
+def test_a_task_that_is_a_word_is_its_name() -> None:
+    """As older runs have it; the section that a later layer brings keeps the name."""
+    config = resolve(saved="task = 'a:B'", overrides=["task=c:D"])
+    assert config.task.name == "c:D"
+    assert resolve(saved="task = 'a:B'", flags={"task": {}}).task.name == "a:B"
 
 
 def test_a_mapping_is_merged_key_by_key() -> None:

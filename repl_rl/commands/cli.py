@@ -150,7 +150,7 @@ def train(
     from repl_rl.runs.folder import check_output, new_run_path
     from repl_rl.show.display import Screen, silent
 
-    path = output or new_run_path(config.task, Path("runs"))
+    path = output or new_run_path(config.task.name, Path("runs"))
     if resume is None:
         check_output(path)  # before the imports below, which take seconds
     code = shared.code_options(config, options["files"])

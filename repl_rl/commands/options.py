@@ -120,7 +120,7 @@ def resolve(options: dict[str, Any], *, saved: str = "") -> Config:
     config = settings.resolve(
         saved=saved, files=options["files"], overrides=options["overrides"], flags=given
     )
-    resolve_spec(config.task, group="repl_rl.tasks")
+    resolve_spec(config.task.name, group="repl_rl.tasks")
     if config.model is not None:
         resolve_model(config.model)
     return config
@@ -146,7 +146,7 @@ def code_options(config: Config, files: Sequence[Path]) -> list[str]:
     A run does not keep where they lay: its files may come from anybody.
     """
     sampling = config.sampling
-    named = (config.task, config.transcript, config.reward.function)
+    named = (config.task.name, config.transcript, config.reward.function)
     if not any(":" in name for name in (*named, sampling.sampler, sampling.engine)):
         return []
     away = [file for file in files if file.absolute().parent != Path.cwd()]

@@ -123,7 +123,7 @@ def play(problem: str | None, output: Path | None, **options: Any) -> None:
 
     plan = playable(shared.task_plan_of(options))
     config = plan.config
-    path = output or new_run_path(f"play-{config.task}", Path("runs"))
+    path = output or new_run_path(f"play-{config.task.name}", Path("runs"))
     check_output(path)
     with Screen() as screen:
         attempt = find_attempt(plan.task, problem, seed=config.seed, screen=screen)

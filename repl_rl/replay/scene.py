@@ -114,7 +114,7 @@ def _setup(place: Place, config: Config, fmt: TranscriptFormat) -> tuple[tuple[s
     if place.origin is not None and is_trusted(place.origin):
         return place.origin.setup, True
     try:
-        here_it_is = make_setup(load_task(config.task)[0], fmt)
+        here_it_is = make_setup(load_task(config.task.name)[0], fmt)
     except ConfigError:
         if place.origin is None:
             raise
@@ -176,7 +176,7 @@ def _refuse_foreign_code(config: Config, given_here: Mapping[str, Any], path: Pa
 def _names(config: Config) -> dict[str, str]:
     """The names in a config that may import code, by key."""
     return {
-        "task": config.task,
+        "task.name": config.task.name,
         "transcript": config.transcript,
         "sampling.sampler": config.sampling.sampler,
         "reward.function": config.reward.function,

@@ -148,8 +148,8 @@ class _Card:
 
     def _training(self) -> Iterator[tuple[str, str]]:
         config, grpo = self.config, self.config.grpo
-        starter = f"the starter policy of {_quoted(config.task)}"
-        yield "task", _quoted(_public(config.task))
+        starter = f"the starter policy of {_quoted(config.task.name)}"
+        yield "task", _quoted(_public(config.task.name))
         yield "transcript", _quoted(_public(config.transcript))
         yield (
             ("adapter of" if self.is_adapter else "began as"),

@@ -44,7 +44,7 @@ class Evaluation:
         """The results for programs, as JSON takes it: rates between 0 and 1."""
         found = self.report
         return {
-            "task": self.config.task,
+            "task": self.config.task.name,
             "model": self.policy,
             "seed": self.config.seed,
             "temperature": self.config.sampling.temperature,

@@ -161,7 +161,7 @@ def test_another_sampler_is_refused(place: MakePlace, trusted: MakeOrigin) -> No
 
 
 FOREIGN = [
-    ("task", "os:abort"),
+    ("task.name", "os:abort"),
     ("transcript", "os:abort"),
     ("sampling.sampler", "os:abort"),
     ("reward.function", "os:abort"),
@@ -190,7 +190,7 @@ def test_a_name_that_a_person_repeats_is_taken(
 def test_code_that_was_run_here_is_loaded_again_unasked(
     place: MakePlace, trusted: MakeOrigin
 ) -> None:
-    assert config_of(place(trusted(config="task = 'my_tasks:Task'"))).task == "my_tasks:Task"
+    assert config_of(place(trusted(config="task = 'my_tasks:Task'"))).task.name == "my_tasks:Task"
 
 
 def test_a_folder_that_brings_its_config_along_is_trusted_no_more(

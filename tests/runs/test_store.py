@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from repl_rl import __version__
-from repl_rl.config import Config, SandboxConfig
+from repl_rl.config import Config, SandboxConfig, TaskConfig
 from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import (
     RunFolder,
@@ -101,7 +101,7 @@ def test_a_run_without_versions_has_none(tmp_path: Path) -> None:
 
 
 def test_an_origin_holds_what_it_takes_to_run_lines_again() -> None:
-    config = Config(task="t", sandbox=SandboxConfig(preload=("sympy",)))
+    config = Config(task=TaskConfig(name="t"), sandbox=SandboxConfig(preload=("sympy",)))
     origin = make_origin(config, setup=["x = 1"], tokenizer="owner/name", isolation="basic")
     assert origin == Origin(
         config=to_toml(config),
