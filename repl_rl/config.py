@@ -28,6 +28,14 @@ class TaskConfig:
 
     name: str = "sympy-proofs"
     """Where problems and verdicts come from: an entry point's name, or `module:Class`."""
+    families: tuple[str, ...] = ()
+    """Families of problems to draw from, or `all`; empty: the task's own choice."""
+    tiers: tuple[int, ...] = ()
+    """Tiers to draw from; empty: the task's own choice."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """How often a family comes, compared with others; 1 for one that is not named."""
+    held_out: tuple[str, ...] = ()
+    """Families that are measured and never trained on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +141,9 @@ class RewardConfig:
     """Outcome reward by verdict. A verdict not named leaves the trajectory out of the update."""
     no_submission: float = -0.6
     """Outcome reward where nothing was submitted."""
+    lemma: float = 0.3
+    """What all lemmas of a problem pay together, a share each: to the line that claimed one which
+    was proved and then used. A wrong claim costs its share."""
     potential: float = 0.0
     """Weight of a potential, the progress so far: paid as it grows, taken back with the last line.
     For the credit modes `return_to_go` and `potential`. See `rewards.potential_steps`."""
@@ -364,15 +375,16 @@ def _check_prices(reward: RewardConfig) -> None:
             f"than an attempt with errors; expected less than {worst:g} (the least of "
             f"reward.verdict, minus reward.max_line_charge)"
         )
-    solved = [reward.verdict[kind] for kind in _SOLVED if kind in reward.verdict]
-    failed = [reward.verdict[kind] for kind in _FAILED if kind in reward.verdict]
+    solved = [price for kind, price in reward.verdict.items() if kind.is_solved]
+    failed = [price for kind, price in reward.verdict.items() if kind.is_failed]
     gap = min(solved, default=math.inf) - max(failed, default=-math.inf)
-    if reward.max_line_charge >= gap:
-        raise ConfigError(
-            f"reward.max_line_charge = {reward.max_line_charge} would let errors outweigh a "
-            f"correct answer; expected less than {gap:g} (the least of reward.verdict for a "
-            f"correct answer, minus the most for a wrong one)"
-        )
+    for name, price in (("max_line_charge", reward.max_line_charge), ("lemma", reward.lemma)):
+        if price >= gap:
+            raise ConfigError(
+                f"reward.{name} = {price} would let lines outweigh a correct answer; expected less "
+                f"than {gap:g} (the least of reward.verdict for a correct answer, minus the most "
+                f"for a wrong one)"
+            )
 
 
 def _check_potential(reward: RewardConfig, grpo: GRPOConfig) -> None:
@@ -390,10 +402,6 @@ def _check_potential(reward: RewardConfig, grpo: GRPOConfig) -> None:
             f"the last line, often the submission, for all progress before it; expected "
             f"grpo.credit 'return_to_go' or 'potential'"
         )
-
-
-_SOLVED = (VerdictKind.PROVED, VerdictKind.SUPPORTED)
-_FAILED = (VerdictKind.REFUTED, VerdictKind.WRONG, VerdictKind.MALFORMED)
 
 
 def _numbers(section: Any, prefix: str) -> Iterator[tuple[str, float]]:

@@ -40,6 +40,29 @@ class Problem:
     statement: str
     """One or more lines of plain text; the prompt shows each as a comment."""
     meta: Mapping[str, str] = field(default_factory=dict)
+    setup: tuple[str, ...] = ()
+    """Sources of one line each, such as `x = Symbol('x', real=True)`. Its kernel runs them before
+    the policy's first line, and the prompt shows them."""
+    lemmas: tuple[Lemma, ...] = ()
+    """What may be claimed on the way to the answer, by `have(name, value)`."""
+    chance: float = 0.0
+    """How often the best answer that does not look at the problem is right. So much does a wrong
+    answer cost that guessing earns nothing: see `rewards.shaped`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lemma:
+    """A named step of a problem, graded like an answer.
+
+    >>> Lemma(name="b", uses=("a",), meta={"answer": "6"}).uses
+    ('a',)
+    """
+
+    name: str
+    uses: tuple[str, ...] = ()
+    """Other lemmas that its value depends on. The answer depends on those that no lemma uses."""
+    meta: Mapping[str, str] = field(default_factory=dict)
+    """As in `Problem.meta`: its value is graded as the answer to a problem with this `meta`."""
 
 
 class OutcomeKind(StrEnum):
@@ -70,6 +93,8 @@ class OutcomeKind(StrEnum):
     DIED = "died"
     FAKE_OUTPUT = "fake_output"
     """A comment or line that imitates a prompt or an output of the interpreter."""
+    CLAIMED = "claimed"
+    """`have(name, value)`, the first of this name: kept, and graded with the answer."""
     SUBMITTED = "submitted"
     BAD_SUBMIT = "bad_submit"
     """`submit_final_answer` called in a way that submits nothing."""
@@ -162,6 +187,21 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a line said by `have(name, value)`.
+
+    >>> Claim(line=2, name="a", value="7").value
+    '7'
+    """
+
+    line: int
+    """Index of the line."""
+    name: str
+    value: str
+    """`repr` of the value. Untrusted text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One trajectory that is wanted. Siblings share `problem` and `group_index`, never a seed.
 
@@ -250,6 +290,7 @@ _TRAITS = {
         tone=Tone.ERROR, reward=-0.4, kernel="died", ends=StopReason.KERNEL_DIED, is_limit=True
     ),
     OutcomeKind.FAKE_OUTPUT: OutcomeTraits(tone=Tone.ERROR, reward=-0.3, is_idle=True),
+    OutcomeKind.CLAIMED: OutcomeTraits(tone=Tone.RAN),
     OutcomeKind.SUBMITTED: OutcomeTraits(tone=Tone.SUBMITTED, ends=StopReason.SUBMITTED),
     OutcomeKind.BAD_SUBMIT: OutcomeTraits(tone=Tone.ERROR, reward=-0.1),
 }
@@ -284,6 +325,8 @@ class Trajectory:
     stop_reason: StopReason
     submission: str | None = None
     """`repr` of the submitted value, None if nothing was submitted. Untrusted text."""
+    claims: tuple[Claim, ...] = ()
+    """One for each line of the kind CLAIMED."""
 
 
 class VerdictKind(StrEnum):
@@ -306,6 +349,39 @@ class VerdictKind(StrEnum):
     MALFORMED = "malformed"
     """Not an answer of the kind asked for, or not parseable."""
 
+    @property
+    def is_solved(self) -> bool:
+        return self in (VerdictKind.PROVED, VerdictKind.SUPPORTED)
+
+    @property
+    def is_failed(self) -> bool:
+        """Judged, and not solved."""
+        return self in (VerdictKind.REFUTED, VerdictKind.WRONG, VerdictKind.MALFORMED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedLemma:
+    """What became of one lemma of a problem.
+
+    >>> JudgedLemma(name="a", line=3, kind=VerdictKind.PROVED, is_used=True).pays
+    True
+    """
+
+    name: str
+    line: int | None = None
+    """Index of the line that claimed it; None: no line did."""
+    kind: VerdictKind | None = None
+    is_used: bool = False
+    """Whether something that depends on it was proved later: another lemma, or the answer."""
+
+    @property
+    def pays(self) -> bool:
+        return self.kind is VerdictKind.PROVED and self.is_used
+
+    @property
+    def is_wrong(self) -> bool:
+        return self.kind is not None and self.kind.is_failed
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
@@ -322,10 +398,14 @@ class Verdict:
     ms: float = 0.0
     grader_error: str | None = None
     """Set where the grader itself failed; `kind` is UNDECIDED then."""
+    chance: float = 0.0
+    """As in `Problem.chance`."""
+    lemmas: tuple[JudgedLemma, ...] = ()
+    """One for each lemma of the problem."""
 
     @property
     def is_solved(self) -> bool:
-        return self.kind in (VerdictKind.PROVED, VerdictKind.SUPPORTED)
+        return self.kind.is_solved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine
 from repl_rl.errors import ConfigError, GraderError
 from repl_rl.rollout.builder import RolloutCancelled, TrajectoryBuilder
-from repl_rl.rollout.kernels import kernel_pool
+from repl_rl.rollout.kernels import kernel_for, kernel_pool
 from repl_rl.rollout.plan import TaskPlan
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer, open_scorer, unscored
@@ -107,7 +107,7 @@ class Game:
         setup = self.plan.setup(fmt)
         pool = kernel_pool(config.sandbox, setup=setup)
         async with pool, open_scorer(self.plan) as scorer:
-            kernel = await pool.acquire(seed=self.attempt.seed)
+            kernel = await kernel_for(self.attempt.problem, pool, seed=self.attempt.seed)
             async with contextlib.aclosing(kernel):
                 trajectory, lost = await self._write(kernel, fmt, scorer)
             scored, failure = await self._score(trajectory, scorer)

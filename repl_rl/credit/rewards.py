@@ -12,7 +12,7 @@ from collections.abc import Callable
 from repl_rl.config import GRPOConfig, RewardConfig
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_named
-from repl_rl.types import Line, OutcomeKind, Reward, Trajectory, Verdict
+from repl_rl.types import Line, OutcomeKind, Reward, Trajectory, Verdict, VerdictKind
 
 RewardFunction = Callable[[Trajectory, Verdict | None, RewardConfig], Reward]
 BoundReward = Callable[[Trajectory, Verdict | None], Reward]
@@ -31,7 +31,10 @@ def shaped(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig
     line_rewards (-0.3, 0.0, 0.0) and outcome_reward 1.0. Lines that sum to less than
     -max_line_charge are scaled up to it, so no pile of errors outweighs an answer. A verdict that
     is not priced (undecided) gives outcome_reward None: left out of the update, not wrong.
-    `potential_steps` are added where `potential` is not 0. A reward of your own may begin with it:
+    `potential_steps` are added where `potential` is not 0, `lemma_rewards` where there are lemmas.
+    Where a blind answer is right with the chance c, a wrong one costs c / (1 - c) of a proved one
+    more, so guessing earns nothing on average (Frary 1988, Formula scoring of multiple-choice
+    tests). A reward of your own may begin with it:
 
         def gentle(trajectory, verdict, config):
             reward = shaped(trajectory, verdict, config)
@@ -41,7 +44,8 @@ def shaped(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig
     """
     charges = _charges(trajectory, config)
     steps = potential_steps(trajectory, weight=config.potential)
-    outcome = config.no_submission if verdict is None else config.verdict.get(verdict.kind)
+    lemmas = lemma_rewards(trajectory, verdict, config)
+    outcome = _outcome(verdict, config)
     terms: dict[str, float] = {}
     for line, charge in zip(trajectory.lines, charges, strict=True):
         if charge:
@@ -49,13 +53,45 @@ def shaped(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig
             terms[name] = terms.get(name, 0.0) + charge
     if config.potential:
         terms["potential"] = math.fsum(steps)
+    if any(lemmas):
+        terms["lemmas"] = math.fsum(lemmas)
     if outcome is not None:
         terms["outcome/no_submission" if verdict is None else f"outcome/{verdict.kind}"] = outcome
     return Reward(
-        line_rewards=tuple(map(sum, zip(charges, steps, strict=True))),
+        line_rewards=tuple(map(sum, zip(charges, steps, lemmas, strict=True))),
         outcome_reward=outcome,
         terms=terms,
     )
+
+
+def _outcome(verdict: Verdict | None, config: RewardConfig) -> float | None:
+    if verdict is None:
+        return config.no_submission
+    price = config.verdict.get(verdict.kind)
+    if price is None or not verdict.kind.is_failed:
+        return price
+    stake = verdict.chance / (1 - verdict.chance)
+    return price - stake * config.verdict.get(VerdictKind.PROVED, 0.0)
+
+
+def lemma_rewards(
+    trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig
+) -> list[float]:
+    """What each line earns by the lemma that it claimed, [L].
+
+    A problem of n lemmas pays `lemma / n` for one that was proved and then used, and takes as much
+    for one that is wrong. The first claim of a name is the only one, so none can be tried twice.
+
+    Example, three lemmas and `lemma` 0.3: claimed and used, claimed and wrong, not claimed give
+    0.1, -0.1 and nothing.
+    """
+    rewards = [0.0] * len(trajectory.lines)
+    lemmas = verdict.lemmas if verdict is not None else ()
+    for lemma in lemmas:
+        if lemma.line is not None:
+            share = config.lemma / len(lemmas)
+            rewards[lemma.line] = share * (lemma.pays - lemma.is_wrong)
+    return rewards
 
 
 def _charges(trajectory: Trajectory, config: RewardConfig) -> list[float]:
@@ -98,7 +134,7 @@ class RunningReward:
     Each line is charged at most what is left of `max_line_charge`; `shaped` instead scales all
     charges once their sum is known. The sum is the same. Where the cap binds, the first lines pay
     more here, and later ones nothing. A potential is paid as it grows and taken back with the last
-    line, as in `potential_steps`.
+    line, as in `potential_steps`. What lemmas pay is known with the verdict alone, and not here.
 
         >>> outcome = LineOutcome(kind=OutcomeKind.SYNTAX_ERROR)
         >>> line = Line(index=0, source="", start=0, stop=1, outcome=outcome)

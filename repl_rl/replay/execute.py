@@ -55,7 +55,8 @@ def _is(mismatch: Mismatch, cause: Cause) -> bool:
 
 def reasons(scored: Scored, scene: Scene) -> list[str | None]:
     """Why each line may do something else each time, [L]; None where it must not."""
-    return volatile_lines(kernel_sources(scored.trajectory.lines), setup=scene.setup)
+    setup = scene.setup_of(scored.problem)
+    return volatile_lines(kernel_sources(scored.trajectory.lines), setup=setup)
 
 
 async def rerun(place: Place, scene: Scene, kernels: KernelSource) -> Rerun:

@@ -163,7 +163,7 @@ def write_one_notebook(wanted: Wanted, out: Path) -> list[str]:
     for note in scene.notes:
         wanted.say(note)
     (item,) = annotate([place], scene.config.grpo)
-    write_notebook(out, item, setup=scene.setup)
+    write_notebook(out, item, setup=scene.setup_of(item.ledger.scored.problem))
     return [f"{place.id}: {out}"]
 
 

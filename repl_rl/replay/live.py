@@ -15,12 +15,12 @@ from typing import Self
 
 from repl_rl.errors import ConfigError
 from repl_rl.replay.compare import difference
-from repl_rl.replay.scene import Scene
+from repl_rl.replay.scene import Scene, check_setup
 from repl_rl.replay.variables import Variable as Variable
 from repl_rl.replay.variables import ask, bound_names
 from repl_rl.rollout.session import Session
 from repl_rl.terminal import one_row
-from repl_rl.transcript.format import strip_line
+from repl_rl.transcript.format import problem_sources, strip_line
 from repl_rl.types import Line, LineOutcome, OutcomeKind, Scored, Trajectory
 from repl_sandbox.types import ExecStatus, Kernel, KernelSource, SandboxError
 
@@ -84,7 +84,8 @@ class Live:
         async with self._at_work() as kernel:
             await self._set_up(kernel)
         number = self._scene.first_number(trajectory.prompt_text)
-        self.session = Session(kernel, self._scene.fmt, number=number)
+        lemmas = self.scored.problem.lemmas
+        self.session = Session(kernel, self._scene.fmt, number=number, lemmas=lemmas)
         self.lines = []  # cleared last: where no kernel starts, `back` can be called again
 
     async def aclose(self) -> None:
@@ -194,7 +195,9 @@ class Live:
         """
         if self.kernel_is_gone:
             return []
-        names = bound_names([*self._scene.setup, *kernel_sources(self.lines)])
+        names = bound_names(
+            [*self._scene.setup_of(self.scored.problem), *kernel_sources(self.lines)]
+        )
         found = await self._ask(names)
         if found is None:
             await self.back(self.at)
@@ -214,7 +217,9 @@ class Live:
         )
 
     async def _set_up(self, kernel: Kernel) -> None:
-        for source in self._scene.run_first:
+        own = problem_sources(self.scored.problem)
+        check_setup(own, "the problem of this trajectory")
+        for source in (*self._scene.run_first, *own):
             execution = await kernel.run(f"{source}\n")
             if execution.status is not ExecStatus.OK:
                 shown = one_row(source[:_MAX_SHOWN])

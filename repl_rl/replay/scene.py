@@ -23,8 +23,8 @@ from repl_rl.settings import resolve, to_toml, user_settings
 from repl_rl.tasks.base import load_task, make_setup
 from repl_rl.terminal import one_row
 from repl_rl.transcript.conventions import load_repl
-from repl_rl.transcript.format import TranscriptFormat
-from repl_rl.types import Origin
+from repl_rl.transcript.format import TranscriptFormat, problem_sources
+from repl_rl.types import Origin, Problem
 from repl_sandbox.types import Isolation
 
 _LINE_SAMPLER = SamplingConfig().sampler
@@ -65,6 +65,10 @@ class Scene:
         if self.is_known:
             return ()
         return tuple(source for source in self.setup if source not in self.fmt.setup)
+
+    def setup_of(self, problem: Problem) -> tuple[str, ...]:
+        """All that a kernel has run before the first line of a trajectory of `problem`."""
+        return (*self.setup, *problem_sources(problem))
 
     def first_number(self, prompt: str) -> int:
         """The number of the statement that a prompt asks for; 1 where prompts have no numbers."""
@@ -118,22 +122,23 @@ def _setup(place: Place, config: Config, fmt: TranscriptFormat) -> tuple[tuple[s
     except ConfigError:
         if place.origin is None:
             raise
-        return _bounded_setup(place.origin.setup, place.path), False
+        check_setup(place.origin.setup, place.path.name)
+        return place.origin.setup, False
     if place.origin is None or place.origin.setup == here_it_is:
         return here_it_is, True
-    return _bounded_setup(place.origin.setup, place.path), False
+    check_setup(place.origin.setup, place.path.name)
+    return place.origin.setup, False
 
 
-def _bounded_setup(setup: tuple[str, ...], path: Path) -> tuple[str, ...]:
+def check_setup(setup: Sequence[str], name: str) -> None:
     """ConfigError for a setup that is longer than a task's: every trajectory begins with it."""
     num_chars = sum(map(len, setup))
     if len(setup) > _MAX_SOURCES or num_chars > _MAX_SETUP_CHARS:
         raise ConfigError(
-            f"{path.name} has kernels run {len(setup):,} sources of {num_chars:,} characters; "
+            f"{name} has kernels run {len(setup):,} sources of {num_chars:,} characters; "
             f"expected at most {_MAX_SOURCES} of {_MAX_SETUP_CHARS:,} in a file that was not made "
             f"here"
         )
-    return setup
 
 
 def config_of(place: Place, *, files: Sequence[Path] = (), overrides: Sequence[str] = ()) -> Config:

@@ -15,7 +15,7 @@ from repl_rl.engines.base import SampledLine
 from repl_rl.errors import ConfigError
 from repl_rl.transcript.encoding import Encoding, prompt_ids
 from repl_rl.transcript.format import Prompt, span_mask
-from repl_rl.types import Attempt, Line, LineOutcome, OutcomeKind, StopReason, Trajectory
+from repl_rl.types import Attempt, Claim, Line, LineOutcome, OutcomeKind, StopReason, Trajectory
 
 
 class RolloutCancelled(asyncio.CancelledError):
@@ -60,6 +60,7 @@ class TrajectoryBuilder:
             )
         self.lines: list[Line] = []
         self.submission: str | None = None
+        self.claims: list[Claim] = []
 
     @property
     def num_completion(self) -> int:
@@ -117,6 +118,7 @@ class TrajectoryBuilder:
             lines=tuple(self.lines),
             stop_reason=stop_reason,
             submission=self.submission,
+            claims=tuple(self.claims),
         )
 
 
@@ -142,6 +144,9 @@ def fault(trajectory: Trajectory) -> str | None:
         return "lines that lie beyond its tokens or over each other"
     if list(mask) != span_mask(trajectory):
         return "a loss mask that disagrees with its lines"
+    claimed = [line.index for line in trajectory.lines if line.outcome.kind is OutcomeKind.CLAIMED]
+    if [claim.line for claim in trajectory.claims] != claimed:
+        return "claims that disagree with its lines"
     if any(logprob and not is_sampled for logprob, is_sampled in zip(logprobs, mask, strict=True)):
         return "log-probabilities at tokens that were not sampled"
     return None

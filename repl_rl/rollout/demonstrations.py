@@ -15,6 +15,7 @@ from collections.abc import Callable
 from repl_rl.concurrency import run_all
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, Writer
+from repl_rl.rollout.kernels import kernel_for
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.seeds import derive_seed
 from repl_rl.tasks.base import DemonstrableTask, Script, make_prompt
@@ -63,7 +64,7 @@ async def _run(
     engine = ScriptedEngine(ByteCodec(), script_writer(script, fmt))
     sampler = LineSampler(engine, ByteCodec(), fmt, _UNLIMITED, context_tokens=1 << 20)
     attempt = Attempt(problem=problem, group_index=0, sibling_index=0, seed=seed)
-    async with contextlib.aclosing(await kernels.acquire(seed=seed)) as kernel:
+    async with contextlib.aclosing(await kernel_for(problem, kernels, seed=seed)) as kernel:
         return await sampler.sample(attempt, make_prompt(task, problem, fmt), kernel)
 
 

@@ -18,7 +18,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_named
 from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.rollout.episode import Episode, Step
-from repl_rl.rollout.kernels import kernel_pool
+from repl_rl.rollout.kernels import kernel_for, kernel_pool
 from repl_rl.rollout.plan import Plan, make_plan
 from repl_rl.rollout.scoring import Scorer, open_scorer
 from repl_rl.rollout.session import Session
@@ -27,7 +27,7 @@ from repl_rl.transcript.chat import ChatTemplate
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import TranscriptFormat, line_of
 from repl_rl.transcript.tokens import ByteCodec, Codec
-from repl_rl.types import Attempt, Problem, Scored
+from repl_rl.types import Attempt, Problem, Scored, Trajectory
 from repl_sandbox.isolation import Walls
 from repl_sandbox.pool import KernelPool
 from repl_sandbox.types import Kernel
@@ -110,6 +110,13 @@ class Env:
         """The walls around kernels."""
         return self._kernels.walls
 
+    async def score(self, trajectory: Trajectory, problem: Problem) -> Scored:
+        """A trajectory from anywhere with its verdict and its rewards.
+
+        Raises GraderError if the grader's process cannot be started.
+        """
+        return await self._scorer.score(trajectory, problem)
+
     async def episode(
         self,
         problem: Problem,
@@ -138,10 +145,10 @@ class Env:
         )
         built = TrajectoryBuilder(attempt, prompt, encoding, context_tokens=context_tokens)
         config = self.plan.config
-        kernel = await self._kernels.acquire(seed=seed)
+        kernel = await kernel_for(problem, self._kernels, seed=seed)
         return EnvEpisode(
             built,
-            Session(kernel, self.format, number=prompt.next_number),
+            Session(kernel, self.format, number=prompt.next_number, lemmas=problem.lemmas),
             limits=config.sampling,
             seed=seed,
             # A user's own reward function needs all lines.

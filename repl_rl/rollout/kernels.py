@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from repl_rl.config import SandboxConfig
+from repl_rl.transcript.format import problem_sources
+from repl_rl.types import Problem
 from repl_sandbox.pool import KernelPool
-from repl_sandbox.types import Limits
+from repl_sandbox.types import ExecStatus, Kernel, KernelSource, Limits, SandboxError
 
 
 def kernel_pool(config: SandboxConfig, *, setup: Sequence[str] = ()) -> KernelPool:
@@ -32,3 +34,21 @@ def kernel_pool(config: SandboxConfig, *, setup: Sequence[str] = ()) -> KernelPo
         standby=config.standby,
         isolation=config.isolation,
     )
+
+
+async def kernel_for(problem: Problem, kernels: KernelSource, *, seed: int) -> Kernel:
+    """A fresh kernel that has run the problem's own sources.
+
+    Raises SandboxError where there is no kernel, and where one of the sources fails in it.
+    """
+    kernel = await kernels.acquire(seed=seed)
+    try:
+        for source in problem_sources(problem):
+            execution = await kernel.run(source)
+            if execution.status is not ExecStatus.OK:
+                shown = execution.output.strip().rpartition("\n")[2]
+                raise SandboxError(f"setup of problem {problem.id} fails at {source!r}: {shown}")
+    except BaseException:
+        await kernel.aclose()
+        raise
+    return kernel

@@ -22,7 +22,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.plugins import check_repository, load_named
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.runs.trackers import check_trackers
-from repl_rl.tasks.base import Task, demonstrable, load_task, make_prompt, make_setup
+from repl_rl.tasks.base import Task, choose, demonstrable, load_task, make_prompt, make_setup
 from repl_rl.transcript.chat import ChatTemplate
 from repl_rl.transcript.conventions import FormatMaker, find_format, made_format
 from repl_rl.transcript.format import PYTHON, Prompt, TranscriptFormat
@@ -114,6 +114,7 @@ def make_task_plan(config: Config) -> TaskPlan:
     found_format = find_format(config.transcript)
     reward = bound_reward(config.reward)
     task, task_spec = load_task(config.task.name)
+    choose(task, config.task)
     plan = TaskPlan(
         config=config, task=task, task_spec=task_spec, reward=reward, found_format=found_format
     )

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from repl_rl.concurrency import run_all
 from repl_rl.rollout.builder import RolloutCancelled, check_trajectory
+from repl_rl.rollout.kernels import kernel_for
 from repl_rl.rollout.plan import TrajectorySampler
 from repl_rl.rollout.scoring import Scorer, unscored
 from repl_rl.rollout.waits import TimedKernels, Waits
@@ -96,7 +97,7 @@ class RolloutRunner:
             return await self._try(attempt)
 
     async def _try(self, attempt: Attempt) -> Trajectory:
-        kernel = await self._kernels.acquire(seed=attempt.seed)
+        kernel = await kernel_for(attempt.problem, self._kernels, seed=attempt.seed)
         async with contextlib.aclosing(kernel):
             prompt = make_prompt(self._task, attempt.problem, self._format)
             trajectory = await self._sampler.sample(attempt, prompt, kernel)

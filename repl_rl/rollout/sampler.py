@@ -73,7 +73,12 @@ class LineSampler:
         built = TrajectoryBuilder(
             attempt, prompt, self._encoding, context_tokens=self._context_tokens
         )
-        session = Session(kernel, self._encoding.format, number=prompt.next_number)
+        session = Session(
+            kernel,
+            self._encoding.format,
+            number=prompt.next_number,
+            lemmas=attempt.problem.lemmas,
+        )
         return await self.continue_from(built, session, seed=attempt.seed)
 
     async def continue_from(

@@ -9,14 +9,24 @@ kernels, engines or files.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from repl_rl.credit.rewards import BoundReward
 from repl_rl.grading.grader import Grader
 from repl_rl.rollout.plan import TaskPlan
-from repl_rl.types import Problem, Reward, Scored, StopReason, Trajectory, Verdict
+from repl_rl.types import (
+    JudgedLemma,
+    Lemma,
+    Problem,
+    Reward,
+    Scored,
+    StopReason,
+    Trajectory,
+    Verdict,
+    VerdictKind,
+)
 
 
 class Judge(Protocol):
@@ -37,9 +47,31 @@ class Scorer:
         """Raises GraderError, and whatever the reward function raises."""
         verdict = None
         if trajectory.submission is not None:
-            verdict = await self.judge.grade(self.task_spec, problem, trajectory.submission)
+            verdict = await self._judge(trajectory, problem, trajectory.submission)
         reward = self.reward(trajectory, verdict)
         return Scored(trajectory=trajectory, problem=problem, verdict=verdict, reward=reward)
+
+    async def _judge(self, trajectory: Trajectory, problem: Problem, submission: str) -> Verdict:
+        verdict = await self.judge.grade(self.task_spec, problem, submission)
+        lemmas = await self._judge_lemmas(trajectory, problem, is_solved=verdict.is_solved)
+        return replace(verdict, chance=problem.chance, lemmas=lemmas)
+
+    async def _judge_lemmas(
+        self, trajectory: Trajectory, problem: Problem, *, is_solved: bool
+    ) -> tuple[JudgedLemma, ...]:
+        """Each claim is graded like an answer, in the grader's process."""
+        lemmas = {lemma.name: lemma for lemma in problem.lemmas}
+        found: list[JudgedLemma] = []
+        for claim in trajectory.claims:
+            if (lemma := lemmas.pop(claim.name, None)) is None:
+                continue  # a session takes none such, but a file may say anything
+            step = Problem(id=f"{problem.id}/{claim.name}", statement="", meta=lemma.meta)
+            verdict = await self.judge.grade(self.task_spec, step, claim.value)
+            found.append(JudgedLemma(name=claim.name, line=claim.line, kind=verdict.kind))
+        return (
+            *used_lemmas(found, problem.lemmas, is_solved=is_solved),
+            *map(_unclaimed, lemmas),
+        )
 
     async def rescore(self, stored: Scored) -> Scored:
         """The stored trajectory scored anew; one that was called off is never scored."""
@@ -50,6 +82,29 @@ class Scorer:
     def line_rewards(self, trajectory: Trajectory) -> tuple[float, ...]:
         """Line rewards [L] of one that has not ended, as if it had ended here."""
         return self.reward(trajectory, None).line_rewards
+
+
+def used_lemmas(
+    claimed: Sequence[JudgedLemma], lemmas: Sequence[Lemma], *, is_solved: bool
+) -> list[JudgedLemma]:
+    """The claims, in order, and which of them something later depends on.
+
+    That is a lemma that uses it and was proved after it, or, for a lemma that no other one uses,
+    the answer, if it is right.
+    """
+    uses = {lemma.name: lemma.uses for lemma in lemmas}
+    inner = {name for names in uses.values() for name in names}
+    found = []
+    for number, lemma in enumerate(claimed):
+        later = (one for one in claimed[number + 1 :] if one.kind is VerdictKind.PROVED)
+        is_used = any(lemma.name in uses[one.name] for one in later)
+        is_last = lemma.name not in inner
+        found.append(replace(lemma, is_used=is_used or (is_last and is_solved)))
+    return found
+
+
+def _unclaimed(name: str) -> JudgedLemma:
+    return JudgedLemma(name=name)
 
 
 def unscored(trajectory: Trajectory, problem: Problem) -> Scored:

@@ -8,26 +8,38 @@ kernels. Does not know tokens or who wrote a line.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from repl_rl.transcript.format import TranscriptFormat, is_thought, next_number
 from repl_rl.transcript.outcomes import (
+    claimed_lemma,
     executed_kind,
     statement_key,
     submitted_expression,
     thought_kind,
 )
-from repl_rl.types import LineOutcome, OutcomeKind
+from repl_rl.types import Lemma, LineOutcome, OutcomeKind
 from repl_sandbox.statements import Compiler, Syntax
 from repl_sandbox.types import ExecStatus, Execution, Kernel
 
 
 class Session:
-    """One kernel's lines. What a line does wrong is an outcome, never an exception."""
+    """One kernel's lines. What a line does wrong is an outcome, never an exception.
 
-    def __init__(self, kernel: Kernel, fmt: TranscriptFormat, *, number: int = 1) -> None:
+    `lemmas` may be claimed, each once.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        fmt: TranscriptFormat,
+        *,
+        number: int = 1,
+        lemmas: Sequence[Lemma] = (),
+    ) -> None:
         self._kernel = kernel
         self._format = fmt
+        self._lemmas = {lemma.name for lemma in lemmas}
         self._history: set[tuple[str, str]] = set()
         self._compiler = Compiler()
         self.number = number
@@ -36,6 +48,8 @@ class Session:
         """Source of a statement that is not complete, newline included."""
         self.submission: str | None = None
         """`repr` of the value that was submitted."""
+        self.claims: dict[str, str] = {}
+        """`repr` of the value of each lemma that was claimed, in order."""
         self.on_run: Callable[[str], None] = lambda source: None
         """Called with every source just before the kernel runs it."""
         self.shorten: Callable[[str], str] = str
@@ -54,6 +68,9 @@ class Session:
         expression = None if self.pending else submitted_expression(text)
         if expression is not None and syntax is Syntax.WHOLE:
             return await self._submit(expression)
+        claim = None if self.pending or not self._lemmas else claimed_lemma(text)
+        if claim is not None and claim[0] in self._lemmas - self.claims.keys():
+            return await self._claim(*claim)
         self.on_run(source)
         execution = await self._kernel.run(source)
         kind = executed_kind(source, execution, self._history, syntax=syntax)
@@ -84,6 +101,15 @@ class Session:
         is_submitted = execution.value is not None
         kind = OutcomeKind.SUBMITTED if is_submitted else OutcomeKind.BAD_SUBMIT
         return self._outcome(kind, execution)
+
+    async def _claim(self, name: str, expression: str) -> LineOutcome:
+        """As with a submission the kernel only hands over the value, and says nothing to it."""
+        execution = await self._kernel.evaluate(expression)
+        if execution.status is not ExecStatus.OK or execution.value is None:
+            kind = executed_kind(expression, execution, set(), syntax=Syntax.WHOLE)
+            return self._outcome(kind, execution)
+        self.claims[name] = execution.value
+        return self._outcome(OutcomeKind.CLAIMED, execution)
 
     def _outcome(self, kind: OutcomeKind, execution: Execution) -> LineOutcome:
         output = self._format.render_output(execution.output, number=self.number)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import platform
 import random
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from repl_rl.config import TaskConfig
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_spec, resolve_spec
-from repl_rl.transcript.format import Prompt, TranscriptFormat, setup_sources
+from repl_rl.transcript.format import PROBLEM_MARKER, Prompt, TranscriptFormat, setup_sources
 from repl_rl.types import Problem, Split, Verdict
 
 Script = Generator[str, str, None]
@@ -69,6 +71,92 @@ class ReferencedTask(Task, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A family of problems at one tier."""
+
+    family: str
+    tier: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which of a task's problems there are.
+
+    >>> Choice(families=("ode", "sum"), tiers=(1, 2), held_out=("ode",)).families_of(Split.TRAIN)
+    ('sum',)
+    """
+
+    families: tuple[str, ...]
+    tiers: tuple[int, ...]
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """How often each family comes, compared with others; 1 for one that is not named."""
+    held_out: tuple[str, ...] = ()
+    """Families that are measured alone: no training problem is one of theirs."""
+
+    def families_of(self, split: Split) -> tuple[str, ...]:
+        apart = self.held_out if split is Split.TRAIN else ()
+        return tuple(name for name in self.families if name not in apart)
+
+    def weight(self, family: str) -> float:
+        return self.weights.get(family, 1.0)
+
+
+@runtime_checkable
+class TieredTask(Task, Protocol):
+    """A task whose problems come in families and tiers, of which a config chooses some."""
+
+    cells: tuple[Cell, ...]
+    """All that there are."""
+    choice: Choice
+    """What `problems` draws from."""
+
+    def problem(self, cell: Cell, split: Split, *, seed: int) -> Problem:
+        """One of a cell; the same for the same seed."""
+        ...
+
+
+def choose(task: Task, config: TaskConfig) -> None:
+    """Let `task` draw the problems that a config asks for; what it leaves open stays as it is.
+
+    Raises ConfigError for a family or tier that is not there, and for a choice that leaves nothing
+    to train on.
+    """
+    asked = config.families or config.tiers or config.weights or config.held_out
+    if not asked:
+        return
+    if not isinstance(task, TieredTask):
+        raise ConfigError(
+            f"task {task.name!r} has no families and tiers; leave task.families, task.tiers, "
+            f"task.weights and task.held_out away"
+        )
+    known = list(dict.fromkeys(cell.family for cell in task.cells))
+    families = config.families or task.choice.families
+    families = tuple(known) if families == ("all",) else families
+    named = {"families": families, "weights": tuple(config.weights), "held_out": config.held_out}
+    for key, names in named.items():
+        among = known if key == "families" else list(families)
+        for name in names:
+            if name not in among:
+                raise ConfigError(f"task.{key} names {name!r}; expected some of {', '.join(among)}")
+    tiers = config.tiers or task.choice.tiers
+    for family in families:
+        own = [cell.tier for cell in task.cells if cell.family == family]
+        if not set(own) & set(tiers):
+            raise ConfigError(
+                f"family {family!r} has no problems of task.tiers = {list(tiers)}; it has tiers "
+                f"{', '.join(map(str, own))}"
+            )
+    task.choice = Choice(
+        families=families, tiers=tiers, weights=config.weights, held_out=config.held_out
+    )
+    if not task.choice.families_of(Split.TRAIN):
+        raise ConfigError(
+            f"task.held_out = {list(config.held_out)} leaves no family to train on; expected fewer "
+            f"than task.families"
+        )
+
+
 def load_task(name: str) -> tuple[Task, str]:
     """A task by entry point or `module:Class`, and the spec that the grader's process imports.
 
@@ -96,8 +184,13 @@ def demonstrable(task: Task) -> DemonstrableTask:
 
 
 def make_prompt(task: Task, problem: Problem, fmt: TranscriptFormat) -> Prompt:
-    """What a policy sees of a problem before its first line."""
-    return fmt.prompt(task.prompt, problem.statement, python_version=platform.python_version())
+    """What a policy sees of a problem before its first line: the problem's bindings come first."""
+    bindings = "\n".join([*problem.setup, PROBLEM_MARKER])
+    return fmt.prompt(
+        task.prompt.replace(PROBLEM_MARKER, bindings),
+        problem.statement,
+        python_version=platform.python_version(),
+    )
 
 
 def make_setup(task: Task, fmt: TranscriptFormat) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import ast
 import re
 from collections.abc import Sequence
 
-from repl_rl.transcript.format import SUBMIT
+from repl_rl.transcript.format import HAVE, SUBMIT
 from repl_rl.transcript.imitations import begins_as_output, imitates_output, parse
 from repl_rl.types import OutcomeKind
 from repl_sandbox.statements import Syntax
@@ -125,6 +125,28 @@ def submitted_expression(source: str) -> str | None:
             body=[ast.Expr(value=ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]))]
         ) if name == SUBMIT and arguments:
             return _standing_alone(source, arguments)
+        case _:
+            return None
+
+
+def claimed_lemma(source: str) -> tuple[str, str] | None:
+    """(name, expression) of a lone, top-level `have("name", expression)`, else None."""
+    if HAVE not in source:
+        return None
+    match parse(source):
+        case ast.Module(
+            body=[
+                ast.Expr(
+                    value=ast.Call(
+                        func=ast.Name(id=function),
+                        args=[ast.Constant(value=str(name)), *arguments],
+                        keywords=[],
+                    )
+                )
+            ]
+        ) if function == HAVE and len(arguments) == 1:
+            expression = _standing_alone(source, arguments)
+            return None if expression is None else (name, expression)
         case _:
             return None
 

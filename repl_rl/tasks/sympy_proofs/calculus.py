@@ -70,70 +70,68 @@ def _increase(function: Any) -> Any:
 
 
 def _derivative(rng: random.Random) -> Draft:
-    function, tier = _function(rng)
+    function = _function(rng)
     question = f"Differentiate in x: {function}"
-    return _draft(question, IN_X, tier, sympy.diff(function, X), function)
+    return _draft(question, IN_X, sympy.diff(function, X), function)
 
 
 def _antiderivative(rng: random.Random) -> Draft:
-    primitive, tier = _function(rng)
+    primitive = _function(rng)
     function = sympy.expand(sympy.diff(primitive, X))
-    return _draft(f"Find an antiderivative in x: {function}", IN_X, tier, primitive, function)
+    return _draft(f"Find an antiderivative in x: {function}", IN_X, primitive, function)
 
 
 def _definite(rng: random.Random) -> Draft:
-    primitive, tier = _function(rng)
+    primitive = _function(rng)
     low = rng.randint(-3, 4)
     high = low + rng.randint(1, 4)
     function = sympy.expand(sympy.diff(primitive, X))
     answer = primitive.subs(X, high) - primitive.subs(X, low)
     question = f"Integrate from {low} to {high}: {function}"
-    return _draft(question, "the exact value", tier, answer, function, low=low, high=high)
+    return _draft(question, "the exact value", answer, function, low=low, high=high)
 
 
 def _sum(rng: random.Random) -> Draft:
-    tier = rng.randint(1, 3)
-    coefficients = [nonzero(rng, 12) for _ in range(tier + 1)]
+    coefficients = [nonzero(rng, 12) for _ in range(rng.randint(1, 3) + 1)]
     function = sympy.Add(*(c * K**power for power, c in enumerate(coefficients)))
     low, high = rng.randint(1, 5), rng.randint(9, 60)
     answer = sum(
         c * index**power for power, c in enumerate(coefficients) for index in range(low, high + 1)
     )
     question = f"Sum from k = {low} to {high}: {function}"
-    return _draft(question, "an integer", tier, answer, function, low=low, high=high)
+    return _draft(question, "an integer", answer, function, low=low, high=high)
 
 
 def _closed_sum(rng: random.Random) -> Draft:
     """The sum S(n) comes first, with S(0) = 0; its summand is S(k) - S(k - 1)."""
     if rng.random() < 0.3:
         a, b = rng.randint(1, 9), rng.randint(2, 9)
-        total, tier = a * (b**N - 1) + nonzero(rng, 20) * N, 3
+        total = a * (b**N - 1) + nonzero(rng, 20) * N
     else:
-        tier = rng.randint(1, 2)
-        total = sum(nonzero(rng, 12) * N**power for power in range(1, tier + 2))
+        total = sum(nonzero(rng, 12) * N**power for power in range(1, rng.randint(1, 2) + 2))
     total = sympy.expand(total)
     function = sympy.expand(total.subs(N, K) - total.subs(N, K - 1))
-    function = sympy.powsimp(function) if tier == 3 else function
+    function = sympy.powsimp(function)
     question = f"Sum from k = 1 to n: {function}"
-    return _draft(question, "a closed form in n", tier, total, function, low=1)
+    return _draft(question, "a closed form in n", total, function, low=1)
 
 
-def _function(rng: random.Random) -> tuple[Any, int]:
+def _function(rng: random.Random) -> Any:
     """A function without a constant term that sympy differentiates and integrates at once."""
-    tier = rng.randint(1, 3)
-    if tier == 1:
+    shape = rng.randint(1, 3)
+    if shape == 1:
         powers = rng.sample(range(1, 5), rng.randint(2, 3))
-        return sympy.Add(*(nonzero(rng, 12) * X**power for power in powers)), tier
-    if tier == 2:
+        return sympy.Add(*(nonzero(rng, 12) * X**power for power in powers))
+    if shape == 2:
         wave = rng.choice((sympy.sin, sympy.cos, sympy.exp))(rng.randint(2, 6) * X)
-        return nonzero(rng, 12) * wave + nonzero(rng, 12) * X ** rng.randint(1, 3), tier
+        return nonzero(rng, 12) * wave + nonzero(rng, 12) * X ** rng.randint(1, 3)
     wave = rng.choice((sympy.sin, sympy.cos, sympy.exp))(rng.randint(2, 6) * X)
-    return nonzero(rng, 12) * X * wave + rng.randint(-9, 9) * X, tier
+    return nonzero(rng, 12) * X * wave + rng.randint(-9, 9) * X
 
 
-def _draft(question: str, form: str, tier: int, answer: Any, function: Any, **bounds: int) -> Draft:
+def _draft(question: str, form: str, answer: Any, function: Any, **bounds: int) -> Draft:
     facts = {"function": str(function)} | {name: str(bound) for name, bound in bounds.items()}
-    return Draft(question=question, form=form, tier=tier, answer=str(answer), facts=facts)
+    return Draft(question=question, form=form, answer=str(answer), facts=facts)
 
 
 KINDS: Mapping[str, Kind] = {

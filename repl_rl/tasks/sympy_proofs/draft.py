@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 import sympy
 
+from repl_rl.types import Lemma
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
@@ -18,12 +20,17 @@ class Draft:
     """One line; its expressions are Python and can be pasted into the REPL as they stand."""
     form: str
     """What an answer is to be, in a few words that are the same for all problems of a kind."""
-    tier: int
-    """1 to 3, by the size of the expressions."""
     answer: str
     """One submission that solves the problem, as text."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """What grading and demonstrations need of the statement's parts."""
+    setup: tuple[str, ...] = ()
+    """What the kernel has run: see `Problem.setup`. The statement speaks of its names."""
+    solution: tuple[str, ...] = ()
+    """Lines that find the answer from `setup` alone, the submission last."""
+    one_liners: tuple[str, ...] = ()
+    """Expressions that somebody would try in one call. None of them is an answer from tier 2 on."""
+    lemmas: tuple[Lemma, ...] = ()
 
 
 STEPS = (sympy.Piecewise, sympy.floor, sympy.ceiling, sympy.sign, sympy.Abs, sympy.Mod)

@@ -29,8 +29,8 @@ DOMAINS: Mapping[str, Any] = {  # sympy ships no types
     "complexes": sympy.S.Complexes,
 }
 
-Planted = tuple[Any, list[Any], int]
-"""Polynomial (not expanded), its roots, tier."""
+Planted = tuple[Any, list[Any]]
+"""Polynomial (not expanded), its roots."""
 
 
 def grade(problem: Problem, submission: str) -> Verdict:
@@ -66,22 +66,22 @@ def _solution(element: Value) -> Any:
 
 def _linear(rng: random.Random) -> Planted:
     root = sympy.Rational(nonzero(rng, 30), rng.choice((1, 1, 1, 2, 3, 4, 5, 6, 7)))
-    return nonzero(rng, 5) * (root.q * X - root.p), [root], 1
+    return nonzero(rng, 5) * (root.q * X - root.p), [root]
 
 
 def _quadratic(rng: random.Random) -> Planted:
     factors, roots = zip(_whole(rng), _rational(rng), strict=True)
-    return sympy.Mul(*factors), list(roots), 1
+    return sympy.Mul(*factors), list(roots)
 
 
 def _quadratic_surd(rng: random.Random) -> Planted:
     factor, roots = _surd_pair(rng)
-    return rng.randint(1, 3) * factor, roots, 2
+    return rng.randint(1, 3) * factor, roots
 
 
 def _quadratic_complex(rng: random.Random) -> Planted:
     factor, roots = _complex_pair(rng)
-    return rng.randint(1, 3) * factor, roots, 2
+    return rng.randint(1, 3) * factor, roots
 
 
 def _cubic_surd(rng: random.Random) -> Planted:
@@ -95,7 +95,7 @@ def _cubic_complex(rng: random.Random) -> Planted:
 def _cubic(rng: random.Random, pair: Callable[[random.Random], tuple[Any, list[Any]]]) -> Planted:
     simple, root = rng.choice((_whole, _rational))(rng)
     factor, roots = pair(rng)
-    return simple * factor, [root, *roots], 3
+    return simple * factor, [root, *roots]
 
 
 def _biquadratic(rng: random.Random) -> Planted:
@@ -104,7 +104,7 @@ def _biquadratic(rng: random.Random) -> Planted:
     while b > 0 and _is_square(b):
         b = nonzero(rng, 40)
     root, other = sympy.Integer(a), sympy.sqrt(b)
-    return (X**2 - a * a) * (X**2 - b), [root, -root, other, -other], 3
+    return (X**2 - a * a) * (X**2 - b), [root, -root, other, -other]
 
 
 def _whole(rng: random.Random) -> tuple[Any, Any]:
@@ -135,14 +135,13 @@ def _is_square(number: int) -> bool:
 
 def _kind(plant: Callable[[random.Random], Planted], domains: Sequence[str]) -> Kind:
     def draft(rng: random.Random) -> Draft:
-        polynomial, roots, tier = plant(rng)
+        polynomial, roots = plant(rng)
         domain = rng.choice(domains)
         solutions = sorted({root for root in roots if root in DOMAINS[domain]}, key=str)
         expanded = str(sympy.expand(polynomial))
         return Draft(
             question=f"Solve over the {domain}: {expanded} = 0",
             form="a list of all solutions, exact",
-            tier=tier,
             answer=str(solutions),
             facts={"polynomial": expanded, "domain": domain},
         )

@@ -50,7 +50,6 @@ class Sides:
     """What it is multiplied by."""
     twist: Any
     """The right side of a twin has a multiple of this polynomial added."""
-    tier: int
 
 
 def grade(problem: Problem, submission: str) -> Verdict:
@@ -90,47 +89,47 @@ def _judge_witness(problem: Problem, value: Any) -> Verdict:
 def _square(rng: random.Random) -> Sides:
     base, c = rng.randint(1, 6) * X**3 + nonzero(rng, 12) * X, nonzero(rng, 30)
     lhs = _joined(str(base**2), c * X**2)
-    return Sides(lhs=lhs, polynomial=base**2 + c * X**2, twist=EVEN, tier=1)
+    return Sides(lhs=lhs, polynomial=base**2 + c * X**2, twist=EVEN)
 
 
 def _product(rng: random.Random) -> Sides:
     left = rng.randint(1, 9) * X**3 + nonzero(rng, 9)
     right = rng.randint(1, 9) * X**2 + nonzero(rng, 9) * X
-    return Sides(lhs=f"({left})*({right})", polynomial=left * right, twist=MIXED, tier=1)
+    return Sides(lhs=f"({left})*({right})", polynomial=left * right, twist=MIXED)
 
 
 def _cube(rng: random.Random) -> Sides:
     base, c = rng.randint(1, 3) * X**2 + nonzero(rng, 5), nonzero(rng, 30)
     lhs = _joined(str(base**3), c * X**2)
-    return Sides(lhs=lhs, polynomial=base**3 + c * X**2, twist=EVEN, tier=3)
+    return Sides(lhs=lhs, polynomial=base**3 + c * X**2, twist=EVEN)
 
 
 def _two_squares(rng: random.Random) -> Sides:
     left = rng.randint(1, 4) * X**3 + nonzero(rng, 7) * X
     right = rng.randint(1, 4) * X**2 + nonzero(rng, 7)
     lhs = f"({left})**2 - ({right})**2"
-    return Sides(lhs=lhs, polynomial=left**2 - right**2, twist=EVEN, tier=2)
+    return Sides(lhs=lhs, polynomial=left**2 - right**2, twist=EVEN)
 
 
 def _pythagoras(rng: random.Random) -> Sides:
     polynomial, k = _quintic(rng), rng.choice(EVEN_ANGLES)
     lhs = f"{polynomial}*(1 - cos({k}*x)**2)"
     function = sympy.sin(k * X) ** 2
-    return Sides(lhs=lhs, polynomial=polynomial, function=function, twist=ODD, tier=2)
+    return Sides(lhs=lhs, polynomial=polynomial, function=function, twist=ODD)
 
 
 def _double_sine(rng: random.Random) -> Sides:
     polynomial, k = _quintic(rng), rng.choice(ANGLES)
     lhs = str(2 * polynomial * sympy.sin(k * X) * sympy.cos(k * X))
     function = sympy.sin(2 * k * X)
-    return Sides(lhs=lhs, polynomial=polynomial, function=function, twist=ODD, tier=2)
+    return Sides(lhs=lhs, polynomial=polynomial, function=function, twist=ODD)
 
 
 def _double_cosine(rng: random.Random) -> Sides:
     polynomial, k = _quintic(rng), rng.choice(EVEN_ANGLES)
     lhs = f"{polynomial}*(1 - cos({2 * k}*x))"
     function = sympy.sin(k * X) ** 2
-    return Sides(lhs=lhs, polynomial=2 * polynomial, function=function, twist=2 * ODD, tier=2)
+    return Sides(lhs=lhs, polynomial=2 * polynomial, function=function, twist=2 * ODD)
 
 
 def _quintic(rng: random.Random) -> Any:
@@ -141,7 +140,7 @@ def _exp_square(rng: random.Random) -> Sides:
     base, k = rng.randint(1, 5) * X**3 + nonzero(rng, 9) * X, rng.randint(1, 5)
     lhs = f"(({base})*{sympy.exp(k * X)})**2"
     function = sympy.exp(2 * k * X)
-    return Sides(lhs=lhs, polynomial=base**2, function=function, twist=EVEN, tier=3)
+    return Sides(lhs=lhs, polynomial=base**2, function=function, twist=EVEN)
 
 
 def _exp_product(rng: random.Random) -> Sides:
@@ -149,7 +148,7 @@ def _exp_product(rng: random.Random) -> Sides:
     k, m = rng.sample(range(1, 6), 2)
     lhs = f"x*({left})*{sympy.exp(k * X)}*({right})*{sympy.exp(m * X)}"
     function = sympy.exp((k + m) * X)
-    return Sides(lhs=lhs, polynomial=X * left * right, function=function, twist=ODD, tier=3)
+    return Sides(lhs=lhs, polynomial=X * left * right, function=function, twist=ODD)
 
 
 def _joined(text: str, term: Any) -> str:
@@ -168,7 +167,6 @@ def _kind(make: Callable[[random.Random], Sides]) -> Kind:
         return Draft(
             question=f"Prove or refute for all x: {sides.lhs} = {rhs}",
             form="True, or an x where the sides differ",
-            tier=sides.tier,
             answer="True" if holds else str(WITNESS),
             facts={"lhs": sides.lhs, "rhs": rhs, "truth": str(holds)},
         )

@@ -44,57 +44,57 @@ def _are_congruent(a: int, b: int, modulus: int) -> bool:
 
 
 def _congruence(rng: random.Random) -> Draft:
-    m, tier = _modulus(rng)
+    m = _modulus(rng)
     a, answer = _unit(rng, m), rng.randrange(m)
     b = a * answer % m
     question = f"Find the least n >= 0 with {a}*n = {b} (mod {m})"
-    return _draft(question, tier, answer, (a, b, m), form=RESIDUE)
+    return _draft(question, answer, (a, b, m), form=RESIDUE)
 
 
 def _power(rng: random.Random) -> Draft:
-    m, tier = _modulus(rng)
-    a, e = rng.randint(2, m - 1), rng.randint(11, 10 ** (tier + 1))
-    return _draft(f"Find {a}**{e} mod {m}", tier, pow(a, e, m), (a, e, m), form=RESIDUE)
+    m = _modulus(rng)
+    a, e = rng.randint(2, m - 1), rng.randint(11, MOST_EXPONENT[_scale(m)])
+    return _draft(f"Find {a}**{e} mod {m}", pow(a, e, m), (a, e, m), form=RESIDUE)
 
 
 def _inverse(rng: random.Random) -> Draft:
-    m, tier = _modulus(rng)
+    m = _modulus(rng)
     a = _unit(rng, m)
     question = f"Find the inverse of {a} mod {m}"
-    return _draft(question, tier, pow(a, -1, m), (a, m), form=RESIDUE)
+    return _draft(question, pow(a, -1, m), (a, m), form=RESIDUE)
 
 
 def _order(rng: random.Random) -> Draft:
-    m, tier = _modulus(rng)
+    m = _modulus(rng)
     a = _unit(rng, m)
     answer = int(sympy.n_order(a, m))
-    return _draft(f"Find the multiplicative order of {a} mod {m}", tier, answer, (a, m))
+    return _draft(f"Find the multiplicative order of {a} mod {m}", answer, (a, m))
 
 
 def _remainders(rng: random.Random) -> Draft:
     m, a = rng.randint(7, 99), rng.randint(1, 30)
     question = f"Count the distinct values of n**2 + {a}*n mod {m}"
-    return _draft(question, 3, len({n * (n + a) % m for n in range(m)}), (a, m))
+    return _draft(question, len({n * (n + a) % m for n in range(m)}), (a, m))
 
 
 def _gcd(rng: random.Random) -> Draft:
-    a, b, tier = _pair(rng)
-    return _draft(f"Find the gcd of {a} and {b}", tier, math.gcd(a, b), (a, b))
+    a, b = _pair(rng)
+    return _draft(f"Find the gcd of {a} and {b}", math.gcd(a, b), (a, b))
 
 
 def _lcm(rng: random.Random) -> Draft:
-    a, b, tier = _pair(rng)
-    return _draft(f"Find the lcm of {a} and {b}", tier, math.lcm(a, b), (a, b))
+    a, b = _pair(rng)
+    return _draft(f"Find the lcm of {a} and {b}", math.lcm(a, b), (a, b))
 
 
 def _totient(rng: random.Random) -> Draft:
-    m, tier = _size(rng)
-    return _draft(f"Count the n <= {m} coprime to {m}", tier, int(sympy.totient(m)), (m,))
+    m = _size(rng)
+    return _draft(f"Count the n <= {m} coprime to {m}", int(sympy.totient(m)), (m,))
 
 
 def _divisor_sum(rng: random.Random) -> Draft:
-    m, tier = _size(rng)
-    return _draft(f"Add up the divisors of {m}", tier, int(sympy.divisor_sigma(m)), (m,))
+    m = _size(rng)
+    return _draft(f"Add up the divisors of {m}", int(sympy.divisor_sigma(m)), (m,))
 
 
 def _two_congruences(rng: random.Random) -> Draft:
@@ -102,27 +102,34 @@ def _two_congruences(rng: random.Random) -> Draft:
     answer = rng.randrange(p * q)
     a, b = answer % p, answer % q
     question = f"Find the least n >= 0 with n = {a} (mod {p}) and n = {b} (mod {q})"
-    return _draft(question, 3, answer, (a, p, b, q), form=RESIDUE)
+    return _draft(question, answer, (a, p, b, q), form=RESIDUE)
 
 
-def _modulus(rng: random.Random) -> tuple[int, int]:
-    tier = rng.randint(1, 3)
-    return rng.randint(*((11, 40), (41, 99), (101, 499))[tier - 1]), tier
+MODULI = ((11, 40), (41, 99), (101, 499))
+MOST_EXPONENT = (10**2, 10**3, 10**4)
+"""For moduli of each range."""
 
 
-def _size(rng: random.Random) -> tuple[int, int]:
-    tier = rng.randint(1, 3)
-    return rng.randint(*((12, 99), (100, 999), (1000, 9999))[tier - 1]), tier
+def _modulus(rng: random.Random) -> int:
+    return rng.randint(*rng.choice(MODULI))
 
 
-def _pair(rng: random.Random) -> tuple[int, int, int]:
+def _scale(modulus: int) -> int:
+    return sum(modulus > most for _, most in MODULI)
+
+
+def _size(rng: random.Random) -> int:
+    return rng.randint(*rng.choice(((12, 99), (100, 999), (1000, 9999))))
+
+
+def _pair(rng: random.Random) -> tuple[int, int]:
     """Two different numbers, neither dividing the other, with a common factor."""
-    tier = rng.randint(1, 3)
-    common, bound = rng.randint(2, 9 * tier), 10 * tier
+    scale = rng.randint(1, 3)
+    common, bound = rng.randint(2, 9 * scale), 10 * scale
     a, b = rng.sample(range(2, bound + 5), 2)
     if a % b == 0 or b % a == 0:
         return _pair(rng)
-    return common * a, common * b, tier
+    return common * a, common * b
 
 
 def _unit(rng: random.Random, m: int) -> int:
@@ -134,14 +141,13 @@ def _unit(rng: random.Random, m: int) -> int:
 
 def _draft(
     question: str,
-    tier: int,
     answer: int,
     numbers: tuple[int, ...],
     *,
     form: str = "an integer",
 ) -> Draft:
     facts = {"numbers": " ".join(map(str, numbers))}
-    return Draft(question=question, form=form, tier=tier, answer=str(answer), facts=facts)
+    return Draft(question=question, form=form, answer=str(answer), facts=facts)
 
 
 def _try_power(a: int, e: int, m: int) -> int:

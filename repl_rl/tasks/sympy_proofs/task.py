@@ -1,59 +1,68 @@
-"""The task itself: draws from the families, splits by hash, grades by family.
+"""The task itself: draws from the families, splits by hash, grades by rule.
 
-    seed -> family in turn -> kind -> Draft -> Problem on one side of the split
+    seed -> family -> tier -> rule -> Draft -> Problem on one side of the split
 
-Knows families by their tables only; demonstrations are found by the family's name, too.
+Knows families by their rules only; demonstrations are found by the family's name, too.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
 from repl_rl.grading.parse import Malformed
-from repl_rl.tasks.base import Script
-from repl_rl.tasks.sympy_proofs import calculus, equation, identity, modular
+from repl_rl.tasks.base import Cell, Choice, Script
 from repl_rl.tasks.sympy_proofs.demonstration import demonstration
-from repl_rl.tasks.sympy_proofs.draft import Draft, Kind
+from repl_rl.tasks.sympy_proofs.draft import Draft
+from repl_rl.tasks.sympy_proofs.families import FAMILIES
+from repl_rl.tasks.sympy_proofs.family import Rule
 from repl_rl.texts import read_text
 from repl_rl.types import Problem, Split, Verdict, VerdictKind
 
 PROMPT_FILE = "sympy-proofs.txt"
 HELD_OUT_ONE_IN = 8
 
-FAMILIES: Mapping[str, Mapping[str, Kind]] = {
-    "identity": identity.KINDS,
-    "equation": equation.KINDS,
-    "modular": modular.KINDS,
-    "calculus": calculus.KINDS,
-}
-_GRADERS: Mapping[str, Callable[[Problem, str], Verdict]] = {
-    "identity": identity.grade,
-    "equation": equation.grade,
-    "modular": modular.grade,
-    "calculus": calculus.grade,
-}
+SHORT = Choice(families=("identity", "equation", "modular", "calculus"), tiers=(1,))
+"""Problems that one call solves: what the starter has been shown."""
 
 
 class SympyProofs:
-    """Identities, equations, number theory and calculus, endless and seeded."""
+    """Exact problems of eleven families in five tiers, endless and seeded."""
 
     def __init__(self) -> None:
         self.name = "sympy-proofs"
         self.prompt = read_text(PROMPT_FILE)
+        self.choice = SHORT
+        self.cells = tuple(
+            Cell(family=name, tier=tier) for name, one in FAMILIES.items() for tier in one.tiers
+        )
 
     def problems(self, split: Split, *, seed: int) -> Iterator[Problem]:
-        """Families take turns, kinds are drawn; endless."""
+        """Families take turns unless they have weights; tiers and rules are drawn; endless."""
         rng = random.Random(f"{seed}/{split}")
+        families = self.choice.families_of(split)
+        turns = itertools.cycle(families)
+        weights = [self.choice.weight(family) for family in families]
         while True:
-            for family, kinds in FAMILIES.items():
-                yield _draw(family, kinds, split, rng)
+            is_even = len(set(weights)) == 1
+            family = next(turns) if is_even else rng.choices(families, weights)[0]
+            tiers = [tier for tier in FAMILIES[family].tiers if tier in self.choice.tiers]
+            # One tier takes no random number: sequences of tier 1 alone stay what they are.
+            tier = tiers[0] if len(tiers) == 1 else rng.choice(tiers)
+            yield draw(Cell(family=family, tier=tier), split, rng)[0]
+
+    def problem(self, cell: Cell, split: Split, *, seed: int) -> Problem:
+        """One of a cell; the same for the same seed."""
+        return draw(cell, split, random.Random(f"{seed}/{split}/{cell.family}/{cell.tier}"))[0]
 
     def grade(self, problem: Problem, submission: str) -> Verdict:
-        """Judge `submission` by the rules of the problem's family; never evaluates it."""
+        """Judge `submission` by the rule that made the problem; never evaluates it."""
+        rules = FAMILIES[problem.meta["family"]].rules
+        rule = rules.get(problem.meta.get("kind", "")) or next(iter(rules.values()))
         try:
-            return _GRADERS[problem.meta["family"]](problem, submission)
+            return rule.grade(problem, submission)
         except Malformed as error:
             return Verdict(kind=VerdictKind.MALFORMED, method="parse", evidence=str(error))
 
@@ -62,7 +71,7 @@ class SympyProofs:
         return problem.meta["answer"]
 
     def demonstrate(self, problem: Problem, rng: random.Random) -> Script:
-        """One attempt by a strategy drawn from the weights of `demonstration`."""
+        """One attempt: the solution of a rule that has one, else a strategy drawn by weight."""
         return demonstration(problem, rng)
 
 
@@ -72,25 +81,48 @@ def split_of(question: str) -> Split:
     return Split.HELD_OUT if bucket[0] % HELD_OUT_ONE_IN == 0 else Split.TRAIN
 
 
-def _draw(family: str, kinds: Mapping[str, Kind], split: Split, rng: random.Random) -> Problem:
+def draw(cell: Cell, split: Split, rng: random.Random) -> tuple[Problem, Draft]:
+    """A problem of a cell on one side of the split, and the draft that it was made of."""
+    rules = _rules(cell, split)
     while True:
-        kind = rng.choice(tuple(kinds))
-        draft = kinds[kind](rng)
+        kind = rng.choice(tuple(rules))
+        draft = rules[kind].draft(rng, cell.tier)
         points = f"{rng.getrandbits(64):016x}"
-        if split_of(draft.question) is split:
-            return _problem(family, kind, draft, points)
+        if rules[kind].is_held_out or split_of(_asked(draft)) is split:
+            return _problem(cell, kind, rules[kind], draft, points), draft
 
 
-def _problem(family: str, kind: str, draft: Draft, points: str) -> Problem:
+def _rules(cell: Cell, split: Split) -> dict[str, Rule]:
+    """Those that make problems of this cell for this side: no training problem comes of some."""
+    return {
+        name: rule
+        for name, rule in FAMILIES[cell.family].rules.items()
+        if cell.tier in rule.tiers and not (rule.is_held_out and split is Split.TRAIN)
+    }
+
+
+def _asked(draft: Draft) -> str:
+    """All that tells one problem from another. The form is no part of it: a clearer word there
+    moves no problem across the split."""
+    return "\n".join([*draft.setup, draft.question])
+
+
+def _problem(cell: Cell, kind: str, rule: Rule, draft: Draft, points: str) -> Problem:
     meta = {
         **draft.facts,
-        "family": family,
+        "family": cell.family,
         "kind": kind,
-        "tier": str(draft.tier),
+        "tier": str(cell.tier),
         "answer": draft.answer,
         "points": points,
     }
-    # The form is not hashed: a clearer word in it moves no problem across the split.
-    id_ = hashlib.blake2b(draft.question.encode(), digest_size=6).hexdigest()
-    statement = f"{draft.question}\nAnswer: {draft.form}."
-    return Problem(id=id_, statement=statement, meta=meta)
+    if draft.solution:
+        meta["solution"] = "\n".join(draft.solution)
+    return Problem(
+        id=hashlib.blake2b(_asked(draft).encode(), digest_size=6).hexdigest(),
+        statement=f"{draft.question}\nAnswer: {draft.form}.",
+        meta=meta,
+        setup=draft.setup,
+        lemmas=draft.lemmas,
+        chance=rule.chance,
+    )

@@ -1,0 +1,33 @@
+"""Answers that are one value: judged by equality with the answer that the problem was made from.
+
+Knows no rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import sympy
+
+from repl_rl.grading.equality import compare
+from repl_rl.grading.parse import parse
+from repl_rl.grading.points import Domain
+from repl_rl.tasks.sympy_proofs.draft import STEPS
+from repl_rl.types import Problem, Verdict, VerdictKind
+
+NAMES = "symbols"
+"""Key of a problem's meta: the names that its answer may hold, between blanks."""
+
+
+def by_value(domain: Domain = Domain.REALS) -> Callable[[Problem, str], Verdict]:
+    """A judge of answers that equal the known one for all values of their symbols in `domain`."""
+
+    def grade(problem: Problem, submission: str) -> Verdict:
+        names = problem.meta.get(NAMES, "").split()
+        value = parse(submission, symbols=names)
+        if isinstance(value, sympy.Basic) and value.has(*STEPS):
+            return Verdict(kind=VerdictKind.MALFORMED, evidence="a step function")
+        expected = parse(problem.meta["answer"], symbols=names)
+        return compare(value, expected, seed=problem.meta["points"], domain=domain)
+
+    return grade
