@@ -141,3 +141,5 @@ KINDS: Mapping[str, Kind] = {
     "sum": _sum,
     "closed_sum": _closed_sum,
 }
+
+CHANCES = dict.fromkeys(KINDS, 0.01)

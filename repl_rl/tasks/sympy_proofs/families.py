@@ -12,10 +12,11 @@ from repl_rl.tasks.sympy_proofs.family import Family, Rule, one_call
 from repl_rl.tasks.sympy_proofs.wide import modular as wide_modular
 
 _RULES: Mapping[str, Mapping[str, Rule]] = {
-    "identity": one_call(identity.KINDS, identity.grade),
-    "equation": one_call(equation.KINDS, equation.grade),
-    "modular": one_call(modular.KINDS, modular.grade) | dict(wide_modular.RULES),
-    "calculus": one_call(calculus.KINDS, calculus.grade),
+    "identity": one_call(identity.KINDS, identity.grade, chances=identity.CHANCES),
+    "equation": one_call(equation.KINDS, equation.grade, chances=equation.CHANCES),
+    "modular": one_call(modular.KINDS, modular.grade, chances=modular.CHANCES)
+    | dict(wide_modular.RULES),
+    "calculus": one_call(calculus.KINDS, calculus.grade, chances=calculus.CHANCES),
 }
 
 FAMILIES: Mapping[str, Family] = {

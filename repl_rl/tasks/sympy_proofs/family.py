@@ -48,10 +48,13 @@ class Family:
         return tuple(sorted({tier for rule in self.rules.values() for tier in rule.tiers}))
 
 
-def one_call(kinds: Mapping[str, Kind], grade: Grade) -> dict[str, Rule]:
+def one_call(
+    kinds: Mapping[str, Kind], grade: Grade, *, chances: Mapping[str, float]
+) -> dict[str, Rule]:
     """Rules of tier 1 for kinds of problems that one call solves."""
     return {
-        name: Rule(draft=_untiered(kind), grade=grade, tiers=(1,)) for name, kind in kinds.items()
+        name: Rule(draft=_untiered(kind), grade=grade, tiers=(1,), chance=chances[name])
+        for name, kind in kinds.items()
     }
 
 

@@ -192,3 +192,6 @@ KINDS: Mapping[str, Kind] = {
     "exp_square": _kind(_exp_square),
     "exp_product": _kind(_exp_product),
 }
+
+CHANCES = dict.fromkeys(KINDS, 0.5)
+"""True is right for one half, and a large number for the other."""

@@ -191,3 +191,6 @@ KINDS: Mapping[str, Kind] = {
     "divisor_sum": _divisor_sum,
     "two_congruences": _two_congruences,
 }
+
+CHANCES: Mapping[str, float] = dict.fromkeys(KINDS, 0.1) | {"order": 0.17, "remainders": 0.17}
+"""Of the best number: measured on 300 problems each."""
