@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from repl_rl.tasks.sympy_proofs import calculus, equation, identity, modular
 from repl_rl.tasks.sympy_proofs.family import Family, Rule, one_call
+from repl_rl.tasks.sympy_proofs.wide import composite
 from repl_rl.tasks.sympy_proofs.wide import modular as wide_modular
 
 _RULES: Mapping[str, Mapping[str, Rule]] = {
@@ -17,6 +18,7 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
     "modular": one_call(modular.KINDS, modular.grade, chances=modular.CHANCES)
     | dict(wide_modular.RULES),
     "calculus": one_call(calculus.KINDS, calculus.grade, chances=calculus.CHANCES),
+    "composite": composite.RULES,
 }
 
 FAMILIES: Mapping[str, Family] = {
