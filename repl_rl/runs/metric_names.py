@@ -2,7 +2,8 @@
 
     METRICS -> docs/metrics.md, the one table of them
 
-`<outcome>` and `<reason>` stand for any kind of line and any reason to stop.
+`<outcome>` and `<reason>` stand for any kind of line and any reason to stop, `<cell>` for any
+family and tier of a task, such as `ode-3`.
 """
 
 from __future__ import annotations
@@ -169,6 +170,12 @@ SPEEDS = (
     Metric("rollout/lines_per_s", "1/s", "Lines of trajectories."),
     Metric("rollout/retries", "count", "Trajectories begun again, as our side of a kernel failed."),
     Metric("group/rerolled", "count", "Groups rolled out again: see `grpo.rerolls`."),
+    Metric(
+        "curriculum/<cell>",
+        "share",
+        "Recent rate of the groups of this cell, by which `task.curriculum` draws it.",
+        "`task.curriculum`",
+    ),
     Metric("group/dead", "count", "Groups that teach nothing: all their advantages are 0."),
     Metric("rollout/wasted_tokens", "count", "Tokens that the engine sampled for no trajectory."),
     Metric(

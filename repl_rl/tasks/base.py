@@ -73,10 +73,17 @@ class ReferencedTask(Task, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A family of problems at one tier."""
+    """A family of problems at one tier.
+
+    >>> str(Cell(family="ode", tier=3))
+    'ode-3'
+    """
 
     family: str
     tier: int
+
+    def __str__(self) -> str:
+        return f"{self.family}-{self.tier}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,13 +129,16 @@ def choose(task: Task, config: TaskConfig) -> None:
     Raises ConfigError for a family or tier that is not there, and for a choice that leaves nothing
     to train on.
     """
-    asked = config.families or config.tiers or config.weights or config.held_out
-    if not asked:
+    asked = (
+        *(config.families, config.tiers, config.weights, config.held_out),
+        config.curriculum,
+    )
+    if not any(asked):
         return
     if not isinstance(task, TieredTask):
         raise ConfigError(
             f"task {task.name!r} has no families and tiers; leave task.families, task.tiers, "
-            f"task.weights and task.held_out away"
+            f"task.weights, task.held_out and task.curriculum away"
         )
     known = list(dict.fromkeys(cell.family for cell in task.cells))
     families = config.families or task.choice.families

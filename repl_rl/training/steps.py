@@ -25,6 +25,7 @@ from repl_rl.seeds import derive_seed
 from repl_rl.show.bars import Update
 from repl_rl.show.display import Screen
 from repl_rl.tasks.base import Task
+from repl_rl.training.curriculum import Curriculum, outcomes
 from repl_rl.training.evaluate import run_counted, warn_of_ungraded
 from repl_rl.training.held_out import HeldOut
 from repl_rl.training.laps import Laps
@@ -48,7 +49,7 @@ class Training:
     def __init__(
         self,
         config: Config,
-        problems: ProblemSequence,
+        problems: ProblemSequence | Curriculum,
         held_out: HeldOut,
         runtime: Runtime,
         screen: Screen,
@@ -90,6 +91,9 @@ class Training:
         self._laps.begin("rollout")
         counted = RolloutCounts(runtime, self._ranks)
         scored = self._roll_out(numbers, policy_version, update)
+        if isinstance(self._problems, Curriculum):
+            self._problems.hear(self._ranks.gather(outcomes(scored)))
+            self._groups |= self._problems.metrics()
         runtime.sleep()
         self._row = {
             **counted.metrics(self._scored),

@@ -28,12 +28,14 @@ from repl_rl.interrupts import Interrupts
 from repl_rl.plugins import resolve_model
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import Plan
-from repl_rl.runs.folder import CHECKPOINTS, RunFolder, check_output, read_versions
+from repl_rl.runs.folder import CHECKPOINTS, METRICS, RunFolder, check_output, read_versions
+from repl_rl.runs.metrics import read_rows
 from repl_rl.runs.resume import Begun, begun, cut, evaluated_steps
 from repl_rl.seeds import derive_seed
 from repl_rl.show.bars import Update
 from repl_rl.show.display import Screen, silent
-from repl_rl.tasks.base import Task, demonstrable
+from repl_rl.tasks.base import Task, TieredTask, demonstrable
+from repl_rl.training.curriculum import Curriculum, rates_in
 from repl_rl.training.ending import end
 from repl_rl.training.evaluate import Report, held_out_attempts
 from repl_rl.training.held_out import HeldOut
@@ -110,7 +112,7 @@ def train(
     # Here, as both may refuse and a starter takes minutes.
     device = pick_device(config.sampling.device).type
     held = precision(config, plan.engine, device=device)
-    problems = ProblemSequence(plan.task, seed=config.seed)
+    problems = ProblemSequence(plan.task, seed=config.seed)  # raises where there are none
     held_out = held_out_attempts(plan.task, count=config.eval.problems, seed=config.seed)
     run = begun(path) if resume else None
     if run is None:
@@ -181,7 +183,7 @@ def _run(
         )
         training = Training(
             config,
-            problems,
+            _curriculum(plan, path, ranks) if config.task.curriculum else problems,
             measured,
             runtime,
             screen,
@@ -227,6 +229,15 @@ def _folder(
     with written_aside(folder.tokenizer) as aside:
         loaded.tokenizer.save_pretrained(aside)
     return folder
+
+
+def _curriculum(plan: Plan, path: Path, ranks: Ranks) -> Curriculum:
+    """As it was at the newest row of the run: rows beyond its checkpoint are cut by now."""
+    assert isinstance(plan.task, TieredTask), "a choice of others is refused"
+    rows = read_rows(path) if ranks.is_first and (path / METRICS).is_file() else ()
+    found = [rates for row in rows if (rates := rates_in(row.numbers))]
+    rates = ranks.from_first(found[-1] if found else {})
+    return Curriculum(plan.task, seed=plan.config.seed, rates=rates)
 
 
 def _keeper_of_best(

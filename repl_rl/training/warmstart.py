@@ -34,7 +34,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.rollout.demonstrations import demonstrate
 from repl_rl.runs.folder import installed_versions
 from repl_rl.settings import resolve
-from repl_rl.tasks.base import Task, demonstrable
+from repl_rl.tasks.base import Task, TieredTask, demonstrable
 from repl_rl.training.sft import IGNORED, fit
 from repl_rl.transcript.format import PYTHON, spans
 from repl_rl.transcript.tokens import TokenizerCodec
@@ -102,8 +102,9 @@ def recipe_hash(task: Task, recipe: Recipe) -> str:
     A task of somebody's own has no version: the file of its class stands for it.
     """
     settings = [VERSION, dataclasses.asdict(recipe), dataclasses.asdict(starter_sandbox())]
-    digest = hashlib.blake2b(msgspec.json.encode([*settings, task.prompt]), digest_size=8)
-    if not type(task).__module__.startswith(f"{__package__}."):
+    choice = dataclasses.asdict(task.choice) if isinstance(task, TieredTask) else None
+    digest = hashlib.blake2b(msgspec.json.encode([*settings, task.prompt, choice]), digest_size=8)
+    if not type(task).__module__.startswith("repl_rl."):
         digest.update(Path(inspect.getfile(type(task))).read_bytes())
     return digest.hexdigest()
 

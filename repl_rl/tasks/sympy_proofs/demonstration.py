@@ -1,4 +1,4 @@
-"""One scripted attempt at a problem: a strategy by weight, in a style by chance, line by line.
+"""One scripted attempt at a problem: its solution, or a strategy by weight in a style by chance.
 
     problem -> facts -> strategy -> styled template lines -> source lines, one for each observation
 
@@ -60,6 +60,8 @@ _SETS = {
 
 def demonstration(problem: Problem, rng: random.Random) -> Script:
     """Source lines for `problem`; each yield expects the observation of the line before."""
+    if solution := problem.meta.get("solution"):
+        return scripted(solution.split("\n"), rng)
     table = TABLES[problem.meta["family"]][problem.meta["kind"]]
     strategy = rng.choices(table, [strategy.weight for strategy in table])[0]
     if rng.random() < SKILL:
@@ -69,6 +71,14 @@ def demonstration(problem: Problem, rng: random.Random) -> Script:
     if rng.random() < UNFINISHED:
         lines = _unfinished(lines, rng)
     return played(lines, facts, rng)
+
+
+def scripted(lines: Sequence[str], rng: random.Random) -> Script:
+    """A known solution, with a slip now and then, and sometimes without its end."""
+    if rng.random() < UNFINISHED:
+        lines = [*lines[:-1], *["# not sure"] * rng.randint(2, 4)]
+    for line in lines:
+        yield from _with_slips(line, rng)
 
 
 def facts_of(problem: Problem) -> dict[str, str]:
