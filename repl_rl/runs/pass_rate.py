@@ -11,12 +11,15 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from repl_rl.runs.summary import is_solved, is_ungraded, wilson_interval
 from repl_rl.types import Scored
 
 Interval = tuple[float, float]
+Baselines = Mapping[str, Mapping[str, float]]
+"""Rates of others, such as `one call`, by their names and by the cell of a problem, `ode-3`."""
+NO_BASELINES: Baselines = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,8 @@ class Rate:
     """Of 95 %; see `clustered_interval`."""
     passes: Mapping[int, float]
     """pass@k by k: see `pass_rates`."""
+    baselines: Mapping[str, float] = field(default_factory=dict)
+    """The rates that others have on problems like these, by name."""
 
     @property
     def rate(self) -> float:
@@ -47,7 +52,7 @@ class Difference:
     """Of 95 %."""
 
 
-def rate_of(scored: Sequence[Scored]) -> Rate:
+def rate_of(scored: Sequence[Scored], baselines: Baselines = NO_BASELINES) -> Rate:
     """The rate of these attempts, as many at each problem as at any other."""
     shares = _shares(scored)
     samples = len(scored) // max(1, len(shares))
@@ -57,10 +62,19 @@ def rate_of(scored: Sequence[Scored]) -> Rate:
         ungraded=sum(map(is_ungraded, scored)),
         interval=clustered_interval(list(shares.values())),
         passes=pass_rates(scored, samples) if samples else {},
+        baselines={name: _mean(scored, rates) for name, rates in baselines.items() if scored},
     )
 
 
-def rates_by(scored: Sequence[Scored], key: str) -> dict[str, Rate]:
+def _mean(scored: Sequence[Scored], rates: Mapping[str, float]) -> float:
+    """Of the rates of the problems' cells; 0 for a cell without one."""
+    cells = ("{family}-{tier}".format_map(defaultdict(str, item.problem.meta)) for item in scored)
+    return statistics.fmean(rates.get(cell, 0.0) for cell in cells)
+
+
+def rates_by(
+    scored: Sequence[Scored], key: str, baselines: Baselines = NO_BASELINES
+) -> dict[str, Rate]:
     """The rate of each group of problems with one value of this key of their meta.
 
     Empty where no problem has one: the only row would repeat the total.
@@ -70,7 +84,7 @@ def rates_by(scored: Sequence[Scored], key: str) -> dict[str, Rate]:
         groups[item.problem.meta.get(key, "?")].append(item)
     if set(groups) == {"?"}:
         return {}
-    return {name: rate_of(groups[name]) for name in sorted(groups)}
+    return {name: rate_of(groups[name], baselines) for name in sorted(groups)}
 
 
 def clustered_interval(shares: Sequence[float]) -> Interval:

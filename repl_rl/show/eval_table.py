@@ -28,7 +28,8 @@ _GREYS = ("#4D4D4D", "#B3B3B3", "#E0E0E0", "#8C8C8C", "#F2F2F2")
 def table(rows: Rows) -> str:
     """Rates with their intervals, and pass@k where a problem has several attempts, a row each."""
     ks = [k for k in rows["all"].passes if k > 1]
-    head = ["", "solved", "of", "95 % interval", *(f"pass@{k}" for k in ks)]
+    others = list(rows["all"].baselines)
+    head = ["", "solved", "of", "95 % interval", *(f"pass@{k}" for k in ks), *others]
     cells = [
         [
             one_row(name),
@@ -36,6 +37,7 @@ def table(rows: Rows) -> str:
             str(rate.total),
             "{:.1f} to {:.1f} %".format(*(100 * end for end in rate.interval)),
             *(f"{100 * rate.passes[k]:.1f} %" for k in ks),
+            *(f"{100 * rate.baselines[name]:.1f} %" for name in others),
         ]
         for name, rate in rows.items()
     ]

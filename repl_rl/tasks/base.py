@@ -100,6 +100,8 @@ class Choice:
     """How often each family comes, compared with others; 1 for one that is not named."""
     held_out: tuple[str, ...] = ()
     """Families that are measured alone: no training problem is one of theirs."""
+    is_frozen: bool = False
+    """Measured are the problems of a fixed list, whatever the seed."""
 
     def families_of(self, split: Split) -> tuple[str, ...]:
         apart = self.held_out if split is Split.TRAIN else ()
@@ -123,6 +125,19 @@ class TieredTask(Task, Protocol):
         ...
 
 
+@runtime_checkable
+class MeasuredTask(Task, Protocol):
+    """A task that knows what others solve of its problems."""
+
+    baselines: Mapping[str, Mapping[str, float]]
+    """Rates by the name of who has them, such as `one call`, and by cell, such as `ode-3`."""
+
+
+def baselines_of(task: Task) -> Mapping[str, Mapping[str, float]]:
+    """Empty for a task without any."""
+    return task.baselines if isinstance(task, MeasuredTask) else {}
+
+
 def choose(task: Task, config: TaskConfig) -> None:
     """Let `task` draw the problems that a config asks for; what it leaves open stays as it is.
 
@@ -131,14 +146,13 @@ def choose(task: Task, config: TaskConfig) -> None:
     """
     asked = (
         *(config.families, config.tiers, config.weights, config.held_out),
-        config.curriculum,
+        *(config.curriculum, config.frozen),
     )
     if not any(asked):
         return
     if not isinstance(task, TieredTask):
         raise ConfigError(
-            f"task {task.name!r} has no families and tiers; leave task.families, task.tiers, "
-            f"task.weights, task.held_out and task.curriculum away"
+            f"task {task.name!r} has no families and tiers; leave all of [task] but its name away"
         )
     known = list(dict.fromkeys(cell.family for cell in task.cells))
     families = config.families or task.choice.families
@@ -158,7 +172,11 @@ def choose(task: Task, config: TaskConfig) -> None:
                 f"{', '.join(map(str, own))}"
             )
     task.choice = Choice(
-        families=families, tiers=tiers, weights=config.weights, held_out=config.held_out
+        families=families,
+        tiers=tiers,
+        weights=config.weights,
+        held_out=config.held_out,
+        is_frozen=config.frozen,
     )
     if not task.choice.families_of(Split.TRAIN):
         raise ConfigError(

@@ -18,6 +18,7 @@ from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import RunFolder, check_output
 from repl_rl.runs.pass_rate import Difference, Rate, difference
 from repl_rl.show.display import Screen
+from repl_rl.tasks.base import baselines_of
 from repl_rl.training.evaluate import Report, held_out_attempts, report, run_shown, warn_of_ungraded
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.train import policy_folder, say_runtime
@@ -65,6 +66,7 @@ def _facts(rate: Rate) -> dict[str, Any]:
         "solve_rate": rate.rate,
         "interval": list(rate.interval),
         **{f"pass@{k}": found for k, found in rate.passes.items()},
+        **({"baselines": dict(rate.baselines)} if rate.baselines else {}),
     }
 
 
@@ -121,7 +123,7 @@ def evaluate(
         policy=policy,
         samples=samples,
         scored=scored,
-        report=report(scored),
+        report=report(scored, baselines_of(plan.task)),
         output=output,
     )
     if output is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from repl_rl.engines.base import Engine
 from repl_rl.errors import ConfigError
-from repl_rl.runs.pass_rate import Rate, rate_of, rates_by
+from repl_rl.runs.pass_rate import NO_BASELINES, Baselines, Rate, rate_of, rates_by
 from repl_rl.runs.summary import is_solved, ungraded_warning
 from repl_rl.seeds import derive_seed
 from repl_rl.show.bars import Update
@@ -44,6 +44,8 @@ class Report:
         found = self.all
         low, high = found.interval
         rate = f"{percent(found.solved, found.total)} (95 % interval {low:.1%} to {high:.1%})"
+        if found.baselines:
+            rate += "".join(f"; {name} {share:.1%}" for name, share in found.baselines.items())
         if not found.ungraded:
             return rate
         graded = percent(found.solved, found.total - found.ungraded)
@@ -127,12 +129,12 @@ def warn_of_ungraded(scored: Sequence[Scored], screen: Screen) -> bool:
     return warning is not None
 
 
-def report(scored: Sequence[Scored]) -> Report:
-    """Count what was solved."""
+def report(scored: Sequence[Scored], baselines: Baselines = NO_BASELINES) -> Report:
+    """Count what was solved, beside what others solve of such problems."""
     return Report(
-        all=rate_of(scored),
-        by_family=rates_by(scored, "family"),
-        by_tier=rates_by(scored, "tier"),
+        all=rate_of(scored, baselines),
+        by_family=rates_by(scored, "family", baselines),
+        by_tier=rates_by(scored, "tier", baselines),
     )
 
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from repl_rl.interrupts import Interrupts
 from repl_rl.runs.folder import evaluation_name
+from repl_rl.runs.pass_rate import NO_BASELINES, Baselines
 from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.show.display import Screen
 from repl_rl.training.evaluate import Report, report, run_shown, warn_of_ungraded
@@ -41,7 +42,9 @@ class HeldOut:
         rates: Mapping[int, float] = MappingProxyType({}),
         keep_best: Callable[[], None] | None = None,
         ranks: Ranks = ALONE,
+        baselines: Baselines = NO_BASELINES,
     ) -> None:
+        self._baselines = baselines
         self._attempts = attempts
         self._runtime = runtime
         self._screen = screen
@@ -60,7 +63,7 @@ class HeldOut:
             scored = list(read_trajectories(self._sink.folder.trajectories(name)))
         else:
             scored = []
-        return self._ranks.from_first(report(scored))
+        return self._ranks.from_first(report(scored, self._baselines))
 
     def _sample(self, step: int, name: str) -> list[Scored]:
         """The rows of all ranks, for the first one."""

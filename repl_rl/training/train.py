@@ -34,7 +34,7 @@ from repl_rl.runs.resume import Begun, begun, cut, evaluated_steps
 from repl_rl.seeds import derive_seed
 from repl_rl.show.bars import Update
 from repl_rl.show.display import Screen, silent
-from repl_rl.tasks.base import Task, TieredTask, demonstrable
+from repl_rl.tasks.base import Task, TieredTask, baselines_of, demonstrable
 from repl_rl.training.curriculum import Curriculum, rates_in
 from repl_rl.training.ending import end
 from repl_rl.training.evaluate import Report, held_out_attempts
@@ -180,6 +180,7 @@ def _run(
             rates=ranks.from_first(evaluated_steps(path) if ranks.is_first else {}),
             keep_best=_keeper_of_best(config, folder, loaded),
             ranks=ranks,
+            baselines=baselines_of(plan.task),
         )
         training = Training(
             config,

@@ -10,7 +10,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+import msgspec
 
 from repl_rl.grading.parse import Malformed
 from repl_rl.tasks.base import Cell, Choice, Script
@@ -35,12 +39,16 @@ class SympyProofs:
         self.name = "sympy-proofs"
         self.prompt = read_text(PROMPT_FILE)
         self.choice = SHORT
+        self.baselines = known().baselines
         self.cells = tuple(
             Cell(family=name, tier=tier) for name, one in FAMILIES.items() for tier in one.tiers
         )
 
     def problems(self, split: Split, *, seed: int) -> Iterator[Problem]:
         """Families take turns unless they have weights; tiers and rules are drawn; endless."""
+        if split is Split.HELD_OUT and self.choice.is_frozen:
+            yield from self._frozen()
+            return
         rng = random.Random(f"{seed}/{split}")
         families = self.choice.families_of(split)
         turns = itertools.cycle(families)
@@ -52,6 +60,17 @@ class SympyProofs:
             # One tier takes no random number: sequences of tier 1 alone stay what they are.
             tier = tiers[0] if len(tiers) == 1 else rng.choice(tiers)
             yield draw(Cell(family=family, tier=tier), split, rng)[0]
+
+    def _frozen(self) -> Iterator[Problem]:
+        """Those of the chosen cells, which take turns."""
+        lists = [
+            [self.problem(cell, Split.HELD_OUT, seed=seed) for seed in seeds]
+            for cell in self.cells
+            if cell.family in self.choice.families and cell.tier in self.choice.tiers
+            for seeds in [known().frozen.get(str(cell), ())]
+        ]
+        for problems in itertools.zip_longest(*lists):
+            yield from filter(None, problems)
 
     def problem(self, cell: Cell, split: Split, *, seed: int) -> Problem:
         """One of a cell; the same for the same seed."""
@@ -73,6 +92,31 @@ class SympyProofs:
     def demonstrate(self, problem: Problem, rng: random.Random) -> Script:
         """One attempt: the solution of a rule that has one, else a strategy drawn by weight."""
         return demonstration(problem, rng)
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What was measured of the cells: `benchmarks/sympy_proofs.py --write` makes the file."""
+
+    baselines: dict[str, dict[str, float]]
+    """Shares of problems, by `one call` and `blind`, by cell."""
+    frozen: dict[str, tuple[int, ...]]
+    """Seeds of held-out problems by cell; from tier 2 on no call alone solves one."""
+    digest: str
+    """Of all problems of `frozen`: see `digest_of`."""
+
+
+@cache
+def known() -> Known:
+    path = Path(__file__).with_name("known.json")
+    return msgspec.json.decode(path.read_bytes(), type=Known)
+
+
+def digest_of(problems: Iterable[Problem]) -> str:
+    """16 hex digits of what is asked, and of the answers."""
+    digest = hashlib.blake2b(digest_size=8)
+    for one in problems:
+        digest.update("\n".join([*one.setup, one.statement, one.meta["answer"], ""]).encode())
+    return digest.hexdigest()
 
 
 def split_of(question: str) -> Split:
