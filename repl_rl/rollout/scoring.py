@@ -17,6 +17,7 @@ from repl_rl.credit.rewards import BoundReward
 from repl_rl.grading.grader import Grader
 from repl_rl.rollout.plan import TaskPlan
 from repl_rl.types import (
+    Claim,
     JudgedLemma,
     Lemma,
     Problem,
@@ -53,25 +54,15 @@ class Scorer:
 
     async def _judge(self, trajectory: Trajectory, problem: Problem, submission: str) -> Verdict:
         verdict = await self.judge.grade(self.task_spec, problem, submission)
-        lemmas = await self._judge_lemmas(trajectory, problem, is_solved=verdict.is_solved)
+        kinds = [await self._judge_claim(claim, problem) for claim in trajectory.claims]
+        lemmas = judged_lemmas(trajectory, problem, kinds, is_solved=verdict.is_solved)
         return replace(verdict, chance=problem.chance, lemmas=lemmas)
 
-    async def _judge_lemmas(
-        self, trajectory: Trajectory, problem: Problem, *, is_solved: bool
-    ) -> tuple[JudgedLemma, ...]:
-        """Each claim is graded like an answer, in the grader's process."""
-        lemmas = {lemma.name: lemma for lemma in problem.lemmas}
-        found: list[JudgedLemma] = []
-        for claim in trajectory.claims:
-            if (lemma := lemmas.pop(claim.name, None)) is None:
-                continue  # a session takes none such, but a file may say anything
-            step = Problem(id=f"{problem.id}/{claim.name}", statement="", meta=lemma.meta)
-            verdict = await self.judge.grade(self.task_spec, step, claim.value)
-            found.append(JudgedLemma(name=claim.name, line=claim.line, kind=verdict.kind))
-        return (
-            *used_lemmas(found, problem.lemmas, is_solved=is_solved),
-            *map(_unclaimed, lemmas),
-        )
+    async def _judge_claim(self, claim: Claim, problem: Problem) -> VerdictKind:
+        """A claim is graded like an answer, in the grader's process."""
+        lemma = next(lemma for lemma in problem.lemmas if lemma.name == claim.name)
+        step = Problem(id=f"{problem.id}/{claim.name}", statement="", meta=lemma.meta)
+        return (await self.judge.grade(self.task_spec, step, claim.value)).kind
 
     async def rescore(self, stored: Scored) -> Scored:
         """The stored trajectory scored anew; one that was called off is never scored."""
@@ -82,6 +73,29 @@ class Scorer:
     def line_rewards(self, trajectory: Trajectory) -> tuple[float, ...]:
         """Line rewards [L] of one that has not ended, as if it had ended here."""
         return self.reward(trajectory, None).line_rewards
+
+
+def judged_lemmas(
+    trajectory: Trajectory,
+    problem: Problem,
+    kinds: Sequence[VerdictKind | None],
+    *,
+    is_solved: bool,
+) -> tuple[JudgedLemma, ...]:
+    """All lemmas of a problem: first those claimed, in order, then the others.
+
+    `kinds` says what the grader found of each claim of the trajectory, `is_solved` what of its
+    answer.
+    """
+    claimed = [
+        JudgedLemma(name=claim.name, line=claim.line, kind=kind)
+        for claim, kind in zip(trajectory.claims, kinds, strict=True)
+    ]
+    left = {lemma.name for lemma in problem.lemmas} - {lemma.name for lemma in claimed}
+    return (
+        *used_lemmas(claimed, problem.lemmas, is_solved=is_solved),
+        *(JudgedLemma(name=lemma.name) for lemma in problem.lemmas if lemma.name in left),
+    )
 
 
 def used_lemmas(
@@ -101,10 +115,6 @@ def used_lemmas(
         is_last = lemma.name not in inner
         found.append(replace(lemma, is_used=is_used or (is_last and is_solved)))
     return found
-
-
-def _unclaimed(name: str) -> JudgedLemma:
-    return JudgedLemma(name=name)
 
 
 def unscored(trajectory: Trajectory, problem: Problem) -> Scored:
