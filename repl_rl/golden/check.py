@@ -19,6 +19,7 @@ from repl_rl.golden.play import play, problem_of
 from repl_rl.golden.text import NONE, Golden, GoldenFile, GoldenLine
 from repl_rl.rollout.scoring import judged_lemmas
 from repl_rl.types import (
+    JudgedLemma,
     Line,
     OutcomeKind,
     Reward,
@@ -82,9 +83,13 @@ def _verdict(golden: Golden, trajectory: Trajectory, word: str) -> Verdict:
     """What the head says of answer and lemmas; which of them are used follows from the lines."""
     kind = VerdictKind(word)
     said = {one.lemma.name: one.kind for one in golden.lemmas}
-    kinds = [said.get(claim.name) for claim in trajectory.claims]
-    lemmas = judged_lemmas(trajectory, problem_of(golden), kinds, is_solved=kind.is_solved)
-    return Verdict(kind=kind, chance=golden.chance, lemmas=lemmas)
+    claimed = [
+        JudgedLemma(name=claim.name, line=claim.line, kind=said[claim.name])
+        for claim in trajectory.claims
+    ]
+    problem = problem_of(golden)
+    lemmas = judged_lemmas(claimed, problem.lemmas, is_solved=kind.is_solved)
+    return Verdict(kind=kind, chance=problem.chance, lemmas=lemmas)
 
 
 def score(played: Played, function: RewardFunction, config: RewardConfig) -> Scored:

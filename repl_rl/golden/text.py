@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from repl_rl.errors import ConfigError
-from repl_rl.types import Lemma, OutcomeKind, StopReason, VerdictKind
+from repl_rl.types import MAX_CHANCE, Lemma, OutcomeKind, StopReason, VerdictKind
 
 SUFFIX = ".repl"
 NONE = "none"
@@ -323,8 +323,8 @@ def _number(text: str, number: int) -> float:
 
 def _chance(text: str, number: int) -> float:
     value = _number(text, number)
-    if not 0 <= value < 1:
-        raise _Fault(number, f"{text!r}; expected a chance from 0 to below 1, such as 1/2")
+    if not 0 <= value <= MAX_CHANCE:
+        raise _Fault(number, f"{text!r}; expected a chance from 0 to {MAX_CHANCE}, such as 1/2")
     return value
 
 

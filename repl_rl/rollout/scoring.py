@@ -54,13 +54,18 @@ class Scorer:
 
     async def _judge(self, trajectory: Trajectory, problem: Problem, submission: str) -> Verdict:
         verdict = await self.judge.grade(self.task_spec, problem, submission)
-        kinds = [await self._judge_claim(claim, problem) for claim in trajectory.claims]
-        lemmas = judged_lemmas(trajectory, problem, kinds, is_solved=verdict.is_solved)
-        return replace(verdict, chance=problem.chance, lemmas=lemmas)
+        lemmas = {lemma.name: lemma for lemma in problem.lemmas}
+        claimed: list[JudgedLemma] = []
+        for claim in trajectory.claims:
+            # A session takes no other claim, but a trajectory may come from anywhere.
+            if (lemma := lemmas.pop(claim.name, None)) is not None:
+                kind = await self._judge_claim(claim, lemma, problem)
+                claimed.append(JudgedLemma(name=claim.name, line=claim.line, kind=kind))
+        judged = judged_lemmas(claimed, problem.lemmas, is_solved=verdict.is_solved)
+        return replace(verdict, chance=problem.chance, lemmas=judged)
 
-    async def _judge_claim(self, claim: Claim, problem: Problem) -> VerdictKind:
+    async def _judge_claim(self, claim: Claim, lemma: Lemma, problem: Problem) -> VerdictKind:
         """A claim is graded like an answer, in the grader's process."""
-        lemma = next(lemma for lemma in problem.lemmas if lemma.name == claim.name)
         step = Problem(id=f"{problem.id}/{claim.name}", statement="", meta=lemma.meta)
         return (await self.judge.grade(self.task_spec, step, claim.value)).kind
 
@@ -76,35 +81,12 @@ class Scorer:
 
 
 def judged_lemmas(
-    trajectory: Trajectory,
-    problem: Problem,
-    kinds: Sequence[VerdictKind | None],
-    *,
-    is_solved: bool,
-) -> tuple[JudgedLemma, ...]:
-    """All lemmas of a problem: first those claimed, in order, then the others.
-
-    `kinds` says what the grader found of each claim of the trajectory, `is_solved` what of its
-    answer.
-    """
-    claimed = [
-        JudgedLemma(name=claim.name, line=claim.line, kind=kind)
-        for claim, kind in zip(trajectory.claims, kinds, strict=True)
-    ]
-    left = {lemma.name for lemma in problem.lemmas} - {lemma.name for lemma in claimed}
-    return (
-        *used_lemmas(claimed, problem.lemmas, is_solved=is_solved),
-        *(JudgedLemma(name=lemma.name) for lemma in problem.lemmas if lemma.name in left),
-    )
-
-
-def used_lemmas(
     claimed: Sequence[JudgedLemma], lemmas: Sequence[Lemma], *, is_solved: bool
-) -> list[JudgedLemma]:
-    """The claims, in order, and which of them something later depends on.
+) -> tuple[JudgedLemma, ...]:
+    """All lemmas of a problem: those claimed, in their order and with their use, then the others.
 
-    That is a lemma that uses it and was proved after it, or, for a lemma that no other one uses,
-    the answer, if it is right.
+    A lemma is used by one that names it in `uses` and was proved after it, and, if no other lemma
+    uses it, by a right answer.
     """
     uses = {lemma.name: lemma.uses for lemma in lemmas}
     inner = {name for names in uses.values() for name in names}
@@ -114,7 +96,8 @@ def used_lemmas(
         is_used = any(lemma.name in uses[one.name] for one in later)
         is_last = lemma.name not in inner
         found.append(replace(lemma, is_used=is_used or (is_last and is_solved)))
-    return found
+    left = uses.keys() - {lemma.name for lemma in claimed}
+    return (*found, *(JudgedLemma(name=name) for name in uses if name in left))
 
 
 def unscored(trajectory: Trajectory, problem: Problem) -> Scored:

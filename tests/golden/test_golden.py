@@ -205,7 +205,7 @@ def test_a_submission_is_the_text_of_its_expression_unless_the_head_says() -> No
         ("=== t\nlemma: a none uses a\n>>> x\n", "a.repl:2: lemma 'a' uses 'a'; expected one of a"),
         ("=== t\nlemma: a none\nlemma: a none\n>>> x\n", "a.repl:3: a second lemma 'a'; the first"),
         ("=== t\nchance: none\n>>> x\n", "a.repl:2: 'none'; expected a number such as"),
-        ("=== t\nchance: 1\n>>> x\n", "a.repl:2: '1'; expected a chance from 0 to below 1"),
+        ("=== t\nchance: 1\n>>> x\n", "a.repl:2: '1'; expected a chance from 0 to 0.9"),
         ("=== t\nchance: -0.1\n>>> x\n", "a.repl:2: '-0.1'; expected a chance from 0"),
         ("=== t\n>>> x\n<-\n", "a.repl:3: '<-'; expected `<- OUTCOME REWARD`"),
         ("=== t\n>>> x\n<- ok 0\n", "a.repl:3: unknown word 'ok'; "),

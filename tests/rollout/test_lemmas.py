@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import pytest
 
 from repl_rl.config import RewardConfig
 from repl_rl.credit.rewards import shaped
-from repl_rl.rollout.scoring import Scorer, judged_lemmas, used_lemmas
+from repl_rl.rollout.scoring import Scorer, judged_lemmas
 from repl_rl.types import (
     Claim,
     JudgedLemma,
@@ -35,7 +36,7 @@ def used(
     judged = [
         JudgedLemma(name=name, line=line, kind=kind) for line, (name, kind) in enumerate(claimed)
     ]
-    return [one.name for one in used_lemmas(judged, lemmas, is_solved=is_solved) if one.is_used]
+    return [one.name for one in judged_lemmas(judged, lemmas, is_solved=is_solved) if one.is_used]
 
 
 def test_a_chain_is_used_up_to_the_last_lemma_and_that_by_the_answer() -> None:
@@ -143,9 +144,37 @@ def test_without_a_submission_the_grader_is_asked_nothing(
     assert scored.reward.line_rewards == (0.0, 0.0)
 
 
-def test_every_lemma_has_its_row_claimed_ones_first(claimed: Callable[..., Trajectory]) -> None:
-    rows = judged_lemmas(claimed(("b", "4")), PROBLEM, [PROVED], is_solved=True)
-    assert rows == (
-        JudgedLemma(name="b", line=0, kind=PROVED, is_used=True),
+def test_every_lemma_has_its_row_claimed_ones_first() -> None:
+    claimed = JudgedLemma(name="b", line=0, kind=PROVED)
+    assert judged_lemmas([claimed], PROBLEM.lemmas, is_solved=True) == (
+        replace(claimed, is_used=True),
         JudgedLemma(name="a"),
     )
+
+
+def test_claims_of_no_lemma_and_second_ones_are_not_graded(
+    claimed: Callable[..., Trajectory],
+) -> None:
+    """No session takes them, but a trajectory may come from anywhere."""
+    judge = Judge()
+    scored = score(claimed(("z", "9"), ("b", "5"), ("b", "4")), judge)
+    assert [text for _, text in judge.asked] == ["9", "5"]
+    assert scored.reward.line_rewards == pytest.approx((0.0, -0.15, 0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"chance": 1.0}, "problem p has the chance 1.0; expected 0 to 0.9"),
+        ({"chance": -0.1}, "problem p has the chance -0.1; expected 0 to 0.9"),
+        ({"chance": float("nan")}, "problem p has the chance nan; expected 0 to 0.9"),
+        ({"lemmas": (Lemma(name="a"), Lemma(name="a"))}, "problem p has two lemmas of one name"),
+        (
+            {"lemmas": tuple(Lemma(name=str(i)) for i in range(1000))},
+            "problem p has 1,000 lemmas; expected at most 64",
+        ),
+    ],
+)
+def test_a_problem_that_makes_no_sense_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Problem(id="p", statement="s", **fields)
