@@ -132,7 +132,8 @@ class RewardConfig:
 
     Lines are charged for errors and never paid for running. The charge is capped below the
     difference between a correct answer and any other. Ending without a submission costs more than
-    the worst answer after the highest charge, so silence never beats an honest attempt.
+    the worst answer after the highest charge, so silence never beats an honest attempt. Where a
+    guess is often right (`Problem.chance`), this holds of the average of right and wrong ones.
     """
 
     function: str = "shaped"
@@ -148,7 +149,7 @@ class RewardConfig:
     """Outcome reward where nothing was submitted."""
     lemma: float = 0.3
     """What all lemmas of a problem pay together, a share each: to the line that claimed one which
-    was proved and then used. A wrong claim costs its share."""
+    was proved and then used. A wrong claim costs its share, under the cap of `max_line_charge`."""
     potential: float = 0.0
     """Weight of a potential, the progress so far: paid as it grows, taken back with the last line.
     For the credit modes `return_to_go` and `potential`. See `rewards.potential_steps`."""

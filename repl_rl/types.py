@@ -24,6 +24,12 @@ class Split(StrEnum):
     HELD_OUT = "held_out"
 
 
+MAX_CHANCE = 0.9
+"""Beyond it a wrong answer would cost more than nine right ones are worth."""
+MAX_LEMMAS = 64
+"""Of one problem: each claim is graded, which may take a grader's whole deadline."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """One item of a task.
@@ -48,6 +54,18 @@ class Problem:
     chance: float = 0.0
     """How often the best answer that does not look at the problem is right. So much does a wrong
     answer cost that guessing earns nothing: see `rewards.shaped`."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.chance <= MAX_CHANCE:
+            raise ValueError(
+                f"problem {self.id} has the chance {self.chance}; expected 0 to {MAX_CHANCE}"
+            )
+        if len(self.lemmas) > MAX_LEMMAS:
+            raise ValueError(
+                f"problem {self.id} has {len(self.lemmas):,} lemmas; expected at most {MAX_LEMMAS}"
+            )
+        if len({lemma.name for lemma in self.lemmas}) < len(self.lemmas):
+            raise ValueError(f"problem {self.id} has two lemmas of one name")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,13 +28,13 @@ def shaped(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig
     """Errors cost, answers pay: the default reward.
 
     Example: three lines (syntax_error, ok_output, submitted) and the verdict proved give
-    line_rewards (-0.3, 0.0, 0.0) and outcome_reward 1.0. Lines that sum to less than
-    -max_line_charge are scaled up to it, so no pile of errors outweighs an answer. A verdict that
-    is not priced (undecided) gives outcome_reward None: left out of the update, not wrong.
-    `potential_steps` are added where `potential` is not 0, `lemma_rewards` where there are lemmas.
-    Where a blind answer is right with the chance c, a wrong one costs c / (1 - c) of a proved one
-    more, so guessing earns nothing on average (Frary 1988, Formula scoring of multiple-choice
-    tests). A reward of your own may begin with it:
+    line_rewards (-0.3, 0.0, 0.0) and outcome_reward 1.0. Costs of lines that sum to more than
+    max_line_charge, wrong claims of lemmas among them, are scaled down to it, so no pile of errors
+    outweighs an answer. A verdict that is not priced (undecided) gives outcome_reward None: left
+    out of the update, not wrong. `potential_steps` are added where `potential` is not 0,
+    `lemma_rewards` where there are lemmas. Where a blind answer is right with the chance c, a wrong
+    one costs c / (1 - c) of a proved one more, so guessing earns nothing on average (Frary 1988,
+    Formula scoring of multiple-choice tests). A reward of your own may begin with it:
 
         def gentle(trajectory, verdict, config):
             reward = shaped(trajectory, verdict, config)
@@ -42,9 +42,12 @@ def shaped(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig
                 line_rewards=(0.0,) * len(trajectory.lines), outcome_reward=reward.outcome_reward
             )
     """
-    charges = _charges(trajectory, config)
+    charges, lemmas = _capped(
+        [config.line.get(line.outcome.kind, 0.0) for line in trajectory.lines],
+        lemma_rewards(trajectory, verdict, config),
+        config.max_line_charge,
+    )
     steps = potential_steps(trajectory, weight=config.potential)
-    lemmas = lemma_rewards(trajectory, verdict, config)
     outcome = _outcome(verdict, config)
     terms: dict[str, float] = {}
     for line, charge in zip(trajectory.lines, charges, strict=True):
@@ -80,7 +83,8 @@ def lemma_rewards(
     """What each line earns by the lemma that it claimed, [L].
 
     A problem of n lemmas pays `lemma / n` for one that was proved and then used, and takes as much
-    for one that is wrong. The first claim of a name is the only one, so none can be tried twice.
+    for one that is wrong, before the cap on what lines cost. The first claim of a name is the only
+    one, so none can be tried twice.
 
     Example, three lemmas and `lemma` 0.3: claimed and used, claimed and wrong, not claimed give
     0.1, -0.1 and nothing.
@@ -94,12 +98,14 @@ def lemma_rewards(
     return rewards
 
 
-def _charges(trajectory: Trajectory, config: RewardConfig) -> list[float]:
-    """The cost of each line, [L]; together never more than the cap."""
-    charges = [config.line.get(line.outcome.kind, 0.0) for line in trajectory.lines]
-    total = sum(charges)
-    scale = config.max_line_charge / -total if total < -config.max_line_charge else 1.0
-    return [charge * scale for charge in charges]
+def _capped(
+    charges: list[float], lemmas: list[float], cap: float
+) -> tuple[list[float], list[float]]:
+    """What lines cost and what their claims earn, both [L]; all costs together at most the cap."""
+    total = sum(charges) + sum(min(lemma, 0.0) for lemma in lemmas)
+    scale = cap / -total if total < -cap else 1.0
+    scaled = [lemma if lemma > 0 else lemma * scale for lemma in lemmas]
+    return [charge * scale for charge in charges], scaled
 
 
 def potential_steps(trajectory: Trajectory, *, weight: float) -> list[float]:

@@ -15,12 +15,13 @@ from pathlib import Path
 from repl_rl.config import RewardConfig
 from repl_rl.credit.rewards import RewardFunction
 from repl_rl.errors import ConfigError
-from repl_rl.golden.play import play
+from repl_rl.golden.play import play, problem_of
 from repl_rl.golden.text import NONE, Golden, GoldenFile, GoldenLine
+from repl_rl.rollout.scoring import judged_lemmas
 from repl_rl.types import (
+    JudgedLemma,
     Line,
     OutcomeKind,
-    Problem,
     Reward,
     Scored,
     Trajectory,
@@ -74,16 +75,28 @@ def play_one(file: GoldenFile, index: int) -> Played:
                 f"{file.path}:{golden.number}: {golden.title!r} submits "
                 f"{trajectory.submission!r}; expected `verdict: KIND`, for nothing is graded here"
             )
-        verdict = None if wanted.value is None else Verdict(kind=VerdictKind(str(wanted.value)))
+        verdict = None if wanted.value is None else _verdict(golden, trajectory, str(wanted.value))
     return Played(file=file, golden=golden, trajectory=trajectory, verdict=verdict)
+
+
+def _verdict(golden: Golden, trajectory: Trajectory, word: str) -> Verdict:
+    """What the head says of answer and lemmas; which of them are used follows from the lines."""
+    kind = VerdictKind(word)
+    said = {one.lemma.name: one.kind for one in golden.lemmas}
+    claimed = [
+        JudgedLemma(name=claim.name, line=claim.line, kind=said[claim.name])
+        for claim in trajectory.claims
+    ]
+    problem = problem_of(golden)
+    lemmas = judged_lemmas(claimed, problem.lemmas, is_solved=kind.is_solved)
+    return Verdict(kind=kind, chance=problem.chance, lemmas=lemmas)
 
 
 def score(played: Played, function: RewardFunction, config: RewardConfig) -> Scored:
     """The played transcript with its reward."""
-    title = played.golden.title
     return Scored(
         trajectory=played.trajectory,
-        problem=Problem(id=title, statement=title),
+        problem=problem_of(played.golden),
         verdict=played.verdict,
         reward=function(played.trajectory, played.verdict, config),
     )
@@ -100,6 +113,7 @@ def _head_misses(played: Played, reward: Reward) -> Iterator[Miss]:
     got: dict[str, float | str | None] = {
         # The written kind is taken as it is; that something is submitted is checked.
         "verdict": _verdict_word(played) if is_submitted else None,
+        "chance": played.golden.chance,
         "outcome": reward.outcome_reward,
         "stop": trajectory.stop_reason,
         "submission": trajectory.submission,
@@ -113,6 +127,23 @@ def _head_misses(played: Played, reward: Reward) -> Iterator[Miss]:
                 shown="",
                 expected=f"{key}: {_word(wanted.value)}",
                 got=f"{key}: {_word(got[key])}",
+            )
+    yield from _lemma_misses(played)
+
+
+def _lemma_misses(played: Played) -> Iterator[Miss]:
+    """The written kinds are taken as they are; which lemmas are claimed is checked."""
+    claimed = {claim.name for claim in played.trajectory.claims}
+    for wanted in played.golden.lemmas:
+        name, kind = wanted.lemma.name, wanted.kind
+        if (kind is not None) != (name in claimed):
+            yield Miss(
+                path=played.file.path,
+                number=wanted.number,
+                title=played.golden.title,
+                shown="",
+                expected=f"lemma: {name} {_word(kind)}",
+                got=f"lemma: {name} {'something claimed' if name in claimed else NONE}",
             )
 
 

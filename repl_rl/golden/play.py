@@ -17,7 +17,7 @@ from repl_rl.engines.scripted import ScriptedEngine
 from repl_rl.golden.text import Golden, GoldenLine
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.format import PYTHON, Prompt, strip_line
-from repl_rl.transcript.outcomes import submitted_expression
+from repl_rl.transcript.outcomes import claimed_lemma, submitted_expression
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Attempt, OutcomeKind, Problem, Trajectory
 from repl_sandbox.fake import FakeKernel
@@ -45,13 +45,23 @@ def play(golden: Golden, *, sibling_index: int = 0) -> Trajectory:
         context_tokens=2 * _UNLIMITED,
     )
     attempt = Attempt(
-        problem=Problem(id=golden.title, statement=""),
+        problem=problem_of(golden),
         group_index=0,
         sibling_index=sibling_index,
         seed=0,
     )
     return asyncio.run(
         sampler.sample(attempt, Prompt.plain(PYTHON.primary), FakeKernel(actor.answer))
+    )
+
+
+def problem_of(golden: Golden) -> Problem:
+    """What its head says of the problem."""
+    return Problem(
+        id=golden.title,
+        statement=golden.title,
+        lemmas=tuple(one.lemma for one in golden.lemmas),
+        chance=golden.chance,
     )
 
 
@@ -84,8 +94,12 @@ class _Actor:
         return ExecStatus.ERROR if error_type else ExecStatus.OK
 
     def _value(self, line: GoldenLine, source: str) -> str | None:
-        """`repr` of what is submitted: as the head has it, or else as the line has it."""
-        if submitted_expression(strip_line(line.source)) != source:
+        """`repr` of a claim, as the line has it; of what is submitted, as the head or the line."""
+        text = strip_line(line.source)
+        claim = claimed_lemma(text)
+        if claim is not None and claim[1] == source:
+            return source
+        if submitted_expression(text) != source:
             return None
         written = self.golden.head.get("submission")
         return source if written is None else None if written.value is None else str(written.value)

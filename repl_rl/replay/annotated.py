@@ -72,6 +72,11 @@ def _fault(scored: Scored) -> str | None:
         return f"{num_rewards} line rewards for {len(lines)} lines"
     if [line.index for line in lines] != list(range(len(lines))):
         return "lines that are not numbered in order"
+    names = [claim.name for claim in trajectory.claims]
+    if len(set(names)) < len(names) or not set(names) <= {
+        one.name for one in scored.problem.lemmas
+    }:
+        return "claims that are not of its problem's lemmas, each once"
     if any(line.start == line.stop for line in lines):
         return "a line without a token"
     if ids and not 0 <= min(ids) <= max(ids) <= _MAX_ID:

@@ -17,6 +17,7 @@ from repl_rl.credit.rewards import BoundReward
 from repl_rl.grading.grader import Grader
 from repl_rl.rollout.plan import TaskPlan
 from repl_rl.types import (
+    Claim,
     JudgedLemma,
     Lemma,
     Problem,
@@ -53,25 +54,20 @@ class Scorer:
 
     async def _judge(self, trajectory: Trajectory, problem: Problem, submission: str) -> Verdict:
         verdict = await self.judge.grade(self.task_spec, problem, submission)
-        lemmas = await self._judge_lemmas(trajectory, problem, is_solved=verdict.is_solved)
-        return replace(verdict, chance=problem.chance, lemmas=lemmas)
-
-    async def _judge_lemmas(
-        self, trajectory: Trajectory, problem: Problem, *, is_solved: bool
-    ) -> tuple[JudgedLemma, ...]:
-        """Each claim is graded like an answer, in the grader's process."""
         lemmas = {lemma.name: lemma for lemma in problem.lemmas}
-        found: list[JudgedLemma] = []
+        claimed: list[JudgedLemma] = []
         for claim in trajectory.claims:
-            if (lemma := lemmas.pop(claim.name, None)) is None:
-                continue  # a session takes none such, but a file may say anything
-            step = Problem(id=f"{problem.id}/{claim.name}", statement="", meta=lemma.meta)
-            verdict = await self.judge.grade(self.task_spec, step, claim.value)
-            found.append(JudgedLemma(name=claim.name, line=claim.line, kind=verdict.kind))
-        return (
-            *used_lemmas(found, problem.lemmas, is_solved=is_solved),
-            *map(_unclaimed, lemmas),
-        )
+            # A session takes no other claim, but a trajectory may come from anywhere.
+            if (lemma := lemmas.pop(claim.name, None)) is not None:
+                kind = await self._judge_claim(claim, lemma, problem)
+                claimed.append(JudgedLemma(name=claim.name, line=claim.line, kind=kind))
+        judged = judged_lemmas(claimed, problem.lemmas, is_solved=verdict.is_solved)
+        return replace(verdict, chance=problem.chance, lemmas=judged)
+
+    async def _judge_claim(self, claim: Claim, lemma: Lemma, problem: Problem) -> VerdictKind:
+        """A claim is graded like an answer, in the grader's process."""
+        step = Problem(id=f"{problem.id}/{claim.name}", statement="", meta=lemma.meta)
+        return (await self.judge.grade(self.task_spec, step, claim.value)).kind
 
     async def rescore(self, stored: Scored) -> Scored:
         """The stored trajectory scored anew; one that was called off is never scored."""
@@ -84,13 +80,13 @@ class Scorer:
         return self.reward(trajectory, None).line_rewards
 
 
-def used_lemmas(
+def judged_lemmas(
     claimed: Sequence[JudgedLemma], lemmas: Sequence[Lemma], *, is_solved: bool
-) -> list[JudgedLemma]:
-    """The claims, in order, and which of them something later depends on.
+) -> tuple[JudgedLemma, ...]:
+    """All lemmas of a problem: those claimed, in their order and with their use, then the others.
 
-    That is a lemma that uses it and was proved after it, or, for a lemma that no other one uses,
-    the answer, if it is right.
+    A lemma is used by one that names it in `uses` and was proved after it, and, if no other lemma
+    uses it, by a right answer.
     """
     uses = {lemma.name: lemma.uses for lemma in lemmas}
     inner = {name for names in uses.values() for name in names}
@@ -100,11 +96,8 @@ def used_lemmas(
         is_used = any(lemma.name in uses[one.name] for one in later)
         is_last = lemma.name not in inner
         found.append(replace(lemma, is_used=is_used or (is_last and is_solved)))
-    return found
-
-
-def _unclaimed(name: str) -> JudgedLemma:
-    return JudgedLemma(name=name)
+    left = uses.keys() - {lemma.name for lemma in claimed}
+    return (*found, *(JudgedLemma(name=name) for name in uses if name in left))
 
 
 def unscored(trajectory: Trajectory, problem: Problem) -> Scored:

@@ -1,6 +1,6 @@
 """Lines in a kernel, one after another, and what became of each: the REPL as a transcript has it.
 
-    line -> (thought | submission | statement) -> kernel -> outcome -> what is shown after it
+    line -> (thought | submission | claim | statement) -> kernel -> outcome -> what is shown after
 
 A sampler, a person at the keyboard and a replay run their lines through it. Knows text and
 kernels. Does not know tokens or who wrote a line.
@@ -65,13 +65,14 @@ class Session:
             return LineOutcome(kind=thought_kind(text))
         source = self.pending + text
         syntax = self._compiler.syntax(source)
-        expression = None if self.pending else submitted_expression(text)
-        if expression is not None and syntax is Syntax.WHOLE:
+        is_lone = syntax is Syntax.WHOLE and not self.pending
+        expression = submitted_expression(text) if is_lone else None
+        if expression is not None:
             return await self._submit(expression)
-        claim = None if self.pending or not self._lemmas else claimed_lemma(text)
-        if claim is not None and claim[0] in self._lemmas - self.claims.keys():
-            return await self._claim(*claim)
         self.on_run(source)
+        claim = self._claim_of(text) if is_lone else None
+        if claim is not None:
+            return await self._claim(*claim)
         execution = await self._kernel.run(source)
         kind = executed_kind(source, execution, self._history, syntax=syntax)
         if kind is OutcomeKind.INCOMPLETE:
@@ -102,12 +103,20 @@ class Session:
         kind = OutcomeKind.SUBMITTED if is_submitted else OutcomeKind.BAD_SUBMIT
         return self._outcome(kind, execution)
 
+    def _claim_of(self, text: str) -> tuple[str, str] | None:
+        """(name, expression) of the first claim of a lemma; a later one runs into the stub."""
+        claim = claimed_lemma(text) if self._lemmas else None
+        is_first = claim is not None and claim[0] in self._lemmas - self.claims.keys()
+        return claim if is_first else None
+
     async def _claim(self, name: str, expression: str) -> LineOutcome:
         """As with a submission the kernel only hands over the value, and says nothing to it."""
         execution = await self._kernel.evaluate(expression)
-        if execution.status is not ExecStatus.OK or execution.value is None:
+        if execution.status is not ExecStatus.OK:
             kind = executed_kind(expression, execution, set(), syntax=Syntax.WHOLE)
             return self._outcome(kind, execution)
+        if execution.value is None:  # as in `_submit`, only of a bent kernel
+            return self._outcome(OutcomeKind.RUNTIME_ERROR, execution)
         self.claims[name] = execution.value
         return self._outcome(OutcomeKind.CLAIMED, execution)
 

@@ -78,8 +78,10 @@ def _error_kind(source: str, error_type: str, syntax: Syntax) -> OutcomeKind:
 def silent_kind(source: str) -> OutcomeKind | None:
     """The kind that a source has if it prints nothing; None where it is likely to print.
 
-    A guess from its looks: assignments, imports, definitions and open blocks print nothing.
+    A guess from its looks: assignments, imports, definitions, open blocks and claims print nothing.
     """
+    if claimed_lemma(source) is not None:
+        return OutcomeKind.CLAIMED
     first, _, rest = source.partition("\n")
     if "print(" in source:
         return None
@@ -130,7 +132,10 @@ def submitted_expression(source: str) -> str | None:
 
 
 def claimed_lemma(source: str) -> tuple[str, str] | None:
-    """(name, expression) of a lone, top-level `have("name", expression)`, else None."""
+    """(name, expression) of a lone, top-level `have("name", expression)`, else None.
+
+    The name is a string as it stands, so nothing that runs can change what is claimed.
+    """
     if HAVE not in source:
         return None
     match parse(source):

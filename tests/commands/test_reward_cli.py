@@ -64,7 +64,7 @@ def test_settings_reach_the_reward(call: Call, slip: Callable[[str], str], tmp_p
     [
         (("test", "no.repl"), "cannot read 'no.repl': No such file or directory"),
         (("test", "."), "no *.repl file in '.'"),
-        (("test", "bad.repl"), "bad.repl:2: 'x'; expected `verdict: ...`, `outcome: ...`, "),
+        (("test", "bad.repl"), "bad.repl:2: 'x'; expected `verdict: ...`, `chance: ...`, "),
         (("test", GOLDEN, "--set", "reward.lines=1"), "unknown key 'reward.lines'; did you mean"),
         (("explain", "no-run"), "no such file or run folder: 'no-run'"),
         (("explain", "empty"), "no trajectories in 'empty'; expected a run folder"),
@@ -102,7 +102,7 @@ def test_survivors_are_named_and_are_exit_code_1(call: Call, slip: Callable[[str
 
 
 def test_constants_can_be_left_out(call: Call, slip: Callable[[str], str]) -> None:
-    sections = ("line", "verdict", "max_line_charge", "no_submission", "potential")
+    sections = ("line", "verdict", "max_line_charge", "no_submission", "lemma", "potential")
     skip = [word for key in sections for word in ("--skip", key)]
     assert call("reward", "mutate", slip("-0.1"), *skip)[:2] == (0, "0 mutants: \n")
 
