@@ -12,8 +12,9 @@ Knows no task and no process; the caller sets the deadline.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import sympy
@@ -75,7 +76,11 @@ def compare_sets(
 def compare_expressions(
     got: Any, expected: Any, *, seed: str, domain: Domain = Domain.REALS
 ) -> Verdict:
-    """The ladder itself, on two sympy expressions."""
+    """The ladder itself, on two sympy expressions.
+
+    ValueError where one name is two symbols: their problem was declared twice, in two ways.
+    """
+    _check_names(got.free_symbols | expected.free_symbols)
     if got.has(sympy.nan, sympy.zoo, sympy.oo, -sympy.oo):
         return _wrong("not finite", str(got)[:80])
     if got.has(sympy.Float):
@@ -106,6 +111,13 @@ def zero_method(difference: Any, forms: Sequence[Form] = ()) -> str | None:
         if difference.count_ops() <= max_ops and form(difference) == 0:
             return name
     return None
+
+
+def _check_names(symbols: Collection[Any]) -> None:
+    names = sorted(symbol.name for symbol in symbols)
+    for name, following in pairwise(names):
+        if name == following:
+            raise ValueError(f"{name} stands for two symbols")
 
 
 def _failed(look: Probe) -> Verdict | None:

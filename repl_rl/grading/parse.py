@@ -2,9 +2,9 @@
 
     text -> ast -> size caps -> built bottom-up, each step bounded before it is computed -> Value
 
-Nothing is evaluated by name: no eval, no sympify, no attribute is ever followed. Symbols carry no
-assumptions and exist only where the problem declares them, so none can be smuggled in under a known
-name.
+Nothing is evaluated by name: no eval, no sympify, no attribute is ever followed. Symbols exist only
+where the problem declares them, with the assumptions that it declares, so none can be smuggled in
+under a known name.
 
 Knows no task, no equality, no process.
 """
@@ -54,14 +54,16 @@ class Malformed(ValueError):
     """The text is not an answer in the accepted language; the message says why."""
 
 
-def parse(text: str, *, symbols: Collection[str] = ()) -> Value:
+def parse(text: str, *, symbols: Collection[str] | Mapping[str, Any] = ()) -> Value:
     """The value that `text` spells. Raises Malformed, and nothing else, for text of any kind.
+
+    `symbols`: names, or what `declared` makes of a problem's declaration.
 
     In a grader's process, text that takes too long ends the process (`clock`).
     """
+    declared = _declared(symbols)
     tree = _read(text)
     _check_size(tree)
-    declared = {name: sympy.Symbol(name) for name in symbols}
     try:
         with reading():
             return _build(tree, declared)
@@ -71,6 +73,16 @@ def parse(text: str, *, symbols: Collection[str] = ()) -> Value:
         Exception
     ) as error:  # sympy raises what it likes when a constructor dislikes its arguments
         raise Malformed(f"{type(error).__name__}: {error}") from error
+
+
+def _declared(symbols: Collection[str] | Mapping[str, Any]) -> Mapping[str, Any]:
+    """ValueError, for whoever wrote the problem, where a name stands for another symbol."""
+    if not isinstance(symbols, Mapping):
+        return {name: sympy.Symbol(name) for name in symbols}
+    for name, symbol in symbols.items():
+        if symbol.name != name:
+            raise ValueError(f"{name!r} is declared as {symbol}")
+    return symbols
 
 
 def _read(text: str) -> ast.expr:
@@ -157,10 +169,8 @@ def _call(name: str, args: list[Value]) -> Value:
         return _bounded(_BOUNDED[name](*(_expression(arg) for arg in args)))
     if name in FUNCTIONS:
         return _plain(_function(name, [_expression(arg) for arg in args]))
-    if name in ("set", "frozenset"):
-        return _collection(*args)
-    if name == "FiniteSet":
-        return frozenset(args)
+    if name in _COLLECTIONS:
+        return _COLLECTIONS[name](*args)
     if name in STRUCTURES:
         sets = [sympy.FiniteSet(*arg) if isinstance(arg, frozenset) else arg for arg in args]
         return _plain(STRUCTURES[name](*sets))
@@ -341,3 +351,11 @@ _BOUNDED: Mapping[str, Callable[..., Any]] = {
     "Fraction": _fraction,
     "Integer": lambda number: _fraction(number),
 }
+_COLLECTIONS: Mapping[str, Callable[..., Any]] = {
+    "set": _collection,
+    "frozenset": _collection,
+    "FiniteSet": lambda *elements: frozenset(elements),
+}
+
+WORDS = frozenset((*CONSTANTS, *FUNCTIONS, *STRUCTURES, *UNEVALUATED, *_BOUNDED, *_COLLECTIONS))
+"""What no symbol may be called."""

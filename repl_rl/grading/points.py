@@ -12,13 +12,15 @@ Knows nothing of proofs and verdicts.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import sympy
+
+from repl_rl.grading.draws import Domain, Point, points
+
+__all__ = ["Domain", "Point", "Probe", "is_different", "is_finite", "probe"]
 
 DIGITS = 15
 """Digits asked for; an uncertain one among them raises the precision."""
@@ -27,29 +29,8 @@ NOISE = sympy.Float("1e-5")
 SPARE_DIGITS = 100
 """exp(pi*sqrt(163)) is no integer, though near one by 3e-30 of itself."""
 MOST_DIGITS = 5000
-MANY = 10**4
-SCALES = tuple(sympy.Rational(scale) for scale in (8, 100, 1, MANY, "1/100"))
-
-
-class Domain(StrEnum):
-    """Where the symbols of a problem live; what is true on one domain may fail on a wider one."""
-
-    NATURALS = "naturals"
-    """1, 2, 3, ..."""
-    INTEGERS = "integers"
-    RATIONALS = "rationals"
-    REALS = "reals"
-    COMPLEXES = "complexes"
-
-
-FIRST: dict[Domain, tuple[int, ...]] = {Domain.NATURALS: (1, 2, 3), Domain.INTEGERS: (0, 1, -1)}
-"""Where formulas break most; always among the points."""
-
 ENOUGH_TO_DRAW = 4
 """Points among which one is drawn, whatever the domain."""
-
-Point = dict[Any, Any]
-"""Symbols and exact numbers; sympy ships no types."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,32 +121,7 @@ def _points(
 ) -> Iterator[tuple[Point, bool]]:
     """Up to `limit` points for the symbols of both sides, and whether each was drawn."""
     symbols = sorted(left.free_symbols | right.free_symbols, key=str)
-    if not symbols:
-        yield {}, True
-        return
-    for number in FIRST.get(domain, ()):
-        yield dict.fromkeys(symbols, sympy.Integer(number)), False
-    rng = random.Random(seed)
-    for index in range(limit - len(FIRST.get(domain, ()))):
-        yield {s: _coordinate(domain, rng, index, place) for place, s in enumerate(symbols)}, True
-
-
-def _coordinate(domain: Domain, rng: random.Random, index: int, place: int) -> Any:
-    """The one at `place` of the drawn point `index`: all signs come up, and all magnitudes."""
-    sign = -1 if index >> place & 1 else 1
-    if domain in FIRST:
-        size = rng.randint(*((4, 60), (61, MANY))[(index + index // 2 + place) % 2])
-        return sympy.Integer(size if domain is Domain.NATURALS else sign * size)
-    scale = SCALES[(index // 2 + place) % len(SCALES)]
-    if domain is Domain.COMPLEXES:
-        return scale * (sign * _fraction(rng) + sympy.I * rng.choice((-1, 1)) * _fraction(rng))
-    return sign * scale * _fraction(rng)
-
-
-def _fraction(rng: random.Random) -> Any:
-    """Between 0 and 1."""
-    denominator = rng.randint(501, 999)
-    return sympy.Rational(rng.randint(1, denominator - 1), denominator)
+    return points(symbols, domain=domain, seed=seed, limit=limit)
 
 
 def _evaluated(expression: Any, point: Point, count: int, max_digits: int) -> Any:
