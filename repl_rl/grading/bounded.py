@@ -11,7 +11,7 @@ from typing import Any
 
 import sympy
 
-from repl_rl.grading.vocabulary import EXPANDING, FUNCTIONS, GROWING
+from repl_rl.grading.vocabulary import COUNTED, EXPANDING, FACTORIALS, FUNCTIONS, GROWING
 
 MAX_BITS = 8192
 """Of a numerator or denominator, written or computed."""
@@ -21,6 +21,8 @@ MAX_EXPONENT = 4096
 MAX_RADICAND_BITS = 512
 """A fractional power looks for factors of its base."""
 MAX_FACTORIAL = 2000
+MAX_FACTORS = 60
+"""Of a rising or falling factorial that is multiplied out."""
 MAX_TERMS = 1000
 """Of an expression that is multiplied out to split it into parts, or to round it."""
 
@@ -85,20 +87,30 @@ def _exp(exponent: Any) -> Any:
     return sympy.exp(exponent)
 
 
-def _factorial(argument: Any) -> Any:
-    _check_small(argument)
-    return sympy.factorial(argument)
+def _rising(base: Any, count: Any) -> Any:
+    _check_factors(base, count)
+    return sympy.RisingFactorial(base, count)
 
 
-def _binomial(top: Any, bottom: Any) -> Any:
-    _check_small(top)
-    _check_small(bottom)
-    return sympy.binomial(top, bottom)
+def _falling(base: Any, count: Any) -> Any:
+    _check_factors(base, count)
+    return sympy.FallingFactorial(base, count)
 
 
-def _gamma(argument: Any) -> Any:
-    _check_small(argument)
-    return sympy.gamma(argument)
+def _check_factors(base: Any, count: Any) -> None:
+    _check_small(base)
+    _check_small(count)
+    if count.is_number and not base.is_number and abs(count) > MAX_FACTORS:
+        raise Malformed(f"a product of more than {MAX_FACTORS} factors")
+
+
+def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
+    def bounded_function(*args: Any) -> Any:
+        for arg in args:
+            _check_small(arg)
+        return function(*args)
+
+    return bounded_function
 
 
 def _check_small(argument: Any) -> None:
@@ -106,7 +118,7 @@ def _check_small(argument: Any) -> None:
         raise Malformed("a factorial of a number that is not whole")
     if any(abs(number) > MAX_FACTORIAL for number in argument.atoms(sympy.Number)):
         raise Malformed(f"factorials are read of integers up to {MAX_FACTORIAL}")
-    if argument.has(sympy.Pow, sympy.exp, sympy.factorial, sympy.gamma, sympy.binomial):
+    if argument.has(sympy.Pow, sympy.exp, *FACTORIALS):
         raise Malformed("a factorial that grows faster than factorials do")
 
 
@@ -116,9 +128,9 @@ def _fraction(numerator: Any, denominator: Any = sympy.S.One) -> Any:
     return sympy.Rational(numerator, denominator)
 
 
-def expression(value: Value) -> Any:
+def expression(value: Any) -> Any:
     """`value` where arithmetic is meant: True is no number here, a list no summand."""
-    if not isinstance(value, sympy.Expr):
+    if not isinstance(value, sympy.Expr) or value.is_Matrix:
         raise Malformed(f"a {type(value).__name__} where an expression is expected")
     return value
 
@@ -151,9 +163,11 @@ CONSTRUCTORS: Mapping[str, Callable[..., Any]] = {
     "cbrt": lambda base: power(base, sympy.Rational(1, 3)),
     "Pow": power,
     "exp": _exp,
-    "factorial": _factorial,
-    "gamma": _gamma,
-    "binomial": _binomial,
+    "RisingFactorial": _rising,
+    "FallingFactorial": _falling,
+    "rf": _rising,
+    "ff": _falling,
+    **{name: _counted(function) for name, function in COUNTED.items()},
     "Rational": _fraction,
     "Fraction": _fraction,
     "Integer": lambda number: _fraction(number),

@@ -1,4 +1,4 @@
-"""What a problem says of its symbols: `x:real n:integer,positive y`.
+"""What a problem says of its symbols: `x:real n:integer,positive y f:function`.
 
     text -> names -> sympy symbols with these assumptions
 
@@ -40,6 +40,8 @@ def declared(text: str) -> dict[str, Any]:
 def _symbol(name: str, claims: list[str]) -> Any:
     if not name.isidentifier() or keyword.iskeyword(name) or name in WORDS:
         raise ValueError(f"{name!r} cannot be the name of a symbol")
+    if claims == ["function"]:
+        return sympy.Function(name)
     for claim in claims:
         if claim not in ASSUMPTIONS:
             known = ", ".join(ASSUMPTIONS)

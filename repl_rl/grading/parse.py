@@ -17,9 +17,11 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import sympy
+from sympy.core.function import UndefinedFunction
 
 from repl_rl.grading.bounded import CONSTRUCTORS, Malformed, bounded, expression, function, power
 from repl_rl.grading.clock import reading
+from repl_rl.grading.regions import is_condition
 from repl_rl.grading.vocabulary import CONSTANTS, FUNCTIONS, STRUCTURES, UNEVALUATED
 
 __all__ = ["MAX_DEPTH", "MAX_NODES", "WORDS", "Malformed", "Value", "parse"]
@@ -106,6 +108,8 @@ def _build(node: ast.expr, symbols: Mapping[str, Any]) -> Value:
             return -expression(_build(operand, symbols))
         case ast.UnaryOp(op=ast.UAdd(), operand=operand):
             return expression(_build(operand, symbols))
+        case ast.UnaryOp(op=ast.Invert(), operand=operand):
+            return _plain(sympy.Not(_condition(_build(operand, symbols))))
         case ast.BinOp(left=left, op=op, right=right):
             return _binary(op, _build(left, symbols), _build(right, symbols))
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _RELATIONS:
@@ -119,9 +123,19 @@ def _build(node: ast.expr, symbols: Mapping[str, Any]) -> Value:
             return frozenset(_build(element, symbols) for element in elements)
         case ast.Dict(keys=keys, values=values) if None not in keys:
             pairs = zip((key for key in keys if key is not None), values, strict=True)
-            return {_build(key, symbols): _build(value, symbols) for key, value in pairs}
+            return _mapping([(_build(a, symbols), _build(b, symbols)) for a, b in pairs])
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
-            return _call(name, [_build(argument, symbols) for argument in args])
+            return _call(name, [_build(argument, symbols) for argument in args], symbols)
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id="Interval"), attr=ends), args=args, keywords=[]
+        ) if ends in _OPEN_ENDS:
+            return _interval(ends, [_build(argument, symbols) for argument in args])
+        case ast.Call(
+            func=ast.Name(id="Poly"),
+            args=[polynomial, *generators],
+            keywords=[ast.keyword(arg="domain", value=ast.Constant(value=str()))],
+        ) if all(isinstance(name, ast.Name) and name.id in symbols for name in generators):
+            return expression(_build(polynomial, symbols))
     raise Malformed(f"{type(node).__name__} is not part of an answer")
 
 
@@ -143,7 +157,9 @@ def _name(name: str, symbols: Mapping[str, Any]) -> Value:
     raise Malformed(f"unknown name {name[:40]!r}")
 
 
-def _call(name: str, args: list[Value]) -> Value:
+def _call(name: str, args: list[Value], symbols: Mapping[str, Any]) -> Value:
+    if isinstance(function_of := symbols.get(name), UndefinedFunction):
+        return function_of(*(expression(arg) for arg in args))
     if name in UNEVALUATED:
         raise Malformed(f"{name} is unevaluated: it restates the question")
     if name in CONSTRUCTORS:
@@ -161,6 +177,8 @@ def _call(name: str, args: list[Value]) -> Value:
 def _binary(op: ast.operator, left: Value, right: Value) -> Value:
     if type(op) is ast.Pow:
         return power(expression(left), expression(right))
+    if type(op) in _CONNECTIVES:
+        return _plain(_CONNECTIVES[type(op)](_condition(left), _condition(right)))
     sides = [expression(left), expression(right)]
     if type(op) in _ROUNDING:
         name, arguments = _ROUNDING[type(op)]
@@ -174,6 +192,35 @@ def _collection(items: Value = ()) -> frozenset[Value]:
     if not isinstance(items, list | tuple | frozenset):
         raise Malformed("a set is made of a list, a tuple or a set")
     return frozenset(items)
+
+
+def _mapping(pairs: list[tuple[Value, Value]]) -> dict[Value, Value]:
+    if len(mapping := dict(pairs)) < len(pairs):
+        raise Malformed("one key with two values")
+    return mapping
+
+
+def _matrix(*args: Value) -> Any:
+    """As sympy prints it: rows, a column, or numbers of rows and columns where one of them is 0."""
+    match args:
+        case [[[*_], *_] as rows] if all(isinstance(row, list) for row in rows):
+            return sympy.ImmutableDenseMatrix([[expression(e) for e in row] for row in rows])
+        case [[_, *_] as column]:
+            return sympy.ImmutableDenseMatrix([expression(entry) for entry in column])
+        case [sympy.Integer() as rows, sympy.Integer() as columns, []] if 0 in (rows, columns):
+            return sympy.ImmutableDenseMatrix(rows, columns, [])
+    raise Malformed("a matrix is a list of rows")
+
+
+def _interval(ends: str, args: list[Value]) -> Value:
+    left, right = (expression(arg) for arg in args)
+    return _plain(sympy.Interval(left, right, *_OPEN_ENDS[ends]))
+
+
+def _condition(value: Value) -> Any:
+    if not is_condition(value):
+        raise Malformed(f"a {type(value).__name__} where a condition is expected")
+    return value
 
 
 def _plain(value: Any) -> Value:
@@ -203,11 +250,25 @@ _RELATIONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Gt: sympy.Gt,
     ast.GtE: sympy.Ge,
 }
+_CONNECTIVES: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.BitAnd: sympy.And,
+    ast.BitOr: sympy.Or,
+    ast.BitXor: sympy.Xor,
+}
+_OPEN_ENDS: Mapping[str, tuple[bool, bool]] = {
+    "open": (True, True),
+    "Lopen": (True, False),
+    "Ropen": (False, True),
+}
 _COLLECTIONS: Mapping[str, Callable[..., Any]] = {
     "set": _collection,
     "frozenset": _collection,
     "FiniteSet": lambda *elements: frozenset(elements),
+    "Matrix": _matrix,
+    "ImmutableMatrix": _matrix,
 }
 
-WORDS = frozenset((*CONSTANTS, *FUNCTIONS, *STRUCTURES, *UNEVALUATED, *CONSTRUCTORS, *_COLLECTIONS))
+WORDS = frozenset(
+    (*CONSTANTS, *FUNCTIONS, *STRUCTURES, *UNEVALUATED, *CONSTRUCTORS, *_COLLECTIONS, "Poly")
+)
 """What no symbol may be called."""
