@@ -17,7 +17,7 @@ from repl_rl import __version__
 from repl_rl.config import SandboxConfig
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.types import Finding
-from repl_sandbox import landlock
+from repl_sandbox import confine, landlock
 from repl_sandbox.canary import PROBES
 from repl_sandbox.isolation import Level, Walls
 from repl_sandbox.types import SandboxError
@@ -27,7 +27,7 @@ _PACKAGES = ("torch", "transformers", "trl", "jupyter_client", "ipykernel", "sym
 
 def examine(config: SandboxConfig) -> list[Finding]:
     """All findings, in the order to read them."""
-    return [*_machine(), *asyncio.run(_kernels(config))]
+    return [*_machine(), *asyncio.run(_kernels(config)), _grader()]
 
 
 def _machine() -> list[Finding]:
@@ -78,6 +78,12 @@ async def _kernels(config: SandboxConfig) -> list[Finding]:
         else f"a kernel answered {answer.output!r} to 1 + 1"
     )
     return [*_walls(pool.walls), Finding(name="speed", text=speed)]
+
+
+def _grader() -> Finding:
+    lacking = confine.missing()
+    text = f"no walls: this machine lacks {lacking}" if lacking else "Landlock, seccomp"
+    return Finding(name="grader", text=text)
 
 
 def _walls(walls: Walls) -> list[Finding]:

@@ -4,22 +4,26 @@
     (PROVED) -> refuted where digits can hide it, or at one of 20 points -> zero by simplifying
     (PROVED) -> agreed at 20 points (SUPPORTED) -> UNDECIDED
 
-Values are what `parse` returns. Order matters in lists and tuples, not in sets. A float never
-equals an exact answer.
+Values are what `parse` returns. Order matters in lists and tuples, not in sets, mappings and lists
+of mappings. Sets of reals are compared as such (`regions`). A float never equals an exact answer,
+and an infinity only itself.
 
 Knows no task and no process; the caller sets the deadline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import sympy
+from sympy.core.relational import Relational
 
 from repl_rl.grading.parse import Value
 from repl_rl.grading.points import Domain, Probe, probe
+from repl_rl.grading.regions import Unsolved, differ, is_condition
 from repl_rl.types import Verdict, VerdictKind
 
 FIRST_LOOK = 5
@@ -36,18 +40,32 @@ MAX_SIMPLIFIED_OPS = 150
 Form = tuple[str, Callable[[Any], Any], int]
 """A name, a function that reveals a zero, and the largest expression that it is tried on."""
 
+Same = Callable[[Value, Value], Verdict]
+"""`compare` for the parts of two values, in the same domain and at the same points."""
+
+_INFINITE = (sympy.oo, -sympy.oo, sympy.zoo)
 _ORDER = [VerdictKind.PROVED, VerdictKind.SUPPORTED, VerdictKind.UNDECIDED]
 
 
 def compare(got: Value, expected: Value, *, seed: str, domain: Domain = Domain.REALS) -> Verdict:
     """How well `got` equals `expected` for all values of their symbols in `domain`."""
-    if isinstance(expected, frozenset):
-        if not isinstance(got, frozenset):
-            return _wrong("form", f"a {type(got).__name__} where a set is expected")
-        return compare_sets(got, expected, seed=seed, domain=domain)
-    if isinstance(expected, list | tuple):
-        return _compare_sequences(got, expected, seed=seed, domain=domain)
-    if isinstance(expected, sympy.Expr) and isinstance(got, sympy.Expr):
+    same = partial(compare, seed=seed, domain=domain)
+    if any(_is_region(value) and not isinstance(value, bool) for value in (got, expected)):
+        return _compare_regions(got, expected, same)
+    match expected:
+        case frozenset():
+            if not isinstance(got, frozenset):
+                return _wrong("form", f"a {type(got).__name__} where a set is expected")
+            return compare_sets(got, expected, seed=seed, domain=domain)
+        case dict():
+            return _compare_mappings(got, expected, same)
+        case [dict(), *_] if all(isinstance(solution, dict) for solution in expected):
+            return _compare_solutions(got, expected, same)
+        case list() | tuple():
+            return _compare_sequences(got, expected, same)
+    if isinstance(expected, sympy.MatrixBase):
+        return _compare_matrices(got, expected, same)
+    if isinstance(expected, sympy.Expr) and isinstance(got, sympy.Expr) and not got.is_Matrix:
         return compare_expressions(got, expected, seed=seed, domain=domain)
     if type(got) is type(expected) and bool(got == expected):
         return Verdict(kind=VerdictKind.PROVED, method="structural")
@@ -58,10 +76,14 @@ def compare_sets(
     got: frozenset[Value], expected: frozenset[Value], *, seed: str, domain: Domain = Domain.REALS
 ) -> Verdict:
     """Every element of one among the other's; two spellings of one element count once."""
+    return _matched(got, list(expected), partial(compare, seed=seed, domain=domain))
+
+
+def _matched(got: Iterable[Value], expected: Sequence[Value], same: Same) -> Verdict:
     verdicts = []
-    missing = set(expected)
+    missing = set(range(len(expected)))
     for element in got:
-        verdict, match = _best_match(element, expected, seed=seed, domain=domain)
+        verdict, match = _best_match(element, expected, same)
         if verdict.kind not in _ORDER:
             return _wrong("set", f"{element} does not belong to it")
         verdicts.append(verdict)
@@ -75,8 +97,15 @@ def compare_sets(
 def compare_expressions(
     got: Any, expected: Any, *, seed: str, domain: Domain = Domain.REALS
 ) -> Verdict:
-    """The ladder itself, on two sympy expressions."""
-    if got.has(sympy.nan, sympy.zoo, sympy.oo, -sympy.oo):
+    """The ladder itself, on two sympy expressions.
+
+    ValueError where one name is two symbols: their problem was declared twice, in two ways.
+    """
+    _check_names(got.free_symbols | expected.free_symbols)
+    if expected.has(*_INFINITE):
+        is_same = bool(got == expected)
+        return Verdict(kind=VerdictKind.PROVED if is_same else VerdictKind.WRONG, method="infinite")
+    if got.has(sympy.nan, *_INFINITE):
         return _wrong("not finite", str(got)[:80])
     if got.has(sympy.Float):
         return _wrong("inexact", "a float is not an exact answer")
@@ -106,6 +135,13 @@ def zero_method(difference: Any, forms: Sequence[Form] = ()) -> str | None:
         if difference.count_ops() <= max_ops and form(difference) == 0:
             return name
     return None
+
+
+def _check_names(symbols: Collection[Any]) -> None:
+    names = sorted(symbol.name for symbol in symbols)
+    for name, following in pairwise(names):
+        if name == following:
+            raise ValueError(f"{name} stands for two symbols")
 
 
 def _failed(look: Probe) -> Verdict | None:
@@ -149,27 +185,78 @@ _COSTLY: tuple[Form, ...] = (
 )
 
 
-def _compare_sequences(got: Value, expected: Value, *, seed: str, domain: Domain) -> Verdict:
+def _compare_sequences(got: Value, expected: Value, same: Same) -> Verdict:
     if not isinstance(got, list | tuple) or len(got) != len(expected):
         return _wrong("form", f"{len(expected)} values in order are expected")
     pairs = zip(got, expected, strict=True)
-    return _weakest([compare(a, b, seed=seed, domain=domain) for a, b in pairs], method="sequence")
+    return _weakest([same(a, b) for a, b in pairs], method="sequence")
+
+
+def _compare_mappings(got: Value, expected: Value, same: Same) -> Verdict:
+    """The same keys with the same values, in any order."""
+    if not isinstance(got, dict) or len(got) != len(expected):
+        return _wrong("form", f"a mapping of {len(expected)} keys is expected")
+    return _matched(list(got.items()), list(expected.items()), same)
+
+
+def _compare_solutions(got: Value, expected: Value, same: Same) -> Verdict:
+    """As `solve` gives those of a system: mappings in any order, a single one alone as well."""
+    solutions = [got] if isinstance(got, dict) else got
+    if not isinstance(solutions, list | tuple):
+        return _wrong("form", f"a list of {len(expected)} mappings is expected")
+    return _matched(solutions, expected, same)
+
+
+def _compare_matrices(got: Value, expected: Any, same: Same) -> Verdict:
+    """Entry by entry."""
+    if not isinstance(got, sympy.MatrixBase) or got.shape != expected.shape:
+        return _wrong("form", f"a matrix of {expected.rows} x {expected.cols} is expected")
+    entries = zip(got.flat(), expected.flat(), strict=True)
+    return _weakest([same(a, b) for a, b in entries], method="matrix")
+
+
+def _compare_regions(got: Value, expected: Value, same: Same) -> Verdict:
+    """As sets of reals; what is none must have the same form, with equal parts."""
+    if not all(_is_region(value) or isinstance(value, frozenset) for value in (got, expected)):
+        return _wrong("form", f"a {type(got).__name__}, not a {type(expected).__name__}")
+    try:
+        found = differ(got, expected)
+    except Unsolved as unsolved:
+        return _compare_parts(got, expected, same, str(unsolved))
+    if found.place:
+        return Verdict(kind=VerdictKind.REFUTED, method="set", evidence=f"differs at {found.place}")
+    is_proved = all(zero_method(a - b) for a, b in found.merged)
+    kind = VerdictKind.PROVED if is_proved else VerdictKind.SUPPORTED
+    return Verdict(kind=kind, method="set of reals")
+
+
+def _is_region(value: Value) -> bool:
+    return isinstance(value, sympy.Set) or is_condition(value)
+
+
+def _compare_parts(got: Value, expected: Value, same: Same, reason: str) -> Verdict:
+    if type(got) is type(expected) and got == expected:
+        return Verdict(kind=VerdictKind.PROVED, method="structural")
+    if type(got) is not type(expected) or not isinstance(got, sympy.Interval | Relational):
+        return _wrong("form", reason)
+    verdict = _weakest([same(a, b) for a, b in zip(got.args, expected.args, strict=True)], "parts")
+    return verdict if verdict.kind in _ORDER else _wrong("form", reason)
 
 
 def _best_match(
-    element: Value, candidates: frozenset[Value], *, seed: str, domain: Domain
-) -> tuple[Verdict, Value]:
-    best: tuple[Verdict, Value] = _wrong("set", ""), None
-    for candidate in candidates:
-        verdict = compare(element, candidate, seed=seed, domain=domain)
+    element: Value, candidates: Sequence[Value], same: Same
+) -> tuple[Verdict, int | None]:
+    best: tuple[Verdict, int | None] = _wrong("set", ""), None
+    for index, candidate in enumerate(candidates):
+        verdict = same(element, candidate)
         if verdict.is_solved:
-            return verdict, candidate
+            return verdict, index
         if verdict.kind is VerdictKind.UNDECIDED:
             best = verdict, None
     return best
 
 
-def _weakest(verdicts: list[Verdict], *, method: str) -> Verdict:
+def _weakest(verdicts: list[Verdict], method: str) -> Verdict:
     failed = [verdict for verdict in verdicts if verdict.kind not in _ORDER]
     if failed:
         return failed[0]

@@ -95,21 +95,13 @@ class Grader:
     async def _asked(self, worker: _Worker, request: Request) -> Verdict | None:
         """None only where the reference is asked for and the task has none."""
         try:
-            return (await self._answer(worker, request)).verdict
+            return (await worker.ask(request, timeout_s=self.deadline_s)).verdict
         except TimeoutError:
             return _ungraded(f"deadline of {self.deadline_s:g} s")
         except _ReadingTooSlowError as slow:
             return Verdict(kind=VerdictKind.MALFORMED, method="reading", evidence=str(slow))
         except _WorkerLostError as lost:
             return _ungraded(str(lost))
-
-    async def _answer(self, worker: _Worker, request: Request) -> Reply:
-        """Asked once more where somebody killed the worker: it says nothing of the submission."""
-        try:
-            return await worker.ask(request, timeout_s=self.deadline_s)
-        except _WorkerKilledError:
-            await worker.load(request.task_spec)
-            return await worker.ask(request, timeout_s=self.deadline_s)
 
     async def _is_reference_judged(self, worker: _Worker, request: Request) -> bool:
         """Whether the same worker solves the same problem, with the task's own answer to it."""
@@ -136,7 +128,7 @@ class _Worker:
     def __init__(self, memory_mib: int) -> None:
         self._memory_mib = memory_mib
         self._process: asyncio.subprocess.Process | None = None
-        self._loaded: set[str] = set()
+        self._loaded: str | None = None
         self._encoder = msgspec.json.Encoder()
         self._decoder = msgspec.json.Decoder(Reply)
 
@@ -152,29 +144,43 @@ class _Worker:
             )
         except OSError as error:
             raise GraderError(f"the grader's process cannot be started: {error}") from error
-        self._loaded = set()
+        self._loaded = None
 
     async def load(self, task_spec: str) -> None:
-        """Let the worker import the task; starts the process first where it is gone."""
+        """Let the worker import the task; starts the process first where it is gone.
+
+        A process holds one task: what it takes to load another may lie beyond its walls.
+        """
+        if self._loaded not in (None, task_spec):
+            await self.stop()
         if self._process is None:
             await self.start()
-        if task_spec in self._loaded:
+        if task_spec == self._loaded:
             return
         try:
-            try:
-                reply = await self.ask(Request(task_spec=task_spec), timeout_s=START_TIMEOUT_S)
-            except _WorkerKilledError:
-                await self.start()
-                reply = await self.ask(Request(task_spec=task_spec), timeout_s=START_TIMEOUT_S)
+            reply = await self.ask(Request(task_spec=task_spec), timeout_s=START_TIMEOUT_S)
         except (TimeoutError, _WorkerLostError) as error:
             reason = str(error) or f"no answer in {START_TIMEOUT_S:g} s"
             raise GraderError(f"the grader cannot load {task_spec!r}: {reason}") from error
         if reply.failure:
             raise GraderError(f"the grader cannot load {task_spec!r}: {reply.failure}")
-        self._loaded.add(task_spec)
+        self._loaded = task_spec
 
     async def ask(self, request: Request, *, timeout_s: float) -> Reply:
-        """One request, one reply. Without one the worker is stopped, cancellation included."""
+        """One request, one reply. Without one the worker is stopped, cancellation included.
+
+        Asked once more where somebody killed the worker: it says nothing of the request.
+        """
+        try:
+            return await self._ask_once(request, timeout_s)
+        except _WorkerKilledError:
+            if request.problem is None:
+                await self.start()
+            else:
+                await self.load(request.task_spec)
+            return await self._ask_once(request, timeout_s)
+
+    async def _ask_once(self, request: Request, timeout_s: float) -> Reply:
         is_answered = False
         try:
             async with asyncio.timeout(timeout_s):
@@ -208,6 +214,7 @@ class _Worker:
     async def stop(self) -> None:
         """Kill the process group and reap it."""
         process, self._process = self._process, None
+        self._loaded = None
         if process is None:
             return
         with contextlib.suppress(ProcessLookupError):

@@ -12,13 +12,16 @@ Knows nothing of proofs and verdicts.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import sympy
+
+from repl_rl.grading.draws import Domain, Point, points
+from repl_rl.grading.vocabulary import FACTORIALS
+
+__all__ = ["Domain", "Point", "Probe", "difference_of", "is_different", "is_finite", "probe"]
 
 DIGITS = 15
 """Digits asked for; an uncertain one among them raises the precision."""
@@ -27,29 +30,13 @@ NOISE = sympy.Float("1e-5")
 SPARE_DIGITS = 100
 """exp(pi*sqrt(163)) is no integer, though near one by 3e-30 of itself."""
 MOST_DIGITS = 5000
-MANY = 10**4
-SCALES = tuple(sympy.Rational(scale) for scale in (8, 100, 1, MANY, "1/100"))
-
-
-class Domain(StrEnum):
-    """Where the symbols of a problem live; what is true on one domain may fail on a wider one."""
-
-    NATURALS = "naturals"
-    """1, 2, 3, ..."""
-    INTEGERS = "integers"
-    RATIONALS = "rationals"
-    REALS = "reals"
-    COMPLEXES = "complexes"
-
-
-FIRST: dict[Domain, tuple[int, ...]] = {Domain.NATURALS: (1, 2, 3), Domain.INTEGERS: (0, 1, -1)}
-"""Where formulas break most; always among the points."""
+SPECIAL_DIGITS = 600
+"""With functions that take seconds for thousands of digits."""
+GROWING = (sympy.Pow, sympy.exp, sympy.sinh, sympy.cosh, *FACTORIALS)
+"""What is large or small although it is written short."""
 
 ENOUGH_TO_DRAW = 4
 """Points among which one is drawn, whatever the domain."""
-
-Point = dict[Any, Any]
-"""Symbols and exact numbers; sympy ships no types."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +60,7 @@ def probe(
     `left` may be undefined where `right` is not at one of the `FIRST` points alone, as (n**2 - 1) /
     (n - 1) is at 1: drawn points do not hit a gap that can be closed.
     """
+    left, right = _numeric(left), _numeric(right)
     difference = left - right
     num_agreed = 0
     for point, is_drawn in _points(left, right, domain=domain, seed=seed, limit=3 * num_points):
@@ -99,9 +87,13 @@ def is_finite(expression: Any, *, domain: Domain, seed: str) -> bool:
 
 def is_different(left: Any, right: Any, point: Point) -> bool:
     """Whether both are finite and different at `point`, which is exact."""
-    difference = (left - right).subs(point)
-    most = _hidden_digits(difference, {})
-    return bool(_certain(difference, {}, max_digits=most))
+    return bool(difference_of(left.subs(point), right.subs(point)))
+
+
+def difference_of(left: Any, right: Any) -> Any:
+    """Of two constants: 0 where no digit tells them apart, None where one is not finite."""
+    difference = _numeric(left - right)
+    return _certain(difference, {}, max_digits=_hidden_digits(difference, {}))
 
 
 def _certain(expression: Any, point: Point, *, max_digits: int) -> Any:
@@ -123,16 +115,17 @@ def _certain(expression: Any, point: Point, *, max_digits: int) -> Any:
 def _hidden_digits(expression: Any, point: Point) -> int:
     """In how many digits of `expression` at `point` its text can hide something.
 
-    That follows from the length of its numbers and the size of its powers: 10**-60 hides in 60, a
-    fraction of 1,900 digits that was cut from pi in twice as many.
+    That follows from the length of its numbers and the size of what grows in it: 10**-60
+    hides in 60, a fraction of 1,900 digits that was cut from pi in twice as many.
     """
+    most = SPECIAL_DIGITS if expression.has(*_SLOW) else MOST_DIGITS
     bits = 0.0
     for part in sympy.preorder_traversal(expression):
         if part.is_Rational:
             bits += int(part.p).bit_length() + int(part.q).bit_length()
-        elif isinstance(part, sympy.Pow | sympy.exp):
+        elif isinstance(part, GROWING):
             bits += _magnitude_bits(part, point)
-    return min(MOST_DIGITS, SPARE_DIGITS + int(0.31 * bits))
+    return min(most, SPARE_DIGITS + int(0.31 * bits))
 
 
 def _points(
@@ -140,32 +133,14 @@ def _points(
 ) -> Iterator[tuple[Point, bool]]:
     """Up to `limit` points for the symbols of both sides, and whether each was drawn."""
     symbols = sorted(left.free_symbols | right.free_symbols, key=str)
-    if not symbols:
-        yield {}, True
-        return
-    for number in FIRST.get(domain, ()):
-        yield dict.fromkeys(symbols, sympy.Integer(number)), False
-    rng = random.Random(seed)
-    for index in range(limit - len(FIRST.get(domain, ()))):
-        yield {s: _coordinate(domain, rng, index, place) for place, s in enumerate(symbols)}, True
+    return points(symbols, domain=domain, seed=seed, limit=limit)
 
 
-def _coordinate(domain: Domain, rng: random.Random, index: int, place: int) -> Any:
-    """The one at `place` of the drawn point `index`: all signs come up, and all magnitudes."""
-    sign = -1 if index >> place & 1 else 1
-    if domain in FIRST:
-        size = rng.randint(*((4, 60), (61, MANY))[(index + index // 2 + place) % 2])
-        return sympy.Integer(size if domain is Domain.NATURALS else sign * size)
-    scale = SCALES[(index // 2 + place) % len(SCALES)]
-    if domain is Domain.COMPLEXES:
-        return scale * (sign * _fraction(rng) + sympy.I * rng.choice((-1, 1)) * _fraction(rng))
-    return sign * scale * _fraction(rng)
-
-
-def _fraction(rng: random.Random) -> Any:
-    """Between 0 and 1."""
-    denominator = rng.randint(501, 999)
-    return sympy.Rational(rng.randint(1, denominator - 1), denominator)
+def _numeric(expression: Any) -> Any:
+    """With functions that sympy would write out in thousands of terms as those of mpmath."""
+    for exact, numeric in _AT_ONCE.items():
+        expression = expression.replace(exact, numeric)
+    return expression
 
 
 def _evaluated(expression: Any, point: Point, count: int, max_digits: int) -> Any:
@@ -189,10 +164,27 @@ def _has_digits(part: Any) -> bool:
     return bool(part != 0) and not (part.is_Float and part._prec == 1)
 
 
-def _magnitude_bits(power: Any, point: Point) -> float:
-    value = _evaluated(power, point, DIGITS, SPARE_DIGITS)
+def _magnitude_bits(part: Any, point: Point) -> float:
+    value = _evaluated(part, point, DIGITS, SPARE_DIGITS)
     return float(abs(sympy.log(abs(value), 2))) if value else 0.0
 
 
 def _shown(point: Point) -> str:
     return ", ".join(f"{symbol} = {value}" for symbol, value in point.items()) or "their value"
+
+
+def _of_mpmath(name: str) -> Any:
+    """A function that sympy evaluates by the one of this name in mpmath, and knows nothing of."""
+    return type(name, (sympy.Function,), {})
+
+
+_AT_ONCE: Mapping[Any, Any] = {
+    sympy.RisingFactorial: _of_mpmath("rf"),
+    sympy.FallingFactorial: _of_mpmath("ff"),
+    sympy.harmonic: _of_mpmath("harmonic"),
+    sympy.polygamma: _of_mpmath("psi"),
+}
+_SLOW = (
+    *(sympy.gamma, sympy.loggamma, sympy.polygamma, sympy.zeta, sympy.LambertW, sympy.erf),
+    *(sympy.erfc, sympy.Ei, sympy.Si, sympy.Ci, sympy.li, *_AT_ONCE.values()),
+)

@@ -19,6 +19,8 @@ CONSTANTS: Mapping[str, Any] = {  # sympy ships no types
     "zoo": sympy.zoo,
     "nan": sympy.nan,
     "GoldenRatio": sympy.GoldenRatio,
+    "EulerGamma": sympy.EulerGamma,
+    "Catalan": sympy.Catalan,
     "true": True,
     "false": False,
     "EmptySet": frozenset(),
@@ -37,9 +39,25 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
         *("sin", "cos", "tan", "cot", "sec", "csc", "asin", "acos", "atan", "atan2"),
         *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
         *("log", "ln", "Abs", "sign", "re", "im", "conjugate", "arg"),
+        *("erf", "erfc", "LambertW", "Ei", "Si", "Ci", "li", "Max", "Min"),
         *("floor", "ceiling", "Mod", "Eq", "Ne", "Lt", "Le", "Gt", "Ge"),
     )
 }
+
+# Called with whole numbers, or with symbols; the numbers are bounded.
+COUNTED: Mapping[str, Callable[..., Any]] = {
+    name: getattr(sympy, name)
+    for name in (
+        *("factorial", "factorial2", "subfactorial", "binomial", "gamma", "loggamma"),
+        *("fibonacci", "lucas", "catalan", "harmonic", "zeta", "digamma", "polygamma"),
+    )
+}
+
+# As large as their arguments are many, and larger.
+FACTORIALS: tuple[Any, ...] = (
+    *(sympy.factorial, sympy.factorial2, sympy.subfactorial, sympy.binomial, sympy.gamma),
+    *(sympy.RisingFactorial, sympy.FallingFactorial, sympy.fibonacci, sympy.lucas, sympy.catalan),
+)
 
 # To split a number into parts, or to round it, sympy multiplies it out.
 EXPANDING = frozenset(
@@ -52,7 +70,17 @@ GROWING = frozenset(("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "
 # Called with sets, conditions or tuples as well.
 STRUCTURES: Mapping[str, Callable[..., Any]] = {
     name: getattr(sympy, name)
-    for name in ("Interval", "Union", "Intersection", "Complement", "Piecewise", "And", "Or", "Not")
+    for name in (
+        "Interval",
+        "Union",
+        "Intersection",
+        "Complement",
+        "Piecewise",
+        "And",
+        "Or",
+        "Not",
+        "Xor",
+    )
 }
 
 # They restate a question instead of answering it.

@@ -1,10 +1,14 @@
 """The grader's process: judges requests from a pipe, one by one; never runs what a policy wrote.
 
-    stdin -> Request -> task.grade(problem, submission) -> Reply -> stdout
+    stdin -> load a task -> walls -> [Request -> task.grade(...) -> Reply]* -> stdout
 
 Started as `python -P -m repl_rl.grading.worker MEMORY_MIB`. Reading a submission has a limit
 (`clock`). There is no other deadline here: the parent kills the process. It dies with its parent,
 and at the end of its input.
+
+sympy is large, and what it reads is a stranger's text. So once a task is loaded, the process has
+walls around it where the machine has any: it may read what Python can import, and compute. No file
+is written, no program or thread started, no address reached, no other process signalled.
 
 Knows tasks by their specification only.
 """
@@ -16,7 +20,9 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import BinaryIO, Protocol, runtime_checkable
 
 import msgspec
@@ -25,12 +31,20 @@ from repl_rl.grading.clock import limit_reading
 from repl_rl.grading.messages import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, Reply, Request
 from repl_rl.plugins import load_spec
 from repl_rl.types import Problem, Verdict, VerdictKind
+from repl_sandbox import confine
 
 _PR_SET_PDEATHSIG = 1
+LIBRARIES = (
+    *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache"),
+    *("/etc/localtime", "/usr/share/zoneinfo", "/dev/null", "/dev/urandom"),
+)
 
 
 class GradingTask(Protocol):
-    """The part of a task that is needed here."""
+    """The part of a task that is needed here.
+
+    A task with `starts_processes = True` gets no walls: its `grade` starts sealed kernels itself.
+    """
 
     def grade(self, problem: Problem, submission: str) -> Verdict: ...
 
@@ -48,7 +62,7 @@ def main() -> None:
     limit_reading()
     limit_memory(int(sys.argv[1]))
     output = private_stdout()
-    serve(sys.stdin.buffer, output)
+    serve(sys.stdin.buffer, output, seal=seal)
 
 
 def die_with_parent() -> None:
@@ -64,6 +78,18 @@ def limit_memory(memory_mib: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
+def seal() -> None:
+    """Leave this process nothing but reading packages, and computing. OSError if Linux refuses."""
+    if confine.missing() is None:
+        confine.confine_here(readable())
+
+
+def readable() -> list[Path]:
+    """What a task may import after it is loaded, with the libraries that this needs."""
+    python = [sys.prefix, sys.base_prefix, *(path for path in sys.path if path)]
+    return [Path(path) for path in (*python, *LIBRARIES)]
+
+
 def private_stdout() -> BinaryIO:
     """The pipe to the parent under a number of its own: what a task prints goes to stderr."""
     output = os.fdopen(os.dup(1), "wb")
@@ -71,25 +97,34 @@ def private_stdout() -> BinaryIO:
     return output
 
 
-def serve(requests: BinaryIO, replies: BinaryIO) -> None:
-    """Answer each request line with one reply line, until the input ends or breaks off."""
+def serve(
+    requests: BinaryIO, replies: BinaryIO, *, seal: Callable[[], None] = lambda: None
+) -> None:
+    """Answer each request line with one reply line, until the input ends or breaks off.
+
+    `seal` is called once the first task is loaded, before anything is judged.
+    """
     decoder, encoder = msgspec.json.Decoder(Request), msgspec.json.Encoder()
     judges: dict[str, GradingTask] = {}
+    is_sealed = False
     # A parent that is killed while it writes leaves half a line.
     while (line := requests.readline(MAX_MESSAGE_BYTES)).endswith(b"\n"):
         reply = answer(decoder.decode(line), judges)
+        if judges and not is_sealed:
+            is_sealed = True
+            if not any(getattr(judge, "starts_processes", False) for judge in judges.values()):
+                seal()
         replies.write(encoder.encode(reply) + b"\n")
         replies.flush()
 
 
 def answer(request: Request, judges: dict[str, GradingTask]) -> Reply:
-    """Load the task on first sight, then judge; whatever a task raises becomes text."""
-    if request.task_spec not in judges:
+    """Load the task, or judge by it; whatever a task raises becomes text."""
+    if request.problem is None:
         try:
             judges[request.task_spec] = load(request.task_spec)
         except Exception as error:  # noqa: BLE001 a module may raise anything on import; the parent names it
             return Reply(failure=described(error))
-    if request.problem is None:
         return Reply()
     try:
         return Reply(verdict=judged(judges[request.task_spec], request.problem, request.submission))

@@ -93,20 +93,13 @@ class Confinement:
 
     def enter(self) -> None:
         """In the child, in its only thread: give up user, capabilities and files."""
-        for capability in range(NUM_CAPABILITIES):
-            # A process that lacks the capability for this has no others to lose.
-            _LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+        _drop_bounding_set()
         if self._uids:
             uid = self._uids[self._num_forks % len(self._uids)]
             os.setgroups([])
             os.setresgid(uid, uid, uid)
             os.setresuid(uid, uid, uid)
-        _drop_capabilities()
-        _check(_LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
-        landlock.restrict(self._ruleset)
-        os.close(self._ruleset)
-        # Its memory must reach neither a core file nor a program of the machine that collects them.
-        _check(_LIBC.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl")
+        _give_up(self._ruleset)
         # Linux forgets this signal when credentials change.
         parent = os.getppid()
         _LIBC.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
@@ -121,6 +114,28 @@ class Confinement:
         """Let the next child that is not a kernel be born in our own namespace."""
         assert self._namespace is not None
         _check(_LIBC.setns(self._namespace, CLONE_NEWPID), "setns")
+
+
+def confine_here(readable: Sequence[Path]) -> None:
+    """Put walls around this process as it stands, for good: for one that runs code of ours.
+
+    It keeps its user, its open files and the limits that it has. It may read what is below
+    `readable`, compute, answer, and signal itself. OSError where Linux refuses.
+    """
+    ruleset = landlock.make_ruleset(readable)
+    _drop_bounding_set()
+    _give_up(ruleset)
+    seccomp.install(make_filter(own_pid=os.getpid()))
+
+
+def _give_up(ruleset: int) -> None:
+    """Capabilities, and all files but those of the ruleset, which is closed."""
+    _drop_capabilities()
+    _check(_LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
+    landlock.restrict(ruleset)
+    os.close(ruleset)
+    # Its memory must reach neither a core file nor a program of the machine that collects them.
+    _check(_LIBC.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl")
 
 
 def make_filter(*, own_pid: int) -> bytes:
@@ -141,6 +156,12 @@ def missing() -> str | None:
     if landlock.abi() == 0:
         return "Landlock (Linux 5.13 or later, with `landlock` in /sys/kernel/security/lsm)"
     return None
+
+
+def _drop_bounding_set() -> None:
+    for capability in range(NUM_CAPABILITIES):
+        # A process that lacks the capability for this has no others to lose.
+        _LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
 def _drop_capabilities() -> None:

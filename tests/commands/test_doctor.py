@@ -25,6 +25,7 @@ def test_it_names_the_walls_and_what_the_canary_tried() -> None:
     assert done.exit_code == 0
     assert f"{'strict' if bubblewrap.find() else 'basic'}: " in done.output
     assert "14 ways out tried, none open" in done.output
+    assert "grader      Landlock, seccomp" in done.output
 
 
 def test_without_bubblewrap_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,6 +43,7 @@ def test_without_landlock_it_fails_and_names_the_way_out(monkeypatch: pytest.Mon
     assert "!!  kernels" in done.output
     assert "Landlock" in done.output
     assert 'isolation = "none"' in done.output
+    assert "grader      no walls: this machine lacks Landlock" in done.output
 
 
 def test_unsealed_kernels_are_marked() -> None:

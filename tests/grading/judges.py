@@ -1,8 +1,13 @@
 """Tasks that behave badly on purpose; loaded by the grader's process from `tests/grading`."""
 
+import ctypes
+import importlib
 import os
 import signal
+import socket
+import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from unittest import mock
@@ -31,8 +36,6 @@ class Judge:
                 raise KeyError("no such certificate")
             case "print":
                 print("a task may print")
-            case "meet":
-                meet_another(Path(problem.meta["folder"]))
             case "memory":
                 len(bytearray(8 << 30))
             case "modules":
@@ -74,11 +77,48 @@ def parse_what_never_ends() -> None:
         parse("sin(1)")
 
 
-def meet_another(folder: Path) -> None:
-    """Wait until a second process has come here."""
-    (folder / str(os.getpid())).touch()
-    while len(list(folder.iterdir())) < 2:
-        time.sleep(0.01)
+class Burglar(Judge):
+    """Tries to reach what is beyond a process that reads and computes."""
+
+    def grade(self, problem: Problem, submission: str) -> Verdict:
+        folder = Path(problem.meta["folder"])
+        match submission:
+            case "connect":
+                socket.create_connection(("127.0.0.1", int(problem.meta["port"])), timeout=5)
+            case "bind":
+                socket.socket(socket.AF_UNIX).bind(str(folder / "socket"))
+            case "create":
+                (folder / "new").write_text("here")
+            case "append":
+                (folder / "kept").open("a").write("more")
+            case "remove":
+                (folder / "kept").unlink()
+            case "rename":
+                (folder / "kept").rename(folder / "other")
+            case "read":
+                return proved((folder / "kept").read_text())
+            case "run":
+                subprocess.run(["/bin/true"], check=True)
+            case "become":
+                os.execv("/bin/true", ["true"])
+            case "fork":
+                os.fork()
+            case "thread":
+                threading.Thread(target=len).start()
+            case "kill":
+                os.kill(os.getppid(), signal.SIGTERM)
+            case "trace":
+                ctypes.CDLL(None, use_errno=True).ptrace(16, os.getppid(), 0, 0)
+                raise OSError(ctypes.get_errno(), "ptrace")
+            case "import":
+                return proved(importlib.import_module("colorsys").__name__)
+        return proved("done")
+
+
+class Kernels(Burglar):
+    """Runs what it grades in processes of its own, and says so."""
+
+    starts_processes = True
 
 
 class Unloadable:

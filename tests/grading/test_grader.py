@@ -233,16 +233,31 @@ def test_a_cancelled_grade_leaves_the_grader_usable() -> None:
     assert asyncio.run(cancel_then_grade()).kind is VerdictKind.PROVED
 
 
-def test_two_workers_grade_side_by_side(tmp_path: Path) -> None:
-    problem = Problem(id="p-1", statement="", meta={"folder": str(tmp_path)})
-
-    async def meet() -> list[Verdict]:
+def test_two_workers_grade_side_by_side() -> None:
+    async def hang_twice() -> bool:
         async with Grader(num_workers=2, deadline_s=30.0) as grader:
-            return await asyncio.gather(
-                *(grader.grade(JUDGE, problem, "meet") for _ in range(2)),
-            )
+            await asyncio.gather(*(grader.grade(JUDGE, PROBLEM, "2") for _ in range(2)))
+            hanging = [asyncio.create_task(grader.grade(JUDGE, PROBLEM, "hang")) for _ in range(2)]
+            await asyncio.sleep(0.1)
+            both_taken = grader._idle.empty()
+            for task in hanging:
+                task.cancel()
+            await asyncio.gather(*hanging, return_exceptions=True)
+            return both_taken
 
-    assert [verdict.kind for verdict in asyncio.run(meet())] == [VerdictKind.PROVED] * 2
+    assert asyncio.run(hang_twice())
+
+
+def test_a_worker_takes_another_task_afresh() -> None:
+    async def grade_both() -> list[str]:
+        async with Grader() as grader:
+            return [
+                (await grader.grade(spec, PROBLEM, "group")).evidence
+                for spec in (JUDGE, REFEREE, REFEREE)
+            ]
+
+    first, second, third = asyncio.run(grade_both())
+    assert first != second == third
 
 
 HANGING_PARENT = """

@@ -1,0 +1,174 @@
+"""Constructors of expressions, each bounded before it is computed: powers, factorials, parts.
+
+Knows values alone: no syntax, no names of symbols.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import sympy
+
+from repl_rl.grading.vocabulary import COUNTED, EXPANDING, FACTORIALS, FUNCTIONS, GROWING
+
+MAX_BITS = 8192
+"""Of a numerator or denominator, written or computed."""
+MAGNITUDE_DIGITS = 30
+"""Digits in which a number shows how large it is; one that does not is next to 0."""
+MAX_EXPONENT = 4096
+MAX_RADICAND_BITS = 512
+"""A fractional power looks for factors of its base."""
+MAX_FACTORIAL = 2000
+MAX_FACTORS = 60
+"""Of a rising or falling factorial that is multiplied out."""
+MAX_TERMS = 1000
+"""Of an expression that is multiplied out to split it into parts, or to round it."""
+
+
+class Malformed(ValueError):
+    """The text is not an answer in the accepted language; the message says why."""
+
+
+def function(name: str, args: list[Any]) -> Any:
+    if name in EXPANDING and any(_num_terms(arg) > MAX_TERMS for arg in args):
+        raise Malformed(f"{name} of a product of more than {MAX_TERMS} terms")
+    for arg in args if name in GROWING else ():
+        if arg.is_number and not arg.is_Rational:
+            _check_exponent(arg)
+    return bounded(FUNCTIONS[name](*args))
+
+
+def _num_terms(expression: Any) -> int:
+    """The most terms that multiplying out all products and powers of sums can give."""
+    if expression.is_Add:
+        return sum(_num_terms(term) for term in expression.args)
+    if expression.is_Pow and expression.exp.is_Rational:
+        # Beyond the bound it does not matter by how much.
+        factors = [_num_terms(expression.base)] * min(MAX_TERMS, math.ceil(abs(expression.exp)))
+        return min(math.prod(factors), 2 * MAX_TERMS)
+    parts: list[int] = [_num_terms(part) for part in expression.args]
+    return math.prod(parts) if expression.is_Mul else max(parts, default=1)
+
+
+def power(base: Any, exponent: Any) -> Any:
+    """`base**exponent`, refused while it is still cheap to refuse."""
+    _check_exponent(exponent)
+    if base.is_zero and not exponent.is_number:
+        raise Malformed("a power of 0 with a symbol in its exponent")
+    if base.is_Rational and exponent.is_Rational and base not in (-1, 0, 1):
+        if _bits(base) * abs(exponent) > MAX_BITS:
+            raise Malformed(f"a power of more than {MAX_BITS} bits")
+        if not exponent.is_Integer and _bits(base) > MAX_RADICAND_BITS:
+            raise Malformed(f"a root of more than {MAX_RADICAND_BITS} bits")
+    return bounded(base**exponent)
+
+
+def _check_exponent(exponent: Any) -> None:
+    if not exponent.is_number:
+        if any(_exponent(power).free_symbols for power in exponent.atoms(sympy.Pow, sympy.exp)):
+            raise Malformed("a power with a symbol in the exponent of its exponent")
+        return
+    if exponent.is_Rational and exponent.q > MAX_EXPONENT:
+        raise Malformed(f"a root of order above {MAX_EXPONENT}")
+    # Its own parts are bounded already, so 15 digits of it are cheap.
+    size = exponent if exponent.is_Rational else exponent.evalf(15)
+    if not abs(size) <= MAX_EXPONENT:
+        raise Malformed(f"an exponent above {MAX_EXPONENT}")
+
+
+def _exponent(power: Any) -> Any:
+    return power.args[-1]
+
+
+def _exp(exponent: Any) -> Any:
+    _check_exponent(exponent)
+    return sympy.exp(exponent)
+
+
+def _rising(base: Any, count: Any) -> Any:
+    _check_factors(base, count)
+    return sympy.RisingFactorial(base, count)
+
+
+def _falling(base: Any, count: Any) -> Any:
+    _check_factors(base, count)
+    return sympy.FallingFactorial(base, count)
+
+
+def _check_factors(base: Any, count: Any) -> None:
+    _check_small(base)
+    _check_small(count)
+    if count.is_number and not base.is_number and abs(count) > MAX_FACTORS:
+        raise Malformed(f"a product of more than {MAX_FACTORS} factors")
+
+
+def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
+    def bounded_function(*args: Any) -> Any:
+        for arg in args:
+            _check_small(arg)
+        return function(*args)
+
+    return bounded_function
+
+
+def _check_small(argument: Any) -> None:
+    if argument.is_number and not argument.is_Integer:
+        raise Malformed("a factorial of a number that is not whole")
+    if any(abs(number) > MAX_FACTORIAL for number in argument.atoms(sympy.Number)):
+        raise Malformed(f"factorials are read of integers up to {MAX_FACTORIAL}")
+    if argument.has(sympy.Pow, sympy.exp, *FACTORIALS):
+        raise Malformed("a factorial that grows faster than factorials do")
+
+
+def _fraction(numerator: Any, denominator: Any = sympy.S.One) -> Any:
+    if not (numerator.is_Rational and denominator.is_Rational and denominator != 0):
+        raise Malformed("a fraction of anything but whole numbers")
+    return sympy.Rational(numerator, denominator)
+
+
+def expression(value: Any) -> Any:
+    """`value` where arithmetic is meant: True is no number here, a list no summand."""
+    if not isinstance(value, sympy.Expr) or value.is_Matrix:
+        raise Malformed(f"a {type(value).__name__} where an expression is expected")
+    return value
+
+
+def bounded(value: Any) -> Any:
+    """`value`, refused if it is a number too large, too small or too long to be judged in time."""
+    if isinstance(value, sympy.Rational):
+        num_bits = float(_bits(value))
+    elif isinstance(value, sympy.Expr) and value.is_number and value.has(sympy.Pow, sympy.exp):
+        num_bits = _magnitude_bits(value)
+    else:
+        return value
+    if num_bits > MAX_BITS:
+        raise Malformed(f"a number of more than {MAX_BITS} bits")
+    return value
+
+
+def _magnitude_bits(number: Any) -> float:
+    """Its logarithm to the base 2, without sign; 0 where the number is none."""
+    size = abs(number.evalf(3, maxn=MAGNITUDE_DIGITS))
+    return float(abs(sympy.log(size, 2))) if size.is_Float and size != 0 else 0.0
+
+
+def _bits(number: Any) -> int:
+    return max(int(number.p).bit_length(), int(number.q).bit_length())
+
+
+CONSTRUCTORS: Mapping[str, Callable[..., Any]] = {
+    "sqrt": lambda base: power(base, sympy.Rational(1, 2)),
+    "cbrt": lambda base: power(base, sympy.Rational(1, 3)),
+    "Pow": power,
+    "exp": _exp,
+    "RisingFactorial": _rising,
+    "FallingFactorial": _falling,
+    "rf": _rising,
+    "ff": _falling,
+    **{name: _counted(function) for name, function in COUNTED.items()},
+    "Rational": _fraction,
+    "Fraction": _fraction,
+    "Integer": lambda number: _fraction(number),
+}
