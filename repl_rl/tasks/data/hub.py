@@ -23,7 +23,7 @@ def source(name: str, data: DataConfig) -> Callable[[], Source]:
 
     def load() -> Source:
         splits = _splits(name, repository, revision, data.config)
-        return Source(name=name, place=name, rows=_rows(repository, splits))
+        return Source(name=name, place=name, rows=_rows(repository, splits), has_splits=True)
 
     return load
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import get_args
 
@@ -31,7 +31,7 @@ _HELD_OUT = (
 )
 _MAX_LABEL = 200
 """Characters of an id, a family, a tier."""
-_NUM_SHOWN = 3
+_NUM_SHOWN = 10
 """Refused rows that are named."""
 
 
@@ -56,6 +56,8 @@ class Source:
     rows: Iterable[Row]
     digest: str | None = None
     """sha256 of the file; None: that of all statements and answers."""
+    has_splits: bool = False
+    """Whether its splits are parts of their own, each with its own ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,8 @@ def read(source: Source, data: DataConfig) -> Reading:
     items = [_item(row, columns, data) for row in (first, *rows)]
     if data.split is not None:
         items = _of_split(items, data.split, columns, source)
+    elif source.has_splits:
+        items = [replace(one, id=f"{one.split}/{one.id}") if one.id else one for one in items]
     kept = _distinct(items)
     golds = read_golds((item.answer, item.grader) for item in kept)
     found = [(item, golds[item.answer, item.grader]) for item in kept]
