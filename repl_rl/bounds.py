@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 LEAST: Mapping[str, float] = {
+    "data.held_out": 0,
+    "data.limit": 0,
     "sampling.temperature": 0,
     "sampling.max_in_flight": 1,
     "sampling.max_lines": 1,
@@ -47,6 +49,7 @@ LONGEST = 1 << 63
 
 # No machine can give more than these, and its own error would not name the setting.
 MOST: Mapping[str, float] = {
+    "data.held_out": 1,
     "sandbox.standby": 1 << 16,
     "sandbox.kernel_cpu_s": 1 << 31,
     "sandbox.memory_mib": 1 << 24,

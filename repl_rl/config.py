@@ -20,6 +20,7 @@ Loss = Literal["dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "ves
 Credit = Literal["outcome", "line_local", "return_to_go", "potential"]
 Baseline = Literal["mean", "leave_one_out"]
 Scale = Literal["group", "batch", "none"]
+GraderName = Literal["auto", "math", "exact", "integer", "tests"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,8 @@ class TaskConfig:
     """Which problems there are. `task = "NAME"` means `task.name`."""
 
     name: str = "sympy-proofs"
-    """Where problems and verdicts come from: an entry point's name, or `module:Class`."""
+    """Where problems and verdicts come from: an entry point's name, `module:Class`, or data: a file
+    `rows.jsonl`, `.json` or `.parquet`, `hf:owner/name[@revision]`, `reasoning-gym:family`."""
     families: tuple[str, ...] = ()
     """Families of problems to draw from, or `all`; empty: the task's own choice."""
     tiers: tuple[int, ...] = ()
@@ -41,6 +43,35 @@ class TaskConfig:
     curriculum: bool = False
     """Draw a family at a tier less often while nearly all or nearly none of its problems are
     solved: outside 20 to 80 %, by `curriculum/<cell>` in `metrics.jsonl`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataConfig:
+    """Problems of one's own, where `task.name` names a file or a data set: which columns hold what.
+
+    A column `a.b` is `b` inside of column `a`. Columns that are not set go by their usual names.
+    """
+
+    statement: str | None = None
+    """Column of the problem: a text, or messages, of which the last one of the user counts."""
+    answer: str | None = None
+    """Column of the known answer, which may stand after `####` or in the last `\\boxed{}`."""
+    id: str | None = None
+    """Column of names for problems. Without one they are named by their text."""
+    grader: GraderName = "auto"
+    """`math`: the value that LaTeX or Python spells. `integer`. `exact`: the same text. `tests`:
+    the answer is source of tests for a submitted function. `auto`: one of the first three, by the
+    look of each answer. A row's own `grader` wins."""
+    split: str | None = None
+    """Take only rows of this split, and hold out a share of them. Not set: a column `split`, or the
+    splits of a data set on the hub, say what is held out."""
+    held_out: float = 0.1
+    """Share of the problems that is never trained on, where no split says so. A hash of the text
+    chooses it, so a problem stays on its side when others come or go."""
+    limit: int = 0
+    """Read only so many rows, the first ones; 0: all."""
+    config: str | None = None
+    """Name of the configuration, where a data set on the hub has several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,6 +336,7 @@ class Config:
     seed: int = 0
     """Of everything random: problems, rollouts, kernels, the order of the update."""
     task: TaskConfig = field(default_factory=TaskConfig)
+    data: DataConfig = field(default_factory=DataConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)

@@ -45,6 +45,10 @@ def load_named(name: str, *, group: str) -> object:
     return load_spec(resolve_spec(name, group=group))
 
 
+_BESIDE: list[Path] = []
+"""Folders that `search_too` has named in this process, in its order."""
+
+
 def search_too(folder: Path) -> None:
     """Let this process, and the graders that it starts, find the modules of a folder.
 
@@ -53,6 +57,14 @@ def search_too(folder: Path) -> None:
     """
     if (path := str(folder.absolute())) not in sys.path:
         sys.path.append(path)
+    if folder.absolute() not in _BESIDE:
+        _BESIDE.append(folder.absolute())
+
+
+def found_beside(path: Path) -> Path | None:
+    """The file or folder: in the current folder or, as modules are, beside a config file."""
+    places = (folder / path for folder in (Path.cwd(), *_BESIDE))
+    return next((place for place in places if place.exists()), None)
 
 
 def load_spec(spec: str) -> object:

@@ -344,9 +344,15 @@ def show(path: Path, count: int, *, best: bool, worst: bool) -> None:
 @click.argument("name", required=False)
 @shared.count(8, "How many sample problems.")
 @click.option("--seed", default=0, show_default=True)
-@shared.FILES
-def tasks(name: str | None, count: int, seed: int, files: tuple[Path, ...]) -> None:
-    """List the tasks, or look at one.
+@shared.with_options(shared.FILES, shared.OVERRIDES)
+def tasks(
+    name: str | None,
+    count: int,
+    seed: int,
+    files: tuple[Path, ...],
+    overrides: tuple[str, ...],
+) -> None:
+    """List the tasks, or look at one, or at a file of problems.
 
     Prints sample problems, what a policy sees of the first, and whether the task can be trained on:
     both splits have problems, and the grader answers. Exit code 1 if something is wrong. Without
@@ -365,7 +371,9 @@ def tasks(name: str | None, count: int, seed: int, files: tuple[Path, ...]) -> N
         for point in entry_points(group="repl_rl.tasks"):
             click.echo(f"{point.name:24}{point.value}")
         return
-    plan = make_task_plan(resolve(files=files, flags={} if name is None else {"task": name}))
+    flags = {} if name is None else {"task": name}
+    config = resolve(files=files, overrides=overrides, flags=flags)
+    plan = shared.said(make_task_plan(config))
     task = plan.task
     problems = list(islice(task.problems(Split.TRAIN, seed=seed), count))
     for problem in problems:

@@ -35,6 +35,7 @@ _NOBODYS_BUSINESS = ("transformers.trainer_utils", "transformers.utils.generic")
 Other loggers report what a folder lacks."""
 
 Command = TypeVar("Command", bound="Callable[..., Any] | click.Command")
+AnyPlan = TypeVar("AnyPlan", bound="TaskPlan")
 
 
 def _search_beside(
@@ -56,7 +57,11 @@ def _may_bring_code(file: Path) -> bool:
     return run_of(file.absolute().parent) is None
 
 
-TASK = click.option("--task", metavar="NAME", help="Entry point or module:Class [sympy-proofs].")
+TASK = click.option(
+    "--task",
+    metavar="NAME",
+    help="Entry point, module:Class, rows.jsonl or hf:owner/name [sympy-proofs].",
+)
 MODEL = click.option("--model", metavar="PATH", help="Model folder or owner/name [the starter].")
 ENGINE = click.option(
     "--engine", metavar="NAME", help="hf, vllm, vllm-server or module:Class [hf]."
@@ -110,7 +115,8 @@ def resolve(options: dict[str, Any], *, saved: str = "") -> Config:
     `saved` is the config of a run, as TOML, below all options.
     """
     from repl_rl import settings
-    from repl_rl.plugins import resolve_model, resolve_spec
+    from repl_rl.plugins import resolve_model
+    from repl_rl.tasks.base import check_task
 
     given = {key: options[key] for key in ("task", "model", "seed") if options.get(key) is not None}
     if "model" in given:
@@ -120,7 +126,7 @@ def resolve(options: dict[str, Any], *, saved: str = "") -> Config:
     config = settings.resolve(
         saved=saved, files=options["files"], overrides=options["overrides"], flags=given
     )
-    resolve_spec(config.task.name, group="repl_rl.tasks")
+    check_task(config.task.name)
     if config.model is not None:
         resolve_model(config.model)
     return config
@@ -130,24 +136,36 @@ def plan_of(options: dict[str, Any], *, to_train: bool = False) -> Plan:
     """The plan of what these options ask for."""
     from repl_rl.rollout.plan import make_plan
 
-    return make_plan(resolve(options), to_train=to_train)
+    return said(make_plan(resolve(options), to_train=to_train))
 
 
 def task_plan_of(options: dict[str, Any]) -> TaskPlan:
     """The same for a person in the policy's place."""
     from repl_rl.rollout.plan import make_task_plan
 
-    return make_task_plan(resolve(options))
+    return said(make_task_plan(resolve(options)))
+
+
+def said(plan: AnyPlan) -> AnyPlan:
+    """The same plan, after a line about the data that its task has read, if it reads any."""
+    from repl_rl.tasks.base import StoredTask
+
+    if isinstance(plan.task, StoredTask):
+        say(plan.task.read().said)
+    return plan
 
 
 def code_options(config: Config, files: Sequence[Path]) -> list[str]:
-    """The `--config` that a later command takes to find the modules that this one has found.
+    """The `--config` that a later command takes to find the modules and rows that this one found.
 
     A run does not keep where they lay: its files may come from anybody.
     """
+    from repl_rl.tasks.data.names import is_file
+
     sampling = config.sampling
     named = (config.task.name, config.transcript, config.reward.function)
-    if not any(":" in name for name in (*named, sampling.sampler, sampling.engine)):
+    has_code = any(":" in name for name in (*named, sampling.sampler, sampling.engine))
+    if not (has_code or is_file(config.task.name)):
         return []
     away = [file for file in files if file.absolute().parent != Path.cwd()]
     return [word for file in filter(_may_bring_code, away) for word in ("--config", str(file))]
@@ -181,7 +199,7 @@ def plan_of_run(path: Path, options: dict[str, Any]) -> Plan:
     plan = make_plan(resolve({**options, "model": str(path)}, saved=saved))
     num_changed = settings.num_changed(settings.resolve(saved=saved), plan.config)
     say(f"settings of {own}, {num_changed} changed")
-    return plan
+    return said(plan)
 
 
 def with_model(plan: Plan, path: Path) -> Plan:
@@ -243,7 +261,7 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
         raise ConfigError(
             f"{str(run)!r} is at step {begun.step}; expected grpo.steps of at least that"
         )
-    return run, plan
+    return run, said(plan)
 
 
 def order(*, best: bool, worst: bool) -> Literal["best", "worst"] | None:

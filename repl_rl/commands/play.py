@@ -112,7 +112,13 @@ class Game:
                 trajectory, lost = await self._write(kernel, fmt, scorer)
             scored, failure = await self._score(trajectory, scorer)
             walls = str(pool.walls)
-        origin = make_origin(config, setup=setup, tokenizer=None, isolation=walls)
+        origin = make_origin(
+            config,
+            setup=setup,
+            tokenizer=None,
+            isolation=walls,
+            data=self.plan.data_record,
+        )
         return Played(scored=scored, origin=origin, failure=lost or failure)
 
     async def _write(

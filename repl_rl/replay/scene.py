@@ -118,7 +118,7 @@ def _setup(place: Place, config: Config, fmt: TranscriptFormat) -> tuple[tuple[s
     if place.origin is not None and is_trusted(place.origin):
         return place.origin.setup, True
     try:
-        here_it_is = make_setup(load_task(config.task.name)[0], fmt)
+        here_it_is = make_setup(load_task(config.task.name, config.data)[0], fmt)
     except ConfigError:
         if place.origin is None:
             raise

@@ -22,7 +22,15 @@ from repl_rl.errors import ConfigError
 from repl_rl.plugins import check_repository, load_named
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.runs.trackers import check_trackers
-from repl_rl.tasks.base import Task, choose, demonstrable, load_task, make_prompt, make_setup
+from repl_rl.tasks.base import (
+    StoredTask,
+    Task,
+    choose,
+    demonstrable,
+    load_task,
+    make_prompt,
+    make_setup,
+)
 from repl_rl.transcript.chat import ChatTemplate
 from repl_rl.transcript.conventions import FormatMaker, find_format, made_format
 from repl_rl.transcript.format import PYTHON, Prompt, TranscriptFormat
@@ -67,6 +75,11 @@ class TaskPlan:
     def setup(self, fmt: TranscriptFormat) -> tuple[str, ...]:
         """What a kernel runs before the policy's first line."""
         return make_setup(self.task, fmt)
+
+    @property
+    def data_record(self) -> str | None:
+        """What the task has read, for a run's folder; None where it reads nothing."""
+        return self.task.read().record if isinstance(self.task, StoredTask) else None
 
     def changed(self, **sections: object) -> Self:
         """The same plan with other limits: `sections` name no other task, reward and so on."""
@@ -113,7 +126,7 @@ def make_task_plan(config: Config) -> TaskPlan:
     """
     found_format = find_format(config.transcript)
     reward = bound_reward(config.reward)
-    task, task_spec = load_task(config.task.name)
+    task, task_spec = load_task(config.task.name, config.data)
     choose(task, config.task)
     plan = TaskPlan(
         config=config, task=task, task_spec=task_spec, reward=reward, found_format=found_format

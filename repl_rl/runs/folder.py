@@ -164,15 +164,24 @@ def last_checkpoint(run: Path) -> Path | None:
 
 
 def make_origin(
-    config: Config, *, setup: Sequence[str], tokenizer: str | None, isolation: str
+    config: Config,
+    *,
+    setup: Sequence[str],
+    tokenizer: str | None,
+    isolation: str,
+    data: str | None = None,
 ) -> Origin:
-    """The origin that a run of this config writes into its files, for this machine."""
+    """The origin that a run of this config writes into its files, for this machine.
+
+    `data` is what its task has read, with a digest: a run that goes on says where it differs.
+    """
+    versions = installed_versions(config.sandbox.preload)
     return Origin(
         config=to_toml(config),
         setup=tuple(setup),
         tokenizer=tokenizer,
         isolation=isolation,
-        versions=installed_versions(config.sandbox.preload),
+        versions=versions if data is None else {**versions, "data": data},
     )
 
 
@@ -222,7 +231,9 @@ def _version(name: str) -> str | None:
 
 def new_run_path(task: str, root: Path) -> Path:
     """A folder under `root` named by task and time; made by `RunFolder`."""
-    stem = re.sub(r"[^\w.-]+", "-", task)
+    # Of data, the last part of a path or a name on the hub says enough.
+    data = re.fullmatch(r"(?:.*/)?([^/]+)\.(?:jsonl|json|parquet)|hf:.*/([^/]+)", task)
+    stem = re.sub(r"[^\w.-]+", "-", (data[1] or data[2]) if data else task)
     return root / f"{stem}-{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}"
 
 

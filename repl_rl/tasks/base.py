@@ -8,12 +8,13 @@ from __future__ import annotations
 import platform
 import random
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Protocol, runtime_checkable
 
-from repl_rl.config import TaskConfig
+from repl_rl.config import DataConfig, TaskConfig
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_spec, resolve_spec
+from repl_rl.tasks.data.names import is_data
 from repl_rl.transcript.format import PROBLEM_MARKER, Prompt, TranscriptFormat, setup_sources
 from repl_rl.types import Problem, Split, Verdict
 
@@ -22,7 +23,8 @@ Script = Generator[str, str, None]
 
 
 class Task(Protocol):
-    """Problems and their grader. The command line names it by entry point or `module:Class`.
+    """Problems and their grader. The command line names it by entry point or `module:Class`, or
+    names data that become one: see `load_task`.
 
     >>> task, _ = load_task("sympy-proofs")
     >>> problem = next(task.problems(Split.TRAIN, seed=0))
@@ -185,12 +187,49 @@ def choose(task: Task, config: TaskConfig) -> None:
         )
 
 
-def load_task(name: str) -> tuple[Task, str]:
-    """A task by entry point or `module:Class`, and the spec that the grader's process imports.
+class Readable(Protocol):
+    """What a task has read: see `repl_rl.tasks.data.reading`."""
+
+    @property
+    def said(self) -> str: ...
+
+    @property
+    def record(self) -> str: ...
+
+
+@runtime_checkable
+class StoredTask(Task, Protocol):
+    """A task whose problems are read from somewhere."""
+
+    def read(self) -> Readable:
+        """What was read, once, in a line for a person and in one for a run's folder.
+
+        Raises ConfigError where it cannot be read.
+        """
+        ...
+
+
+def check_task(name: str) -> None:
+    """ConfigError, with the nearest name, for the name of no task. Imports no task."""
+    if not is_data(name):
+        resolve_spec(name, group="repl_rl.tasks")
+
+
+def load_task(name: str, data: DataConfig | None = None) -> tuple[Task, str]:
+    """A task by its name, and the spec that the grader's process imports.
+
+    The name is an entry point, `module:Class`, or that of data: a file of rows, `hf:owner/name`,
+    `reasoning-gym:family`. Raises ConfigError for a name of nothing, and for settings of `data`
+    that the task does not read.
 
     >>> load_task("sympy-proofs")[1]
     'repl_rl.tasks.sympy_proofs:SympyProofs'
     """
+    if is_data(name):
+        from repl_rl.tasks.data.task import open_data
+
+        return open_data(name, data or DataConfig())
+    _check_unread(name, data or DataConfig())
     spec = resolve_spec(name, group="repl_rl.tasks")
     factory = load_spec(spec)
     if not callable(factory):
@@ -200,6 +239,15 @@ def load_task(name: str) -> tuple[Task, str]:
     if missing:
         raise ConfigError(f"{spec!r} is no task: it lacks {', '.join(missing)}")
     return task, spec
+
+
+def _check_unread(name: str, data: DataConfig) -> None:
+    for one in fields(data):
+        if (value := getattr(data, one.name)) != one.default:
+            raise ConfigError(
+                f"data.{one.name} = {value!r} has no effect: task {name!r} reads no rows; "
+                f"expected a task such as rows.jsonl or hf:owner/name"
+            )
 
 
 def demonstrable(task: Task) -> DemonstrableTask:

@@ -181,7 +181,11 @@ def open_runtime(
                 engine=engine,
                 about_engine=_about_engine(plan, loaded, row_tokens=row_tokens),
                 origin=make_origin(
-                    config, setup=setup, tokenizer=loaded.source, isolation=str(pool.walls)
+                    config,
+                    setup=setup,
+                    tokenizer=loaded.source,
+                    isolation=str(pool.walls),
+                    data=plan.data_record,
                 ),
                 sampler=sampler,
                 context_tokens=context_tokens,

@@ -185,6 +185,14 @@ def test_a_place_that_takes_no_file_is_refused_beforehand(place: str) -> None:
         check_output(Path(place) / "run")
 
 
+@pytest.mark.parametrize(
+    ("task", "stem"),
+    [("../data/rows.jsonl", "rows-2"), ("hf:owner/name@v1", "name-v1-2"), ("a.json", "a-2")],
+)
+def test_a_run_of_data_is_named_by_the_last_part(tmp_path: Path, task: str, stem: str) -> None:
+    assert new_run_path(task, tmp_path).name.startswith(stem)
+
+
 def test_a_run_path_holds_no_separator_of_the_task(tmp_path: Path) -> None:
     path = new_run_path("my.tasks/x:Task", tmp_path)
     assert path.parent == tmp_path

@@ -1,0 +1,181 @@
+r"""Known answers, read once in a grader's process before anything is trained on them.
+
+    answer, grader -> Gold: the grader that fits and what it compares with, or why there is none
+
+LaTeX is never read in the trainer: a line of it can take for ever. Integers and words need no
+process, so a file of them starts none.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import importlib.util
+import os
+import re
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from repl_rl.concurrency import run_all
+from repl_rl.errors import ConfigError
+from repl_rl.grading.grader import Grader
+from repl_rl.types import Problem, Verdict, VerdictKind
+
+SPEC = "repl_rl.tasks.data.golds:GoldReader"
+DEADLINE_S = 5.0
+"""For one answer. Most are read in 5 ms."""
+_PARSER = "latex2sympy2_extended"
+_MOST_WORKERS = 8
+_FOR_A_WORKER = 100
+"""Answers that are worth starting another process for."""
+_MAX_DIGITS = 2000
+
+_INTEGER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)")
+_WORD = re.compile(r"(\\text\s*\{)?\s*(\(?[A-J]\)?|\([a-j]\)|(?i:true|false|yes|no))\s*(?(1)\})")
+"""A choice or a word; a small letter alone is an unknown."""
+_PYTHON = re.compile(r"\*|\w\(")
+"""What LaTeX has no use for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gold:
+    """A known answer, ready to be compared with."""
+
+    grader: str
+    value: str
+    symbols: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An answer that nothing can be compared with."""
+
+    why: str
+
+
+def read_golds(wanted: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], Gold | Refused]:
+    """For each (answer, name of a grader or `auto`) what it is. Raises ConfigError, GraderError."""
+    pairs = list(dict.fromkeys(wanted))
+    found = {pair: plain(*pair) for pair in pairs}
+    left = [pair for pair, gold in found.items() if gold is None]
+    if left:
+        found |= dict(zip(left, _outside(left), strict=True))
+    return {pair: gold for pair, gold in found.items() if gold is not None}
+
+
+def plain(answer: str, grader: str) -> Gold | Refused | None:
+    """What needs no parser; None for what does."""
+    bare = answer.strip().strip("$").strip().removesuffix(".")
+    if grader == "exact" or (grader == "auto" and _WORD.fullmatch(bare)):
+        return Gold("exact", answer)
+    if grader == "tests":
+        return Gold("tests", answer)
+    if (
+        _INTEGER.fullmatch(bare)
+        and len(bare) <= _MAX_DIGITS
+        and (grader != "math" or "," not in bare)
+    ):
+        return Gold("integer" if grader != "math" else "math", str(int(bare.replace(",", ""))))
+    return Refused("no integer") if grader == "integer" else None
+
+
+class GoldReader:
+    """The task that a grader's process runs: its verdict carries what an answer means."""
+
+    def grade(self, problem: Problem, submission: str) -> Verdict:
+        """PROVED with the meanings as evidence, one a line; WRONG with the reason."""
+        try:
+            return Verdict(kind=VerdictKind.PROVED, evidence="\n".join(meanings(submission)))
+        except ValueError as error:
+            return Verdict(kind=VerdictKind.WRONG, evidence=str(error) or type(error).__name__)
+
+
+def meanings(answer: str) -> list[str]:
+    """Texts that `grading.parse` reads, each solved by itself. Raises ValueError where none is."""
+    from repl_rl.grading.parse import Malformed, parse
+    from repl_rl.tasks.data.graders import matched
+    from repl_rl.tasks.data.latex import readings
+
+    texts = [answer.strip()] if is_python(answer.strip()) else readings(answer)
+    kept, why = [], ""
+    for text in texts:
+        try:
+            value = parse(text, symbols=names_in(text))
+        except Malformed as error:
+            why = why or str(error)
+            continue
+        if matched(value, value, seed="0").is_solved:
+            kept.append(text)
+    if not kept:
+        raise ValueError(why or "it does not equal itself")
+    return kept
+
+
+def is_python(text: str) -> bool:
+    """Whether it is an expression of Python that LaTeX could not be."""
+    from repl_rl.grading.parse import Malformed, parse
+
+    if not _PYTHON.search(text) or re.search(r"[\\$^]", text):
+        return False
+    names = names_in(text)
+    if {"e", "i"} & set(names):  # constants in LaTeX, names in Python
+        return False
+    try:
+        parse(text, symbols=names)
+    except Malformed:
+        return False
+    return True
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """The unknowns of an expression: what it names, calls and constants apart."""
+    from repl_rl.grading.vocabulary import CONSTANTS
+
+    try:
+        tree = ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    names = {
+        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called
+    }
+    return tuple(sorted(names - set(CONSTANTS)))
+
+
+def _outside(pairs: list[tuple[str, str]]) -> list[Gold | Refused]:
+    """The same from grader's processes."""
+    if importlib.util.find_spec(_PARSER) is None:
+        raise ConfigError(
+            f"reading the answer {pairs[0][0][:40]!r} takes the package math-verify, which is not "
+            f"installed; install 'repl-rl[data]', or compare texts with --set data.grader=exact"
+        )
+
+    async def ask() -> list[Verdict]:
+        num_workers = min(_MOST_WORKERS, os.cpu_count() or 1, 1 + len(pairs) // _FOR_A_WORKER)
+        async with Grader(num_workers=num_workers, deadline_s=DEADLINE_S) as grader:
+
+            async def one(pair: tuple[str, str]) -> Verdict:
+                problem = Problem(id="", statement="")
+                return await grader.grade(SPEC, problem, pair[0])
+
+            return await run_all(one, pairs, at_once=num_workers)
+
+    return [_gold(verdict) for verdict in _run(ask)]
+
+
+def _gold(verdict: Verdict) -> Gold | Refused:
+    if verdict.kind is not VerdictKind.PROVED:
+        return Refused(verdict.grader_error or verdict.evidence)
+    names = {name for text in verdict.evidence.split("\n") for name in names_in(text)}
+    return Gold("math", verdict.evidence, " ".join(sorted(names)))
+
+
+def _run(ask: Callable[[], Coroutine[Any, Any, list[Verdict]]]) -> list[Verdict]:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(ask())
+    with ThreadPoolExecutor(1) as thread:  # this thread's loop is at work
+        return thread.submit(asyncio.run, ask()).result()

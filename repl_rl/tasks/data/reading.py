@@ -1,0 +1,263 @@
+"""Problems out of rows: what is asked, what is known, who grades, and what is held out.
+
+    Source, DataConfig -> Reading
+
+An answer that cannot be compared with refuses its row, which is counted and shown. Whatever else
+is wrong with a row is a ConfigError that names it. Knows neither files nor processes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import get_args
+
+from repl_rl.config import DataConfig, GraderName
+from repl_rl.errors import ConfigError
+from repl_rl.tasks.data.columns import Columns, find_columns
+from repl_rl.tasks.data.golds import Gold, Refused, read_golds
+from repl_rl.tasks.data.rows import Row
+from repl_rl.tasks.data.texts import answer_of, statement_of, tests_of
+from repl_rl.terminal import one_row
+from repl_rl.types import Problem, Split
+
+_TRAIN = ("train", "training")
+_HELD_OUT = (
+    *("test", "testing", "validation", "valid", "val", "dev", "eval", "evaluation"),
+    *("held_out", "held-out", "heldout"),
+)
+_MAX_LABEL = 200
+"""Characters of an id, a family, a tier."""
+_NUM_SHOWN = 10
+"""Refused rows that are named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What was read of somebody's data."""
+
+    sides: Mapping[Split, tuple[Problem, ...]]
+    said: str
+    """One line: what was taken, as what, and what was refused."""
+    record: str
+    """What a run writes down: where it was, its digest, how many rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Rows, and what they are called."""
+
+    name: str
+    place: str
+    """Where they are, in full."""
+    rows: Iterable[Row]
+    digest: str | None = None
+    """sha256 of the file; None: that of all statements and answers."""
+    has_splits: bool = False
+    """Whether its splits are parts of their own, each with its own ids."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Item:
+    """A row of which the answer has not been looked at."""
+
+    where: str
+    id: str
+    statement: str
+    answer: str
+    grader: str
+    labels: Mapping[str, str]
+    split: str
+
+
+def read(source: Source, data: DataConfig) -> Reading:
+    """All problems of a source. Raises ConfigError, with file and line, for what is wrong."""
+    rows = iter(islice(source.rows, data.limit or None))
+    first = next(rows, None)
+    if first is None:
+        raise ConfigError(f"{source.name} holds no rows")
+    columns = find_columns(first, data)
+    items = [_item(row, columns, data) for row in (first, *rows)]
+    if data.split is not None:
+        items = _of_split(items, data.split, columns, source)
+    elif source.has_splits:
+        items = [replace(one, id=f"{one.split}/{one.id}") if one.id else one for one in items]
+    kept = _distinct(items)
+    golds = read_golds((item.answer, item.grader) for item in kept)
+    found = [(item, golds[item.answer, item.grader]) for item in kept]
+    problems = [(item, _problem(item, gold)) for item, gold in found if isinstance(gold, Gold)]
+    refused = [(item, gold.why) for item, gold in found if isinstance(gold, Refused)]
+    if not problems:
+        item, why = refused[0]
+        raise ConfigError(
+            f"{item.where}: the answer {_short(item.answer)!r} cannot be read ({why}), nor can "
+            f"any other of {source.name}; --set data.answer=COLUMN names another column, and "
+            f"data.grader=exact compares texts"
+        )
+    sides = _sides(problems, data)
+    counts = f"{len(problems)} of {len(items)} rows taken, {len(refused)} refused"
+    return Reading(
+        sides=sides,
+        said=_said(source.name, columns, sides, refused, num_repeated=len(items) - len(kept)),
+        record=f"{source.place}: sha256 {source.digest or _digest_of(items)}, {counts}",
+    )
+
+
+def _item(row: Row, columns: Columns, data: DataConfig) -> _Item:
+    texts = {}
+    role = "statement"
+    try:
+        texts[role] = statement_of(columns.value(row, role))
+        role, grader = "grader", _label(columns.value(row, "grader")) or data.grader
+        if grader not in get_args(GraderName):
+            raise ValueError(f"{grader!r} is none of {', '.join(get_args(GraderName))}")
+        role = "answer"
+        cell = columns.value(row, role)
+        texts[role] = (
+            tests_of(cell)
+            if grader == "tests"
+            else answer_of(cell, is_solution=columns.answers_are_solutions)
+        )
+        labels = {}
+        for role in ("id", "family", "tier", "split"):
+            labels[role] = _label(columns.value(row, role))
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"{row.where}: {role} {columns.taken[role]!r}: {error}") from None
+    return _Item(
+        where=row.where,
+        id=labels.pop("id"),
+        split=labels.pop("split"),
+        grader=grader,
+        labels={name: label for name, label in labels.items() if label},
+        **texts,
+    )
+
+
+def _label(value: object) -> str:
+    """A short word in one row, empty where there is none."""
+    if value is None:
+        return ""
+    if isinstance(value, list) and len(value) == 1:
+        (value,) = value
+    if not isinstance(value, str | int | float):
+        raise ValueError("a list or an object where a word is expected")
+    return one_row(str(value)).strip()[:_MAX_LABEL]
+
+
+def _of_split(items: Sequence[_Item], split: str, columns: Columns, source: Source) -> list[_Item]:
+    if "split" not in columns.taken:
+        raise ConfigError(
+            f"data.split = {split!r}: {source.name} has no column 'split'; leave it away, and "
+            f"data.held_out holds a share out"
+        )
+    kept = [item for item in items if item.split == split]
+    if not kept:
+        there = ", ".join(map(repr, sorted({item.split for item in items})))
+        raise ConfigError(f"data.split = {split!r}: no row of {source.name}; it has {there}")
+    return kept
+
+
+def _distinct(items: Sequence[_Item]) -> list[_Item]:
+    """Without repetitions of the same text: the first stays. An id that is used twice is wrong."""
+    ids: dict[str, _Item] = {}
+    texts: dict[str, _Item] = {}
+    for item in items:
+        if item.id and (other := ids.setdefault(item.id, item)) is not item:
+            raise ConfigError(f"{item.where}: id {item.id!r} is that of {other.where}, too")
+        texts.setdefault(item.statement, item)
+    return list(texts.values())
+
+
+def _problem(item: _Item, gold: Gold) -> Problem:
+    points = _digest(f"{item.statement}\n{item.answer}")[:16]
+    meta = {
+        **item.labels,
+        "grader": gold.grader,
+        "answer": item.answer,
+        "value": gold.value,
+        "symbols": gold.symbols,
+        "points": points,
+        "row": item.where,
+    }
+    id_ = item.id or _digest(item.statement)[:12]
+    names = gold.symbols.split()
+    setup = (f"{', '.join(names)} = symbols({gold.symbols!r})",) if names else ()
+    return Problem(id=id_, statement=item.statement, meta=meta, setup=setup)
+
+
+def _sides(
+    problems: Sequence[tuple[_Item, Problem]], data: DataConfig
+) -> Mapping[Split, tuple[Problem, ...]]:
+    """By the data's own split where it holds something out, else by a hash of the text."""
+    if data.split is None and any(item.split for item, _ in problems):
+        by_name = [(_side(item), problem) for item, problem in problems]
+        if any(side is Split.HELD_OUT for side, _ in by_name):
+            return {
+                split: tuple(problem for side, problem in by_name if side is split)
+                for split in Split
+            }
+    ordered = sorted((problem for _, problem in problems), key=lambda one: share(one.statement))
+    num_held = sum(share(problem.statement) < data.held_out for problem in ordered)
+    if 0 < data.held_out < 1 and len(ordered) > 1:  # a few rows have both sides, too
+        num_held = min(max(num_held, 1), len(ordered) - 1)
+    return {Split.HELD_OUT: tuple(ordered[:num_held]), Split.TRAIN: tuple(ordered[num_held:])}
+
+
+def _side(item: _Item) -> Split:
+    name = item.split.lower()
+    if name not in (*_TRAIN, *_HELD_OUT):
+        raise ConfigError(
+            f"{item.where}: split {item.split!r}; expected one of {', '.join(_TRAIN + _HELD_OUT)}, "
+            f"or --set data.split={item.split} to take these rows alone"
+        )
+    return Split.TRAIN if name in _TRAIN else Split.HELD_OUT
+
+
+def share(statement: str) -> float:
+    """Where between 0 and 1 a text falls, whatever else there is; small ones are held out."""
+    hashed = hashlib.blake2b(statement.encode(), digest_size=8, person=b"split").digest()
+    return int.from_bytes(hashed) / (1 << 64)
+
+
+def _said(
+    name: str,
+    columns: Columns,
+    sides: Mapping[Split, Sequence[Problem]],
+    refused: Sequence[tuple[_Item, str]],
+    *,
+    num_repeated: int,
+) -> str:
+    graders = Counter(problem.meta["grader"] for side in sides.values() for problem in side)
+    parts = [
+        f"problems {sum(map(len, sides.values()))}, held out {len(sides[Split.HELD_OUT])}",
+        str(columns),
+        "graded by " + ", ".join(f"{grader} {count}" for grader, count in graders.items()),
+    ]
+    if num_repeated:
+        parts.append(f"repeated texts left out {num_repeated}")
+    if refused:
+        shown = [f"{one.where} {_short(one.answer)!r} ({why})" for one, why in refused]
+        more = ", ..." if len(shown) > _NUM_SHOWN else ""
+        named = ", ".join(shown[:_NUM_SHOWN])
+        parts.append(f"refused answers {len(refused)}: {named}{more}")
+    return f"{name}: {'; '.join(parts)}"
+
+
+def _digest_of(items: Iterable[_Item]) -> str:
+    found = hashlib.sha256()
+    for item in items:
+        found.update(f"{item.statement}\n{item.answer}\n".encode())
+    return found.hexdigest()
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

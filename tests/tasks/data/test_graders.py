@@ -1,0 +1,145 @@
+r"""Laws of the graders by name: what is the known answer, what is nearly, what is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from repl_rl.tasks.data.golds import Gold, meanings, names_in, plain
+from repl_rl.tasks.data.graders import ByName
+from repl_rl.types import Problem, Verdict
+
+
+def problem(answer: str, grader: str = "auto") -> Problem:
+    """A problem as reading makes it, in this process."""
+    gold = plain(answer, grader)
+    if gold is None:
+        pytest.importorskip("latex2sympy2_extended")
+        texts = meanings(answer)
+        names = sorted({name for text in texts for name in names_in(text)})
+        gold = Gold("math", "\n".join(texts), " ".join(names))
+    assert isinstance(gold, Gold)
+    meta = {
+        "grader": gold.grader,
+        "answer": answer,
+        "value": gold.value,
+        "symbols": gold.symbols,
+        "points": "0123456789abcdef",
+    }
+    return Problem(id="p", statement="?", meta=meta)
+
+
+def graded(answer: str, submission: str, grader: str = "auto") -> Verdict:
+    return ByName().grade(problem(answer, grader), submission)
+
+
+@pytest.mark.parametrize(
+    ("answer", "submission"),
+    [
+        (r"\frac{1}{2}", "Rational(1, 2)"),
+        (r"\frac{1}{2}", "Fraction(1, 2)"),
+        (r"\frac{\sqrt 2}{2}", "1/sqrt(2)"),
+        (r"\sqrt{3 + 2\sqrt{2}}", "1 + sqrt(2)"),
+        ("2.875", "2.875"),
+        ("2.875", "Rational(23, 8)"),
+        (r"50\%", "50"),
+        (r"50\%", "Rational(1, 2)"),
+        (r"\pm 2", "{2, -2}"),
+        (r"\pm 2", "[-2, 2]"),
+        (r"\{1, 2\}", "(2, 1)"),
+        ("224, -176", "[224, -176]"),
+        ("224, -176", "(-176, 224)"),
+        ("224, -176", "{224, -176}"),
+        ("6, 6, 7", "[6, 6, 7]"),
+        ("(1, 2)", "(1, 2)"),
+        ("(1, 2)", "Interval(1, 2, True, True)"),
+        ("[1, 2)", "Interval(1, 2, False, True)"),
+        ("98,118,122", "98118122"),
+        ("98,118,122", "[98, 118, 122]"),
+        ("n(n+1)/2", "n**2/2 + n/2"),
+        (r"\infty", "oo"),
+        ("2 + 3i", "2 + 3*I"),
+    ],
+)
+def test_the_known_answer_is_solved_in_each_of_its_forms(answer: str, submission: str) -> None:
+    assert graded(answer, submission, "math").is_solved
+
+
+@pytest.mark.parametrize(
+    ("answer", "submission"),
+    [
+        (r"\frac{1}{2}", "0.5"),
+        (r"\frac{1}{3}", "Rational(333333333333, 1000000000000)"),
+        (r"\sqrt{2}", "1.4142135623730951"),
+        (r"\sqrt{2}", "-sqrt(2)"),
+        ("2.875", "2.8750000001"),
+        (r"\pm 2", "2"),
+        (r"\pm 2", "[2, 2, -2]"),
+        (r"\{1, 2\}", "{1, 2, 3}"),
+        (r"\{1, 2\}", "[1, 1]"),
+        ("6, 6, 7", "[6, 7]"),
+        ("6, 6, 7", "[6, 7, 6]"),
+        ("(1, 2)", "(2, 1)"),
+        ("(1, 2)", "{1, 2}"),
+        ("[1, 2)", "Interval(1, 2)"),
+        ("98,118,122", "98118123"),
+        (r"\infty", "-oo"),
+        (r"\infty", "nan"),
+        ("5", "[5]"),
+        ("5", "True"),
+        (r"\frac12", "'\\\\frac12'"),
+        ("n(n+1)/2", "k*(k+1)/2"),
+    ],
+)
+def test_what_is_nearly_the_known_answer_is_not(answer: str, submission: str) -> None:
+    assert not graded(answer, submission, "math").is_solved
+
+
+@pytest.mark.parametrize(
+    ("submission", "kind"),
+    [
+        ("1234", "proved"),
+        ("2*617", "proved"),
+        ("1235", "wrong"),
+        ("1234.0", "wrong"),
+        ("2468/2", "proved"),
+        ("sqrt(2)", "wrong"),
+        ("[1234]", "wrong"),
+        ("True", "wrong"),
+        ("'1234'", "malformed"),
+        ("1,234", "wrong"),
+        ("__import__('os')", "malformed"),
+        ("9**9**9**9", "malformed"),
+    ],
+)
+def test_an_integer_is_exact(submission: str, kind: str) -> None:
+    assert str(graded("1,234", submission, "integer").kind) == kind
+
+
+@pytest.mark.parametrize(
+    ("answer", "submission", "is_right"),
+    [
+        ("Paris", "'Paris'", True),
+        ("Paris", "'  Paris '", True),
+        ("Paris", "'paris'", False),
+        ("New  York", "'New York'", True),
+        ("(A)", "'A'", True),
+        (r"\text{(A)}", "'(a)'", True),
+        ("B", "'A'", False),
+        ("yes", "'Yes'", True),
+        ("True", "True", True),
+        ("True", "'true'", True),
+        ("True", "1", False),
+        ("x = 1", "'x=1'", False),
+        ("[1, 2]", "[1, 2]", True),
+    ],
+)
+def test_a_text_is_the_same_text(answer: str, submission: str, is_right: bool) -> None:
+    assert graded(answer, submission, "exact").is_solved is is_right
+
+
+@pytest.mark.parametrize(
+    ("answer", "grader"), [(r"\frac12", "math"), ("7", "integer"), ("Paris", "exact")]
+)
+def test_the_reference_solves_its_problem(answer: str, grader: str) -> None:
+    asked = problem(answer, grader)
+    assert ByName().grade(asked, ByName().reference(asked)).is_solved

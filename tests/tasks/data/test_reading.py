@@ -1,0 +1,266 @@
+"""Laws of reading: which columns are taken, what is held out, and one clear error for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from repl_rl.config import DataConfig
+from repl_rl.errors import ConfigError
+from repl_rl.grading.messages import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, Request
+from repl_rl.tasks.data.reading import Reading, Source, read, share
+from repl_rl.tasks.data.rows import Row
+from repl_rl.types import Problem, Split
+
+Values = dict[str, Any]
+
+
+def reading(rows: Sequence[Values], **data: Any) -> Reading:
+    made = [Row(f"a.jsonl:{number}", values) for number, values in enumerate(rows, 1)]
+    source = Source(name="a.jsonl", place="/there/a.jsonl", rows=made)
+    return read(source, DataConfig(**data))
+
+
+def problems(rows: Sequence[Values], **data: Any) -> list[Problem]:
+    """In the order of the rows."""
+    sides = reading(rows, **data).sides
+    return sorted(
+        (problem for side in sides.values() for problem in side),
+        key=lambda problem: int(problem.meta["row"].rpartition(":")[2]),
+    )
+
+
+def refusal(rows: Sequence[Values], **data: Any) -> str:
+    with pytest.raises(ConfigError) as refused:
+        reading(rows, **data)
+    return str(refused.value)
+
+
+def rows_of(count: int) -> list[Values]:
+    return [{"problem": f"What is {n} + {n}?", "answer": str(2 * n)} for n in range(count)]
+
+
+MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1 + 1?"}]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"statement": "1 + 1?", "answer": "2"},
+        {"prompt": MESSAGES, "solution": "$2$"},
+        {"prompt": MESSAGES, "reward_model": {"ground_truth": "2", "style": "rule"}},
+        {"messages": [], "question": "1 + 1?", "answer": "One and one.\n#### 2"},
+        {"problem": "1 + 1?", "solution": r"We add: \boxed{2}"},
+        {"problem": "1 + 1?", "solution": r"Wrong: \boxed{3}", "answer": "2"},
+        {"Question": "1 + 1?", "Answer": "2"},
+        {"input": "1 + 1?", "label": "2"},
+        {"question": "1 + 1?", "expected_answer": "2", "id": ""},
+        {"question": "1 + 1?", "final_answer": "2", "problem": ""},
+        {"prompt": "1 + 1?", "problem": "1 + 1?", "answer": "2", "ground_truth": "2"},
+    ],
+    ids=lambda row: "-".join(row),
+)
+def test_columns_go_by_the_names_that_data_sets_use(row: Values) -> None:
+    (problem,) = problems([row])
+    assert (problem.statement, problem.meta["value"]) == ("1 + 1?", "2")
+
+
+def test_what_was_taken_is_said_in_a_line() -> None:
+    row = {"prompt": "1 + 1?", "reward_model": {"ground_truth": "2"}, "data_source": "s"}
+    assert reading([row], held_out=1.0).said == (
+        "a.jsonl: problems 1, held out 1; statement 'prompt', answer "
+        "'reward_model.ground_truth', family 'data_source'; graded by integer 1"
+    )
+
+
+def test_a_named_column_wins_over_usual_names() -> None:
+    row = {"problem": "no", "answer": "1", "text": "1 + 1?", "gold": {"value": "2"}}
+    (problem,) = problems([row], statement="text", answer="gold.value")
+    assert (problem.statement, problem.meta["value"]) == ("1 + 1?", "2")
+
+
+def test_subject_and_level_make_the_rows_of_a_table() -> None:
+    row = {"problem": "1 + 1?", "answer": "2", "subject": ["Algebra"], "level": "Level 3"}
+    (problem,) = problems([row])
+    assert (problem.meta["family"], problem.meta["tier"]) == ("Algebra", "Level 3")
+
+
+def test_a_row_may_have_a_grader_of_its_own() -> None:
+    rows: list[Values] = [
+        {"problem": "a", "answer": "7", "grader": "exact"},
+        {"problem": "b", "answer": "7", "grader": None},
+    ]
+    assert [one.meta["grader"] for one in problems(rows)] == ["exact", "integer"]
+    assert [one.meta["grader"] for one in problems(rows, grader="math")] == ["exact", "math"]
+    assert refusal([rows[0] | {"grader": "judge"}]) == (
+        "a.jsonl:1: grader 'grader': 'judge' is none of auto, math, exact, integer, tests"
+    )
+
+
+# What is wrong with a row
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "a.jsonl holds no rows"),
+        (
+            [{"text": "1 + 1?", "answer": "2"}],
+            "a.jsonl:1: no statement: expected one of statement, prompt, question, problem, "
+            "Question, Problem, input; it has 'text', 'answer'; name one with --set "
+            "data.statement=COLUMN",
+        ),
+        (
+            [*rows_of(1), {"problem": "3?", "answer": None}],
+            "a.jsonl:2: no answer: column 'answer' is missing or empty",
+        ),
+        (
+            [*rows_of(1), {"problem": "3?", "answer": " "}],
+            "a.jsonl:2: answer 'answer': an empty text",
+        ),
+        (
+            [*rows_of(1), {"problem": "", "answer": "2"}],
+            "a.jsonl:2: statement 'problem': an empty text",
+        ),
+        (
+            [*rows_of(1), {"question": "3?", "answer": "2"}],
+            "a.jsonl:2: no statement: column 'problem' is missing or empty",
+        ),
+        (
+            [{"prompt": "1?", "question": "2?", "answer": "2"}],
+            "a.jsonl:1: 'prompt' and 'question' may both be the statement, and differ; name one "
+            "with --set data.statement=prompt",
+        ),
+        (
+            [{"prompt": "1?", "answer": "2", "label": "3"}],
+            "a.jsonl:1: 'answer' and 'label' may both be the answer, and differ; name one with "
+            "--set data.answer=answer",
+        ),
+        (
+            [{"id": "7", **row} for row in rows_of(2)],
+            "a.jsonl:2: id '7' is that of a.jsonl:1, too",
+        ),
+        (
+            [{"problem": "1?", "answer": ["1", "2"]}],
+            "a.jsonl:1: answer 'answer': a list of 2 where one answer is expected",
+        ),
+        (
+            [{"problem": "1?", "answer": "1", "level": {"a": "b"}}],
+            "a.jsonl:1: tier 'level': a list or an object where a word is expected",
+        ),
+        (
+            [{"problem": "1?", "solution": "First.\nThen."}],
+            "a.jsonl:1: answer 'solution': a solution with neither #### nor \\boxed{}",
+        ),
+        (
+            [{"problem": "1?", "answer": "1", "split": "hard"}, {**rows_of(1)[0], "split": "test"}],
+            "a.jsonl:1: split 'hard'; expected one of train, training, test, testing, validation, "
+            "valid, val, dev, eval, evaluation, held_out, held-out, heldout, or --set "
+            "data.split=hard to take these rows alone",
+        ),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",
+)
+def test_what_is_wrong_is_said_with_its_row(rows: Sequence[Values], message: str) -> None:
+    assert refusal(rows) == message
+
+
+def test_a_named_column_that_is_not_there_is_named() -> None:
+    assert refusal(rows_of(1), answer="gold") == (
+        "a.jsonl:1: no answer: there is no column 'gold'; it has 'problem', 'answer'; name one "
+        "with --set data.answer=COLUMN"
+    )
+
+
+def test_an_answer_that_cannot_be_read_refuses_its_row() -> None:
+    found = reading(
+        [*rows_of(3), {"problem": "What?", "answer": "one half", "id": "4"}], grader="integer"
+    )
+    assert sum(map(len, found.sides.values())) == 3
+    assert found.said.endswith("; refused answers 1: a.jsonl:4 'one half' (no integer)")
+    assert found.record.endswith(", 3 of 4 rows taken, 1 refused")
+
+
+def test_where_no_answer_can_be_read_the_first_is_named() -> None:
+    assert refusal([{"problem": "What?", "answer": "half"}], grader="integer") == (
+        "a.jsonl:1: the answer 'half' cannot be read (no integer), nor can any other of a.jsonl; "
+        "--set data.answer=COLUMN names another column, and data.grader=exact compares texts"
+    )
+
+
+def test_a_text_that_comes_again_is_one_problem() -> None:
+    found = reading([*rows_of(2), *rows_of(2)])
+    assert sum(map(len, found.sides.values())) == 2
+    assert found.said.endswith("; repeated texts left out 2")
+
+
+# Sides
+
+
+def test_a_hash_of_the_text_chooses_what_is_held_out() -> None:
+    few, many = (reading(rows_of(count), held_out=0.25) for count in (100, 200))
+    held = {problem.statement for problem in few.sides[Split.HELD_OUT]}
+    assert held == {row["problem"] for row in rows_of(100) if share(row["problem"]) < 0.25}
+    assert 15 < len(held) < 35
+    assert held <= {problem.statement for problem in many.sides[Split.HELD_OUT]}
+
+
+@pytest.mark.parametrize(("held_out", "counts"), [(0.0, (0, 5)), (0.001, (1, 4)), (1.0, (5, 0))])
+def test_a_few_rows_have_both_sides_unless_one_is_asked_for(
+    held_out: float, counts: tuple[int, int]
+) -> None:
+    sides = reading(rows_of(5), held_out=held_out).sides
+    assert (len(sides[Split.HELD_OUT]), len(sides[Split.TRAIN])) == counts
+
+
+def test_a_split_of_the_rows_wins() -> None:
+    rows = [
+        row | {"split": name}
+        for row, name in zip(rows_of(4), ["train", "test", "train", "Val"], strict=True)
+    ]
+    sides = reading(rows).sides
+    assert sorted(one.meta["value"] for one in sides[Split.HELD_OUT]) == ["2", "6"]
+    assert sorted(one.meta["value"] for one in sides[Split.TRAIN]) == ["0", "4"]
+
+
+def test_where_all_rows_are_for_training_a_share_is_held_out() -> None:
+    sides = reading([row | {"split": "train"} for row in rows_of(5)], held_out=0.001).sides
+    assert len(sides[Split.HELD_OUT]) == 1
+
+
+def test_a_chosen_split_is_all_that_is_read() -> None:
+    rows = [row | {"split": name} for row, name in zip(rows_of(4), "aabb", strict=True)]
+    assert {one.meta["value"] for one in problems(rows, split="b")} == {"4", "6"}
+    assert refusal(rows, split="c") == "data.split = 'c': no row of a.jsonl; it has 'a', 'b'"
+    assert "has no column 'split'" in refusal(rows_of(2), split="train")
+
+
+def test_only_so_many_rows_are_read() -> None:
+    rows = [*rows_of(3), {"problem": "", "answer": ""}]
+    assert len(problems(rows, limit=3)) == 3
+
+
+def test_a_problem_is_named_by_its_id_or_its_text() -> None:
+    rows = [{"problem": "1?", "answer": "1", "id": "first"}, {"problem": "2?", "answer": "2"}]
+    named, hashed = problems(rows)
+    assert named.id == "first"
+    assert hashed.id == problems([{"question": "2?", "answer": "2"}])[0].id
+
+
+def test_the_largest_row_fits_into_a_message() -> None:
+    longest = "\U0001f40d" * (1 << 15)
+    (problem,) = problems([{"problem": longest, "answer": longest, "grader": "exact"}])
+    request = Request(task_spec="m:C", problem=problem, submission="\0" * MAX_TEXT_CHARS)
+    assert len(msgspec.json.encode(request)) < MAX_MESSAGE_BYTES
+
+
+def test_the_unknowns_of_an_answer_are_bound() -> None:
+    pytest.importorskip("latex2sympy2_extended")
+    one, two = problems(
+        [{"problem": "a", "answer": "x + 1"}, {"problem": "b", "answer": "x \\cdot y_1"}]
+    )
+    assert one.setup == ("x = symbols('x')",)
+    assert two.setup == ("x, y_1 = symbols('x y_1')",)
