@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import sympy
 
+from repl_rl.grading.declared import declared
 from repl_rl.grading.equality import compare
 from repl_rl.grading.parse import parse
 from repl_rl.grading.points import Domain
@@ -16,18 +17,18 @@ from repl_rl.tasks.sympy_proofs.draft import STEPS
 from repl_rl.types import Problem, Verdict, VerdictKind
 
 NAMES = "symbols"
-"""Key of a problem's meta: the names that its answer may hold, between blanks."""
+"""Key of a problem's meta: what its answer may name, as `grading.declared` reads it."""
 
 
 def by_value(domain: Domain = Domain.REALS) -> Callable[[Problem, str], Verdict]:
     """A judge of answers that equal the known one for all values of their symbols in `domain`."""
 
     def grade(problem: Problem, submission: str) -> Verdict:
-        names = problem.meta.get(NAMES, "").split()
-        value = parse(submission, symbols=names)
+        symbols = declared(problem.meta.get(NAMES, ""))
+        value = parse(submission, symbols=symbols)
         if isinstance(value, sympy.Basic) and value.has(*STEPS):
             return Verdict(kind=VerdictKind.MALFORMED, evidence="a step function")
-        expected = parse(problem.meta["answer"], symbols=names)
+        expected = parse(problem.meta["answer"], symbols=symbols)
         return compare(value, expected, seed=problem.meta["points"], domain=domain)
 
     return grade
