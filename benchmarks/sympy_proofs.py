@@ -4,23 +4,38 @@ For each family and tier n problems are made, and each is answered in sealed ker
 the grader: by its scripted solution, by the calls that somebody would try in one line (2 s of CPU
 each), and by answers that do not look at the problem. Prints the share that each solves, the most
 that a blind answer earns on average, and the lines of the shortest solution. Exit code 1 where a
-solution fails, a blind answer pays, or one call solves a problem from tier 2 on.
+solution fails, a blind answer pays, or one call solves a problem from tier 2 on. With --write the
+rates, and a new list of 1,000 problems to measure on, become those that the package knows.
 """
 
 import argparse
 import asyncio
+import itertools
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
 
+import msgspec
+
+from repl_rl.config import TaskConfig
 from repl_rl.rollout.env import Env, open_env
-from repl_rl.tasks.base import Cell, TieredTask
+from repl_rl.tasks.base import Cell, Script, TieredTask, choose
+from repl_rl.tasks.sympy_proofs import SympyProofs
+from repl_rl.tasks.sympy_proofs.demonstration import TABLES, facts_of
+from repl_rl.tasks.sympy_proofs.demonstration import played as template_lines
 from repl_rl.tasks.sympy_proofs.draft import Draft
 from repl_rl.tasks.sympy_proofs.family import LINES
-from repl_rl.tasks.sympy_proofs.task import draw
+from repl_rl.tasks.sympy_proofs.task import Known, digest_of, draw, drawn_at, known
 from repl_rl.types import Problem, Scored, Split, StopReason, Trajectory, VerdictKind
 
+T = TypeVar("T")
+Rates = defaultdict[str, dict[str, float]]
+NUM_FROZEN = 1000
+AT_ONCE = 4
 BLIND = ("True", "False", "0", "1", "2", "3", "-1", "[]", "x", "1/2", "[0]", "[1]", "oo", "(1, 1)")
 
 
@@ -30,6 +45,7 @@ def main() -> None:
     parser.add_argument("--families", nargs="+")
     parser.add_argument("--tiers", nargs="+", type=int)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     sys.exit(not asyncio.run(table(args)))
 
@@ -38,8 +54,8 @@ async def table(args: argparse.Namespace) -> bool:
     """Prints a row for each cell; whether all is as it should be."""
     columns = ("items/s", "solution", "one call", "blind", "earns", "lines")
     print(f"{'':<15}" + "".join(f"{name:>10}" for name in columns))
-    fine = True
-    overrides = ["sandbox.line_cpu_s=2", "sandbox.line_wall_s=6", "sandbox.standby=2"]
+    fine, rates, frozen = True, Rates(dict), {}
+    overrides = ["sandbox.line_cpu_s=2", "sandbox.line_wall_s=6", "sandbox.standby=4"]
     async with open_env(overrides=overrides) as env:
         task = env.plan.task
         assert isinstance(task, TieredTask)
@@ -47,18 +63,55 @@ async def table(args: argparse.Namespace) -> bool:
             if cell.family in (args.families or [cell.family]) and cell.tier in (
                 args.tiers or [cell.tier]
             ):
-                fine &= await row(env, cell, args.n, args.seed)
+                fine &= await row(env, cell, args.n, args.seed, rates)
+        if args.write:
+            for number, cell in enumerate(task.cells):
+                share_of_all = (NUM_FROZEN + number) // len(task.cells)
+                frozen[str(cell)] = await hard_seeds(env, cell, share_of_all)
+            write(rates, frozen, task)
     return fine
 
 
-async def row(env: Env, cell: Cell, count: int, seed: int) -> bool:
+async def hard_seeds(env: Env, cell: Cell, count: int) -> tuple[int, ...]:
+    """The first seeds of different held-out problems that no call alone solves, but in tier 1."""
+    found: dict[str, int] = {}
+
+    async def is_easy(problem: Problem, draft: Draft) -> bool:
+        return cell.tier > 1 and await try_one_liners(env, problem, draft) is not None
+
+    for begin in itertools.count(0, AT_ONCE):
+        seeds = range(begin, begin + AT_ONCE)
+        drawn = [drawn_at(cell, Split.HELD_OUT, seed) for seed in seeds]
+        easy = await few_at_once(is_easy(*one) for one in drawn)
+        for seed, (problem, _), is_out in zip(seeds, drawn, easy, strict=True):
+            if not is_out and len(found) < count:
+                found.setdefault(problem.id, seed)
+        if len(found) == count:
+            return tuple(found.values())
+    raise AssertionError("seeds do not end")
+
+
+def write(rates: Rates, frozen: dict[str, tuple[int, ...]], task: TieredTask) -> None:
+    path = Path(sys.modules[SympyProofs.__module__].__file__ or "").with_name("known.json")
+    listed = Known(baselines=rates, frozen=frozen, digest="")
+    path.write_bytes(msgspec.json.encode(listed))
+    known.cache_clear()
+    choose(task, TaskConfig(families=("all",), tiers=tuple(LINES), frozen=True))
+    digest = digest_of(task.problems(Split.HELD_OUT, seed=0))
+    whole = msgspec.structs.replace(listed, digest=digest)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n")
+
+
+async def row(env: Env, cell: Cell, count: int, seed: int, rates: Rates) -> bool:
     rng = random.Random(f"{seed}/{cell}")
     started = time.perf_counter()
-    drawn = [draw(cell, Split.TRAIN, rng) for _ in range(count)]
+    drawn = [draw(cell, Split.HELD_OUT, rng) for _ in range(count)]
     per_s = count / (time.perf_counter() - started)
-    solved = [await is_solved_by(env, problem, draft) for problem, draft in drawn]
-    calls = [await try_one_liners(env, problem, draft) for problem, draft in drawn]
+    solved = await few_at_once(is_solved_by(env, *one) for one in drawn)
+    calls = await few_at_once(try_one_liners(env, *one) for one in drawn)
     rate, earned = await best_blind(env, [problem for problem, _ in drawn])
+    rates["one call"][str(cell)] = share(calls) if cell.tier > 1 else share(solved)
+    rates["blind"][str(cell)] = rate
     lines = min(max(1, len(draft.solution) - 1) for _, draft in drawn)
     shares = f"{share(solved):.0%}", f"{share(calls):.0%}", f"{rate:.0%}", f"{earned:+.2f}"
     cells = (f"{per_s:.0f}", *shares, str(lines))
@@ -73,25 +126,46 @@ async def row(env: Env, cell: Cell, count: int, seed: int) -> bool:
     return all(solved) and is_long and earned <= 0 and (is_one_call or not any(calls))
 
 
+async def few_at_once(jobs: Iterable[Awaitable[T]]) -> list[T]:
+    """Their results, in order."""
+    free = asyncio.Semaphore(AT_ONCE)
+
+    async def one(job: Awaitable[T]) -> T:
+        async with free:
+            return await job
+
+    return await asyncio.gather(*map(one, jobs))
+
+
 def share(found: Sequence[object]) -> float:
     return sum(map(bool, found)) / len(found)
 
 
 async def is_solved_by(env: Env, problem: Problem, draft: Draft) -> bool:
-    """Whether the scripted solution is proved; without one, the answer of the draft."""
-    if draft.solution:
-        scored = await played(env, problem, draft.solution)
-    else:
-        scored = await judged(env, problem, draft.answer)
+    """Whether the scripted solution is proved; for the oldest rules it is one call."""
+    lines = draft.solution or TABLES[problem.meta["family"]][problem.meta["kind"]][0].lines
+    scored = await played(env, problem, lines, is_template=not draft.solution)
     return scored.verdict is not None and scored.verdict.kind is VerdictKind.PROVED
 
 
-async def played(env: Env, problem: Problem, lines: Sequence[str]) -> Scored:
-    episode = await env.episode(problem)
-    for line in lines:
-        if episode.stop is None:
-            await episode.line(line)
+async def played(
+    env: Env, problem: Problem, lines: Sequence[str], *, is_template: bool = False
+) -> Scored:
+    episode, facts = await env.episode(problem), facts_of(problem) if is_template else {}
+    script = template_lines(lines, facts, random.Random(0)) if is_template else scripted(lines)
+    line: str | None = next(script)
+    while line is not None and episode.stop is None:
+        shown = (await episode.line(line)).outcome.observation
+        try:
+            line = script.send(shown)
+        except StopIteration:
+            line = None
     return await episode.score()
+
+
+def scripted(lines: Sequence[str]) -> Script:
+    for line in lines:
+        yield line  # noqa: UP028 a tuple's iterator takes no observations
 
 
 async def try_one_liners(env: Env, problem: Problem, draft: Draft) -> str | None:

@@ -74,7 +74,7 @@ class SympyProofs:
 
     def problem(self, cell: Cell, split: Split, *, seed: int) -> Problem:
         """One of a cell; the same for the same seed."""
-        return draw(cell, split, random.Random(f"{seed}/{split}/{cell.family}/{cell.tier}"))[0]
+        return drawn_at(cell, split, seed)[0]
 
     def grade(self, problem: Problem, submission: str) -> Verdict:
         """Judge `submission` by the rule that made the problem; never evaluates it."""
@@ -123,6 +123,11 @@ def split_of(question: str) -> Split:
     """The side of the wall that `question` stands on, whatever the seed."""
     bucket = hashlib.blake2b(question.encode(), digest_size=8, person=b"split").digest()
     return Split.HELD_OUT if bucket[0] % HELD_OUT_ONE_IN == 0 else Split.TRAIN
+
+
+def drawn_at(cell: Cell, split: Split, seed: int) -> tuple[Problem, Draft]:
+    """As `draw`, always the same for a seed."""
+    return draw(cell, split, random.Random(f"{seed}/{split}/{cell}"))
 
 
 def draw(cell: Cell, split: Split, rng: random.Random) -> tuple[Problem, Draft]:
