@@ -346,6 +346,12 @@ class Trajectory:
     claims: tuple[Claim, ...] = ()
     """One for each line of the kind CLAIMED."""
 
+    def value_of(self, line: Line) -> str | None:
+        """`repr` of what one of its lines submitted or claimed; None where it did neither."""
+        if line.outcome.kind is OutcomeKind.SUBMITTED:
+            return self.submission
+        return next((claim.value for claim in self.claims if claim.line == line.index), None)
+
 
 class VerdictKind(StrEnum):
     """What the grader can conclude about a submission.
@@ -397,6 +403,11 @@ class JudgedLemma:
         return self.kind is VerdictKind.PROVED and self.is_used
 
     @property
+    def word(self) -> str:
+        """What became of it, in a word: the grader's, or `unused`."""
+        return "unused" if self.kind is VerdictKind.PROVED and not self.is_used else str(self.kind)
+
+    @property
     def is_wrong(self) -> bool:
         return self.kind is not None and self.kind.is_failed
 
@@ -420,6 +431,10 @@ class Verdict:
     """As in `Problem.chance`."""
     lemmas: tuple[JudgedLemma, ...] = ()
     """One for each lemma of the problem."""
+
+    def lemma_of(self, line: int) -> JudgedLemma | None:
+        """The lemma that the line of this index claimed; None where it claimed none."""
+        return next((lemma for lemma in self.lemmas if lemma.line == line), None)
 
     @property
     def is_solved(self) -> bool:

@@ -72,16 +72,25 @@ def _fault(scored: Scored) -> str | None:
         return f"{num_rewards} line rewards for {len(lines)} lines"
     if [line.index for line in lines] != list(range(len(lines))):
         return "lines that are not numbered in order"
-    names = [claim.name for claim in trajectory.claims]
-    if len(set(names)) < len(names) or not set(names) <= {
-        one.name for one in scored.problem.lemmas
-    }:
-        return "claims that are not of its problem's lemmas, each once"
     if any(line.start == line.stop for line in lines):
         return "a line without a token"
     if ids and not 0 <= min(ids) <= max(ids) <= _MAX_ID:
         return f"a token id that is not within 0 to {_MAX_ID}"
-    return _fault_of(scored.reward)
+    return _fault_of_lemmas(scored) or _fault_of(scored.reward)
+
+
+def _fault_of_lemmas(scored: Scored) -> str | None:
+    names = [claim.name for claim in scored.trajectory.claims]
+    known = {lemma.name for lemma in scored.problem.lemmas}
+    if len(set(names)) < len(names) or not set(names) <= known:
+        return "claims that are not of its problem's lemmas, each once"
+    lines = {None: None} | {claim.line: claim.name for claim in scored.trajectory.claims}
+    judged = () if scored.verdict is None else scored.verdict.lemmas
+    if len(judged) > len(known) or any(
+        one.name not in known or lines.get(one.line, "") not in (None, one.name) for one in judged
+    ):
+        return "a verdict on lemmas that its lines did not claim"
+    return None
 
 
 def _fault_of(reward: Reward) -> str | None:

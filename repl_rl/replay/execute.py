@@ -80,22 +80,22 @@ async def rerun(place: Place, scene: Scene, kernels: KernelSource) -> Rerun:
 
 
 def compare(live: Live, line: LiveLine, reasons_L: Sequence[str | None]) -> Mismatch | None:
-    """A live line held to its record, what it submitted included; None where they agree."""
+    """A live line held to its record, what it handed over included; None where they agree."""
     assert line.recorded is not None, "a line by hand has no record"
     reason = reasons_L[line.recorded.index]
     found = difference(
-        _with_submission(line.recorded.outcome, live.trajectory.submission),
-        _with_submission(line.outcome, live.session.submission),
+        _with_value(line.recorded.outcome, live.trajectory.value_of(line.recorded)),
+        _with_value(line.outcome, line.value),
         volatile=reason,
     )
     return None if found is None else Mismatch(line=line.recorded, difference=found)
 
 
-def _with_submission(outcome: LineOutcome, submission: str | None) -> LineOutcome:
-    """The outcome with the submission in place of an output, which a submission does not have."""
-    if outcome.kind is not OutcomeKind.SUBMITTED or submission is None:
+def _with_value(outcome: LineOutcome, value: str | None) -> LineOutcome:
+    """The outcome with what was submitted or claimed in place of an output, which it has none."""
+    if value is None:
         return outcome
-    shown = number_addresses(submission, {}) + "\n"
+    shown = number_addresses(value, {}) + "\n"
     return LineOutcome(kind=outcome.kind, observation=outcome.observation + shown)
 
 
@@ -114,5 +114,5 @@ async def _again(live: Live, found: Mismatch, kernels: KernelSource, scene: Scen
 
 def _result(live: Live) -> tuple[int, OutcomeKind, str]:
     """How many lines ran, and what the last one did."""
-    outcome = _with_submission(live.lines[-1].outcome, live.session.submission)
+    outcome = _with_value(live.lines[-1].outcome, live.lines[-1].value)
     return live.at, outcome.kind, outcome.observation

@@ -21,7 +21,7 @@ from repl_rl.replay.variables import ask, bound_names
 from repl_rl.rollout.session import Session
 from repl_rl.terminal import one_row
 from repl_rl.transcript.format import problem_sources, strip_line
-from repl_rl.types import Line, LineOutcome, OutcomeKind, Scored, Trajectory
+from repl_rl.types import Claim, Line, LineOutcome, OutcomeKind, Scored, Trajectory
 from repl_sandbox.types import ExecStatus, Kernel, KernelSource, SandboxError
 
 _MAX_OPEN_CHARS = 1 << 15
@@ -41,6 +41,8 @@ class LiveLine:
     """The line of the trajectory that it repeats; None for one by hand and for all after it."""
     shown_after: str = ""
     """The text that follows it: what it printed and the next prompt; empty after the last line."""
+    value: str | None = None
+    """`repr` of what it submitted or claimed; None where it did neither. Untrusted text."""
     is_taken: bool = False
     """True where a policy ran it and read `shown_after` exactly as it stands here."""
 
@@ -115,6 +117,16 @@ class Live:
         return self.session.submission is not None or self.kernel_is_gone
 
     @property
+    def claims(self) -> tuple[Claim, ...]:
+        """What the lines that ran here have claimed."""
+        lines = (i for i, line in enumerate(self.lines) if line.outcome.kind is OutcomeKind.CLAIMED)
+        names = self.session.claims.items()
+        return tuple(
+            Claim(line=index, name=name, value=value)
+            for index, (name, value) in zip(lines, names, strict=True)
+        )
+
+    @property
     def kernel_is_gone(self) -> bool:
         """True where the last line ended its kernel."""
         return bool(self.lines) and self.lines[-1].outcome.kind.traits.kernel_is_gone
@@ -181,6 +193,7 @@ class Live:
             outcome=line.outcome,
             recorded=None,
             shown_after=shown_after,
+            value=self._value(line.outcome.kind),
             is_taken=True,
         )
         self.lines.append(taken)
@@ -255,9 +268,21 @@ class Live:
             outcome = await self.session.run(strip_line(source))
         shown = self.shown_after(outcome)
         self.session.advance(outcome.kind)
-        line = LiveLine(source=source, outcome=outcome, recorded=recorded, shown_after=shown)
+        line = LiveLine(
+            source=source,
+            outcome=outcome,
+            recorded=recorded,
+            shown_after=shown,
+            value=self._value(outcome.kind),
+        )
         self.lines.append(line)
         return line
+
+    def _value(self, kind: OutcomeKind) -> str | None:
+        """What the line that has just run handed over."""
+        if kind is OutcomeKind.CLAIMED:
+            return list(self.session.claims.values())[-1]
+        return self.session.submission if kind is OutcomeKind.SUBMITTED else None
 
 
 def kernel_sources(lines: Sequence[Line | LiveLine]) -> list[str]:

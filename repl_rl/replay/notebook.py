@@ -20,7 +20,7 @@ import nbformat
 from repl_rl.credit.ledger import Entry
 from repl_rl.replay.annotated import Annotated
 from repl_rl.replay.target import whole_file
-from repl_rl.transcript.format import SUBMIT, is_thought, spans, strip_line
+from repl_rl.transcript.format import HAVE, SUBMIT, is_thought, spans, strip_line
 from repl_rl.types import LineOutcome, OutcomeKind, Trajectory
 from repl_sandbox.render import clean
 from repl_sandbox.repl import DUMMY_BASE
@@ -73,6 +73,14 @@ _ANSWER = f"""\
 # When this was recorded, the value was handed over here. Run again, it is shown.
 def {SUBMIT}(answer):
     return answer
+"""
+# It is printed, not returned: unlike a submission a claim is no value for `_` of the lines below.
+_CLAIM = f"""\
+# When this was recorded, the value was handed over here. Run again, it is shown, once.
+def {HAVE}(name, value, refuse={HAVE}):
+    global {HAVE}
+    {HAVE} = refuse
+    print(repr(value))
 """
 _INTRODUCTION = f"""\
 # A recorded trajectory
@@ -139,7 +147,9 @@ def to_notebook(item: Annotated, *, setup: Sequence[str]) -> nbformat.NotebookNo
             # Right before the call: a policy may have rebound the name, and every other call must
             # fail on the stub of the setup, as it did.
             cells.append(_code_cell(f"answer-{statement.body[-1].line.index}", _ANSWER))
-        cells.append(_statement_cell(statement, numbers, trajectory.submission))
+        if statement.kind is OutcomeKind.CLAIMED:
+            cells.append(_code_cell(f"claim-{statement.body[-1].line.index}", _CLAIM))
+        cells.append(_statement_cell(statement, numbers, _shown_value(statement, trajectory)))
     metadata = {
         "kernelspec": KERNELSPEC,
         "language_info": LANGUAGE_INFO,
@@ -175,9 +185,14 @@ def _statements(entries: Sequence[Entry]) -> Iterator[_Statement]:
         yield _Statement(tuple(thoughts), tuple(body))
 
 
-def _statement_cell(
-    statement: _Statement, numbers: Mapping[int, Cell], submission: str | None
-) -> Cell:
+def _shown_value(statement: _Statement, trajectory: Trajectory) -> str | None:
+    """What its cell shows of the value that it handed over."""
+    value = trajectory.value_of(statement.body[-1].line) if statement.body else None
+    # Any prompt shows None as nothing.
+    return None if statement.kind is OutcomeKind.SUBMITTED and value == "None" else value
+
+
+def _statement_cell(statement: _Statement, numbers: Mapping[int, Cell], value: str | None) -> Cell:
     kind = statement.kind
     about: Cell = {"lines": [numbers[entry.line.index] for entry in statement.entries]}
     if _cleaned(statement.source) != statement.source:
@@ -190,7 +205,7 @@ def _statement_cell(
         metadata = {"repl_rl": about, "format": "text/plain", "raw_mimetype": "text/plain"}
         return {"cell_type": "raw", "id": name, "metadata": metadata, "source": statement.shown}
     metadata = {"repl_rl": about} | ({"tags": _tags(kind)} if kind.traits.is_error else {})
-    outputs = _outputs(statement, submission)
+    outputs = _outputs(statement, value)
     return _code_cell(name, statement.shown, metadata=metadata, outputs=outputs)
 
 
@@ -200,12 +215,11 @@ def _tags(kind: OutcomeKind) -> list[str]:
     return ["raises-exception", *stopped]
 
 
-def _outputs(statement: _Statement, submission: str | None) -> list[Cell]:
+def _outputs(statement: _Statement, value: str | None) -> list[Cell]:
     """As the kernel sends them: one piece of text, traceback included, then the bare error."""
     text = clean("".join(entry.line.outcome.observation for entry in statement.entries))
-    is_submitted = statement.kind is OutcomeKind.SUBMITTED and submission is not None
-    if is_submitted and submission != "None":  # any prompt shows None as nothing
-        text += f"{clean(str(submission))}\n"
+    if value is not None:
+        text += f"{clean(value)}\n"
     outputs: list[Cell] = []
     if text:
         outputs.append({"output_type": "stream", "name": "stdout", "text": text})

@@ -23,7 +23,7 @@ from repl_rl.credit.ledger import Ledger
 from repl_rl.show.bars import Clock, Note, Phase, Tenths, Update, bars
 from repl_rl.show.transcript_rows import By, Decode, Row, transcript_rows
 from repl_rl.terminal import one_row, signed
-from repl_rl.types import Line, OutcomeKind, Scored, StopReason
+from repl_rl.types import JudgedLemma, Line, OutcomeKind, Scored, StopReason
 from repl_sandbox.render import clean
 
 PROMPT, SAMPLED, INJECTED, ERROR = "dim", "bold green", "cyan", "bold red"
@@ -256,8 +256,11 @@ def render_trajectory(scored: Scored, decode: Decode | None = None) -> Text:
         for piece, by in row.pieces:
             text.append(piece, style=_STYLES[by])
         for line, reward in row.ended:
-            if reward or line.outcome.kind.traits.is_error:
-                text.append(f"   <- {line.outcome.kind} {signed(reward, '+.2f')}", style="dim red")
+            is_claim = judged_lemma(scored, line) is not None
+            if reward or is_claim or line.outcome.kind.traits.is_error:
+                worth = _worth(line, reward, scored)
+                style = "dim" if is_claim and reward >= 0 else "dim red"
+                text.append(f"   <- {line.outcome.kind} {worth}", style=style)
         text.append("\n")
     return text
 
@@ -288,11 +291,19 @@ def _beside(text: str, at: int, mark: str) -> str:
 
 
 def _worth(line: Line, reward: float, scored: Scored) -> str:
-    """What a line earned; for a submission that earned nothing itself, the verdict."""
+    """What a line earned, and what became of its lemma; of a submission without, the verdict."""
+    lemma = judged_lemma(scored, line)
+    if lemma is not None:
+        return f"{signed(reward, '+.2f')} {lemma.word}"
     if reward or line.outcome.kind.traits.is_error:
         return signed(reward, "+.2f")
     is_submitted = line.outcome.kind is OutcomeKind.SUBMITTED
     return str(scored.verdict.kind) if is_submitted and scored.verdict is not None else ""
+
+
+def judged_lemma(scored: Scored, line: Line) -> JudgedLemma | None:
+    """What became of the lemma that a line claimed; None where nothing is known of one."""
+    return None if scored.verdict is None else scored.verdict.lemma_of(line.index)
 
 
 def ledger_table(ledger: Ledger) -> Table:
@@ -306,8 +317,10 @@ def ledger_table(ledger: Ledger) -> Table:
         kind = entry.line.outcome.kind
         source = shorten(clean(entry.line.source).strip("\n").removeprefix(" "), _SOURCE)
         style = ERROR if kind.traits.is_error else SAMPLED
+        lemma = judged_lemma(ledger.scored, entry.line)
+        outcome = str(kind) if lemma is None else f"{kind} {lemma.word}"
         numbers = (signed(entry.reward), signed(entry.advantage), str(entry.num_tokens))
-        table.add_row(Text(source, style), str(kind), *numbers, f"{entry.share:.1%}")
+        table.add_row(Text(source, style), outcome, *numbers, f"{entry.share:.1%}")
     return table
 
 

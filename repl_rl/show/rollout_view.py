@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.text import Text
 
 from repl_rl.rollout.builder import TrajectoryBuilder
-from repl_rl.show.display import ERROR, INJECTED, PROMPT, SAMPLED, shorten
+from repl_rl.show.display import ERROR, INJECTED, PROMPT, SAMPLED, judged_lemma, shorten
 from repl_rl.transcript.format import spans
 from repl_rl.transcript.tokens import Codec
 from repl_rl.types import Line, Scored, Tone, Trajectory, Verdict
@@ -117,8 +117,10 @@ def result_rows(scored: Scored) -> Iterator[Text]:
     lines = math.fsum(reward.line_rewards)
     yield Text(f"reward       {reward.total:+.3f} = outcome {outcome}, lines {lines:+.3f}")
     for line, value in zip(trajectory.lines, reward.line_rewards, strict=True):
-        if value:
-            yield Text(f"  line {line.index + 1:<6}{value:+.3f}  {line.outcome.kind}")
+        lemma = judged_lemma(scored, line)
+        if value or lemma is not None:
+            word = f" {_inert(lemma.name)} {lemma.word}" if lemma is not None else ""
+            yield Text(f"  line {line.index + 1:<6}{value:+.3f}  {line.outcome.kind}{word}")
     for name, value in reward.terms.items():
         yield Text(f"  term       {value:+.3f}  {_inert(name)}")
 

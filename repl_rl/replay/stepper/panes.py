@@ -14,7 +14,7 @@ from repl_rl.replay.stepper.texts import DIFFERS, DIM, milliseconds, shown, styl
 from repl_rl.replay.stepper.walk import Walk
 from repl_rl.show.display import INJECTED, SAMPLED
 from repl_rl.transcript.format import strip_line
-from repl_rl.types import Line, LineOutcome, OutcomeKind
+from repl_rl.types import Line, LineOutcome
 
 
 def _title(name: str, outcome: LineOutcome | None) -> str:
@@ -31,11 +31,11 @@ def recorded_pane(walk: Walk) -> tuple[str, Text]:
         return "recorded", styled("Nothing has run yet; n runs line 1.", DIM)
     if beside is None:
         return "recorded", styled("No line is recorded at this place.", DIM)
-    submission = walk.live.trajectory.submission
+    value = walk.live.trajectory.value_of(beside)
     if hand.recorded is not None:
-        return _title("recorded", beside.outcome), _output(walk, beside, submission)
+        return _title("recorded", beside.outcome), _output(walk, beside, value)
     text = styled(shown(strip_line(beside.source)) + "\n", SAMPLED)
-    return _title("replaced", beside.outcome), text.append_text(_output(walk, beside, submission))
+    return _title("replaced", beside.outcome), text.append_text(_output(walk, beside, value))
 
 
 def live_pane(walk: Walk) -> tuple[str, Text]:
@@ -47,16 +47,20 @@ def live_pane(walk: Walk) -> tuple[str, Text]:
     if hand.recorded is not None:
         found = walk.difference(hand)
         name += "  same" if found is None else f"  {found.cause}"
-    return name, _output(walk, hand, walk.live.session.submission)
+    return name, _output(walk, hand, hand.value)
 
 
-def _output(walk: Walk, line: Line | LiveLine, submission: str | None) -> Text:
-    """What a line printed. Rows that differ from the other side have a colour of their own."""
+def _output(walk: Walk, line: Line | LiveLine, value: str | None) -> Text:
+    """What a line printed, and the value that it handed over.
+
+    Rows that differ from the other side have a colour of their own.
+    """
     hand, beside = walk.at_hand, walk.beside
     assert hand is not None, "there are no outputs before the first line"
     text = shown(line.outcome.observation).removesuffix("\n")
-    if line.outcome.kind is OutcomeKind.SUBMITTED and submission is not None:
-        return Text.assemble((text, INJECTED), ("submitted ", DIM), (shown(submission), SAMPLED))
+    if value is not None:
+        word = f"{line.outcome.kind} "
+        return Text.assemble((text, INJECTED), (word, DIM), (shown(value), SAMPLED))
     if not text:
         return styled("no output", DIM)
     if walk.difference(hand) is None or beside is None:
