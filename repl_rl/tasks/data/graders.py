@@ -1,6 +1,6 @@
 r"""Graders by name, for problems that carry all that grading takes in their `meta`.
 
-    meta["grader"]  math | integer | exact | tests
+    meta["grader"]  math | integer | exact
     meta["value"]   the known answer as `grading.parse` reads it, one meaning a line
 
 `ByName` needs no file and no argument, so a grader's process makes one wherever it runs. LaTeX was

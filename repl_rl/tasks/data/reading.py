@@ -20,7 +20,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.tasks.data.columns import Columns, find_columns
 from repl_rl.tasks.data.golds import Gold, Refused, read_golds
 from repl_rl.tasks.data.rows import Row
-from repl_rl.tasks.data.texts import answer_of, statement_of, tests_of
+from repl_rl.tasks.data.texts import answer_of, statement_of
 from repl_rl.terminal import one_row
 from repl_rl.types import Problem, Split
 
@@ -116,11 +116,7 @@ def _item(row: Row, columns: Columns, data: DataConfig) -> _Item:
             raise ValueError(f"{grader!r} is none of {', '.join(get_args(GraderName))}")
         role = "answer"
         cell = columns.value(row, role)
-        texts[role] = (
-            tests_of(cell)
-            if grader == "tests"
-            else answer_of(cell, is_solution=columns.answers_are_solutions)
-        )
+        texts[role] = answer_of(cell, is_solution=columns.answers_are_solutions)
         labels = {}
         for role in ("id", "family", "tier", "split"):
             labels[role] = _label(columns.value(row, role))

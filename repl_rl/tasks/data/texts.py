@@ -113,13 +113,6 @@ def answer_of(value: Any, *, is_solution: bool = False) -> str:
     return found
 
 
-def tests_of(value: Any) -> str:
-    """Source of tests: a text, or a list of statements."""
-    if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
-        value = "\n".join(value)
-    return answer_of(value) if "####" not in str(value) else str(value)
-
-
 def last_boxed(text: str) -> str | None:
     r"""What stands in the last `\boxed{...}`; None where there is none that closes."""
     start = max(text.rfind("\\boxed{"), text.rfind("\\fbox{"))
