@@ -20,7 +20,7 @@ Loss = Literal["dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "ves
 Credit = Literal["outcome", "line_local", "return_to_go", "potential"]
 Baseline = Literal["mean", "leave_one_out"]
 Scale = Literal["group", "batch", "none"]
-GraderName = Literal["auto", "math", "exact", "integer"]
+GraderName = Literal["auto", "math", "exact", "integer", "tests"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,8 @@ class DataConfig:
     """Column of names for problems. Without one they are named by their text."""
     grader: GraderName = "auto"
     """`math`: the value that LaTeX or Python spells. `integer`. `exact`: the same text. `auto`: one
-    of these, by the look of each answer. A row's own `grader` wins."""
+    of these, by the look of each answer. A row's own `grader` wins. `tests`, for all rows: the
+    answer is `assert f(2) == 4` and the like, and source of functions is submitted, as a string."""
     split: str | None = None
     """Take only rows of this split, and hold out a share of them. Not set: a column `split`, or the
     splits of a data set on the hub, say what is held out."""

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from repl_rl.config import DataConfig
 from repl_rl.errors import ConfigError
-from repl_rl.tasks.data import hub
+from repl_rl.tasks.data import by_tests, hub
 from repl_rl.tasks.data.graders import ByName
 from repl_rl.tasks.data.gym import GymTask, open_family
 from repl_rl.tasks.data.names import GYM, HUB, find_file
@@ -58,8 +58,9 @@ def open_data(name: str, data: DataConfig) -> tuple[DataTask | GymTask, str]:
     """
     if name.startswith(GYM):
         return open_family(name, data)
+    spec = by_tests.SPEC if data.grader == "tests" else SPEC
     if name.startswith(HUB):
-        return DataTask(name, hub.source(name, data), data), SPEC
+        return DataTask(name, hub.source(name, data), data), spec
     if data.config is not None:
         raise ConfigError(
             f"data.config = {data.config!r} has no effect: {name!r} is a file; it names a "
@@ -71,4 +72,4 @@ def open_data(name: str, data: DataConfig) -> tuple[DataTask | GymTask, str]:
         rows = read_rows(path)
         return Source(name=path.name, place=str(path.resolve()), rows=rows, digest=digest(path))
 
-    return DataTask(name, file_source, data), SPEC
+    return DataTask(name, file_source, data), spec

@@ -96,7 +96,7 @@ def test_a_row_may_have_a_grader_of_its_own() -> None:
     assert [one.meta["grader"] for one in problems(rows)] == ["exact", "integer"]
     assert [one.meta["grader"] for one in problems(rows, grader="math")] == ["exact", "math"]
     assert refusal([rows[0] | {"grader": "judge"}]) == (
-        "a.jsonl:1: grader 'grader': 'judge' is none of auto, math, exact, integer"
+        "a.jsonl:1: grader 'grader': 'judge' is none of auto, math, exact, integer, tests"
     )
 
 
