@@ -59,9 +59,9 @@ class DataConfig:
     id: str | None = None
     """Column of names for problems. Without one they are named by their text."""
     grader: GraderName = "auto"
-    """`math`: the value that LaTeX or Python spells. `integer`. `exact`: the same text. `tests`:
-    the answer is source of tests for a submitted function. `auto`: one of the first three, by the
-    look of each answer. A row's own `grader` wins."""
+    """`math`: the value that LaTeX or Python spells. `integer`. `exact`: the same text. `auto`: one
+    of these, by the look of each answer. A row's own `grader` wins. `tests`, for all rows: the
+    answer is `assert f(2) == 4` and the like, and source of functions is submitted, as a string."""
     split: str | None = None
     """Take only rows of this split, and hold out a share of them. Not set: a column `split`, or the
     splits of a data set on the hub, say what is held out."""

@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 from repl_rl.config import DataConfig, TaskConfig
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_spec, resolve_spec
-from repl_rl.tasks.data.names import is_data
+from repl_rl.tasks.data.names import find_file, is_data, is_file
 from repl_rl.transcript.format import PROBLEM_MARKER, Prompt, TranscriptFormat, setup_sources
 from repl_rl.types import Problem, Split, Verdict
 
@@ -210,8 +210,10 @@ class StoredTask(Task, Protocol):
 
 
 def check_task(name: str) -> None:
-    """ConfigError, with the nearest name, for the name of no task. Imports no task."""
-    if not is_data(name):
+    """ConfigError, with the nearest name, for a name of no task and of no file. Imports no task."""
+    if is_file(name):
+        find_file(name)
+    elif not is_data(name):
         resolve_spec(name, group="repl_rl.tasks")
 
 

@@ -136,3 +136,16 @@ def test_the_readme_shows_the_task_as_it_is() -> None:
     shown = textwrap.indent(source[source.index("class Multiplication") :], "    ")
     assert shown.strip("\n") in (ROOT / "README.md").read_text()
     assert len(source.splitlines()) <= 25
+
+
+def test_the_task_with_families_solves_itself_and_keeps_its_sides_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = load(monkeypatch, "arithmetic:Arithmetic")()
+    sides = [list(itertools.islice(task.problems(split, seed=1), 60)) for split in Split]
+    assert not {one.id for one in sides[0]} & {one.id for one in sides[1]}
+    for problem in sides[0]:
+        assert task.grade(problem, task.reference(problem)).kind is VerdictKind.PROVED
+        assert not task.grade(problem, f"{task.reference(problem)} + 1").is_solved
+    assert {one.meta["family"] for one in sides[1]} == {"sum", "product", "fraction"}
+    assert {one.meta["tier"] for one in sides[1]} == {"1", "2", "3"}

@@ -30,7 +30,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 SOLUTION = "solution"
 """Where a row has no answer of its own, it ends in one."""
 TESTS = ("tests", "test", "test_list")
-"""In place of answers, for the grader `tests`."""
+"""Before answers, for the grader `tests`."""
 _MUST_AGREE = ("statement", "answer")
 _NUM_NAMED = 12
 """Columns that an error lists."""
@@ -77,8 +77,8 @@ def find_columns(row: Row, data: DataConfig) -> Columns:
     named = {"statement": data.statement, "answer": data.answer, "id": data.id}
     taken, rivals = {}, {}
     for role, aliases in ALIASES.items():
-        if role == "answer":
-            aliases = (*(TESTS if data.grader == "tests" else ()), *aliases)
+        if role == "answer" and data.grader == "tests":
+            aliases = (*TESTS, *aliases)
         column = named.get(role)
         there = [column] if column else _present(row, aliases)
         if role == "answer" and not there:

@@ -68,10 +68,10 @@ def read_golds(wanted: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], Go
 def plain(answer: str, grader: str) -> Gold | Refused | None:
     """What needs no parser; None for what does."""
     bare = answer.strip().strip("$").strip().removesuffix(".")
+    if grader == "tests":
+        return _tests(answer)
     if grader == "exact" or (grader == "auto" and _WORD.fullmatch(bare)):
         return Gold("exact", answer)
-    if grader == "tests":
-        return Gold("tests", answer)
     if (
         _INTEGER.fullmatch(bare)
         and len(bare) <= _MAX_DIGITS
@@ -79,6 +79,15 @@ def plain(answer: str, grader: str) -> Gold | Refused | None:
     ):
         return Gold("integer" if grader != "math" else "math", str(int(bare.replace(",", ""))))
     return Refused("no integer") if grader == "integer" else None
+
+
+def _tests(source: str) -> Gold | Refused:
+    from repl_rl.tasks.data.by_tests import read_tests
+
+    try:
+        return Gold("tests", read_tests(source))
+    except ValueError as error:
+        return Refused(str(error))
 
 
 class GoldReader:

@@ -42,6 +42,8 @@ class ByName:
     def reference(self, problem: Problem) -> str:
         """The known answer, as a kernel would hand it over."""
         value = problem.meta["value"]
+        if problem.meta["grader"] == "tests":
+            return ""  # nobody has written the function
         return repr(value) if problem.meta["grader"] == "exact" else value.split("\n")[0]
 
 

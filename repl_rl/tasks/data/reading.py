@@ -29,6 +29,7 @@ _HELD_OUT = (
     *("test", "testing", "validation", "valid", "val", "dev", "eval", "evaluation"),
     *("held_out", "held-out", "heldout"),
 )
+_TESTS_FORM = "\nSubmit the source of the function, as a string."
 _MAX_LABEL = 200
 """Characters of an id, a family, a tier."""
 _NUM_SHOWN = 10
@@ -114,6 +115,8 @@ def _item(row: Row, columns: Columns, data: DataConfig) -> _Item:
         role, grader = "grader", _label(columns.value(row, "grader")) or data.grader
         if grader not in get_args(GraderName):
             raise ValueError(f"{grader!r} is none of {', '.join(get_args(GraderName))}")
+        if (grader == "tests") is not (data.grader == "tests"):
+            raise ValueError("tests are for all rows or for none; see data.grader=tests")
         role = "answer"
         cell = columns.value(row, role)
         texts[role] = (
@@ -187,7 +190,8 @@ def _problem(item: _Item, gold: Gold) -> Problem:
     id_ = item.id or _digest(item.statement)[:12]
     names = gold.symbols.split()
     setup = (f"{', '.join(names)} = symbols({gold.symbols!r})",) if names else ()
-    return Problem(id=id_, statement=item.statement, meta=meta, setup=setup)
+    form = _TESTS_FORM if gold.grader == "tests" else ""
+    return Problem(id=id_, statement=item.statement + form, meta=meta, setup=setup)
 
 
 def _sides(

@@ -14,8 +14,9 @@ from functools import cached_property
 
 from repl_rl.config import DataConfig
 from repl_rl.errors import ConfigError
-from repl_rl.tasks.data import hub
+from repl_rl.tasks.data import by_tests, hub
 from repl_rl.tasks.data.graders import ByName
+from repl_rl.tasks.data.gym import GymTask, open_family
 from repl_rl.tasks.data.names import GYM, HUB, find_file
 from repl_rl.tasks.data.reading import Reading, Source, read
 from repl_rl.tasks.data.rows import digest, read_rows
@@ -50,24 +51,25 @@ class DataTask(ByName):
         yield from found
 
 
-def open_data(name: str, data: DataConfig) -> tuple[DataTask, str]:
+def open_data(name: str, data: DataConfig) -> tuple[DataTask | GymTask, str]:
     """The task of a name that stands for data, and the spec of its graders.
 
-    A wrong name or a missing file is a ConfigError at once; rows are read later.
+    A wrong name is a ConfigError at once; rows are read later, and what grades needs none.
     """
     if name.startswith(GYM):
-        raise ConfigError(f"{name!r}: no such data")
+        return open_family(name, data)
+    spec = by_tests.SPEC if data.grader == "tests" else SPEC
     if name.startswith(HUB):
-        return DataTask(name, hub.source(name, data), data), SPEC
+        return DataTask(name, hub.source(name, data), data), spec
     if data.config is not None:
         raise ConfigError(
             f"data.config = {data.config!r} has no effect: {name!r} is a file; it names a "
             f"configuration of a data set on the hub"
         )
-    path = find_file(name)
 
     def file_source() -> Source:
+        path = find_file(name)
         rows = read_rows(path)
         return Source(name=path.name, place=str(path.resolve()), rows=rows, digest=digest(path))
 
-    return DataTask(name, file_source, data), SPEC
+    return DataTask(name, file_source, data), spec

@@ -117,7 +117,11 @@ def tests_of(value: Any) -> str:
     """Source of tests: a text, or a list of statements."""
     if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
         value = "\n".join(value)
-    return answer_of(value) if "####" not in str(value) else str(value)
+    if not isinstance(value, str):
+        raise ValueError(f"{_kind(value)} where source of tests is expected")
+    if len(value) > MAX_CHARS:
+        raise ValueError(f"{len(value):,} characters; expected at most {MAX_CHARS:,}")
+    return value
 
 
 def last_boxed(text: str) -> str | None:

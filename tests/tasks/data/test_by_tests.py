@@ -1,0 +1,73 @@
+"""The grader `tests`: what a function returns counts, and nothing that its code can pretend."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from repl_rl.config import DataConfig
+from repl_rl.grading.grader import Grader
+from repl_rl.tasks.base import load_task
+from repl_rl.tasks.data.by_tests import read_tests
+from repl_rl.types import Split
+
+TESTS = ["assert double(2) == 4", "assert double('ab') == 'abab'", "assert double([]) == []"]
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("assert f(2) == 4", [["f(2)", "4"]]),
+        ("assert f(g=[1]) == (1, 'a')\nassert h()", [["f(g=[1])", "(1, 'a')"], ["h()", "True"]]),
+        ("assert not f(-1)", [["f(-1)", "False"]]),
+    ],
+)
+def test_a_test_is_a_call_and_a_literal(source: str, found: list[list[str]]) -> None:
+    assert json.loads(read_tests(source)) == found
+
+
+@pytest.mark.parametrize(
+    "source", ["", "f(2)", "assert f(2) == g(3)", "assert f(2) < 3", "import os", "assert ("]
+)
+def test_any_other_test_is_refused(source: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        read_tests(source)
+
+
+@pytest.mark.kernel
+def test_the_function_is_called_in_a_kernel_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "code.jsonl"
+    row = {"prompt": "Write double(x), twice x.", "test_list": TESTS}
+    path.write_text(json.dumps(row))
+    task, spec = load_task(str(path), DataConfig(grader="tests", held_out=0.0))
+    (problem,) = task.problems(Split.TRAIN, seed=0)
+    assert problem.statement.endswith("\nSubmit the source of the function, as a string.")
+    sources = {
+        "right": "def double(x):\n    return 2 * x",
+        "wrong": "def double(x):\n    return x + x if x else 0",
+        "equal to all": "class A:\n    __eq__ = lambda *_: True\ndef double(x):\n    return A()",
+        "empty": "",
+        "broken": "def double(x:",
+        "hanging": "def double(x):\n    while True: pass",
+        "reading": "def double(x):\n    return open('/etc/passwd').read()",
+        "leaving": "import os\ndef double(x):\n    os._exit(0)",
+        "left": "double = lambda x: left",
+    }
+
+    async def verdicts() -> dict[str, str]:
+        async with Grader(deadline_s=20.0) as grader:
+            found = {
+                name: str((await grader.grade(spec, problem, repr(source))).kind)
+                for name, source in sources.items()
+            }
+            name = await grader.grade(spec, problem, "<function double at 0x7f00>")
+            return found | {"a name": str(name.kind)}
+
+    assert asyncio.run(verdicts()) == {
+        **dict.fromkeys(sources, "wrong"),
+        "right": "proved",
+        "a name": "malformed",
+    }
