@@ -75,8 +75,8 @@ def by_claims(name: str, is_inside: IsInside) -> Callable[[Problem, str], Verdic
             if not (_is_plain(entry) and is_inside(entry, problem)):
                 evidence = f"{entry} is no exact value of {name}"[:200]
                 return Verdict(kind=VerdictKind.WRONG, method="witness", evidence=evidence)
-            sides = (parse(side, symbols=(name,)) for side in (left, right))
-            if not is_different(*sides, {sympy.Symbol(name): entry}):
+            lhs, rhs = (parse(side, symbols=(name,)) for side in (left, right))
+            if not is_different(lhs, rhs, {sympy.Symbol(name): entry}):
                 evidence = f"both sides are equal at {entry}, or cannot be told apart"[:200]
                 return Verdict(kind=VerdictKind.WRONG, method="witness", evidence=evidence)
         return Verdict(kind=VerdictKind.PROVED, method="claims")
