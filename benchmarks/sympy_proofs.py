@@ -164,8 +164,8 @@ async def played(
 
 
 def scripted(lines: Sequence[str]) -> Script:
-    for line in lines:
-        yield line  # noqa: UP028 a tuple's iterator takes no observations
+    for line in lines:  # noqa: UP028 a tuple's iterator takes no observations
+        yield line
 
 
 async def try_one_liners(env: Env, problem: Problem, draft: Draft) -> str | None:

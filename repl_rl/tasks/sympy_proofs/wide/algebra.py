@@ -1,0 +1,334 @@
+"""Linear algebra and polynomials: determinants, remainders, pencils, sums of roots, factors.
+
+Eigenvalues, roots and factors are drawn first; matrices and polynomials are made of them by whole
+numbers. Knows no interpreter.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from math import comb, isqrt
+
+import sympy
+
+from repl_rl.grading.equality import compare
+from repl_rl.grading.parse import Malformed, parse
+from repl_rl.tasks.sympy_proofs.draft import Draft, nonzero
+from repl_rl.tasks.sympy_proofs.family import Rule
+from repl_rl.tasks.sympy_proofs.wide.values import NAMES, by_value
+from repl_rl.types import Problem, Verdict
+
+X = sympy.Symbol("x")
+POLYNOMIAL = "a polynomial in x"
+
+Row = list[int]
+
+
+def _determinant(rng: random.Random, _: int) -> Draft:
+    """det(A + t*B) = (a + b*t)*... for triangles times unimodular matrices."""
+    numbers = [(nonzero(rng, 9), nonzero(rng, 5)) for _ in range(3)]
+    left, right = _unimodular(rng, 3), _unimodular(rng, 3)
+    parts = [_between(left, [pair[index] for pair in numbers], right) for index in (0, 1)]
+    rows = [
+        ", ".join(f"{a} + {b}*t" for a, b in zip(*pair, strict=True))
+        for pair in zip(*parts, strict=True)
+    ]
+    matrix = ", ".join(f"[{row}]" for row in rows)
+    return Draft(
+        question="Find the determinant of M",
+        form="a polynomial in t",
+        answer="*".join(f"({a} + {b}*t)" for a, b in numbers),
+        facts={NAMES: "t"},
+        setup=("t = symbols('t')", f"M = Matrix([{matrix}])"),
+        solution=("d = M.det()", "submit_final_answer(expand(d))"),
+        one_liners=("M.det()", "det(M)"),
+    )
+
+
+def _remainder(rng: random.Random, tier: int) -> Draft:
+    """x**m = 1 modulo a cyclotomic polynomial, so exponents count modulo m alone."""
+    m = rng.choice((5, 7, 8, 9, 10, 12, 14, 15, 16, 18, 20, 24, 30))
+    g = sympy.cyclotomic_poly(m, X)
+    terms = [(nonzero(rng, 99), rng.randint(10**12, 10**15)) for _ in range(tier + 2)]
+    # Sparse and exact: no power of x is written out.
+    small = sum(c * X ** (e % m) for c, e in terms)
+    answer = sympy.rem(small, g, X)
+    f = " + ".join(f"{c}*x**{e}" for c, e in terms).replace("+ -", "- ")
+    return Draft(
+        question="Find the remainder of f by g, as polynomials in x",
+        form=POLYNOMIAL,
+        answer=str(answer),
+        facts={NAMES: "x"},
+        setup=("x = symbols('x')", f"f = {f}", f"g = {g}"),
+        solution=(
+            "m = next(j for j in range(1, 100) if rem(x**j - 1, g, x) == 0)",
+            "h = f.replace(lambda u: u.is_Pow, lambda u: u.base**(u.exp % m))",
+            "r = rem(h, g, x)",
+            "submit_final_answer(r)",
+        ),
+        one_liners=(
+            "rem(f, g, x)",
+            "Poly(f, x).rem(Poly(g, x))",
+            "div(f, g, x)[1]",
+            "reduced(f, [g])[1]",
+            "prem(f, g, x)",
+            "simplify(f/g)",
+        ),
+    )
+
+
+def _pencil(rng: random.Random, tier: int) -> Draft:
+    """A + t*B = U*diag(a[i] + b[i]*t)*V: singular at -a[i]/b[i], with the kernel V**-1*e[i]."""
+    size = tier
+    while True:
+        numbers = [(nonzero(rng, 12), rng.randint(1, 6)) for _ in range(size)]
+        values = [sympy.Rational(-a, b) for a, b in numbers]
+        left, right = _unimodular(rng, size), _unimodular(rng, size)
+        kernel = sympy.Matrix(right).inv()[:, values.index(max(values))]
+        whole = [int(entry) for entry in kernel]
+        first = next(entry for entry in whole if entry)
+        # A basis of a kernel comes with a last entry of 1.
+        if len(set(values)) == size and whole[-1] not in (0, first):
+            break
+    answer = [sympy.Rational(entry, first) for entry in whole]
+    matrices = [_between(left, [pair[index] for pair in numbers], right) for index in (0, 1)]
+    return Draft(
+        question="t is the largest number for which A + t*B is singular; find the vector v != 0 "
+        "with (A + t*B)*v = 0 whose first entry other than 0 is 1",
+        form=f"a list of {size} exact numbers",
+        answer=str(answer),
+        setup=("t = symbols('t')", f"A = Matrix({matrices[0]})", f"B = Matrix({matrices[1]})"),
+        solution=(
+            "d = (A + t*B).det()",
+            "r = max(roots(d, t))",
+            "u = list((A + r*B).nullspace()[0])",
+            "c = next(entry for entry in u if entry != 0)",
+            "submit_final_answer([entry/c for entry in u])",
+        ),
+        one_liners=(
+            "(A + t*B).det()",
+            "(A + t*B).nullspace()",
+            "solve((A + t*B).det(), t)",
+            "(B**-1*A).eigenvals()",
+            "(B**-1*A).eigenvects()",
+            "list((B**-1*A).eigenvects()[0][2][0])",
+            "list((B**-1*A).eigenvects()[-1][2][0])",
+            "list((A + t*B).LUdecomposition()[1][-1, :])",
+        ),
+    )
+
+
+def _unimodular(rng: random.Random, size: int) -> list[Row]:
+    """The product of an upper and a lower triangle with ones on the diagonal."""
+    lower = [
+        [rng.randint(-3, 3) if j < i else int(i == j) for j in range(size)] for i in range(size)
+    ]
+    upper = [
+        [rng.randint(-3, 3) if j > i else int(i == j) for j in range(size)] for i in range(size)
+    ]
+    return _times(lower, upper)
+
+
+def _times(left: Sequence[Row], right: Sequence[Row]) -> list[Row]:
+    columns = list(zip(*right, strict=True))
+    return [[sum(a * b for a, b in zip(row, c, strict=True)) for c in columns] for row in left]
+
+
+def _between(left: Sequence[Row], diagonal: Sequence[int], right: Sequence[Row]) -> list[Row]:
+    return _times(left, [[d * a for a in row] for d, row in zip(diagonal, right, strict=True)])
+
+
+def _sums(rng: random.Random, tier: int) -> Draft:
+    """Over i < j there is half of what all pairs give, less the pairs of a root with itself."""
+    f = _monic(rng, tier + 1)
+    powers = _power_sums(f, comb(tier + 1, 2))
+    pairs = [
+        (sum(comb(m, j) * powers[j] * powers[m - j] for j in range(m + 1)) - 2**m * powers[m]) // 2
+        for m in range(len(powers))
+    ]
+    return _over_pairs(
+        rng,
+        f,
+        pairs,
+        value="a + b",
+        all_pairs="resultant(f.subs(x, y), f.subs(x, x - y), y)",
+        squares="2**degree(f, x)*f.subs(x, x/2)",
+    )
+
+
+def _products(rng: random.Random, tier: int) -> Draft:
+    f = _monic(rng, tier)
+    powers = _power_sums(f, 2 * comb(tier, 2))
+    pairs = [(powers[m] ** 2 - powers[2 * m]) // 2 for m in range(comb(tier, 2) + 1)]
+    return _over_pairs(
+        rng,
+        f,
+        pairs,
+        value="a*b",
+        all_pairs="resultant(f.subs(x, y), expand(y**degree(f, x)*f.subs(x, x/y)), y)",
+        squares="resultant(f.subs(x, y), x - y**2, y)",
+    )
+
+
+def _over_pairs(
+    rng: random.Random,
+    f: Sequence[int],
+    power_sums: Sequence[int],
+    *,
+    value: str,
+    all_pairs: str,
+    squares: str,
+) -> Draft:
+    """The sum of 1/(c - u) over the values u of all pairs: S'(c)/S(c), where S has the roots u."""
+    polynomial = _from_power_sums(power_sums)
+    c = rng.randint(10, 99)
+    while not _evaluated(polynomial, c):
+        c += 1
+    answer = sympy.Rational(_evaluated(_derived(polynomial), c), _evaluated(polynomial, c))
+    return Draft(
+        question=f"f has {len(f) - 1} complex roots, counted by multiplicity. Find the sum of "
+        f"1/(c - {value}) over all pairs of them, {{a, b}} being the same pair as {{b, a}}",
+        form="an exact rational number",
+        answer=str(answer),
+        setup=("x, y = symbols('x y')", f"f, c = {_spelled(f)}, {c}"),
+        solution=(
+            f"R = {all_pairs}",
+            f"Q = cancel(R/({squares}))",
+            "S = prod(p**(e//2) for p, e in sqf_list(Q)[1])",
+            "v = (S.diff(x)/S).subs(x, c)",
+            "submit_final_answer(v)",
+        ),
+        one_liners=(
+            f"RootSum(f, Lambda(x, 1/(c - {value.replace('a', 'x').replace('b', 'x')})))",
+            "resultant(f, f.subs(x, y), x)",
+            f"({all_pairs}).subs(x, c)",
+            f"1/({all_pairs}).subs(x, c)",
+            f"(diff({all_pairs}, x)/({all_pairs})).subs(x, c)",
+            f"(diff({all_pairs}, x)/({all_pairs})).subs(x, c)/2",
+            f"nsimplify(sum(1/(c - ({value})) for a, b in subsets(nroots(f), 2)))",
+            f"simplify(sum(1/(c - ({value})) for a, b in subsets(list(roots(f, x)), 2)))",
+        ),
+    )
+
+
+def _monic(rng: random.Random, degree: int) -> Row:
+    """Leading coefficient first."""
+    return [1, *(nonzero(rng, 9) for _ in range(degree))]
+
+
+def _power_sums(f: Sequence[int], most: int) -> Row:
+    """Of the roots of monic f, to the power `most`, by Newton's identities."""
+    degree = len(f) - 1
+    sums = [degree]
+    for m in range(1, most + 1):
+        total = sum(f[i] * sums[m - i] for i in range(1, min(m - 1, degree) + 1))
+        sums.append(-total - (m * f[m] if m <= degree else 0))
+    return sums
+
+
+def _from_power_sums(sums: Sequence[int]) -> Row:
+    """The monic polynomial of degree sums[0] whose roots have these power sums."""
+    f = [1]
+    for m in range(1, sums[0] + 1):
+        f.append(-sum(f[i] * sums[m - i] for i in range(m)) // m)
+    return f
+
+
+def _spelled(f: Sequence[int]) -> str:
+    return str(sum(c * X**k for k, c in enumerate(reversed(f))))
+
+
+def _evaluated(f: Sequence[int], point: int) -> int:
+    value = 0
+    for c in f:
+        value = value * point + c
+    return value
+
+
+def _derived(f: Sequence[int]) -> Row:
+    return [c * k for c, k in zip(f, range(len(f) - 1, 0, -1), strict=False)]
+
+
+SQUAREFREE = tuple(d for d in range(40, 200) if all(d % k**2 for k in range(2, 15)))
+
+
+def _conjugates(rng: random.Random, _: int) -> Draft:
+    """(x**2 + p*x + r)**2 - d*(q*x + s)**2, the only such form of f."""
+    while True:
+        d, p, r = rng.choice(SQUAREFREE), nonzero(rng, 9), nonzero(rng, 20)
+        q, s = nonzero(rng, 5), nonzero(rng, 9)
+        f = [1, 2 * p, p * p + 2 * r - d * q * q, 2 * p * r - 2 * d * q * s, r * r - d * s * s]
+        if _is_unique(f, r) and not _shows(d, p, q, r, s):
+            break
+    root = sympy.sqrt(d)
+    factors = [X**2 + (p + sign * q * root) * X + r + sign * s * root for sign in (1, -1)]
+    return Draft(
+        question="f is the product of two monic polynomials of degree 2 with coefficients in "
+        "Q(sqrt(d)), and not in Q, for one whole number d without square factors; find both",
+        form="a list of two polynomials in x",
+        answer=str(factors),
+        facts={NAMES: "x"},
+        setup=("x, t = symbols('x t')", f"f = {_spelled(f)}"),
+        solution=(
+            "p = Poly(f, x).coeff_monomial(x**3)/2",
+            "h = expand((x**2 + p*x + t)**2 - f)",
+            "D = discriminant(h, x)",
+            "r = list(ground_roots(D, t))[0]",
+            "s = Poly(h.subs(t, r), x)",
+            "e = sqrt(s.LC())",
+            "w = e*x + s.coeff_monomial(x)/(2*e)",
+            "submit_final_answer([x**2 + p*x + r + w, x**2 + p*x + r - w])",
+        ),
+        one_liners=(
+            "factor(f)",
+            "[u for u, _ in factor_list(f)[1]]",
+            "[u for u, _ in factor_list(f, extension=sqrt(discriminant(f)))[1]]",
+            "[u for u, _ in factor_list(f, extension=[sqrt(2), sqrt(3), sqrt(5)])[1]]",
+            "[u for u, _ in factor_list(f, extension=[sqrt(41), sqrt(43)])[1]]",
+            "[x - u for u in roots(f, x)]",
+            "solve(f, x)",
+            "next(w for w in ([u for u, _ in factor_list(f, extension=sqrt(j))[1]]"
+            " for j in range(2, 40)) if len(w) == 2)",
+        ),
+    )
+
+
+def _is_unique(f: Sequence[int], r: int) -> bool:
+    """Whether r is the only rational t for which (x**2 + p*x + t)**2 - f is c*(x - e)**2.
+
+    Its discriminant is (2*p*t - c1)**2 - 4*(2*t + p**2 - c2)*(t**2 - c0), a cubic in t with the
+    root r: the rest is a quadratic, which is not to have rational roots.
+    """
+    _, twice, c2, c1, c0 = f
+    p = twice // 2
+    cubic = [-8, 4 * c2, 8 * c0 - 4 * p * c1, c1 * c1 + 4 * (p * p - c2) * c0]
+    first = cubic[1] + cubic[0] * r
+    last = cubic[2] + first * r
+    discriminant = first * first - 4 * cubic[0] * last
+    return discriminant < 0 or isqrt(discriminant) ** 2 != discriminant
+
+
+def _shows(d: int, p: int, q: int, r: int, s: int) -> bool:
+    """Whether sqrt(d) is seen in the discriminant of f, but for a square the norm of that of one
+    factor."""
+    norm = (p * p + d * q * q - 4 * r) ** 2 - d * (2 * p * q - 4 * s) ** 2
+    return norm == 0 or (norm > 0 and isqrt(norm * d) ** 2 == norm * d)
+
+
+def _by_set(problem: Problem, submission: str) -> Verdict:
+    """In any order, each once."""
+    given, expected = (parse(text, symbols=("x",)) for text in (submission, problem.meta["answer"]))
+    if not isinstance(given, list | tuple | frozenset) or len(given) != len(expected):
+        raise Malformed(f"{len(expected)} polynomials are expected")
+    return compare(frozenset(given), frozenset(expected), seed=problem.meta["points"])
+
+
+RULES: Mapping[str, Rule] = {
+    "determinant": Rule(draft=_determinant, grade=by_value(), tiers=(1,), chance=0.02),
+    "remainder": Rule(draft=_remainder, grade=by_value(), tiers=(2, 3), chance=0.02),
+    "pencil": Rule(draft=_pencil, grade=by_value(), tiers=(3, 4), chance=0.05),
+    "sums": Rule(draft=_sums, grade=by_value(), tiers=(3, 4), chance=0.02),
+    "products": Rule(draft=_products, grade=by_value(), tiers=(4,), chance=0.02, is_held_out=True),
+    "conjugates": Rule(draft=_conjugates, grade=_by_set, tiers=(5,), chance=0.02),
+}

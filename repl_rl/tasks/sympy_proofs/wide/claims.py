@@ -1,0 +1,89 @@
+"""Several claims in one problem: which are true, and where do the others fail?
+
+    claims = [(left, right), ...]  ->  [True, 19/8, ...]: True, or a value where both sides differ
+
+With several claims no answer can be guessed. Knows no rule.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+
+from repl_rl.grading.parse import Malformed, parse
+from repl_rl.grading.points import is_different
+from repl_rl.tasks.sympy_proofs.draft import STEPS
+from repl_rl.types import Problem, Verdict, VerdictKind
+
+IsInside = Callable[[Any, Problem], bool]
+"""Whether a number is in the domain that the problem speaks of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    left: str
+    right: str
+    witness: str | None
+    """A value at which both sides differ; None where the claim is true."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    line: str
+    """Binds them as `claims`."""
+    answer: str
+    facts: dict[str, str]
+
+
+def draw_claims(rng: random.Random, make: Callable[[bool], Claim], count: int) -> Claims:
+    """`count` claims, each true with the chance 1/2, but not all true and not all false."""
+    truths: list[bool] = []
+    while len(set(truths)) < 2:
+        truths = [rng.random() < 0.5 for _ in range(count)]
+    claims = [make(truth) for truth in truths]
+    pairs = ", ".join(f"({claim.left}, {claim.right})" for claim in claims)
+    return Claims(
+        line=f"claims = [{pairs}]",
+        answer=f"[{', '.join(claim.witness or 'True' for claim in claims)}]",
+        facts={
+            "lefts": "\n".join(claim.left for claim in claims),
+            "rights": "\n".join(claim.right for claim in claims),
+            "truths": " ".join(str(truth) for truth in truths),
+        },
+    )
+
+
+def by_claims(name: str, is_inside: IsInside) -> Callable[[Problem, str], Verdict]:
+    """A judge of lists of True and of values of the symbol `name`, one entry for each claim."""
+
+    def grade(problem: Problem, submission: str) -> Verdict:
+        entries = parse(submission)
+        truths = problem.meta["truths"].split()
+        if not isinstance(entries, list | tuple) or len(entries) != len(truths):
+            raise Malformed(f"a list of {len(truths)} entries is expected")
+        lefts, rights = (problem.meta[side].split("\n") for side in ("lefts", "rights"))
+        for entry, truth, left, right in zip(entries, truths, lefts, rights, strict=True):
+            if (entry is True) != (truth == "True"):
+                evidence = f"{left} = {right} is {truth}"[:200]
+                return Verdict(kind=VerdictKind.REFUTED, method="claims", evidence=evidence)
+            if entry is True:
+                continue
+            if not (_is_plain(entry) and is_inside(entry, problem)):
+                evidence = f"{entry} is no exact value of {name}"[:200]
+                return Verdict(kind=VerdictKind.WRONG, method="witness", evidence=evidence)
+            lhs, rhs = (parse(side, symbols=(name,)) for side in (left, right))
+            if not is_different(lhs, rhs, {sympy.Symbol(name): entry}):
+                evidence = f"both sides are equal at {entry}, or cannot be told apart"[:200]
+                return Verdict(kind=VerdictKind.WRONG, method="witness", evidence=evidence)
+        return Verdict(kind=VerdictKind.PROVED, method="claims")
+
+    return grade
+
+
+def _is_plain(value: Any) -> bool:
+    is_number = isinstance(value, sympy.Expr) and value.is_number
+    return is_number and not value.has(sympy.Float, *STEPS)

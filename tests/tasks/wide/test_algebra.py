@@ -1,0 +1,64 @@
+"""Algebra of several lines: laws of each rule, and problems that were solved by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from repl_rl.tasks.sympy_proofs.families import FAMILIES
+from repl_rl.tasks.sympy_proofs.wide import algebra
+from repl_rl.types import Problem
+from tests.support import rule_laws as laws
+
+RULES = FAMILIES["algebra"].rules
+NAMES = ("determinant", "remainder", "pencil", "sums", "products", "conjugates")
+CELLS = laws.cells("algebra", *NAMES)
+
+
+@pytest.mark.parametrize(("name", "tier"), CELLS)
+def test_scripted_solutions_are_proved(interpreter: laws.Player, name: str, tier: int) -> None:
+    laws.check_solutions(interpreter, "algebra", name, tier, 2)
+
+
+@pytest.mark.parametrize(("name", "tier"), CELLS)
+def test_no_restatement_is_proved(name: str, tier: int) -> None:
+    laws.check_no_restatement_is_proved("algebra", name, tier)
+
+
+@pytest.mark.parametrize(("name", "tier"), CELLS)
+def test_draws_follow_from_the_seed(name: str, tier: int) -> None:
+    laws.check_draws("algebra", name, tier)
+
+
+def test_every_tier_has_a_rule_to_train_on() -> None:
+    trained = {tier for rule in RULES.values() if not rule.is_held_out for tier in rule.tiers}
+    assert trained == {1, 2, 3, 4, 5}
+
+
+def test_power_sums_and_coefficients_follow_from_each_other() -> None:
+    # (x - 1)*(x - 2)*(x - 3): 1 + 2 + 3 = 6, 1 + 4 + 9 = 14, 1 + 8 + 27 = 36, 1 + 16 + 81 = 98.
+    assert algebra._power_sums([1, -6, 11, -6], 4) == [3, 6, 14, 36, 98]
+    assert algebra._from_power_sums([3, 6, 14, 36]) == [1, -6, 11, -6]
+    assert algebra._evaluated([1, -6, 11, -6], 4) == 6
+    assert algebra._derived([1, -6, 11, -6]) == [3, -12, 11]
+
+
+def test_two_factors_are_taken_in_any_order() -> None:
+    # (x**2 + x*sqrt(2) + 3)*(x**2 - x*sqrt(2) + 3) = (x**2 + 3)**2 - 2*x**2 = x**4 + 4*x**2 + 9
+    answer = "[x**2 + sqrt(2)*x + 3, x**2 - sqrt(2)*x + 3]"
+    problem = Problem(id="", statement="", meta={"answer": answer, "points": "0"})
+    rule = RULES["conjugates"]
+    assert laws.is_proved(rule, problem, "(x**2 - sqrt(2)*x + 3, 3 + x*(x + sqrt(2)))")
+    for wrong in (
+        "[x**2 + sqrt(2)*x + 3, x**2 + sqrt(2)*x + 3]",
+        "[x**2 + sqrt(2)*x + 3, x**2 - sqrt(2)*x - 3]",
+        "[2*x**2 + 2*sqrt(2)*x + 6, x**2/2 - sqrt(2)*x/2 + Rational(3, 2)]",
+        "[x**4 + 4*x**2 + 9, 1]",
+    ):
+        assert not laws.is_proved(rule, problem, wrong), wrong
+
+
+def test_a_resolvent_with_one_rational_root_has_one_pair_of_factors() -> None:
+    # x**4 + 4*x**2 + 9 is also (x**2 - 3)**2 + 10*x**2: its resolvent has the roots 3, -3 and 2.
+    assert not algebra._is_unique([1, 0, 4, 0, 9], 3)
+    # (x**2 + 1)**2 - 2*(x + 1)**2 has the resolvent t**3 + t - 2 = (t - 1)*(t**2 + t + 2).
+    assert algebra._is_unique([1, 0, 0, -4, -1], 1)

@@ -1,0 +1,82 @@
+"""Inequalities of several lines: laws of each rule, and problems that were solved by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from repl_rl.tasks.sympy_proofs.families import FAMILIES
+from repl_rl.tasks.sympy_proofs.wide import inequality
+from repl_rl.types import Problem
+from tests.support import rule_laws as laws
+
+RULES = FAMILIES["inequality"].rules
+CELLS = laws.cells("inequality", "minimum", "integers", "ratio", "means", "form", "nested")
+
+
+@pytest.mark.parametrize(("name", "tier"), CELLS)
+def test_scripted_solutions_are_proved(interpreter: laws.Player, name: str, tier: int) -> None:
+    laws.check_solutions(interpreter, "inequality", name, tier, 2)
+
+
+@pytest.mark.parametrize(("name", "tier"), CELLS)
+def test_no_restatement_is_proved(name: str, tier: int) -> None:
+    laws.check_no_restatement_is_proved("inequality", name, tier)
+
+
+@pytest.mark.parametrize(("name", "tier"), CELLS)
+def test_draws_follow_from_the_seed(name: str, tier: int) -> None:
+    laws.check_draws("inequality", name, tier)
+
+
+def test_every_tier_has_a_rule_to_train_on() -> None:
+    trained = {tier for rule in RULES.values() if not rule.is_held_out for tier in rule.tiers}
+    assert trained == {1, 2, 3, 4, 5}
+
+
+def claim(f: str, *names: str) -> Problem:
+    meta = {"f": f, "symbols": " ".join(names), "points": "0", "answer": ""}
+    return Problem(id="", statement="", meta=meta)
+
+
+def test_a_sum_of_squares_is_proved_by_its_squares() -> None:
+    # x**2 - 2*x*y + 3*y**2 = (x - y)**2 + 2*y**2
+    problem = claim("x**2 - 2*x*y + 3*y**2", "x", "y")
+    for right in (
+        "[(1, x - y), (2, y)]",
+        "((2, y), (1, y - x))",
+        "[(3, y - x/3), (Rational(2, 3), x)]",
+    ):
+        assert laws.is_proved(RULES["form"], problem, right), right
+    for wrong in (
+        "[(1, x - y), (1, y)]",
+        "[(1, x + y), (2, y)]",
+        "[(1, x), (-2, y)]",
+        "[(1, sqrt(x**2 - 2*x*y + 3*y**2))]",
+        "[(x**2 - 2*x*y + 3*y**2, 1)]",
+        "[(1, x - y), (2.0, y)]",
+        "[(1, x - y), (-2, I*y)]",
+        "[(1, I*x), (2, y)]",
+        "[1, 1]",
+        "[(1, (x + y)**4000), (2, y)]",
+    ):
+        assert not laws.is_proved(RULES["form"], problem, wrong), wrong
+
+
+def test_what_is_negative_somewhere_is_refuted_by_a_point() -> None:
+    # x**2 - 4*x*y + 3*y**2 = (x - y)*(x - 3*y) is negative for y < x < 3*y.
+    problem = claim("x**2 - 4*x*y + 3*y**2", "x", "y")
+    assert laws.is_proved(RULES["form"], problem, "[2, 1]")
+    assert laws.is_proved(RULES["form"], problem, "(Rational(-3, 2), -1)")
+    for wrong in ("[1, 1]", "[2.0, 1]", "[2, 1, 0]", "[I, 1]", "[(1, x - 2*y), (-1, y)]", "False"):
+        assert not laws.is_proved(RULES["form"], problem, wrong), wrong
+
+
+def test_integers_between_irrational_roots_are_counted() -> None:
+    # (x**2 - 5)*(x**2 - 11) < 0 for -3 and 3 alone. (x - 2)**2 < 3 for 1, 2 and 3, and x**2 < 2
+    # for -1, 0 and 1: one of both holds for -1, 0, 2 and 3.
+    assert inequality._count([(0, 5), (0, 11)]) == 2
+    assert inequality._count([(2, 3), (0, 2)]) == 4
+    length = inequality._length([(0, 5), (0, 11)])
+    assert math.isclose(length, 2 * (math.sqrt(11) - math.sqrt(5)))
