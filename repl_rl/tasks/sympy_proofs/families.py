@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from repl_rl.tasks.sympy_proofs import calculus, equation, identity, modular
 from repl_rl.tasks.sympy_proofs.family import Family, Rule, one_call
+from repl_rl.tasks.sympy_proofs.wide import limit
 from repl_rl.tasks.sympy_proofs.wide import modular as wide_modular
 
 _RULES: Mapping[str, Mapping[str, Rule]] = {
@@ -16,6 +17,7 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
     "equation": one_call(equation.KINDS, equation.grade),
     "modular": one_call(modular.KINDS, modular.grade) | dict(wide_modular.RULES),
     "calculus": one_call(calculus.KINDS, calculus.grade),
+    "limit": limit.RULES,
 }
 
 FAMILIES: Mapping[str, Family] = {
