@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from repl_rl.tasks.sympy_proofs import calculus, equation, identity, modular
 from repl_rl.tasks.sympy_proofs.family import Family, Rule, one_call
-from repl_rl.tasks.sympy_proofs.wide import limit
+from repl_rl.tasks.sympy_proofs.wide import limit, ode
 from repl_rl.tasks.sympy_proofs.wide import modular as wide_modular
 
 _RULES: Mapping[str, Mapping[str, Rule]] = {
@@ -18,6 +18,7 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
     "modular": one_call(modular.KINDS, modular.grade) | dict(wide_modular.RULES),
     "calculus": one_call(calculus.KINDS, calculus.grade),
     "limit": limit.RULES,
+    "ode": ode.RULES,
 }
 
 FAMILIES: Mapping[str, Family] = {
