@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from repl_rl.tasks.base import Script
@@ -35,6 +35,16 @@ def check_solution(play: Play, rule: Rule, name: str, draft: Draft) -> None:
     assert submission is not None, draft
     verdict = graded(rule, name, draft, submission)
     assert verdict.kind is VerdictKind.PROVED, (draft, submission, verdict)
+
+
+def by_hand(
+    rule: Rule, setup: tuple[str, ...], answer: str, facts: Mapping[str, str] | None = None
+) -> Draft:
+    """A problem whose answer somebody worked out, with the solution of a drawn one."""
+    solution = drafts(rule, rule.tiers[-1], 1)[0].solution
+    return Draft(
+        question="", form="", answer=answer, setup=setup, facts=facts or {}, solution=solution
+    )
 
 
 def lines(draft: Draft) -> Script:

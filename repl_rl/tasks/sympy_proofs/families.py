@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from repl_rl.tasks.sympy_proofs import calculus, equation, identity, modular
 from repl_rl.tasks.sympy_proofs.family import Family, Rule, one_call
+from repl_rl.tasks.sympy_proofs.wide import calculus as wide_calculus
 from repl_rl.tasks.sympy_proofs.wide import limit, ode
 from repl_rl.tasks.sympy_proofs.wide import modular as wide_modular
 
@@ -16,7 +17,7 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
     "identity": one_call(identity.KINDS, identity.grade),
     "equation": one_call(equation.KINDS, equation.grade),
     "modular": one_call(modular.KINDS, modular.grade) | dict(wide_modular.RULES),
-    "calculus": one_call(calculus.KINDS, calculus.grade),
+    "calculus": one_call(calculus.KINDS, calculus.grade) | dict(wide_calculus.RULES),
     "limit": limit.RULES,
     "ode": ode.RULES,
 }

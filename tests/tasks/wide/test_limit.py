@@ -8,7 +8,6 @@ import pytest
 import sympy
 
 import rule_laws
-from repl_rl.tasks.sympy_proofs.draft import Draft
 from repl_rl.tasks.sympy_proofs.wide.limit import RULES
 from repl_rl.tasks.sympy_proofs.wide.series import coefficients, iterable, unit
 from repl_rl.types import VerdictKind
@@ -52,12 +51,6 @@ def test_the_known_coefficients_are_those_of_the_expression() -> None:
         assert coefficients(germ)[:5] == [expected.coeff(X, i) for i in range(5)], germ
 
 
-def answered(name: str, setup: tuple[str, ...], answer: str, **facts: str) -> Draft:
-    """A problem whose answer was worked out by hand."""
-    solution = next(d for d in rule_laws.drafts(RULES[name], RULES[name].tiers[-1], 1)).solution
-    return Draft(question="", form="", answer=answer, setup=setup, facts=facts, solution=solution)
-
-
 P = "p = symbols('p', positive=True)"
 
 
@@ -84,12 +77,12 @@ P = "p = symbols('p', positive=True)"
 def test_it_agrees_with_answers_by_hand(
     play: rule_laws.Play, name: str, draft: tuple[tuple[str, ...], str, dict[str, str]]
 ) -> None:
-    setup, answer, facts = draft
-    rule_laws.check_solution(play, RULES[name], name, answered(name, setup, answer, **facts))
+    by_hand = rule_laws.by_hand(RULES[name], *draft)
+    rule_laws.check_solution(play, RULES[name], name, by_hand)
 
 
 def test_a_list_is_taken_for_a_tuple_and_a_restated_limit_is_not() -> None:
-    draft = answered("infinity", (), "(p - 2, 2 - p**2/2)", symbols="p")
+    draft = rule_laws.by_hand(RULES["infinity"], (), "(p - 2, 2 - p**2/2)", {"symbols": "p"})
     verdict = rule_laws.graded(RULES["infinity"], "infinity", draft, "[p - 2, (4 - p**2)/2]")
     assert verdict.kind is VerdictKind.PROVED
     restated = "(Limit(p - 2, p, 1), 2 - p**2/2)"

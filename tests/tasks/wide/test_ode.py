@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 import sympy
 
 import rule_laws
-from repl_rl.tasks.sympy_proofs.draft import Draft
 from repl_rl.tasks.sympy_proofs.wide.modes import at_zero, combined, shown, slope, total
 from repl_rl.tasks.sympy_proofs.wide.ode import RULES
 from repl_rl.types import VerdictKind
@@ -55,12 +55,6 @@ def test_a_sum_of_modes_has_the_derivative_that_sympy_finds() -> None:
     assert at_zero(slope(y)) == Fraction(-13)
 
 
-def answered(name: str, setup: tuple[str, ...], answer: str, **facts: str) -> Draft:
-    """A problem whose answer was worked out by hand."""
-    solution = next(d for d in rule_laws.drafts(RULES[name], RULES[name].tiers[-1], 1)).solution
-    return Draft(question="", form="", answer=answer, setup=setup, facts=facts, solution=solution)
-
-
 Y = "y = Function('y')"
 
 
@@ -86,24 +80,21 @@ Y = "y = Function('y')"
 def test_it_agrees_with_answers_by_hand(
     play: rule_laws.Play, name: str, draft: tuple[tuple[str, ...], str, dict[str, str]]
 ) -> None:
-    setup, answer, facts = draft
-    rule_laws.check_solution(play, RULES[name], name, answered(name, setup, answer, **facts))
+    by_hand = rule_laws.by_hand(RULES[name], *draft)
+    rule_laws.check_solution(play, RULES[name], name, by_hand)
 
 
 def test_one_entry_of_two_growing_modes_is_taken_away(play: rule_laws.Play) -> None:
     # X' = (y, x) grows as exp(x) along (1, 1): X0 = (2, c) is bounded for c = -2.
-    draft = rule_laws.drafts(RULES["system"], 4, 1)[0]
     setup = ("c0 = symbols('c0')", "A = Matrix([[0, 1, 0], [1, 0, 0], [0, 0, -3]])",
              "b = Matrix([0, 0, 3])", "X0 = Matrix([2, c0, 5])")  # fmt: skip
-    by_hand = Draft(
-        question="", form="", answer="(-2, 2*exp(-x))", setup=setup,
-        facts=draft.facts, solution=draft.solution,
-    )  # fmt: skip
+    rule = replace(RULES["system"], tiers=(4,))
+    by_hand = rule_laws.by_hand(rule, setup, "(-2, 2*exp(-x))", {"symbols": "x"})
     rule_laws.check_solution(play, RULES["system"], "system", by_hand)
 
 
 def test_a_solution_may_be_spelled_in_other_words() -> None:
-    draft = answered("bounded", (), "(-5, 5*exp(-x) + sin(2*x))", symbols="x")
+    draft = rule_laws.by_hand(RULES["bounded"], (), "(-5, 5*exp(-x) + sin(2*x))", {"symbols": "x"})
     spelled = "[-5, (5 + 2*exp(x)*sin(x)*cos(x))/exp(x)]"
     verdict = rule_laws.graded(RULES["bounded"], "bounded", draft, spelled)
     assert verdict.kind is VerdictKind.PROVED
