@@ -1,0 +1,307 @@
+"""Limits and asymptotics: cancellations, expansions, Pade, iterated maps, Riemann sums.
+
+    numbers of a Taylor series (exact, by arithmetic of truncated series) -> expression -> problem
+
+Every answer from tier 2 on holds several values, of which the later depend on the earlier. Knows no
+interpreter; takes no limit.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import sympy
+
+from repl_rl.tasks.sympy_proofs.draft import Draft, nonzero
+from repl_rl.tasks.sympy_proofs.family import Rule
+from repl_rl.tasks.sympy_proofs.wide.series import ORDER, coefficients, iterable, unit
+from repl_rl.tasks.sympy_proofs.wide.values import NAMES, by_value
+
+X = sympy.Symbol("x")
+P = sympy.Symbol("p", positive=True)
+Q = sympy.Symbol("q")
+POSITIVE_P = "p = symbols('p', positive=True)"
+
+
+def _ratio(rng: random.Random, tier: int) -> Draft:
+    """One coefficient of a Taylor series, all before it taken away."""
+    germ = unit(rng, nonzero(rng, 9), nonzero(rng, 9))
+    order, k = rng.randint(2, 4), rng.randint(2, 99)
+    known = [k * c for c in coefficients(germ)]
+    if known[order] == 0:
+        return _ratio(rng, tier)
+    start = sum(known[i] * X**i for i in range(order))
+    return Draft(
+        question="Find the limit of f as x -> 0",
+        form="the exact value",
+        answer=str(known[order]),
+        setup=(f"f = ({k}*{germ.expression} - ({start}))/x**{order}",),
+        solution=("L = limit(f, x, 0)", "submit_final_answer(L)"),
+        one_liners=("limit(f, x, 0)",),
+    )
+
+
+def _tune(rng: random.Random, tier: int) -> Draft:
+    """Two unknown numbers cancel two terms; the third is the limit."""
+    germ = unit(rng, nonzero(rng, 6), nonzero(rng, 9))
+    _, c1, c2, c3 = coefficients(germ)[:4]
+    k, m = nonzero(rng, 4), nonzero(rng, 4)
+    # sin(k*x) has 0 at x**2, so b comes from c2 alone.
+    b = c2 / sympy.Rational(m**2, 2)
+    a = (c1 - b * m) / k
+    limit = c3 - b * sympy.Rational(m**3, 6) + a * sympy.Rational(k**3, 6)
+    if 0 in (a, b, limit):
+        return _tune(rng, tier)
+    f = f"{germ.expression} - 1 - a*sin({k * X}) - b*(exp({m * X}) - 1)"
+    return Draft(
+        question="f/x**3 has a finite limit L as x -> 0 for one pair of numbers (a, b); "
+        "find a, b and L",
+        form="a tuple (a, b, L)",
+        answer=str((a, b, limit)),
+        setup=("a, b = symbols('a b')", f"f = {f}"),
+        solution=(
+            "s = series(f, x, 0, 4).removeO()",
+            "v = solve([s.coeff(x, 1), s.coeff(x, 2)], [a, b])",
+            "submit_final_answer((v[a], v[b], s.coeff(x, 3).subs(v)))",
+        ),
+        one_liners=(
+            "limit(f/x**3, x, 0)",
+            "(a, b, limit(f/x**3, x, 0))",
+            "solve(f, [a, b])",
+            "solve(series(f, x, 0, 3).removeO(), [a, b])",
+            "solve_undetermined_coeffs(series(f, x, 0, 4).removeO(), [a, b], x)",
+            "series(f, x, 0, 4)",
+        ),
+    )
+
+
+def _fraction(rng: random.Random, tier: int) -> Draft:
+    """The Pade approximant [1/1] of a function with a parameter, and its error."""
+    germ = unit(rng, P, nonzero(rng, 9))
+    _, c1, c2, c3 = coefficients(germ)[:4]
+    b = sympy.cancel(-c2 / c1)
+    a = sympy.cancel(c1 + b)
+    limit = sympy.cancel(c3 - c1 * b**2)
+    if limit == 0:
+        return _fraction(rng, tier)
+    return Draft(
+        question="f/x**3 has a finite limit L as x -> 0 for one pair (a, b) that depends on p; "
+        "find a, b and L for p > 0",
+        form="a tuple (a, b, L) of expressions in p",
+        answer=str((a, b, limit)),
+        facts={NAMES: "p"},
+        setup=(
+            "a, b = symbols('a b')",
+            POSITIVE_P,
+            f"f = {germ.expression} - (1 + a*x)/(1 + b*x)",
+        ),
+        solution=(
+            "s = series(f, x, 0, 4).removeO()",
+            "c = [expand(s).coeff(x, i) for i in (1, 2, 3)]",
+            "v = solve(c[:2], [a, b], dict=True)[0]",
+            "submit_final_answer((v[a], v[b], simplify(c[2].subs(v))))",
+        ),
+        one_liners=(
+            "limit(f/x**3, x, 0)",
+            "solve(f, [a, b])",
+            "solve(series(f, x, 0, 3).removeO(), [a, b])",
+            "solve_undetermined_coeffs(series(f, x, 0, 4).removeO(), [a, b], x)",
+            "series(f, x, 0, 4)",
+        ),
+    )
+
+
+def _infinity(rng: random.Random, tier: int) -> Draft:
+    """Two roots whose difference is A + B/x + ...; each is x*(1 + u/x + v/x**2 + ...)**(1/m)."""
+    m, k = rng.choice(((3, 2), (4, 2), (3, 4), (5, 2), (2, 5), (4, 3)))
+    u, w, v, z = (nonzero(rng, 9) for _ in range(4))
+    first, second = _root_at_infinity(m, u * P, v), _root_at_infinity(k, w, z * P)
+    a, b = (sympy.expand(one - other) for one, other in zip(first, second, strict=True))
+    f = (
+        f"root({X**m + u * P * X ** (m - 1) + v * X ** (m - 2)}, {m})"
+        f" - root({X**k + w * X ** (k - 1) + z * P * X ** (k - 2)}, {k})"
+    )
+    return Draft(
+        question="f = A + B/x + o(1/x) as x -> oo; find A and B",
+        form="a tuple (A, B) of expressions in p",
+        answer=str((a, b)),
+        facts={NAMES: "p"},
+        setup=(POSITIVE_P, f"f = {f}"),
+        solution=(
+            "A = limit(f, x, oo)",
+            "B = limit(x*(f - A), x, oo)",
+            "submit_final_answer((A, B))",
+        ),
+        one_liners=(
+            "limit(f, x, oo)",
+            "limit(x*f, x, oo)",
+            "series(f, x, oo, 2)",
+            "(limit(f, x, oo), limit(x*f, x, oo))",
+            "f.aseries(x, 2)",
+        ),
+    )
+
+
+def _root_at_infinity(m: int, u: Any, v: Any) -> tuple[Any, Any]:
+    """The terms at 1 and 1/x of x*(1 + u/x + v/x**2)**(1/m), u and v possibly with symbols."""
+    r = sympy.Rational(1, m)
+    return r * u, r * v + r * (r - 1) / 2 * u**2
+
+
+def _iterate(rng: random.Random, tier: int) -> Draft:
+    """u(n+1) = f(u(n)) -> 0 as a power of n.
+
+    With f = x - c*x**(m + 1) + d*x**(2*m + 1) + ...: u**-m grows by m*c in each step, and its next
+    term is K*log(n), K = (m + 1)*c/2 - d/c.
+    """
+    germ, m = iterable(rng, (1, 1, 2, 2, 2, 3))
+    known = coefficients(germ)
+    c, d = -known[m + 1], known[2 * m + 1]
+    if tier == 5:
+        return _tuned_iterate(rng, germ.expression, m, c, d)
+    rate, drift = m * c, (m + 1) * c / 2 - d / c
+    law = "u(n+1) = f(u(n)) with a small u(0) > 0, where u(n) stands for x in f, tends to 0"
+    if tier == 3:
+        return Draft(
+            question=f"{law}; find the m and L > 0 for which n*u(n)**m -> L",
+            form="a tuple (m, L)",
+            answer=str((m, 1 / rate)),
+            setup=(f"f = {germ.expression}",),
+            solution=(*_LEADING, "submit_final_answer((e - 1, 1/((e - 1)*c)))"),
+            one_liners=_ITERATE_CALLS,
+        )
+    return Draft(
+        question=f"{law} such that u(n)**(-m) = R*n + K*log(n) + O(1) for one m > 0; find m, R, K",
+        form="a tuple (m, R, K)",
+        answer=str((m, rate, drift)),
+        setup=(f"f = {germ.expression}",),
+        solution=(
+            *_LEADING,
+            "d = -series(x - f, x, 0, 2*e).removeO().coeff(x, 2*e - 1)",
+            "K = e*c/2 - d/c",
+            "submit_final_answer((e - 1, (e - 1)*c, K))",
+        ),
+        one_liners=_ITERATE_CALLS,
+    )
+
+
+def _tuned_iterate(rng: random.Random, f: str, m: int, c: Any, d: Any) -> Draft:
+    """The same with a free number q that takes the logarithm away."""
+    k = nonzero(rng, 9)
+    # f*(1 + k*q*x**(2*m)) adds k*q to d, and nothing before it.
+    q = ((m + 1) * c**2 / 2 - d) / k
+    if q == 0:
+        return _iterate(rng, 5)
+    return Draft(
+        question="u(n+1) = f(u(n)) with a small u(0) > 0, where u(n) stands for x in f, tends to "
+        "0 such that u(n)**(-m) = R*n + K*log(n) + O(1) for one m > 0; find m, the number q for "
+        "which K = 0, and R",
+        form="a tuple (m, q, R)",
+        answer=str((m, q, m * c)),
+        setup=("q = symbols('q')", f"f = ({f})*(1 + ({k})*q*x**{2 * m})"),
+        solution=(
+            *_LEADING,
+            "d = -expand(series(x - f, x, 0, 2*e).removeO()).coeff(x, 2*e - 1)",
+            "K = e*c/2 - d/c",
+            "z = solve(K, q)[0]",
+            "submit_final_answer((e - 1, z, (e - 1)*c))",
+        ),
+        one_liners=(*_ITERATE_CALLS, "solve(series(x - f, x, 0, 8).removeO(), q)"),
+    )
+
+
+_LEADING = (
+    "s = series(x - f, x, 0, 5).removeO()",
+    "e = min(i for i in range(1, 5) if s.coeff(x, i) != 0)",
+    "c = s.coeff(x, e)",
+)
+"""Of x - f, that is c*x**e; e is m + 1."""
+
+_ITERATE_CALLS = (
+    "limit(f, x, 0)",
+    "(x - f).leadterm(x)",
+    "(x - f).as_leading_term(x)",
+    "limit((x - f)/x**3, x, 0)",
+    "series(f, x, 0, 6)",
+    "rsolve(Function('u')(n + 1) - f.subs(x, Function('u')(n)), Function('u')(n))",
+)
+
+
+def _commute(rng: random.Random, tier: int) -> Draft:
+    """f(g(x)) and g(f(x)) agree to a high order; the first two terms in which they do not."""
+    (f, m), (g, k) = iterable(rng, (2, 2, 3)), iterable(rng, (2, 2, 3))
+    left, right = coefficients(f.after(g)), coefficients(g.after(f))
+    difference = [a - b for a, b in zip(left, right, strict=True)]
+    order = next((i for i, one in enumerate(difference) if one != 0), ORDER)
+    step = next((i for i in range(1, ORDER - order) if difference[order + i] != 0), None)
+    if m != k or step is None:  # unequal ones differ at once
+        return _commute(rng, tier)
+    ratio = difference[order + step] / difference[order]
+    return Draft(
+        question="h = f(g(x)) - g(f(x)), each put for x in the other, is a*x**m + b*x**k + ... as "
+        "x -> 0, where m < k and a, b are not 0; find m, k and b/a",
+        form="a tuple (m, k, b/a)",
+        answer=str((order, order + step, ratio)),
+        setup=(f"f = {f.expression}", f"g = {g.expression}"),
+        solution=(
+            f"F = series(f, x, 0, {ORDER}).removeO()",
+            f"K = F.subs(x, series(g, x, 0, {ORDER}).removeO())",
+            f"h = Poly(K - series(g, x, 0, {ORDER}).removeO().subs(x, F), x)",
+            f"c = [h.coeff_monomial(x**i) for i in range({ORDER})]",
+            "e = [i for i, v in enumerate(c) if v != 0]",
+            "submit_final_answer((e[0], e[1], c[e[1]]/c[e[0]]))",
+        ),
+        one_liners=(
+            "limit(f.subs(x, g) - g.subs(x, f), x, 0)",
+            "(f.subs(x, g) - g.subs(x, f)).leadterm(x)",
+            "(f.subs(x, g) - g.subs(x, f)).as_leading_term(x)",
+            "series(f.subs(x, g) - g.subs(x, f), x, 0, 6)",
+        ),
+    )
+
+
+def _riemann(rng: random.Random, tier: int) -> Draft:
+    """A Riemann sum of g = G' with its error: s(n) = I + J/n + o(1/n), 2*J = g(1) - g(0)."""
+    primitives: tuple[Callable[[Any], Any], ...] = (
+        lambda c: c * sympy.sqrt(1 + P * X),
+        lambda c: c * sympy.exp(P * X**2),
+        lambda c: c * sympy.log(1 + P * X**2),
+        lambda c: c * sympy.atan(P * X),
+    )
+    G = rng.choice(primitives)(rng.randint(1, 9)) + rng.randint(1, 9) * X ** rng.randint(1, 4)
+    g = sympy.diff(G, X)
+    area = G.subs(X, 1) - G.subs(X, 0)
+    slope = (g.subs(X, 1) - g.subs(X, 0)) / 2
+    return Draft(
+        question="s(n) = Sum(g.subs(x, k/n), (k, 1, n))/n tends to I, and n*(s(n)/I - 1) tends "
+        "to L, as n -> oo; find I and L",
+        form="a tuple (I, L) of expressions in p",
+        answer=str((area, sympy.cancel(slope / area))),
+        facts={NAMES: "p"},
+        setup=(POSITIVE_P, f"g = {g}"),
+        solution=(
+            "G = integrate(g, x)",
+            "A = G.subs(x, 1) - G.subs(x, 0)",
+            "J = (g.subs(x, 1) - g.subs(x, 0))/2/A",
+            "submit_final_answer((A, J))",
+        ),
+        one_liners=(
+            "limit(Sum(g.subs(x, k/n), (k, 1, n)).doit()/n, n, oo)",
+            "integrate(g, (x, 0, 1))",
+            "(integrate(g, (x, 0, 1)), 1)",
+            "limit(n*Sum(g.subs(x, k/n), (k, 1, n))/n, n, oo)",
+        ),
+    )
+
+
+RULES: Mapping[str, Rule] = {
+    "ratio": Rule(draft=_ratio, grade=by_value(), tiers=(1,), chance=0.03),
+    "tune": Rule(draft=_tune, grade=by_value(), tiers=(2,)),
+    "infinity": Rule(draft=_infinity, grade=by_value(), tiers=(2,)),
+    "fraction": Rule(draft=_fraction, grade=by_value(), tiers=(3,)),
+    "iterate": Rule(draft=_iterate, grade=by_value(), tiers=(3, 4, 5), chance=0.02),
+    "commute": Rule(draft=_commute, grade=by_value(), tiers=(4,)),
+    "riemann": Rule(draft=_riemann, grade=by_value(), tiers=(3,), is_held_out=True),
+}
