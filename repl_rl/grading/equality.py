@@ -22,8 +22,9 @@ import sympy
 from sympy.core.relational import Relational
 
 from repl_rl.grading.parse import Value
-from repl_rl.grading.points import Domain, Probe, probe
+from repl_rl.grading.points import SLOW, Domain, Probe, probe, probe_named
 from repl_rl.grading.regions import Unsolved, differ, is_condition
+from repl_rl.grading.vocabulary import FACTORIALS
 from repl_rl.types import Verdict, VerdictKind
 
 FIRST_LOOK = 5
@@ -43,6 +44,9 @@ Form = tuple[str, Callable[[Any], Any], int]
 Same = Callable[[Value, Value], Verdict]
 """`compare` for the parts of two values, in the same domain and at the same points."""
 
+_STEPS = (
+    *(sympy.floor, sympy.ceiling, sympy.Mod, sympy.Piecewise, sympy.Max, sympy.Min, sympy.sign),
+)
 _INFINITE = (sympy.oo, -sympy.oo, sympy.zoo)
 _ORDER = [VerdictKind.PROVED, VerdictKind.SUPPORTED, VerdictKind.UNDECIDED]
 
@@ -50,7 +54,8 @@ _ORDER = [VerdictKind.PROVED, VerdictKind.SUPPORTED, VerdictKind.UNDECIDED]
 def compare(got: Value, expected: Value, *, seed: str, domain: Domain = Domain.REALS) -> Verdict:
     """How well `got` equals `expected` for all values of their symbols in `domain`."""
     same = partial(compare, seed=seed, domain=domain)
-    if any(_is_region(value) and not isinstance(value, bool) for value in (got, expected)):
+    is_region = _is_region(got) if isinstance(expected, frozenset) else _is_region(expected)
+    if is_region and not isinstance(expected, bool):
         return _compare_regions(got, expected, same)
     match expected:
         case frozenset():
@@ -119,11 +124,12 @@ def compare_expressions(
     if failure := _failed(look(num_points=CLOSE_LOOK, max_digits=None)):
         return failure
     many = look(num_points=ENOUGH_POINTS, max_digits=ENOUGH_DIGITS)
-    if failure := _failed(many):
+    if failure := _failed(many) or _failed(probe_named(got, expected, domain=domain)):
         return failure
     if method := zero_method(got - expected, _COSTLY):
         return Verdict(kind=VerdictKind.PROVED, method=method)
-    kind = VerdictKind.SUPPORTED if many.is_enough else VerdictKind.UNDECIDED
+    is_supported = many.is_enough and not _may_jump_unseen(got, expected)
+    kind = VerdictKind.SUPPORTED if is_supported else VerdictKind.UNDECIDED
     return Verdict(kind=kind, method="numeric", evidence=f"equal at {many.num_agreed} points")
 
 
@@ -135,6 +141,11 @@ def zero_method(difference: Any, forms: Sequence[Form] = ()) -> str | None:
         if difference.count_ops() <= max_ops and form(difference) == 0:
             return name
     return None
+
+
+def _may_jump_unseen(got: Any, expected: Any) -> bool:
+    """Points say little of a step that only one side has: it may come beyond all of them."""
+    return bool(got.free_symbols) and got.has(*_STEPS) and not expected.has(*_STEPS, sympy.Abs)
 
 
 def _check_names(symbols: Collection[Any]) -> None:
@@ -174,13 +185,25 @@ def _as_algebraic(expression: Any) -> Any:
     return 0 if sympy.minimal_polynomial(expression, symbol) == symbol else expression
 
 
+def _as_gammas(expression: Any) -> Any:
+    return sympy.gammasimp(expression) if expression.has(*FACTORIALS) else expression
+
+
 _CANONICAL: tuple[Form, ...] = (
     ("expand", sympy.expand, MAX_OPS),
     ("exponential", _as_exponentials, MAX_OPS),
     ("cancel", lambda expression: sympy.cancel(sympy.together(expression)), MAX_OPS),
+    ("gamma functions", _as_gammas, MAX_SIMPLIFIED_OPS),
 )
+
+
+def _simplified(expression: Any) -> Any:
+    """Among special functions sympy searches for seconds, and seldom finds anything."""
+    return expression if expression.has(*SLOW) else sympy.simplify(expression)
+
+
 _COSTLY: tuple[Form, ...] = (
-    ("simplify", sympy.simplify, MAX_SIMPLIFIED_OPS),
+    ("simplify", _simplified, MAX_SIMPLIFIED_OPS),
     ("minimal polynomial", _as_algebraic, MAX_SIMPLIFIED_OPS // 4),
 )
 

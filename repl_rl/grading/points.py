@@ -18,10 +18,20 @@ from typing import Any
 
 import sympy
 
-from repl_rl.grading.draws import Domain, Point, points
+from repl_rl.grading.draws import Domain, Point, near, points
 from repl_rl.grading.vocabulary import FACTORIALS
 
-__all__ = ["Domain", "Point", "Probe", "difference_of", "is_different", "is_finite", "probe"]
+__all__ = [
+    "SLOW",
+    "Domain",
+    "Point",
+    "Probe",
+    "difference_of",
+    "is_different",
+    "is_finite",
+    "probe",
+    "probe_named",
+]
 
 DIGITS = 15
 """Digits asked for; an uncertain one among them raises the precision."""
@@ -30,8 +40,11 @@ NOISE = sympy.Float("1e-5")
 SPARE_DIGITS = 100
 """exp(pi*sqrt(163)) is no integer, though near one by 3e-30 of itself."""
 MOST_DIGITS = 5000
-SPECIAL_DIGITS = 600
+SPECIAL_DIGITS = 200
 """With functions that take seconds for thousands of digits."""
+MIN_NAMED, MAX_NAMED = 4, 10**6
+"""Numbers in a submission that are tried as points; those of a formula are smaller as a rule."""
+NUM_NAMED = 4
 GROWING = (sympy.Pow, sympy.exp, sympy.sinh, sympy.cosh, *FACTORIALS)
 """What is large or small although it is written short."""
 
@@ -66,9 +79,10 @@ def probe(
     for point, is_drawn in _points(left, right, domain=domain, seed=seed, limit=3 * num_points):
         most = max_digits or _hidden_digits(difference, point)
         value = _certain(difference, point, max_digits=most)
+        if value is None and is_drawn and _certain(right, point, max_digits=most) is not None:
+            return Probe(num_agreed=num_agreed, undefined=_shown(point))
+        value = _trusted(value, difference, point, most)
         if value is None:
-            if is_drawn and _certain(right, point, max_digits=most) is not None:
-                return Probe(num_agreed=num_agreed, undefined=_shown(point))
             continue
         if value != 0:
             return Probe(num_agreed=num_agreed, counterexample=_shown(point))
@@ -76,6 +90,24 @@ def probe(
         if num_agreed == num_points or not point:
             return Probe(num_agreed=num_agreed, is_enough=True)
     return Probe(num_agreed=num_agreed)
+
+
+def probe_named(left: Any, right: Any, *, domain: Domain) -> Probe:
+    """Look at the numbers that `left` names and beyond them: a step may wait there.
+
+    Whoever wrote `left` chose these points, so where they agree, that says nothing.
+    """
+    symbols = sorted(left.free_symbols | right.free_symbols, key=str)
+    named = {abs(part) for part in left.atoms(sympy.Integer)}
+    named |= {sympy.Integer(part.q) for part in left.atoms(sympy.Rational)}
+    sizes = sorted((size for size in named if MIN_NAMED <= size <= MAX_NAMED), reverse=True)
+    left, right = _numeric(left), _numeric(right)
+    for size in sizes[:NUM_NAMED]:
+        for point in near(symbols, size, domain=domain):
+            value = _certain(left - right, point, max_digits=SPARE_DIGITS)
+            if _trusted(value, left - right, point, SPARE_DIGITS):
+                return Probe(num_agreed=0, counterexample=_shown(point))
+    return Probe(num_agreed=0)
 
 
 def is_finite(expression: Any, *, domain: Domain, seed: str) -> bool:
@@ -112,13 +144,33 @@ def _certain(expression: Any, point: Point, *, max_digits: int) -> Any:
     return sympy.S.Zero if abs(finer) < NOISE * abs(value) else None
 
 
+def _trusted(value: Any, expression: Any, point: Point, max_digits: int) -> Any:
+    """`value`, or None where it is the quotient of digits that cancel, which is any number."""
+    if not value or not _divides_by_noise(expression, point, max_digits):
+        return value
+    most = _hidden_digits(expression, point)
+    if _divides_by_noise(expression, point, most):
+        return None
+    return _certain(expression, point, max_digits=most)
+
+
+def _divides_by_noise(expression: Any, point: Point, max_digits: int) -> bool:
+    """Whether some divisor is a sum without one certain digit within `max_digits`."""
+    divisors = (
+        power.base
+        for power in expression.atoms(sympy.Pow)
+        if power.base.is_Add and power.exp.could_extract_minus_sign()
+    )
+    return any(_evaluated(base, point, DIGITS, max_digits) == 0 for base in divisors)
+
+
 def _hidden_digits(expression: Any, point: Point) -> int:
     """In how many digits of `expression` at `point` its text can hide something.
 
     That follows from the length of its numbers and the size of what grows in it: 10**-60
     hides in 60, a fraction of 1,900 digits that was cut from pi in twice as many.
     """
-    most = SPECIAL_DIGITS if expression.has(*_SLOW) else MOST_DIGITS
+    most = SPECIAL_DIGITS if expression.has(*SLOW) else MOST_DIGITS
     bits = 0.0
     for part in sympy.preorder_traversal(expression):
         if part.is_Rational:
@@ -137,8 +189,8 @@ def _points(
 
 
 def _numeric(expression: Any) -> Any:
-    """With functions that sympy would write out in thousands of terms as those of mpmath."""
-    for exact, numeric in _AT_ONCE.items():
+    """With functions that take their time, or round to 1, as others that do not."""
+    for exact, numeric in {**_AT_ONCE, **_ROUNDED}.items():
         expression = expression.replace(exact, numeric)
     return expression
 
@@ -178,13 +230,20 @@ def _of_mpmath(name: str) -> Any:
     return type(name, (sympy.Function,), {})
 
 
+# sympy would write these out in thousands of terms.
 _AT_ONCE: Mapping[Any, Any] = {
     sympy.RisingFactorial: _of_mpmath("rf"),
     sympy.FallingFactorial: _of_mpmath("ff"),
     sympy.harmonic: _of_mpmath("harmonic"),
     sympy.polygamma: _of_mpmath("psi"),
 }
-_SLOW = (
-    *(sympy.gamma, sympy.loggamma, sympy.polygamma, sympy.zeta, sympy.LambertW, sympy.erf),
-    *(sympy.erfc, sympy.Ei, sympy.Si, sympy.Ci, sympy.li, *_AT_ONCE.values()),
+_ROUNDED: Mapping[Any, Any] = {
+    # What is left of 1 - tanh(5000) shows in these alone: sympy takes tanh of mpmath, which is 1.
+    sympy.tanh: lambda argument: 1 - 2 / (sympy.exp(2 * argument) + 1),
+    sympy.coth: lambda argument: 1 + 2 / (sympy.exp(2 * argument) - 1),
+}
+SLOW = (
+    *(sympy.gamma, sympy.loggamma, sympy.polygamma, sympy.zeta, sympy.LambertW),
+    *(sympy.Ei, sympy.Si, sympy.Ci, sympy.li, *_AT_ONCE, *_AT_ONCE.values()),
 )
+"""Special functions, which take seconds where elementary ones take milliseconds."""

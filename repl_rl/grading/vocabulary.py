@@ -39,7 +39,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
         *("sin", "cos", "tan", "cot", "sec", "csc", "asin", "acos", "atan", "atan2"),
         *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
         *("log", "ln", "Abs", "sign", "re", "im", "conjugate", "arg"),
-        *("erf", "erfc", "LambertW", "Ei", "Si", "Ci", "li", "Max", "Min"),
+        *("LambertW", "Ei", "Si", "Ci", "li", "Max", "Min"),
         *("floor", "ceiling", "Mod", "Eq", "Ne", "Lt", "Le", "Gt", "Ge"),
     )
 }

@@ -239,3 +239,33 @@ def test_points_are_the_seed_s_secret() -> None:
 def test_a_step_hidden_between_points_is_found() -> None:
     # Right wherever x is an integer: the points are not.
     assert judged("Piecewise((x, Eq(Mod(x, 1), 0)), (0, True))", "x").kind is REFUTED
+
+
+@pytest.mark.parametrize(
+    ("got", "expected"),
+    [
+        ("n + Piecewise((0, n < 20000), (1, True))", "n"),
+        ("n + Piecewise((1, Eq(n, 7777)), (0, True))", "n"),
+        ("n + floor(n/30000)", "n"),
+        ("n + Max(0, n - 50000)", "n"),
+        ("2*n + sqrt((n - 70000)**2) + n - 70000", "2*n"),
+    ],
+)
+def test_numbers_that_a_submission_names_are_points_too(got: str, expected: str) -> None:
+    assert judged(got, expected, Domain.NATURALS).kind is REFUTED
+
+
+def test_a_step_beyond_all_points_is_not_supported() -> None:
+    assert judged("Piecewise((n, n < 10**9), (0, True))", "n", Domain.NATURALS).kind is UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("got", "expected"),
+    [
+        ("(1 + tanh(x/2))/(1 - tanh(x/2))", "exp(x)"),
+        ("1/(sqrt(exp(2*x) + 1) - exp(x))", "sqrt(exp(2*x) + 1) + exp(x)"),
+        ("1/(1 - tanh(x)) - 1/2", "exp(2*x)/2"),
+    ],
+)
+def test_digits_that_cancel_in_a_divisor_refute_nothing(got: str, expected: str) -> None:
+    assert judged(got, expected).is_solved
