@@ -38,7 +38,7 @@ _TONES = {
     Tone.SUBMITTED: (0, ("#6DBE9B",)),
     Tone.RAN: (1, ("#B9D9EF",)),
     Tone.THOUGHT: (0, ("#F5EFD9",)),
-    Tone.REPEATED: (4, ("#DAB9D7",)),
+    Tone.REPEATED: (5, ("#DAB9D7",)),
     Tone.ERROR: (0, ("#CF6A32", "#E39A68")),
 }
 """Where the hatches of its kinds begin, and their colours in turn: all light enough for a black
