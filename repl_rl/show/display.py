@@ -280,7 +280,10 @@ def _marked(row: Row, scored: Scored, at: int) -> str:
     by = {by for _, by in row.pieces}
     if by & {By.SAMPLED, By.ERROR}:
         ended = (
-            f"{line.outcome.kind:14}{_worth(line, reward, scored)}" for line, reward in row.ended
+            # A claim has two words behind its outcome: less room for that.
+            f"{line.outcome.kind:{8 if judged_lemma(scored, line) else 14}}"
+            f"{_worth(line, reward, scored)}"
+            for line, reward in row.ended
         )
         return _beside(row.text, at, "+   " + ", ".join(map(str.rstrip, ended)))
     return _beside(row.text, at, ".") if By.INJECTED in by else _beside(row.text, at + 8, "prompt")
