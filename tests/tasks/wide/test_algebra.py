@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+import rule_laws as laws
 from repl_rl.tasks.sympy_proofs.families import FAMILIES
 from repl_rl.tasks.sympy_proofs.wide import algebra
 from repl_rl.types import Problem
-from tests.support import rule_laws as laws
 
 RULES = FAMILIES["algebra"].rules
 NAMES = ("determinant", "remainder", "pencil", "sums", "products", "conjugates")

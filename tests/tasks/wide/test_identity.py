@@ -7,10 +7,10 @@ import random
 import pytest
 import sympy
 
+import rule_laws as laws
 from repl_rl.tasks.sympy_proofs.families import FAMILIES
 from repl_rl.tasks.sympy_proofs.wide.spans import FIBONACCI, HYPERBOLIC, TRIGONOMETRIC, World
 from repl_rl.types import Problem
-from tests.support import rule_laws as laws
 
 RULES = FAMILIES["identity"].rules
 CELLS = laws.cells("identity", "floors", "roots", "trigonometric", "fibonacci", "hyperbolic")

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
+import rule_laws as laws
 from repl_rl.tasks.sympy_proofs.families import FAMILIES
 from repl_rl.tasks.sympy_proofs.wide import inequality
 from repl_rl.types import Problem
-from tests.support import rule_laws as laws
 
 RULES = FAMILIES["inequality"].rules
 CELLS = laws.cells("inequality", "minimum", "integers", "ratio", "means", "form", "nested")
