@@ -321,6 +321,8 @@ def _by_set(problem: Problem, submission: str) -> Verdict:
     given, expected = (parse(text, symbols=("x",)) for text in (submission, problem.meta["answer"]))
     if not isinstance(given, list | tuple | frozenset) or len(given) != len(expected):
         raise Malformed(f"{len(expected)} polynomials are expected")
+    if not all(isinstance(one, sympy.Expr) for one in given):
+        raise Malformed("a polynomial is expected in each place")
     return compare(frozenset(given), frozenset(expected), seed=problem.meta["points"])
 
 
