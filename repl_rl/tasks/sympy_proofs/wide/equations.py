@@ -92,7 +92,7 @@ def _num_zeros(polynomial: Any, levels: list[Any], level: Any) -> int:
     first = last if polynomial.degree() % 2 == 0 else -last
     signs = [sympy.sign(y) for y in (first, *(one - level for one in levels), last)]
     crossed = sum(a * b == -1 for a, b in itertools.pairwise(signs))
-    return int(signs.count(0)) + crossed
+    return int(signs.count(0) + crossed)
 
 
 def _common(rng: random.Random, tier: int) -> Draft:
