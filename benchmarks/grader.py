@@ -152,7 +152,7 @@ def simplified(pair: Pair) -> bool:
 def math_verified(pair: Pair) -> bool:
     """math-verify reads LaTeX; sympy makes it of each text."""
     import sympy
-    from math_verify import parse, verify  # type: ignore[import-not-found]  # optional
+    from math_verify import parse, verify
 
     from repl_rl.grading.declared import declared
 
