@@ -359,13 +359,10 @@ def tasks(
     NAME, --config names the task.
     """
     from importlib.metadata import entry_points
-    from itertools import islice
-    from textwrap import indent
 
-    from repl_rl.commands.task_check import findings, shown_prompt
+    from repl_rl.commands.task_check import findings, samples
     from repl_rl.rollout.plan import make_task_plan
     from repl_rl.settings import resolve
-    from repl_rl.types import Split
 
     if name is None and not files:
         for point in entry_points(group="repl_rl.tasks"):
@@ -374,17 +371,10 @@ def tasks(
     flags = {} if name is None else {"task": name}
     config = resolve(files=files, overrides=overrides, flags=flags)
     plan = shared.said(make_task_plan(config))
-    task = plan.task
-    problems = list(islice(task.problems(Split.TRAIN, seed=seed), count))
-    for problem in problems:
-        # Further lines of a statement stand below its first.
-        below = "\n" + " " * len(f"{problem.id}  ")
-        click.echo(f"{problem.id}  {problem.statement}".replace("\n", below))
-    if problems:
-        click.echo(f"\nwhat a policy sees of {problems[0].id}:\n")
-        click.echo(indent(shown_prompt(task, problems[0]), "    "))
+    for text in samples(plan.task, count=count, seed=seed):
+        click.echo(text)
     click.echo()
-    shared.report(list(findings(task, plan.task_spec, seed=seed)))
+    shared.report(list(findings(plan.task, plan.task_spec, seed=seed)))
 
 
 @cli.command()

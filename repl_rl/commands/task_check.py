@@ -8,6 +8,8 @@ Knows tasks and the grader's process. Does not know models, kernels or screens.
 from __future__ import annotations
 
 import asyncio
+import itertools
+import textwrap
 from collections.abc import Iterator
 
 from repl_rl.errors import GraderError
@@ -23,6 +25,18 @@ ANSWERS = ("0", "True", "'words'", "[1, 2]", "(")
 def shown_prompt(task: Task, problem: Problem) -> str:
     """What stands before a policy's first line; ConfigError for a prompt without its marker."""
     return make_prompt(task, problem, PYTHON).text
+
+
+def samples(task: Task, *, count: int, seed: int) -> Iterator[str]:
+    """Problems to train on, and what a policy sees of the first."""
+    problems = list(itertools.islice(task.problems(Split.TRAIN, seed=seed), count))
+    for problem in problems:
+        # Further lines of a statement stand below its first.
+        below = "\n" + " " * len(f"{problem.id}  ")
+        yield f"{problem.id}  {problem.statement}".replace("\n", below)
+    if problems:
+        yield f"\nwhat a policy sees of {problems[0].id}:\n"
+        yield textwrap.indent(shown_prompt(task, problems[0]), "    ")
 
 
 def findings(task: Task, spec: str, *, seed: int) -> Iterator[Finding]:

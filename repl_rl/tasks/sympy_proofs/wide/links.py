@@ -27,7 +27,13 @@ class Given:
     @property
     def bounded(self) -> Given:
         """Its remainder by 17, plus 2: from 2 to 18."""
-        return Given(f"({self.name} % 17 + 2)", self.value % 17 + 2)
+        value = self.value % 17 + 2
+        return Given(f"({self.name} % 17 + 2)" if self.is_named else str(value), value)
+
+    @property
+    def is_named(self) -> bool:
+        """False for a number that the problem says itself."""
+        return not self.name.isdigit()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +52,8 @@ Maker = Callable[[random.Random, str, Given], Link]
 def _root(rng: random.Random, name: str, given: Given) -> Link:
     """The roots are p*given + q, r and two that are imaginary: which is largest has to be seen."""
     p, q, r, c = rng.randint(1, 3), rng.randint(-20, 20), rng.randint(-9, 60), rng.randint(1, 30)
-    symbol = sympy.Symbol("g")
-    polynomial = sympy.expand((X - p * symbol - q) * (X - r) * (X**2 + c))
+    number = sympy.Symbol("g") if given.is_named else sympy.Integer(given.value)
+    polynomial = sympy.expand((X - p * number - q) * (X - r) * (X**2 + c))
     spelled = str(sympy.collect(polynomial, X)).replace("g", given.name)
     return Link(
         name=name,

@@ -1,0 +1,316 @@
+"""The sections of a config: every setting with its default and its unit.
+
+Knows names and types; does not know what anything does, nor where values come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from repl_rl.types import OutcomeKind, VerdictKind
+from repl_sandbox.types import Isolation
+
+Loss = Literal["dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
+Credit = Literal["outcome", "line_local", "return_to_go", "potential"]
+Baseline = Literal["mean", "leave_one_out"]
+Scale = Literal["group", "batch", "none"]
+GraderName = Literal["auto", "math", "exact", "integer", "tests"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskConfig:
+    """Which problems there are. `task = "NAME"` means `task.name`."""
+
+    name: str = "sympy-proofs"
+    """Where problems and verdicts come from: an entry point's name, `module:Class`, or data: a file
+    `rows.jsonl`, `.json` or `.parquet`, `hf:owner/name[@revision]`, `reasoning-gym:family`."""
+    families: tuple[str, ...] = ()
+    """Families of problems to draw from, or `all`; empty: the task's own choice."""
+    tiers: tuple[int, ...] = ()
+    """Tiers to draw from; empty: the task's own choice."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """How often a family comes, compared with others; 1 for one that is not named."""
+    held_out: tuple[str, ...] = ()
+    """Families that are measured and never trained on."""
+    frozen: bool = False
+    """Measure on the task's fixed list of problems, whatever the seed."""
+    curriculum: bool = False
+    """Draw a family at a tier less often while nearly all or nearly none of its problems are
+    solved: outside 20 to 80 %, by `curriculum/<cell>` in `metrics.jsonl`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataConfig:
+    """Problems of one's own, where `task.name` names a file or a data set: which columns hold what.
+
+    A column `a.b` is `b` inside of column `a`. Columns that are not set go by their usual names.
+    """
+
+    statement: str | None = None
+    """Column of the problem: a text, or messages, of which the last one of the user counts."""
+    answer: str | None = None
+    """Column of the known answer, which may stand after `####` or in the last `\\boxed{}`."""
+    id: str | None = None
+    """Column of names for problems. Without one they are named by their text."""
+    grader: GraderName = "auto"
+    """`math`: the value that LaTeX or Python spells. `integer`. `exact`: the same text. `auto`: one
+    of these, by the look of each answer. A row's own `grader` wins. `tests`, for all rows: the
+    answer is `assert f(2) == 4` and the like, and source of functions is submitted, as a string."""
+    split: str | None = None
+    """Take only rows of this split, and hold out a share of them. Not set: a column `split`, or the
+    splits of a data set on the hub, say what is held out."""
+    held_out: float = 0.1
+    """Share of the problems that is never trained on, where no split says so. A hash of the text
+    chooses it, so a problem stays on its side when others come or go."""
+    limit: int = 0
+    """Read only so many rows, the first ones; 0: all."""
+    config: str | None = None
+    """Name of the configuration, where a data set on the hub has several."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingConfig:
+    """One trajectory: how it is sampled and when it ends."""
+
+    engine: str = "hf"
+    """`hf`: transformers, in the trainer's process and on its weights. `vllm`: in this process
+    too, with weights of its own. `vllm-server`: the processes that `servers` names."""
+    servers: tuple[str, ...] = ()
+    """Addresses of `vllm serve` processes, for the engine `vllm-server`."""
+    weights_dir: str | None = None
+    """Folder where they find new weights; the trainer sees it, too. None: a temporary one."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the model is. `auto`: a GPU where there is one."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """What the engine computes in. `auto`: as the update does, which `hf` cannot exceed."""
+    temperature: float = 1.0
+    """What logits are divided by. 0 takes the likeliest token: engine `hf` alone, for `eval`."""
+    max_lines: int = 24
+    """The most lines of a trajectory."""
+    max_line_tokens: int = 192
+    """The most tokens of a line; a trajectory with a longer one ends there."""
+    max_tokens: int = 2048
+    """Sampled and injected tokens together; the prompt is not counted."""
+    max_observation_tokens: int = 256
+    """The most tokens of a line's output; the middle of a longer one is left out."""
+    time_limit_s: float = 120.0
+    """Time of a trajectory, kernels included; only its first line may take longer."""
+    max_in_flight: int = 64
+    """Trajectories, and so kernels and rows of the KV cache, alive at once."""
+    engine_timeout_s: float = 600.0
+    """The most that an engine may take for a line, its turn included, or for new weights. Beyond it
+    the engine counts as hung and the run ends."""
+    sampler: str = "lines"
+    """What makes a trajectory: the line loop, or one of your own, by its name in the entry point
+    group `repl_rl.samplers` or as `module:Class`."""
+    speculate: bool = False
+    """Sample the next line while the kernel is at work on one that is likely to print nothing. The
+    trajectories are the same; tokens are wasted where the guess is wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxConfig:
+    """One kernel: what it may use and what it starts with."""
+
+    isolation: Isolation = Isolation.AUTO
+    """`auto`: the best walls this machine has; `strict`: namespaces too, or an error; `none`."""
+    preload: tuple[str, ...] = ("sympy",)
+    """Modules imported once, before kernels are forked. Kernels can import these, what these depend
+    on and the standard library, nothing else."""
+    warmup: tuple[str, ...] | None = None
+    """Sources run once before kernels are forked, to fill caches; None: those for sympy if it is
+    preloaded."""
+    standby: int = 16
+    """Kernels forked ahead of need."""
+    line_cpu_s: float = 2.0
+    """CPU time of a line, then an interrupt."""
+    line_wall_s: float = 10.0
+    """Time of a line by the clock, then an interrupt."""
+    grace_s: float = 0.5
+    """From the interrupt to the kill, for a line that does not stop."""
+    kernel_cpu_s: int = 60
+    """CPU time of a kernel over all of its lines."""
+    memory_mib: int = 512
+    """Address space of a kernel beyond what it starts with."""
+    max_output_chars: int = 2048
+    """Characters kept of a line's output: two thirds from its head, one third from its tail."""
+
+
+def _line_rewards() -> dict[OutcomeKind, float]:
+    return {kind: kind.traits.reward for kind in OutcomeKind if kind.traits.reward}
+
+
+def _verdict_rewards() -> dict[VerdictKind, float]:
+    kind = VerdictKind
+    return {
+        kind.PROVED: 1.0,
+        kind.SUPPORTED: 0.8,
+        kind.REFUTED: 0.0,
+        kind.WRONG: 0.0,
+        kind.MALFORMED: -0.1,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardConfig:
+    """What lines and answers are worth.
+
+    Lines are charged for errors and never paid for running. The charge is capped below the
+    difference between a correct answer and any other. Ending without a submission costs more than
+    the worst answer after the highest charge, so silence never beats an honest attempt. Where a
+    guess is often right (`Problem.chance`), this holds of the average of right and wrong ones.
+    """
+
+    function: str = "shaped"
+    """A function of (Trajectory, Verdict | None, RewardConfig) -> Reward, by its name in the entry
+    point group `repl_rl.rewards` or as `module:function`."""
+    line: Mapping[OutcomeKind, float] = field(default_factory=_line_rewards)
+    """Reward of a line by its outcome; 0 for one that is not named."""
+    max_line_charge: float = 0.4
+    """Line rewards of one trajectory are scaled so that they never sum to less than minus this."""
+    verdict: Mapping[VerdictKind, float] = field(default_factory=_verdict_rewards)
+    """Outcome reward by verdict. A verdict not named leaves the trajectory out of the update."""
+    no_submission: float = -0.6
+    """Outcome reward where nothing was submitted."""
+    lemma: float = 0.3
+    """What all lemmas of a problem pay together, a share each: to the line that claimed one which
+    was proved and then used. A wrong claim costs its share, under the cap of `max_line_charge`."""
+    potential: float = 0.0
+    """Weight of a potential, the progress so far: paid as it grows, taken back with the last line.
+    For the credit modes `return_to_go` and `potential`. See `rewards.potential_steps`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GRPOConfig:
+    """The update. Group size and problems per step multiply to the trajectories of a step."""
+
+    steps: int = 200
+    """Updates of the policy; 0 only measures it."""
+    problems_per_step: int = 8
+    """Groups of a step, each for a problem of its own."""
+    group_size: int = 8
+    """Trajectories of a problem, which are compared with each other."""
+    rerolls: int = 0
+    """How often a group that teaches nothing, as all its advantages are 0, is rolled out anew: the
+    same problem, other seeds. From 1 on, groups that teach nothing to the end leave the loss, its
+    KL and what it divides by."""
+    updates_per_rollout: int = 1
+    """Updates that the trajectories of a rollout are dealt out to: it has so many times
+    `problems_per_step` groups. All updates but the first are of a policy that has moved on."""
+    passes: int = 1
+    """How often a rollout's trajectories are gone through, by `updates_per_rollout` updates each.
+    Where a rollout feeds several updates, ratios of policies are not 1, and clipping is at work."""
+    learning_rate: float = 1e-6
+    """Constant after the warm-up, unless `trl.lr_scheduler_type` says otherwise."""
+    warmup_steps: int = 5
+    """Steps over which the learning rate rises to its value."""
+    weight_decay: float = 0.0
+    """Of the optimiser, which is AdamW unless `trl.optim` says otherwise."""
+    max_grad_norm: float = 1.0
+    """Longer gradients are scaled down to this norm."""
+    micro_batch_size: int = 8
+    """Trajectories per forward and backward; only the update of `bnpo` depends on it."""
+    dtype: Literal["auto", "mixed", "float32", "bfloat16"] = "auto"
+    """`mixed`: weights, gradients and optimiser in float32, forwards in bfloat16. `float32` and
+    `bfloat16`: everything. `auto`: `mixed` on a GPU, `float32` on a CPU. At usual learning rates
+    bfloat16 weights hardly move: see `update/moved_share` in `metrics.jsonl`."""
+    gradient_checkpointing: bool = True
+    """Recompute activations in the backward: less memory for a third more time."""
+    loss_type: Loss = "dapo"
+    """What a token's share is divided by: all sampled tokens of the step (`dapo`), those of its
+    trajectory (`grpo`), `sampling.max_tokens` (`dr_grpo`), nothing (`luspo`), or those of its
+    micro-batch (`bnpo`, which depends on `micro_batch_size`). Where a rollout feeds one update,
+    that is of the very policy that sampled: `cispo` and `vespo` equal `dapo`, and `sapo` equals
+    `grpo`. Where it feeds several, each bounds the ratio of policies in its own way."""
+    epsilon_low: float = 0.2
+    """How far the ratio of policies may fall below 1 before it is clipped. It is 1, and nothing is
+    clipped, where a rollout feeds one update."""
+    epsilon_high: float = 0.28
+    """How far it may rise above 1."""
+    importance: Literal["auto", "line", "off"] = "auto"
+    """Weigh each line by how much likelier the trainer finds it than the engine that sampled it.
+    This costs one forward a step. `auto`: unless the engine is `hf` and both compute in float32,
+    where they agree to 1e-5. `vespo` weighs whole trajectories and goes without."""
+    importance_cap: float = 2.0
+    """The highest weight."""
+    kl_beta: float = 0.0
+    """Weight of the KL divergence to the policy the run started from. Each sampled token adds its
+    estimate k3, weighed by the ratio: so the gradient is that of the divergence itself."""
+    credit: Credit = "line_local"
+    """Which lines answer for a line's reward; see `advantages.line_advantages`."""
+    line_credit_weight: float = 0.5
+    """Lambda: weight of line rewards beside the outcome; 0 is plain GRPO."""
+    baseline: Baseline = "mean"
+    """What a trajectory is compared with: the mean of its group, itself included, or of the
+    others. `leave_one_out` (RLOO, arXiv:2402.14740) does without the factor (G - 1) / G."""
+    scale: Scale = "group"
+    """The outcome advantage is divided by the standard deviation over this; `none`: undivided."""
+
+    @property
+    def num_rollout_updates(self) -> int:
+        """Updates that a rollout feeds, all passes together."""
+        return self.updates_per_rollout * self.passes
+
+    @property
+    def reads_line_rewards(self) -> bool:
+        return self.credit != "outcome" and self.line_credit_weight != 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoraConfig:
+    """An adapter (LoRA, arXiv:2106.09685): small matrices are trained beside weights that stay.
+
+    They take a learning rate about ten times as high. Gradients and optimiser have their size, and
+    the reference of `grpo.kl_beta` takes no second copy of the model.
+    """
+
+    rank: int = 0
+    """Of the update of each matrix. 0: no adapter, all weights are trained."""
+    alpha: float = 32.0
+    """The update is multiplied by this, divided by the rank: so the best learning rate hardly
+    depends on the rank."""
+    targets: tuple[str, ...] = ()
+    """Layers that get an adapter, by the last parts of their names, as in `q_proj`. None named: all
+    linear layers but the head."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalConfig:
+    """What is measured."""
+
+    problems: int = 200
+    """Held-out problems, one trajectory each, before and after training."""
+    every: int = 0
+    """Steps between two measurements while training; 0: none. Where a rollout feeds several steps,
+    the next rollout waits for them. The weights that did best stay in `checkpoints/best`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradingConfig:
+    """The processes that judge submissions."""
+
+    deadline_s: float = 5.0
+    """Time for one submission; after it the verdict is `undecided`."""
+    num_workers: int = 1
+    """Processes that grade."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportConfig:
+    """What is shown and what is kept of a run."""
+
+    sample_every: int = 10
+    """Steps between two sample trajectories on the screen."""
+    checkpoint_every: int = 50
+    """Steps between two checkpoints, rounded up to whole rollouts where these feed several."""
+    keep_checkpoints: int = 2
+    """How many of the latest stay; the last of a run, `final`, always does."""
+    curve: bool = True
+    """Draw the learning curve at the end of a run."""
+    trackers: tuple[str, ...] = ()
+    """Who gets the rows of `metrics.jsonl`, too: `tensorboard`, `wandb`, `trackio`."""
+    hub: str | None = None
+    """Repository `owner/name` on the hub that gets the last weights and their card; empty: none.
+    One that is not there is made, private, before the first step. See `repl-rl push`."""
