@@ -55,8 +55,9 @@ SLOW = (
     *("laws/test_forward", "laws/test_gradients", "laws/test_importance", "laws/test_losses"),
     *("laws/test_positions", "laws/test_ranks", "laws/test_rooms", "replay/stepper/"),
     *("replay/test_page", "sandbox/test_mounts", "show/test_plot", "tasks/test_demonstrations"),
-    *("tasks/test_sympy_proofs", "tasks/test_task_check", "training/test_progress"),
-    *("training/test_train.py", "training/test_warmstart"),
+    *("grading/test_walls", "tasks/data/", "tasks/test_choice", "tasks/test_composite"),
+    *("tasks/test_sympy_proofs", "tasks/test_task_check", "tasks/wide/"),
+    *("training/test_progress", "training/test_train.py", "training/test_warmstart"),
 )
 """Under `tests`: what starts processes, drives a terminal, imports trl or takes over a second."""
 
