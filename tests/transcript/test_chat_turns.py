@@ -246,7 +246,11 @@ def as_live(made: Trajectory, *by_hand: LiveLine) -> Any:
     session = SimpleNamespace(submission=None)
     scored = SimpleNamespace(problem=Problem(id="p", statement="?"))
     return SimpleNamespace(
-        trajectory=made, scored=scored, lines=[*lines, *by_hand], session=session
+        trajectory=made,
+        scored=scored,
+        lines=[*lines, *by_hand],
+        session=session,
+        claims=(),
     )
 
 

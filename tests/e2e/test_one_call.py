@@ -1,0 +1,39 @@
+"""One call is not enough: the calls that somebody would try, on problems of the fixed list."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from repl_rl.rollout.env import open_env
+from repl_rl.tasks.base import Cell
+from repl_rl.tasks.sympy_proofs.families import FAMILIES
+from repl_rl.tasks.sympy_proofs.task import drawn_at, known
+from repl_rl.types import Problem, Split, VerdictKind
+
+pytestmark = pytest.mark.kernel
+
+LIMITS = ["sandbox.line_cpu_s=0.3", "sandbox.line_wall_s=2", "sandbox.standby=1"]
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "composite"])
+def test_no_call_solves_a_problem_of_tier_3(family: str) -> None:
+    cell = Cell(family=family, tier=3)
+    problem, draft = drawn_at(cell, Split.HELD_OUT, known().frozen[str(cell)][0])
+    assert len(draft.one_liners) >= 3
+    kinds = asyncio.run(answered(problem, draft.one_liners))
+    assert not {VerdictKind.PROVED, VerdictKind.SUPPORTED} & set(kinds)
+
+
+async def answered(problem: Problem, calls: Sequence[str]) -> list[VerdictKind | None]:
+    """What the grader says of each call; None where it submits nothing."""
+    kinds = []
+    async with open_env(overrides=LIMITS) as env:
+        for call in calls:
+            episode = await env.episode(problem)
+            await episode.line(f"submit_final_answer({call})")
+            scored = await episode.score()
+            kinds.append(None if scored.verdict is None else scored.verdict.kind)
+    return kinds
