@@ -165,6 +165,12 @@ def choose(task: Task, config: TaskConfig) -> None:
         for name in names:
             if name not in among:
                 raise ConfigError(f"task.{key} names {name!r}; expected some of {', '.join(among)}")
+    for name, weight in config.weights.items():
+        if weight <= 0:
+            raise ConfigError(
+                f"task.weights.{name} = {weight:g}; expected more than 0, or a task.families "
+                f"without {name!r}"
+            )
     tiers = config.tiers or task.choice.tiers
     for family in families:
         own = [cell.tier for cell in task.cells if cell.family == family]

@@ -71,6 +71,7 @@ def test_the_frozen_list_is_what_it_was() -> None:
     [
         (TaskConfig(families=("odes",)), "task.families names 'odes'; expected some of"),
         (TaskConfig(weights={"composite": 1.0}), "task.weights names 'composite'"),
+        (TaskConfig(weights={"modular": 0.0}), "task.weights.modular = 0; expected more than 0"),
         (TaskConfig(families=("composite",), tiers=(1,)), "it has tiers 3, 4, 5"),
         (
             TaskConfig(families=("modular",), held_out=("modular",)),
