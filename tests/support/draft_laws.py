@@ -48,8 +48,7 @@ def by_hand(
 
 def lines(draft: Draft) -> Script:
     """The setup and the solution, one after the other."""
-    # A tuple cannot be sent what a line printed, so no `yield from`.
-    for line in (*draft.setup, *draft.solution):  # noqa: UP028
+    for line in (*draft.setup, *draft.solution):  # noqa: UP028 a tuple's iterator takes no outputs
         yield line
 
 

@@ -13,11 +13,14 @@ from repl_rl.grading.parse import Malformed
 from repl_rl.tasks.base import Cell, Script
 from repl_rl.tasks.sympy_proofs.draft import Draft
 from repl_rl.tasks.sympy_proofs.families import FAMILIES
-from repl_rl.tasks.sympy_proofs.family import LINES
+from repl_rl.tasks.sympy_proofs.family import LINES, Rule
 from repl_rl.tasks.sympy_proofs.task import SympyProofs, draw
 from repl_rl.types import Problem, Split, Verdict, VerdictKind
 
 TASK = SympyProofs()
+
+RESTATED = ("Integral(x, x)", "Sum(n, (n, 1, 2))", "nan", "oo", "[]", "None", "0.5", "x", "True")
+"""Never an answer to a problem of several lines."""
 
 Play = Callable[[Script], str | None]
 """Runs a script and gives back what it has submitted."""
@@ -99,6 +102,12 @@ def mutants_fail(case: Case, play: Play) -> None:
             assert not graded(problem, mutant).is_solved, (draft, mutant)
 
 
+def restatements_fail(case: Case, play: Play) -> None:
+    for problem, draft in drawn(case, 4):
+        for text in (*RESTATED, f"[{draft.answer}]", f"({draft.answer}, 1)"):
+            assert graded(problem, text).kind is not VerdictKind.PROVED, (text, draft)
+
+
 def mutants(answer: str) -> list[str]:
     value = ast.parse(answer, mode="eval").body
     common = ["nan", "[]", "True", "oo", "zoo", f"{answer}*0.5" if answer[0] not in "[(" else "1.5"]
@@ -128,6 +137,7 @@ LAWS = (
     solutions_are_proved,
     lines_are_needed,
     mutants_fail,
+    restatements_fail,
     problems_are_seeded_and_differ,
 )
 
@@ -139,3 +149,11 @@ def rule_proves(case: Case, play: Play, setup: tuple[str, ...], answer: str) -> 
     meta = {"points": "0", **problem.meta, "answer": answer}
     assert submission is not None
     return graded(replace(problem, meta=meta), submission).kind is VerdictKind.PROVED
+
+
+def is_proved(rule: Rule, problem: Problem, submission: str) -> bool:
+    """By the rule itself, for a problem that a test has put together."""
+    try:
+        return rule.grade(problem, submission).kind is VerdictKind.PROVED
+    except Malformed:
+        return False
