@@ -27,7 +27,8 @@ class TaskConfig:
     """Where problems and verdicts come from: an entry point's name, `module:Class`, or data: a file
     `rows.jsonl`, `.json` or `.parquet`, `hf:owner/name[@revision]`, `reasoning-gym:family`."""
     families: tuple[str, ...] = ()
-    """Families of problems to draw from, or `all`; empty: the task's own choice."""
+    """Families of problems to draw from; `["all"]`: all that have one of the tiers; empty: the
+    task's own choice."""
     tiers: tuple[int, ...] = ()
     """Tiers to draw from; empty: the task's own choice."""
     weights: Mapping[str, float] = field(default_factory=dict)

@@ -157,8 +157,10 @@ def choose(task: Task, config: TaskConfig) -> None:
             f"task {task.name!r} has no families and tiers; leave all of [task] but its name away"
         )
     known = list(dict.fromkeys(cell.family for cell in task.cells))
+    tiers = config.tiers or task.choice.tiers
     families = config.families or task.choice.families
-    families = tuple(known) if families == ("all",) else families
+    if families == ("all",):
+        families = tuple(dict.fromkeys(cell.family for cell in task.cells if cell.tier in tiers))
     named = {"families": families, "weights": tuple(config.weights), "held_out": config.held_out}
     for key, names in named.items():
         among = known if key == "families" else list(families)
@@ -171,7 +173,6 @@ def choose(task: Task, config: TaskConfig) -> None:
                 f"task.weights.{name} = {weight:g}; expected more than 0, or a task.families "
                 f"without {name!r}"
             )
-    tiers = config.tiers or task.choice.tiers
     for family in families:
         own = [cell.tier for cell in task.cells if cell.family == family]
         if not set(own) & set(tiers):
@@ -179,6 +180,8 @@ def choose(task: Task, config: TaskConfig) -> None:
                 f"family {family!r} has no problems of task.tiers = {list(tiers)}; it has tiers "
                 f"{', '.join(map(str, own))}"
             )
+    if not families:
+        raise ConfigError(f"no family has problems of task.tiers = {list(tiers)}")
     task.choice = Choice(
         families=families,
         tiers=tiers,

@@ -31,6 +31,13 @@ def test_chosen_families_and_tiers_alone_are_drawn() -> None:
     assert cells(drawn(config)) <= {"composite-3", "modular-1", "modular-3"}
 
 
+def test_all_families_are_those_that_have_a_chosen_tier() -> None:
+    """Composites begin with tier 3."""
+    problems = drawn(TaskConfig(families=("all",), tiers=(1,)))
+    assert len({one.meta["family"] for one in problems}) == 10
+    assert "composite" not in {one.meta["family"] for one in problems}
+
+
 def test_weights_say_how_often() -> None:
     config = TaskConfig(families=("modular", "equation"), weights={"modular": 9.0})
     counts = Counter(one.meta["family"] for one in drawn(config, count=200))
@@ -73,6 +80,7 @@ def test_the_frozen_list_is_what_it_was() -> None:
         (TaskConfig(weights={"composite": 1.0}), "task.weights names 'composite'"),
         (TaskConfig(weights={"modular": 0.0}), "task.weights.modular = 0; expected more than 0"),
         (TaskConfig(families=("composite",), tiers=(1,)), "it has tiers 3, 4, 5"),
+        (TaskConfig(families=("all",), tiers=(9,)), "no family has problems of task.tiers"),
         (
             TaskConfig(families=("modular",), held_out=("modular",)),
             "leaves no family to train on",
