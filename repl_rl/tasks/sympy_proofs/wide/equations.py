@@ -134,8 +134,9 @@ def _symmetric(rng: random.Random, tier: int) -> Draft:
         e = [nonzero(rng, 9) for _ in range(count)]
         polynomial = _with_functions(e)
         a = nonzero(rng, 5)
-        # Beside 1, the numerator of t alone is not its value.
-        if polynomial.is_irreducible and abs(polynomial.eval(a)) > 1:
+        # Of t, the numerator alone is its value where the denominator is 1 or the value 0.
+        is_quotient = abs(polynomial.eval(a)) > 1 and polynomial.diff().eval(a) != 0
+        if polynomial.is_irreducible and is_quotient:
             break
     names = ("x", "y", "z", "w")[:count]
     sums = power_sums(e)
