@@ -63,7 +63,8 @@ def test_at_temperature_0_all_attempts_at_a_problem_are_the_same(
         *("eval", str(tiny_model), "-k", "2", "--temperature", "0", "--output", "kept", *small())
     )
     assert ended.code == 0, ended.stderr
-    assert re.search(r"^ +solved  of +95 % interval  pass@2 +one call +blind\n", ended.stdout, re.MULTILINE)
+    head = r"^ +solved  of +95 % interval  pass@2 +one call +blind\n"
+    assert re.search(head, ended.stdout, re.MULTILINE)
     sampled: dict[int, set[tuple[int, ...]]] = {}
     for item in read_trajectories(tmp_path / "kept" / "trajectories" / "eval.jsonl"):
         one = item.trajectory
