@@ -1,11 +1,12 @@
 """What the cells of sympy-proofs are worth: `python benchmarks/sympy_proofs.py [--families F]`.
 
 For each family and tier n problems are made, and each is answered in sealed kernels and judged by
-the grader: by its scripted solution, by the calls that somebody would try in one line (2 s of CPU
-each), and by answers that do not look at the problem. Prints the share that each solves, the most
-that a blind answer earns on average, and the lines of the shortest solution. Exit code 1 where a
-solution fails, a blind answer pays, or one call solves a problem from tier 2 on. With --write the
-rates, and a new list of 1,000 problems to measure on, become those that the package knows.
+the grader: by its scripted solution, by an answer that was changed a little, by the calls that
+somebody would try in one line (2 s of CPU each), and by answers that do not look at the problem.
+Prints the share that each solves, the most that a blind answer earns on average, and the lines of
+the shortest solution. Exit code 1 where a solution fails, a changed answer is proved, a blind
+answer pays, or one call solves a problem from tier 2 on. With --write the rates, and a new list of
+1,000 problems to measure on, become those that the package knows.
 """
 
 import argparse
@@ -32,6 +33,9 @@ from repl_rl.tasks.sympy_proofs.family import LINES
 from repl_rl.tasks.sympy_proofs.task import Known, digest_of, draw, drawn_at, known
 from repl_rl.types import Problem, Scored, Split, StopReason, Trajectory, VerdictKind
 
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
+from rule_kit import WITNESSED, mutants
+
 T = TypeVar("T")
 Rates = defaultdict[str, dict[str, float]]
 NUM_FROZEN = 1000
@@ -45,6 +49,9 @@ def main() -> None:
     parser.add_argument("--families", nargs="+")
     parser.add_argument("--tiers", nargs="+", type=int)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--no-calls", action="store_true", help="Solutions and changed answers only."
+    )
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     sys.exit(not asyncio.run(table(args)))
@@ -52,7 +59,9 @@ def main() -> None:
 
 async def table(args: argparse.Namespace) -> bool:
     """Prints a row for each cell; whether all is as it should be."""
-    columns = ("items/s", "solution", "one call", "blind", "earns", "lines")
+    columns = ["items/s", "solution", "changed", "one call", "blind", "earns", "lines"]
+    if args.no_calls:
+        del columns[3:6]
     print(f"{'':<15}" + "".join(f"{name:>10}" for name in columns))
     fine, rates, frozen = True, Rates(dict), {}
     overrides = ["sandbox.line_cpu_s=2", "sandbox.line_wall_s=6", "sandbox.standby=4"]
@@ -63,7 +72,7 @@ async def table(args: argparse.Namespace) -> bool:
             if cell.family in (args.families or [cell.family]) and cell.tier in (
                 args.tiers or [cell.tier]
             ):
-                fine &= await row(env, cell, args.n, args.seed, rates)
+                fine &= await row(env, cell, args, rates)
         if args.write:
             for number, cell in enumerate(task.cells):
                 share_of_all = (NUM_FROZEN + number) // len(task.cells)
@@ -102,28 +111,37 @@ def write(rates: Rates, frozen: dict[str, tuple[int, ...]], task: TieredTask) ->
     path.write_bytes(msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n")
 
 
-async def row(env: Env, cell: Cell, count: int, seed: int, rates: Rates) -> bool:
-    rng = random.Random(f"{seed}/{cell}")
+async def row(env: Env, cell: Cell, args: argparse.Namespace, rates: Rates) -> bool:
+    rng = random.Random(f"{args.seed}/{cell}")
     started = time.perf_counter()
-    drawn = [draw(cell, Split.HELD_OUT, rng) for _ in range(count)]
-    per_s = count / (time.perf_counter() - started)
+    drawn = [draw(cell, Split.HELD_OUT, rng) for _ in range(args.n)]
+    per_s = args.n / (time.perf_counter() - started)
     solved = await few_at_once(is_solved_by(env, *one) for one in drawn)
-    calls = await few_at_once(try_one_liners(env, *one) for one in drawn)
-    rate, earned = await best_blind(env, [problem for problem, _ in drawn])
-    rates["one call"][str(cell)] = share(calls) if cell.tier > 1 else share(solved)
-    rates["blind"][str(cell)] = rate
+    changed = await few_at_once(proved_mutant(env, *one) for one in drawn)
     lines = min(max(1, len(draft.solution) - 1) for _, draft in drawn)
-    shares = f"{share(solved):.0%}", f"{share(calls):.0%}", f"{rate:.0%}", f"{earned:+.2f}"
+    shares = [f"{share(solved):.0%}", f"{share(changed):.0%}"]
+    calls, earned = [None] * args.n, 0.0
+    if not args.no_calls:
+        calls = await few_at_once(try_one_liners(env, *one) for one in drawn)
+        rate, earned = await best_blind(env, [problem for problem, _ in drawn])
+        rates["one call"][str(cell)] = share(calls) if cell.tier > 1 else share(solved)
+        rates["blind"][str(cell)] = rate
+        shares += [f"{share(calls):.0%}", f"{rate:.0%}", f"{earned:+.2f}"]
     cells = (f"{per_s:.0f}", *shares, str(lines))
     print(f"{cell.family} {cell.tier}".ljust(15) + "".join(f"{x:>10}" for x in cells), flush=True)
-    for (problem, draft), is_solved, call in zip(drawn, solved, calls, strict=True):
+    for (problem, draft), is_solved, mutant, call in zip(
+        drawn, solved, changed, calls, strict=True
+    ):
         if not is_solved:
             print(f"  not solved: {problem.meta['kind']}: {problem.setup} {draft.solution}")
+        if mutant:
+            print(f"  changed: {problem.meta['kind']}: {mutant}: {problem.setup}")
         if call and cell.tier > 1:
             print(f"  one call: {problem.meta['kind']}: {call}: {problem.setup}")
     is_one_call = cell.tier == 1
     is_long = is_one_call or lines >= LINES[cell.tier]
-    return all(solved) and is_long and earned <= 0 and (is_one_call or not any(calls))
+    is_sound = all(solved) and not any(changed) and earned <= 0
+    return is_long and is_sound and (is_one_call or not any(calls))
 
 
 async def few_at_once(jobs: Iterable[Awaitable[T]]) -> list[T]:
@@ -146,6 +164,20 @@ async def is_solved_by(env: Env, problem: Problem, draft: Draft) -> bool:
     lines = draft.solution or TABLES[problem.meta["family"]][problem.meta["kind"]][0].lines
     scored = await played(env, problem, lines, is_template=not draft.solution)
     return scored.verdict is not None and scored.verdict.kind is VerdictKind.PROVED
+
+
+async def proved_mutant(env: Env, problem: Problem, draft: Draft) -> str | None:
+    """A changed answer that the grader proves; rules with many right answers are left out."""
+    if problem.meta["kind"] in WITNESSED:
+        return None
+    answer = problem.meta["answer"]
+    # Of a false identity the answer is one of many points that refute it.
+    is_point = problem.meta["family"] == "identity" and draft.solution == () and answer != "True"
+    for mutant in ["True"] if is_point else mutants(answer):
+        scored = await judged(env, problem, mutant)
+        if scored.verdict is not None and scored.verdict.is_solved:
+            return mutant
+    return None
 
 
 async def played(

@@ -22,6 +22,9 @@ TASK = SympyProofs()
 RESTATED = ("Integral(x, x)", "Sum(n, (n, 1, 2))", "nan", "oo", "[]", "None", "0.5", "x", "True")
 """Never an answer to a problem of several lines."""
 
+WITNESSED = ("floors", "roots", "form", "nested", "conjugates")
+"""Rules with many right answers: a changed one may be right, too. Their own tests spoil them."""
+
 Play = Callable[[Script], str | None]
 """Runs a script and gives back what it has submitted."""
 
@@ -111,11 +114,14 @@ def restatements_fail(case: Case, play: Play) -> None:
 def mutants(answer: str) -> list[str]:
     value = ast.parse(answer, mode="eval").body
     common = ["nan", "[]", "True", "oo", "zoo", f"{answer}*0.5" if answer[0] not in "[(" else "1.5"]
+    common = [text for text in common if text != answer]
     if not isinstance(value, ast.Tuple | ast.List):
         return [*common, f"{answer} + 1", f"-({answer})", f"1.0*({answer})", f"[{answer}, 7/5]"]
     parts = [ast.unparse(element) for element in value.elts]
     left, right = answer[0], "," + answer[-1] if answer[0] == "(" else answer[-1]
-    changed = [[*parts[1:]], [*parts, "7717"], [f"{parts[0]} + 1/7", *parts[1:]]]
+    changed = [[*parts, "7717"], parts[1:]]
+    if parts:
+        changed.append([f"{parts[0]} + 1/7", *parts[1:]])
     if isinstance(value, ast.Tuple) and parts[0] != parts[-1]:
         changed.append(parts[::-1])
     return [*common, *(left + ", ".join(one) + right for one in changed if one)]
