@@ -114,6 +114,8 @@ def _mobius(rng: random.Random, tier: int) -> Draft:
     i, j = rng.randint(1, 3), rng.randint(1, 3)
     p, q, r, s = 1 + i * j, i, j, 1  # of determinant 1
     low, high = sorted(rng.sample(range(1, 8), 2))
+    while p * s * low == q * r * high:  # a quotient by f(n) alone is no quotient once simplified
+        low, high = sorted(rng.sample(range(1, 8), 2))
     a, b = rng.randint(1, 5), rng.randint(1, 5)
     matrix = (
         (p * s * high - q * r * low, p * q * (low - high)),
