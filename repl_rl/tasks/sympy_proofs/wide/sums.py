@@ -133,7 +133,7 @@ def _double(rng: random.Random, tier: int) -> Draft:
         solution=(
             "u = (1 + b*x)**k",
             "v = (p.coeff(j)*x*diff(u, x) + p.subs(j, 0)*u).subs(x, 1)",
-            "w = Poly(simplify(v/(1 + b)**k), k)",
+            "w = Poly(expand(v/(1 + b)**k), k)",
             "G = (1 + a*(1 + b)*x)**n",
             "D = x*diff(G, x)",
             "H = w.coeff_monomial(k)*D + w.coeff_monomial(1)*G",
