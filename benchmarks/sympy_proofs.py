@@ -120,7 +120,8 @@ async def row(env: Env, cell: Cell, args: argparse.Namespace, rates: Rates) -> b
     changed = await few_at_once(proved_mutant(env, *one) for one in drawn)
     lines = min(max(1, len(draft.solution) - 1) for _, draft in drawn)
     shares = [f"{share(solved):.0%}", f"{share(changed):.0%}"]
-    calls, earned = [None] * args.n, 0.0
+    earned = 0.0
+    calls: list[str | None] = [None] * args.n
     if not args.no_calls:
         calls = await few_at_once(try_one_liners(env, *one) for one in drawn)
         rate, earned = await best_blind(env, [problem for problem, _ in drawn])

@@ -41,6 +41,14 @@ def test_a_sum_of_squares_is_proved_by_its_squares() -> None:
         assert not kit.is_proved(RULES["form"], problem, wrong), wrong
 
 
+def test_squares_are_split_off_one_by_one() -> None:
+    # y**2 - 2*x**2*y + x**4 + 2*x**2 - 4*x + 5 = (y - x**2)**2 + 2*(x - 1)**2 + 3.
+    problem = claim("y**2 - 2*x**2*y + x**4 + 2*x**2 - 4*x + 5", "x", "y")
+    assert kit.is_proved(RULES["nested"], problem, "[(1, y - x**2), (2, x - 1), (3, 1)]")
+    for wrong in ("[(1, y - x**2), (2, x - 1), (2, 1)]", "[(1, y - x**2), (2, x - 1)]", "[1, 1]"):
+        assert not kit.is_proved(RULES["nested"], problem, wrong), wrong
+
+
 def test_what_is_negative_somewhere_is_refuted_by_a_point() -> None:
     # x**2 - 4*x*y + 3*y**2 = (x - y)*(x - 3*y) is negative for y < x < 3*y.
     problem = claim("x**2 - 4*x*y + 3*y**2", "x", "y")
