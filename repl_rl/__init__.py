@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from repl_rl.transcript.tokens import ByteCodec as ByteCodec
     from repl_rl.transcript.tokens import Codec as Codec
     from repl_rl.types import Attempt as Attempt
+    from repl_rl.types import Lemma as Lemma
     from repl_rl.types import Line as Line
     from repl_rl.types import LineOutcome as LineOutcome
     from repl_rl.types import OutcomeKind as OutcomeKind
@@ -75,8 +76,8 @@ _HOMES = {
     "transcript.format": ("Prompt", "TranscriptFormat"),
     "transcript.tokens": ("ByteCodec", "Codec"),
     "types": (
-        *("Attempt", "Line", "LineOutcome", "OutcomeKind", "Problem", "Reward", "Scored", "Split"),
-        *("StopReason", "Trajectory", "Verdict", "VerdictKind"),
+        *("Attempt", "Lemma", "Line", "LineOutcome", "OutcomeKind", "Problem", "Reward", "Scored"),
+        *("Split", "StopReason", "Trajectory", "Verdict", "VerdictKind"),
     ),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -28,7 +28,7 @@ from repl_sandbox.fake import FakeKernel
 
 PUBLIC = [
     *("Attempt", "ByteCodec", "Codec", "Config", "ConfigError", "DemonstrableTask", "Engine"),
-    *("EngineKind", "Env", "Episode", "Line", "LineOutcome", "LineSampler"),
+    *("EngineKind", "Env", "Episode", "Lemma", "Line", "LineOutcome", "LineSampler"),
     *("OutcomeKind", "Plan", "Problem", "Prompt", "ReplRLError", "Reward", "RunningReward"),
     *("SampledLine", "Scored", "Split", "Step", "StopReason", "Task", "Trajectory"),
     *("TranscriptFormat", "Verdict", "VerdictKind", "__version__", "advantages"),

@@ -120,14 +120,8 @@ def _head_misses(played: Played, reward: Reward) -> Iterator[Miss]:
     }
     for key, wanted in played.golden.head.items():
         if not _is_met(wanted.value, got[key]):
-            yield Miss(
-                path=played.file.path,
-                number=wanted.number,
-                title=played.golden.title,
-                shown="",
-                expected=f"{key}: {_word(wanted.value)}",
-                got=f"{key}: {_word(got[key])}",
-            )
+            expected = f"{key}: {_word(wanted.value)}"
+            yield _head_miss(played, wanted.number, expected, got=f"{key}: {_word(got[key])}")
     yield from _lemma_misses(played)
 
 
@@ -137,14 +131,19 @@ def _lemma_misses(played: Played) -> Iterator[Miss]:
     for wanted in played.golden.lemmas:
         name, kind = wanted.lemma.name, wanted.kind
         if (kind is not None) != (name in claimed):
-            yield Miss(
-                path=played.file.path,
-                number=wanted.number,
-                title=played.golden.title,
-                shown="",
-                expected=f"lemma: {name} {_word(kind)}",
-                got=f"lemma: {name} {'something claimed' if name in claimed else NONE}",
-            )
+            got = f"lemma: {name} {'something claimed' if name in claimed else NONE}"
+            yield _head_miss(played, wanted.number, f"lemma: {name} {_word(kind)}", got=got)
+
+
+def _head_miss(played: Played, number: int, expected: str, *, got: str) -> Miss:
+    return Miss(
+        path=played.file.path,
+        number=number,
+        title=played.golden.title,
+        shown="",
+        expected=expected,
+        got=got,
+    )
 
 
 def _verdict_word(played: Played) -> str:

@@ -142,10 +142,10 @@ Beside = Callable[..., Any]
 def beside(make_scored: MakeScored, a_scene: MakeScene) -> Beside:
     """`beside(act, answers)`: what `act(live)` returns beside the record of THREE."""
 
-    def run(act: Callable[[Live], Any], answers: object = FAKES) -> Any:
+    def run(act: Callable[[Live], Any], answers: Any = FAKES) -> Any:
         async def inside() -> Any:
             scored = await recorded(THREE, FakeKernels(FAKES), make_scored)
-            async with Live(scored, a_scene(), FakeKernels(answers)) as live:  # type: ignore[arg-type]
+            async with Live(scored, a_scene(), FakeKernels(answers)) as live:
                 return await act(live)
 
         return asyncio.run(inside())
