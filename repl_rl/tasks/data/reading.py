@@ -86,23 +86,24 @@ def read(source: Source, data: DataConfig) -> Reading:
         items = _of_split(items, data.split, columns, source)
     elif source.has_splits:
         items = [replace(one, id=f"{one.split}/{one.id}") if one.id else one for one in items]
-    kept = _distinct(items)
+    kept, otherwise = _distinct(items)
     golds = read_golds((item.answer, item.grader) for item in kept)
     found = [(item, golds[item.answer, item.grader]) for item in kept]
     problems = [(item, _problem(item, gold)) for item, gold in found if isinstance(gold, Gold)]
-    refused = [(item, gold.why) for item, gold in found if isinstance(gold, Refused)]
+    unread = [(item, gold.why) for item, gold in found if isinstance(gold, Refused)]
     if not problems:
-        item, why = refused[0]
+        item, why = unread[0]
         raise ConfigError(
             f"{item.where}: the answer {_short(item.answer)!r} cannot be read ({why}), nor can "
             f"any other of {source.name}; --set data.answer=COLUMN names another column, and "
             f"data.grader=exact compares texts"
         )
-    sides = _sides(problems, data)
+    sides, refused = _sides(problems, data), [*unread, *otherwise]
+    num_repeated = len(items) - len(kept) - len(otherwise)
     counts = f"{len(problems)} of {len(items)} rows taken, {len(refused)} refused"
     return Reading(
         sides=sides,
-        said=_said(source.name, columns, sides, refused, num_repeated=len(items) - len(kept)),
+        said=_said(source.name, columns, sides, refused, num_repeated=num_repeated),
         record=f"{source.place}: sha256 {source.digest or _digest_of(items)}, {counts}",
     )
 
@@ -165,15 +166,21 @@ def _of_split(items: Sequence[_Item], split: str, columns: Columns, source: Sour
     return kept
 
 
-def _distinct(items: Sequence[_Item]) -> list[_Item]:
-    """Without repetitions of the same text: the first stays. An id that is used twice is wrong."""
+def _distinct(items: Sequence[_Item]) -> tuple[list[_Item], list[tuple[_Item, str]]]:
+    """(the first of each text, those that answer the same text otherwise and why they are refused).
+
+    An id that is used twice is wrong.
+    """
     ids: dict[str, _Item] = {}
     texts: dict[str, _Item] = {}
+    otherwise = []
     for item in items:
         if item.id and (other := ids.setdefault(item.id, item)) is not item:
             raise ConfigError(f"{item.where}: id {item.id!r} is that of {other.where}, too")
-        texts.setdefault(item.statement, item)
-    return list(texts.values())
+        first = texts.setdefault(item.statement, item)
+        if item.answer != first.answer:
+            otherwise.append((item, f"{first.where} answers the same text otherwise"))
+    return list(texts.values()), otherwise
 
 
 def _problem(item: _Item, gold: Gold) -> Problem:
