@@ -37,7 +37,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     name: getattr(sympy, name)
     for name in (
         *("sin", "cos", "tan", "cot", "sec", "csc", "asin", "acos", "atan", "atan2"),
-        *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+        *("sinh", "cosh", "tanh", "coth", "sech", "csch", "asinh", "acosh", "atanh"),
         *("log", "ln", "Abs", "sign", "re", "im", "conjugate", "arg"),
         *("LambertW", "Ei", "Si", "Ci", "li", "Max", "Min"),
         *("floor", "ceiling", "Mod", "Eq", "Ne", "Lt", "Le", "Gt", "Ge"),
@@ -65,7 +65,9 @@ EXPANDING = frozenset(
 )
 
 # As large as exp of their argument, somewhere.
-GROWING = frozenset(("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh"))
+GROWING = frozenset(
+    ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "coth", "sech", "csch")
+)
 
 # Called with sets, conditions or tuples as well.
 STRUCTURES: Mapping[str, Callable[..., Any]] = {

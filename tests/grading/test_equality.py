@@ -32,6 +32,7 @@ def judged(got: str, expected: str, domain: Domain = Domain.REALS) -> Verdict:
         ("(x**2 - 1)/(x - 1)", "x + 1"),
         ("sin(x)**2", "1 - cos(x)**2"),
         ("6*sin(3*x)*cos(3*x)", "3*sin(6*x)"),
+        ("coth(x)**2 - csch(x)**2", "sech(x)**2 + tanh(x)**2"),
         ("(2*x - 1)*exp(2*x)/4", "x*exp(2*x)/2 - exp(2*x)/4"),
         ("5*3**(n + 1)/2 - 5/2", "(15*3**n - 5)/2"),
         ("n*(n + 1)*(2*n + 1)/6", "n**3/3 + n**2/2 + n/6"),
