@@ -253,5 +253,5 @@ def _vocabulary(codec: TokenizerCodec) -> Iterator[Finding]:
     )
     yield Finding(
         name="run-on ids",
-        text=f"{codec.num_run_on:,} have text after a newline, so a line runs on over them",
+        text=f"{len(codec.run_on_ids):,} have text after a newline, so a line runs on over them",
     )

@@ -1,4 +1,4 @@
-r"""Text to token ids and back, and the two sets of ids at which a line can end.
+r"""Text to token ids and back, and the sets of ids at which a line can end or runs on.
 
 Knows a tokenizer; does not know models, kernels or the loop. What was sampled is never
 encoded again: `encode` is for prompts and observations, `decode` for the kernel and for people.
@@ -33,6 +33,8 @@ class Codec(Protocol):
     """Ids whose text contains a newline and ends with it: where sampling stops."""
     eos_ids: frozenset[int]
     """Ids that end the whole sequence."""
+    run_on_ids: frozenset[int]
+    """Ids with text behind their first newline, be it another newline; none ends the sequence."""
 
     def encode(self, text: str, *, is_trusted: bool = False, is_first: bool = False) -> list[int]:
         """Ids of a text: nothing added, look-alikes of control tokens kept as plain text.
@@ -61,6 +63,7 @@ class ByteCodec:
 
     newline_ids = frozenset({10})
     eos_ids = frozenset({256})
+    run_on_ids = frozenset[int]()
 
     def encode(self, text: str, *, is_trusted: bool = False, is_first: bool = False) -> list[int]:
         return list(text.encode())
@@ -84,13 +87,10 @@ class TokenizerCodec:
         # Each id alone: 2 us, so 0.3 s for the largest vocabularies. A byte 0x0A never lies inside
         # a longer UTF-8 character, so the text of a lone id tells the truth about newlines.
         ids = list(tokenizer.get_vocab().values())  # there may be holes among them
-        texts = tokenizer.batch_decode([[i] for i in ids])
-        self.newline_ids = (
-            frozenset(i for i, text in zip(ids, texts, strict=True) if text.endswith("\n"))
-            - self.eos_ids
-        )
-        self.num_run_on = sum("\n" in text and not text.endswith("\n") for text in texts)
-        """Ids with text after a newline. No line ends there: the source runs on."""
+        texts = dict(zip(ids, tokenizer.batch_decode([[i] for i in ids]), strict=True))
+        ends = frozenset(i for i, text in texts.items() if text.endswith("\n"))
+        self.newline_ids = ends - self.eos_ids
+        self.run_on_ids = frozenset(i for i, text in texts.items() if runs_on(text)) - self.eos_ids
         if not self.newline_ids:
             raise ConfigError("this tokenizer has no token that ends in a newline, so no line ends")
         self._added = _added_tokens(tokenizer)
@@ -126,6 +126,15 @@ class TokenizerCodec:
 
     def _decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)
+
+
+def runs_on(text: str) -> bool:
+    r"""Whether there is text behind its first newline: in `\n    ` and `)\n\n`, not in `)\n`.
+
+    A sampled line is such a text exactly where one of its ids is, since it ends with the first id
+    that ends in a newline.
+    """
+    return "\n" in text[:-1]
 
 
 class Context:

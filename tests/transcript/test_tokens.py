@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from repl_rl.errors import ConfigError
-from repl_rl.transcript.tokens import AddedTokenLike, ByteCodec, TokenizerCodec
+from repl_rl.transcript.tokens import AddedTokenLike, ByteCodec, TokenizerCodec, runs_on
 
 NEWLINE, BRACKET_NEWLINE, TWO_NEWLINES, NEWLINE_TEXT, END, THINK = 198, 256, 257, 258, 259, 260
 NEWLINE_SYMBOL = "\u010a"
@@ -44,6 +45,12 @@ def ordered_alphabet() -> list[str]:
     """GPT-2's 256 symbols: printable bytes first, then the rest from U+0100 on; newline is 198."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     return [chr(i) for i in printable] + [chr(256 + i) for i in range(256 - len(printable))]
+
+
+def symbols(text: str) -> str:
+    """A text as a vocabulary in the manner of GPT-2 spells it."""
+    spelling = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return "".join(piece for piece, _ in spelling.pre_tokenize_str(text))
 
 
 def codec_of(
@@ -78,6 +85,49 @@ def test_an_end_of_sequence_token_is_no_newline(codec: TokenizerCodec) -> None:
 def test_a_newline_above_a_hole_in_the_ids_is_found() -> None:
     """Two entries; the ids 1 to 4 are nobody's."""
     assert codec_of(byte_pairs({"a": 0, NEWLINE_SYMBOL: 5})).newline_ids == {5}
+
+
+# Ids that run on over the end of a line
+
+
+def test_ids_with_text_behind_their_first_newline_run_on(codec: TokenizerCodec) -> None:
+    assert codec.run_on_ids == {TWO_NEWLINES, NEWLINE_TEXT}
+
+
+def test_an_id_that_ends_the_sequence_never_runs_on() -> None:
+    backend = byte_pairs({NEWLINE_SYMBOL: 0, f"{NEWLINE_SYMBOL}x": 1, f"{NEWLINE_SYMBOL}y": 2})
+    assert codec_of(backend, eos_ids=[1]).run_on_ids == {2}
+
+
+PIECES = st.text(
+    st.sampled_from(["\n", " ", "\r", "\t", "a", ")", "\u00e9"]), min_size=1, max_size=5
+)
+
+
+@given(st.lists(PIECES, max_size=12, unique=True), st.randoms(use_true_random=False))
+def test_which_ids_run_on_is_told_by_their_texts_alone(
+    pieces: list[str], rng: random.Random
+) -> None:
+    """Whatever their numbers, and in whatever order a vocabulary gives them out."""
+    texts = ["\n", *(text for text in pieces if text != "\n")]
+    ids = rng.sample(range(100), len(texts))
+    codec = codec_of(byte_pairs(dict(zip(map(symbols, texts), ids, strict=True))))
+    expected = {i for i, text in zip(ids, texts, strict=True) if text.partition("\n")[2]}
+    assert codec.run_on_ids == expected
+
+
+@given(st.lists(PIECES, max_size=12, unique=True), st.lists(st.integers(0, 99), max_size=12))
+def test_a_line_has_text_behind_a_newline_exactly_where_an_id_of_it_runs_on(
+    pieces: list[str], drawn: list[int]
+) -> None:
+    """Single bytes of longer characters are drawn as well."""
+    halves = [symbols("\u00e9")[:1], symbols("\u00e9")[1:]]
+    names = dict.fromkeys([NEWLINE_SYMBOL, *halves, *map(symbols, pieces)])
+    codec = codec_of(byte_pairs({name: i for i, name in enumerate(names)}))
+    ids = [i % len(names) for i in drawn]
+    end = next((at + 1 for at, i in enumerate(ids) if i in codec.newline_ids), len(ids))
+    line = ids[:end]
+    assert runs_on(codec.decode(line)) == (not codec.run_on_ids.isdisjoint(line))
 
 
 def test_merged_newlines_are_one_token(codec: TokenizerCodec) -> None:
