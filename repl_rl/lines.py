@@ -210,3 +210,15 @@ _TRAITS = {
     OutcomeKind.SUBMITTED: OutcomeTraits(tone=Tone.SUBMITTED, ends=StopReason.SUBMITTED),
     OutcomeKind.BAD_SUBMIT: OutcomeTraits(tone=Tone.ERROR, reward=-0.1),
 }
+
+
+def runs_on(text: str) -> bool:
+    r"""Whether there is text behind its first newline.
+
+    A sampled line ends with the first token that ends in a newline. So a line runs on exactly where
+    one of its tokens does.
+
+    >>> runs_on(" x = 1\n"), runs_on(" x = 1\n\n"), runs_on("\n    ")
+    (False, True, True)
+    """
+    return "\n" in text[:-1]

@@ -142,6 +142,11 @@ LINES = (
     Metric("line/error_share", "share", "Lines whose outcome is an error."),
     Metric("line/code_share", "share", "Lines that hold something a kernel could run."),
     Metric(
+        "line/run_on_share",
+        "share",
+        "Lines with text behind their first newline, from the same token: see `sampling.run_on`.",
+    ),
+    Metric(
         "line/recovery_share",
         "share",
         "Lines with an error after which a later line of the trajectory ran without one "

@@ -13,6 +13,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from repl_rl.lines import runs_on
 from repl_rl.runs.summary import is_ungraded, line_shares, solve_counts
 from repl_rl.types import OutcomeKind, Scored, StopReason, Verdict, VerdictKind
 
@@ -51,14 +52,15 @@ def rollout_metrics(scored: Sequence[Scored], *, seconds: float) -> dict[str, fl
 
 
 def line_metrics(scored: Sequence[Scored]) -> dict[str, float]:
-    """Shares and tokens of lines by outcome, and how often an error is mended."""
+    """Shares and tokens of lines by outcome, how many run on, and how often an error is mended."""
     shares = line_shares(scored)
+    lines = [line for item in scored for line in item.trajectory.lines]
     tokens = Counter[OutcomeKind]()
-    for item in scored:
-        for line in item.trajectory.lines:
-            tokens[line.outcome.kind] += line.stop - line.start
+    for line in lines:
+        tokens[line.outcome.kind] += line.stop - line.start
     return {
         "line/error_share": sum(share for kind, share in shares.items() if kind.traits.is_error),
+        "line/run_on_share": sum(runs_on(line.source) for line in lines) / (len(lines) or 1),
         **_recoveries(scored),
         **{f"line/{kind}/share": shares.get(kind, 0.0) for kind in OutcomeKind},
         **{f"line/{kind}/tokens": tokens[kind] for kind in OutcomeKind},

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from repl_rl.errors import ConfigError
+from repl_rl.lines import runs_on
 
 Encode = Callable[[str], list[int]]
 Decode = Callable[[Sequence[int]], str]
@@ -126,15 +127,6 @@ class TokenizerCodec:
 
     def _decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)
-
-
-def runs_on(text: str) -> bool:
-    r"""Whether there is text behind its first newline: in `\n    ` and `)\n\n`, not in `)\n`.
-
-    A sampled line is such a text exactly where one of its ids is, since it ends with the first id
-    that ends in a newline.
-    """
-    return "\n" in text[:-1]
 
 
 class Context:

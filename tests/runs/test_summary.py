@@ -127,6 +127,18 @@ def test_farming_shows_by_hand(make_trajectory: MakeTrajectory, make_scored: Mak
     )
 
 
+def test_lines_with_text_behind_a_newline_are_counted(
+    make_trajectory: MakeTrajectory, make_scored: MakeScored
+) -> None:
+    """Two of five: a blank line and an indented one came with a newline of the same token."""
+    sources = [[" x\n", " x\n\n", "\n"], [" if x:\n    y\n", " cut"]]
+    scored = [
+        make_scored(make_trajectory([(source, KIND.OK_OUTPUT, None) for source in each]), 0.0)
+        for each in sources
+    ]
+    assert line_metrics(scored)["line/run_on_share"] == 2 / 5
+
+
 def test_every_outcome_and_every_end_has_a_metric(four: list[Scored]) -> None:
     metrics = rollout_metrics(four, seconds=1.0)
     assert {f"line/{kind}/share" for kind in OutcomeKind} <= set(metrics)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from repl_rl.errors import ConfigError
-from repl_rl.transcript.tokens import AddedTokenLike, ByteCodec, TokenizerCodec, runs_on
+from repl_rl.lines import runs_on
+from repl_rl.transcript.tokens import AddedTokenLike, ByteCodec, TokenizerCodec
 
 NEWLINE, BRACKET_NEWLINE, TWO_NEWLINES, NEWLINE_TEXT, END, THINK = 198, 256, 257, 258, 259, 260
 NEWLINE_SYMBOL = "\u010a"
