@@ -6,6 +6,7 @@ It is slow, but it is all that an engine must be. From this folder, with a model
 """
 
 import asyncio
+import math
 from collections.abc import Sequence, Set
 from typing import Any
 
@@ -20,12 +21,19 @@ class PlainEngine:
     """Samples from the trainer's own model, so there are never weights to take over."""
 
     def __init__(
-        self, model: Any, *, newline_ids: Set[int], eos_ids: Set[int], temperature: float = 1.0
+        self,
+        model: Any,
+        *,
+        newline_ids: Set[int],
+        eos_ids: Set[int],
+        temperature: float = 1.0,
+        forbidden_ids: Set[int] = frozenset(),
     ) -> None:
         self.num_sampled = 0
         self._model, self._version = model, 0
         self._ends = {"newline_ids": newline_ids, "eos_ids": eos_ids}
         self._temperature = temperature
+        self._forbidden_ids = sorted(forbidden_ids)
 
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
         generator = torch.Generator().manual_seed(seed)
@@ -59,6 +67,7 @@ class PlainEngine:
         """Log-probabilities of the next token."""
         rows = torch.tensor([ids], device=self._model.device)
         logits = self._model.eval()(rows).logits[0, -1].float().cpu()
+        logits[self._forbidden_ids] = -torch.inf
         return torch.log_softmax(logits / self._temperature, -1)
 
     async def sync(self, weights: Weights, *, version: int) -> None:
@@ -75,6 +84,7 @@ class Plain(EngineKind):
     name = "plain"
     shares_weights = True
     rows_grow = True
+    most_forbidden = math.inf
 
     def open(self, config: Config, loaded: Any, *, row_tokens: int) -> PlainEngine:
         return PlainEngine(
@@ -82,4 +92,5 @@ class Plain(EngineKind):
             newline_ids=loaded.codec.newline_ids,
             eos_ids=loaded.codec.eos_ids,
             temperature=config.sampling.temperature,
+            forbidden_ids=loaded.forbidden_ids,
         )

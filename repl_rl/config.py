@@ -23,6 +23,7 @@ from repl_rl.sections import LoraConfig as LoraConfig
 from repl_rl.sections import Loss as Loss
 from repl_rl.sections import ReportConfig as ReportConfig
 from repl_rl.sections import RewardConfig as RewardConfig
+from repl_rl.sections import RunOn as RunOn
 from repl_rl.sections import SamplingConfig as SamplingConfig
 from repl_rl.sections import SandboxConfig as SandboxConfig
 from repl_rl.sections import Scale as Scale

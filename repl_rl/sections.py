@@ -16,6 +16,7 @@ Loss = Literal["dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "ves
 Credit = Literal["outcome", "line_local", "return_to_go", "potential"]
 Baseline = Literal["mean", "leave_one_out"]
 Scale = Literal["group", "batch", "none"]
+RunOn = Literal["allow", "forbid"]
 GraderName = Literal["auto", "math", "exact", "integer", "tests"]
 
 
@@ -88,6 +89,10 @@ class SamplingConfig:
     """What the engine computes in. `auto`: as the update does, which `hf` cannot exceed."""
     temperature: float = 1.0
     """What logits are divided by. 0 takes the likeliest token: engine `hf` alone, for `eval`."""
+    run_on: RunOn = "allow"
+    """Tokens with text behind their first newline, as a newline and spaces in one. `allow`: a line
+    may hold them, and runs as several. `forbid`: they have no probability, neither where they would
+    be sampled nor in the update, so the policy is the distribution of the others."""
     max_lines: int = 24
     """The most lines of a trajectory."""
     max_line_tokens: int = 192

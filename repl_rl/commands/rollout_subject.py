@@ -12,7 +12,8 @@ from functools import cached_property
 from typing import Any
 
 from repl_rl.config import Config, SamplingConfig
-from repl_rl.engines.models import LoadedModel, divisor, logprobs
+from repl_rl.engines.models import LoadedModel, logprobs
+from repl_rl.engines.policy import divisor
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import (
     Prompt,

@@ -181,6 +181,8 @@ class EngineKind:
     """Its keys and values take memory of the trainer's device."""
     rows_grow: bool = False
     """It takes rows longer than it was opened for, up to what the model attends to."""
+    most_forbidden: float = 0
+    """The most ids that it can keep from being sampled, as `sampling.run_on` may ask for."""
     needs_one_process: bool = False
     """It keeps torch's groups of processes to itself."""
 
@@ -190,6 +192,15 @@ class EngineKind:
             raise ConfigError(
                 f"the engine {self.name!r} samples in a single process, and a launcher starts "
                 f"several; take the engine 'hf', or 'vllm-server', or start it without a launcher"
+            )
+
+    def check_forbidden(self, count: float) -> None:
+        """ConfigError where it cannot keep `count` ids from being sampled."""
+        if count > self.most_forbidden:
+            raise ConfigError(
+                f"the engine {self.name!r} can forbid {self.most_forbidden:,} tokens, "
+                f"sampling.run_on = 'forbid' asks for {count:,} or more; take the engine 'hf', or "
+                f"sampling.run_on = 'allow'"
             )
 
     def check(self, config: Config) -> None:

@@ -25,6 +25,7 @@ import torch
 
 from repl_rl.engines import row_attention
 from repl_rl.engines.base import NOT_FINITE, SampledLine, Weights, check_request, line_end
+from repl_rl.engines.policy import Policy
 from repl_rl.engines.precision import autocast
 from repl_rl.engines.row_attention import Run
 from repl_rl.engines.row_cache import RowCache, context_tokens
@@ -70,7 +71,8 @@ class _Row:
 class HFEngine:
     """See the module. `num_rows` bounds the lines in flight; more wait for a free row.
 
-    Forwards compute in `dtype`; float32 leaves them to the model's weights.
+    Forwards compute in `dtype`; float32 leaves them to the model's weights. No id in
+    `forbidden_ids` is ever sampled.
     Rows double their columns up to `row_tokens`, and grow beyond it only for a request that does.
     Raises ConfigError for a model that cannot go on from a row's keys and values.
     """
@@ -84,13 +86,16 @@ class HFEngine:
         num_rows: int,
         row_tokens: int = 1 << 30,
         temperature: float = 1.0,
+        forbidden_ids: Set[int] = frozenset(),
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self._model = model
         self._dtype = dtype
         self._newline_ids = newline_ids
         self._eos_ids = eos_ids
-        self._temperature = temperature
+        self._policy = Policy(
+            temperature=temperature, forbidden_ids=forbidden_ids, device=model.device
+        )
         self._row_tokens = row_tokens
         self._is_closed = False
         self._rows = [_Row(index) for index in range(num_rows)]
@@ -269,10 +274,8 @@ class HFEngine:
         """Run the new tokens of `rows` through the model and sample one token for each."""
         requests = [row.request for row in rows if row.request is not None]
         logits = self._forward(rows, [request.ids for request in requests])  # (B, V)
-        logits = logits.float() / (self._temperature or 1.0)
-        logprobs = torch.log_softmax(logits, dim=-1)
-        uniform = [request.rng.random() for request in requests]
-        drawn = _draw(logprobs, uniform) if self._temperature else logprobs.argmax(-1)
+        logprobs = self._policy.logprobs(logits)
+        drawn = self._policy.draw(logprobs, [request.rng.random() for request in requests])
         chosen = logprobs.gather(-1, drawn[:, None])[:, 0].tolist()
         if not all(map(math.isfinite, chosen)):
             raise FloatingPointError(NOT_FINITE)
@@ -380,17 +383,6 @@ def _num_new(row: _Row) -> int:
 
 def _begins(ids: list[int], prefix: list[int]) -> bool:
     return ids[: len(prefix)] == prefix
-
-
-def _draw(logprobs: torch.Tensor, uniform: Sequence[float]) -> torch.Tensor:
-    """A token for each row (B, V) -> (B,), by inverse transform with one uniform number a row.
-
-    What a row draws depends on its own seed alone, never on what else is in the batch.
-    """
-    thresholds = torch.tensor(uniform, dtype=torch.float64, device=logprobs.device)
-    cumulative = logprobs.double().exp().cumsum(-1)
-    drawn = (cumulative < thresholds[:, None] * cumulative[:, -1:]).sum(-1)
-    return drawn.clamp_max(logprobs.shape[-1] - 1)
 
 
 def _best_row(free: list[_Row], ids: list[int]) -> _Row:

@@ -5,12 +5,13 @@ Loads no torch: an engine's module is imported where it opens.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from repl_rl.config import Config
 from repl_rl.engines.base import Engine, EngineKind
-from repl_rl.engines.vllm import prepare
+from repl_rl.engines.vllm import MOST_FORBIDDEN, prepare
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_named
 
@@ -25,6 +26,7 @@ class HF(EngineKind):
     shares_weights = True
     holds_keys = True
     rows_grow = True
+    most_forbidden = math.inf
 
     def open(self, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
         from repl_rl.engines.hf import HFEngine
@@ -32,7 +34,7 @@ class HF(EngineKind):
         return HFEngine(
             loaded.model,
             dtype=loaded.precision.sampling,
-            **_stops(loaded),
+            **_vocabulary(loaded),
             num_rows=config.sampling.max_in_flight,
             row_tokens=row_tokens,
             temperature=config.sampling.temperature,
@@ -45,6 +47,7 @@ class VLLM(EngineKind):
     name = "vllm"
     holds_weights = True
     holds_keys = True
+    most_forbidden = MOST_FORBIDDEN
     needs_one_process = True
 
     def check(self, config: Config) -> None:
@@ -63,7 +66,7 @@ class VLLM(EngineKind):
             loaded.base,
             dtype=str(loaded.precision.sampling).removeprefix("torch."),
             device=loaded.model.device.type,
-            **_stops(loaded),
+            **_vocabulary(loaded),
             num_rows=config.sampling.max_in_flight,
             row_tokens=row_tokens,
             temperature=config.sampling.temperature,
@@ -74,6 +77,7 @@ class VLLMServer(EngineKind):
     """vLLM servers, to which weights are sent."""
 
     name = "vllm-server"
+    most_forbidden = MOST_FORBIDDEN
 
     def check(self, config: Config) -> None:
         from repl_rl.engines.vllm_replica import check_settings
@@ -90,7 +94,7 @@ class VLLMServer(EngineKind):
         weights_dir = config.sampling.weights_dir
         return VLLMServerEngine(
             config.sampling.servers,
-            **_stops(loaded),
+            **_vocabulary(loaded),
             vocabulary=loaded.model.get_input_embeddings().num_embeddings,
             row_tokens=row_tokens,
             temperature=config.sampling.temperature,
@@ -119,5 +123,9 @@ def _check_model(kind: EngineKind, config: Config) -> None:
         )
 
 
-def _stops(loaded: LoadedModel) -> dict[str, Any]:
-    return {"newline_ids": loaded.codec.newline_ids, "eos_ids": loaded.codec.eos_ids}
+def _vocabulary(loaded: LoadedModel) -> dict[str, Any]:
+    return {
+        "newline_ids": loaded.codec.newline_ids,
+        "eos_ids": loaded.codec.eos_ids,
+        "forbidden_ids": loaded.forbidden_ids,
+    }

@@ -18,13 +18,14 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from repl_rl.config import LoraConfig
+from repl_rl.config import LoraConfig, RunOn
+from repl_rl.engines.policy import Policy
 from repl_rl.engines.precision import Precision, autocast
 from repl_rl.engines.row_cache import attention_windows, context_tokens
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import resolve_model
 from repl_rl.transcript.chat import ChatTemplate
-from repl_rl.transcript.tokens import TokenizerCodec
+from repl_rl.transcript.tokens import TokenizerCodec, forbidden_ids
 
 if TYPE_CHECKING:
     from repl_rl.engines.lora import Adapter
@@ -44,6 +45,8 @@ class ModelFiles:
     tokenizer: Any  # PreTrainedTokenizerBase
     codec: TokenizerCodec
     context_tokens: int
+    forbidden_ids: frozenset[int] = frozenset()
+    """Ids that the policy never samples."""
     adapter: Adapter | None = None
     """What `source` holds beside the weights in `base`, or what is to be trained beside them."""
 
@@ -64,6 +67,8 @@ class LoadedModel:
     codec: TokenizerCodec
     context_tokens: int
     precision: Precision
+    forbidden_ids: frozenset[int] = frozenset()
+    """Ids that the policy never samples: neither engine nor trainer gives them a probability."""
 
     @property
     def config(self) -> Any:
@@ -111,11 +116,12 @@ def about_device(device: torch.device, *, visible: str | None, nodes: Path = Pat
     return f"GPU {shown} of {count}, chosen by CUDA_VISIBLE_DEVICES"
 
 
-def read_files(name: str) -> ModelFiles:
+def read_files(name: str, *, run_on: RunOn = "allow") -> ModelFiles:
     """Config and tokenizer of a causal language model, from a folder or the hub by `owner/name`.
 
-    A folder may hold an adapter, whose file says which model it belongs to. Raises ConfigError if
-    the model is not there, is another kind of model or cannot be sampled from.
+    A folder may hold an adapter, whose file says which model it belongs to. `run_on` is as in
+    `SamplingConfig`. Raises ConfigError if the model is not there, is another kind of model or
+    cannot be sampled from.
     """
     source = resolve_model(name)
     base = _base_of(source)
@@ -128,14 +134,16 @@ def read_files(name: str) -> ModelFiles:
     tokenizer.clean_up_tokenization_spaces = False
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
+    codec = _codec(name, _generation_config(base, config), tokenizer)
     return ModelFiles(
         name=name,
         source=source,
         base=base,
         config=config,
         tokenizer=tokenizer,
-        codec=_codec(name, _generation_config(base, config), tokenizer),
+        codec=codec,
         context_tokens=num_context,
+        forbidden_ids=forbidden_ids(codec, run_on),
         adapter=None if base == source else _stored_adapter(source, config),
     )
 
@@ -198,6 +206,7 @@ def load_weights(files: ModelFiles, *, device: torch.device, precision: Precisio
         codec=files.codec,
         context_tokens=files.context_tokens,
         precision=precision,
+        forbidden_ids=files.forbidden_ids,
     )
 
 
@@ -210,9 +219,11 @@ def _with_adapter(model: Any, files: ModelFiles) -> Any:
         return attach(model, files.adapter)
 
 
-def load_model(name: str, *, device: torch.device, precision: Precision) -> LoadedModel:
+def load_model(
+    name: str, *, device: torch.device, precision: Precision, run_on: RunOn = "allow"
+) -> LoadedModel:
     """See `read_files` and `load_weights`."""
-    return load_weights(read_files(name), device=device, precision=precision)
+    return load_weights(read_files(name, run_on=run_on), device=device, precision=precision)
 
 
 @contextlib.contextmanager
@@ -320,11 +331,6 @@ def _eos_ids(generation: Any, tokenizer: Any) -> list[int]:
     return sorted({i for i in [*several, tokenizer.eos_token_id] if i is not None})
 
 
-def divisor(temperature: float) -> float:
-    """What divides logits. At 0 the likeliest token is taken, with its log-probability at 1."""
-    return temperature or 1.0
-
-
 @torch.no_grad()
 def logprobs(
     loaded: LoadedModel, ids: Sequence[int], start: int, *, temperature: float
@@ -338,7 +344,10 @@ def logprobs(
             output = model(torch.tensor([list(ids)], device=model.device))
     finally:
         model.train(was_training)
-    scores = torch.log_softmax(output.logits[0, start - 1 : -1].float() / divisor(temperature), -1)
+    policy = Policy(
+        temperature=temperature, forbidden_ids=loaded.forbidden_ids, device=model.device
+    )
+    scores = policy.logprobs(output.logits[0, start - 1 : -1])  # (T, V)
     wanted = torch.tensor(ids[start:], device=scores.device)[:, None]
     found: list[float] = scores.gather(-1, wanted)[:, 0].tolist()
     return found

@@ -32,6 +32,9 @@ from repl_rl.errors import ConfigError, EngineError
 if TYPE_CHECKING:
     from repl_rl.engines.vllm_core import Finished, VLLMCore
 
+MOST_FORBIDDEN = 1024
+"""Entries that vLLM takes of a `logit_bias` where a GPU samples."""
+
 _CLOSED = "the engine was closed"
 _INSTALL = (
     "the engine 'vllm' needs vLLM, which is not installed: run `make vllm` in the checkout of "
@@ -71,6 +74,7 @@ class VLLMEngine:
         num_rows: int,
         row_tokens: int,
         temperature: float = 1.0,
+        forbidden_ids: Set[int] = frozenset(),
     ) -> None:
         prepare()
         self._newline_ids = newline_ids
@@ -93,6 +97,7 @@ class VLLMEngine:
             num_rows=num_rows,
             row_tokens=row_tokens,
             temperature=temperature,
+            forbidden_ids=forbidden_ids,
         )
         opened: Future[tuple[int, int]] = Future()
         self._thread = threading.Thread(
@@ -237,6 +242,11 @@ class VLLMEngine:
             if not order.is_last:
                 _settle(order.done, reason)
         return self._last
+
+
+def logit_bias(forbidden_ids: Set[int]) -> dict[int, float] | None:
+    """What vLLM adds to logits so that these ids have no probability; it wants finite numbers."""
+    return dict.fromkeys(sorted(forbidden_ids), -1e9) or None
 
 
 def prepare() -> None:

@@ -30,6 +30,7 @@ from safetensors.torch import save_file
 
 from repl_rl.concurrency import run_all
 from repl_rl.engines.base import SampledLine, Weights, check_request, line_end
+from repl_rl.engines.vllm import logit_bias
 from repl_rl.engines.vllm_replica import Replica, Sampled, Unavailable, check_settings
 from repl_rl.errors import ConfigError, EngineError
 
@@ -62,6 +63,7 @@ class VLLMServerEngine:
         vocabulary: int,
         row_tokens: int,
         temperature: float = 1.0,
+        forbidden_ids: Set[int] = frozenset(),
         weights_dir: Path | None = None,
         line_timeout_s: float = 300.0,
         sync_timeout_s: float = 600.0,
@@ -79,6 +81,7 @@ class VLLMServerEngine:
         self._params = {
             "temperature": temperature,
             "stop_token_ids": sorted(self._stop_ids),
+            "logit_bias": logit_bias(forbidden_ids),
             "ignore_eos": True,
             "logprobs": 0,  # the sampled token's alone
             "detokenize": False,

@@ -143,7 +143,8 @@ async def open_policy(scene: Scene, model: str) -> AsyncIterator[ModelPolicy]:
     config = _alone(scene.config)
     device = pick_device(config.sampling.device)
     held = precision(config, HF(), device=device.type)
-    loaded = load_model(model, device=device, precision=held)
+    run_on = config.sampling.run_on
+    loaded = load_model(model, device=device, precision=held, run_on=run_on)
     row_tokens = min(loaded.context_tokens, _LONGEST_PROMPT + 2 * config.sampling.max_tokens)
     check_memory(loaded, num_rows=1, row_tokens=row_tokens)
     engine = HF().open(config, loaded, row_tokens=row_tokens)

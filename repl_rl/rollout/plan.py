@@ -158,6 +158,8 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
     make_sampler = sampler_class(config.sampling.sampler)
     engine = engine_kind(config.sampling.engine)
     engine.check(config)
+    if config.sampling.run_on == "forbid":
+        engine.check_forbidden(1)  # how many there are, a vocabulary says
     find_options(config.sandbox.isolation, config.sandbox.preload)
     found = make_task_plan(config)
     if config.model is None:

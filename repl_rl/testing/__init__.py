@@ -8,7 +8,7 @@
         def open(self, model, folder, options):
             return MyEngine(
                 model, newline_ids=options.newline_ids, eos_ids=options.eos_ids,
-                temperature=options.temperature,
+                temperature=options.temperature, forbidden_ids=options.forbidden_ids,
             )
 
 Needs pytest, and torch for the small models whose lines are sampled: the extra `testing`. Nothing

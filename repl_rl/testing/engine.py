@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ from repl_rl.testing.small_models import CONTEXT_TOKENS, VOCABULARY, one_thread,
 from repl_rl.testing.under_test import (
     CODEC,
     ENDLESS,
+    FORBIDDING,
     USUAL,
     EngineOptions,
     EngineUnderTest,
@@ -48,8 +50,13 @@ async def long_trajectories(engine: Engine) -> list[Written]:
 def worst(
     under_test: EngineUnderTest, results: Iterable[Written], options: EngineOptions = USUAL
 ) -> float:
-    model, temperature = under_test.model(options), options.temperature
-    return max(worst_difference(model, *result, temperature=temperature) for result in results)
+    gap = partial(
+        worst_difference,
+        under_test.model(options),
+        temperature=options.temperature,
+        forbidden_ids=options.forbidden_ids,
+    )
+    return max(gap(*result) for result in results)
 
 
 async def line_sync_lines(
@@ -74,6 +81,8 @@ class EngineContract(LoopContract):
     after the last one.
     """
 
+    forbids: ClassVar[bool] = True
+    """False for an engine without `options.forbidden_ids`: see `EngineKind.most_forbidden`."""
     _kept: ClassVar[EngineUnderTest | None] = None
     _first_tokens: ClassVar[list[SampledLine] | None] = None
 
@@ -295,6 +304,17 @@ class EngineContract(LoopContract):
             lambda engine: line_sync_lines(engine, under_test, cool), options=cool
         )
         assert worst(under_test, [written], cool) < EXACT
+
+    def test_a_forbidden_id_is_never_sampled_and_the_others_share_its_probability(
+        self, under_test: EngineUnderTest
+    ) -> None:
+        """Injected tokens may be any: they are not sampled."""
+        if not self.forbids:
+            pytest.skip("this engine forbids no ids")
+        results = under_test.run(long_trajectories, options=FORBIDDING)
+        sampled = {i for ids, found in results for i, x in zip(ids, found, strict=True) if x}
+        assert sampled.isdisjoint(FORBIDDING.forbidden_ids)
+        assert worst(under_test, results, FORBIDDING) < EXACT
 
     def test_an_update_of_the_embedding_alone_reaches_the_output_layer_that_is_tied_to_it(
         self, under_test: EngineUnderTest

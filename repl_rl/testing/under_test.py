@@ -41,6 +41,8 @@ class EngineOptions:
     """Whether the model's output layer is its embedding."""
     temperature: float = 1.0
     has_stops: bool = True
+    forbidden_ids: frozenset[int] = NONE
+    """Ids that are never sampled: the others share their probability."""
     num_rows: int = 8
     """Trajectories that it samples at once; laws ask for more, which wait."""
     context_tokens: int = CONTEXT_TOKENS
@@ -56,6 +58,10 @@ class EngineOptions:
 
 
 USUAL, ENDLESS = EngineOptions(), EngineOptions(has_stops=False)
+FORBIDDING = EngineOptions(
+    temperature=0.7, forbidden_ids=frozenset(range(0, 256, 3)) - CODEC.eos_ids
+)
+"""A third of all ids, the first one and many that end a line among them."""
 
 Open = Callable[[Any, Path, EngineOptions], Engine]
 """An engine that samples with the weights of a model, which is also saved in the folder."""

@@ -6,7 +6,7 @@ Knows token ids and log-probabilities. Does not know how an engine was opened.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 import torch
@@ -49,11 +49,17 @@ async def trajectories(engine: Engine, count: int, **lengths: int) -> list[Writt
 
 
 def worst_difference(
-    model: Any, ids: Sequence[int], logprobs: Sequence[float | None], *, temperature: float = 1.0
+    model: Any,
+    ids: Sequence[int],
+    logprobs: Sequence[float | None],
+    *,
+    temperature: float = 1.0,
+    forbidden_ids: Set[int] = frozenset(),
 ) -> float:
     """Largest gap between the engine's log-probabilities and a fresh forward of the same ids."""
     with torch.no_grad():
         logits = model(torch.tensor([ids])).logits[0].float() / temperature
+    logits[:, sorted(forbidden_ids)] = -torch.inf
     fresh = torch.log_softmax(logits, -1)
     gaps = [
         abs(fresh[at - 1, ids[at]].item() - logprob)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from repl_rl.config import RunOn
 from repl_rl.errors import ConfigError
 from repl_rl.lines import runs_on
 
@@ -127,6 +128,21 @@ class TokenizerCodec:
 
     def _decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(list(ids), clean_up_tokenization_spaces=False)
+
+
+def forbidden_ids(codec: Codec, run_on: RunOn) -> frozenset[int]:
+    """Ids that a policy of this vocabulary never samples, with `sampling.run_on` as it is.
+
+    Raises ConfigError where every id that ends a line is one of them.
+    """
+    if run_on == "allow":
+        return frozenset()
+    if codec.newline_ids <= codec.run_on_ids:
+        raise ConfigError(
+            "sampling.run_on = 'forbid', but each token of this vocabulary that ends in a newline "
+            "holds another one, so no line could end; expected 'allow'"
+        )
+    return codec.run_on_ids
 
 
 class Context:

@@ -32,6 +32,7 @@ class TestHF(EngineContract):
             eos_ids=options.eos_ids,
             num_rows=options.num_rows,
             temperature=options.temperature,
+            forbidden_ids=options.forbidden_ids,
         )
 
 
@@ -47,6 +48,7 @@ class TestVLLM(EngineContract):
             num_rows=options.num_rows,
             row_tokens=options.context_tokens,
             temperature=options.temperature,
+            forbidden_ids=options.forbidden_ids,
         )
 
 

@@ -148,7 +148,7 @@ def test_the_example_keeps_all_laws_in_the_few_lines_that_the_docs_show(
 ) -> None:
     code, shown = run_pytest(shown_in_the_docs())
     assert code == 0, shown
-    assert re.search(r"^=+ 30 passed in ", shown, re.MULTILINE), shown
+    assert re.search(r"^=+ 31 passed in ", shown, re.MULTILINE), shown
 
 
 def test_a_broken_engine_fails_the_law_that_it_breaks(run_pytest: RunPytest) -> None:

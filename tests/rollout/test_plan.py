@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from repl_rl.config import Config, SamplingConfig
+from repl_rl.engines.base import EngineKind
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.plan import make_plan, sampler_class
 from repl_rl.rollout.sampler import LineSampler
@@ -143,6 +144,32 @@ def test_a_wrong_name_leaves_no_folder_of_a_run(own: Path) -> None:
 
 def test_what_a_default_run_names_is_there() -> None:
     make_plan(Config())
+
+
+class Plain(EngineKind):
+    name = "plain"
+
+
+class Limited(EngineKind):
+    name = "limited"
+    most_forbidden = 1000
+
+
+def test_an_engine_that_cannot_forbid_ids_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("repl_rl.rollout.plan.engine_kind", lambda _: Plain())
+    make_plan(Config(model="m"))
+    with pytest.raises(
+        ConfigError, match=r"'plain' can forbid 0 tokens.*asks for 1 or more; take the engine 'hf'"
+    ):
+        make_plan(Config(model="m", sampling=SamplingConfig(run_on="forbid")))
+
+
+def test_an_engine_is_refused_more_forbidden_ids_than_it_takes() -> None:
+    Limited().check_forbidden(1000)
+    with pytest.raises(ConfigError, match=r"can forbid 1,000 tokens.*asks for 1,001 or more"):
+        Limited().check_forbidden(1001)
 
 
 def test_a_starter_of_a_task_that_shows_nothing_is_refused_whatever_the_model(own: Path) -> None:

@@ -106,6 +106,7 @@ def open_vllm_server(model: Any, folder: Path, options: EngineOptions) -> VLLMSe
         vocabulary=model.config.vocab_size,
         row_tokens=options.context_tokens,
         temperature=options.temperature,
+        forbidden_ids=options.forbidden_ids,
     )
     # In a thread: whoever opens an engine may be inside an event loop of its own.
     with ThreadPoolExecutor(1) as thread:

@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from repl_rl.errors import ConfigError
 from repl_rl.lines import runs_on
-from repl_rl.transcript.tokens import AddedTokenLike, ByteCodec, TokenizerCodec
+from repl_rl.transcript.tokens import AddedTokenLike, ByteCodec, TokenizerCodec, forbidden_ids
 
 NEWLINE, BRACKET_NEWLINE, TWO_NEWLINES, NEWLINE_TEXT, END, THINK = 198, 256, 257, 258, 259, 260
 NEWLINE_SYMBOL = "\u010a"
@@ -98,6 +98,19 @@ def test_ids_with_text_behind_their_first_newline_run_on(codec: TokenizerCodec) 
 def test_an_id_that_ends_the_sequence_never_runs_on() -> None:
     backend = byte_pairs({NEWLINE_SYMBOL: 0, f"{NEWLINE_SYMBOL}x": 1, f"{NEWLINE_SYMBOL}y": 2})
     assert codec_of(backend, eos_ids=[1]).run_on_ids == {2}
+
+
+def test_forbidden_are_the_ids_that_run_on_where_they_are_not_allowed(
+    codec: TokenizerCodec,
+) -> None:
+    assert forbidden_ids(codec, "allow") == frozenset()
+    assert forbidden_ids(codec, "forbid") == {TWO_NEWLINES, NEWLINE_TEXT}
+
+
+def test_a_vocabulary_whose_lines_could_not_end_cannot_forbid() -> None:
+    codec = codec_of(byte_pairs({"a": 0, 2 * NEWLINE_SYMBOL: 1}))
+    with pytest.raises(ConfigError, match=r"run_on = 'forbid', but each .* no line could end"):
+        forbidden_ids(codec, "forbid")
 
 
 PIECES = st.text(
