@@ -10,7 +10,7 @@ clip metrics and the token count, and still attends to them. Everything else is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from repl_rl.credit.importance import (
 from repl_rl.credit.mass import advantage_metrics, advantage_sums
 from repl_rl.disk import remove
 from repl_rl.runs.folder import numbered_checkpoints
+from repl_rl.training.forbidden import forbidding_bias, head_biased
 from repl_rl.training.options import refusals_explained
 from repl_rl.training.ranks import ALONE, Ranks
 from repl_rl.training.saving import Position, RandomState, written_by_all
@@ -75,6 +76,7 @@ class LineGRPOTrainer(GRPOTrainer):
         collect: Collect,
         line_config: GRPOConfig,
         weighs_lines: bool = False,
+        forbidden_ids: Set[int] = frozenset(),
         ranks: Ranks = ALONE,
         options: Mapping[str, Any] = MappingProxyType({}),
         **kwargs: Any,
@@ -98,6 +100,12 @@ class LineGRPOTrainer(GRPOTrainer):
         """(B, T): 0 at injected tokens of the rows that are scored next. None: all were sampled."""
         with refusals_explained(options):
             super().__init__(rollout_func=_rollout, reward_funcs=[outcome_reward], **kwargs)
+        self._bias = forbidding_bias(forbidden_ids, self._head(self.model))
+        """(V,) or None: what takes the probability of ids that are never sampled."""
+
+    def _head(self, model: Any) -> torch.nn.Module:
+        head: torch.nn.Module = self.accelerator.unwrap_model(model).get_output_embeddings()
+        return head
 
     def collect(self, prompts: Sequence[str]) -> dict[str, Any]:
         """TRL's rollout contract: ids, masks and log-probabilities as lists, one row a prompt."""
@@ -290,7 +298,11 @@ class LineGRPOTrainer(GRPOTrainer):
         order, parts = [], []
         # One context for all parts: each would keep its own copy of the weights for the backward.
         is_as_trl = self.length_parts == 1
-        with self.accelerator.autocast(), nullcontext() if is_as_trl else head_on_labels():
+        with (
+            self.accelerator.autocast(),
+            nullcontext() if is_as_trl else head_on_labels(),
+            head_biased(self._head(model), self._bias),
+        ):
             for rows, start, stop in self._parts(attention_mask, num_prompt, batch_size):
                 seen = attention_mask[rows, start:stop]
                 placed = partial(model, position_ids=(seen.cumsum(dim=1) - 1).clamp(min=0))

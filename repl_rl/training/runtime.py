@@ -41,6 +41,7 @@ from repl_rl.rollout.scoring import Scorer, open_scorer
 from repl_rl.rollout.waits import Waits
 from repl_rl.runs.folder import make_origin
 from repl_rl.tasks.base import make_prompt
+from repl_rl.training.forbidden import check_trainable
 from repl_rl.training.ranks import ALONE, Ranks
 from repl_rl.transcript.encoding import Encoding, prompt_ids
 from repl_rl.transcript.format import TranscriptFormat
@@ -254,8 +255,10 @@ def estimate(
     local_rank = ranks.local_rank if ranks.are_several else None
     device = pick_device(config.sampling.device, local_rank=local_rank)
     held = precision(config, plan.engine, device=device.type)
-    files = read_files(policy)
+    files = read_files(policy, run_on=config.sampling.run_on)
+    plan.engine.check_forbidden(len(files.forbidden_ids))
     if is_training:
+        check_trainable(files.forbidden_ids, files.config)
         files = to_train(files, config.lora)
     prompts = _some_prompts(plan, plan.format(files.chat_template), files)
     row_tokens, _ = _lengths(plan, files, prompts)

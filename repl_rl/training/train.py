@@ -321,6 +321,7 @@ def _update(
             precision=loaded.precision,
             folder=path / CHECKPOINTS,
             callbacks=[StepCallback(training, update, interrupts)],
+            forbidden_ids=loaded.forbidden_ids,
             ranks=ranks,
         )
         if checkpoint is not None and checkpoint.name == f"checkpoint-{config.grpo.steps}":

@@ -7,7 +7,7 @@ Knows TRL's options. Does not know what the trainer does with them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,7 @@ def make_trainer(
     folder: Path,
     callbacks: Sequence[TrainerCallback] = (),
     ranks: Ranks | None = None,
+    forbidden_ids: Set[int] = frozenset(),
 ) -> LineGRPOTrainer:
     """A trainer of `config.grpo.steps` updates that keeps its checkpoints in `folder`.
 
@@ -90,7 +91,8 @@ def make_trainer(
     1. Problem i of the run is prompt `str(i)`: TRL repeats prompts for their groups and hands them
     to the rollout as they are.
 
-    Trajectories are dealt out to `ranks`, those of the launcher unless given.
+    Trajectories are dealt out to `ranks`, those of the launcher unless given. `forbidden_ids` are
+    those that the engine does not sample.
     """
     grpo, ranks = config.grpo, launched() if ranks is None else ranks
     args = trainer_arguments(
@@ -100,6 +102,7 @@ def make_trainer(
         collect=collect,
         line_config=grpo,
         weighs_lines=weighs_lines(grpo, precision),
+        forbidden_ids=forbidden_ids,
         ranks=ranks,
         options=config.trl,
         model=model,

@@ -9,10 +9,17 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 
-def save_tiny_model(path: Path, *, seed: int = 0, context_tokens: int = 1024) -> Path:
-    """Write model and tokenizer to `path`; the vocabulary is the same for every seed."""
+def save_tiny_model(
+    path: Path, *, seed: int = 0, context_tokens: int = 1024, runs_on: bool = False
+) -> Path:
+    """Write model and tokenizer to `path`; the vocabulary is the same for every seed.
+
+    With `runs_on` it has tokens with a character behind a newline, too: a fifth of all.
+    """
     symbols = sorted(pre_tokenizers.ByteLevel.alphabet())
-    merges = [(symbol, "\u010a") for symbol in map(chr, range(33, 127))]
+    visible = [chr(code) for code in range(33, 127)]
+    merges = [(symbol, "\u010a") for symbol in visible]
+    merges += [("\u010a", symbol) for symbol in visible if runs_on]
     names = [*symbols, *(a + b for a, b in merges), "<|end|>"]
     backend = Tokenizer(models.BPE(vocab={n: i for i, n in enumerate(names)}, merges=merges))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

@@ -89,7 +89,9 @@ class Catch(TrainerCallback):
             self.rows.append(dict(logs))
 
 
-def config_of(size: int, *, trl: Mapping[str, Any] | None = None, **grpo: Any) -> Config:
+def config_of(
+    size: int, *, trl: Mapping[str, Any] | None = None, temperature: float = 1.0, **grpo: Any
+) -> Config:
     """One step on one group, nothing clipped: the gradients are the loss's own."""
     values: dict[str, Any] = {
         "steps": 1,
@@ -101,7 +103,7 @@ def config_of(size: int, *, trl: Mapping[str, Any] | None = None, **grpo: Any) -
     }
     return Config(
         model="m",
-        sampling=SamplingConfig(max_tokens=64, device="cpu"),
+        sampling=SamplingConfig(max_tokens=64, device="cpu", temperature=temperature),
         grpo=GRPOConfig(**(values | grpo)),
         trl=trl or {},
     )
@@ -129,6 +131,7 @@ def take_step(
     *,
     change: Callable[[LineGRPOTrainer], object] = lambda _: None,
     checkpoint: str | None = None,
+    forbidden_ids: frozenset[int] = frozenset(),
     **grpo: Any,
 ) -> Catch:
     """What one real update of the model in `folder` caught; `change` may alter its trainer first.
@@ -146,6 +149,7 @@ def take_step(
         precision=precision(config, HF(), device="cpu"),
         folder=output,
         callbacks=[catch],
+        forbidden_ids=forbidden_ids,
     )
     change(trainer)
     trainer.train(resume_from_checkpoint=str(output / checkpoint) if checkpoint else None)
