@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from repl_rl.commands.rollout_subject import Subject
 from repl_rl.config import RewardConfig, SamplingConfig
+from repl_rl.lines import runs_on
 from repl_rl.training.audit import LARGEST_GAP, MEAN_GAP
 from repl_rl.transcript.encoding import prompt_ids
 from repl_rl.transcript.format import span_mask, spans, text_of
@@ -26,7 +27,7 @@ def findings(subject: Subject) -> list[Finding]:
     """
     checks = [_mask, _shift, _prompt, _lines, _drift, _gap]
     if subject.sampling.sampler == SamplingConfig().sampler:
-        checks += [_observations, _stop_tokens, _budgets, _line_budgets, _stop_reason]
+        checks += [_observations, _stop_tokens, _run_on, _budgets, _line_budgets, _stop_reason]
     return [check(subject) for check in (*checks, _terms, _charges)]
 
 
@@ -139,6 +140,14 @@ def _stop_tokens(subject: Subject) -> Finding:
         last = last if end in ends else "none"
     text = f"each of {len(lines)} lines ends at its first; the last has {last}"
     return _finding("stop tokens", text, faults)
+
+
+def _run_on(subject: Subject) -> Finding:
+    lines, rule = subject.trajectory.lines, subject.sampling.run_on
+    numbers = [line.index + 1 for line in lines if runs_on(line.source)]
+    faults = [f"line {number} has some, and sampling.run_on = {rule!r}" for number in numbers]
+    text = f"in {len(numbers)} of {len(lines)} lines; sampling.run_on = {rule!r}"
+    return _finding("text after newlines", text, faults if rule == "forbid" else [])
 
 
 # Budgets

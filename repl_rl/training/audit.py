@@ -16,6 +16,7 @@ from pathlib import Path
 from repl_rl.engines.base import Engine, EngineWrapper, SampledLine
 from repl_rl.engines.models import LoadedModel, logprobs
 from repl_rl.engines.precision import precision
+from repl_rl.lines import runs_on
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import evaluation_name, read_versions
 from repl_rl.runs.trajectory_file import read_trajectories
@@ -24,7 +25,7 @@ from repl_rl.training.evaluate import held_out_attempts, run_shown
 from repl_rl.training.runtime import load_policy, open_runtime
 from repl_rl.transcript.encoding import Encoding, message_source
 from repl_rl.transcript.format import Span, TranscriptFormat, span_mask, spans
-from repl_rl.transcript.tokens import Codec, TokenizerCodec
+from repl_rl.transcript.tokens import Codec
 from repl_rl.types import Finding, Trajectory
 
 LARGEST_GAP, MEAN_GAP = 1e-4, 0.05
@@ -64,6 +65,8 @@ class Counts:
     mask_disagreements: int = 0
     """Tokens for which the mask disagrees with lines and observations."""
     lines: int = 0
+    run_on_lines: int = 0
+    """Lines with text behind their first newline."""
     misread_lines: int = 0
     """Lines whose tokens, decoded in place, are not the text that ran."""
     observations: int = 0
@@ -87,6 +90,7 @@ class Counts:
         pairs = zip(span_mask(trajectory), trajectory.loss_mask, strict=True)
         self.mask_disagreements += sum(a != b for a, b in pairs)
         self.lines += len(trajectory.lines)
+        self.run_on_lines += sum(runs_on(line.source) for line in trajectory.lines)
         self._read(trajectory, codec, fmt)
         for before, observation, after in _triples(trajectory):
             self.observations += 1
@@ -161,6 +165,7 @@ class Counts:
                     text=f"largest {max(gaps):.1e} nats, mean {statistics.fmean(gaps):.1e}",
                     passed=_agree(gaps, is_exact=is_exact),
                 )
+        yield Finding(name="run-on lines", text=f"{self.run_on_lines} of {self.lines:,}")
         share = self.joined / self.observations if self.observations else 0.0
         yield Finding(
             name="joint tokenisation",
@@ -226,7 +231,7 @@ def audit(plan: Plan, *, count: int, run: Path | None, screen: Screen) -> list[F
             if path.stem in (evaluation_name(config.grpo.steps), "after"):
                 counts.take_scores(item.trajectory, loaded, temperature=temperature)
     return [
-        *_vocabulary(loaded.codec),
+        *_vocabulary(loaded),
         Finding(name="weights at the engine", text=f"log-probabilities differ by {gap:.1e} nats"),
         *counts.findings(is_exact=loaded.precision.is_exact and _was_exact(plan, run)),
     ]
@@ -245,7 +250,9 @@ def _agree(gaps: Sequence[float], *, is_exact: bool) -> bool:
     return statistics.fmean(gaps) <= MEAN_GAP
 
 
-def _vocabulary(codec: TokenizerCodec) -> Iterator[Finding]:
+def _vocabulary(loaded: LoadedModel) -> Iterator[Finding]:
+    codec = loaded.codec
+    what = "is never sampled" if loaded.forbidden_ids else "makes a line of several"
     yield Finding(
         name="stop ids",
         text=f"{len(codec.newline_ids):,} end a line, {len(codec.eos_ids)} end the sequence",
@@ -253,5 +260,5 @@ def _vocabulary(codec: TokenizerCodec) -> Iterator[Finding]:
     )
     yield Finding(
         name="run-on ids",
-        text=f"{len(codec.run_on_ids):,} have text after a newline, so a line runs on over them",
+        text=f"{len(codec.run_on_ids):,} have text after their first newline; such an id {what}",
     )

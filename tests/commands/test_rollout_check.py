@@ -28,6 +28,7 @@ Play = Callable[..., Trajectory]
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]
 Spoil = Callable[[Trajectory], Trajectory]
+OK = OutcomeKind.OK_OUTPUT
 
 ANSWERS = {
     "1+1": Execution(status=ExecStatus.OK, output="2\n"),
@@ -74,6 +75,17 @@ def test_nothing_is_amiss_in_what_the_loop_made(sound: Trajectory) -> None:
 
 
 # Tokens
+
+
+def test_text_behind_a_newline_is_told_and_is_amiss_only_where_it_is_forbidden(
+    make_trajectory: MakeTrajectory,
+) -> None:
+    trajectory = make_trajectory([(" 1\n", OK, "1\n>>>"), (" 2\n\n", OK, None)])
+    name = "text after newlines"
+    found = said(subject_of(trajectory), name)
+    assert (found.text, found.passed) == ("in 1 of 2 lines; sampling.run_on = 'allow'", True)
+    found = said(subject_of(trajectory, run_on="forbid"), name)
+    assert (found.text, found.passed) == ("line 2 has some, and sampling.run_on = 'forbid'", False)
 
 
 def test_a_flipped_bit_of_the_mask_is_told_with_its_place(sound: Trajectory) -> None:

@@ -148,6 +148,11 @@ def test_a_shifted_mask_disagrees_at_both_ends_of_each_observation(
     assert not findings(counts)["mask disagreements"].passed
 
 
+def test_lines_with_text_behind_a_newline_are_counted(make_trajectory: MakeTrajectory) -> None:
+    counts = take(make_trajectory([(" x\n\n", OK, "1\n>>>"), (" y\n", OK, None)]))
+    assert findings(counts)["run-on lines"] == Finding(name="run-on lines", text="1 of 2")
+
+
 # Log-probabilities
 
 
