@@ -20,6 +20,7 @@ from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.rollout.session import Session
 from repl_rl.seeds import derive_seed
 from repl_rl.transcript.format import strip_line
+from repl_rl.transcript.tokens import forbidden_ids
 from repl_rl.types import Claim, Line, LineOutcome, OutcomeKind, StopReason, Trajectory
 from repl_sandbox.render import truncate
 
@@ -98,6 +99,11 @@ class Episode:
     def stop_ids(self) -> frozenset[int]:
         """Tokens that end a line; the last token of a line is one of them, or `room` is used up."""
         return self._encoding.stop_ids
+
+    @property
+    def forbidden_ids(self) -> frozenset[int]:
+        """Tokens that must have no probability where a line is sampled: see `sampling.run_on`."""
+        return forbidden_ids(self._encoding.codec, self._limits.run_on)
 
     @property
     def room(self) -> int:
@@ -179,6 +185,11 @@ class Episode:
         if any(token in self.stop_ids for token in ids[:-1]):
             raise ConfigError(
                 "a line goes on after a stop token; sample with episode.stop_ids, or cut it there"
+            )
+        if not self.forbidden_ids.isdisjoint(ids):
+            raise ConfigError(
+                "a line holds a token that sampling.run_on = 'forbid' excludes; sample without "
+                "episode.forbidden_ids"
             )
         if ids[-1] not in self.stop_ids and len(ids) < self.room:
             raise ConfigError(

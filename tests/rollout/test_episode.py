@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attempt_kit import an_attempt
-from repl_rl.config import RewardConfig, SamplingConfig
+from repl_rl.config import RewardConfig, RunOn, SamplingConfig
 from repl_rl.credit.rewards import RunningReward, shaped
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import ConfigError
@@ -229,3 +229,37 @@ def test_a_step_pays_what_is_known_by_then() -> None:
 
     assert with_episode(use, RunningReward(RewardConfig()))[:2] == [-0.1, 0.0]
     assert with_episode(refuse) is None
+
+
+# Ids that are forbidden
+
+
+class Merging(ByteCodec):
+    """256 ends the sequence; 300 is two newlines."""
+
+    newline_ids = frozenset({10, 300})
+    run_on_ids = frozenset({300})
+
+    def decode(self, ids: Sequence[int], *, is_first: bool = False) -> str:
+        return super().decode([j for i in ids for j in ([10, 10] if i == 300 else [i])])
+
+
+def test_a_line_with_a_forbidden_id_is_refused() -> None:
+    encoding = Encoding(PYTHON, Merging())
+
+    async def take(run_on: RunOn) -> tuple[frozenset[int], str]:
+        built = TrajectoryBuilder(ATTEMPT, PROMPT, encoding, context_tokens=CONTEXT)
+        limits = SamplingConfig(run_on=run_on)
+        episode = Episode(built, Session(FakeKernel(ANSWERS), PYTHON), limits=limits, seed=0)
+        return episode.forbidden_ids, (await episode.take([*b" x", 300])).line.source
+
+    assert asyncio.run(take("allow")) == (frozenset(), " x\n\n")
+    with pytest.raises(ConfigError, match=r"sample without episode\.forbidden_ids"):
+        asyncio.run(take("forbid"))
+
+
+def test_a_script_that_takes_a_forbidden_id_is_refused() -> None:
+    engine = ScriptedEngine(CODEC, script(" x\n", " y\n"), forbidden_ids=frozenset(b"y"))
+    assert asyncio.run(engine.line([62], max_tokens=9, seed=0)).ids == tuple(b" x\n")
+    with pytest.raises(ConfigError, match=r"writes ' y\\n', which takes a token that is forbidden"):
+        asyncio.run(engine.line([62, *b" x\n"], max_tokens=9, seed=0))
