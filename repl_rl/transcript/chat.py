@@ -7,25 +7,16 @@ Knows chat templates. Does not know tokens, kernels, tasks or models.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-from jinja2 import TemplateError
+from typing import Any
 
 from repl_rl.errors import ConfigError
 from repl_rl.texts import read_text
 from repl_rl.transcript.format import PROBLEM_MARKER, PYTHON, Part, Prompt, TranscriptFormat
-
-
-class ChatTemplate(Protocol):
-    """`tokenizer.apply_chat_template`, as text."""
-
-    def __call__(
-        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool
-    ) -> str: ...
-
+from repl_rl.transcript.templates import ChatTemplate as ChatTemplate
+from repl_rl.transcript.templates import between_turns as between_turns
+from repl_rl.transcript.templates import chat_turn as chat_turn
+from repl_rl.transcript.templates import switched, timeless
 
 CHATS = ("chat", "chat-turns")
 """Names of the formats here. The lines in them are those of a plain REPL."""
@@ -69,131 +60,46 @@ class ChatTurnsFormat(ChatFormat):
         """See `TranscriptFormat.prompt`."""
         session, next_number = self._session(task_prompt, python_version)
         user = f"{statement}\n\n{session}"
-        (text,), texts = _conversations(self.template, system=self.system, user=user, lengths=[1])
-        return Prompt(tuple(_cut(text, texts)), next_number=next_number)
-
-
-def chat_turn(template: ChatTemplate, *, system: str, user: str) -> list[Part]:
-    """A template's text up to the first word of the assistant, in parts that mark control tokens.
-
-    Raises ConfigError if an answer changes the text before it: the policy would be trained after
-    one text and used after another.
-    """
-    (open_turn, whole), texts = _conversations(template, system=system, user=user, lengths=[1, 2])
-    before, found, _ = whole.partition(_WORDS[1])
-    if not found or not before.startswith(open_turn):
-        raise _eats_prefixes(open_turn, before)
-    return _cut(before, texts)
-
-
-def between_turns(template: ChatTemplate, *, system: str) -> tuple[str, str]:
-    """What a template writes (between an answer and the user's next words, after those).
-
-    Raises ConfigError unless a longer conversation begins with the shorter one, and the template
-    writes the same at each turn: a trajectory is one growing list of tokens.
-    """
-    texts, _ = _conversations(template, system=system, user="", lengths=[1, 3, 5])
-    found = []
-    for shorter, longer, answer, reply in zip(
-        texts, texts[1:], _WORDS[1::2], _WORDS[2::2], strict=False
-    ):
-        before, _, after = longer.partition(answer)
-        if before != shorter:
-            raise _eats_prefixes(shorter, before)
-        closing, _, reopening = after.partition(reply)
-        found.append((closing, reopening))
-    first, second = found
-    if first != second or not all(first):
-        raise ConfigError(
-            f"this model's chat template writes {''.join(first)[:60]!r} between two turns and "
-            f"{''.join(second)[:60]!r} between the next; take transcript 'chat'"
-        )
-    return first
-
-
-def _eats_prefixes(waiting: str, answered: str) -> ConfigError:
-    ends = [text.rpartition(_WORDS[0])[2][-60:] for text in (waiting, answered)]
-    return ConfigError(
-        f"this model's chat template eats prefixes: a conversation that waits for an answer "
-        f"ends in {ends[0]!r}, the same one with its answer has {ends[1]!r} before it; give "
-        f"the model a template that keeps them, or take transcript 'python'"
-    )
-
-
-_RULES = "\ue000s\ue001"
-_WORDS = [f"\ue000{name}\ue001" for name in ("q", "a", "o", "b", "p")]
-"""Placeholders for the messages of a conversation, the user's first."""
-
-
-def _conversations(
-    template: ChatTemplate, *, system: str, user: str, lengths: Sequence[int]
-) -> tuple[list[str], dict[str, str]]:
-    """(conversations of so many messages, made of placeholders; the texts of the first ones).
-
-    Raises ConfigError for a template that takes no question.
-    """
-    try:
-        texts = {_RULES: system, _WORDS[0]: user}
-        return [_render(template, _RULES, _WORDS[:length]) for length in lengths], texts
-    except TemplateError:  # some know no role but the user's and the assistant's
-        pass
-    try:
-        texts = {_WORDS[0]: f"{system}\n\n{user}"}
-        return [_render(template, "", _WORDS[:length]) for length in lengths], texts
-    except TemplateError as error:
-        raise ConfigError(
-            f"this model's chat template takes no question: {error}; use another transcript"
-        ) from None
-
-
-def _render(template: ChatTemplate, system: str, words: Sequence[str]) -> str:
-    """A conversation; it waits for an answer if the user has the last word."""
-    messages = [{"role": "system", "content": system}] if system else []
-    roles = itertools.cycle(("user", "assistant"))
-    messages += [{"role": role, "content": text} for role, text in zip(roles, words, strict=False)]
-    return template(messages, add_generation_prompt=len(words) % 2 == 1)
-
-
-def _cut(text: str, texts: Mapping[str, str]) -> list[Part]:
-    """Fill placeholders in a template's text; fillings are plain text, whatever they look like."""
-    parts = [Part(text, is_template=True)]
-    for placeholder, filling in texts.items():
-        head, found, tail = parts.pop().text.partition(placeholder)
-        if not found or placeholder in tail:
-            fault = "repeats" if found else "drops"
-            raise ConfigError(
-                f"this model's chat template {fault} a message; use another transcript"
-            )
-        parts += [
-            Part(head, is_template=True),
-            Part(filling, is_ours=False),
-            Part(tail, is_template=True),
-        ]
-    return parts
+        turn = chat_turn(self.template, system=self.system, user=user, has_replies=True)
+        return Prompt(tuple(turn), next_number=next_number)
 
 
 def chat_format(template: ChatTemplate | None) -> ChatFormat:
     """The format `chat` of a model; ConfigError for one without a chat template."""
-    return ChatFormat(**_chat(template, "chat"))
+    found = _timeless(template, "chat")
+    return ChatFormat(**_parts("chat"), template=switched(found, thinks=False))
 
 
 def chat_turns_format(template: ChatTemplate | None) -> ChatTurnsFormat:
-    """The format `chat-turns`; ConfigError also for a template that `between_turns` refuses."""
-    parts = _chat(template, "chat-turns")
-    closing, reopening = between_turns(parts["template"], system=parts["system"])
-    return ChatTurnsFormat(**parts, closing=closing, reopening=reopening)
+    """The format `chat-turns`; ConfigError also for a template that `between_turns` refuses.
+
+    A switch for thoughts is left as it is where a template that is told to leave them out writes
+    before the last answer what it does not write before those gone by.
+    """
+    found = _timeless(template, "chat-turns")
+    parts = _parts("chat-turns")
+    quiet = switched(found, thinks=False)
+    try:
+        closing, reopening = between_turns(quiet, system=parts["system"])
+    except ConfigError:
+        quiet = found
+        closing, reopening = between_turns(quiet, system=parts["system"])
+    return ChatTurnsFormat(**parts, template=quiet, closing=closing, reopening=reopening)
 
 
-def _chat(template: ChatTemplate | None, name: str) -> dict[str, Any]:
+def _timeless(template: ChatTemplate | None, name: str) -> ChatTemplate:
     if template is None:
         raise ConfigError(
             f"transcript = {name!r} takes a model whose tokenizer has a chat template"
         )
+    return timeless(template)
+
+
+def _parts(name: str) -> dict[str, Any]:
     return {
         "name": name,
         "banner": PYTHON.banner,
         "primary": PYTHON.primary,
         "secondary": PYTHON.secondary,
-        "template": template,
         "system": read_text("chat.txt").strip(),
     }

@@ -20,7 +20,24 @@ def prompt_ids(prompt: Prompt, codec: Codec) -> list[int]:
     return _encode(prompt.parts, codec, is_first=True)
 
 
-def _encode(parts: Iterable[Part], codec: Codec, *, is_first: bool) -> list[int]:
+def _encode(parts: Sequence[Part], codec: Codec, *, is_first: bool) -> list[int]:
+    """A template's text and the messages in it are one text to their tokenizer.
+
+    They are encoded as one unless a message looks like a control token, and so as pieces else.
+    """
+    apart = _encode_apart(parts, codec, is_first=is_first)
+    if not codec.control_ids or not any(part.is_template for part in parts):
+        return apart
+    text = "".join(part.text for part in parts)
+    joint = codec.encode_template(text, is_first=is_first)
+    return joint if _controls(joint, codec) == _controls(apart, codec) else apart
+
+
+def _controls(ids: Iterable[int], codec: Codec) -> list[int]:
+    return [token for token in ids if token in codec.control_ids]
+
+
+def _encode_apart(parts: Iterable[Part], codec: Codec, *, is_first: bool) -> list[int]:
     ids: list[int] = []
     for part in parts:
         begins = is_first and not ids

@@ -37,6 +37,8 @@ class Codec(Protocol):
     """Ids that end the whole sequence."""
     run_on_ids: frozenset[int]
     """Ids with text behind their first newline, be it another newline; none ends the sequence."""
+    control_ids: frozenset[int]
+    """Ids of control tokens: those that stand beside a vocabulary's words, special or not."""
 
     def encode(self, text: str, *, is_trusted: bool = False, is_first: bool = False) -> list[int]:
         """Ids of a text: nothing added, look-alikes of control tokens kept as plain text.
@@ -66,6 +68,7 @@ class ByteCodec:
     newline_ids = frozenset({10})
     eos_ids = frozenset({256})
     run_on_ids = frozenset[int]()
+    control_ids: frozenset[int] = frozenset()  # no text spells id 256
 
     def encode(self, text: str, *, is_trusted: bool = False, is_first: bool = False) -> list[int]:
         return list(text.encode())
@@ -95,7 +98,12 @@ class TokenizerCodec:
         self.run_on_ids = frozenset(i for i, text in texts.items() if runs_on(text)) - self.eos_ids
         if not self.newline_ids:
             raise ConfigError("this tokenizer has no token that ends in a newline, so no line ends")
-        self._added = _added_tokens(tokenizer)
+        controls = _control_tokens(tokenizer)
+        self.control_ids = self.eos_ids | controls.keys()
+        ordinary = [str(token) for token in controls.values() if not token.special]
+        self._added = re.compile("|".join(map(re.escape, ordinary)) or r"(?!)")
+        """Matches the ordinary added tokens, which no untrusted text may produce by spelling them.
+        The tokenizer itself splits special ones."""
         self._context = Context(self._encode, self._decode)
         self._template_context = Context(self._encode_template, self._decode)
 
@@ -174,18 +182,16 @@ class Context:
         return self._decode([*self._before, *ids])[self._num_before :]
 
 
-def _added_tokens(tokenizer: PreTrainedTokenizerLike) -> re.Pattern[str]:
-    """Matches the ordinary added tokens, which no untrusted text may produce by spelling them.
+def _control_tokens(tokenizer: PreTrainedTokenizerLike) -> dict[int, AddedTokenLike]:
+    """The added tokens by id, but for ordinary ones of white space or of a single character.
 
-    The tokenizer itself splits special ones. Runs of white space are no control tokens, and one
-    character cannot be taken apart.
+    Runs of white space are no control tokens, and one character cannot be taken apart.
     """
-    texts = [
-        str(token)
-        for token in tokenizer.added_tokens_decoder.values()
-        if not token.special and len(str(token).strip()) > 1
-    ]
-    return re.compile("|".join(map(re.escape, texts)) or r"(?!)")
+    return {
+        i: token
+        for i, token in tokenizer.added_tokens_decoder.items()
+        if token.special or len(str(token).strip()) > 1
+    }
 
 
 class AddedTokenLike(Protocol):

@@ -30,10 +30,6 @@ DROPPER = CHATML.replace("in messages", "in messages if m.role != 'system'")
 
 def load_tokenizer(template: str) -> Any:
     """Bytes, four control tokens and no merges; those of thoughts are not special, as in Qwen3."""
-    with warnings.catch_warnings():
-        # Importing transformers is not what is tested here.
-        warnings.simplefilter("ignore")
-        from transformers import PreTrainedTokenizerFast
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     backend = Tokenizer(models.BPE(vocab={s: i for i, s in enumerate(alphabet)}, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -42,6 +38,16 @@ def load_tokenizer(template: str) -> Any:
         [AddedToken(f"<|im_{side}|>", special=True) for side in ("start", "end")]
     )
     backend.add_tokens([AddedToken(text, special=False) for text in ("<think>", "</think>")])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|im_end|>")
+    tokenizer = quiet_transformers().PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token="<|im_end|>"
+    )
     tokenizer.chat_template = template
     return tokenizer
+
+
+def quiet_transformers() -> Any:
+    """The module; importing it is not what is tested here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import transformers
+    return transformers

@@ -74,8 +74,9 @@ def test_an_empty_think_block_is_part_of_the_prompt() -> None:
     assert turn in chat_prompt(EMPTY_THINK).text
 
 
-def test_without_a_system_role_the_rules_are_the_users() -> None:
-    prompt = chat_prompt(NO_SYSTEM)
+@pytest.mark.parametrize("template", [NO_SYSTEM, DROPPER])
+def test_without_a_system_role_the_rules_are_the_users(template: str) -> None:
+    prompt = chat_prompt(template)
     assert prompt.text.startswith(
         f"<|im_start|>user\n{RULES}\n\nWhat is 1 + 1?<|im_end|>\n<|im_start|>assistant\nPython"
     )
@@ -111,7 +112,7 @@ def test_the_ids_of_a_prompt_say_its_text(template: str, statement: str) -> None
 
 def test_only_the_templates_own_text_is_template() -> None:
     turn = chat_turn(
-        lambda messages, add_generation_prompt: "".join(f"[{m['content']}]" for m in messages),
+        lambda messages, add_generation_prompt, **_: "".join(f"[{m['content']}]" for m in messages),
         system="be",
         user="ask",
     )
@@ -163,9 +164,9 @@ def test_a_template_that_eats_prefixes_is_refused() -> None:
     )
 
 
-def test_a_template_that_drops_a_message_is_refused() -> None:
+def test_a_template_that_drops_the_question_is_refused() -> None:
     with pytest.raises(ConfigError, match="chat template drops a message"):
-        chat_prompt(DROPPER)
+        chat_prompt(CHATML.replace("in messages", "in messages if m.role != 'user'"))
 
 
 def test_a_template_that_repeats_a_message_is_refused() -> None:
