@@ -22,6 +22,7 @@ from repl_rl.config import LoraConfig, RunOn
 from repl_rl.engines.policy import Policy
 from repl_rl.engines.precision import Precision, autocast
 from repl_rl.engines.row_cache import attention_windows, context_tokens
+from repl_rl.engines.stop_ids import end_ids
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import resolve_model
 from repl_rl.transcript.chat import ChatTemplate
@@ -134,7 +135,8 @@ def read_files(name: str, *, run_on: RunOn = "allow") -> ModelFiles:
     tokenizer.clean_up_tokenization_spaces = False
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    codec = _codec(name, _generation_config(base, config), tokenizer)
+    ends = end_ids(_generation_config(base, config), config, tokenizer)
+    codec = _codec(name, ends, tokenizer)
     return ModelFiles(
         name=name,
         source=source,
@@ -236,9 +238,9 @@ def _refused(name: str) -> Iterator[None]:
         raise ConfigError(f"cannot load a model from {name!r}: {reason}") from None
 
 
-def _codec(name: str, generation: Any, tokenizer: Any) -> TokenizerCodec:
+def _codec(name: str, eos_ids: Sequence[int], tokenizer: Any) -> TokenizerCodec:
     try:
-        return TokenizerCodec(tokenizer, eos_ids=_eos_ids(generation, tokenizer))
+        return TokenizerCodec(tokenizer, eos_ids=eos_ids)
     except ConfigError as error:
         raise ConfigError(
             f"cannot use {name!r}: {error}; give a model whose tokenizer keeps newlines"
@@ -323,12 +325,6 @@ def _generation_config(source: str, config: Any) -> Any:
     except OSError:
         return GenerationConfig.from_model_config(config)
 
-
-def _eos_ids(generation: Any, tokenizer: Any) -> list[int]:
-    """All ids that end a sequence: some models name several in their generation config only."""
-    named = generation.eos_token_id
-    several = named if isinstance(named, list) else [named]
-    return sorted({i for i in [*several, tokenizer.eos_token_id] if i is not None})
 
 
 @torch.no_grad()

@@ -83,6 +83,20 @@ class _EatsPrefixesError(ConfigError):
     """An answer, or what follows it, changes the text before it."""
 
 
+def after_answers(template: ChatTemplate) -> list[str]:
+    """What follows an answer at the end of a conversation, and where it goes on.
+
+    Empty for a template that takes no answer.
+    """
+    said = _Opening({_WORDS[0]: ""})
+    try:
+        ended, going_on = (said.rendered(template, count) for count in (2, 3))
+    except TemplateError:
+        return []
+    after = [whole.partition(_WORDS[1])[2] for whole in (ended, going_on)]
+    return [text.partition("\ue000")[0] for text in after]
+
+
 def _before_answer(open_turn: str, whole: str, answer: str, *, instead: str = "python") -> str:
     """The text up to an answer, which may go on after what a template writes to ask for one."""
     before, found, _ = whole.partition(answer)

@@ -98,7 +98,7 @@ class TokenizerCodec:
         self.run_on_ids = frozenset(i for i, text in texts.items() if runs_on(text)) - self.eos_ids
         if not self.newline_ids:
             raise ConfigError("this tokenizer has no token that ends in a newline, so no line ends")
-        controls = _control_tokens(tokenizer)
+        controls = control_tokens(tokenizer)
         self.control_ids = self.eos_ids | controls.keys()
         ordinary = [str(token) for token in controls.values() if not token.special]
         self._added = re.compile("|".join(map(re.escape, ordinary)) or r"(?!)")
@@ -182,7 +182,7 @@ class Context:
         return self._decode([*self._before, *ids])[self._num_before :]
 
 
-def _control_tokens(tokenizer: PreTrainedTokenizerLike) -> dict[int, AddedTokenLike]:
+def control_tokens(tokenizer: PreTrainedTokenizerLike) -> dict[int, AddedTokenLike]:
     """The added tokens by id, but for ordinary ones of white space or of a single character.
 
     Runs of white space are no control tokens, and one character cannot be taken apart.
