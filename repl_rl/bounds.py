@@ -15,6 +15,7 @@ LEAST: Mapping[str, float] = {
     "sampling.max_lines": 1,
     "sampling.max_tokens": 2,
     "sampling.max_line_tokens": 1,
+    "sampling.max_think_tokens": 0,
     # Room for the words that mark a cut, at one token a character.
     "sampling.max_observation_tokens": 64,
     "sandbox.standby": 0,

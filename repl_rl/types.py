@@ -121,6 +121,22 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Thought:
+    r"""What a policy thought before its first line, and what was injected after it.
+
+    >>> Thought(source="Add.\n</think>", stop=4, shown="\n\n>>>").stop
+    4
+    """
+
+    source: str
+    """The sampled text, with the marker that ended it where the policy wrote one."""
+    stop: int
+    """`completion_ids[:stop]` are its tokens; 0 where the policy thought nothing."""
+    shown: str
+    """The text between it and the first line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
     r"""What one rollout left behind.
 
@@ -151,6 +167,8 @@ class Trajectory:
     """`repr` of the submitted value, None if nothing was submitted. Untrusted text."""
     claims: tuple[Claim, ...] = ()
     """One for each line of the kind CLAIMED."""
+    thought: Thought | None = None
+    """None where the prompt asks for a line at once."""
 
     def value_of(self, line: Line) -> str | None:
         """`repr` of what one of its lines submitted or claimed; None where it did neither."""

@@ -16,7 +16,7 @@ from repl_rl.config import RewardConfig, SamplingConfig
 from repl_rl.lines import runs_on
 from repl_rl.training.audit import LARGEST_GAP, MEAN_GAP
 from repl_rl.transcript.encoding import prompt_ids
-from repl_rl.transcript.format import span_mask, spans, text_of
+from repl_rl.transcript.format import source_of, span_mask, spans, text_of
 from repl_rl.types import Finding, StopReason
 
 
@@ -86,7 +86,7 @@ def _prompt(subject: Subject) -> Finding:
 def _lines(subject: Subject) -> Finding:
     faults, num_others = [], 0
     for span in (span for span in spans(subject.trajectory) if span.is_sampled):
-        source, ids = subject.trajectory.lines[span.line_index].source, subject.ids(span)
+        source, ids = source_of(subject.trajectory, span), subject.ids(span)
         if text_of(source, ids, subject.codec.decode) is None:
             faults.append(f"line {span.line_index + 1}: its ids read otherwise than its text")
         written = ids[:-1] if ids[-1] == subject.encoding.turn_end else ids
@@ -108,7 +108,7 @@ def _observations(subject: Subject) -> Finding:
     faults = [
         f"after line {span.line_index + 1}: ids are not the encoding of what was shown"
         for span in found
-        if list(subject.ids(span)) != subject.shown[span.line_index]
+        if list(subject.ids(span)) != subject.injected(span)
     ]
     return _finding("observations", f"{len(found)} are the encoding of what was shown", faults)
 

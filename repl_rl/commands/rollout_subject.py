@@ -79,6 +79,12 @@ class Subject:
     def ids(self, span: Span) -> tuple[int, ...]:
         return self.trajectory.completion_ids[span.start : span.stop]
 
+    def injected(self, span: Span) -> list[int]:
+        """What an injected span should hold, as ids."""
+        if span.line_index < 0 and (thought := self.trajectory.thought) is not None:
+            return self.encoding.after_thought(self.prompt.after, thought.source)[0]
+        return self.shown[span.line_index]
+
     @property
     def codec(self) -> Codec:
         return self.encoding.codec

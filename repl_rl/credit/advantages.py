@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from repl_rl.config import Baseline, Credit, GRPOConfig, Scale
@@ -59,10 +60,24 @@ def advantage_rows(
         config,
         scale_by=scale_by,
     )
+    thoughts = _thought_values(scored, config, scale_by=scale_by)
     return [
-        token_advantages(item.trajectory, advantages_L)
-        for item, advantages_L in zip(scored, lines, strict=True)
+        token_advantages(item.trajectory, advantages_L, thought=thought)
+        for item, advantages_L, thought in zip(scored, lines, thoughts, strict=True)
     ]
+
+
+def _thought_values(
+    scored: Sequence[Scored], config: GRPOConfig, *, scale_by: float | None
+) -> list[float]:
+    """What thoughts answer for: the outcome of their trajectory. Line credit belongs to lines."""
+    if all(item.trajectory.thought is None for item in scored):
+        return [0.0] * len(scored)
+    # A line of each: the outcome's advantage does not depend on lines.
+    rewards = [replace(item.reward, line_rewards=(0.0,)) for item in scored]
+    groups = [item.trajectory.group_index for item in scored]
+    outcome = replace(config, credit="outcome")
+    return [values[0] for values in line_rows(groups, rewards, outcome, scale_by=scale_by)]
 
 
 def line_rows(
@@ -240,11 +255,17 @@ def batch_scale(rewards: Sequence[Reward], scale: Scale) -> float | None:
     return _deviation([r.outcome_reward for r in rewards if r.outcome_reward is not None])
 
 
-def token_advantages(trajectory: Trajectory, advantages_L: Sequence[float]) -> list[float]:
-    """Spread line advantages over tokens, [T]: a line's tokens share its value, injected get 0."""
+def token_advantages(
+    trajectory: Trajectory, advantages_L: Sequence[float], *, thought: float = 0.0
+) -> list[float]:
+    """Spread line advantages over tokens, [T]: a line's tokens share its value, injected get 0.
+
+    Those of a thought get `thought`.
+    """
     advantages_T: list[float] = []
     for span in spans(trajectory):
-        value = advantages_L[span.line_index] if span.is_sampled else 0.0
+        value = thought if span.line_index < 0 else advantages_L[span.line_index]
+        value = value if span.is_sampled else 0.0
         advantages_T.extend([value] * (span.stop - span.start))
     return advantages_T
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from itertools import compress
 
 from repl_rl.types import Trajectory
 
@@ -40,7 +41,7 @@ def line_ratios(trajectory: Trajectory, trainer_T: Sequence[float]) -> list[floa
 def largest_gap(trajectory: Trajectory, trainer_T: Sequence[float]) -> float:
     """The most that engine and trainer differ by at a sampled token, nats."""
     gaps_T = _gaps(trajectory, trainer_T)
-    return max(abs(gap) for line in trajectory.lines for gap in gaps_T[line.start : line.stop])
+    return max(abs(gap) for gap in compress(gaps_T, trajectory.loss_mask))
 
 
 def divergence(trajectory: Trajectory, trainer_T: Sequence[float]) -> tuple[float, int]:
@@ -54,10 +55,21 @@ def divergence(trajectory: Trajectory, trainer_T: Sequence[float]) -> tuple[floa
 
 
 def weigh_lines(
-    trajectory: Trajectory, advantages_T: Sequence[float], ratios_L: Sequence[float], *, cap: float
+    trajectory: Trajectory,
+    advantages_T: Sequence[float],
+    ratios_L: Sequence[float],
+    *,
+    cap: float,
+    trainer_T: Sequence[float] = (),
 ) -> list[float]:
-    """Advantages [T], each multiplied by the ratio of its line, at most `cap`."""
+    """Advantages [T], each multiplied by the ratio of its line, at most `cap`.
+
+    A token of a thought has its own ratio, by `trainer_T`: a thought may have thousands.
+    """
     weighed_T = list(advantages_T)
+    if trajectory.thought is not None:
+        for token, gap in enumerate(_gaps(trajectory, trainer_T)[: trajectory.thought.stop]):
+            weighed_T[token] *= min(math.exp(min(gap, _MAX_LOG_RATIO)), cap)
     for line, ratio in zip(trajectory.lines, ratios_L, strict=True):
         for token in range(line.start, line.stop):
             weighed_T[token] *= min(ratio, cap)

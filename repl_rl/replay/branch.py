@@ -24,7 +24,7 @@ from repl_rl.transcript.format import (
     text_of,
 )
 from repl_rl.transcript.tokens import ByteCodec, Codec
-from repl_rl.types import Attempt, Line, OutcomeKind, StopReason, Trajectory
+from repl_rl.types import Attempt, Line, OutcomeKind, StopReason, Thought, Trajectory
 
 _NO_LIMIT = 1 << 40
 
@@ -100,6 +100,8 @@ def begin(
         context_tokens=context_tokens,
         ids=recorded.prompt_ids if is_same else None,
     )
+    if recorded.thought is not None:
+        _rethink(built, recorded, recorded.thought, is_same=is_same)
     answers = {} if kept is None else _answers(kept)
     for line in live.lines:
         sampled = _as_sampled(line, kept, encoding)
@@ -114,6 +116,29 @@ def begin(
     built.submission = live.session.submission
     built.claims = list(live.claims)
     return built
+
+
+def _rethink(
+    built: TrajectoryBuilder, recorded: Trajectory, thought: Thought, *, is_same: bool
+) -> None:
+    """Append a recorded thought and what followed it, with its own tokens if `is_same`."""
+    ids, logprobs = recorded.completion_ids[: thought.stop], recorded.logprobs[: thought.stop]
+    first = recorded.lines[0].start if recorded.lines else len(recorded.completion_ids)
+    shown = recorded.completion_ids[thought.stop : first]
+    if not is_same:
+        ids = tuple(built.encoding.codec.encode(thought.source))
+        shown = tuple(built.encoding.codec.encode_template(thought.shown))
+        logprobs = (0.0,) * len(ids)
+    built.put_thought(
+        replace(thought, stop=len(ids)),
+        SampledLine(
+            ids=ids,
+            logprobs=logprobs,
+            end=LineEnd.LENGTH,
+            policy_version=recorded.policy_version,
+        ),
+        shown=shown,
+    )
 
 
 def as_trajectory(live: Live) -> Trajectory:

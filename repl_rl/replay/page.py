@@ -18,6 +18,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -152,6 +153,7 @@ def _tokens(item: Annotated) -> Json:
         "num_prompt": len(trajectory.prompt_ids),
         "ids": trajectory.completion_ids,
         "mask": "".join("1" if is_sampled else "0" for is_sampled in trajectory.loss_mask),
+        "thought": None if trajectory.thought is None else asdict(trajectory.thought),
         "spans": [[*span[:2], span.is_sampled, span.line_index] for span in spans(trajectory)],
         "texts": item.token_texts,
         "logprobs": [_number(value) if is_sampled else None for value, is_sampled in known],

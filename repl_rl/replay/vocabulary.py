@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import TOKENIZER, read_versions
 from repl_rl.runs.trajectory_file import Place
-from repl_rl.transcript.format import spans, text_of
+from repl_rl.transcript.format import source_of, spans, text_of
 from repl_rl.transcript.tokens import ByteCodec, Decode
 from repl_rl.types import Trajectory
 
@@ -117,8 +117,7 @@ def token_texts(trajectory: Trajectory, decode: Decode) -> tuple[str, ...] | Non
     for span in spans(trajectory):
         ids = trajectory.completion_ids[span.start : span.stop]
         whole = decode(ids)
-        source = trajectory.lines[span.line_index].source
-        if span.is_sampled and text_of(source, ids, decode) is None:
+        if span.is_sampled and text_of(source_of(trajectory, span), ids, decode) is None:
             return None
         cut = list(_cut(ids, decode))
         # A vocabulary may join tokens in a way that no cut between them shows.

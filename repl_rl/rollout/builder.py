@@ -14,8 +14,17 @@ from dataclasses import replace
 from repl_rl.engines.base import SampledLine
 from repl_rl.errors import ConfigError
 from repl_rl.transcript.encoding import Encoding, prompt_ids
-from repl_rl.transcript.format import Prompt, span_mask
-from repl_rl.types import Attempt, Claim, Line, LineOutcome, OutcomeKind, StopReason, Trajectory
+from repl_rl.transcript.format import Part, Prompt, span_mask
+from repl_rl.types import (
+    Attempt,
+    Claim,
+    Line,
+    LineOutcome,
+    OutcomeKind,
+    StopReason,
+    Thought,
+    Trajectory,
+)
 
 
 class RolloutCancelled(asyncio.CancelledError):
@@ -61,6 +70,7 @@ class TrajectoryBuilder:
         self.lines: list[Line] = []
         self.submission: str | None = None
         self.claims: list[Claim] = []
+        self.thought: Thought | None = None
 
     @property
     def num_completion(self) -> int:
@@ -74,10 +84,7 @@ class TrajectoryBuilder:
         """
         start = self.num_completion
         for piece in sampled:
-            self.ids.extend(piece.ids)
-            self._loss_mask.extend([True] * len(piece.ids))
-            self._logprobs.extend(piece.logprobs)
-            self._policy_version = piece.policy_version
+            self._take(piece)
         written = self.ids[self.num_prompt + start :]
         text = self.encoding.source_of(written)
         self.lines.append(
@@ -90,6 +97,27 @@ class TrajectoryBuilder:
             )
         )
         return text
+
+    def add_thought(self, *sampled: SampledLine, after: Sequence[Part]) -> None:
+        """Append what an engine sampled before the first line, and what asks for that line."""
+        written = [token for piece in sampled for token in piece.ids]
+        source = self.encoding.codec.decode(written)
+        ids, shown = self.encoding.after_thought(after, source)
+        thought = Thought(source=source, stop=len(written), shown=shown)
+        self.put_thought(thought, *sampled, shown=ids)
+
+    def put_thought(self, thought: Thought, *sampled: SampledLine, shown: Sequence[int]) -> None:
+        """Append a thought that is known, and the ids that follow it."""
+        for piece in sampled:
+            self._take(piece)
+        self.inject(shown)
+        self.thought = thought
+
+    def _take(self, piece: SampledLine) -> None:
+        self.ids.extend(piece.ids)
+        self._loss_mask.extend([True] * len(piece.ids))
+        self._logprobs.extend(piece.logprobs)
+        self._policy_version = piece.policy_version
 
     def set_outcome(self, outcome: LineOutcome) -> None:
         """Say what became of the last line."""
@@ -119,6 +147,7 @@ class TrajectoryBuilder:
             stop_reason=stop_reason,
             submission=self.submission,
             claims=tuple(self.claims),
+            thought=self.thought,
         )
 
 
@@ -137,7 +166,13 @@ def fault(trajectory: Trajectory) -> str | None:
     num_tokens = len(trajectory.completion_ids)
     if len(mask) != num_tokens or len(logprobs) != num_tokens:
         return f"{len(mask)} mask entries and {len(logprobs)} logprobs for {num_tokens} tokens"
-    ends = [0, *(end for line in trajectory.lines for end in (line.start, line.stop)), num_tokens]
+    thought = 0 if trajectory.thought is None else trajectory.thought.stop
+    ends = [
+        0,
+        thought,
+        *(end for line in trajectory.lines for end in (line.start, line.stop)),
+        num_tokens,
+    ]
     if ends != sorted(ends):
         # Checked first: in a foreign file an end may be any number, and a mask takes memory for
         # each token.

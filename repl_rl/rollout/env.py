@@ -185,6 +185,11 @@ async def open_env(
     config = settings.resolve(flags=names, overrides=overrides)
     sandbox = config.sandbox
     plan = make_plan(replace(config, sandbox=replace(sandbox, standby=min(4, sandbox.standby))))
+    if config.sampling.max_think_tokens:
+        raise ConfigError(
+            "an environment asks for lines alone; set sampling.max_think_tokens = 0, and let your "
+            "loop put a thought into the prompt"
+        )
     fmt = plan.format(template)
     async with (
         kernel_pool(plan.config.sandbox, setup=plan.setup(fmt)) as pool,

@@ -70,7 +70,8 @@ class TaskPlan:
 
         Raises ConfigError for a format that takes a template where there is none.
         """
-        return made_format(self.found_format, template)
+        made = made_format(self.found_format, template)
+        return made.thoughtful() if self.config.sampling.max_think_tokens else made
 
     def setup(self, fmt: TranscriptFormat) -> tuple[str, ...]:
         """What a kernel runs before the policy's first line."""
@@ -156,6 +157,11 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
         if config.report.hub:
             check_repository(config.report.hub, given="report.hub =")
     make_sampler = sampler_class(config.sampling.sampler)
+    if config.sampling.max_think_tokens and make_sampler is not LineSampler:
+        raise ConfigError(
+            f"sampling.max_think_tokens takes sampling.sampler = 'lines', not "
+            f"{config.sampling.sampler!r}, whose loop is its own; set it to 0"
+        )
     engine = engine_kind(config.sampling.engine)
     engine.check(config)
     if config.sampling.run_on == "forbid":

@@ -17,6 +17,7 @@ from repl_rl.engines.patience import answered_within
 from repl_rl.rollout.builder import RolloutCancelled, TrajectoryBuilder
 from repl_rl.rollout.episode import Episode
 from repl_rl.rollout.session import Session
+from repl_rl.rollout.thoughts import think
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import Prompt, TranscriptFormat
 from repl_rl.transcript.outcomes import silent_kind
@@ -79,7 +80,15 @@ class LineSampler:
             number=prompt.next_number,
             lemmas=attempt.problem.lemmas,
         )
+        if prompt.after:
+            await self._think(built, prompt, seed=attempt.seed)
         return await self.continue_from(built, session, seed=attempt.seed)
+
+    async def _think(self, built: TrajectoryBuilder, prompt: Prompt, *, seed: int) -> None:
+        try:
+            await think(built, prompt.after, self._config, self._ask, seed=seed)
+        except asyncio.CancelledError:
+            raise RolloutCancelled(built.build(StopReason.CANCELLED)) from None
 
     async def continue_from(
         self, built: TrajectoryBuilder, session: Session, *, seed: int
@@ -115,7 +124,7 @@ class LineSampler:
                     self.num_hits += 1
                     return await guesses.pop().line
                 await _drop(guesses)
-                return await self._ask(episode, episode.ids, episode.room)
+                return await self._ask(episode.ids, episode.room, episode.line_seed)
         except TimeoutError:
             return None
 
@@ -133,11 +142,11 @@ class LineSampler:
             return
         self.num_guesses += 1
         most = min(room, self._config.max_line_tokens)
-        guesses.append(_Guess(ids, asyncio.create_task(self._ask(episode, ids, most))))
+        guesses.append(_Guess(ids, asyncio.create_task(self._ask(ids, most, episode.line_seed))))
 
-    async def _ask(self, episode: Episode, ids: list[int], most: int) -> SampledLine:
+    async def _ask(self, ids: list[int], most: int, seed: int) -> SampledLine:
         async with answered_within(self._config.engine_timeout_s, "a line"):
-            return await self._engine.line(ids, max_tokens=most, seed=episode.line_seed)
+            return await self._engine.line(ids, max_tokens=most, seed=seed)
 
 
 async def _drop(guesses: list[_Guess]) -> None:

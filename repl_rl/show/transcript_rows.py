@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from repl_rl.transcript.conventions import IPYTHON
-from repl_rl.transcript.format import PYTHON, TranscriptFormat, next_number, spans, text_of
+from repl_rl.transcript.format import (
+    PYTHON,
+    TranscriptFormat,
+    next_number,
+    source_of,
+    spans,
+    text_of,
+)
 from repl_rl.types import Line, Scored, Trajectory
 from repl_sandbox.render import clean
 
@@ -76,10 +83,14 @@ def _pieces(trajectory: Trajectory, texts: Sequence[str]) -> Iterator[tuple[str,
     """Texts in order, each with its writer and the line that ends with it."""
     yield trajectory.prompt_text, By.PROMPT, None
     for span, text in zip(spans(trajectory), texts, strict=True):
-        line = trajectory.lines[span.line_index]
         if not span.is_sampled:
             yield text, By.INJECTED, None
-        elif line.outcome.kind.traits.is_error:
+            continue
+        if span.line_index < 0:
+            yield text, By.SAMPLED, None
+            continue
+        line = trajectory.lines[span.line_index]
+        if line.outcome.kind.traits.is_error:
             yield text, By.ERROR, line
         else:
             yield text, By.SAMPLED, line
@@ -92,7 +103,7 @@ def _decoded(trajectory: Trajectory, decode: Decode | None) -> list[str] | None:
     texts = []
     for span in spans(trajectory):
         ids = trajectory.completion_ids[span.start : span.stop]
-        source = trajectory.lines[span.line_index].source
+        source = source_of(trajectory, span)
         text = text_of(source, ids, decode) if span.is_sampled else decode(ids)
         if text is None:
             return None
@@ -102,9 +113,13 @@ def _decoded(trajectory: Trajectory, decode: Decode | None) -> list[str] | None:
 
 def _rendered(trajectory: Trajectory) -> list[str]:
     """The text of each span, from lines, observations and the prompt alone."""
-    fmt, number = _repl_of(trajectory.prompt_text)
+    thought = trajectory.thought
+    fmt, number = _repl_of(trajectory.prompt_text if thought is None else thought.shown)
     texts = []
     for span in spans(trajectory):
+        if thought is not None and span.line_index < 0:
+            texts.append(thought.source if span.is_sampled else thought.shown)
+            continue
         line = trajectory.lines[span.line_index]
         shown, kind = line.outcome.observation, line.outcome.kind
         if span.is_sampled:

@@ -26,7 +26,7 @@ from repl_rl.training.runtime import load_policy, open_runtime
 from repl_rl.transcript.encoding import Encoding, message_source
 from repl_rl.transcript.format import Span, TranscriptFormat, span_mask, spans
 from repl_rl.transcript.tokens import Codec
-from repl_rl.types import Finding, Trajectory
+from repl_rl.types import Finding, Thought, Trajectory
 
 LARGEST_GAP, MEAN_GAP = 1e-4, 0.05
 """Differences of two log-probabilities, nats: the largest in float32, where engines differ by 1e-6
@@ -102,6 +102,9 @@ class Counts:
         ids = trajectory.completion_ids
         end = None if fmt is None else Encoding(fmt, codec).turn_end
         for span in spans(trajectory):
+            if span.line_index < 0 and trajectory.thought is not None:
+                self._read_thought(trajectory, trajectory.thought, span, codec)
+                continue
             line = trajectory.lines[span.line_index]
             ends_turn = ids[line.stop - 1] == end
             if span.is_sampled:
@@ -116,6 +119,17 @@ class Counts:
                 is_read = any(fmt.is_injected(t, shown.observation, shown.kind) for t in texts)
                 self.misread_observations += not is_read
 
+    def _read_thought(
+        self, trajectory: Trajectory, thought: Thought, span: Span, codec: Codec
+    ) -> None:
+        """A thought counts as a line, what follows it as an observation."""
+        texts = _texts_in_place(trajectory, span, codec)
+        if span.is_sampled:
+            self.lines += 1
+            self.misread_lines += thought.source not in texts
+        else:
+            self.misread_observations += thought.shown not in texts
+
     def take_witnessed(self, trajectory: Trajectory, witness: Witness) -> None:
         """Count sampled tokens that the engine did not sample after the tokens before them."""
         whole = trajectory.prompt_ids + trajectory.completion_ids
@@ -123,7 +137,9 @@ class Counts:
             at, stop = (len(trajectory.prompt_ids) + i for i in span[:2])
             while span.is_sampled and at < stop:
                 sampled = witness.sampled.get(whole[:at], [])
-                piece = next((ids for ids in sampled if ids == whole[at : at + len(ids)]), None)
+                # The end of a thought may cut what was sampled; a line is never cut.
+                end = stop if span.line_index < 0 else len(whole)
+                piece = next((ids for ids in sampled if _begins(ids, whole[at:end])), None)
                 if piece is None:
                     self.drifted += stop - at
                     break
@@ -171,6 +187,12 @@ class Counts:
             name="joint tokenisation",
             text=f"differs at {share:.1%} of {self.observations} observations",
         )
+
+
+def _begins(sampled: tuple[int, ...], kept: tuple[int, ...]) -> bool:
+    """Whether what was kept begins with what was sampled, or is its beginning."""
+    size = min(len(sampled), len(kept))
+    return sampled[:size] == kept[:size]
 
 
 def _texts_in_place(trajectory: Trajectory, span: Span, codec: Codec) -> Iterator[str]:

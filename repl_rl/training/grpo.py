@@ -225,7 +225,8 @@ class LineGRPOTrainer(GRPOTrainer):
                 weighed.append(row)
                 continue
             ratios_L = line_ratios(trajectory, padded[: len(row)])
-            weighed.append(weigh_lines(trajectory, row, ratios_L, cap=cap))
+            trainer_T = padded[: len(row)]
+            weighed.append(weigh_lines(trajectory, row, ratios_L, cap=cap, trainer_T=trainer_T))
             ratios.extend(ratios_L)
             gaps.append(largest_gap(trajectory, padded[: len(row)]))
             divergences.append(divergence(trajectory, padded[: len(row)]))

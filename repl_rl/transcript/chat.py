@@ -7,7 +7,7 @@ Knows chat templates. Does not know tokens, kernels, tasks or models.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from repl_rl.errors import ConfigError
@@ -16,7 +16,7 @@ from repl_rl.transcript.format import PROBLEM_MARKER, PYTHON, Part, Prompt, Tran
 from repl_rl.transcript.templates import ChatTemplate as ChatTemplate
 from repl_rl.transcript.templates import between_turns as between_turns
 from repl_rl.transcript.templates import chat_turn as chat_turn
-from repl_rl.transcript.templates import switched, timeless
+from repl_rl.transcript.templates import switched, thought_turn, timeless
 
 CHATS = ("chat", "chat-turns")
 """Names of the formats here. The lines in them are those of a plain REPL."""
@@ -34,10 +34,20 @@ class ChatFormat(TranscriptFormat):
 
     template: ChatTemplate
     system: str
+    thinks: bool = False
+    """Whether the prompt ends where a thought begins; banner and `>>>` come after it."""
+
+    def thoughtful(self) -> ChatFormat:
+        """See `TranscriptFormat.thoughtful`: a template's switch for thoughts is on."""
+        return replace(self, template=switched(self.template, thinks=True), thinks=True)
 
     def prompt(self, task_prompt: str, statement: str, *, python_version: str) -> Prompt:
         """Raises ConfigError, a ValueError, for a template that eats prefixes."""
         session, next_number = self._session(task_prompt, python_version)
+        if self.thinks:
+            turn, closing = thought_turn(self.template, system=self.system, user=statement)
+            after = (Part(closing, is_template=True), Part(session))
+            return Prompt(tuple(turn), next_number=next_number, after=after)
         turn = chat_turn(self.template, system=self.system, user=statement)
         return Prompt((*turn, Part(session)), next_number=next_number)
 
@@ -55,6 +65,11 @@ class ChatTurnsFormat(ChatFormat):
     or at the token that ends a turn. The template is the source of every control token between two
     lines, except the one that the policy sampled itself.
     """
+
+    def thoughtful(self) -> ChatFormat:
+        """Refused: templates drop the thoughts of turns gone by, which rewrites what was said."""
+        TranscriptFormat.thoughtful(self)
+        return self
 
     def prompt(self, task_prompt: str, statement: str, *, python_version: str) -> Prompt:
         """See `TranscriptFormat.prompt`."""

@@ -104,6 +104,24 @@ class Encoding:
         ids = _encode(self.format.injected(observation), self.codec, is_first=False)
         return ids[1:] if self._ends_turn(after) else ids
 
+    def thought_end(self, after: Sequence[Part]) -> str:
+        """The text at which a thought is over: the first control token of what follows it."""
+        closing = after[0].text
+        controls = _controls(self.codec.encode_template(closing), self.codec)
+        return self.codec.decode(controls[:1]) or closing.strip()
+
+    def after_thought(self, after: Sequence[Part], source: str) -> tuple[list[int], str]:
+        """(ids, text) of what stands between a thought and the first line.
+
+        A thought that the policy has ended is not ended again.
+        """
+        marker, closing = self.thought_end(after), after[0].text
+        if marker in source:
+            beyond = source.partition(marker)[2]
+            closing = closing.partition(marker)[2].removeprefix(beyond)
+        parts = [Part(closing, is_template=True), *after[1:]]
+        return _encode(parts, self.codec, is_first=False), "".join(part.text for part in parts)
+
     def _ends_turn(self, ids: Sequence[int]) -> bool:
         return list(ids[-1:]) == [self.turn_end]
 

@@ -66,6 +66,9 @@ class Prompt(NamedTuple):
     parts: tuple[Part, ...]
     next_number: int = 1
     """Of the statement that the last prompt asks for."""
+    after: tuple[Part, ...] = ()
+    """What ends a thought and asks for the first line; empty where the prompt itself asks for it.
+    The first part is the template's, and holds the marker that ends a thought."""
 
     @classmethod
     def plain(cls, text: str) -> Prompt:
@@ -112,6 +115,13 @@ class TranscriptFormat:
         lines = prompt_lines(task_prompt, statement)
         text = self.render_prompt(lines, python_version=python_version)
         return Prompt((Part(text),), next_number=len(lines) + 1)
+
+    def thoughtful(self) -> TranscriptFormat:
+        """The format with a thought before the first line; ConfigError where there is no place."""
+        raise ConfigError(
+            f"sampling.max_think_tokens takes transcript 'chat', in whose turn a thought has its "
+            f"place, not {self.name!r}; take 'chat', or 0"
+        )
 
     def render_prompt(self, source_lines: Sequence[str], *, python_version: str) -> str:
         """Banner, a prompt and a line for each of `source_lines`, a bare prompt."""
@@ -241,7 +251,7 @@ class Span(NamedTuple):
     stop: int
     is_sampled: bool
     line_index: int
-    """The line that the span is, or that it answers."""
+    """The line that the span is, or that it answers; -1 for a thought and for what follows it."""
 
 
 def spans(trajectory: Trajectory) -> Iterator[Span]:
@@ -249,9 +259,12 @@ def spans(trajectory: Trajectory) -> Iterator[Span]:
 
     The one source of who wrote what: training mask, token view and metrics all read these spans.
     Example: lines at [0, 5) and [8, 12) of 12 tokens give
-    (0, 5, True, 0), (5, 8, False, 0), (8, 12, True, 1).
+    (0, 5, True, 0), (5, 8, False, 0), (8, 12, True, 1). A thought is a span of its own, before
+    all lines.
     """
-    end = 0
+    end = 0 if trajectory.thought is None else trajectory.thought.stop
+    if end:
+        yield Span(0, end, True, -1)
     for line in trajectory.lines:
         if end < line.start:
             yield Span(end, line.start, False, line.index - 1)
@@ -259,6 +272,13 @@ def spans(trajectory: Trajectory) -> Iterator[Span]:
         end = line.stop
     if end < len(trajectory.completion_ids):
         yield Span(end, len(trajectory.completion_ids), False, len(trajectory.lines) - 1)
+
+
+def source_of(trajectory: Trajectory, span: Span) -> str:
+    """The recorded text of a sampled span."""
+    if span.line_index < 0 and trajectory.thought is not None:
+        return trajectory.thought.source
+    return trajectory.lines[span.line_index].source
 
 
 def span_mask(trajectory: Trajectory) -> list[bool]:

@@ -37,6 +37,8 @@ _SWITCHES = ("enable_thinking", "thinking")
 """What templates call the setting by which a model thinks before it answers, or does not."""
 _DAY = date(2026, 1, 1)
 _RULES = "\ue000s\ue001"
+_THOUGHT = "\ue000t\ue001"
+_OPEN, _CLOSE = "<think>", "</think>"
 _WORDS = [f"\ue000{name}\ue001" for name in ("q", "a", "o", "b", "p", "c", "r")]
 """Placeholders for the messages of a conversation, the user's first."""
 
@@ -81,6 +83,33 @@ def chat_turn(
 
 class _EatsPrefixesError(ConfigError):
     """An answer, or what follows it, changes the text before it."""
+
+
+def thought_turn(template: ChatTemplate, *, system: str, user: str) -> tuple[list[Part], str]:
+    """(a template's text up to the first word of a thought, what it writes after the last one).
+
+    The second goes on to the first word of the answer. A template that shows no thoughts, or drops
+    them, has those that most models know: `<think>` and `</think>`.
+    """
+
+    def read(said: _Opening) -> tuple[list[Part], str]:
+        open_turn = said.rendered(template, 1)
+        opening, closing = _thought_marks(template, said, open_turn)
+        return said.filled(open_turn + opening), closing
+
+    return _accepted(read, system, user)
+
+
+def _thought_marks(template: ChatTemplate, said: _Opening, open_turn: str) -> tuple[str, str]:
+    fields = dict.fromkeys(("reasoning_content", "reasoning", "thinking"), _THOUGHT)
+    answer = {"role": "assistant", "content": _WORDS[1], **fields}
+    whole = template([*said.messages(1), answer], add_generation_prompt=False)
+    before, found, rest = whole.partition(_THOUGHT)
+    closing, is_answered, _ = rest.partition(_WORDS[1])
+    if found and is_answered and closing.strip() and before.startswith(open_turn):
+        return before[len(open_turn) :], closing
+    is_open = open_turn.rstrip().endswith(_OPEN)
+    return "" if is_open else f"{_OPEN}\n", f"\n{_CLOSE}\n\n"
 
 
 def after_answers(template: ChatTemplate) -> list[str]:
@@ -171,15 +200,16 @@ class _Opening(NamedTuple):
     """What placeholders stand for. The system's stands only where it has a message."""
 
     def rendered(self, template: ChatTemplate, count: int, *, pad: str = "") -> str:
-        """A conversation of so many messages; it waits for an answer if the user spoke last.
+        """A conversation of so many messages; it waits for an answer if the user spoke last."""
+        return template(self.messages(count, pad=pad), add_generation_prompt=count % 2 == 1)
 
-        `pad` stands around all messages but the first.
-        """
+    def messages(self, count: int, *, pad: str = "") -> list[dict[str, str]]:
+        """So many of them, and the system's; `pad` stands around all but the first."""
         words = [self._edged(_WORDS[0]), *(f"{pad}{word}{pad}" for word in _WORDS[1:count])]
         system = [{"role": "system", "content": _RULES}] if _RULES in self.texts else []
         roles = itertools.cycle(("user", "assistant"))
         turns = [{"role": role, "content": word} for role, word in zip(roles, words, strict=False)]
-        return template([*system, *turns], add_generation_prompt=count % 2 == 1)
+        return [*system, *turns]
 
     def _edged(self, word: str) -> str:
         """A placeholder between the white space of its text, which a template may take off."""

@@ -20,7 +20,7 @@ function gapOf(record, unit) {
 const MEASURES = {
   advantage: {
     label: "advantage",
-    value: (record, unit) => record.lines[unit.line].advantage,
+    value: (record, unit) => record.lines[unit.line]?.advantage ?? null,
     limit: () => LIMITS.advantage,
     ends: (limit) => [
       `${signed(-limit, 2)} or less: pushed down`,
@@ -36,7 +36,7 @@ const MEASURES = {
   },
   reward: {
     label: "reward of line",
-    value: (record, unit) => record.lines[unit.line].reward,
+    value: (record, unit) => record.lines[unit.line]?.reward ?? null,
     limit: () => LIMITS.reward,
     ends: (limit) => [`${signed(-limit, 2)} or less`, `${signed(limit, 2)} or more`],
   },

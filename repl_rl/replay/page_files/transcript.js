@@ -17,6 +17,7 @@ function unitsOf(record) {
 }
 
 function wholeText(record, isSampled, index) {
+  if (index < 0 && record.thought) return isSampled ? record.thought.source : record.thought.shown;
   const line = record.lines[index];
   if (isSampled) return line.source;
   if (line === undefined) return "";
@@ -48,7 +49,7 @@ function addPiece(row, piece, seen) {
   if (unit) row.isPrompt = false;
   if (!unit?.isSampled) return;
   row.isSampled = true;
-  if (!seen.has(unit.line)) row.line = unit.line;
+  if (unit.line >= 0 && !seen.has(unit.line)) row.line = unit.line;
   seen.add(unit.line);
 }
 
