@@ -57,7 +57,7 @@ SLOW = (
     *("replay/test_page", "sandbox/test_mounts", "show/test_plot", "tasks/test_demonstrations"),
     *("grading/test_walls", "tasks/data/", "tasks/test_choice", "tasks/test_composite"),
     *("tasks/test_sympy_proofs", "tasks/test_task_check", "tasks/wide/"),
-    *("training/test_progress", "training/test_train.py", "training/test_warmstart"),
+    *("training/test_progress", "training/test_train.py", "training/test_starter"),
 )
 """Under `tests`: what starts processes, drives a terminal, imports trl or takes over a second."""
 

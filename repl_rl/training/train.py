@@ -49,14 +49,7 @@ from repl_rl.training.ranks import (
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.saving import last_step_kept
 from repl_rl.training.sink import open_sink
-from repl_rl.training.steps import ProblemSequence, StepCallback, Training
-from repl_rl.training.trainer import (
-    check_trl_options,
-    checkpoint_every,
-    make_trainer,
-    rows_per_rank,
-)
-from repl_rl.training.warmstart import (
+from repl_rl.training.starter import (
     Progress,
     Recipe,
     build,
@@ -66,6 +59,13 @@ from repl_rl.training.warmstart import (
     made_elsewhere,
     starter_path,
     starter_sandbox,
+)
+from repl_rl.training.steps import ProblemSequence, StepCallback, Training
+from repl_rl.training.trainer import (
+    check_trl_options,
+    checkpoint_every,
+    make_trainer,
+    rows_per_rank,
 )
 from repl_rl.transcript.format import setup_sources
 from repl_rl.types import Attempt, Origin

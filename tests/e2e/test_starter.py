@@ -13,8 +13,8 @@ from repl_rl.rollout.plan import make_plan
 from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.settings import resolve
 from repl_rl.show.display import Screen
+from repl_rl.training.starter import Recipe, check_cache
 from repl_rl.training.train import train
-from repl_rl.training.warmstart import Recipe, check_cache
 from run_metrics import read_metrics
 
 SMALL = Recipe(
@@ -61,11 +61,11 @@ def test_another_recipe_or_sandbox_is_another_starter(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from repl_rl.tasks.sympy_proofs import SympyProofs
-    from repl_rl.training import warmstart
+    from repl_rl.training import starter
 
-    first = warmstart.recipe_hash(SympyProofs(), SMALL)
-    assert warmstart.recipe_hash(SympyProofs(), SMALL) == first
-    assert warmstart.recipe_hash(SympyProofs(), dataclasses.replace(SMALL, seed=1)) != first
-    other = dataclasses.replace(warmstart.starter_sandbox(), max_output_chars=10)
-    monkeypatch.setattr(warmstart, "starter_sandbox", lambda: other)
-    assert warmstart.recipe_hash(SympyProofs(), SMALL) != first
+    first = starter.recipe_hash(SympyProofs(), SMALL)
+    assert starter.recipe_hash(SympyProofs(), SMALL) == first
+    assert starter.recipe_hash(SympyProofs(), dataclasses.replace(SMALL, seed=1)) != first
+    other = dataclasses.replace(starter.starter_sandbox(), max_output_chars=10)
+    monkeypatch.setattr(starter, "starter_sandbox", lambda: other)
+    assert starter.recipe_hash(SympyProofs(), SMALL) != first

@@ -143,7 +143,7 @@ def test_torch_stays_with_models_and_tensors() -> None:
         "repl_rl/training/sft.py",
         "repl_rl/training/trackers.py",
         "repl_rl/training/trainer.py",
-        "repl_rl/training/warmstart.py",
+        "repl_rl/training/starter.py",
     }
 
 

@@ -20,7 +20,7 @@ from repl_rl.preset import STARTER_PRESET
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.training.sft import IGNORED, MuonAdamW, batch_order
-from repl_rl.training.warmstart import (
+from repl_rl.training.starter import (
     VERSION,
     Progress,
     Recipe,
