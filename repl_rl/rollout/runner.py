@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -47,6 +48,12 @@ class RolloutRunner:
         self._max_in_flight = max_in_flight
         self.num_retries = 0
         """Rollouts begun again because our side of a kernel failed."""
+
+    def sampling_by(self, sampler: TrajectorySampler) -> RolloutRunner:
+        """The same with another sampler: kernels, grader and clocks are shared."""
+        other = copy.copy(self)
+        other._sampler = sampler
+        return other
 
     async def run(
         self,

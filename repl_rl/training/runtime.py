@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -101,6 +101,10 @@ class Runtime:
     ) -> list[Scored]:
         """See `RolloutRunner.run`."""
         return self._run(self._runner.run(attempts, on_sampled=on_sampled, on_scored=on_scored))
+
+    def sampling_by(self, sampler: TrajectorySampler) -> Runtime:
+        """The same with another sampler, for attempts that no engine makes."""
+        return replace(self, sampler=sampler, _runner=self._runner.sampling_by(sampler))
 
     def guesses(self) -> tuple[int, int]:
         """(speculative lines begun since the start, those of them that were right)."""
