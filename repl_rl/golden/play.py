@@ -59,7 +59,7 @@ def problem_of(golden: Golden) -> Problem:
     """What its head says of the problem."""
     return Problem(
         id=golden.title,
-        statement=golden.title,
+        statement=golden.statement or golden.title,
         lemmas=tuple(one.lemma for one in golden.lemmas),
         chance=golden.chance,
     )

@@ -32,8 +32,8 @@ NONE = "none"
 _TITLE, _EXPECT, _ESCAPE = "===", "<-", "\\"
 _PRIMARY, _SECONDARY = ">>>", "..."
 _PREAMBLE_KEYS = ("config", "set")
-_LEMMA = "lemma"
-_HEAD_KEYS = ("verdict", "chance", _LEMMA, "outcome", "stop", "submission")
+_LEMMA, _STATEMENT = "lemma", "statement"
+_HEAD_KEYS = ("verdict", "chance", _LEMMA, "outcome", "stop", "submission", _STATEMENT)
 _ENTRY = re.compile(r"([a-z_]+):\s*(.*?)\s*")
 _NUMBER = re.compile(r"([-+]?[\d.]+(?:e[-+]?\d+)?)(?:/([\d.]+))?")
 
@@ -87,6 +87,8 @@ class Golden:
     lines: tuple[GoldenLine, ...]
     head: Mapping[str, Wanted]
     lemmas: tuple[GoldenLemma, ...] = ()
+    statement: str = ""
+    """Of the problem; empty: the title states it."""
 
     @property
     def chance(self) -> float:
@@ -204,7 +206,7 @@ def _entries(
 def _golden(section: _Section) -> Golden:
     prompts = (i for i, (_, row) in enumerate(section.rows) if row.startswith(_PRIMARY))
     start = next(prompts, len(section.rows))
-    head, lemmas = _head(section.rows[:start])
+    head, lemmas, statement = _head(section.rows[:start])
     if start == len(section.rows):
         raise _Fault(section.number, f"{section.title!r} has no line; expected `{_PRIMARY} SOURCE`")
     return Golden(
@@ -213,23 +215,28 @@ def _golden(section: _Section) -> Golden:
         lines=tuple(_lines(section.rows[start:])),
         head=head,
         lemmas=lemmas,
+        statement=statement,
     )
 
 
 def _head(
     rows: Iterable[tuple[int, str]],
-) -> tuple[dict[str, Wanted], tuple[GoldenLemma, ...]]:
+) -> tuple[dict[str, Wanted], tuple[GoldenLemma, ...], str]:
     head: dict[str, Wanted] = {}
     lemmas: dict[str, GoldenLemma] = {}
+    statement: list[str] = []
     for number, key, text in _entries(rows, _HEAD_KEYS, after=f"`{_PRIMARY} SOURCE`"):
         if key == _LEMMA:
             found = _lemma(text, number, before=lemmas)
             lemmas[found.lemma.name] = found
             continue
+        if key == _STATEMENT:
+            statement.append(text)
+            continue
         if key in head:
             raise _Fault(number, f"a second {key!r}; the first is in line {head[key].number}")
         head[key] = Wanted(value=_head_value(key, text, number), number=number)
-    return head, tuple(lemmas.values())
+    return head, tuple(lemmas.values()), "\n".join(statement)
 
 
 def _lemma(text: str, number: int, *, before: Mapping[str, GoldenLemma]) -> GoldenLemma:
