@@ -100,6 +100,21 @@ def farming_metrics(scored: Sequence[Scored]) -> dict[str, float]:
     }
 
 
+def habits(scored: Sequence[Scored]) -> dict[str, float]:
+    """How far a policy has learned to use the REPL at all, whatever it answers.
+
+    No `ran_share` where all lines are comments or blank.
+    """
+    thoughts = (OutcomeKind.COMMENT, OutcomeKind.BLANK)
+    kinds = [kind for item in scored for kind in _kinds(item) if kind not in thoughts]
+    ran = [not kind.traits.is_error and kind is not OutcomeKind.CUT for kind in kinds]
+    submitted = [item.trajectory.stop_reason is StopReason.SUBMITTED for item in scored]
+    return {
+        **({"submit_share": statistics.fmean(submitted)} if submitted else {}),
+        **({"ran_share": statistics.fmean(ran)} if ran else {}),
+    }
+
+
 def kernel_metrics(scored: Sequence[Scored]) -> dict[str, float]:
     """What kernels took for a line, and how often they had to be stopped."""
     outcomes = [line.outcome for item in scored for line in item.trajectory.lines]

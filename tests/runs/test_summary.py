@@ -7,7 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from repl_rl.runs.rollout_metrics import farming_metrics, line_metrics, percentiles, rollout_metrics
+from repl_rl.runs.rollout_metrics import (
+    farming_metrics,
+    habits,
+    line_metrics,
+    percentiles,
+    rollout_metrics,
+)
 from repl_rl.runs.summary import (
     line_shares,
     solve_counts,
@@ -137,6 +143,18 @@ def test_lines_with_text_behind_a_newline_are_counted(
         for each in sources
     ]
     assert line_metrics(scored)["line/run_on_share"] == 2 / 5
+
+
+def test_habits_by_hand(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> None:
+    """Of three lines with code one ran; of two trajectories one submitted."""
+    kinds = [(KIND.COMMENT, KIND.OK_OUTPUT, KIND.NAME_ERROR), (KIND.CUT,)]
+    stops = [StopReason.SUBMITTED, StopReason.MAX_TOKENS]
+    scored = [
+        make_scored(make_trajectory([("x\n", one, None) for one in some], stop_reason=stop), 0.0)
+        for some, stop in zip(kinds, stops, strict=True)
+    ]
+    assert habits(scored) == {"submit_share": 1 / 2, "ran_share": 1 / 3}
+    assert habits([]) == {}
 
 
 def test_every_outcome_and_every_end_has_a_metric(four: list[Scored]) -> None:

@@ -143,7 +143,14 @@ def test_what_could_not_be_graded_is_warned_of_once_in_each_phase(train: Train) 
             held_out.measure({"before": 0, "after": 2}[name])
         assert out.getvalue().count("warning: 1 of 1 trajectories could not be graded") == warnings
     measured = {name: value for name, value in rows[0].items() if name != "eval_runtime"}
-    assert measured == {"step": 0, "eval_solve_rate": 0.0, "eval_total": 1, "eval_ungraded": 1}
+    assert measured == {
+        "step": 0,
+        "eval_solve_rate": 0.0,
+        "eval_total": 1,
+        "eval_ungraded": 1,
+        "eval_submit_share": 0.0,
+        "eval_ran_share": 1.0,
+    }
 
 
 TWICE = Config(model="m", grpo=GRPOConfig(passes=2), eval=EvalConfig(every=3))
