@@ -17,7 +17,10 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from repl_rl.training.muon import Muon
+from repl_rl.types import Trajectory
 
+Example = tuple[list[int], list[int]]
+"""(input_ids, labels), of equal length."""
 IGNORED = -100
 """The label of a token that is not trained."""
 
@@ -27,38 +30,43 @@ _FINAL_SHARE = 0.03
 
 
 def fit(
-    model: Any,  # a PreTrainedModel
+    model: Any,  # a PreTrainedModel, or an Adapted one
     tokenizer: Any,  # a PreTrainedTokenizerBase
-    examples: Sequence[tuple[list[int], list[int]]],
+    examples: Sequence[Example],
     *,
     steps: int,
     batch_size: int,
-    matrix_learning_rate: float,
-    learning_rate: float,
+    optimizer: torch.optim.Optimizer,
+    is_mixed: bool,
     seed: int,
     scratch: Path,
+    micro_batch_size: int | None = None,
+    gradient_checkpointing: bool = False,
     callbacks: Sequence[TrainerCallback] = (),
 ) -> None:
-    """Train `model` in place on (input_ids, labels) pairs of equal length, from fresh weights."""
+    """Train what `optimizer` holds of `model`, in place, on (input_ids, labels) of equal length.
+
+    With `is_mixed` forwards compute in bfloat16. `micro_batch_size` divides `batch_size`; it is all
+    of it by default.
+    """
+    micro = micro_batch_size or batch_size
     args = SFTConfig(
         output_dir=str(scratch),
         max_steps=steps,
-        per_device_train_batch_size=batch_size,
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=batch_size // micro,
         max_length=None,
         train_sampling_strategy="sequential",  # the order is made here
-        gradient_checkpointing=False,
+        gradient_checkpointing=gradient_checkpointing,
         use_cpu=model.device.type == "cpu",
-        bf16=model.device.type == "cuda",
+        bf16=is_mixed,
         seed=seed,
         save_strategy="no",
-        logging_steps=10,
+        logging_steps=max(1, min(10, steps // 10)),
         report_to="none",
         disable_tqdm=True,
     )
     args._n_gpu = 1  # where several are visible, transformers would split batches over them
-    optimizer = MuonAdamW(
-        model, matrix_learning_rate=matrix_learning_rate, learning_rate=learning_rate
-    )
     ordered = batch_order(examples, batch_size=batch_size, count=steps * batch_size, seed=seed)
     trainer = SFTTrainer(
         model=model,
@@ -75,18 +83,39 @@ def fit(
     )
     trainer.remove_callback(PrinterCallback)
     trainer.train()
+    # Forwards as they were: without autocast, and without what the loss alone asks for.
+    trainer.accelerator.unwrap_model(trainer.model_wrapped, keep_fp32_wrapper=False)
+
+
+def adamw(model: torch.nn.Module, *, learning_rate: float) -> torch.optim.AdamW:
+    """AdamW on what of a pretrained model has a gradient."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return torch.optim.AdamW(trained, lr=learning_rate, weight_decay=0.0)
+
+
+def example_of(trajectory: Trajectory, *, train_observations: bool) -> Example:
+    """Its tokens, prompt first; the labels are those of the sampled ones.
+
+    With `train_observations` injected ones have labels, too. Prompts never have.
+    """
+    labels = [
+        token if is_sampled or train_observations else IGNORED
+        for token, is_sampled in zip(trajectory.completion_ids, trajectory.loss_mask, strict=True)
+    ]
+    ids = [*trajectory.prompt_ids, *trajectory.completion_ids]
+    return ids, [IGNORED] * len(trajectory.prompt_ids) + labels
 
 
 def batch_order(
-    examples: Sequence[tuple[list[int], list[int]]], *, batch_size: int, count: int, seed: int
-) -> list[tuple[list[int], list[int]]]:
+    examples: Sequence[Example], *, batch_size: int, count: int, seed: int
+) -> list[Example]:
     """`count` examples, epoch after epoch, so that batches hold like lengths in random order.
 
     Transformers' own grouping runs from long to short within 50 batches, and the model forgets
     the long ones meanwhile.
     """
     rng = random.Random(seed)
-    ordered: list[tuple[list[int], list[int]]] = []
+    ordered: list[Example] = []
     while len(ordered) < count:
         epoch = rng.sample(examples, len(examples))
         pool = batch_size * _BATCHES_SORTED
@@ -137,7 +166,7 @@ def _schedule(steps: int) -> Callable[[int], float]:
     """Warm up, hold for half of the steps, fall in a straight line."""
 
     def factor(step: int) -> float:
-        rise = min(1.0, (step + 1) / _WARMUP_STEPS)
+        rise = min(1.0, (step + 1) / min(_WARMUP_STEPS, max(1, steps // 5)))
         fall = min(1.0, 2 * (steps - step) / steps)
         return rise * max(_FINAL_SHARE, fall)
 

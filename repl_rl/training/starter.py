@@ -35,7 +35,7 @@ from repl_rl.rollout.demonstrations import demonstrate
 from repl_rl.runs.folder import installed_versions
 from repl_rl.settings import resolve
 from repl_rl.tasks.base import Task, TieredTask, demonstrable
-from repl_rl.training.sft import IGNORED, fit
+from repl_rl.training.sft import IGNORED, Example, MuonAdamW, fit
 from repl_rl.transcript.format import PYTHON, spans
 from repl_rl.transcript.tokens import TokenizerCodec
 from repl_rl.types import Trajectory
@@ -184,8 +184,12 @@ def build(
             [encode_example(one, codec) for one in texts],
             steps=recipe.steps,
             batch_size=recipe.batch_size,
-            matrix_learning_rate=recipe.matrix_learning_rate,
-            learning_rate=recipe.learning_rate,
+            optimizer=MuonAdamW(
+                model,
+                matrix_learning_rate=recipe.matrix_learning_rate,
+                learning_rate=recipe.learning_rate,
+            ),
+            is_mixed=model.device.type == "cuda",
             seed=recipe.seed,
             scratch=scratch,
             callbacks=[_ProgressCallback(progress)],
@@ -226,9 +230,7 @@ def common_lines(prompts: Sequence[str]) -> list[str]:
     ]
 
 
-def encode_example(
-    parts: Iterable[tuple[str, bool]], codec: TokenizerCodec
-) -> tuple[list[int], list[int]]:
+def encode_example(parts: Iterable[tuple[str, bool]], codec: TokenizerCodec) -> Example:
     """(input_ids, labels): each piece encoded alone, as the loop does; labels on sampled ones."""
     ids: list[int] = []
     labels: list[int] = []
