@@ -38,6 +38,9 @@ LEAST: Mapping[str, float] = {
     "grpo.line_credit_weight": 0,
     "grpo.importance_cap": 1,
     "lora.rank": 0,
+    "warmstart.demonstrations": 0,
+    "warmstart.batch_size": 1,
+    "warmstart.problems_before": 0,
     "eval.problems": 0,
     "eval.every": 0,
     "grading.num_workers": 1,
@@ -65,6 +68,8 @@ ABOVE_ZERO = frozenset(
         "sandbox.line_wall_s",
         "sandbox.grace_s",
         "lora.alpha",
+        "warmstart.epochs",
+        "warmstart.learning_rate",
         "grading.deadline_s",
     }
 )

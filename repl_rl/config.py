@@ -28,6 +28,7 @@ from repl_rl.sections import SamplingConfig as SamplingConfig
 from repl_rl.sections import SandboxConfig as SandboxConfig
 from repl_rl.sections import Scale as Scale
 from repl_rl.sections import TaskConfig as TaskConfig
+from repl_rl.sections import WarmstartConfig as WarmstartConfig
 from repl_rl.trl_options import idle, refusal
 
 
@@ -56,6 +57,7 @@ class Config:
     trl: Mapping[str, Any] = field(default_factory=dict)
     """Options of TRL's GRPOConfig by their names there, such as `lr_scheduler_type`, `optim`,
     `entropy_coef` and `sync_ref_model`. What has a setting of its own is refused."""
+    warmstart: WarmstartConfig = field(default_factory=WarmstartConfig)
     grading: GradingConfig = field(default_factory=GradingConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     report: ReportConfig = field(default_factory=ReportConfig)

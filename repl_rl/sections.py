@@ -286,6 +286,34 @@ class LoraConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WarmstartConfig:
+    """A warm start, `repl-rl warmstart --model PATH`: a model is shown transcripts before GRPO.
+
+    It computes as the update does, by `grpo.dtype` and `grpo.micro_batch_size`. Adapters are those
+    of `[lora]`, of rank 32 where it sets none.
+    """
+
+    demonstrations: int = 1000
+    """Attempts that the task itself scripts, each run in a kernel. Where transcripts are named with
+    --from, there are none unless this is set."""
+    keep: Literal["solved", "submitted", "all"] = "solved"
+    """Which of these are shown to the model: those with a right answer, with any, or all."""
+    batch_size: int = 8
+    """Transcripts of a step."""
+    epochs: float = 1.0
+    """How often each of them is shown."""
+    learning_rate: float | None = None
+    """The highest of AdamW. Not set: 1e-3 for an adapter, 3e-4 for whole weights."""
+    train_observations: bool = False
+    """Train on what the interpreter answered as well, and not on the model's own lines alone."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward: less memory for a third more time."""
+    problems_before: int = 32
+    """Held-out problems that measure the model before, the first of `eval.problems`. One that has
+    never seen a REPL writes until a limit ends it, which takes long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvalConfig:
     """What is measured."""
 
