@@ -20,6 +20,7 @@ from repl_rl.disk import replace_file
 from repl_rl.plugins import is_hub_name
 from repl_rl.runs.folder import BEST, read_versions
 from repl_rl.runs.metrics import Curve, Evaluation, read_curve
+from repl_rl.runs.warm import WarmRecord, read_record
 from repl_rl.settings import differences, read_config, resolve, toml_value
 from repl_rl.terminal import one_row
 
@@ -27,6 +28,7 @@ CARD, PICTURE = "README.md", "curve.png"
 TAG = "repl-rl"
 """Among the tags of every card that is written here."""
 _TAGS = [TAG, "trl", "grpo", "reinforcement-learning"]
+_WARM_TAGS = [TAG, "trl", "sft"]
 _ADAPTER = "adapter_config.json"
 _BASE = "base_model_name_or_path"
 
@@ -93,21 +95,25 @@ class _Card:
     base: str
     """The model that they, or the adapter, belong to: `owner/name`, a folder, or empty."""
     is_adapter: bool
+    warm: WarmRecord | None
+    """Of a warm start, which is supervised; None for a run of GRPO."""
 
     @classmethod
     def of(cls, run: Path, checkpoint: Path) -> _Card:
         config = resolve(saved=read_config(run / "config.toml"))
         versions, curve = read_versions(run), read_curve(run)
         adapter = _adapter_config(checkpoint)
+        warm = read_record(run)
         began = "" if config.model is None else versions.get("policy", config.model)
         return cls(
             name=(config.report.hub or run.resolve().name).rpartition("/")[2],
             config=config,
             versions=versions,
             curve=curve,
-            step=_step_of(checkpoint, curve),
+            step=_step_of(checkpoint, curve) if warm is None else warm.steps,
             base=str(adapter.get(_BASE) or began),
             is_adapter=bool(adapter),
+            warm=warm,
         )
 
     def text(self, *, has_picture: bool) -> str:
@@ -118,7 +124,7 @@ class _Card:
             f"# {_quoted(self.name)}",
             f"{'An adapter (LoRA)' if self.is_adapter else 'A language model'} that thinks in a "
             f"Python REPL: it writes a line, the line is run, and what the interpreter prints "
-            f"comes back as text. It was trained by repl-rl with GRPO and a reward for each line.",
+            f"comes back as text. It was trained by repl-rl {self._taught()}.",
             "## Training",
             _table(("", ""), self._training()),
             "## Held-out problems",
@@ -132,9 +138,14 @@ class _Card:
             "## Versions",
             _table(("", ""), self._made_with()),
             "## Papers",
-            _PAPERS,
+            _PAPERS if self.warm is None else _TRL,
         ]
         return "\n\n".join(parts) + "\n"
+
+    def _taught(self) -> str:
+        if self.warm is None:
+            return "with GRPO and a reward for each line"
+        return "on transcripts whose every line was executed"
 
     def _front_matter(self) -> str:
         from huggingface_hub import ModelCardData
@@ -143,7 +154,7 @@ class _Card:
             base_model=self.base if is_hub_name(self.base) else None,
             library_name="peft" if self.is_adapter else "transformers",
             pipeline_tag="text-generation",
-            tags=_TAGS,
+            tags=_TAGS if self.warm is None else _WARM_TAGS,
         ).to_yaml()
 
     def _training(self) -> Iterator[tuple[str, str]]:
@@ -155,6 +166,9 @@ class _Card:
             ("adapter of" if self.is_adapter else "began as"),
             (_quoted(_last_part(self.base)) if self.base else starter),
         )
+        if self.warm is not None:
+            yield from self._shown(self.warm)
+            return
         yield "steps", f"{self.step:,}"
         yield "problems per step", f"{grpo.problems_per_step:,}"
         yield "trajectories of a problem", f"{grpo.group_size:,}"
@@ -164,6 +178,16 @@ class _Card:
         yield "learning rate", f"{grpo.learning_rate:g}"
         if config.lora.rank:
             yield "LoRA", f"rank {config.lora.rank}, alpha {config.lora.alpha:g}"
+
+    def _shown(self, warm: WarmRecord) -> Iterator[tuple[str, str]]:
+        yield "steps", f"{warm.steps:,}"
+        yield "transcripts", f"{warm.transcripts:,}"
+        yield "transcripts of a step", f"{self.config.warmstart.batch_size:,}"
+        on_all = self.config.warmstart.train_observations
+        yield "trained on", "lines and what they answered" if on_all else "lines alone"
+        yield "learning rate", f"{warm.learning_rate:g}"
+        if rank := self.config.lora.rank:
+            yield "LoRA, merged", f"rank {rank}, alpha {self.config.lora.alpha:g}"
 
     def _measured(self) -> str:
         found = {one.place.step: one for one in self.curve.evaluations}
@@ -210,8 +234,9 @@ class _Card:
                 yield name.replace("|", " "), _quoted(_public(value))
 
 
-_PAPERS = """- GRPO: DeepSeekMath, [arXiv:2402.03300](https://arxiv.org/abs/2402.03300)
-- [TRL](https://github.com/huggingface/trl), which takes the update"""
+_TRL = "- [TRL](https://github.com/huggingface/trl), which takes the update"
+_PAPERS = f"""- GRPO: DeepSeekMath, [arXiv:2402.03300](https://arxiv.org/abs/2402.03300)
+{_TRL}"""
 
 
 def _step_of(checkpoint: Path, curve: Curve) -> int:

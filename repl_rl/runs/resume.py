@@ -25,6 +25,7 @@ from repl_rl.runs.folder import (
 )
 from repl_rl.runs.metrics import EVALUATED, read_rows, row_of
 from repl_rl.runs.trackers import note_rows
+from repl_rl.runs.warm import read_record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,11 @@ class Begun:
 
 def begun(run: Path) -> Begun:
     """The run in a folder; ConfigError where there is none that can go on."""
+    if read_record(run) is not None:
+        raise ConfigError(
+            f"{str(run)!r} is a warm start, which is not gone on with; train from its weights: "
+            f"repl-rl train --model {run}"
+        )
     policy = read_versions(run).get("policy")
     if not (run / METRICS).is_file() or not (run / "config.toml").is_file() or policy is None:
         raise ConfigError(f"{str(run)!r} holds no run; expected a folder that `train` has made")
@@ -60,7 +66,11 @@ def begun(run: Path) -> Begun:
 
 def newest_run(root: Path) -> Path:
     """The run under `root` that was written to last; ConfigError where there is none."""
-    found = {path.parent: path.stat().st_mtime for path in root.glob(f"*/{METRICS}")}
+    found = {
+        path.parent: path.stat().st_mtime
+        for path in root.glob(f"*/{METRICS}")
+        if read_record(path.parent) is None
+    }
     if not found:
         raise ConfigError(f"no run in {str(root)!r} to resume; name its folder")
     return max(found, key=lambda run: (found[run], run.name))

@@ -11,6 +11,7 @@ from huggingface_hub import ModelCard
 
 from push_hub import checkpoint, ended_run
 from repl_rl.runs.card import card_files, has_card, write_card
+from repl_rl.runs.warm import WarmRecord, write_record
 from repl_rl.settings import resolve
 
 HIDDEN = ("/home", "somebody", "/srv", "secret")
@@ -59,6 +60,25 @@ def test_a_card_says_how_whole_weights_were_trained_and_how_they_did(tmp_path: P
     assert 'AutoModelForCausalLM.from_pretrained("MODEL")' in text
     assert "| repl_rl | `0.1.0` |" in text
     assert "arxiv.org/abs/2402.03300" in text
+
+
+def test_the_card_of_a_warm_start_says_what_was_shown(tmp_path: Path) -> None:
+    run = ended_run(tmp_path / "run", "lora.rank=8")
+    record = WarmRecord(transcripts=586, steps=40, learning_rate=1e-3)
+    write_record(run, record)
+    text = card_of(run)
+    front = ModelCard(text).data.to_dict()  # type: ignore[no-untyped-call]
+    assert front["tags"] == ["repl-rl", "trl", "sft"]
+    assert section(text, "Training").splitlines()[5:] == [
+        "| steps | 40 |",
+        "| transcripts | 586 |",
+        "| transcripts of a step | 8 |",
+        "| trained on | lines alone |",
+        "| learning rate | 0.001 |",
+        "| LoRA, merged | rank 8, alpha 32 |",
+    ]
+    assert "| after | 75.0 % |" in section(text, "Held-out problems")
+    assert "GRPO" not in text
 
 
 def test_its_settings_are_a_config_that_gives_the_same_run(tmp_path: Path) -> None:
