@@ -25,6 +25,7 @@ from repl_rl.commands.push import push
 from repl_rl.commands.replay import attach, replay
 from repl_rl.commands.reward import reward
 from repl_rl.commands.rollout import play, rollout
+from repl_rl.commands.warmstart import warmstart
 from repl_rl.errors import ConfigError, ReplRLError
 from repl_rl.interrupts import end_as_interrupted, exit_code, heard
 from repl_rl.terminal import one_row
@@ -100,17 +101,15 @@ def cli(context: click.Context) -> None:
         refuse_several(f"repl-rl {context.invoked_subcommand}")
 
 
-for command in (rollout, play, replay, attach, plot, reward, config_command, merge_command, push):
+_COMMANDS = (
+    *(rollout, play, replay, attach, plot, reward, config_command, merge_command, push, warmstart),
+)
+for command in _COMMANDS:
     cli.add_command(command)
 
 
-_config_options = shared.with_options(
-    shared.TASK, shared.MODEL, shared.ENGINE, shared.FILES, shared.OVERRIDES, shared.SEED
-)
-
-
 @cli.command()
-@_config_options
+@shared.CONFIG
 @click.option("--output", type=Path, metavar="DIR", help="Run folder [runs/TASK-TIME].")
 @click.option(
     "--resume",
@@ -197,7 +196,7 @@ def _may_push(config: Config) -> bool:
 
 @cli.command(name="eval")
 @click.argument("run_or_model", type=Path)
-@_config_options
+@shared.CONFIG
 @click.option(
     "-k",
     "samples",
@@ -273,7 +272,7 @@ def evaluate(
 
 @cli.command()
 @click.argument("run_or_model", type=Path)
-@_config_options
+@shared.CONFIG
 @shared.count(32, "Trajectories to sample.")
 def audit(run_or_model: Path, count: int, **options: Any) -> None:
     """Check that what is sampled is what is trained.
@@ -291,23 +290,6 @@ def audit(run_or_model: Path, count: int, **options: Any) -> None:
     with Screen() as screen:
         findings = find(plan, count=count, run=run_or_model if is_run else None, screen=screen)
     shared.report(findings)
-
-
-@cli.command()
-@_config_options
-def warmstart(**options: Any) -> None:
-    """Make the task's starter policy.
-
-    It is trained on scripted transcripts whose every line was executed.
-    """
-    from repl_rl.show.display import Screen
-    from repl_rl.tasks.base import demonstrable
-
-    plan = shared.plan_of(options)
-    demonstrable(plan.task)
-    with Screen() as screen:
-        path = _jobs(plan).warm_start(plan, screen)
-    click.echo(path)
 
 
 @cli.command()

@@ -109,6 +109,10 @@ def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], 
     return decorate
 
 
+CONFIG = with_options(TASK, MODEL, ENGINE, FILES, OVERRIDES, SEED)
+"""The options of most commands, which make a config."""
+
+
 def resolve(options: dict[str, Any], *, saved: str = "") -> Config:
     """The config, after its task and its model were found: a wrong name is refused at once.
 

@@ -368,7 +368,7 @@ def make_starter(
     screen.say(f"starter policy: {path}")
 
 
-def warm_start(plan: Plan, screen: Screen) -> Path:
+def remake_starter(plan: Plan, screen: Screen) -> Path:
     """Make the starter of the plan's task anew, cached or not. Returns its folder."""
     task, recipe = demonstrable(plan.task), DEFAULT_RECIPE
     path = starter_path(task, recipe)

@@ -1,0 +1,253 @@
+"""`repl-rl warmstart`: show a model transcripts until it writes the REPL, or make the starter.
+
+Heavy imports stand inside functions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from repl_rl.commands import options as shared
+from repl_rl.errors import ConfigError, ReplRLError
+from repl_sandbox.types import SandboxError, SettingError
+
+if TYPE_CHECKING:
+    from repl_rl.config import Config
+    from repl_rl.rollout.plan import Plan
+    from repl_rl.rollout.scripts import Written
+    from repl_rl.training.sources import Sources
+    from repl_rl.training.warmstart import Warmed
+
+
+@click.command()
+@shared.CONFIG
+@click.option("--output", type=Path, metavar="DIR", help="Run folder [runs/TASK-TIME].")
+@click.option("--whole", is_flag=True, help="Train all weights, not an adapter.")
+@click.option(
+    "--from",
+    "sources",
+    multiple=True,
+    type=Path,
+    metavar="SOURCE",
+    help="Transcripts: a file or folder of *.repl, a run or a .jsonl; repeatable.",
+)
+@click.option("--solved", is_flag=True, help="Of runs take the solved trajectories.")
+@click.option(
+    "--demonstrations",
+    type=click.IntRange(min=0),
+    help="Attempts that the task scripts [1000; with --from 0].",
+)
+@click.option("--dry-run", is_flag=True, help="Print config and memory and stop.")
+@click.option("--json", "is_json", is_flag=True, help="One JSON object on stdout, for programs.")
+def warmstart(
+    output: Path | None,
+    whole: bool,
+    sources: tuple[Path, ...],
+    solved: bool,
+    demonstrations: int | None,
+    dry_run: bool,
+    is_json: bool,
+    **options: Any,
+) -> None:
+    """Show a model transcripts until it writes the REPL.
+
+    It is trained on scripted attempts at the task, run in kernels, and on what --from names. It is
+    measured on held-out problems before and after. Without --model this makes the task's starter
+    policy.
+    """
+    config = shared.resolve(options)
+    if config.model is None:
+        given = {
+            "--output": output,
+            "--whole": whole,
+            "--from": sources,
+            "--solved": solved,
+            "--demonstrations": demonstrations is not None,
+            "--dry-run": dry_run,
+            "--json": is_json,
+        }
+        _refuse_for_starter([name for name, value in given.items() if value])
+        _make_starter(options)
+        return
+    named = _sources(sources, is_solved=solved)
+    plan = _plan(config, options, named, is_whole=whole, demonstrations=demonstrations)
+    if dry_run:
+        _dry_run(plan)
+        return
+    from rich.console import Console
+
+    from repl_rl.runs.folder import check_output, new_run_path
+    from repl_rl.show.display import Screen
+
+    path = output or new_run_path(plan.config.task.name, Path("runs"))
+    check_output(path)  # before the imports below, which take seconds
+    shared.check_push(plan.config)
+    shared.load_libraries(plan, err=is_json)
+    from repl_rl.training.warmstart import warm_start
+
+    with _leaving(path), Screen(Console(stderr=is_json)) as screen:
+        warmed = warm_start(plan, path, screen, named)
+    click.echo(_facts(path, warmed) if is_json else _summary(path, warmed, options["files"], plan))
+
+
+def _refuse_for_starter(given: Sequence[str]) -> None:
+    if given:
+        raise ConfigError(f"{given[0]} takes a model to warm; give --model PATH")
+
+
+def _make_starter(options: dict[str, Any]) -> None:
+    from repl_rl.show.display import Screen
+    from repl_rl.tasks.base import demonstrable
+
+    plan = shared.plan_of(options)
+    demonstrable(plan.task)
+    shared.load_libraries(plan)
+    from repl_rl.training.train import remake_starter
+
+    with Screen() as screen:
+        path = remake_starter(plan, screen)
+    click.echo(path)
+
+
+def _sources(paths: Sequence[Path], *, is_solved: bool) -> Sources:
+    """What --from names, its files by hand read. ConfigError where it cannot be meant."""
+    from repl_rl.golden.text import SUFFIX, find_files
+    from repl_rl.plugins import nearest_folder
+    from repl_rl.runs.trajectory_rows import FOLDER
+    from repl_rl.training.sources import Sources
+
+    written, runs = list["Written"](), list[Path]()
+    for path in paths:
+        if not path.exists():
+            near = nearest_folder(str(path))
+            hint = f"; {near}" if near else ""
+            raise ConfigError(f"no such file or run folder: {str(path)!r}{hint}")
+        is_folder = path.is_dir()
+        is_run = is_folder and (path.name == FOLDER or (path / FOLDER).is_dir())
+        if is_run or path.suffix == ".jsonl":
+            runs.append(path)
+        elif is_folder or path.suffix == SUFFIX:
+            written += _read([path] if not is_folder else find_files([path]))
+        else:
+            raise ConfigError(
+                f"--from {str(path)!r}; expected a {SUFFIX} file, a folder of them, a run's folder "
+                f"or a .jsonl file of trajectories"
+            )
+    if runs and not is_solved:
+        raise ConfigError(
+            f"--from {str(runs[0])!r} holds trajectories, right and wrong; add --solved to take "
+            f"those that were solved"
+        )
+    if is_solved and not runs:
+        raise ConfigError("--solved takes trajectories; name a run or a .jsonl file with --from")
+    return Sources(written=tuple(written), runs=tuple(runs))
+
+
+def _read(files: Sequence[Path]) -> Iterator[Written]:
+    from repl_rl.golden.written import read_written
+
+    for file in files:
+        yield from read_written(file)
+
+
+def _plan(
+    config: Config,
+    options: dict[str, Any],
+    sources: Sources,
+    *,
+    is_whole: bool,
+    demonstrations: int | None,
+) -> Plan:
+    from dataclasses import replace
+
+    from repl_rl.rollout.plan import make_plan
+    from repl_rl.settings import user_settings
+    from repl_rl.training.sources import adapted, check_sources
+
+    user = user_settings(files=options["files"], overrides=options["overrides"])
+    is_set = "demonstrations" in user.get("warmstart", {})
+    if demonstrations is None and (sources.written or sources.runs) and not is_set:
+        demonstrations = 0
+    if demonstrations is not None:
+        shown = replace(config.warmstart, demonstrations=demonstrations)
+        config = replace(config, warmstart=shown)
+    plan = make_plan(adapted(config, is_whole=is_whole), to_train=True)
+    check_sources(plan, sources)
+    return shared.said(plan)
+
+
+def _dry_run(plan: Plan) -> None:
+    from repl_rl.reference import settings
+    from repl_rl.settings import to_toml
+
+    comments = {one.key: one.doc for one in settings()}
+    click.echo(to_toml(plan.config, comments=comments), nl=False)
+    try:
+        shared.load_libraries(plan, err=True)
+        from repl_rl.training.warmstart import estimate_warm
+
+        assert plan.config.model is not None
+        estimate_warm(plan, plan.config.model, say=lambda text: click.echo(text, err=True))
+    except ConfigError as error:
+        click.echo(f"memory: {error}", err=True)
+
+
+@contextlib.contextmanager
+def _leaving(run: Path) -> Iterator[None]:
+    """Say what is left of a warm start that is called off."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_left_by(run)) from None
+    except (ConfigError, SettingError):
+        raise  # nothing has begun
+    except (ReplRLError, SandboxError) as error:
+        raise type(error)(f"{error}; {_left_by(run)}") from None
+
+
+def _left_by(run: Path) -> str:
+    from repl_rl.runs.folder import METRICS, last_checkpoint
+
+    if not (run / METRICS).exists():
+        return "nothing was written"
+    weights = last_checkpoint(run)
+    if weights is None:
+        return f"{run} holds no weights; a warm start is begun anew, not gone on with"
+    return f"whole weights are in {weights}, without a measurement of them"
+
+
+def _summary(path: Path, warmed: Warmed, files: Sequence[Path], plan: Plan) -> str:
+    from repl_rl.commands.leaving import commands
+
+    code = shared.code_options(plan.config, files)
+    task = ["--task", plan.config.task.name]
+    next_commands = commands(
+        ["repl-rl", "eval", str(path), *code],
+        ["repl-rl", "show", str(path), "--worst"],
+        ["repl-rl", "train", *code, *task, "--model", str(path)],
+    )
+    before = "not measured" if warmed.before is None else str(warmed.before)
+    return (
+        f"\nheld-out before: {before}\nheld-out after:  {warmed.after}\n"
+        f"run folder: {path}\n\n{next_commands}"
+    )
+
+
+def _facts(path: Path, warmed: Warmed) -> str:
+    facts = {
+        "output": str(path),
+        "transcripts": warmed.record.transcripts,
+        "taken": dict(warmed.record.taken),
+        "left_out": dict(warmed.record.left_out),
+        "steps": warmed.record.steps,
+        "learning_rate": warmed.record.learning_rate,
+        "before": None if warmed.before is None else warmed.before.facts(),
+        "after": warmed.after.facts(),
+    }
+    return json.dumps(facts)

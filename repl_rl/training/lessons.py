@@ -1,0 +1,240 @@
+"""What a warm start shows a model: executed transcripts in the model's own tokens, each once.
+
+    the task's scripts | lines by hand | stored trajectories -> kernels -> Scored ... -> Lessons
+
+Knows trajectories and where they come from. Does not know the update.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from repl_rl.engines.models import LoadedModel
+from repl_rl.errors import ConfigError
+from repl_rl.rollout.plan import Plan
+from repl_rl.rollout.scripts import ScriptSampler, Written, fixed_script
+from repl_rl.runs.summary import is_solved
+from repl_rl.runs.trajectory_file import files, read_trajectories
+from repl_rl.seeds import derive_seed
+from repl_rl.show.display import Screen
+from repl_rl.tasks.base import DemonstrableTask, Script, make_prompt
+from repl_rl.training.runtime import Runtime
+from repl_rl.training.sources import Sources
+from repl_rl.transcript.encoding import Encoding, prompt_ids
+from repl_rl.transcript.format import strip_line
+from repl_rl.types import Attempt, Problem, Scored, Split, StopReason, Trajectory
+
+_MEASURED = ("eval", "before", "after")
+"""What the names of files begin with that hold attempts at held-out problems."""
+_WHOLE = (StopReason.SUBMITTED, StopReason.EOS)
+
+
+@dataclass(slots=True)
+class Lessons:
+    """What is shown, and how much of each kind is not."""
+
+    scored: list[Scored] = field(default_factory=list)
+    taken: Counter[str] = field(default_factory=Counter)
+    """How many by where they come from."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """How many by the reason."""
+    _seen: set[tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=set)
+
+    def add(self, source: str, found: Iterable[Scored]) -> None:
+        """Take those that are not there yet."""
+        for scored in found:
+            trajectory = scored.trajectory
+            key = trajectory.prompt_ids, trajectory.completion_ids
+            if key in self._seen:
+                self.left_out["duplicate"] += 1
+                continue
+            self._seen.add(key)
+            self.scored.append(scored)
+            self.taken[source] += 1
+
+    def __str__(self) -> str:
+        """`586 transcripts (demonstrations 586); left out: unsolved 398, cut off 16`."""
+        text = f"{len(self.scored)} transcripts ({_listed(self.taken)})"
+        return f"{text}; left out: {_listed(self.left_out)}" if self.left_out.total() else text
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items() if count) or "none"
+
+
+class Gathering:
+    """Runs and reads the lessons of one warm start.
+
+    `is_held_out` says of which problems no lesson may be.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        runtime: Runtime,
+        loaded: LoadedModel,
+        screen: Screen,
+        *,
+        held_out: Sequence[Attempt],
+    ) -> None:
+        self._plan = plan
+        self._config = plan.config
+        self._runtime = runtime
+        self._screen = screen
+        self._encoding = Encoding(plan.format(loaded.chat_template), loaded.codec)
+        self._held_out = {attempt.problem.statement for attempt in held_out}
+        self._lessons = Lessons()
+
+    def gather(self, sources: Sources) -> Lessons:
+        """All that is wanted. ConfigError where nothing is left, and as `check_written`."""
+        if self._config.warmstart.demonstrations:
+            self._demonstrate(self._config.warmstart.demonstrations)
+        if sources.written:
+            self._write(sources.written)
+        for path in sources.runs:
+            self._read(path)
+        if not self._lessons.scored:
+            raise ConfigError(
+                f"nothing to show the model: left out {_listed(self._lessons.left_out)}; give more "
+                f"with --from or --demonstrations"
+            )
+        return self._lessons
+
+    def _demonstrate(self, count: int) -> None:
+        task, seed = self._plan.task, self._config.seed
+        assert isinstance(task, DemonstrableTask), "checked before anything was loaded"
+        drawn = task.problems(Split.TRAIN, seed=derive_seed(seed, "demo"))
+        scored = self._run(
+            "demonstrations",
+            list(itertools.islice(drawn, count)),
+            lambda attempt: task.demonstrate(attempt.problem, random.Random(attempt.seed)),
+        )
+        self._lessons.add("demonstrations", filter(self._is_kept, scored))
+
+    def _is_kept(self, scored: Scored) -> bool:
+        """Whether `warmstart.keep` wants it; counts it if not."""
+        keep, stop = self._config.warmstart.keep, scored.trajectory.stop_reason
+        if stop not in _WHOLE:
+            reason = "cut off"
+        elif keep != "all" and stop is not StopReason.SUBMITTED:
+            reason = "not submitted"
+        elif keep == "solved" and not is_solved(scored):
+            reason = "unsolved"
+        else:
+            return True
+        self._lessons.left_out[reason] += 1
+        return False
+
+    def _write(self, given: Sequence[Written]) -> None:
+        written = [one for one in given if one.problem.statement not in self._held_out]
+        self._lessons.left_out["held out"] += len(given) - len(written)
+        scored = self._run(
+            "transcripts by hand",
+            [one.problem for one in written],
+            lambda attempt: fixed_script(
+                line.source for line in written[attempt.group_index].lines
+            ),
+        )
+        for one, found in zip(written, scored, strict=True):
+            check_written(one, found.trajectory)
+        self._lessons.add("by hand", scored)
+
+    def _read(self, path: Path) -> None:
+        """The solved trajectories of a run: as they stand, or run again in this model's tokens."""
+        others = list[Scored]()
+        for scored in (one for file in files(path) for one in self._solved_in(file)):
+            if self._has_same_ids(scored):
+                self._lessons.add(str(path), [scored])
+            else:
+                others.append(scored)
+        if not others:
+            return
+        again = self._run(
+            f"{path}, run again",
+            [scored.problem for scored in others],
+            lambda attempt: fixed_script(
+                strip_line(line.source) for line in others[attempt.group_index].trajectory.lines
+            ),
+        )
+        is_same = [is_solved(scored) for scored in again]
+        self._lessons.left_out["not solved again"] += len(is_same) - sum(is_same)
+        self._lessons.add(str(path), itertools.compress(again, is_same))
+
+    def _solved_in(self, file: Path) -> Iterable[Scored]:
+        is_measured = file.stem.partition("-")[0] in _MEASURED
+        for scored in read_trajectories(file):
+            if is_measured or scored.problem.statement in self._held_out:
+                self._lessons.left_out["held out"] += 1
+            elif is_solved(scored):
+                yield scored
+            else:
+                self._lessons.left_out["unsolved"] += 1
+
+    def _has_same_ids(self, scored: Scored) -> bool:
+        """Whether its tokens are those that this model would have seen and sampled."""
+        trajectory, encoding = scored.trajectory, self._encoding
+        prompt = make_prompt(self._plan.task, scored.problem, encoding.format)
+        if list(trajectory.prompt_ids) != prompt_ids(prompt, encoding.codec):
+            return False
+        return all(
+            encoding.source_of(trajectory.completion_ids[line.start : line.stop]) == line.source
+            for line in trajectory.lines
+        )
+
+    def _run(
+        self, name: str, problems: Sequence[Problem], write: Callable[[Attempt], Script]
+    ) -> list[Scored]:
+        """The scripts of these problems, in kernels; `write` gets each attempt."""
+        sampler = ScriptSampler(
+            write,
+            self._encoding,
+            self._config.sampling,
+            context_tokens=self._runtime.context_tokens,
+        )
+        attempts = [
+            Attempt(
+                problem=problem,
+                group_index=index,
+                sibling_index=0,
+                seed=derive_seed(self._config.seed, name, index),
+            )
+            for index, problem in enumerate(problems)
+        ]
+        counts = Counter[bool]()
+        with self._screen.bar(f"running {name}", len(attempts)) as update:
+
+            def hear(scored: Scored) -> None:
+                counts[is_solved(scored)] += 1
+                update(counts.total(), f"{counts[True]} solved")
+
+            return self._runtime.sampling_by(sampler).run(attempts, on_scored=hear)
+
+
+def check_written(written: Written, found: Trajectory) -> None:
+    """ConfigError, with file and line, where the interpreter does not answer as is written.
+
+    A model would be shown something else than its author has seen. One without any output is run
+    for what its lines print.
+    """
+    for index, line in enumerate(written.lines):
+        if index >= len(found.lines):
+            raise ConfigError(
+                f"{line.place}: not run, as the transcript ends above it ({found.stop_reason}); "
+                f"take the line out"
+            )
+        outcome = found.lines[index].outcome
+        if written.has_outputs and outcome.observation != line.output:
+            raise ConfigError(
+                f"{line.place}: {line.source!r} answers {outcome.observation!r}, not "
+                f"{line.output!r}; correct it, or write no outputs at all"
+            )
+    if found.stop_reason not in _WHOLE:
+        raise ConfigError(
+            f"{written.lines[-1].place}: the transcript is cut off ({found.stop_reason}); raise "
+            f"that limit under [sampling]"
+        )

@@ -1,0 +1,273 @@
+"""Show a pretrained model transcripts, until it writes the REPL: supervised training before GRPO.
+
+    plan, sources -> lessons -> measure -> AdamW on their sampled tokens -> weights -> measure
+
+Knows the order of things. Does not know flags, terminals or files by hand.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+from transformers.trainer_utils import set_seed
+
+from repl_rl.config import Config, GRPOConfig
+from repl_rl.disk import written_aside
+from repl_rl.engines.models import LoadedModel, pick_device
+from repl_rl.engines.precision import is_fast_in_bfloat16, precision
+from repl_rl.engines.shortage import shortage_explained
+from repl_rl.engines.weights import is_adapted, save_merged
+from repl_rl.errors import DivergedError
+from repl_rl.interrupts import Interrupts
+from repl_rl.plugins import resolve_model
+from repl_rl.rollout.plan import Plan
+from repl_rl.runs.folder import RunFolder, check_output, evaluation_name
+from repl_rl.runs.rollout_metrics import habits
+from repl_rl.runs.trajectory_file import read_trajectories
+from repl_rl.runs.warm import WarmRecord, write_record
+from repl_rl.seeds import derive_seed
+from repl_rl.show.bars import Update
+from repl_rl.show.display import Screen
+from repl_rl.tasks.base import baselines_of
+from repl_rl.training.ending import end
+from repl_rl.training.evaluate import Report, held_out_attempts
+from repl_rl.training.held_out import HeldOut
+from repl_rl.training.lessons import Gathering, Lessons
+from repl_rl.training.runtime import Runtime, estimate, open_runtime
+from repl_rl.training.sft import adamw, example_of, fit
+from repl_rl.training.sink import Sink, open_sink
+from repl_rl.training.sources import Sources, check_sources
+from repl_rl.training.train import say_runtime
+from repl_rl.training.trainer import largest_divisor
+from repl_rl.types import Attempt, Scored
+
+ADAPTER = "adapter"
+"""Of its checkpoints, what was trained beside the weights; `final` holds both as one model."""
+LESSONS = "lessons"
+"""Name of the file of transcripts that the model was shown."""
+_RATE_OF_ADAPTER, _RATE_OF_ALL = 1e-3, 3e-4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """How a model did on held-out problems, and how far it uses the REPL."""
+
+    report: Report
+    habits: dict[str, float]
+
+    def __str__(self) -> str:
+        submitted, ran = (
+            "none" if (share := self.habits.get(name)) is None else f"{100 * share:.1f} %"
+            for name in ("submit_share", "ran_share")
+        )
+        return f"{self.report}; submitted {submitted}, lines that run {ran}"
+
+    def facts(self) -> dict[str, Any]:
+        """For programs: rates between 0 and 1."""
+        found = self.report.all
+        return {
+            "solve_rate": found.rate,
+            "interval": list(found.interval),
+            "total": found.total,
+            "ungraded": found.ungraded,
+            **self.habits,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warmed:
+    """What a warm start has come to."""
+
+    record: WarmRecord
+    before: Measured | None
+    """None where `warmstart.problems_before` is 0."""
+    after: Measured
+
+
+def estimate_warm(
+    plan: Plan, policy: str, *, say: Callable[[str], None]
+) -> Callable[[], LoadedModel]:
+    """Report the memory that a warm start takes; see `runtime.estimate`."""
+    warm, grpo = plan.config.warmstart, plan.config.grpo
+    # What an update of as many rows takes: one without a reference.
+    update: GRPOConfig = replace(
+        grpo,
+        problems_per_step=1,
+        group_size=max(2, warm.batch_size),
+        micro_batch_size=_micro_batch(plan.config),
+        gradient_checkpointing=warm.gradient_checkpointing,
+        kl_beta=0.0,
+    )
+    return estimate(plan.changed(grpo=update), policy, say=say, is_training=True)
+
+
+def warm_start(plan: Plan, path: Path, screen: Screen, sources: Sources) -> Warmed:
+    """Show the model of `plan` what the task scripts and `sources` hold; a run's folder at `path`.
+
+    `checkpoints/final` is a whole model, written once all of it is trained. Raises ConfigError
+    before the folder is made if there is nothing to show, or it is not what it says.
+    """
+    config = plan.config
+    assert config.model is not None
+    check_output(path)
+    check_sources(plan, sources)
+    device = pick_device(config.sampling.device).type
+    precision(config, plan.engine, device=device)  # refuses what cannot be
+    held_out = held_out_attempts(plan.task, count=config.eval.problems, seed=config.seed)
+    set_seed(derive_seed(config.seed, "torch") % 2**32)
+    policy = resolve_model(config.model)
+    loaded: LoadedModel = estimate_warm(plan, policy, say=screen.say)()
+    with Interrupts() as interrupts, open_runtime(plan, loaded, interrupts=interrupts) as runtime:
+        gathering = Gathering(plan, runtime, loaded, screen, held_out=held_out)
+        lessons = gathering.gather(sources)
+        record = _record(config, loaded, lessons)
+        folder = _folder(path, runtime, loaded, policy, record)
+        folder.append_trajectories(LESSONS, lessons.scored)
+        screen.say(f"run: {path}, seed {config.seed}")
+        say_runtime(runtime, screen)
+        screen.say(f"shown: {lessons}")
+        with open_sink(folder, config, warn=screen.warn) as sink:
+            measure = partial(_measure, plan, runtime, screen, sink, interrupts)
+            first = held_out[: config.warmstart.problems_before]
+            before = measure(first, 0) if first else None
+            screen.say(f"held-out before: {before or 'not measured'}")
+            runtime.sleep()
+            with shortage_explained("the update", remedy="lower grpo.micro_batch_size"):
+                _fit(config, loaded, lessons.scored, record, screen, sink)
+            _keep(folder, loaded)
+            runtime.sync(record.steps)
+            after = measure(held_out, record.steps)
+            screen.say(f"held-out after:  {after}")
+    end(path, config, screen, is_merged=False)
+    return Warmed(record=record, before=before, after=after)
+
+
+def _record(config: Config, loaded: LoadedModel, lessons: Lessons) -> WarmRecord:
+    warm = config.warmstart
+    rate = _RATE_OF_ADAPTER if is_adapted(loaded.model) else _RATE_OF_ALL
+    return WarmRecord(
+        transcripts=len(lessons.scored),
+        steps=math.ceil(len(lessons.scored) * warm.epochs / warm.batch_size),
+        learning_rate=rate if warm.learning_rate is None else warm.learning_rate,
+        taken=dict(lessons.taken),
+        left_out={name: count for name, count in lessons.left_out.items() if count},
+    )
+
+
+def _folder(
+    path: Path, runtime: Runtime, loaded: LoadedModel, policy: str, record: WarmRecord
+) -> RunFolder:
+    folder = RunFolder(path)
+    write_record(path, record)  # first: without it the folder is a run that can go on
+    folder.write_config(runtime.origin, policy=policy, device=loaded.model.device.type)
+    with written_aside(folder.tokenizer) as aside:
+        loaded.tokenizer.save_pretrained(aside)
+    return folder
+
+
+def _measure(
+    plan: Plan,
+    runtime: Runtime,
+    screen: Screen,
+    sink: Sink,
+    interrupts: Interrupts,
+    attempts: Sequence[Attempt],
+    step: int,
+) -> Measured:
+    measured = HeldOut(
+        attempts,
+        runtime,
+        screen,
+        sink=sink,
+        interrupts=interrupts,
+        baselines=baselines_of(plan.task),
+    )
+    found = measured.measure(step)
+    file = sink.folder.trajectories(evaluation_name(step))
+    scored = list(read_trajectories(file)) if attempts else []
+    return Measured(report=found, habits=habits(scored))
+
+
+def _fit(
+    config: Config,
+    loaded: LoadedModel,
+    scored: Sequence[Scored],
+    record: WarmRecord,
+    screen: Screen,
+    sink: Sink,
+) -> None:
+    warm, model = config.warmstart, loaded.model
+    examples = [
+        example_of(one.trajectory, train_observations=warm.train_observations) for one in scored
+    ]
+    is_mixed = loaded.precision.update is not loaded.precision.weights
+    with (
+        screen.bar("supervised training", record.steps) as update,
+        tempfile.TemporaryDirectory(prefix="repl-rl-warmstart-") as scratch,
+    ):
+        fit(
+            model,
+            loaded.tokenizer,
+            examples,
+            steps=record.steps,
+            batch_size=warm.batch_size,
+            micro_batch_size=_micro_batch(config),
+            optimizer=adamw(model, learning_rate=record.learning_rate),
+            is_mixed=is_mixed
+            or (config.grpo.dtype == "auto" and is_fast_in_bfloat16(model.device)),
+            gradient_checkpointing=warm.gradient_checkpointing,
+            seed=derive_seed(config.seed, "warmstart") % 2**32,
+            scratch=Path(scratch),
+            callbacks=[_Told(update, sink)],
+        )
+
+
+def _micro_batch(config: Config) -> int:
+    return largest_divisor(config.warmstart.batch_size, at_most=config.grpo.micro_batch_size)
+
+
+def _keep(folder: RunFolder, loaded: LoadedModel) -> None:
+    """`final` comes last: a folder that has it was trained to its end."""
+    model, final = loaded.model, folder.final_checkpoint
+    if is_adapted(model):
+        with written_aside(final.with_name(ADAPTER)) as aside:
+            model.save_pretrained(aside)
+            loaded.tokenizer.save_pretrained(aside)
+    with written_aside(final) as aside:
+        save_merged(model, aside) if is_adapted(model) else model.save_pretrained(aside)
+        loaded.tokenizer.save_pretrained(aside)
+
+
+class _Told(TrainerCallback):
+    """Hands on what the trainer says: to the screen after each step, to the sink now and then."""
+
+    def __init__(self, update: Update, sink: Sink) -> None:
+        self._update = update
+        self._sink = sink
+        self._note = ""
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any
+    ) -> None:
+        if not logs or "loss" not in logs:
+            return
+        numbers = {name: logs[name] for name in ("loss", "grad_norm", "learning_rate")}
+        for name in ("loss", "grad_norm"):
+            # transformers logs None for a number that is not finite.
+            if numbers[name] is None or not math.isfinite(numbers[name]):
+                raise DivergedError(
+                    f"the warm start diverged by step {state.global_step}: the {name} is not "
+                    f"finite; lower warmstart.learning_rate"
+                )
+        self._note = f"loss {numbers['loss']:.3f}"
+        self._sink.write(state.global_step, numbers)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._update(state.global_step, self._note, state.max_steps)

@@ -1,0 +1,321 @@
+"""What a warm start trains, what it leaves as it was, and which transcripts it shows."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from adapter_kit import logits, wrapped
+from repl_rl.config import Config, LoraConfig, SamplingConfig
+from repl_rl.engines.models import load_model
+from repl_rl.engines.precision import Precision
+from repl_rl.engines.weights import named_weights
+from repl_rl.errors import ConfigError
+from repl_rl.rollout.plan import Plan, make_plan
+from repl_rl.rollout.runner import RolloutRunner
+from repl_rl.rollout.scoring import Scorer
+from repl_rl.rollout.scripts import ScriptSampler, Written, WrittenLine, fixed_script
+from repl_rl.runs.folder import RunFolder
+from repl_rl.runs.resume import begun, newest_run
+from repl_rl.runs.trajectory_file import append
+from repl_rl.runs.warm import WarmRecord, write_record
+from repl_rl.settings import resolve
+from repl_rl.show.display import Screen
+from repl_rl.training.lessons import Gathering
+from repl_rl.training.sft import IGNORED, adamw, example_of, fit
+from repl_rl.training.sources import Sources, adapted, check_sources
+from repl_rl.training.warmstart import _keep
+from repl_rl.transcript.encoding import Encoding
+from repl_rl.transcript.format import PYTHON
+from repl_rl.transcript.tokens import ByteCodec
+from repl_rl.types import (
+    Attempt,
+    OutcomeKind,
+    Problem,
+    Reward,
+    Scored,
+    Trajectory,
+    Verdict,
+    VerdictKind,
+)
+from repl_sandbox.fake import FakeKernels
+from repl_sandbox.types import ExecStatus, Execution
+from tiny_model import save_tiny_model
+
+MakeTrajectory = Callable[..., Trajectory]
+OUTPUT = OutcomeKind.OK_OUTPUT
+
+ANSWERS = {
+    "1 + 1": Execution(status=ExecStatus.OK, output="2\n"),
+    "2": Execution(status=ExecStatus.OK, output="", value="2"),
+    "3": Execution(status=ExecStatus.OK, output="", value="3"),
+}
+
+
+def test_labels_are_the_sampled_tokens_and_with_observations_the_injected_ones_too(
+    make_trajectory: MakeTrajectory,
+) -> None:
+    trajectory = make_trajectory([(" 1\n", OUTPUT, "1\n>>>"), (" 2\n", OUTPUT, None)])
+    ids, labels = example_of(trajectory, train_observations=False)
+    assert bytes(ids) == b">>> 1\n1\n>>> 2\n"
+    assert labels == [IGNORED] * 3 + [*b" 1\n"] + [IGNORED] * 5 + [*b" 2\n"]
+    same, observed = example_of(trajectory, train_observations=True)
+    assert (same, observed) == (ids, [IGNORED] * 3 + [*b" 1\n1\n>>> 2\n"])
+    flipped = [at for at, (a, b) in enumerate(zip(labels, observed, strict=True)) if a != b]
+    assert flipped == [6, 7, 8, 9, 10]
+
+
+@pytest.mark.train
+def test_an_adapter_leaves_its_base_bit_for_bit_and_final_is_their_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    loaded = wrapped(save_tiny_model(tmp_path / "tiny"))
+    before = {name: one.clone() for name, one in loaded.model.state_dict().items()}
+    train(loaded, tmp_path)
+    after = loaded.model.state_dict()
+    moved = {name for name, one in after.items() if not torch.equal(one, before[name])}
+    assert moved
+    assert all("lora_" in name for name in moved)
+
+    folder = RunFolder(tmp_path / "run")
+    _keep(folder, loaded)
+    final = load_model(
+        str(folder.final_checkpoint), device=torch.device("cpu"), precision=Precision()
+    )
+    assert (logits(final.model) - logits(loaded.model)).abs().max() < 1e-5
+    sums = dict(named_weights(loaded.model))
+    assert all((one - sums[name]).abs().max() < 1e-6 for name, one in named_weights(final.model))
+    beside = folder.final_checkpoint.with_name("adapter")
+    assert (beside / "adapter_model.safetensors").is_file()
+    assert not (folder.final_checkpoint / "adapter_model.safetensors").exists()
+
+
+def train(loaded: Any, scratch: Path) -> None:
+    examples = [([62, 63, 64, 65], [IGNORED, IGNORED, 64, 65])] * 4
+    fit(
+        loaded.model,
+        loaded.tokenizer,
+        examples,
+        steps=2,
+        batch_size=2,
+        optimizer=adamw(loaded.model, learning_rate=1e-2),
+        is_mixed=False,
+        seed=0,
+        scratch=scratch,
+    )
+
+
+class Judge:
+    async def grade(self, task_spec: str, problem: Problem, submission: str) -> Verdict:
+        is_right = submission == problem.meta.get("answer")
+        return Verdict(kind=VerdictKind.PROVED if is_right else VerdictKind.WRONG)
+
+
+def plan_of(*overrides: str) -> Plan:
+    return make_plan(resolve(flags={"model": "m"}, overrides=overrides))
+
+
+class FakeRuntime:
+    """Kernels that answer by heart, and a grader that knows the answers."""
+
+    context_tokens = 4096
+
+    def __init__(self, plan: Plan) -> None:
+        self._task = plan.task
+
+    def sampling_by(self, sampler: ScriptSampler) -> Any:
+        runner = RolloutRunner(
+            task=self._task,
+            fmt=PYTHON,
+            sampler=sampler,
+            kernels=FakeKernels(ANSWERS),
+            scorer=Scorer(task_spec="", judge=Judge(), reward=reward),
+            max_in_flight=2,
+        )
+        return SimpleNamespace(
+            run=lambda attempts, on_scored: asyncio.run(runner.run(attempts, on_scored=on_scored))
+        )
+
+
+def reward(trajectory: Trajectory, verdict: Verdict | None) -> Reward:
+    return Reward(line_rewards=(0.0,) * len(trajectory.lines), outcome_reward=0.0)
+
+
+def gathering(plan: Plan, held_out: Sequence[Attempt] = ()) -> Gathering:
+    loaded: Any = SimpleNamespace(chat_template=None, codec=ByteCodec())
+    runtime: Any = FakeRuntime(plan)
+    screen = Screen(Console(file=io.StringIO()))
+    return Gathering(plan, runtime, loaded, screen, held_out=held_out)
+
+
+def stored(plan: Plan, path: Path, *lines: Sequence[str]) -> list[Scored]:
+    """A file of trajectories that these lines make of problems 0, 1, ..., each solved by 2."""
+    attempts = [
+        Attempt(
+            problem=Problem(id=str(i), statement=f"Problem {i}", meta={"answer": "2"}),
+            group_index=i,
+            sibling_index=0,
+            seed=i,
+        )
+        for i in range(len(lines))
+    ]
+    sampler = ScriptSampler(
+        lambda attempt: fixed_script(lines[attempt.group_index]),
+        Encoding(PYTHON, ByteCodec()),
+        SamplingConfig(),
+        context_tokens=4096,
+    )
+    scored = FakeRuntime(plan).sampling_by(sampler).run(attempts, lambda _: None)
+    append(path, scored)
+    return list(scored)
+
+
+RIGHT, WRONG = ("1 + 1", "submit_final_answer(2)"), ("submit_final_answer(3)",)
+SILENT = ("# not sure",)
+
+
+def test_of_a_run_exactly_the_solved_ones_are_shown_token_for_token(tmp_path: Path) -> None:
+    plan = plan_of("warmstart.demonstrations=0")
+    made = stored(plan, tmp_path / "step-000000.jsonl", RIGHT, WRONG, SILENT, RIGHT)
+    found = gathering(plan).gather(Sources(runs=(tmp_path / "step-000000.jsonl",)))
+    assert [one.trajectory for one in found.scored] == [made[0].trajectory, made[3].trajectory]
+    assert found.left_out["unsolved"] == 2
+
+
+def test_what_is_there_twice_is_shown_once(tmp_path: Path) -> None:
+    plan = plan_of("warmstart.demonstrations=0")
+    stored(plan, tmp_path / "one.jsonl", RIGHT)
+    stored(plan, tmp_path / "two.jsonl", RIGHT, RIGHT)
+    found = gathering(plan).gather(Sources(runs=(tmp_path / "one.jsonl", tmp_path / "two.jsonl")))
+    assert [one.problem.id for one in found.scored] == ["0", "1"]
+    assert str(found).endswith("two.jsonl 1); left out: duplicate 1")
+
+
+def test_no_held_out_problem_is_shown(tmp_path: Path) -> None:
+    plan = plan_of("warmstart.demonstrations=0")
+    made = stored(plan, tmp_path / "step-000000.jsonl", RIGHT, RIGHT)
+    stored(plan, tmp_path / "eval-000000.jsonl", RIGHT, RIGHT, RIGHT)
+    measured = Attempt(problem=made[0].problem, group_index=0, sibling_index=0, seed=0)
+    found = gathering(plan, [measured]).gather(
+        Sources(runs=(tmp_path / "step-000000.jsonl", tmp_path / "eval-000000.jsonl"))
+    )
+    assert [one.problem.id for one in found.scored] == ["1"]
+    assert found.left_out["held out"] == 4
+
+
+def test_a_trajectory_of_other_tokens_is_run_again_in_those_of_the_model(tmp_path: Path) -> None:
+    plan = plan_of("warmstart.demonstrations=0")
+    (made,) = stored(plan, tmp_path / "a.jsonl", RIGHT)
+    foreign = dataclasses.replace(made.trajectory, prompt_ids=(1, 2, 3))
+    append(tmp_path / "b.jsonl", [dataclasses.replace(made, trajectory=foreign)])
+    (found,) = gathering(plan).gather(Sources(runs=(tmp_path / "b.jsonl",))).scored
+    assert found.trajectory.prompt_ids == made.trajectory.prompt_ids
+    assert found.trajectory.completion_ids == made.trajectory.completion_ids
+
+
+def test_nothing_left_to_show_is_refused_with_the_reasons(tmp_path: Path) -> None:
+    plan = plan_of("warmstart.demonstrations=0")
+    stored(plan, tmp_path / "a.jsonl", WRONG, SILENT)
+    with pytest.raises(ConfigError, match="nothing to show the model: left out unsolved 2; give"):
+        gathering(plan).gather(Sources(runs=(tmp_path / "a.jsonl",)))
+
+
+def by_hand(*lines: tuple[str, str]) -> Written:
+    return Written(
+        problem=Problem(id="by hand", statement="What is 1 + 1?"),
+        lines=tuple(
+            WrittenLine(source=source, output=output, place=f"mine.repl:{number}")
+            for number, (source, output) in enumerate(lines, 2)
+        ),
+    )
+
+
+def test_a_transcript_by_hand_is_run_and_shown() -> None:
+    written = by_hand(("1 + 1", "2\n"), ("submit_final_answer(2)", ""))
+    plan = plan_of("warmstart.demonstrations=0")
+    (found,) = gathering(plan).gather(Sources(written=(written,))).scored
+    assert [line.source for line in found.trajectory.lines] == [
+        " 1 + 1\n",
+        " submit_final_answer(2)\n",
+    ]
+    assert "# What is 1 + 1?" in found.trajectory.prompt_text
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            [("1 + 1", "3\n"), ("submit_final_answer(2)", "")],
+            r"^mine.repl:2: '1 \+ 1' answers '2\\n', not '3\\n'; correct it, or write no outputs",
+        ),
+        (
+            [("submit_final_answer(2)", ""), ("1 + 1", "2\n")],
+            r"^mine.repl:3: not run, as the transcript ends above it \(submitted\); take the line",
+        ),
+    ],
+)
+def test_a_transcript_that_is_not_what_happens_is_refused_with_its_line(
+    lines: list[tuple[str, str]], said: str
+) -> None:
+    plan = plan_of("warmstart.demonstrations=0")
+    with pytest.raises(ConfigError, match=said):
+        gathering(plan).gather(Sources(written=(by_hand(*lines),)))
+
+
+def test_a_transcript_without_any_output_is_run_for_them() -> None:
+    plan = plan_of("warmstart.demonstrations=0")
+    written = by_hand(("1 + 1", ""), ("submit_final_answer(2)", ""))
+    (found,) = gathering(plan).gather(Sources(written=(written,))).scored
+    assert found.trajectory.lines[0].outcome.observation == "2\n"
+
+
+@pytest.mark.parametrize(("keep", "num"), [("solved", 1), ("submitted", 2), ("all", 3)])
+def test_of_the_tasks_own_attempts_those_asked_for_are_shown(keep: str, num: int) -> None:
+    plan = plan_of("warmstart.demonstrations=3", f"warmstart.keep={keep}")
+    scripts = iter((RIGHT, WRONG, SILENT))
+    problems = [
+        Problem(id=str(i), statement=f"Problem {i}", meta={"answer": "2"}) for i in range(3)
+    ]
+    task: Any = SimpleNamespace(
+        name="own",
+        prompt="{{problem}}",
+        problems=lambda split, seed: iter(problems),
+        grade=len,
+        demonstrate=lambda problem, rng: fixed_script(next(scripts)),
+    )
+    found = gathering(dataclasses.replace(plan, task=task)).gather(Sources())
+    assert len(found.scored) == num
+
+
+def test_an_adapter_is_trained_unless_all_weights_are_asked_for() -> None:
+    assert adapted(Config(model="m"), is_whole=False).lora.rank == 32
+    assert adapted(Config(model="m", lora=LoraConfig(rank=4)), is_whole=False).lora.rank == 4
+    assert adapted(Config(model="m"), is_whole=True).lora.rank == 0
+    with pytest.raises(ConfigError, match=r"--whole trains all weights, but lora\.rank = 4"):
+        adapted(Config(model="m", lora=LoraConfig(rank=4)), is_whole=True)
+
+
+def test_nothing_to_show_is_refused_before_anything_is_loaded() -> None:
+    plan = plan_of("warmstart.demonstrations=0")
+    with pytest.raises(ConfigError, match="nothing to show the model"):
+        check_sources(plan, Sources())
+
+
+def test_a_run_of_grpo_does_not_go_on_in_a_warm_start(tmp_path: Path) -> None:
+    path = tmp_path / "runs" / "warm"
+    RunFolder(path)
+    write_record(path, WarmRecord(transcripts=1, steps=1, learning_rate=0.1))
+    with pytest.raises(ConfigError, match="is a warm start, which is not gone on with"):
+        begun(path)
+    with pytest.raises(ConfigError, match="no run in"):
+        newest_run(tmp_path / "runs")
