@@ -58,6 +58,7 @@ SLOW = (
     *("grading/test_walls", "tasks/data/", "tasks/test_choice", "tasks/test_composite"),
     *("tasks/test_sympy_proofs", "tasks/test_task_check", "tasks/wide/"),
     *("training/test_progress", "training/test_train.py", "training/test_starter"),
+    "training/test_warmstart",
 )
 """Under `tests`: what starts processes, drives a terminal, imports trl or takes over a second."""
 
