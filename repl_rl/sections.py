@@ -303,7 +303,7 @@ class WarmstartConfig:
     epochs: float = 1.0
     """How often each of them is shown."""
     learning_rate: float | None = None
-    """The highest of AdamW. Not set: 1e-3 for an adapter, 3e-4 for whole weights."""
+    """The highest of AdamW. Not set: 2e-3 for an adapter, 3e-4 for whole weights."""
     train_observations: bool = False
     """Train on what the interpreter answered as well, and not on the model's own lines alone."""
     gradient_checkpointing: bool = False

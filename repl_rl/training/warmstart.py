@@ -52,7 +52,7 @@ ADAPTER = "adapter"
 """Of its checkpoints, what was trained beside the weights; `final` holds both as one model."""
 LESSONS = "lessons"
 """Name of the file of transcripts that the model was shown."""
-_RATE_OF_ADAPTER, _RATE_OF_ALL = 1e-3, 3e-4
+_RATE_OF_ADAPTER, _RATE_OF_ALL = 2e-3, 3e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
