@@ -16,6 +16,10 @@ from repl_sandbox.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Kernel, KernelSource, Limits, SandboxError
 
 
+class SetupError(SandboxError):
+    """A source of a problem's setup fails in a kernel."""
+
+
 def kernel_pool(config: SandboxConfig, *, setup: Sequence[str] = ()) -> KernelPool:
     """Kernels as configured, each of which has run the sources of `setup`."""
     limits = Limits(
@@ -39,7 +43,7 @@ def kernel_pool(config: SandboxConfig, *, setup: Sequence[str] = ()) -> KernelPo
 async def kernel_for(problem: Problem, kernels: KernelSource, *, seed: int) -> Kernel:
     """A fresh kernel that has run the problem's own sources.
 
-    Raises SandboxError where there is no kernel, and where one of the sources fails in it.
+    Raises SandboxError where there is no kernel, and SetupError where a source fails in it.
     """
     kernel = await kernels.acquire(seed=seed)
     try:
@@ -47,7 +51,7 @@ async def kernel_for(problem: Problem, kernels: KernelSource, *, seed: int) -> K
             execution = await kernel.run(source)
             if execution.status is not ExecStatus.OK:
                 shown = execution.output.strip().rpartition("\n")[2]
-                raise SandboxError(f"setup of problem {problem.id} fails at {source!r}: {shown}")
+                raise SetupError(f"setup of problem {problem.id} fails at {source!r}: {shown}")
     except BaseException:
         await kernel.aclose()
         raise

@@ -17,7 +17,7 @@ from repl_rl.concurrency import run_all
 from repl_rl.rollout.builder import RolloutCancelled, check_trajectory
 from repl_rl.rollout.kernels import kernel_for
 from repl_rl.rollout.plan import TrajectorySampler
-from repl_rl.rollout.scoring import Scorer, unscored
+from repl_rl.rollout.scoring import Scoring, unscored
 from repl_rl.rollout.waits import TimedKernels, Waits
 from repl_rl.tasks.base import Task, make_prompt
 from repl_rl.transcript.format import TranscriptFormat
@@ -35,7 +35,7 @@ class RolloutRunner:
         fmt: TranscriptFormat,
         sampler: TrajectorySampler,
         kernels: KernelSource,
-        scorer: Scorer,
+        scorer: Scoring,
         max_in_flight: int,
     ) -> None:
         self._task = task

@@ -36,6 +36,12 @@ class Judge(Protocol):
     async def grade(self, task_spec: str, problem: Problem, submission: str) -> Verdict: ...
 
 
+class Scoring(Protocol):
+    """What a runner asks of a trajectory once it has ended."""
+
+    async def score(self, trajectory: Trajectory, problem: Problem) -> Scored: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scorer:
     """A task's judge and a config's reward."""
@@ -101,9 +107,22 @@ def judged_lemmas(
 
 
 def unscored(trajectory: Trajectory, problem: Problem) -> Scored:
-    """The record of a trajectory that was called off."""
+    """The record of a trajectory that was called off, or that nobody can judge."""
     nothing = Reward(line_rewards=(0.0,) * len(trajectory.lines), outcome_reward=None)
     return Scored(trajectory=trajectory, problem=problem, verdict=None, reward=nothing)
+
+
+class Unscored:
+    """In place of a `Scorer` where nobody knows the answer."""
+
+    async def score(self, trajectory: Trajectory, problem: Problem) -> Scored:
+        return unscored(trajectory, problem)
+
+
+@contextlib.asynccontextmanager
+async def open_unscored(plan: TaskPlan) -> AsyncIterator[Unscored]:
+    """As `open_scorer`, without a grader's processes."""
+    yield Unscored()
 
 
 @contextlib.asynccontextmanager

@@ -37,7 +37,7 @@ from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import Plan, TrajectorySampler
 from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
-from repl_rl.rollout.scoring import Scorer, open_scorer
+from repl_rl.rollout.scoring import Scoring, open_scorer
 from repl_rl.rollout.waits import Waits
 from repl_rl.runs.folder import make_origin
 from repl_rl.tasks.base import make_prompt
@@ -50,6 +50,7 @@ from repl_sandbox.isolation import Walls
 from repl_sandbox.pool import KernelPool
 
 T = TypeVar("T")
+OpenScorer = Callable[[Plan], contextlib.AbstractAsyncContextManager[Scoring]]
 
 _PROBE_TOKENS = 64
 """Leading tokens of a prompt that an engine's weights are checked with."""
@@ -152,12 +153,14 @@ def open_runtime(
     loaded: LoadedModel,
     *,
     watch: Callable[[Engine], Engine] = lambda engine: engine,
+    open_scorer: OpenScorer = open_scorer,
     interrupts: Interrupts | None = None,
     ranks: Ranks = ALONE,
 ) -> Iterator[Runtime]:
     """Kernels forked, grader started, engine ready; all gone after the block, however it ends.
 
-    `watch` may put something between the engine and all that use it. Without `interrupts` a Ctrl-C
+    `watch` may put something between the engine and all that use it, and `open_scorer` take the
+    place of the grader. Without `interrupts` a Ctrl-C
     is the event loop's.
 
     Raises ConfigError if the trajectories in flight cannot fit in memory, or one of them in what
@@ -180,7 +183,7 @@ def open_runtime(
             sampler = plan.make_sampler(
                 engine, loaded.codec, fmt, sampling, context_tokens=context_tokens
             )
-            scorer = _run(loop, interrupts, _open(stack, pool, plan))
+            scorer = _run(loop, interrupts, _open(stack, pool, open_scorer(plan)))
             runtime = Runtime(
                 walls=pool.walls,
                 engine=engine,
@@ -326,6 +329,10 @@ def _run(loop: asyncio.Runner, interrupts: Interrupts | None, main: Coroutine[An
     return loop.run(main) if interrupts is None else interrupts.run(loop, main)
 
 
-async def _open(stack: contextlib.AsyncExitStack, pool: KernelPool, plan: Plan) -> Scorer:
+async def _open(
+    stack: contextlib.AsyncExitStack,
+    pool: KernelPool,
+    scorer: contextlib.AbstractAsyncContextManager[Scoring],
+) -> Scoring:
     await stack.enter_async_context(pool)
-    return await stack.enter_async_context(open_scorer(plan))
+    return await stack.enter_async_context(scorer)
