@@ -205,7 +205,7 @@ def _may_push(config: Config) -> bool:
     show_default=True,
     help="Attempts at each problem: pass@1, pass@2, ... pass@k.",
 )
-@click.option("--temperature", type=float, help="0 takes the likeliest token [the run's].")
+@shared.TEMPERATURE
 @click.option(
     "--against",
     multiple=True,
@@ -219,7 +219,6 @@ def _may_push(config: Config) -> bool:
 def evaluate(
     run_or_model: Path,
     samples: int,
-    temperature: float | None,
     against: tuple[Path, ...],
     output: Path | None,
     picture: Path | None,
@@ -237,9 +236,6 @@ def evaluate(
     from repl_rl.show import eval_table
     from repl_rl.show.display import Screen
 
-    if temperature is not None:
-        given = f"sampling.temperature={temperature}"
-        options["overrides"] = (*options["overrides"], given)
     plan = shared.plan_of_run(run_or_model, options)
     others = {str(path): shared.with_model(plan, path) for path in against}
     if output is not None:

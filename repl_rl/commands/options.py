@@ -66,6 +66,9 @@ MODEL = click.option("--model", metavar="PATH", help="Model folder or owner/name
 ENGINE = click.option(
     "--engine", metavar="NAME", help="hf, vllm, vllm-server or module:Class [hf]."
 )
+TEMPERATURE = click.option(
+    "--temperature", type=float, help="0 takes the likeliest token [the run's]."
+)
 FILES = click.option(
     "--config",
     "files",
@@ -125,8 +128,8 @@ def resolve(options: dict[str, Any], *, saved: str = "") -> Config:
     given = {key: options[key] for key in ("task", "model", "seed") if options.get(key) is not None}
     if "model" in given:
         given["model"] = named_model(given["model"])
-    if options.get("engine") is not None:
-        given["sampling"] = {"engine": options["engine"]}
+    sampling = ("engine", "temperature")
+    given["sampling"] = {key: options[key] for key in sampling if options.get(key) is not None}
     config = settings.resolve(
         saved=saved, files=options["files"], overrides=options["overrides"], flags=given
     )
