@@ -32,6 +32,11 @@ def find_attempt(task: Task, problem_id: str | None, *, seed: int, screen: Scree
         problem = _found(task, problem_id, seed=seed, screen=screen)
     if problem is None:
         raise ConfigError(f"task {task.name!r} has no problems in its split {Split.TRAIN!s}")
+    return first_attempt(problem, seed=seed)
+
+
+def first_attempt(problem: Problem, *, seed: int) -> Attempt:
+    """At `problem`, with the seed of the first rollout of a training with `seed`."""
     rollout_seed = derive_seed(seed, "rollout", 0, 0, 0)
     return Attempt(problem=problem, group_index=0, sibling_index=0, seed=rollout_seed)
 

@@ -18,6 +18,7 @@ import click
 
 from repl_rl import __version__
 from repl_rl.commands import options as shared
+from repl_rl.commands.ask import ask
 from repl_rl.commands.config import config as config_command
 from repl_rl.commands.merge import merge as merge_command
 from repl_rl.commands.plot import plot
@@ -101,10 +102,10 @@ def cli(context: click.Context) -> None:
         refuse_several(f"repl-rl {context.invoked_subcommand}")
 
 
-_COMMANDS = (
-    *(rollout, play, replay, attach, plot, reward, config_command, merge_command, push, warmstart),
-)
-for command in _COMMANDS:
+for command in (
+    *(ask, rollout, play, replay, attach, plot, warmstart),
+    *(reward, config_command, merge_command, push),
+):
     cli.add_command(command)
 
 

@@ -26,19 +26,20 @@ from repl_rl.types import Attempt, Origin, Scored
 
 def roll_out(plan: Plan, problem_id: str | None, screen: Screen) -> tuple[Subject, Origin]:
     """One rollout of the plan's policy, and where it comes from; raises as `train`."""
-    plan = _alone(plan)
+    plan = alone(plan)
     attempt = find_attempt(plan.task, problem_id, seed=plan.config.seed, screen=screen)
     loaded = load_policy(plan, policy_folder(plan, screen), say=screen.say)
     witness = Witness()
     with open_runtime(plan, loaded, watch=witness.watch) as runtime:
         say_runtime(runtime, screen)
-        scored = _run(runtime, attempt, loaded, screen)
+        screen.say(f"problem {attempt.problem.id}, seed {attempt.seed}\n")
+        scored = run_shown(runtime, attempt, loaded, screen)
         subject = _subject(plan, loaded, scored, witness, context_tokens=runtime.context_tokens)
         return subject, runtime.origin
 
 
-def _alone(plan: Plan) -> Plan:
-    """One trajectory needs one row of the cache and one kernel."""
+def alone(plan: Plan) -> Plan:
+    """The same plan for one trajectory, which needs one row of the cache and one kernel."""
     config = plan.config
     return plan.changed(
         sampling=replace(config.sampling, max_in_flight=1),
@@ -46,8 +47,8 @@ def _alone(plan: Plan) -> Plan:
     )
 
 
-def _run(runtime: Runtime, attempt: Attempt, loaded: LoadedModel, screen: Screen) -> Scored:
-    screen.say(f"problem {attempt.problem.id}, seed {attempt.seed}\n")
+def run_shown(runtime: Runtime, attempt: Attempt, loaded: LoadedModel, screen: Screen) -> Scored:
+    """Make one trajectory. Its lines are shown as they come; those of another loop at its end."""
     sampler = runtime.sampler
     if isinstance(sampler, LineSampler):
         sampler.on_line = LineStream(loaded.codec, screen.say).hear

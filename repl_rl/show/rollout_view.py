@@ -106,12 +106,17 @@ def token_table(
 # Worth
 
 
-def result_rows(scored: Scored) -> Iterator[Text]:
-    """Why it ended, what was submitted, the verdict, and the reward line by line, term by term."""
-    trajectory, reward = scored.trajectory, scored.reward
+def ending_rows(trajectory: Trajectory) -> Iterator[Text]:
+    """Why it ended, and what was submitted."""
     yield Text(f"stopped      {trajectory.stop_reason}")
     if trajectory.submission is not None:
         yield Text(f"submission   {_inert(trajectory.submission)}")
+
+
+def result_rows(scored: Scored) -> Iterator[Text]:
+    """Why it ended, what was submitted, the verdict, and the reward line by line, term by term."""
+    trajectory, reward = scored.trajectory, scored.reward
+    yield from ending_rows(trajectory)
     yield Text(f"verdict      {_verdict(scored.verdict)}")
     outcome = "not scored" if reward.outcome_reward is None else f"{reward.outcome_reward:+.3f}"
     lines = math.fsum(reward.line_rewards)

@@ -1,0 +1,122 @@
+"""`repl-rl ask`: a problem of a person's own, put to a model.
+
+    question, setup -> Problem -> Trajectory, shown or as JSON
+
+Heavy imports stand inside the command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from repl_rl.commands import options as shared
+from repl_rl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from repl_rl.rollout.plan import Plan
+    from repl_rl.types import Problem, Trajectory
+
+
+@click.command()
+@click.argument("question")
+@shared.with_options(shared.MODEL, shared.TASK, shared.ENGINE)
+@click.option(
+    "--setup", multiple=True, metavar="LINE", help="Run before the first line; repeatable."
+)
+@shared.with_options(shared.TEMPERATURE, shared.SEED, shared.FILES, shared.OVERRIDES)
+@click.option("--json", "is_json", is_flag=True, help="One JSON object on stdout, for programs.")
+def ask(question: str, setup: tuple[str, ...], is_json: bool, **options: Any) -> None:
+    """Put a problem of your own to a model.
+
+    It sees the problem as in training, in the prompt of its run's task or of --task. Its lines run
+    in a sealed kernel, and stand above what they print. Nothing is graded. Exit code 0 if it
+    submits an answer, 1 if it does not. The QUESTION - is read from stdin.
+    """
+    from rich.console import Console
+
+    from repl_rl.show.display import Screen
+
+    problem = asked(_read() if question == "-" else question, setup)
+    model = options["model"]
+    plan = shared.plan_of(options) if model is None else shared.plan_of_run(Path(model), options)
+    if setup:
+        asyncio.run(_check_setup(plan, problem))
+    shared.load_libraries(plan, err=is_json)
+    from repl_rl.commands.ask_job import answer
+
+    with Screen(Console(stderr=is_json)) as screen:
+        trajectory = answer(plan, problem, screen)
+    if is_json:
+        click.echo(json.dumps(_facts(plan, problem, trajectory)))
+    if trajectory.submission is None:
+        sys.exit(shared.FAILED)
+
+
+def asked(question: str, setup: tuple[str, ...]) -> Problem:
+    """The problem that a person put; ConfigError where it cannot be one."""
+    from repl_rl.tasks.data.texts import statement_of
+    from repl_rl.types import Problem
+
+    for source in setup:
+        if "\n" in source or not source.strip():
+            raise ConfigError(f"--setup {source!r}; expected one line of Python")
+    try:
+        # As the rows of a file are read, so that it looks like what a model was trained on.
+        return Problem(id="asked", statement=statement_of(question), setup=setup)
+    except ValueError as error:
+        raise ConfigError(
+            f"QUESTION: {error}; expected a problem in words, or - to read it from stdin"
+        ) from None
+
+
+def _read() -> str:
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"QUESTION: stdin is not UTF-8: byte {error.start + 1} of it; expected a problem"
+        ) from None
+
+
+async def _check_setup(plan: Plan, problem: Problem) -> None:
+    """ConfigError for a setup that fails: a kernel says so before a model is read."""
+    from repl_rl.rollout.kernels import SetupError, kernel_for, kernel_pool
+    from repl_rl.transcript.format import setup_sources
+
+    sandbox = replace(plan.config.sandbox, standby=0)
+    async with kernel_pool(sandbox, setup=setup_sources(plan.task.prompt)) as pool:
+        try:
+            kernel = await kernel_for(problem, pool, seed=plan.config.seed)
+        except SetupError as error:
+            raise ConfigError(f"--setup: {error}") from None
+        await kernel.aclose()
+
+
+def _facts(plan: Plan, problem: Problem, trajectory: Trajectory) -> dict[str, Any]:
+    """What JSON says of it."""
+    from repl_rl.transcript.format import strip_line
+
+    return {
+        "question": problem.statement,
+        "setup": problem.setup,
+        "model": plan.config.model,
+        "task": plan.config.task.name,
+        "seed": plan.config.seed,
+        "lines": [
+            {
+                "source": strip_line(line.source),
+                "outcome": line.outcome.kind,
+                "observation": line.outcome.observation,
+            }
+            for line in trajectory.lines
+        ],
+        "stop_reason": trajectory.stop_reason,
+        "submission": trajectory.submission,
+    }
