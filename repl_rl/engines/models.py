@@ -326,7 +326,6 @@ def _generation_config(source: str, config: Any) -> Any:
         return GenerationConfig.from_model_config(config)
 
 
-
 @torch.no_grad()
 def logprobs(
     loaded: LoadedModel, ids: Sequence[int], start: int, *, temperature: float
