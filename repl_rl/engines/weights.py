@@ -23,6 +23,11 @@ def is_adapted(model: Any) -> bool:  # Any: a PreTrainedModel, or peft's wrapper
     return hasattr(model, "get_base_model")
 
 
+def inner_model(model: Any) -> Any:  # Any: a PreTrainedModel, or peft's wrapper of one
+    """The PreTrainedModel itself."""
+    return model.get_base_model() if is_adapted(model) else model
+
+
 def named_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Names and tensors in the model's own order, an adapter added to what it is for.
 

@@ -10,15 +10,13 @@ clip metrics and the token count, and still attends to them. Everything else is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager, nullcontext
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import torch
-import trl.trainer.utils
 from torch.nn.functional import pad
 from trl.trainer.grpo_trainer import GRPOTrainer
 
@@ -33,12 +31,15 @@ from repl_rl.credit.importance import (
 )
 from repl_rl.credit.mass import advantage_metrics, advantage_sums
 from repl_rl.disk import remove
+from repl_rl.engines.tree_attention import in_use
+from repl_rl.engines.weights import inner_model
 from repl_rl.runs.folder import numbered_checkpoints
 from repl_rl.training.forbidden import forbidding_bias, head_biased
+from repl_rl.training.forward import as_tree, head_on_labels, in_parts, takes_trees
 from repl_rl.training.options import refusals_explained
 from repl_rl.training.ranks import ALONE, Ranks
 from repl_rl.training.saving import Position, RandomState, written_by_all
-from repl_rl.training.sft import IGNORED
+from repl_rl.training.token_tree import siblings_together
 from repl_rl.types import Reward, Scored
 
 Collect = Callable[[Sequence[int], int], list[Scored]]
@@ -68,7 +69,8 @@ class LineGRPOTrainer(GRPOTrainer):
 
     length_parts = 4
     """Forward passes a micro-batch is cut into, by length: more of them, less padding. With 1, rows
-    stay as TRL has them, and so does what goes through the head on a CPU."""
+    stay as TRL has them, and so does what goes through the head on a CPU. A model that takes trees
+    forwards a micro-batch at once, unless this is 1."""
 
     def __init__(
         self,
@@ -102,6 +104,8 @@ class LineGRPOTrainer(GRPOTrainer):
             super().__init__(rollout_func=_rollout, reward_funcs=[outcome_reward], **kwargs)
         self._bias = forbidding_bias(forbidden_ids, self._head(self.model))
         """(V,) or None: what takes the probability of ids that are never sampled."""
+        self.takes_trees = takes_trees(inner_model(self.model))
+        """Whether rows are forwarded as a tree: see `forward`."""
 
     def _head(self, model: Any) -> torch.nn.Module:
         head: torch.nn.Module = self.accelerator.unwrap_model(model).get_output_embeddings()
@@ -287,66 +291,69 @@ class LineGRPOTrainer(GRPOTrainer):
         batch_size: int | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """TRL's, with rows of similar length forwarded together and cut to the longest of them.
+        """TRL's, by a forward that spares what it can: see `forward`.
 
-        TRL pads to the longest trajectory of the whole batch; where some give up early and some
-        run into their budget, most of that is padding. Cut positions get 0, which the mask drops.
-        TRL leaves positions to the model, which counts padding on the left. That is harmless where
-        only distances matter, but changes the sequence for a model with absolute positions (GPT-2).
         Injected tokens get 0 as well, and never go through the head.
         """
-        num_prompt = input_ids.shape[1] - logits_to_keep
-        order, parts = [], []
+        score = super()._get_per_token_logps_and_entropies
+        sampled = self._sampled_of(len(input_ids), logits_to_keep).to(input_ids.device)
+        inner, head = inner_model(self.accelerator.unwrap_model(model)), self._head(model)
+        num_parts = self.length_parts
+        # The loss of routers counts every token of every row.
+        if self._forwards_trees and not kwargs.get("compute_aux_loss"):
+            model, num_parts = as_tree(model, inner), 1
         # One context for all parts: each would keep its own copy of the weights for the backward.
-        is_as_trl = self.length_parts == 1
         with (
             self.accelerator.autocast(),
-            nullcontext() if is_as_trl else head_on_labels(),
-            head_biased(self._head(model), self._bias),
+            nullcontext() if num_parts == 1 else head_on_labels(),
+            head_biased(head, self._bias),
         ):
-            for rows, start, stop in self._parts(attention_mask, num_prompt, batch_size):
-                seen = attention_mask[rows, start:stop]
-                placed = partial(model, position_ids=(seen.cumsum(dim=1) - 1).clamp(min=0))
-                found = super()._get_per_token_logps_and_entropies(
-                    on_sampled(placed, self._sampled_of(rows, stop - num_prompt)),
-                    input_ids[rows, start:stop],
-                    seen,
-                    stop - num_prompt,
-                    **kwargs,
-                )
-                order.append(rows)
-                missing = logits_to_keep - (stop - num_prompt)
-                parts.append(
-                    [x if x is None or x.dim() == 0 else pad(x, (0, missing)) for x in found]
-                )
-        back = torch.cat(order).argsort()
-        logps, entropies, aux_losses = zip(*parts, strict=True)
-        return (
-            torch.cat(logps)[back],
-            None if entropies[0] is None else torch.cat(entropies)[back],
-            None if aux_losses[0] is None else torch.stack(aux_losses).mean(),
-        )
+            return in_parts(
+                score,
+                model,
+                input_ids,
+                attention_mask,
+                sampled,
+                num_parts=num_parts,
+                batch_size=batch_size,
+                **kwargs,
+            )
 
-    def _sampled_of(self, rows: torch.Tensor, width: int) -> torch.Tensor:
-        """(rows, `width`): which of the first `width` tokens of these completions were sampled."""
+    @property
+    def _forwards_trees(self) -> bool:
+        return self.takes_trees and self.length_parts > 1
+
+    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
+        """TRL's micro-batch, in which siblings stand together where rows may be forwarded so."""
+        before = self._buffered_inputs
+        inputs: dict[str, Any] = super()._prepare_inputs(generation_batch)
+        rollout, size = self._buffered_inputs, self.args.gradient_accumulation_steps
+        if rollout is before or not self._forwards_trees or not self._is_cut_freely:
+            return inputs
+        self._buffered_inputs = [
+            batch
+            for at in range(0, len(rollout), size)
+            for batch in siblings_together(rollout[at : at + size])
+        ]
+        return self._buffered_inputs[self._step % len(rollout)]
+
+    @property
+    def _is_cut_freely(self) -> bool:
+        """Whether an update is the same however its rows are dealt out to micro-batches."""
+        takes_means = self._entropy_bonus_enabled or self.top_entropy_quantile < 1.0
+        return self.loss_type != "bnpo" and not takes_means
+
+    def training_step(self, model: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """TRL's; a backward may forward layers again, with the attention that they had."""
+        inner = inner_model(self.model)
+        with in_use(inner) if self._forwards_trees else nullcontext():
+            return super().training_step(model, *args, **kwargs)  # type: ignore  # TRL has no types
+
+    def _sampled_of(self, num_rows: int, width: int) -> torch.Tensor:
+        """(num_rows, `width`): which of the first `width` tokens of completions were sampled."""
         if self.sampled is None:
-            return torch.ones(len(rows), width, dtype=torch.bool, device=rows.device)
-        sampled = self.sampled.to(rows.device)[rows, :width] != 0
-        return pad(sampled, (0, width - sampled.shape[1]))
-
-    def _parts(
-        self, mask: torch.Tensor, num_prompt: int, batch_size: int | None
-    ) -> Iterator[tuple[torch.Tensor, int, int]]:
-        """(rows, start, stop): `[rows, start:stop]` is forwarded together."""
-        size = min(len(mask), batch_size or len(mask))
-        if self.length_parts == 1:
-            for rows in torch.split(torch.arange(len(mask), device=mask.device), size):
-                yield rows, 0, mask.shape[1]
-            return
-        order = mask.sum(dim=1).argsort()
-        for rows in torch.split(order, -(-size // self.length_parts)):
-            used = mask[rows].any(dim=0).nonzero()
-            yield rows, int(used[0]), max(int(used[-1]) + 1, num_prompt + 1)
+            return torch.ones(num_rows, width, dtype=torch.bool)
+        return pad(self.sampled != 0, (0, width - self.sampled.shape[1]))
 
 
 def _bare(reward: Reward) -> Reward:
@@ -365,32 +372,6 @@ def _rollout(prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
     width = max(map(len, rows["env_mask"]))
     trainer.sampled = pad_right(rows["env_mask"], width=width)  # the reference scores them first
     return rows
-
-
-@contextmanager
-def head_on_labels() -> Iterator[None]:
-    """Let TRL's head score only tokens that have a label, as it does on a GPU.
-
-    TRL does so only with Triton, to spare devices that compile anew for every number of tokens.
-    """
-    heads: Any = trl.trainer.utils
-    asked = heads._use_triton
-    heads._use_triton = lambda _: True
-    try:
-        yield
-    finally:
-        heads._use_triton = asked
-
-
-def on_sampled(model: Callable[..., Any], sampled: torch.Tensor) -> Callable[..., Any]:
-    """A forward without labels for the tokens at the end of its rows that are not in `sampled`."""
-
-    def forward(*, labels: torch.Tensor, **inputs: Any) -> Any:
-        num_before = labels.shape[1] - sampled.shape[1]
-        is_known = pad(~sampled, (num_before, 0), value=False)
-        return model(labels=labels.masked_fill(is_known, IGNORED), **inputs)
-
-    return forward
 
 
 def pad_right(rows: Sequence[Sequence[float]], *, width: int) -> torch.Tensor:

@@ -106,7 +106,7 @@ def test_only_sampled_tokens_go_through_the_head(
 
 def kept_bytes(trainer: LineGRPOTrainer, length_parts: int) -> int:
     """Of storages that a forward over four rows keeps beside the weights."""
-    trainer.length_parts = length_parts
+    trainer.length_parts, trainer.takes_trees = length_parts, False
     kept: dict[int, torch.Tensor] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:

@@ -153,6 +153,7 @@ def test_no_forward_pass_sees_padding_where_rows_are_few(step: Step, group: list
     widths: list[int] = []
 
     def watch(trainer: LineGRPOTrainer) -> None:
+        trainer.takes_trees = False
         model_of(trainer).base_model.register_forward_pre_hook(
             lambda _module, _args, kwargs: widths.append(kwargs["input_ids"].numel()),
             with_kwargs=True,
@@ -218,7 +219,7 @@ def test_scored_as_a_sampled_one_that_token_would_break_the_loss(
     step: Step, pair: list[Scored], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The check above can fail: the KL of such a token is infinite, and inf * 0 is no number."""
-    monkeypatch.setattr("repl_rl.training.grpo.on_sampled", lambda model, _: model)
+    monkeypatch.setattr("repl_rl.training.forward.on_sampled", lambda model, _: model)
     caught = step(pair, kl_beta=0.1, change=lambda trainer: make_impossible(trainer, pair))
     assert caught.logs["kl"] is None  # transformers logs a number that is none as None
 

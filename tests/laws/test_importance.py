@@ -213,6 +213,7 @@ def test_without_weights_it_does_not_matter_what_the_engine_said(
 
     def change(trainer: LineGRPOTrainer) -> None:
         engine_of(shift)(trainer)
+        trainer.takes_trees = False
         model_of(trainer).base_model.register_forward_pre_hook(lambda *_: forwards.append(1))
 
     plain, shifted = step(group), step(group, change=change)

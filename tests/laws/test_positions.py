@@ -90,7 +90,12 @@ def worst_difference(trainer: LineGRPOTrainer, rows: list[torch.Tensor]) -> floa
     return max(gaps)
 
 
-def test_padding_moves_no_token(trainer: LineGRPOTrainer, rows: list[torch.Tensor]) -> None:
+@pytest.mark.parametrize("takes_trees", [True, False])
+def test_padding_moves_no_token(
+    trainer: LineGRPOTrainer, rows: list[torch.Tensor], takes_trees: bool
+) -> None:
+    assert trainer.takes_trees
+    trainer.takes_trees = takes_trees
     assert worst_difference(trainer, rows) < 1e-5
 
 
@@ -98,7 +103,8 @@ def test_positions_left_to_the_model_would_count_padding(
     trainer: LineGRPOTrainer, rows: list[torch.Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The check above can fail."""
-    monkeypatch.setattr("repl_rl.training.grpo.partial", lambda model, **_: model)
+    trainer.takes_trees = False
+    monkeypatch.setattr("repl_rl.training.forward.partial", lambda model, **_: model)
     assert worst_difference(trainer, rows) > 0.1
 
 
