@@ -14,6 +14,7 @@ from repl_rl.config import Config, GRPOConfig
 from repl_rl.engines.base import EngineKind
 from repl_rl.engines.models import ModelFiles, cache_bytes, num_embeddings, num_parameters
 from repl_rl.engines.precision import Precision
+from repl_rl.engines.tree_attention import sees_all
 from repl_rl.errors import ConfigError
 
 _GIB, _MIB = 1 << 30, 1 << 20
@@ -23,9 +24,12 @@ _LESS_TO_TRAIN = (
 _ADAPTER_BYTES = 4
 """Of a number of an adapter: float32, whatever the model is held in."""
 PARTS = 4
-"""Forwards that a micro-batch is cut into: see `LineGRPOTrainer.length_parts`."""
+"""Forwards that a micro-batch is cut into, where it is not forwarded as a tree: see
+`LineGRPOTrainer.length_parts`."""
 _TILE_TOKENS, _TILE_WIDTH = 4096, 32_768
 """Logits that TRL's head holds at a time."""
+TORCH_TILE_WIDTH = 4096
+"""The same without Triton, where it makes copies of them."""
 _TORCH_TILES = 8
 """Copies of them that it makes without Triton."""
 LESS_TO_SAMPLE = "lower sampling.max_in_flight or sampling.max_tokens"
@@ -117,7 +121,7 @@ def measure(
         trained, num_copies = weights, 2 if is_copied else 1
     if not is_training:
         return Memory(weights=weights, keys=keys)
-    gradients = trained * (2 if _micro_batch(config.grpo).is_summed_apart else 1)
+    gradients = trained * (2 if _micro_batch(config.grpo, files).is_summed_apart else 1)
     return Memory(
         weights=weights,
         num_copies=num_copies,
@@ -143,7 +147,7 @@ def measure(
 
 @dataclass(frozen=True, slots=True)
 class _MicroBatch:
-    """Rows of one forward and backward, which the trainer forwards in parts."""
+    """Rows of one backward, which the trainer forwards at once or in parts."""
 
     num_rows: int
     part_rows: int
@@ -157,10 +161,11 @@ class _MicroBatch:
         return self.is_accumulated and self.part_rows < self.num_rows
 
 
-def _micro_batch(grpo: GRPOConfig) -> _MicroBatch:
+def _micro_batch(grpo: GRPOConfig, files: ModelFiles) -> _MicroBatch:
     num_all = grpo.problems_per_step * grpo.group_size
     num_rows = min(grpo.micro_batch_size, num_all)
-    return _MicroBatch(num_rows, -(-num_rows // PARTS), num_rows < num_all)
+    part_rows = num_rows if sees_all(files.config) else -(-num_rows // PARTS)
+    return _MicroBatch(num_rows, part_rows, num_rows < num_all)
 
 
 def _activations(
@@ -179,7 +184,7 @@ def _activations(
     all gradients are there, and the activations of the other parts.
     """
     model, size = files.config.get_text_config(), held.update.itemsize
-    batch, checkpoints = _micro_batch(config.grpo), config.grpo.gradient_checkpointing
+    batch, checkpoints = _micro_batch(config.grpo, files), config.grpo.gradient_checkpointing
     a_layer = _layer_numbers(model) * size
     # Layers hand on what the embedding made, in the type of the weights.
     handed_on = model.hidden_size * held.weights.itemsize
@@ -187,8 +192,8 @@ def _activations(
     again = a_layer * row_tokens * batch.part_rows if checkpoints else 0
     saved = max(kept * batch.num_rows - gradients, kept * (batch.num_rows - batch.part_rows))
     num_scored = batch.part_rows * min(row_tokens, config.sampling.max_tokens)
-    tile = min(num_scored, _TILE_TOKENS) * min(model.vocab_size, _TILE_WIDTH) * size
-    num_tiles = 1 if device == "cuda" else _TORCH_TILES
+    num_tiles, width = (1, _TILE_WIDTH) if device == "cuda" else (_TORCH_TILES, TORCH_TILE_WIDTH)
+    tile = min(num_scored, _TILE_TOKENS) * min(model.vocab_size, width) * size
     table = copies = 0
     if is_whole:
         # The head's gradient is summed in float32 beside the one that is there.

@@ -21,6 +21,7 @@ import trl.trainer.utils
 from torch.nn.functional import pad
 
 from repl_rl.engines import tree_attention
+from repl_rl.engines.memory import TORCH_TILE_WIDTH
 from repl_rl.training.sft import IGNORED
 from repl_rl.training.token_tree import grow
 
@@ -176,17 +177,20 @@ def takes_trees(model: Any) -> bool:  # Any: a PreTrainedModel
 
 @contextmanager
 def head_on_labels() -> Iterator[None]:
-    """Let TRL's head score only tokens that have a label, as it does on a GPU.
+    """Let TRL's head score only tokens that have a label, as it does on a GPU, in small tiles.
 
     TRL does so only with Triton, to spare devices that compile anew for every number of tokens.
+    Without Triton it makes copies of each tile.
     """
     heads: Any = trl.trainer.utils
-    asked = heads._use_triton
+    asked, width = heads._use_triton, heads._CHUNKED_LOGPROB_CHUNK_SIZE
     heads._use_triton = lambda _: True
+    if not torch.cuda.is_available():
+        heads._CHUNKED_LOGPROB_CHUNK_SIZE = TORCH_TILE_WIDTH
     try:
         yield
     finally:
-        heads._use_triton = asked
+        heads._use_triton, heads._CHUNKED_LOGPROB_CHUNK_SIZE = asked, width
 
 
 def on_sampled(model: Forward, sampled: torch.Tensor) -> Forward:

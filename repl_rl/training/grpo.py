@@ -305,7 +305,7 @@ class LineGRPOTrainer(GRPOTrainer):
         # One context for all parts: each would keep its own copy of the weights for the backward.
         with (
             self.accelerator.autocast(),
-            nullcontext() if num_parts == 1 else head_on_labels(),
+            nullcontext() if self.length_parts == 1 else head_on_labels(),
             head_biased(head, self._bias),
         ):
             return in_parts(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,14 @@ MIXED = Precision(update=HALF, sampling=HALF)
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
     return read_files(str(save_tiny_model(tmp_path_factory.mktemp("model"))))
+
+
+@pytest.fixture(scope="module")
+def windowed(files: ModelFiles) -> ModelFiles:
+    """A layer of it does not see all, so rows are forwarded in parts."""
+    config = copy.deepcopy(files.config)
+    config.update({"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 16})
+    return replace(files, config=config)
 
 
 def test_parameters_are_counted_without_weights(files: ModelFiles) -> None:
@@ -65,37 +74,51 @@ def test_a_run_takes_four_bytes_a_weight_and_two_a_key(files: ModelFiles) -> Non
     ("micro_batch_size", "num_times"), [(64, 1), (32, 2), (8, 2), (2, 2), (1, 1)]
 )
 def test_micro_batches_of_parts_hold_their_gradients_beside_those_of_others(
-    files: ModelFiles, micro_batch_size: int, num_times: int
+    files: ModelFiles, windowed: ModelFiles, micro_batch_size: int, num_times: int
 ) -> None:
-    """A step of 64 trajectories; autograd sums over the parts of one micro-batch first."""
-    found = measured(files, MIXED, micro_batch_size=micro_batch_size).gradients
+    """A step of 64 trajectories; autograd sums over the parts of one micro-batch first.
+
+    A tree is one part.
+    """
+    found = measured(windowed, MIXED, micro_batch_size=micro_batch_size).gradients
     assert found == num_times * 4 * num_parameters(files.config)
+    found = measured(files, MIXED, micro_batch_size=micro_batch_size).gradients
+    assert found == 4 * num_parameters(files.config)
 
 
 def test_the_trainer_forwards_as_many_parts_as_are_counted() -> None:
     assert LineGRPOTrainer.length_parts == PARTS
 
 
-def test_activations_of_a_backward_are_counted(files: ModelFiles) -> None:
+def test_activations_of_a_tree_are_counted(files: ModelFiles) -> None:
+    """The same 8 rows at once, as if they shared nothing: gradients take the place of most."""
+    vocabulary, gradients = files.config.vocab_size, 4 * num_parameters(files.config)
+    head = 8 * 4 * (8 * 50) * vocabulary + 4 * 32 * vocabulary
+    handed_on, again = 8 * 4 * 2 * 32 * 50, 4 * 2048 * 8 * 50
+    found = measured(files, Precision()).activations
+    assert found == max(handed_on - gradients, 0) + again + head
+
+
+def test_activations_of_a_backward_are_counted(windowed: ModelFiles) -> None:
     """8 rows of 50 tokens in 4 parts of 2, float32; 256 + 94 + 1 ids of 32 numbers.
 
     Two layers hand on 32 numbers each. A layer keeps 10 x 32 + 4 x 3 x 128 + 4 x 48 = 2048 of a
     token. The head has logits of a part 8 times, and the gradient of its table.
     """
-    vocabulary = files.config.vocab_size
+    vocabulary = windowed.config.vocab_size
     handed_on = 4 * 2 * 32 * 50
     head = 8 * 4 * (2 * 50) * vocabulary + 4 * 32 * vocabulary
-    found = measured(files, Precision()).activations
+    found = measured(windowed, Precision()).activations
     assert found == 6 * handed_on + 4 * 2048 * 2 * 50 + head
-    found = measured(files, Precision(), gradient_checkpointing=False).activations
-    kept, gradients = 4 * 2048 * 2 * 50, 2 * 4 * num_parameters(files.config)
+    found = measured(windowed, Precision(), gradient_checkpointing=False).activations
+    kept, gradients = 4 * 2048 * 2 * 50, 2 * 4 * num_parameters(windowed.config)
     assert found == max(8 * kept - gradients, 6 * kept) + head
 
 
-def test_autocast_keeps_a_copy_of_the_layers_in_bfloat16(files: ModelFiles) -> None:
-    num_layers = num_parameters(files.config) - 32 * files.config.vocab_size
-    mixed, exact = measured(files, MIXED), measured(files, Precision())
-    table = 4 * 32 * files.config.vocab_size
+def test_autocast_keeps_a_copy_of_the_layers_in_bfloat16(windowed: ModelFiles) -> None:
+    num_layers = num_parameters(windowed.config) - 32 * windowed.config.vocab_size
+    mixed, exact = measured(windowed, MIXED), measured(windowed, Precision())
+    table = 4 * 32 * windowed.config.vocab_size
     rest = exact.activations - table - 4 * 6 * 2 * 32 * 50  # half of it, but for what is handed on
     assert mixed.activations == 2 * num_layers + table + 4 * 6 * 2 * 32 * 50 + rest // 2
 

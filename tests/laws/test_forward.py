@@ -12,6 +12,7 @@ import pytest
 import torch
 from trl.trainer import utils as heads
 
+from repl_rl.engines.memory import TORCH_TILE_WIDTH
 from repl_rl.training.grpo import LineGRPOTrainer
 from repl_rl.types import Scored
 from trainer_kit import Step, difference, largest, model_of, take_step
@@ -93,6 +94,7 @@ def test_only_sampled_tokens_go_through_the_head(
 
     def watched(hidden: torch.Tensor, *rest: Any) -> Any:
         seen.append(len(hidden))
+        assert rest[4] == TORCH_TILE_WIDTH  # as much as is counted
         return head.apply(hidden, *rest)
 
     monkeypatch.setattr(heads, "_ChunkedLogProbFunction", SimpleNamespace(apply=watched))
