@@ -1,0 +1,226 @@
+"""An update beside stock TRL's: `python benchmarks/update.py [--model PATH] [--ways tree trl]`.
+
+Each way is a process of its own that takes one GRPO step on the same made-up trajectories: groups
+of siblings with one prompt, lines sampled and answered. It prints wall and CPU seconds of forwards
+and backwards, tokens per CPU second, and the peak above the weights that were there. Without
+`--model` the model is a Llama of random weights in the shape of SmolLM2-135M.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from memory import MALLOC, taken
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers.utils.logging import disable_progress_bar
+from trl.trainer.grpo_trainer import GRPOTrainer
+
+from repl_rl.config import Config
+from repl_rl.engines.kinds import engine_kind
+from repl_rl.engines.precision import precision
+from repl_rl.settings import resolve
+from repl_rl.training.grpo import LineGRPOTrainer, outcome_reward
+from repl_rl.training.trainer import make_trainer
+from repl_rl.types import (
+    Line,
+    LineOutcome,
+    OutcomeKind,
+    Problem,
+    Reward,
+    Scored,
+    StopReason,
+    Trajectory,
+)
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
+from tiny_model import save_tiny_model
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": 49_152,
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "tie_word_embeddings": True,
+}
+WAYS = {
+    "trl": "stock TRL",
+    "parts": "rows, by length",
+    "tree": "a tree",
+}
+MIB = 1 << 20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", help="A folder; by default one of random weights.")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--groups", type=int, default=8)
+    parser.add_argument("--siblings", type=int, default=8)
+    parser.add_argument("--prompt", type=int, default=115, help="Tokens of a prompt.")
+    parser.add_argument("--common", type=int, default=70, help="Of them, those of all prompts.")
+    parser.add_argument("--completion", type=int, default=75, help="Tokens of one, on average.")
+    parser.add_argument("--set", nargs="+", default=[], help="Settings, such as grpo.dtype=mixed.")
+    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.way:
+        print(json.dumps(measured(args)))
+        return
+    with tempfile.TemporaryDirectory(prefix="repl-rl-update-") as folder:
+        if args.model is None:
+            args.model = folder
+            save_model(Path(folder))
+        rows = trajectories(args)
+        num_tokens = sum(len(t.prompt_ids) + len(t.completion_ids) for t in rows)
+        print(
+            f"{len(rows)} trajectories of {num_tokens:,} tokens, {torch.get_num_threads()} threads"
+        )
+        print(
+            f"{'':<16} {'wall s':>7} {'CPU s':>7} {'tokens/CPU s':>13} {'peak MiB':>9} {'loss':>10}"
+        )
+        for way in args.ways:
+            command = [sys.executable, *sys.argv, "--model", args.model, "--way", way]
+            done = subprocess.run(command, capture_output=True, text=True, env=os.environ | MALLOC)
+            if done.returncode:
+                sys.exit(done.stderr)
+            wall, cpu, peak, loss = json.loads(done.stdout.splitlines()[-1])
+            print(
+                f"{WAYS[way]:<16} {wall:>7.1f} {cpu:>7.1f} {num_tokens / cpu:>13,.0f} "
+                f"{peak / MIB:>9,.0f} {loss:>10.6f}",
+                flush=True,
+            )
+
+
+def save_model(folder: Path) -> None:
+    """Random weights, and a tokenizer that uses few of them."""
+    save_tiny_model(folder)
+    LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained(folder)
+
+
+def trajectories(args: argparse.Namespace) -> list[Trajectory]:
+    """Lines of 12 sampled tokens, each answered by 8, until the completion is full."""
+    dice = random.Random(0)
+    common = [dice.randrange(5, 250) for _ in range(args.common)]
+    found = []
+    for group in range(args.groups):
+        rest = [dice.randrange(5, 250) for _ in range(args.prompt - args.common)]
+        for sibling in range(args.siblings):
+            size = round(args.completion * (0.5 + dice.random()))
+            found.append(trajectory([*common, *rest], size, group, sibling, dice))
+    return found
+
+
+def trajectory(
+    prompt: list[int], size: int, group: int, sibling: int, dice: random.Random
+) -> Trajectory:
+    sampled = [at % 20 < 12 for at in range(size)]
+    starts = range(0, size, 20)
+    outcome = LineOutcome(kind=OutcomeKind.OK_OUTPUT, observation="")
+    return Trajectory(
+        problem_id=str(group),
+        group_index=group,
+        sibling_index=sibling,
+        policy_version=0,
+        seed=sibling,
+        prompt_text="",
+        prompt_ids=tuple(prompt),
+        completion_ids=tuple(dice.randrange(5, 250) for _ in range(size)),
+        loss_mask=tuple(sampled),
+        logprobs=tuple(-5.0 * one for one in sampled),
+        lines=tuple(
+            Line(index=i, source="", start=at, stop=min(at + 12, size), outcome=outcome)
+            for i, at in enumerate(starts)
+        ),
+        stop_reason=StopReason.EOS,
+        submission=None,
+    )
+
+
+def measured(args: argparse.Namespace) -> tuple[float, float, float, float]:
+    """(wall seconds, CPU seconds, bytes at the peak, loss) of one step."""
+    disable_progress_bar()
+    rows = trajectories(args)
+    longest = max(len(t.completion_ids) for t in rows)
+    config = resolve(
+        overrides=[
+            f"model={args.model}",
+            "sampling.device=cpu",
+            f"sampling.max_tokens={longest}",
+            *("grpo.steps=1", f"grpo.problems_per_step={args.groups}"),
+            *(f"grpo.group_size={args.siblings}", "grpo.line_credit_weight=0"),
+            *args.set,
+        ]
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        trainer: Any = made(config, rows, args, Path(folder))
+        cost = [0.0, 0.0]
+        step = trainer.training_step
+
+        def timed(*inputs: Any, **named: Any) -> Any:
+            wall, cpu = time.perf_counter(), time.process_time()
+            out = step(*inputs, **named)
+            cost[0] += time.perf_counter() - wall
+            cost[1] += time.process_time() - cpu
+            return out
+
+        trainer.training_step = timed
+        trainer._save_checkpoint = lambda *_, **__: None
+        Path("/proc/self/clear_refs").write_text("5")
+        before = taken(torch.device("cpu"), "VmRSS")
+        trainer.train()
+        peak = taken(torch.device("cpu"), "VmHWM") - before
+        loss = next(row["loss"] for row in trainer.state.log_history if "loss" in row)
+    return cost[0], cost[1], peak, loss
+
+
+def made(config: Config, rows: list[Trajectory], args: argparse.Namespace, folder: Path) -> Any:
+    """The trainer of a way, fed with `rows`."""
+    scored = [
+        Scored(
+            trajectory=row,
+            problem=Problem(id=row.problem_id, statement=""),
+            verdict=None,
+            reward=Reward(
+                line_rewards=(0.0,) * len(row.lines), outcome_reward=float(row.sibling_index % 3)
+            ),
+        )
+        for row in rows
+    ]
+    held = precision(config, engine_kind("hf"), device="cpu")
+    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=held.weights)
+    ours = make_trainer(
+        model=model,
+        tokenizer=tokenizer,
+        collect=lambda numbers, _: scored[: len(numbers)],
+        config=config,
+        precision=held,
+        folder=folder,
+    )
+    if args.way != "trl":
+        assert isinstance(ours, LineGRPOTrainer)
+        ours.takes_trees = ours.takes_trees and args.way == "tree"
+        return ours
+    fed = ours.collect([str(i) for i in range(len(rows))])
+    stock_args: Any = ours.args  # a GRPOConfig
+    return GRPOTrainer(
+        model=AutoModelForCausalLM.from_pretrained(args.model, dtype=held.weights),
+        args=stock_args,
+        reward_funcs=[outcome_reward],
+        rollout_func=lambda prompts, _: fed,
+        processing_class=tokenizer,
+        train_dataset=ours.train_dataset,
+    )
+
+
+if __name__ == "__main__":
+    main()
