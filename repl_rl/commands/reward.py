@@ -31,8 +31,8 @@ _options = shared.with_options(shared.FILES, shared.OVERRIDES)
 def test(paths: tuple[Path, ...], files: tuple[Path, ...], overrides: tuple[str, ...]) -> None:
     """Hold a reward to golden transcripts.
 
-    A folder stands for all *.repl below it. Exit code 1 if one differs. ARCHITECTURE.md, section
-    Golden transcripts, describes the format.
+    A folder stands for all *.repl below it. Exit code 1 if one differs. docs/files.md
+    describes the format.
     """
     from repl_rl.golden.suites import Suites
 

@@ -10,7 +10,7 @@ r"""Read golden transcripts: a text format that looks like a REPL.
     >>> submit_final_answer([-2, 2])
     <- submitted 0
 
-Knows the format, which ARCHITECTURE.md gives field by field. Does not know any rewards.
+Knows the format, which docs/files.md gives field by field. Does not know any rewards.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     Origin, Scored, Scored, ... <-> NAME.jsonl -> Place -> Scored
 
-ARCHITECTURE.md has the format, field by field. Files are read row by row, never whole.
+docs/files.md has the format, field by field. Files are read row by row, never whole.
 Does not know kernels, nor how rewards come about.
 """
 

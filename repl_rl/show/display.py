@@ -66,7 +66,7 @@ def _shares(*kinds: str) -> tuple[str, ...]:
 _WITHOUT_SUBMISSION = tuple(
     f"stop/{reason}" for reason in StopReason if reason is not StopReason.SUBMITTED
 )
-_ROWS = (
+ROWS = (
     _Row("solve rate", ("solve_rate",), "{:.1%}"),
     _Row("mean outcome", ("outcome_mean",), "{:+.3f}"),
     _Row("lines a trajectory", ("line/per_trajectory",), "{:.2f}"),
@@ -76,7 +76,7 @@ _ROWS = (
     _Row("  error", ("line/error_share",), "{:.1%}"),
     _Row("no submission", _WITHOUT_SUBMISSION, "{:.1%}"),
     _Row("tokens/s", ("rollout/tokens_per_s",), "{:,.0f}"),
-    _Row("line/s/share", ("rollout/lines_per_s",), "{:,.0f}"),
+    _Row("lines/s", ("rollout/lines_per_s",), "{:,.0f}"),
     _Row("KL to the start", ("kl",), "{:.4f}"),
     _Row("entropy", ("entropy",), "{:.3f}"),
 )
@@ -201,7 +201,7 @@ class Screen:
         for name in ("now", "last 10", "first"):
             table.add_column(name, justify="right")
         table.add_column("trend")
-        for item in _ROWS:
+        for item in ROWS:
             values = [value for row in self._history if (value := _value(item, row)) is not None]
             if values:  # the KL is not measured where it is not charged
                 cells = (values[-1], sum(values[-10:]) / len(values[-10:]), values[0])

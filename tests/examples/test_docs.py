@@ -1,4 +1,4 @@
-"""What the documents show runs as it stands there."""
+"""The programs that documents show run as they stand there."""
 
 from __future__ import annotations
 

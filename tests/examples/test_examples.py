@@ -1,4 +1,4 @@
-"""The examples do what their first lines say, and the README shows the one that it names."""
+"""The examples do what their first lines say, and documents show them as they are."""
 
 import asyncio
 import itertools
@@ -131,10 +131,10 @@ def test_the_readme_shows_the_prompt_as_it_is() -> None:
     assert shown[start : start + len(prompt) - 2] == prompt[1:-1]
 
 
-def test_the_readme_shows_the_task_as_it_is() -> None:
+def test_the_page_on_problems_shows_the_task_as_it_is() -> None:
     source = (EXAMPLES / "multiplication.py").read_text()
     shown = textwrap.indent(source[source.index("class Multiplication") :], "    ")
-    assert shown.strip("\n") in (ROOT / "README.md").read_text()
+    assert shown.strip("\n") in (ROOT / "docs" / "problems.md").read_text()
     assert len(source.splitlines()) <= 25
 
 

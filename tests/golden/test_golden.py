@@ -44,9 +44,9 @@ def test_every_outcome_of_a_line_and_every_key_has_its_mutants() -> None:
     assert "lemma" in keys
 
 
-def test_the_transcript_of_the_readme_is_as_written(tmp_path: Path) -> None:
-    readme = (HERE.parents[1] / "README.md").read_text()
-    shown = readme.partition("## Testing a reward")[2].partition("    === ")
+def test_the_transcript_of_the_page_on_rewards_is_as_written(tmp_path: Path) -> None:
+    page = (HERE.parents[1] / "docs" / "rewards.md").read_text()
+    shown = page.partition("## Testing a reward")[2].partition("    === ")
     (tmp_path / "a.repl").write_text(textwrap.dedent(shown[1] + shown[2].partition("`<-`")[0]))
     assert list(Suite.open(tmp_path / "a.repl").misses()) == []
 

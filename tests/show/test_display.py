@@ -167,10 +167,10 @@ def test_no_submission_counts_every_end_without_one(
     make_trajectory: MakeTrajectory, make_scored: MakeScored
 ) -> None:
     """A dead kernel, a full context or a time limit submit nothing either."""
-    from repl_rl.show.display import _ROWS, _value
+    from repl_rl.show.display import ROWS, _value
     from repl_rl.types import StopReason
 
-    (row,) = (row for row in _ROWS if row.label == "no submission")
+    (row,) = (row for row in ROWS if row.label == "no submission")
     ends = [reason for reason in StopReason if reason is not StopReason.SUBMITTED]
     parts = [("x\n", KIND.BLANK, None)]
     scored = [make_scored(make_trajectory(parts, stop_reason=end), -0.6) for end in ends]

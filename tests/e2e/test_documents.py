@@ -1,0 +1,105 @@
+"""The commands that documents show run as they stand there, in a folder that has what they name."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from documents import DOCUMENTS, ROOT, Shown, commands
+from shared_work import once, shared_folder
+from small_run import small
+
+pytestmark = [pytest.mark.train, pytest.mark.kernel, pytest.mark.timeout(600)]
+
+Command = Callable[..., Any]
+
+NAMES = {
+    "MODEL": "model",
+    "runs/RUN/checkpoints/checkpoint-50": "runs/RUN/checkpoints/checkpoint-1",
+    "step-000012:5": "step-000001:1",
+}
+"""What a reader puts there, and what lies there in a small run."""
+
+
+def reason_not_to_run(shown: Shown) -> str:
+    """The one list of what is held to its options alone; empty for what runs."""
+    words = shown.ours
+    if words is None:
+        return "another program"
+    if shown.words[0] != "repl-rl":
+        return "starts several processes: tests/e2e/test_ranks.py does"
+    given = set(words)
+    if words[0] in ("play", "attach"):
+        return "a person at a terminal"
+    if words[0] == "replay" and not given & {"--execute", "--rescore", "--html", "--notebook"}:
+        return "a person at a terminal"
+    if words[0] == "push" or any(word.startswith("hf:") for word in words):
+        return "takes the hub"
+    if given & {"vllm", "vllm-server"}:
+        return "takes vLLM"
+    if words[0] == "warmstart":
+        return "makes the starter: minutes"
+    if words[0] == "train" and not given & {"--model", "--resume", "--config", "--dry-run"}:
+        return "makes the starter: minutes"
+    return ""
+
+
+def asked(shown: Shown) -> list[str]:
+    """The arguments, in small: a training that is not kept is a dry run."""
+    words = [NAMES.get(word, word) for word in shown.ours or []]
+    if words[0] == "train" and not {"--output", "--resume", "--dry-run"} & set(words):
+        words.append("--dry-run")
+    if words[0] == "train" and "--output" in words:
+        return [*words, *small(report__checkpoint_every=1), *LORA]
+    if words[0] == "eval" and words[1] == "model":
+        return [*words, *small()]
+    return words
+
+
+LORA = ("--set", "lora.rank=2")
+RUNS = {
+    document: wanted
+    for document in DOCUMENTS
+    if (wanted := [one for one in commands(document) if not reason_not_to_run(one)])
+}
+
+
+@pytest.fixture
+def place(
+    repl_rl: Command, tiny_model: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The examples, a model, a file of problems and three runs of it, where commands start."""
+    shutil.copytree(ROOT / "examples", tmp_path, dirs_exist_ok=True)
+    shutil.copytree(tiny_model, tmp_path / "model")
+    shutil.copy(ROOT / "examples" / "ten.jsonl", tmp_path / "rows.jsonl")
+
+    def train(aside: Path) -> None:
+        settings = (*small(report__checkpoint_every=1), *LORA)
+        ended = repl_rl(*("train", "--model", "model", "--output", "made"), *settings)
+        assert ended.code == 0, ended.stderr
+        (tmp_path / "made").rename(aside)
+
+    made = once(shared_folder(tmp_path_factory) / "documented-run", train)
+    for name in ("RUN", "A", "B"):
+        shutil.copytree(made, tmp_path / "runs" / name)
+    return tmp_path
+
+
+@pytest.mark.parametrize("document", RUNS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_command_runs(document: Path, repl_rl: Command, place: Path) -> None:
+    if document.name == "problems.md":
+        pytest.importorskip("latex2sympy2_extended")
+    assert (place / "runs" / "RUN").is_dir()
+    for shown in RUNS[document]:
+        ended = repl_rl(*asked(shown))
+        assert ended.code == 0, (str(shown), ended.stdout, ended.stderr)
+        assert ended.left_behind == [], str(shown)
+
+
+def test_few_commands_are_not_run() -> None:
+    ours = [one for document in DOCUMENTS for one in commands(document) if one.ours is not None]
+    assert len([one for one in ours if reason_not_to_run(one)]) < len(ours) / 2

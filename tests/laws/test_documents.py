@@ -1,0 +1,146 @@
+"""Documents speak of what is there: links, settings, metrics, commands, names, rows of a screen."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+
+import repl_rl
+from documents import DOCUMENTS, PAGES, ROOT, Shown, commands, headings, project
+from repl_rl.commands.cli import cli
+from repl_rl.reference import settings
+from repl_rl.runs.metric_names import METRICS, SECTIONS
+from repl_rl.settings import resolve
+from repl_rl.show.display import ROWS
+
+SHOWN = [shown for document in DOCUMENTS for shown in commands(document)]
+
+
+def by_name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=by_name)
+def test_every_link_leads_to_a_file_and_to_a_heading_of_it(document: Path) -> None:
+    text = re.sub(r"^    .*$|`[^`]*`", "", document.read_text(), flags=re.MULTILINE)
+    for target in re.findall(r"\]\(([^)]+)\)", text):
+        name, _, anchor = target.partition("#")
+        found = (document.parent / name).resolve() if name else document
+        assert found.is_file(), target
+        assert not anchor or anchor in headings(found), target
+
+
+@pytest.mark.parametrize("document", [*PAGES, ROOT / "README.md"], ids=by_name)
+def test_every_setting_that_is_named_exists(document: Path) -> None:
+    """A name in backticks whose first part is a section is a setting, or a key of a table."""
+    sections = {one.key for one in settings() if one.is_section}
+    keys = {one.key for one in settings()}
+    tables = {one.key for one in settings() if one.kind.startswith("table")}
+    named = re.findall(r"`([a-z_]+\.[a-z_.]+)[^`]*`", document.read_text())
+    assert [
+        name
+        for name in named
+        if name.partition(".")[0] in sections
+        and name not in keys
+        and name.rpartition(".")[0] not in tables
+    ] == []
+
+
+@pytest.mark.parametrize("document", [*PAGES, ROOT / "README.md"], ids=by_name)
+def test_every_metric_that_is_named_exists(document: Path) -> None:
+    patterns = {one.name for rows in SECTIONS.values() for one in rows}
+    kinds = {name.partition("/")[0] for name in patterns if "/" in name}
+    named = re.findall(r"`([a-z_]+/[a-z_/<>]*[a-z_>])`", document.read_text())
+    assert [
+        name
+        for name in named
+        if name.partition("/")[0] in kinds and name not in METRICS.keys() | patterns
+    ] == []
+
+
+def test_every_row_of_the_screen_is_explained() -> None:
+    page = (ROOT / "docs" / "run.md").read_text()
+    explained = "".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE))
+    assert [row.label for row in ROWS if f"`{row.label.strip()}`" not in explained] == []
+
+
+def test_every_public_name_is_in_the_page_on_python() -> None:
+    page = (ROOT / "docs" / "python.md").read_text()
+    names = [name for name in repl_rl.__all__ if name != "__version__"]
+    assert [name for name in names if page.count(f"\n::: repl_rl.{name}\n") != 1] == []
+
+
+def test_the_site_has_every_page_and_no_other() -> None:
+    site = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
+    assert sorted(path for one in site["nav"] for path in one.values()) == sorted(
+        page.name for page in PAGES
+    )
+    assert len(PAGES) <= 12
+
+
+def test_pictures_are_small() -> None:
+    pictures = list((ROOT / "docs" / "pictures").iterdir())
+    assert pictures
+    assert [one.name for one in pictures if one.stat().st_size > 150_000] == []
+
+
+# Commands that no test runs; tests/e2e/test_documents.py runs the others
+
+
+@pytest.mark.parametrize("shown", [one for one in SHOWN if one.ours is not None], ids=str)
+def test_every_command_of_ours_is_one(shown: Shown) -> None:
+    """Its options exist, and so do the settings that it gives."""
+    words = shown.ours
+    assert words is not None
+    command, name = cli, "repl-rl"
+    while isinstance(command, click.Group):
+        name = words.pop(0)
+        command = command.commands[name]
+    given = command.make_context(name, words, resilient_parsing=False).params
+    resolve(overrides=given.get("overrides", ()))
+
+
+@pytest.mark.parametrize("shown", [one for one in SHOWN if one.words[0] == "make"], ids=str)
+def test_every_target_of_make_exists(shown: Shown) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.search(rf"^{re.escape(shown.words[1])}:", makefile, re.MULTILINE)
+
+
+@pytest.mark.parametrize("shown", [one for one in SHOWN if one.words[0] == "pip"], ids=str)
+def test_every_extra_exists(shown: Shown) -> None:
+    extras = project()["optional-dependencies"]
+    assert isinstance(extras, dict)
+    for names in re.findall(r"\[(.*)\]", shown.words[-1]):
+        assert set(names.split(",")) <= extras.keys()
+
+
+# The site
+
+
+def test_the_site_builds_and_asks_for_nothing_from_elsewhere(tmp_path: Path) -> None:
+    pytest.importorskip("zensical")
+    shutil.copy(ROOT / "zensical.toml", tmp_path)
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    for name in ("repl_rl", "sandbox"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    built = subprocess.run(
+        [Path(sys.executable).with_name("zensical"), "build", "--strict"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    pages = {path.stem: path.read_text() for path in (tmp_path / "site").glob("*.html")}
+    assert {page.stem for page in PAGES} <= pages.keys()
+    assert re.findall(r'(?:src|href)="((?:https?:)?//[^"]*)"', "".join(pages.values())) == []
+    assert 'id="repl_rl.Episode.take"' in pages["python"]
+    assert 'id="repl_sandbox.pool.KernelPool.acquire"' in pages["python"]

@@ -1,0 +1,70 @@
+"""The documents, and the commands that stand in their blocks of code."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = tuple(sorted((ROOT / "docs").glob("*.md")))
+DOCUMENTS = (
+    *PAGES,
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")),
+    ROOT / "sandbox" / "README.md",
+)
+GENERATED = ROOT / "docs" / "reference.md"
+PROGRAMS = ("repl-rl", "make", "torchrun", "accelerate", "vllm", "jupyter", "pip")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A command as it stands in a document."""
+
+    document: str
+    words: tuple[str, ...]
+    """Without variables of the environment before the program, and without a comment behind."""
+
+    @property
+    def ours(self) -> list[str] | None:
+        """The arguments of `repl-rl`, which another program may start; None where there is none."""
+        if self.words[0] not in ("repl-rl", "torchrun", "accelerate"):
+            return None
+        return list(self.words[self.words.index("repl-rl") + 1 :])
+
+    def __str__(self) -> str:
+        return f"{self.document}: {shlex.join(self.words)}"
+
+
+@cache
+def commands(document: Path) -> list[Shown]:
+    """In the order of the document, each once. A row that ends in a backslash goes on below."""
+    if document == GENERATED:
+        return []  # what it has indented is the help of commands
+    text = re.sub(r"\\\n\s*", "", document.read_text())
+    found = [_words(row) for row in re.findall(r"^    (\S.*)$", text, re.MULTILINE)]
+    name = document.relative_to(ROOT).as_posix()
+    return [Shown(name, words) for words in dict.fromkeys(found) if words]
+
+
+def _words(row: str) -> tuple[str, ...]:
+    """Of a command; none where the row is anything else."""
+    bare = re.sub(r"^(?:[A-Z_]+=\S* +)+", "", row)
+    if bare.partition(" ")[0] not in PROGRAMS:
+        return ()
+    return tuple(shlex.split(bare, comments=True))
+
+
+def headings(document: Path) -> set[str]:
+    """Anchors of a document."""
+    titles = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^a-z0-9_ -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def project() -> dict[str, object]:
+    """`[project]` of pyproject.toml."""
+    found: dict[str, object] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return found
