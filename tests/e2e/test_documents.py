@@ -84,8 +84,9 @@ RUNS = to_run()
 def place(
     repl_rl: Command, tiny_model: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """The examples, a model, a file of problems and three runs of it, where commands start."""
+    """Where commands start: examples, golden transcripts, a model, a file of problems, three runs."""
     shutil.copytree(ROOT / "examples", tmp_path, dirs_exist_ok=True)
+    shutil.copytree(ROOT / "tests" / "golden", tmp_path / "tests" / "golden")
     shutil.copytree(tiny_model, tmp_path / "model")
     shutil.copy(ROOT / "examples" / "ten.jsonl", tmp_path / "rows.jsonl")
 

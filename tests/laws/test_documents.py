@@ -99,7 +99,8 @@ def test_every_command_of_ours_is_one(shown: Shown) -> None:
     """Its options exist, and so do the settings that it gives."""
     words = shown.ours
     assert words is not None
-    command, name = cli, "repl-rl"
+    command: click.Command = cli
+    name = "repl-rl"
     while isinstance(command, click.Group):
         name = words.pop(0)
         command = command.commands[name]
