@@ -84,7 +84,7 @@ RUNS = to_run()
 def place(
     repl_rl: Command, tiny_model: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """Where commands start: examples, golden transcripts, a model, a file of problems, three runs."""
+    """Where commands start: examples, golden transcripts, a model, a file of rows, three runs."""
     shutil.copytree(ROOT / "examples", tmp_path, dirs_exist_ok=True)
     shutil.copytree(ROOT / "tests" / "golden", tmp_path / "tests" / "golden")
     shutil.copytree(tiny_model, tmp_path / "model")
