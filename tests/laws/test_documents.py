@@ -125,6 +125,7 @@ def test_every_extra_exists(shown: Shown) -> None:
 # The site
 
 
+@pytest.mark.slow
 def test_the_site_builds_and_asks_for_nothing_from_elsewhere(tmp_path: Path) -> None:
     pytest.importorskip("zensical")
     shutil.copy(ROOT / "zensical.toml", tmp_path)
