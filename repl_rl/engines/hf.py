@@ -40,6 +40,10 @@ _FEW_RUNS = 4
 """Up to so many slices of the cache a GPU attends to one by one; more are copied together: each is
 a kernel launch of its own, in every layer."""
 
+_LARGE = 30_000_000
+"""Weights from which on forwards outweigh the kernels, and take all cores. A token of 135 M weights
+takes 7 ms of a core, a line of them about 100; a kernel runs most lines in a few."""
+
 _TURNS = 8
 """Turns of the event loop between two steps. An answer takes several from a kernel's socket to the
 next request; with fewer, its line would miss a step."""
@@ -82,6 +86,7 @@ class HFEngine:
         self._rows = [Row(index) for index in range(num_rows)]
         self._waiting: list[Request] = []
         self._stepper: asyncio.Task[None] | None = None
+        self._is_large = sum(weight.numel() for weight in model.parameters()) >= _LARGE
         self._version = 0
         self._clock = 0
         self._vocabulary: int = model.get_input_embeddings().num_embeddings
@@ -203,15 +208,16 @@ class HFEngine:
 
     @contextlib.contextmanager
     def _model_borrowed(self) -> Iterator[None]:
-        """The trainer's model in evaluation mode, with one thread less; both are put back."""
+        """The trainer's model in evaluation mode, with a thread less if small; all put back."""
         was_training, num_threads = self._model.training, torch.get_num_threads()
         config = self._model.config.get_text_config()
         attention = config._attn_implementation
         self._model.eval()
         if self._reads_in_place:
             config._attn_implementation = row_attention.NAME
-        # One core is the kernels': a thread that loses its core holds up all the others.
-        torch.set_num_threads(max(1, num_threads - 1))
+        if not self._is_large:
+            # One core is the kernels': a thread that loses its core holds up all the others.
+            torch.set_num_threads(max(1, num_threads - 1))
         try:
             yield
         finally:

@@ -183,6 +183,22 @@ def test_sampling_leaves_the_number_of_threads_as_it_was(model: Any) -> None:
         torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize(("least", "num_threads"), [(1 << 60, 1), (1, 2)], ids=["small", "large"])
+def test_a_small_model_leaves_a_core_to_the_kernels(
+    model: Any, monkeypatch: pytest.MonkeyPatch, least: int, num_threads: int
+) -> None:
+    monkeypatch.setattr("repl_rl.engines.hf._LARGE", least)
+    before, seen = torch.get_num_threads(), set[int]()
+    torch.set_num_threads(2)
+    hook = model.register_forward_pre_hook(lambda *_: seen.add(torch.get_num_threads()))
+    try:
+        run(model, lambda engine: engine.line(prompt(0), max_tokens=4, seed=0))
+    finally:
+        hook.remove()
+        torch.set_num_threads(before)
+    assert seen == {num_threads}
+
+
 def test_a_model_is_given_back_where_the_event_loop_stands_still(model: Any) -> None:
     """Between two rollouts the trainer is at work on the model, and nobody runs the engine."""
     attention = model.config.get_text_config()._attn_implementation

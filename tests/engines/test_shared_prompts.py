@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from engine_kit import run
@@ -78,7 +79,8 @@ def test_a_sibling_is_what_it_is_alone(any_model: Any) -> None:
 
     together = [found for found, _ in run(any_model, siblings)]
     for seed, found in enumerate(together):
-        alone, _ = run(any_model, lambda one, s=seed: trajectory(one, ids, seed=s, num_lines=2))
+        use = partial(trajectory, ids=ids, seed=seed, num_lines=2)
+        alone, _ = run(any_model, use)
         assert found == alone
 
 
