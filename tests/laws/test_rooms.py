@@ -115,6 +115,7 @@ def importers_of(module: str) -> set[str]:
 
 def test_only_the_trainers_import_trl() -> None:
     assert importers_of("trl") == {
+        "repl_rl/training/forward.py",
         "repl_rl/training/grpo.py",
         "repl_rl/training/sft.py",
         "repl_rl/training/trainer.py",
@@ -128,8 +129,11 @@ def test_torch_stays_with_models_and_tensors() -> None:
         "repl_rl/engines/weights.py",
         "repl_rl/engines/row_attention.py",
         "repl_rl/engines/row_cache.py",
+        "repl_rl/engines/tree_attention.py",
         "repl_rl/engines/vllm_core.py",
+        "repl_rl/training/forward.py",
         "repl_rl/training/grpo.py",
+        "repl_rl/training/token_tree.py",
         "repl_rl/engines/models.py",
         "repl_rl/training/muon.py",
         "repl_rl/training/moved.py",
