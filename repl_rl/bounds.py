@@ -39,7 +39,7 @@ LEAST: Mapping[str, float] = {
     "grpo.importance_cap": 1,
     "lora.rank": 0,
     "warmstart.demonstrations": 0,
-    "warmstart.batch_size": 1,
+    "warmstart.transcripts_per_step": 1,
     "warmstart.problems_before": 0,
     "eval.problems": 0,
     "eval.every": 0,

@@ -298,7 +298,7 @@ class WarmstartConfig:
     --from, there are none unless this is set."""
     keep: Literal["solved", "submitted", "all"] = "solved"
     """Which of these are shown to the model: those with a right answer, with any, or all."""
-    batch_size: int = 8
+    transcripts_per_step: int = 8
     """Transcripts of a step."""
     epochs: float = 1.0
     """How often each of them is shown."""

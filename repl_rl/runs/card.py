@@ -182,7 +182,7 @@ class _Card:
     def _shown(self, warm: WarmRecord) -> Iterator[tuple[str, str]]:
         yield "steps", f"{warm.steps:,}"
         yield "transcripts", f"{warm.transcripts:,}"
-        yield "transcripts of a step", f"{self.config.warmstart.batch_size:,}"
+        yield "transcripts of a step", f"{self.config.warmstart.transcripts_per_step:,}"
         on_all = self.config.warmstart.train_observations
         yield "trained on", "lines and what they answered" if on_all else "lines alone"
         yield "learning rate", f"{warm.learning_rate:g}"

@@ -100,7 +100,7 @@ def estimate_warm(
     update: GRPOConfig = replace(
         grpo,
         problems_per_step=1,
-        group_size=max(2, warm.batch_size),
+        group_size=max(2, warm.transcripts_per_step),
         micro_batch_size=_micro_batch(plan.config),
         gradient_checkpointing=warm.gradient_checkpointing,
         kl_beta=0.0,
@@ -154,7 +154,7 @@ def _record(config: Config, loaded: LoadedModel, lessons: Lessons) -> WarmRecord
     rate = _RATE_OF_ADAPTER if is_adapted(loaded.model) else _RATE_OF_ALL
     return WarmRecord(
         transcripts=len(lessons.scored),
-        steps=math.ceil(len(lessons.scored) * warm.epochs / warm.batch_size),
+        steps=math.ceil(len(lessons.scored) * warm.epochs / warm.transcripts_per_step),
         learning_rate=rate if warm.learning_rate is None else warm.learning_rate,
         taken=dict(lessons.taken),
         left_out={name: count for name, count in lessons.left_out.items() if count},
@@ -217,7 +217,7 @@ def _fit(
             loaded.tokenizer,
             examples,
             steps=record.steps,
-            batch_size=warm.batch_size,
+            batch_size=warm.transcripts_per_step,
             micro_batch_size=_micro_batch(config),
             optimizer=adamw(model, learning_rate=record.learning_rate),
             is_mixed=is_mixed
@@ -230,7 +230,9 @@ def _fit(
 
 
 def _micro_batch(config: Config) -> int:
-    return largest_divisor(config.warmstart.batch_size, at_most=config.grpo.micro_batch_size)
+    return largest_divisor(
+        config.warmstart.transcripts_per_step, at_most=config.grpo.micro_batch_size
+    )
 
 
 def _keep(folder: RunFolder, loaded: LoadedModel) -> None:

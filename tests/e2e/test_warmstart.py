@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.train, pytest.mark.kernel, pytest.mark.timeout(300)]
 Command = Callable[..., Any]
 
 SETTINGS = set_words(
-    *("warmstart.batch_size=2", "warmstart.epochs=1", "warmstart.problems_before=1"),
+    *("warmstart.transcripts_per_step=2", "warmstart.epochs=1", "warmstart.problems_before=1"),
     *("warmstart.keep=all", "eval.problems=2", "sandbox.standby=2", "sampling.device=cpu"),
     *("sampling.max_tokens=500", "sampling.max_lines=12", "sampling.max_line_tokens=120"),
 )
