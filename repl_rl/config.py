@@ -44,7 +44,7 @@ class Config:
     """What a transcript looks like: `python`, `ipython`, `chat`, `chat-turns`, another name in the
     entry point group `repl_rl.transcripts`, or `module:attribute`."""
     model: str | None = None
-    """Folder of a transformers model; None stands for the task's starter policy."""
+    """Folder of a transformers model, or a GGUF file; None stands for the task's starter policy."""
     seed: int = 0
     """Of everything random: problems, rollouts, kernels, the order of the update."""
     task: TaskConfig = field(default_factory=TaskConfig)

@@ -19,6 +19,7 @@ _SPEC = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 _REPOSITORY = re.compile(r"(?!.*(--|\.\.))\w([\w.-]*\w)?/\w([\w.-]{0,94}\w)?(?<!\.git)", re.ASCII)
 """A name that the hub takes for something to be made."""
+_GGUF_SUFFIX, _GGUF_MAGIC = ".gguf", b"GGUF"
 _RUNS = "runs"
 _ALIKE = 0.6
 """How alike a name must be to be suggested: the default of `difflib.get_close_matches`."""
@@ -97,20 +98,35 @@ def load_spec(spec: str) -> object:
 
 
 def resolve_model(name: str) -> str:
-    """The folder that `name` is, or `name` as it may be on the hub.
+    """The folder or GGUF file that `name` is, or `name` as it may be on the hub.
 
-    A folder comes first, and no hub is asked for a name that looks like one here. Raises
-    ConfigError, with the nearest folder, for a name that is neither.
+    What is here comes first, and no hub is asked for a name that looks like that. Raises
+    ConfigError, with the nearest folder or file, for a name that is neither.
     """
     folder = Path(os.path.expanduser(name))
     if folder.is_dir():
         return str(folder.resolve())  # written to files that other folders' processes read
-    if folder.is_file():
-        raise ConfigError(f"{name!r} is a file; expected a folder: a run, or a model's")
-    near = nearest_folder(name)
-    if near is None and _HUB_NAME.fullmatch(name) and not _is_below_a_folder(folder):
+    if folder.exists():
+        _check_gguf(folder, name)
+        return str(folder.resolve())
+    near, is_file_name = nearest_folder(name), folder.suffix == _GGUF_SUFFIX
+    if near is None and is_hub_name(name) and not (is_file_name or _is_below_a_folder(folder)):
         return name
     raise ConfigError(f"no such run or folder {name!r}; {near or _any_folder(folder)}")
+
+
+def _check_gguf(path: Path, name: str) -> None:
+    """ConfigError for a file that does not begin as those of the format GGUF do."""
+    try:
+        with path.open("rb") as file:
+            beginning = file.read(len(_GGUF_MAGIC))
+    except OSError as error:
+        raise ConfigError(f"cannot read {name!r}: {error.strerror}") from None
+    if beginning != _GGUF_MAGIC:
+        raise ConfigError(
+            f"{name!r} is no GGUF file: it begins with {beginning!r}; expected one, or a folder: a "
+            f"run, or a model's"
+        )
 
 
 def is_hub_name(name: str) -> bool:
@@ -132,7 +148,7 @@ def _is_below_a_folder(path: Path) -> bool:
 
 
 def nearest_folder(name: str) -> str | None:
-    """`did you mean ...?` for a folder beside it or for a run, of which a beginning is enough."""
+    """`did you mean ...?` for what is beside it or for a run, of which a beginning is enough."""
     name = name.rstrip("/")
     parent, slash, leaf = name.rpartition("/")
     beside = {f"{parent}{slash}{one}": one for one in _folders(Path(parent or slash or "."))}
@@ -152,9 +168,9 @@ def _likeness(one: str, other: str) -> float:
 
 
 def _folders(path: Path) -> list[str]:
-    """Names of the folders in a folder, latest first; none where it cannot be read."""
+    """Names of folders and GGUF files in a folder, latest first; none where it cannot be read."""
     try:
-        found = [one for one in path.iterdir() if one.is_dir()]
+        found = [one for one in path.iterdir() if one.is_dir() or one.suffix == _GGUF_SUFFIX]
         found.sort(key=lambda one: one.stat().st_mtime, reverse=True)
     except (OSError, ValueError):  # a name may hold what no file's does
         return []
@@ -164,4 +180,4 @@ def _folders(path: Path) -> list[str]:
 def _any_folder(folder: Path) -> str:
     if latest := _folders(Path(_RUNS)) if folder.parts[:1] == (_RUNS,) else []:
         return f"the latest in {_RUNS!r} is {f'{_RUNS}/{latest[0]}'!r}"
-    return "expected a run, a model's folder, or owner/name on the hub"
+    return "expected a run, a model's folder, a GGUF file, or owner/name on the hub"

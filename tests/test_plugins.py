@@ -100,9 +100,12 @@ def runs(here: Path) -> Path:
         ("rnus/nop-20260101-120000", "did you mean 'runs/nop-20260101-120000'?"),
         ("nop", "'nop'; did you mean 'runs/nop-20260101-120000'?"),
         ("runs/RUN", "'runs/RUN'; the latest in 'runs' is 'runs/sums-20260102-120000'"),
-        ("./owner/name", "'./owner/name'; expected a run, a model's folder, or owner/name"),
-        ("/no/such/name", "'/no/such/name'; expected a run, a model's folder, or owner/name"),
-        ("a/b/c", "'a/b/c'; expected a run, a model's folder, or owner/name"),
+        ("./owner/name", "'./owner/name'; expected a run, a model's folder, a GGUF file, or owner"),
+        (
+            "/no/such/name",
+            "'/no/such/name'; expected a run, a model's folder, a GGUF file, or owner",
+        ),
+        ("a/b/c", "'a/b/c'; expected a run, a model's folder, a GGUF file, or owner"),
     ],
 )
 def test_a_mistyped_folder_names_the_nearest(runs: Path, name: str, message: str) -> None:
@@ -120,7 +123,30 @@ def test_what_lies_below_a_folder_here_is_on_no_hub(here: Path, name: str) -> No
         resolve_model(name)
 
 
-def test_a_file_is_no_model(here: Path) -> None:
-    (here / "weights.gguf").write_text("")
-    with pytest.raises(ConfigError, match=r"'weights.gguf' is a file; expected a folder"):
+def test_a_gguf_file_is_a_model_and_is_named_so_that_it_is_found_from_elsewhere(
+    here: Path,
+) -> None:
+    """By what it begins with, whatever its name is."""
+    for name in ("weights.gguf", "sha256-12"):
+        (here / name).write_bytes(b"GGUF and so on")
+        assert resolve_model(name) == str((here / name).resolve())
+
+
+def test_another_file_is_no_model(here: Path) -> None:
+    (here / "weights.gguf").write_text("PK and so on")
+    with pytest.raises(ConfigError, match=r"'weights.gguf' is no GGUF file: it begins with b'PK a"):
         resolve_model("weights.gguf")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("weihgts.gguf", "did you mean 'weights.gguf'?"),
+        ("none/x.gguf", "expected a run, a model's folder, a GGUF file, or owner/name on the hub"),
+    ],
+)
+def test_a_file_that_is_not_there_is_on_no_hub(here: Path, name: str, message: str) -> None:
+    (here / "weights.gguf").write_bytes(b"GGUF and so on")
+    with pytest.raises(ConfigError, match="no such run or folder") as refused:
+        resolve_model(name)
+    assert message in str(refused.value)

@@ -45,6 +45,7 @@ _EXTRA_OF = {
     **dict.fromkeys(("textual", "nbformat", "tokenizers"), "replay"),
     **dict.fromkeys(("accelerate", "datasets", "httpx", "huggingface_hub", "matplotlib"), "train"),
     **dict.fromkeys(("numpy", "peft", "safetensors", "torch", "transformers", "trl"), "train"),
+    "gguf": "gguf",
 }
 """Packages that a base installation does without, and what installs them."""
 

@@ -62,7 +62,9 @@ TASK = click.option(
     metavar="NAME",
     help="Entry point, module:Class, rows.jsonl or hf:owner/name [sympy-proofs].",
 )
-MODEL = click.option("--model", metavar="PATH", help="Model folder or owner/name [the starter].")
+MODEL = click.option(
+    "--model", metavar="PATH", help="Folder, FILE.gguf or owner/name [the starter]."
+)
 ENGINE = click.option(
     "--engine", metavar="NAME", help="hf, vllm, vllm-server or module:Class [hf]."
 )
@@ -314,7 +316,7 @@ def _check_hub(config: Config) -> None:
     from repl_rl.engines import hub
     from repl_rl.plugins import resolve_model
 
-    if config.model is not None and not Path(name := resolve_model(config.model)).is_dir():
+    if config.model is not None and not Path(name := resolve_model(config.model)).exists():
         hub.check(name, say=say)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from repl_rl.config import LoraConfig, RunOn
+from repl_rl.engines.gguf_model import model_folder
 from repl_rl.engines.policy import Policy
 from repl_rl.engines.precision import Precision, autocast
 from repl_rl.engines.row_cache import attention_windows, context_tokens
@@ -117,15 +118,21 @@ def about_device(device: torch.device, *, visible: str | None, nodes: Path = Pat
     return f"GPU {shown} of {count}, chosen by CUDA_VISIBLE_DEVICES"
 
 
-def read_files(name: str, *, run_on: RunOn = "allow") -> ModelFiles:
+def silent(_text: str) -> None:
+    """For `say`, where nobody listens."""
+
+
+def read_files(
+    name: str, *, run_on: RunOn = "allow", say: Callable[[str], None] = silent
+) -> ModelFiles:
     """Config and tokenizer of a causal language model, from a folder or the hub by `owner/name`.
 
-    A folder may hold an adapter, whose file says which model it belongs to. `run_on` is as in
-    `SamplingConfig`. Raises ConfigError if the model is not there, is another kind of model or
-    cannot be sampled from.
+    A folder may hold an adapter, whose file says which model it belongs to. A GGUF file is made a
+    folder, which `say` hears of. `run_on` is as in `SamplingConfig`. Raises ConfigError if the
+    model is not there, is another kind of model or cannot be sampled from.
     """
-    source = resolve_model(name)
-    base = _base_of(source)
+    source = model_folder(name, say=say)
+    base = _base_of(source, say)
     with _refused(name):
         config = AutoConfig.from_pretrained(base)
         attention_windows(config)
@@ -150,7 +157,7 @@ def read_files(name: str, *, run_on: RunOn = "allow") -> ModelFiles:
     )
 
 
-def _base_of(source: str) -> str:
+def _base_of(source: str, say: Callable[[str], None]) -> str:
     """The folder of the whole weights, or their name on the hub: of an adapter, its base."""
     if not (Path(source) / "adapter_config.json").is_file():
         return source
@@ -158,12 +165,13 @@ def _base_of(source: str) -> str:
 
     base = base_of(Path(source))
     try:
-        return resolve_model(base)
+        resolve_model(base)
     except ConfigError:
         raise ConfigError(
             f"the adapter in {source!r} belongs to the model {base!r}, which is not there; put it "
             f"there, or name its place as base_model_name_or_path in adapter_config.json"
         ) from None
+    return model_folder(base, say=say)
 
 
 def _stored_adapter(source: str, config: Any) -> Adapter:
@@ -222,10 +230,16 @@ def _with_adapter(model: Any, files: ModelFiles) -> Any:
 
 
 def load_model(
-    name: str, *, device: torch.device, precision: Precision, run_on: RunOn = "allow"
+    name: str,
+    *,
+    device: torch.device,
+    precision: Precision,
+    run_on: RunOn = "allow",
+    say: Callable[[str], None] = silent,
 ) -> LoadedModel:
     """See `read_files` and `load_weights`."""
-    return load_weights(read_files(name, run_on=run_on), device=device, precision=precision)
+    files = read_files(name, run_on=run_on, say=say)
+    return load_weights(files, device=device, precision=precision)
 
 
 @contextlib.contextmanager

@@ -251,5 +251,5 @@ async def _policy(wanted: Wanted, scene: Scene) -> AsyncIterator[ScoringPolicy |
         open_policy,  # the only part of a replay that needs torch
     )
 
-    async with open_policy(scene, wanted.model) as policy:
+    async with open_policy(scene, wanted.model, say=wanted.say) as policy:
         yield policy

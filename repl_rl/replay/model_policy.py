@@ -14,7 +14,14 @@ from dataclasses import replace
 
 from repl_rl.config import Config, SamplingConfig
 from repl_rl.engines.kinds import HF
-from repl_rl.engines.models import LoadedModel, check_memory, load_model, logprobs, pick_device
+from repl_rl.engines.models import (
+    LoadedModel,
+    check_memory,
+    load_model,
+    logprobs,
+    pick_device,
+    silent,
+)
 from repl_rl.engines.precision import precision
 from repl_rl.errors import ConfigError
 from repl_rl.replay.branch import begin, is_same_vocabulary
@@ -135,7 +142,9 @@ def _ignore(source: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def open_policy(scene: Scene, model: str) -> AsyncIterator[ModelPolicy]:
+async def open_policy(
+    scene: Scene, model: str, *, say: Callable[[str], None] = silent
+) -> AsyncIterator[ModelPolicy]:
     """The model behind an engine of its own, in this process whatever the run sampled with.
 
     Raises ConfigError where there is no such model.
@@ -144,7 +153,7 @@ async def open_policy(scene: Scene, model: str) -> AsyncIterator[ModelPolicy]:
     device = pick_device(config.sampling.device)
     held = precision(config, HF(), device=device.type)
     run_on = config.sampling.run_on
-    loaded = load_model(model, device=device, precision=held, run_on=run_on)
+    loaded = load_model(model, device=device, precision=held, run_on=run_on, say=say)
     row_tokens = min(loaded.context_tokens, _LONGEST_PROMPT + 2 * config.sampling.max_tokens)
     check_memory(loaded, num_rows=1, row_tokens=row_tokens)
     engine = HF().open(config, loaded, row_tokens=row_tokens)

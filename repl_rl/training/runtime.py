@@ -262,7 +262,7 @@ def estimate(
     local_rank = ranks.local_rank if ranks.are_several else None
     device = pick_device(config.sampling.device, local_rank=local_rank)
     held = precision(config, plan.engine, device=device.type)
-    files = read_files(policy, run_on=config.sampling.run_on)
+    files = read_files(policy, run_on=config.sampling.run_on, say=say)
     plan.engine.check_forbidden(len(files.forbidden_ids))
     if is_training:
         check_trainable(files.forbidden_ids, files.config)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
-import os
 import shutil
 import tempfile
 from collections import Counter
@@ -22,15 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import platformdirs
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, TrainerCallback
 
+from repl_rl import cache
 from repl_rl.config import LoraConfig, SandboxConfig
 from repl_rl.disk import written_aside
 from repl_rl.engines.models import outline
-from repl_rl.errors import ConfigError
 from repl_rl.rollout.demonstrations import demonstrate
 from repl_rl.runs.folder import installed_versions
 from repl_rl.settings import resolve
@@ -92,8 +90,7 @@ class Progress:
 
 def starter_path(task: Task, recipe: Recipe) -> Path:
     """Where the starter of this recipe is, or will be, cached."""
-    folder = Path(os.environ.get("REPL_RL_CACHE") or platformdirs.user_cache_dir("repl-rl"))
-    return folder / "starters" / f"{task.name}-{recipe_hash(task, recipe)}"
+    return cache.kept("starters") / f"{task.name}-{recipe_hash(task, recipe)}"
 
 
 def recipe_hash(task: Task, recipe: Recipe) -> str:
@@ -150,14 +147,7 @@ async def collect(
 
 def check_cache(folder: Path) -> None:
     """ConfigError unless a starter can be written to `folder`; asked before minutes are spent."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder.parent).close()
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write the starter to {str(folder.parent)!r}: {error.strerror}; "
-            f"set REPL_RL_CACHE to another folder"
-        ) from None
+    cache.check(folder, "the starter")
 
 
 def build(
