@@ -97,7 +97,7 @@ class VLLMEngine:
             num_rows=num_rows,
             row_tokens=row_tokens,
             temperature=temperature,
-            forbidden_ids=forbidden_ids,
+            logit_bias=logit_bias(forbidden_ids),
         )
         opened: Future[tuple[int, int]] = Future()
         self._thread = threading.Thread(

@@ -23,7 +23,6 @@ import numpy as np
 import torch
 
 from repl_rl.engines.base import NOT_FINITE, Weights
-from repl_rl.engines.vllm import logit_bias
 from repl_rl.engines.vllm_worker import take_weights
 from repl_rl.errors import ConfigError, EngineError
 
@@ -64,7 +63,7 @@ class VLLMCore:
         num_rows: int,
         row_tokens: int,
         temperature: float,
-        forbidden_ids: Set[int] = frozenset(),
+        logit_bias: Mapping[int, float] | None = None,
     ) -> None:
         self._is_cpu = device == "cpu"
         self._is_asleep = False
@@ -79,7 +78,7 @@ class VLLMCore:
             with _globals_kept(self._is_cpu):
                 self._vllm: Any = importlib.import_module("vllm")
                 self._engine = self._open(model_path, dtype, num_rows, row_tokens)
-                self._params = self._sampling(stop_ids, temperature, forbidden_ids)
+                self._params = self._sampling(stop_ids, temperature, logit_bias)
                 self._try_model()
         # vLLM may raise anything for a model or a machine that it was not made for.
         except Exception as error:
@@ -123,7 +122,9 @@ class VLLMCore:
             multiprocess_mode=False,
         )
 
-    def _sampling(self, stop_ids: Set[int], temperature: float, forbidden_ids: Set[int]) -> Any:
+    def _sampling(
+        self, stop_ids: Set[int], temperature: float, logit_bias: Mapping[int, float] | None
+    ) -> Any:
         """Parameters of all lines: checking thousands of stop ids for each is slow."""
         kinds = importlib.import_module("vllm.sampling_params").RequestOutputKind
         return self._vllm.SamplingParams(
@@ -131,7 +132,7 @@ class VLLMCore:
             logprobs=0,  # that of the sampled token and of no other
             ignore_eos=True,
             stop_token_ids=sorted(stop_ids),
-            logit_bias=logit_bias(forbidden_ids),
+            logit_bias=logit_bias,
             detokenize=False,
             output_kind=kinds.FINAL_ONLY,
             skip_clone=True,

@@ -336,6 +336,7 @@ def test_the_lines_of_a_loop_of_ones_own_are_not_held_to_the_repls(sound: Trajec
     assert {one.name for one in findings(subject)} - {one.name for one in findings(own)} == {
         "observations",
         "stop tokens",
+        "text after newlines",
         "budgets",
         "line budgets",
         "stop reason",

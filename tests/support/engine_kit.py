@@ -57,7 +57,7 @@ def attend(kind: str) -> Mapping[str, Any]:
 
 def scorer(model: Any) -> Any:
     """What `models.logprobs` takes of a loaded model: one that computes in its own weights."""
-    return SimpleNamespace(model=model, precision=Precision())
+    return SimpleNamespace(model=model, precision=Precision(), forbidden_ids=frozenset())
 
 
 def qwen3() -> PretrainedConfig:
