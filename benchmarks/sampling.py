@@ -11,6 +11,9 @@ tokens after each. Beside it, in the same run:
     latency    the same lines, with a kernel that takes 50 ms to answer each
 
 Rates are sampled tokens per second, the best of the rounds: other work only ever slows.
+
+`--model PATH` measures another thing: the engine `hf` with that model beside `generate` and
+`generate_batch` of transformers (`benchmarks/generate.py`).
 """
 
 import argparse
@@ -23,6 +26,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+import generate
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -43,8 +47,15 @@ def main() -> None:
     parser.add_argument("--trajectories", type=int, nargs="+", default=[16, 64])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--model", help="beside transformers, on this model")
+    parser.add_argument("--lines", type=int, default=6, help="of each trajectory, with --model")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    if args.model:
+        generate.compare(
+            args.model, counts=args.trajectories, rounds=args.rounds, num_lines=args.lines
+        )
+        return
     model = make_model()
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
