@@ -33,8 +33,8 @@ long: $(VENV)/.installed-dev bubblewrap  ## What takes minutes: runs that are en
 	$(PYTEST) -m long
 
 gpu: $(VENV)-gpu/.installed  ## Check and measure the GPU of this machine, in ten minutes at most.
-	timeout 600 $(GPU_PYTHON) benchmarks/gpu.py --output docs/gpu.md
-	cat docs/gpu.md
+	timeout 600 $(GPU_PYTHON) benchmarks/gpu.py --output docs/engines.md
+	sed -n '/^## On a GPU/,$$p' docs/engines.md
 
 wheels:  ## Fill the folder WHEELS with what a machine without a network takes beside torch.
 	mkdir -p $(WHEELS)

@@ -1,4 +1,4 @@
-"""Check and measure a GPU: `python benchmarks/gpu.py [--output docs/gpu.md]`, ten minutes at most.
+"""Check and measure a GPU: `python benchmarks/gpu.py [--output docs/engines.md]`, in ten minutes.
 
 First the tests that take a device: the laws of the engine `hf`, losses beside those of a CPU, a run
 that goes on. Then trainings of a few steps on random weights, each in a process of its own, of
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--sizes", nargs="+", choices=SHAPES, default=["0.6B", "1.7B"])
     parser.add_argument("--engines", nargs="+", choices=["hf", "vllm"], default=["hf", "vllm"])
-    parser.add_argument("--output", type=Path, help="The page; without it, it is printed.")
+    parser.add_argument("--output", type=Path, help="The page that the section ends.")
     parser.add_argument("--no-tests", action="store_true", help="Measure alone.")
     parser.add_argument("--case", nargs="+", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -65,8 +65,15 @@ def main() -> None:
     cases = [(size, engine) for size in args.sizes for engine in args.engines]
     rows = [measured(*case, args.device, deadline) for case in cases]
     text = page(rows, about(args.device), "" if args.no_tests else "passed" if passed else "FAILED")
-    print(text) if args.output is None else args.output.write_text(text)
+    print(text) if args.output is None else put(args.output, text)
     sys.exit(not passed or any("failed" in row.values() for row in rows))
+
+
+def put(page: Path, text: str) -> None:
+    """Let the section `text` end a page, in place of the one that did."""
+    heading = text.partition("\n")[0]
+    before = page.read_text().partition(heading)[0] if page.exists() else ""
+    page.write_text(before + text)
 
 
 def tests_pass(device: str, deadline: float) -> bool:
@@ -187,11 +194,11 @@ def page(rows: Sequence[Row], machine: str, tests: str) -> str:
 
 
 INTRODUCTION = """\
-# On a GPU
+## On a GPU
 
-`make gpu` writes this page, in ten minutes at most. Where only torch and transformers are at hand,
-`make gpu WHEELS=FOLDER` installs the rest from a folder, which `make wheels WHEELS=FOLDER` fills on
-a machine with a network.
+`make gpu` writes this section, in ten minutes at most. Where only torch and transformers are at
+hand, `make gpu WHEELS=FOLDER` installs the rest from a folder, which `make wheels WHEELS=FOLDER`
+fills on a machine with a network.
 
 Machine: {machine}
 

@@ -101,7 +101,7 @@ class SamplingConfig:
     """Sampled and injected tokens together; the prompt is not counted."""
     max_think_tokens: int = 0
     """The most tokens of a thought before the first line, with transcript `chat`: see
-    docs/thinking.md. They count as `max_tokens`. 0: none, and a template's switch for it is off."""
+    docs/model.md. They count as `max_tokens`. 0: none, and a template's switch for it is off."""
     max_observation_tokens: int = 256
     """The most tokens of a line's output; the middle of a longer one is left out."""
     time_limit_s: float = 120.0

@@ -11,7 +11,7 @@ import pytest
 
 from documents import DOCUMENTS, ROOT, Shown, commands
 from shared_work import once, shared_folder
-from small_run import small
+from small_run import set_words, small
 
 pytestmark = [pytest.mark.train, pytest.mark.kernel, pytest.mark.timeout(600)]
 
@@ -21,6 +21,7 @@ NAMES = {
     "MODEL": "model",
     "runs/RUN/checkpoints/checkpoint-50": "runs/RUN/checkpoints/checkpoint-1",
     "step-000012:5": "step-000001:1",
+    "shown.repl": "no_charge.repl",
 }
 """What a reader puts there, and what lies there in a small run."""
 
@@ -41,7 +42,7 @@ def reason_not_to_run(shown: Shown) -> str:
         return "takes the hub"
     if given & {"vllm", "vllm-server"}:
         return "takes vLLM"
-    if words[0] == "warmstart":
+    if words[0] == "warmstart" and "--model" not in given:
         return "makes the starter: minutes"
     if words[0] == "train" and not given & {"--model", "--resume", "--config", "--dry-run"}:
         return "makes the starter: minutes"
@@ -53,6 +54,8 @@ def asked(shown: Shown) -> list[str]:
     words = [NAMES.get(word, word) for word in shown.ours or []]
     if words[0] == "train" and not {"--output", "--resume", "--dry-run"} & set(words):
         words.append("--dry-run")
+    if words[0] == "warmstart":
+        return [*words, *(WARM if "--output" in words else ["--dry-run"])]
     if words[0] == "train" and "--output" in words:
         return [*words, *small(report__checkpoint_every=1), *LORA]
     if "--resume" in words and "--set" not in words:
@@ -63,6 +66,13 @@ def asked(shown: Shown) -> list[str]:
 
 
 LORA = ("--set", "lora.rank=2")
+WARM = (
+    *("--demonstrations", "6"),
+    *set_words(
+        *("warmstart.keep=all", "warmstart.problems_before=1", "eval.problems=2"),
+        *("sandbox.standby=2", "sampling.device=cpu", "sampling.max_tokens=500"),
+    ),
+)
 
 
 def to_run() -> dict[Path, list[Shown]]:
@@ -86,6 +96,7 @@ def place(
 ) -> Path:
     """Where commands start: examples, golden transcripts, a model, a file of rows, three runs."""
     shutil.copytree(ROOT / "examples", tmp_path, dirs_exist_ok=True)
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     shutil.copytree(ROOT / "tests" / "golden", tmp_path / "tests" / "golden")
     shutil.copytree(tiny_model, tmp_path / "model")
     shutil.copy(ROOT / "examples" / "ten.jsonl", tmp_path / "rows.jsonl")
@@ -108,8 +119,11 @@ def test_every_command_runs(document: Path, repl_rl: Command, place: Path) -> No
         pytest.importorskip("latex2sympy2_extended")
     assert (place / "runs" / "RUN").is_dir()
     for shown in RUNS[document]:
-        ended = repl_rl(*asked(shown))
-        assert ended.code == 0, (str(shown), ended.stdout, ended.stderr)
+        words = asked(shown)
+        ended = repl_rl(*words)
+        # Exit code 1 of `ask`: the model submitted nothing.
+        fine = (0, 1) if words[0] == "ask" else (0,)
+        assert ended.code in fine, (str(shown), ended.stdout, ended.stderr)
         assert ended.left_behind == [], str(shown)
 
 

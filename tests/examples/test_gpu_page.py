@@ -36,9 +36,16 @@ def test_what_was_not_measured_says_so(gpu: ModuleType) -> None:
     assert f"a run that goes on): {gpu.NOTHING}\n" in text
 
 
+def test_the_section_takes_the_place_of_the_one_before(gpu: ModuleType, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Engines\n\n## On a GPU\nold\n")
+    gpu.put(page, "## On a GPU\nnew\n")
+    assert page.read_text() == "# Engines\n\n## On a GPU\nnew\n"
+
+
 def test_the_page_is_the_programs(gpu: ModuleType) -> None:
     """Whatever machine wrote it."""
-    shown = (ROOT / "docs" / "gpu.md").read_text()
+    shown = (ROOT / "docs" / "engines.md").read_text()
     words = gpu.INTRODUCTION.replace("{machine}", "\0").replace("{tests}", "\0")
     assert [part for part in words.split("\0") if part not in shown] == []
 
