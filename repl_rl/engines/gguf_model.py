@@ -92,7 +92,7 @@ def _model(file: GGUFFile) -> Any:  # PreTrainedModel
     with broken_refused(file.path), contextlib.redirect_stderr(io.StringIO()):
         config = AutoConfig.from_pretrained(folder, gguf_file=path)
         _scale_positions(file, config)
-        model, found = AutoModelForCausalLM.from_pretrained(
+        read: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             gguf_file=path,
             config=config,
@@ -100,6 +100,7 @@ def _model(file: GGUFFile) -> Any:  # PreTrainedModel
             output_loading_info=True,
             **options,
         )
+    model, found = read
     if missing := sorted(found["missing_keys"]):
         raise refusal(file.path, f"it has no weights for {missing[0]} ({len(missing)} are missing)")
     return _plain(model, file)

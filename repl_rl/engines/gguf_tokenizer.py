@@ -27,7 +27,7 @@ from repl_rl.engines.gguf_file import GGUFFile, broken_refused, refusal
 
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
-    r"DIGITS| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    r"NUMBER| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _SINGLE_DIGITS = (
     *("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"),
@@ -97,8 +97,8 @@ def _splitter(file: GGUFFile, rule: str | None) -> Any:  # Any: a PreTokenizer o
         digits = pre_tokenizers.Digits(individual_digits=True)
         return pre_tokenizers.Sequence([digits, as_gpt_2])
     if rule in (*_AS_QWEN_2, *_AS_LLAMA_3):
-        digits = r"\p{N}" if rule in _AS_QWEN_2 else r"\p{N}{1,3}"
-        words = Regex(_WORDS.replace("DIGITS", digits))
+        number = r"\p{N}" if rule in _AS_QWEN_2 else r"\p{N}{1,3}"
+        words = Regex(_WORDS.replace("NUMBER", number))
         as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         return pre_tokenizers.Sequence([pre_tokenizers.Split(words, "isolated"), as_bytes])
     raise refusal(

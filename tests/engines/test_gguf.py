@@ -150,7 +150,7 @@ def tokens(backend: Tokenizer, text: str) -> list[str]:
 def test_a_vocabulary_splits_text_by_the_rule_that_the_file_names(
     weights: Weights, tmp_path: Path, rule: str, text: str, expected: list[str]
 ) -> None:
-    file = write_gguf(tmp_path / "m.gguf", weights, tokenizer__ggml__pre=rule)
+    file = write_gguf(tmp_path / "m.gguf", weights, metadata={"tokenizer.ggml.pre": rule})
     assert tokens(read_files(str(file)).tokenizer.backend_tokenizer, text) == expected
 
 
@@ -167,14 +167,14 @@ def test_special_tokens_and_the_chat_template_are_those_of_the_file(file: Path) 
 def test_a_text_begins_with_a_token_where_the_file_says_so(
     weights: Weights, tmp_path: Path
 ) -> None:
-    file = write_gguf(tmp_path / "m.gguf", weights, tokenizer__ggml__add_bos_token=True)
+    file = write_gguf(tmp_path / "m.gguf", weights, metadata={"tokenizer.ggml.add_bos_token": True})
     assert read_files(str(file)).tokenizer.encode("a") == [1, TOKENS.index("a")]
 
 
 def test_all_ids_that_end_a_turn_are_stops(weights: Weights, tmp_path: Path) -> None:
     """Such a file names two: the end of a text and the end of a turn."""
-    ends = {"tokenizer__ggml__eos_token_id": 0, "tokenizer__ggml__eot_token_id": 2}
-    file = write_gguf(tmp_path / "m.gguf", weights, **ends)
+    ends = {"tokenizer.ggml.eos_token_id": 0, "tokenizer.ggml.eot_token_id": 2}
+    file = write_gguf(tmp_path / "m.gguf", weights, metadata=ends)
     assert read_files(str(file)).codec.eos_ids == {0, 2}
 
 
@@ -205,7 +205,7 @@ def test_the_positions_of_llama_3_are_scaled_as_the_file_says(
     # The longest waves are eight times as long, the third between, the others as they were.
     assert factors == pytest.approx([1, 1, 2.69, 8], abs=0.01)
     tensors = {**tensors_of(scaled), "rope_freqs.weight": factors.astype(np.float32)}
-    file = write_gguf(tmp_path / "m.gguf", tensors, llama__rope__freq_base=500000.0)
+    file = write_gguf(tmp_path / "m.gguf", tensors, metadata={"llama.rope.freq_base": 500000.0})
     assert torch.allclose(logits(load(file).model), logits(scaled), atol=1e-6)
 
 
@@ -262,17 +262,17 @@ def test_a_file_that_lacks_weights_is_refused(weights: Weights, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("metadata", "said"),
     [
-        ({"general__type": "adapter"}, "it holds an adapter, not a model"),
-        ({"split__count": 2}, "it is one of 2 parts; join them"),
-        ({"tokenizer__ggml__pre": "tekken"}, "splits text by a rule, 'tekken', that is not known"),
-        ({"llama__rope__scaling__type": "yarn"}, "scales positions (yarn), which would be lost"),
+        ({"general.type": "adapter"}, "it holds an adapter, not a model"),
+        ({"split.count": 2}, "it is one of 2 parts; join them"),
+        ({"tokenizer.ggml.pre": "tekken"}, "splits text by a rule, 'tekken', that is not known"),
+        ({"llama.rope.scaling.type": "yarn"}, "scales positions (yarn), which would be lost"),
     ],
     ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
 )
 def test_what_would_be_lost_is_refused(
     weights: Weights, tmp_path: Path, metadata: dict[str, object], said: str
 ) -> None:
-    assert said in refusal(write_gguf(tmp_path / "m.gguf", weights, **metadata))
+    assert said in refusal(write_gguf(tmp_path / "m.gguf", weights, metadata=metadata))
 
 
 def test_scaled_positions_that_are_not_those_of_llama_3_are_refused(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,9 @@ def small_llama(**settings: Any) -> LlamaForCausalLM:
         eos_token_id=2,
         **settings,
     )
-    return LlamaForCausalLM(config).eval()
+    model = LlamaForCausalLM(config)
+    model.eval()
+    return model
 
 
 def tensors_of(model: LlamaForCausalLM) -> dict[str, np.ndarray[Any, Any]]:
@@ -89,9 +92,9 @@ def write_gguf(
     *,
     architecture: str = "llama",
     quantised: GGMLQuantizationType | None = None,
-    **metadata: object,
+    metadata: Mapping[str, object] = MappingProxyType({}),
 ) -> Path:
-    """The file; `tokenizer__ggml__pre="qwen2"` changes one field, None leaves it out."""
+    """The file, in which `metadata` stands over `METADATA`."""
     writer = GGUFWriter(path, architecture)
     writer.add_block_count(LAYERS)
     writer.add_context_length(CONTEXT)
@@ -106,8 +109,7 @@ def write_gguf(
     kinds = {**dict.fromkeys(CONTROL, TokenType.CONTROL), "<think>": TokenType.USER_DEFINED}
     writer.add_token_types([kinds.get(token, TokenType.NORMAL) for token in TOKENS])
     writer.add_token_merges(list(MERGES))
-    changed = {key.replace("__", "."): value for key, value in metadata.items()}
-    for key, value in {**METADATA, **changed}.items():
+    for key, value in {**METADATA, **metadata}.items():
         if isinstance(value, bool):
             writer.add_bool(key, value)
         elif isinstance(value, int):
