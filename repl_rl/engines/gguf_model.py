@@ -4,7 +4,8 @@ FILE.gguf -> weights in float32, tokenizer, generation config -> a folder in the
 
 Knows transformers' reader of the format. Does not know engines, or why the model is read.
 
-In float32: every type of GGUF, quantised ones too, is a number of float32, and of no smaller type.
+In float32: that is what the package `gguf` computes of quantised weights. A smaller type would
+round them once more.
 """
 
 from __future__ import annotations
