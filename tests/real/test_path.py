@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -53,3 +54,34 @@ def test_a_run_ends_with_weights_that_transformers_loads(
     with torch.no_grad():
         gap = (trained(ids).logits - before(ids).logits).abs().max()
     assert 0 < gap < 5
+
+
+def test_a_warm_start_leaves_a_model_that_every_command_takes(
+    call: Call, gguf: Path, folder: Path, tmp_path: Path
+) -> None:
+    """Shown transcripts of a person's own: an adapter learns, and is merged out of place."""
+    shown = [
+        f"=== {n} and two\nstatement: {n} + 2?\n\n>>> submit_final_answer({n} + 2)\n"
+        for n in range(8)
+    ]
+    (tmp_path / "sums.repl").write_text("\n".join(shown))
+    few = ("warmstart.problems_before=0", "eval.problems=1", "sandbox.standby=1", *SHORT)
+    given = ("warmstart", "--model", str(gguf), "--from", "sums.repl", "--output", "warm", "--json")
+    code, out, err = call(*given, *set_words(*few, "sampling.device=cpu"))
+    assert code == 0, out + err
+    facts = json.loads(out)
+    assert (facts["transcripts"], facts["steps"], facts["after"]["total"]) == (8, 1, 1)
+
+    checkpoints = tmp_path / "warm" / "checkpoints"
+    assert (checkpoints / "adapter" / "adapter_model.safetensors").exists()
+    trained: Any = AutoModelForCausalLM.from_pretrained(checkpoints / "final")
+    before: Any = AutoModelForCausalLM.from_pretrained(folder)
+    moved = [
+        name
+        for name, weight in trained.named_parameters()
+        if not torch.equal(weight, before.get_parameter(name))
+    ]
+    assert moved
+    assert all("_proj" in name for name in moved)
+    code, out, err = call("rollout", "--model", "warm", *set_words(*SHORT))
+    assert (code, "!!" in out) == (0, False), out + err
