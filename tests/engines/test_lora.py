@@ -100,10 +100,7 @@ def test_an_adapter_begins_without_effect_and_changes_the_policy_after(folder: P
 
 
 def test_gradients_and_optimiser_are_those_of_the_adapter(folder: Path) -> None:
-    """Rank 4: (in + out) * 4 numbers a layer. A reference is a second adapter, not a model.
-
-    With several micro-batches a step there are two sums of gradients.
-    """
+    """Rank 4: (in + out) * 4 numbers a layer. A reference is a second adapter, not a model."""
     files = to_train(read_files(str(folder)), LoraConfig(rank=4))
     attention, mlp = 4 * (32 + 128), 3 * (32 + 48)
     trained = 4 * (2 * 4 * (attention + mlp))
@@ -118,9 +115,7 @@ def test_gradients_and_optimiser_are_those_of_the_adapter(folder: Path) -> None:
 
     alone = measured()
     assert (alone.weights, alone.num_copies) == (whole + trained, 1)
-    assert (alone.gradients, alone.optimiser) == (2 * trained, 2 * trained)
-    at_once = measured(problems_per_step=1, group_size=2, micro_batch_size=2)
-    assert at_once.gradients == trained
+    assert (alone.gradients, alone.optimiser) == (trained, 2 * trained)
     assert measured(kl_beta=0.1).weights == alone.weights + trained
     assert measured(kl_beta=0.1).num_copies == 1
 
