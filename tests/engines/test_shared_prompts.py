@@ -3,44 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
 from engine_kit import run
 from repl_rl.engines.hf import HFEngine
-from repl_rl.testing.written import Written, prompt, trajectory, worst_difference
+from repl_rl.testing.written import Written, prompt, trajectories, trajectory, worst_difference
 
 NEVER: frozenset[int] = frozenset()
 
 
-def sizes_of(
-    model: Any, use: Callable[[HFEngine], Awaitable[object]], *, num_rows: int
-) -> list[int]:
-    """Tokens of each forward while a fresh engine is used; its trial of the model left out."""
+def sizes(model: Any, requests: list[list[int]], *, num_rows: int = 8) -> list[int]:
+    """Tokens of each forward for these requests, asked for at once, one token each."""
     seen: list[int] = []
 
-    async def watched(engine: HFEngine) -> None:
+    async def use(engine: HFEngine) -> None:
         hook = model.register_forward_pre_hook(
             lambda *given: seen.append(given[2]["input_ids"].numel()), with_kwargs=True
         )
         try:
-            await use(engine)
+            lines = (engine.line(ids, max_tokens=1, seed=at) for at, ids in enumerate(requests))
+            await asyncio.gather(*lines)
         finally:
             hook.remove()
 
-    run(model, watched, num_rows=num_rows, newline_ids=NEVER, eos_ids=NEVER)
+    run(model, use, num_rows=num_rows)
     return seen
-
-
-def sizes(model: Any, requests: list[list[int]], *, num_rows: int = 8) -> list[int]:
-    """For these requests, asked for at once, one token each."""
-
-    async def use(engine: HFEngine) -> None:
-        lines = (engine.line(ids, max_tokens=1, seed=at) for at, ids in enumerate(requests))
-        await asyncio.gather(*lines)
-
-    return sizes_of(model, use, num_rows=num_rows)
 
 
 def test_siblings_run_their_prompt_once(model: Any) -> None:
@@ -54,31 +42,16 @@ def test_what_prompts_begin_with_is_run_once(model: Any) -> None:
     assert sizes(model, [one, other, one, banner, other]) == [12 + 5 + 7]
 
 
-def test_a_later_request_on_the_same_row_runs_what_is_new_to_it(model: Any) -> None:
+def test_a_later_request_takes_what_it_begins_with_from_a_row_in_use_or_not(model: Any) -> None:
+    """One row at first, then a second one: each new prompt runs what is new to all rows."""
     banner = prompt(0, 12)
     requests = [[*banner, *prompt(seed, 5)] for seed in (1, 2, 3)]
     assert sizes(model, requests, num_rows=1) == [17, 5, 5]
 
 
-def test_the_last_token_of_a_prompt_that_a_row_holds_whole_runs_alone(model: Any) -> None:
+def test_the_first_token_of_a_prompt_that_a_row_holds_whole_runs_alone(model: Any) -> None:
     """At least one token must go through the model to get the next one's distribution."""
     assert sizes(model, [prompt(0, 20), prompt(0, 20), prompt(0, 20)], num_rows=1) == [20, 1, 1]
-
-
-def test_a_request_takes_what_it_begins_with_from_a_row_in_use(model: Any) -> None:
-    """20 tokens in the first step, one in each after it; the later request has 4 of its own."""
-    ids = prompt(0, 20)
-
-    async def use(engine: HFEngine) -> None:
-        first = asyncio.create_task(engine.line(ids, max_tokens=30, seed=0))
-        for _ in range(100):
-            await asyncio.sleep(0)
-            if engine.num_sampled == 2:
-                break
-        await engine.line([*ids, 20, 21, 22, 23], max_tokens=1, seed=1)
-        await first
-
-    assert sorted(sizes_of(model, use, num_rows=2)) == [1] * 28 + [1 + 4, 20]
 
 
 def test_siblings_go_on_alone_with_the_same_logprobs(any_model: Any) -> None:
@@ -111,13 +84,7 @@ def test_a_sibling_is_what_it_is_alone(any_model: Any) -> None:
         assert found == alone
 
 
-def test_a_line_and_an_observation_go_through_the_model_together(model: Any) -> None:
-    """A step has one token of a row in the middle of a line, and 1 + 5 of one that comes back."""
-
-    async def use(engine: HFEngine) -> None:
-        other = asyncio.create_task(engine.line(prompt(1, 20), max_tokens=40, seed=0))
-        first = await engine.line(prompt(0, 20), max_tokens=3, seed=1)
-        await engine.line([*prompt(0, 20), *first.ids, *prompt(2, 5)], max_tokens=3, seed=2)
-        await other
-
-    assert 1 + 6 in sizes_of(model, use, num_rows=2)
+def test_lines_and_observations_go_through_the_model_together(model: Any) -> None:
+    """Rows that come back with an observation join the step of the others, without padding."""
+    results = run(model, lambda engine: trajectories(engine, 6, num_lines=6), num_rows=6)
+    assert max(worst_difference(model, *result) for result in results) < 1e-5
