@@ -20,6 +20,7 @@ import contextlib
 import math
 import random
 from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,9 +29,8 @@ from repl_rl.engines import row_attention
 from repl_rl.engines.base import NOT_FINITE, SampledLine, Weights, check_request, line_end
 from repl_rl.engines.policy import Policy
 from repl_rl.engines.precision import autocast
-from repl_rl.engines.row_batch import Batch, Part, packed, padded
+from repl_rl.engines.row_batch import Batch, Part, num_shared, packed, padded
 from repl_rl.engines.row_cache import RowCache, context_tokens
-from repl_rl.engines.rows import Request, Row, best_row, holder_of
 from repl_rl.errors import ConfigError, EngineError
 
 _COLUMNS = 64
@@ -51,6 +51,28 @@ next request; with fewer, its line would miss a step."""
 _TRIAL = ((6, 11), (7, 12), (8, 13), (13, 15))
 """Lengths that the first and the last row grow to when a model is tried: prompts, tokens, chunks.
 The two never have equal lengths: a model might rely on those."""
+
+
+@dataclass(slots=True)
+class _Request:
+    ids: list[int]
+    """Prompt, completion so far and what was sampled: grows by one token a step."""
+    max_tokens: int
+    rng: random.Random
+    done: asyncio.Future[SampledLine]
+    num_kept: int = 0
+    """Leading ids whose keys its row held from the line before."""
+    sampled: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Row:
+    index: int
+    cached: list[int] = field(default_factory=list)
+    """Tokens whose keys and values the row holds."""
+    request: _Request | None = None
+    last_used: int = 0
 
 
 class HFEngine:
@@ -83,8 +105,8 @@ class HFEngine:
         )
         self._row_tokens = row_tokens
         self._is_closed = False
-        self._rows = [Row(index) for index in range(num_rows)]
-        self._waiting: list[Request] = []
+        self._rows = [_Row(index) for index in range(num_rows)]
+        self._waiting: list[_Request] = []
         self._stepper: asyncio.Task[None] | None = None
         self._is_large = sum(weight.numel() for weight in model.parameters()) >= _LARGE
         self._version = 0
@@ -125,7 +147,7 @@ class HFEngine:
             context_tokens=self._context_tokens,
         )
         done: asyncio.Future[SampledLine] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Request(list(ids), max_tokens, random.Random(seed), done))
+        self._waiting.append(_Request(list(ids), max_tokens, random.Random(seed), done))
         if self._stepper is None or self._stepper.done():
             self._stepper = asyncio.create_task(self._run())
         return await done
@@ -236,16 +258,23 @@ class HFEngine:
         free = [row for row in self._rows if row.request is None]
         while self._waiting and free:
             request = self._waiting.pop(0)
-            row = best_row(free, request.ids)
+            row = _best_row(free, request.ids)
             free.remove(row)
             self._seat(request, row)
         return any(row.request is not None for row in self._rows)
 
-    def _seat(self, request: Request, row: Row) -> None:
+    def _seat(self, request: _Request, row: _Row) -> None:
         """Put a request on a row, which then holds what any row held of its beginning."""
         # At least one token must go through the model to get the next one's distribution.
         wanted = request.ids[:-1]
-        holder, num_kept = holder_of(self._rows, wanted, first=row)
+        holder, num_kept = row, num_shared(row.cached, wanted)
+        for other in self._rows:
+            if num_kept == len(wanted):
+                break
+            # One id tells nearly all rows that hold no more.
+            if num_kept < len(other.cached) and other.cached[num_kept] == wanted[num_kept]:
+                num = num_shared(other.cached, wanted)
+                holder, num_kept = (other, num) if num > num_kept else (holder, num_kept)
         if holder is not row:
             self._cache.copy(holder.index, row.index, num_keys=num_kept)
         row.cached = wanted[:num_kept]
@@ -254,20 +283,20 @@ class HFEngine:
         self.prefix_tokens = (num_held + num_kept, num_asked + len(request.ids))
         row.request = request
 
-    def _batches(self) -> Iterator[list[Row]]:
+    def _batches(self) -> Iterator[list[_Row]]:
         """All rows together where nothing is padded, else those with one new token and others."""
         active = [row for row in self._rows if row.request is not None]
         if self._reads_in_place and self._model.device.type == "cpu":
             yield active
             return
-        single = [row for row in active if row.num_new == 1]
-        chunks = [row for row in active if row.num_new > 1]
+        single = [row for row in active if _num_new(row) == 1]
+        chunks = [row for row in active if _num_new(row) > 1]
         yield from (batch for batch in (single, chunks) if batch)
 
     # Not inference_mode: a buffer that a model makes or replaces in its forward (scaled rotary
     # frequencies, say) would become an inference tensor, which the trainer's backward refuses.
     @torch.no_grad()
-    def _step(self, rows: list[Row]) -> None:
+    def _step(self, rows: list[_Row]) -> None:
         """Run the new tokens of `rows` through the model and sample one token for each."""
         requests = [row.request for row in rows if row.request is not None]
         logits = self._forward(rows, [request.ids for request in requests])  # (B, V)
@@ -279,7 +308,7 @@ class HFEngine:
         for row, token, logprob in zip(rows, drawn.tolist(), chosen, strict=True):
             self._take(row, token, logprob)
 
-    def _forward(self, rows: list[Row], ids: list[list[int]]) -> torch.Tensor:
+    def _forward(self, rows: list[_Row], ids: list[list[int]]) -> torch.Tensor:
         """Logits (B, V) after the last of each row's ids; the rows hold their keys from then on."""
         device = self._model.device
         batch = self._laid_out(
@@ -318,7 +347,7 @@ class HFEngine:
         needed = -(-num_keys // _COLUMNS) * _COLUMNS
         self._cache.grow(max(needed, min(2 * self._cache.capacity, self._row_tokens)))
 
-    def _take(self, row: Row, token: int, logprob: float) -> None:
+    def _take(self, row: _Row, token: int, logprob: float) -> None:
         request = row.request
         assert request is not None
         self.num_sampled += 1
@@ -351,3 +380,19 @@ class HFEngine:
         for request in requests:
             if not request.done.done():
                 request.done.set_exception(error)
+
+
+def _num_new(row: _Row) -> int:
+    assert row.request is not None
+    return len(row.request.ids) - len(row.cached)
+
+
+def _begins(ids: list[int], prefix: list[int]) -> bool:
+    return ids[: len(prefix)] == prefix
+
+
+def _best_row(free: list[_Row], ids: list[int]) -> _Row:
+    """The free row that holds most of `ids`, or the one unused for longest."""
+    if matches := [row for row in free if row.cached and _begins(ids, row.cached)]:
+        return max(matches, key=lambda row: len(row.cached))
+    return min(free, key=lambda row: row.last_used)
