@@ -5,12 +5,10 @@
 Tokens only: knows no text, no kernel, no reward. Shares its weights with the trainer, so
 there is nothing to copy after an update: `sync` drops the cached keys and values.
 
-One step is one forward over all rows that have tokens to add, where the model's attention finds
-keys by itself; otherwise one over those with a single token and one over those with several. A row
-keeps its trajectory's keys between lines. It is found again by its tokens (the longest row whose
-tokens begin the request), so there is no session to open or close. What another row holds of a
-request is copied from there, and what several requests begin with is computed once. A row that was
-given away in the meantime costs a prefill, never a wrong token.
+One step is one forward over the rows that have a token to add and one over the rows that come back
+with an observation. A row keeps its trajectory's keys between lines. It is found again by its
+tokens (the longest row whose tokens begin the request), so there is no session to open or close. A
+row that was given away in the meantime costs a prefill, never a wrong token.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from repl_rl.engines import row_attention
 from repl_rl.engines.base import NOT_FINITE, SampledLine, Weights, check_request, line_end
 from repl_rl.engines.policy import Policy
 from repl_rl.engines.precision import autocast
-from repl_rl.engines.row_batch import Batch, Part, num_shared, packed, padded
+from repl_rl.engines.row_attention import Run
 from repl_rl.engines.row_cache import RowCache, context_tokens
 from repl_rl.errors import ConfigError, EngineError
 
@@ -37,8 +35,7 @@ _COLUMNS = 64
 """Rows have a multiple of this many columns, tokens."""
 
 _FEW_RUNS = 4
-"""Up to so many slices of the cache a GPU attends to one by one; more are copied together: each is
-a kernel launch of its own, in every layer."""
+"""Up to so many slices of the cache a GPU attends to one by one; more are copied together."""
 
 _LARGE = 30_000_000
 """Weights from which on forwards outweigh the kernels, and take all cores. A token of 135 M weights
@@ -260,35 +257,18 @@ class HFEngine:
             request = self._waiting.pop(0)
             row = _best_row(free, request.ids)
             free.remove(row)
-            self._seat(request, row)
+            # At least one token must go through the model to get the next one's distribution.
+            num_kept = min(len(row.cached), len(request.ids) - 1)
+            row.cached = row.cached[:num_kept] if _begins(request.ids, row.cached) else []
+            request.num_kept = len(row.cached)
+            num_kept, num_asked = self.prefix_tokens
+            self.prefix_tokens = (num_kept + request.num_kept, num_asked + len(request.ids))
+            row.request = request
         return any(row.request is not None for row in self._rows)
 
-    def _seat(self, request: _Request, row: _Row) -> None:
-        """Put a request on a row, which then holds what any row held of its beginning."""
-        # At least one token must go through the model to get the next one's distribution.
-        wanted = request.ids[:-1]
-        holder, num_kept = row, num_shared(row.cached, wanted)
-        for other in self._rows:
-            if num_kept == len(wanted):
-                break
-            # One id tells nearly all rows that hold no more.
-            if num_kept < len(other.cached) and other.cached[num_kept] == wanted[num_kept]:
-                num = num_shared(other.cached, wanted)
-                holder, num_kept = (other, num) if num > num_kept else (holder, num_kept)
-        if holder is not row:
-            self._cache.copy(holder.index, row.index, num_keys=num_kept)
-        row.cached = wanted[:num_kept]
-        request.num_kept = num_kept
-        num_held, num_asked = self.prefix_tokens
-        self.prefix_tokens = (num_held + num_kept, num_asked + len(request.ids))
-        row.request = request
-
     def _batches(self) -> Iterator[list[_Row]]:
-        """All rows together where nothing is padded, else those with one new token and others."""
+        """Rows with one new token and rows with several: two forwards without much padding."""
         active = [row for row in self._rows if row.request is not None]
-        if self._reads_in_place and self._model.device.type == "cpu":
-            yield active
-            return
         single = [row for row in active if _num_new(row) == 1]
         chunks = [row for row in active if _num_new(row) > 1]
         yield from (batch for batch in (single, chunks) if batch)
@@ -311,36 +291,56 @@ class HFEngine:
     def _forward(self, rows: list[_Row], ids: list[list[int]]) -> torch.Tensor:
         """Logits (B, V) after the last of each row's ids; the rows hold their keys from then on."""
         device = self._model.device
-        batch = self._laid_out(
-            [Part(row.index, len(row.cached), one) for row, one in zip(rows, ids, strict=True)]
+        width = max(len(one) - len(row.cached) for row, one in zip(rows, ids, strict=True))
+        num_keys = max(map(len, ids))
+        if num_keys > self._cache.capacity:
+            self._grow(num_keys)
+        # Padding stands on the left, so that the last column is every row's last token. It is
+        # written to the spare column that no mask ever shows.
+        tokens = [[0] * width for _ in rows]
+        positions = [[0] * width for _ in rows]
+        writes = [[self._cache.capacity] * width for _ in rows]
+        for at, (row, one) in enumerate(zip(rows, ids, strict=True)):
+            where = range(len(row.cached), len(one))
+            tokens[at][width - len(where) :] = one[where.start :]
+            positions[at][width - len(where) :] = where
+            writes[at][width - len(where) :] = where
+            row.cached.extend(one[where.start :])
+        position_ids = torch.tensor(positions, device=device)  # (B, Q)
+        runs = self._runs(rows)
+        self._cache.view(
+            torch.tensor([row.index for row in rows], device=device),
+            torch.tensor(writes, device=device),
+            num_keys=num_keys,
+            is_whole=bool(runs),
         )
-        if batch.num_keys > self._cache.capacity:
-            self._grow(batch.num_keys)
-        for row, one in zip(rows, ids, strict=True):
-            row.cached.extend(one[len(row.cached) :])
-        position_ids = torch.tensor(batch.positions, device=device)  # (B, Q)
-        self._cache.view(batch, device=device)
-        # Parts that end alike go through the head once. In a padded batch all end in one column.
-        kept = torch.tensor(sorted(set(batch.ends)), device=device)
-        with autocast(self._model.device, self._dtype), row_attention.in_view(batch.runs):
+        with autocast(self._model.device, self._dtype), row_attention.in_view(runs):
             output = self._model(
-                input_ids=torch.tensor(batch.tokens, device=device),
+                input_ids=torch.tensor(tokens, device=device),
                 attention_mask=self._cache.mask(position_ids, dtype=self._model.dtype),
                 position_ids=position_ids,
                 past_key_values=self._cache,
                 use_cache=True,
-                logits_to_keep=kept if batch.runs else 1,
+                logits_to_keep=1,
             )
-        logits: torch.Tensor = output.logits.flatten(0, 1)
-        return logits[torch.searchsorted(kept, torch.tensor(batch.ends, device=device))]
+        logits: torch.Tensor = output.logits[:, -1]
+        return logits
 
-    def _laid_out(self, parts: list[Part]) -> Batch:
-        """Packed, unless keys are copied together, or that is faster."""
-        if self._reads_in_place:
-            batch = packed(parts)
-            if self._model.device.type == "cpu" or len(batch.runs) <= _FEW_RUNS:
-                return batch
-        return padded(parts)
+    def _runs(self, rows: list[_Row]) -> list[Run]:
+        """Neighbours among `rows`; none where copying keys together is faster."""
+        if not self._reads_in_place:
+            return []
+        runs: list[Run] = []
+        for at, row in enumerate(rows):
+            if runs and row.index == runs[-1].row + runs[-1].size:
+                last = runs.pop()
+                size, num_keys = last.size + 1, max(last.num_keys, len(row.cached))
+                runs.append(last._replace(size=size, num_keys=num_keys))
+            else:
+                runs.append(Run(at, row.index, 1, len(row.cached)))
+        # Each is a kernel launch of its own, in every layer.
+        is_few = self._model.device.type == "cpu" or len(runs) <= _FEW_RUNS
+        return runs if is_few else []
 
     def _grow(self, num_keys: int) -> None:
         """Double the columns: each is copied about once, however long the rows become."""

@@ -3,9 +3,9 @@
 Knows `transformers`' cache protocol. Does not know tokens, requests or sampling.
 
 Rows keep their keys and values between lines, so resuming a trajectory computes nothing twice. A
-forward says where each token is written, in one row or in several; a token sees what its row holds
-up to its own position, so leftovers of an earlier use are never visible. A row also keeps what a
-sliding window has passed: the mask of such a layer hides it.
+forward names its rows and, per token, the position to write; a token sees what its row holds up to
+its own position, so leftovers of an earlier use are never visible. A row also keeps what a sliding
+window has passed: the mask of such a layer hides it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from repl_rl.engines.row_batch import Batch
 from repl_rl.errors import ConfigError
 
-# B rows of a forward, Q tokens in each, W writes, H key-value heads, K keys in view, D head size
+# B rows of a forward, Q new tokens per row, H key-value heads, K keys in view, D head dimension
 
 
 def attention_windows(config: Any) -> dict[str, int | None]:  # Any: a config of any model
@@ -64,7 +63,7 @@ def context_tokens(config: Any) -> int:  # Any: a config of any model
 
 
 class _RowLayer(CacheLayerMixin):
-    """Keys and values of one layer, [rows, H, capacity, D]."""
+    """Keys and values of one layer, [rows, H, capacity + 1, D]; the last column takes padding."""
 
     def __init__(self, cache: RowCache) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # untyped upstream
@@ -76,33 +75,27 @@ class _RowLayer(CacheLayerMixin):
         self.is_initialized = True
 
     def _allocate(self, like: torch.Tensor) -> torch.Tensor:
-        shape = (self._cache.num_rows, like.shape[1], self._cache.capacity, like.shape[3])
+        shape = (self._cache.num_rows, like.shape[1], self._cache.capacity + 1, like.shape[3])
         return torch.zeros(shape, dtype=self._cache.kept_in or like.dtype, device=like.device)
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write (B, H, Q, D) states where they belong; keys and values of the rows, (B, H, K, D).
+        """Write (B, H, Q, D) states at their positions; keys and values of the rows, (B, H, K, D).
 
-        Those of all rows, in place, for a packed batch.
+        Those of all rows, in place, where the view is a whole one.
         """
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         assert self.keys is not None
         assert self.values is not None
-        slots, to_rows, positions = self._cache.writes
-        for held, states in ((self.keys, key_states), (self.values, value_states)):
-            new = states.transpose(1, 2).flatten(0, 1)[slots]  # (W, H, D)
-            held[to_rows, :, positions] = new.to(held.dtype)
-        rows, num_keys = self._cache.rows, self._cache.num_keys
-        if rows is None:
+        rows, positions, num_keys = self._cache.rows, self._cache.positions, self._cache.num_keys
+        self.keys[rows[:, None], :, positions] = key_states.transpose(1, 2).to(self.keys.dtype)
+        new_values = value_states.transpose(1, 2).to(self.values.dtype)
+        self.values[rows[:, None], :, positions] = new_values
+        if self._cache.is_whole:
             return self.keys, self.values
         return self.keys[rows, :, :num_keys], self.values[rows, :, :num_keys]
-
-    def copy(self, source: int, target: int, num_keys: int) -> None:
-        for held in (self.keys, self.values):
-            assert held is not None
-            held[target, :, :num_keys] = held[source, :, :num_keys]
 
     def grow(self) -> None:
         if not self.is_initialized:
@@ -111,7 +104,7 @@ class _RowLayer(CacheLayerMixin):
         assert self.values is not None
         for name, old in (("keys", self.keys), ("values", self.values)):
             new = self._allocate(old)
-            new[:, :, : old.shape[2]] = old
+            new[:, :, : old.shape[2] - 1] = old[:, :, :-1]
             setattr(self, name, new)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -140,26 +133,23 @@ class RowCache(Cache):
         self._windows = attention_windows(config)
         self.num_rows = num_rows
         self.capacity = capacity
-        self.rows: torch.Tensor | None = None  # (B,)
-        self.writes = torch.empty((3, 0), dtype=torch.long)  # (3, W)
+        self.rows = torch.empty(0, dtype=torch.long)  # (B,)
+        self.positions = torch.empty(0, dtype=torch.long)  # (B, Q)
         self.num_keys = 0
+        self.is_whole = False
         self._row_layers = [_RowLayer(self) for _ in range(self._config.num_hidden_layers)]
         super().__init__(layers=list(self._row_layers))
 
-    def view(self, batch: Batch, *, device: torch.device) -> None:
-        """Set the batch of the next forward.
+    def view(
+        self, rows: torch.Tensor, positions: torch.Tensor, *, num_keys: int, is_whole: bool
+    ) -> None:
+        """Set rows (B,) and write positions (B, Q) of the next forward; keys in sight: num_keys.
 
-        A packed one is for an attention that finds its rows by itself; for a padded one, the keys
-        of its rows are copied together.
+        A whole view is for an attention that finds the rows by itself; for any other, their keys
+        are copied together.
         """
-        self.rows = torch.tensor(batch.rows, device=device) if batch.rows else None
-        self.writes = torch.tensor(batch.writes, device=device).T
-        self.num_keys = batch.num_keys
-
-    def copy(self, source: int, target: int, *, num_keys: int) -> None:
-        """Give the row `target` the first keys and values that the row `source` holds."""
-        for layer in self._row_layers:
-            layer.copy(source, target, num_keys)
+        self.rows, self.positions, self.num_keys = rows, positions, num_keys
+        self.is_whole = is_whole
 
     def mask(
         self, positions: torch.Tensor, *, dtype: torch.dtype
