@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from repl_rl.config import LoraConfig, RunOn
+from repl_rl.engines.allocation import keep_freed_memory
 from repl_rl.engines.gguf_model import model_folder
 from repl_rl.engines.policy import Policy
 from repl_rl.engines.precision import Precision, autocast
@@ -198,6 +199,8 @@ def to_train(files: ModelFiles, lora: LoraConfig) -> ModelFiles:
 
 def load_weights(files: ModelFiles, *, device: torch.device, precision: Precision) -> LoadedModel:
     """The model itself; ConfigError if its weights are not there, or are another model's."""
+    if device.type == "cpu":
+        keep_freed_memory()
     with _refused(files.name):
         model: Any = AutoModelForCausalLM.from_pretrained(files.base, dtype=precision.weights)
     # Ids may have gaps, and the id itself is embedded: the largest one counts.
