@@ -294,8 +294,9 @@ class WarmstartConfig:
     """
 
     demonstrations: int = 1000
-    """Attempts that the task itself scripts, each run in a kernel. Where transcripts are named with
-    --from, there are none unless this is set."""
+    """Transcripts of attempts that the task itself scripts, each run in a kernel. Some fail, so up
+    to four times as many are run. Where transcripts are named with --from, there are none unless
+    this is set."""
     keep: Literal["solved", "submitted", "all"] = "solved"
     """Which of these are shown to the model: those with a right answer, with any, or all."""
     transcripts_per_step: int = 8

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @click.option(
     "--demonstrations",
     type=click.IntRange(min=0),
-    help="Attempts that the task scripts [1000; with --from 0].",
+    help="Transcripts the task scripts [1000; with --from 0].",
 )
 @click.option("--dry-run", is_flag=True, help="Print config and memory and stop.")
 @click.option("--json", "is_json", is_flag=True, help="One JSON object on stdout, for programs.")

@@ -8,6 +8,7 @@ Knows trajectories and where they come from. Does not know the update.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -31,6 +32,8 @@ from repl_rl.types import Attempt, Problem, Scored, Split, StopReason, Trajector
 
 _MEASURED = ("eval", "before", "after")
 """What the names of files begin with that hold attempts at held-out problems."""
+_MOST_TRIES = 4
+"""Attempts for each demonstration that is wanted: a task's scripts may fail, some by intention."""
 _WHOLE = (StopReason.SUBMITTED, StopReason.EOS)
 
 
@@ -108,13 +111,21 @@ class Gathering:
     def _demonstrate(self, count: int) -> None:
         task, seed = self._plan.task, self._config.seed
         assert isinstance(task, DemonstrableTask), "checked before anything was loaded"
-        drawn = task.problems(Split.TRAIN, seed=derive_seed(seed, "demo"))
-        scored = self._run(
-            "demonstrations",
-            list(itertools.islice(drawn, count)),
-            lambda attempt: task.demonstrate(attempt.problem, random.Random(attempt.seed)),
-        )
-        self._lessons.add("demonstrations", filter(self._is_kept, scored))
+        drawn = iter(task.problems(Split.TRAIN, seed=derive_seed(seed, "demo")))
+        kept: list[Scored] = []
+        made, wanted = 0, count
+        while problems := list(itertools.islice(drawn, min(wanted, _MOST_TRIES * count - made))):
+            scored = self._run(
+                "demonstrations",
+                problems,
+                lambda attempt: task.demonstrate(attempt.problem, random.Random(attempt.seed)),
+                first=made,
+            )
+            made += len(scored)
+            kept += filter(self._is_kept, scored)
+            missing = max(0, count - len(kept))
+            wanted = math.ceil(missing * made / max(1, len(kept)))
+        self._lessons.add("demonstrations", kept[:count])
 
     def _is_kept(self, scored: Scored) -> bool:
         """Whether `warmstart.keep` wants it; counts it if not."""
@@ -187,9 +198,17 @@ class Gathering:
         )
 
     def _run(
-        self, name: str, problems: Sequence[Problem], write: Callable[[Attempt], Script]
+        self,
+        name: str,
+        problems: Sequence[Problem],
+        write: Callable[[Attempt], Script],
+        *,
+        first: int = 0,
     ) -> list[Scored]:
-        """The scripts of these problems, in kernels; `write` gets each attempt."""
+        """The scripts of these problems, in kernels; `write` gets each attempt.
+
+        `first` is the number of the first, of all attempts by this name.
+        """
         sampler = ScriptSampler(
             write,
             self._encoding,
@@ -201,7 +220,7 @@ class Gathering:
                 problem=problem,
                 group_index=index,
                 sibling_index=0,
-                seed=derive_seed(self._config.seed, name, index),
+                seed=derive_seed(self._config.seed, name, first + index),
             )
             for index, problem in enumerate(problems)
         ]
