@@ -282,6 +282,10 @@ def estimate(
     memory.check(free)
     say(f"device: {about_device(device, visible=os.environ.get('CUDA_VISIBLE_DEVICES'))}")
     say(f"memory: {memory.row(free)}")
+    if memory.update_peak > free:
+        say(
+            f"  an update needs as much only of trajectories of {config.sampling.max_tokens} tokens"
+        )
     # An adapter is float32.
     is_rounded = is_training and files.adapter is None
     text = warning(held, learning_rate=config.grpo.learning_rate) if is_rounded else None

@@ -17,6 +17,7 @@ from repl_rl.engines.models import ModelFiles, load_weights, num_parameters, rea
 from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.plan import make_plan
+from repl_rl.training import runtime
 from repl_rl.training.grpo import LineGRPOTrainer
 from repl_rl.training.runtime import load_policy
 from tiny_model import save_tiny_model
@@ -225,3 +226,18 @@ def test_what_it_takes_is_said_before_its_weights_are_read(tmp_path: Path) -> No
     with pytest.raises(ConfigError, match="cannot load a model"):
         load_policy(make_plan(cpu(folder)), str(folder), say=said.append)
     assert [row.partition(",")[0] for row in said] == ["device: cpu", "memory: weights 0.2"]
+
+
+def test_of_an_update_that_may_not_fit_it_is_said_when(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "free_bytes", lambda _device: 16 << 20)
+    folder = save_tiny_model(tmp_path)
+    said: list[str] = []
+    config = cpu(folder, max_in_flight=1, max_tokens=777)
+    load_policy(make_plan(config), str(folder), say=said.append, is_training=True)
+    assert said[2] == "  an update needs as much only of trajectories of 777 tokens"
+    said.clear()
+    monkeypatch.setattr(runtime, "free_bytes", lambda _device: 16 << 30)
+    load_policy(make_plan(config), str(folder), say=said.append, is_training=True)
+    assert len(said) == 2
