@@ -22,8 +22,7 @@ from torch.nn.functional import pad
 
 from repl_rl.engines import tree_attention
 from repl_rl.engines.memory import TORCH_TILE_WIDTH
-from repl_rl.training.sft import IGNORED
-from repl_rl.training.token_tree import grow
+from repl_rl.training.token_tree import IGNORED, grow
 
 # B rows, S = P + T tokens of each, prompts padded on the left, completions on the right
 
@@ -98,7 +97,7 @@ def as_tree(model: Forward, inner: Any) -> Forward:
         input_ids: torch.Tensor,
         attention_mask: torch.Tensor,
         labels: torch.Tensor,
-        position_ids: torch.Tensor,  # of rows, which the tree has its own of
+        position_ids: torch.Tensor | None = None,  # of rows, which the tree has its own of
         **rest: Any,
     ) -> SimpleNamespace:
         tree = grow(input_ids, attention_mask, labels)
@@ -118,7 +117,10 @@ def as_tree(model: Forward, inner: Any) -> Forward:
             shape = tuple(labels.shape)
             return None if scores is None else tree.spread(scores[0], shape)[:, 1:]
 
-        return SimpleNamespace(log_probs=spread(out.log_probs), entropy=spread(out.entropy))
+        return SimpleNamespace(
+            **{name: spread(getattr(out, name)) for name in ("log_probs", "entropy", "is_top1")},
+            label_mask=labels[:, 1:] != IGNORED,
+        )
 
     return forward
 

@@ -16,14 +16,15 @@ from transformers import PrinterCallback, TrainerCallback
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
+from repl_rl.engines.tree_attention import in_use
+from repl_rl.engines.weights import inner_model
+from repl_rl.training.forward import as_tree, head_on_labels, takes_trees
 from repl_rl.training.muon import Muon
+from repl_rl.training.token_tree import IGNORED
 from repl_rl.types import Trajectory
 
 Example = tuple[list[int], list[int]]
 """(input_ids, labels), of equal length."""
-IGNORED = -100
-"""The label of a token that is not trained."""
-
 _BATCHES_SORTED = 16
 _WARMUP_STEPS = 20
 _FINAL_SHARE = 0.03
@@ -42,12 +43,14 @@ def fit(
     scratch: Path,
     micro_batch_size: int | None = None,
     gradient_checkpointing: bool = False,
+    as_trees: bool = False,
     callbacks: Sequence[TrainerCallback] = (),
 ) -> None:
     """Train what `optimizer` holds of `model`, in place, on (input_ids, labels) of equal length.
 
     With `is_mixed` forwards compute in bfloat16. `micro_batch_size` divides `batch_size`; it is all
-    of it by default.
+    of it by default. With `as_trees`, and a model that takes them, what rows of a micro-batch begin
+    with is forwarded once: of a tiny model the branches cost more than that saves.
     """
     micro = micro_batch_size or batch_size
     args = SFTConfig(
@@ -68,7 +71,8 @@ def fit(
     )
     args._n_gpu = 1  # where several are visible, transformers would split batches over them
     ordered = batch_order(examples, batch_size=batch_size, count=steps * batch_size, seed=seed)
-    trainer = SFTTrainer(
+    trainer_class = _TreeTrainer if as_trees and takes_trees(inner_model(model)) else SFTTrainer
+    trainer = trainer_class(
         model=model,
         args=args,
         processing_class=tokenizer,
@@ -85,6 +89,22 @@ def fit(
     trainer.train()
     # Forwards as they were: without autocast, and without what the loss alone asks for.
     trainer.accelerator.unwrap_model(trainer.model_wrapped, keep_fp32_wrapper=False)
+
+
+class _TreeTrainer(SFTTrainer):  # type: ignore[misc]  # TRL has no types
+    """TRL's, with its rows forwarded as a tree, and none but labels through the head."""
+
+    def compute_loss(self, model: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.aux_loss_enabled:  # the loss of routers counts every token of every row
+            return super().compute_loss(model, *args, **kwargs)
+        with head_on_labels():
+            forward = as_tree(model, inner_model(self.model))
+            return super().compute_loss(forward, *args, **kwargs)
+
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """TRL's; a backward may forward layers again, with the attention that they had."""
+        with in_use(inner_model(self.model)):
+            return super().training_step(*args, **kwargs)
 
 
 def adamw(model: torch.nn.Module, *, learning_rate: float) -> torch.optim.AdamW:

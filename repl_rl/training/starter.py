@@ -33,7 +33,8 @@ from repl_rl.rollout.demonstrations import demonstrate
 from repl_rl.runs.folder import installed_versions
 from repl_rl.settings import resolve
 from repl_rl.tasks.base import Task, TieredTask, demonstrable
-from repl_rl.training.sft import IGNORED, Example, MuonAdamW, fit
+from repl_rl.training.sft import Example, MuonAdamW, fit
+from repl_rl.training.token_tree import IGNORED
 from repl_rl.transcript.format import PYTHON, spans
 from repl_rl.transcript.tokens import TokenizerCodec
 from repl_rl.types import Trajectory

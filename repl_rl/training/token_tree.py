@@ -14,7 +14,9 @@ from typing import Any
 import torch
 
 from repl_rl.engines.tree_attention import Branches, Run
-from repl_rl.training.sft import IGNORED
+
+IGNORED = -100
+"""The label of a token that is not trained."""
 
 
 @dataclass(frozen=True, slots=True)

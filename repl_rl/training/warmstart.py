@@ -223,6 +223,7 @@ def _fit(
             is_mixed=is_mixed
             or (config.grpo.dtype == "auto" and is_fast_in_bfloat16(model.device)),
             gradient_checkpointing=warm.gradient_checkpointing,
+            as_trees=True,
             seed=derive_seed(config.seed, "warmstart") % 2**32,
             scratch=Path(scratch),
             callbacks=[_Told(update, sink)],

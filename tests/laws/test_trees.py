@@ -20,8 +20,7 @@ from transformers import (
 from repl_rl.engines.tree_attention import Branches
 from repl_rl.training.forward import takes_trees
 from repl_rl.training.grpo import LineGRPOTrainer
-from repl_rl.training.sft import IGNORED
-from repl_rl.training.token_tree import grow
+from repl_rl.training.token_tree import IGNORED, grow
 from repl_rl.types import OutcomeKind, Scored, StopReason, Trajectory
 from trainer_kit import Catch, Step, difference, largest, model_of
 

@@ -19,7 +19,7 @@ from repl_rl.config import SandboxConfig
 from repl_rl.preset import STARTER_PRESET
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.tasks.sympy_proofs import SympyProofs
-from repl_rl.training.sft import IGNORED, MuonAdamW, batch_order
+from repl_rl.training.sft import MuonAdamW, batch_order
 from repl_rl.training.starter import (
     VERSION,
     Progress,
@@ -33,6 +33,7 @@ from repl_rl.training.starter import (
     starter_path,
     train_tokenizer,
 )
+from repl_rl.training.token_tree import IGNORED
 from repl_rl.transcript.format import setup_sources
 from repl_rl.transcript.tokens import TokenizerCodec
 from repl_rl.types import Split, Trajectory

@@ -31,8 +31,9 @@ from repl_rl.runs.warm import WarmRecord, write_record
 from repl_rl.settings import resolve
 from repl_rl.show.display import Screen
 from repl_rl.training.lessons import Gathering
-from repl_rl.training.sft import IGNORED, adamw, example_of, fit
+from repl_rl.training.sft import adamw, example_of, fit
 from repl_rl.training.sources import Sources, adapted, check_sources
+from repl_rl.training.token_tree import IGNORED
 from repl_rl.training.warmstart import _keep
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import PYTHON
@@ -100,19 +101,50 @@ def test_an_adapter_leaves_its_base_bit_for_bit_and_final_is_their_sum(
     assert not (folder.final_checkpoint / "adapter_model.safetensors").exists()
 
 
-def train(loaded: Any, scratch: Path) -> None:
-    examples = [([62, 63, 64, 65], [IGNORED, IGNORED, 64, 65])] * 4
+def train(loaded: Any, scratch: Path, **options: Any) -> None:
+    examples = [
+        ([62, 63, 64, 65], [IGNORED, IGNORED, 64, 65]),
+        ([62, 63, 66, 67], [IGNORED, IGNORED, IGNORED, 67]),
+    ] * 4
     fit(
         loaded.model,
         loaded.tokenizer,
         examples,
         steps=2,
-        batch_size=2,
+        batch_size=4,
         optimizer=adamw(loaded.model, learning_rate=1e-2),
         is_mixed=False,
-        seed=0,
+        seed=1,
         scratch=scratch,
+        **options,
     )
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("options", [{}, {"gradient_checkpointing": True, "micro_batch_size": 2}])
+def test_what_transcripts_begin_with_is_forwarded_once_and_teaches_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    folder = save_tiny_model(tmp_path / "tiny")
+    trained, sizes = {}, []
+    for as_trees in (True, False):
+        trained[as_trees] = loaded = wrapped(folder)
+        layer = next(m for name, m in loaded.model.named_modules() if name.endswith("layers.0"))
+        seen: list[int] = []
+        handle = layer.register_forward_hook(
+            lambda _module, inputs, _out, seen=seen: seen.append(inputs[0].shape[:2].numel())
+        )
+        train(loaded, tmp_path, as_trees=as_trees, **options)
+        handle.remove()
+        sizes.append(seen)
+    gap = (logits(trained[True].model) - logits(trained[False].model)).abs().max()
+    moved = (logits(trained[True].model) - logits(wrapped(folder).model)).abs().max()
+    assert moved > 100 * gap  # the first steps of Adam make much of a gradient near 0
+    # 62 63 64 and behind 62 63 a 66: nothing is learned from what follows a last token.
+    _rows_of_the_trial, _its_tree, *of_trees = sizes[0]
+    assert max(of_trees) <= 4
+    assert min(sizes[1]) >= 8
 
 
 class Judge:
@@ -281,20 +313,41 @@ def test_a_transcript_without_any_output_is_run_for_them() -> None:
 
 @pytest.mark.parametrize(("keep", "num"), [("solved", 1), ("submitted", 2), ("all", 3)])
 def test_of_the_tasks_own_attempts_those_asked_for_are_shown(keep: str, num: int) -> None:
+    """Three problems are all there are, so no more attempts are made for those left out."""
+    task = scripted((RIGHT, WRONG, SILENT), num_problems=3)
     plan = plan_of("warmstart.demonstrations=3", f"warmstart.keep={keep}")
-    scripts = iter((RIGHT, WRONG, SILENT))
+    assert len(gathering(dataclasses.replace(plan, task=task)).gather(Sources()).scored) == num
+
+
+def test_attempts_are_made_until_enough_are_kept() -> None:
+    """One of two is right: three attempts give two, and of three more two are as many as miss."""
+    task = scripted((RIGHT, WRONG) * 50, num_problems=100)
+    plan = dataclasses.replace(plan_of("warmstart.demonstrations=3"), task=task)
+    found = gathering(plan).gather(Sources())
+    assert (len(found.scored), found.left_out["unsolved"]) == (3, 2)
+
+
+def test_attempts_that_all_fail_end() -> None:
+    task = scripted((WRONG,) * 100, num_problems=100)
+    plan = dataclasses.replace(plan_of("warmstart.demonstrations=3"), task=task)
+    with pytest.raises(ConfigError, match="left out unsolved 12;"):
+        gathering(plan).gather(Sources())
+
+
+def scripted(scripts: Sequence[Sequence[str]], *, num_problems: int) -> Any:
+    """A task of so many problems that attempts them by these scripts, one after another."""
+    left = iter(scripts)
     problems = [
-        Problem(id=str(i), statement=f"Problem {i}", meta={"answer": "2"}) for i in range(3)
+        Problem(id=str(i), statement=f"Problem {i}", meta={"answer": "2"})
+        for i in range(num_problems)
     ]
-    task: Any = SimpleNamespace(
+    return SimpleNamespace(
         name="own",
         prompt="{{problem}}",
         problems=lambda split, seed: iter(problems),
         grade=len,
-        demonstrate=lambda problem, rng: fixed_script(next(scripts)),
+        demonstrate=lambda problem, rng: fixed_script(next(left)),
     )
-    found = gathering(dataclasses.replace(plan, task=task)).gather(Sources())
-    assert len(found.scored) == num
 
 
 def test_an_adapter_is_trained_unless_all_weights_are_asked_for() -> None:
