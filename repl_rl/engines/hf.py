@@ -5,10 +5,12 @@
 Tokens only: knows no text, no kernel, no reward. Shares its weights with the trainer, so
 there is nothing to copy after an update: `sync` drops the cached keys and values.
 
-One step is one forward over the rows that have a token to add and one over the rows that come back
-with an observation. A row keeps its trajectory's keys between lines. It is found again by its
-tokens (the longest row whose tokens begin the request), so there is no session to open or close. A
-row that was given away in the meantime costs a prefill, never a wrong token.
+One step is one forward over all rows that have tokens to add, where the model's attention finds
+keys by itself; otherwise one over those with a single token and one over those that come back with
+an observation. A row keeps its trajectory's keys between lines. It is found again by its tokens
+(the longest row whose tokens begin the request), so there is no session to open or close. A row
+that was given away in the meantime costs a prefill, never a wrong token. Siblings read their prompt
+once: the others are given its keys.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ import contextlib
 import math
 import random
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -27,15 +28,14 @@ from repl_rl.engines import row_attention
 from repl_rl.engines.base import NOT_FINITE, SampledLine, Weights, check_request, line_end
 from repl_rl.engines.policy import Policy
 from repl_rl.engines.precision import autocast
-from repl_rl.engines.row_attention import Run
+from repl_rl.engines.row_batch import COLUMNS, Batch, Part, packed, padded, up_to_multiple
 from repl_rl.engines.row_cache import RowCache, context_tokens
+from repl_rl.engines.rows import Prompts, Request, Row, best_row
 from repl_rl.errors import ConfigError, EngineError
 
-_COLUMNS = 64
-"""Rows have a multiple of this many columns, tokens."""
-
 _FEW_RUNS = 4
-"""Up to so many slices of the cache a GPU attends to one by one; more are copied together."""
+"""Up to so many slices of the cache a GPU attends to one by one; more are copied together: each is
+a kernel launch of its own, in every layer."""
 
 _LARGE = 30_000_000
 """Weights from which on forwards outweigh the kernels, and take all cores. A token of 135 M weights
@@ -48,28 +48,6 @@ next request; with fewer, its line would miss a step."""
 _TRIAL = ((6, 11), (7, 12), (8, 13), (13, 15))
 """Lengths that the first and the last row grow to when a model is tried: prompts, tokens, chunks.
 The two never have equal lengths: a model might rely on those."""
-
-
-@dataclass(slots=True)
-class _Request:
-    ids: list[int]
-    """Prompt, completion so far and what was sampled: grows by one token a step."""
-    max_tokens: int
-    rng: random.Random
-    done: asyncio.Future[SampledLine]
-    num_kept: int = 0
-    """Leading ids whose keys its row held from the line before."""
-    sampled: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Row:
-    index: int
-    cached: list[int] = field(default_factory=list)
-    """Tokens whose keys and values the row holds."""
-    request: _Request | None = None
-    last_used: int = 0
 
 
 class HFEngine:
@@ -100,10 +78,11 @@ class HFEngine:
         self._policy = Policy(
             temperature=temperature, forbidden_ids=forbidden_ids, device=model.device
         )
-        self._row_tokens = row_tokens
+        self._row_tokens = up_to_multiple(row_tokens, COLUMNS)
         self._is_closed = False
-        self._rows = [_Row(index) for index in range(num_rows)]
-        self._waiting: list[_Request] = []
+        self._rows = [Row(index) for index in range(num_rows)]
+        self._waiting: list[Request] = []
+        self._prompts = Prompts(most=num_rows)
         self._stepper: asyncio.Task[None] | None = None
         self._is_large = sum(weight.numel() for weight in model.parameters()) >= _LARGE
         self._version = 0
@@ -113,7 +92,7 @@ class HFEngine:
         self._cache = RowCache(
             model.config,
             num_rows=num_rows,
-            capacity=_COLUMNS,
+            capacity=COLUMNS,
             dtype=None if dtype is torch.float32 else dtype,
         )
         self.num_sampled = 0
@@ -144,7 +123,7 @@ class HFEngine:
             context_tokens=self._context_tokens,
         )
         done: asyncio.Future[SampledLine] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Request(list(ids), max_tokens, random.Random(seed), done))
+        self._waiting.append(Request(list(ids), max_tokens, random.Random(seed), done))
         if self._stepper is None or self._stepper.done():
             self._stepper = asyncio.create_task(self._run())
         return await done
@@ -152,6 +131,7 @@ class HFEngine:
     async def sync(self, weights: Weights, *, version: int) -> None:
         """See `Engine.sync`: the model is the trainer's, so only cached keys and values go."""
         self._version = version
+        self._prompts.clear()
         for row in self._rows:
             row.cached = []
 
@@ -163,6 +143,7 @@ class HFEngine:
 
     def _forget(self) -> None:
         """Drop all keys and values, and their memory."""
+        self._prompts.clear()
         for row in self._rows:
             row.cached = []
         self._cache.reset()
@@ -253,33 +234,68 @@ class HFEngine:
                 row.request = None
         self._waiting = [request for request in self._waiting if not request.done.cancelled()]
         free = [row for row in self._rows if row.request is None]
-        while self._waiting and free:
-            request = self._waiting.pop(0)
-            row = _best_row(free, request.ids)
+        for request in list(self._waiting):
+            if not free:
+                break
+            if self._is_being_read(request.ids):
+                continue
+            self._waiting.remove(request)
+            row = best_row(free, request.ids)
             free.remove(row)
+            self._seat(request, row)
+        return bool(self._waiting) or any(row.request is not None for row in self._rows)
+
+    def _is_being_read(self, ids: list[int]) -> bool:
+        """Whether the next forward reads all of these for another request."""
+        return any(
+            row.request is not None and not row.cached and row.request.ids == ids
+            for row in self._rows
+        )
+
+    def _seat(self, request: Request, row: Row) -> None:
+        """Put a request on a row, which keeps what it holds of it or is given a known prompt."""
+        known = self._prompts.find(request.ids)
+        if known is not None:
+            holder, _ = known
+            self._cache.copy(holder.index, row.index, num_keys=len(request.ids))
+            row.cached = list(request.ids)
+        else:
             # At least one token must go through the model to get the next one's distribution.
             num_kept = min(len(row.cached), len(request.ids) - 1)
-            row.cached = row.cached[:num_kept] if _begins(request.ids, row.cached) else []
-            request.num_kept = len(row.cached)
-            num_kept, num_asked = self.prefix_tokens
-            self.prefix_tokens = (num_kept + request.num_kept, num_asked + len(request.ids))
-            row.request = request
-        return any(row.request is not None for row in self._rows)
+            is_begun = request.ids[: len(row.cached)] == row.cached
+            row.cached = row.cached[:num_kept] if is_begun else []
+        row.request = request
+        request.num_kept = len(row.cached)
+        num_kept, num_asked = self.prefix_tokens
+        self.prefix_tokens = (num_kept + request.num_kept, num_asked + len(request.ids))
+        if known is not None:
+            self._sample([row], known[1][None])
 
-    def _batches(self) -> Iterator[list[_Row]]:
-        """Rows with one new token and rows with several: two forwards without much padding."""
+    def _batches(self) -> Iterator[list[Row]]:
+        """All rows together where nothing is padded, else those with one new token and others."""
         active = [row for row in self._rows if row.request is not None]
-        single = [row for row in active if _num_new(row) == 1]
-        chunks = [row for row in active if _num_new(row) > 1]
+        if self._reads_in_place and self._model.device.type == "cpu":
+            yield from [active] if active else []
+            return
+        single = [row for row in active if row.num_new == 1]
+        chunks = [row for row in active if row.num_new > 1]
         yield from (batch for batch in (single, chunks) if batch)
 
     # Not inference_mode: a buffer that a model makes or replaces in its forward (scaled rotary
     # frequencies, say) would become an inference tensor, which the trainer's backward refuses.
     @torch.no_grad()
-    def _step(self, rows: list[_Row]) -> None:
+    def _step(self, rows: list[Row]) -> None:
         """Run the new tokens of `rows` through the model and sample one token for each."""
         requests = [row.request for row in rows if row.request is not None]
-        logits = self._forward(rows, [request.ids for request in requests])  # (B, V)
+        fresh = [(row, list(row.request.ids)) for row in rows if row.request and not row.cached]
+        logits = self._forward(rows, [request.ids for request in requests])  # (P, V)
+        for row, ids in fresh:
+            self._prompts.add(ids, row, logits[rows.index(row)].clone())
+        self._sample(rows, logits)
+
+    def _sample(self, rows: list[Row], logits: torch.Tensor) -> None:
+        """Sample a token for each row from its logits (P, V)."""
+        requests = [row.request for row in rows if row.request is not None]
         logprobs = self._policy.logprobs(logits)
         drawn = self._policy.draw(logprobs, [request.rng.random() for request in requests])
         chosen = logprobs.gather(-1, drawn[:, None])[:, 0].tolist()
@@ -288,66 +304,54 @@ class HFEngine:
         for row, token, logprob in zip(rows, drawn.tolist(), chosen, strict=True):
             self._take(row, token, logprob)
 
-    def _forward(self, rows: list[_Row], ids: list[list[int]]) -> torch.Tensor:
-        """Logits (B, V) after the last of each row's ids; the rows hold their keys from then on."""
+    def _forward(self, rows: list[Row], ids: list[list[int]]) -> torch.Tensor:
+        """Logits (P, V) after the last of each row's ids; the rows hold their keys from then on."""
         device = self._model.device
-        width = max(len(one) - len(row.cached) for row, one in zip(rows, ids, strict=True))
-        num_keys = max(map(len, ids))
-        if num_keys > self._cache.capacity:
-            self._grow(num_keys)
-        # Padding stands on the left, so that the last column is every row's last token. It is
-        # written to the spare column that no mask ever shows.
-        tokens = [[0] * width for _ in rows]
-        positions = [[0] * width for _ in rows]
-        writes = [[self._cache.capacity] * width for _ in rows]
-        for at, (row, one) in enumerate(zip(rows, ids, strict=True)):
-            where = range(len(row.cached), len(one))
-            tokens[at][width - len(where) :] = one[where.start :]
-            positions[at][width - len(where) :] = where
-            writes[at][width - len(where) :] = where
-            row.cached.extend(one[where.start :])
-        position_ids = torch.tensor(positions, device=device)  # (B, Q)
-        runs = self._runs(rows)
-        self._cache.view(
-            torch.tensor([row.index for row in rows], device=device),
-            torch.tensor(writes, device=device),
-            num_keys=num_keys,
-            is_whole=bool(runs),
+        longest = max(map(len, ids))
+        if longest > self._cache.capacity:
+            self._grow(longest)
+        batch = self._laid_out(
+            [Part(row.index, len(row.cached), one) for row, one in zip(rows, ids, strict=True)]
         )
-        with autocast(self._model.device, self._dtype), row_attention.in_view(runs):
+        for row, one in zip(rows, ids, strict=True):
+            row.cached.extend(one[len(row.cached) :])
+        position_ids = torch.tensor(batch.positions, device=device)  # (B, Q)
+        self._cache.view(
+            torch.tensor(batch.rows, device=device),
+            torch.tensor(batch.writes, device=device),
+            num_keys=batch.num_keys,
+            is_whole=bool(batch.runs),
+        )
+        ends = torch.tensor(batch.ends, device=device)
+        with autocast(self._model.device, self._dtype), row_attention.in_view(batch.runs):
             output = self._model(
-                input_ids=torch.tensor(tokens, device=device),
+                input_ids=torch.tensor(batch.tokens, device=device),
                 attention_mask=self._cache.mask(position_ids, dtype=self._model.dtype),
                 position_ids=position_ids,
                 past_key_values=self._cache,
                 use_cache=True,
-                logits_to_keep=1,
+                logits_to_keep=ends if batch.runs else 1,
             )
-        logits: torch.Tensor = output.logits[:, -1]
-        return logits
+        logits: torch.Tensor = output.logits
+        return logits[0, : len(rows)] if batch.runs else logits[:, -1]
 
-    def _runs(self, rows: list[_Row]) -> list[Run]:
-        """Neighbours among `rows`; none where copying keys together is faster."""
-        if not self._reads_in_place:
-            return []
-        runs: list[Run] = []
-        for at, row in enumerate(rows):
-            if runs and row.index == runs[-1].row + runs[-1].size:
-                last = runs.pop()
-                size, num_keys = last.size + 1, max(last.num_keys, len(row.cached))
-                runs.append(last._replace(size=size, num_keys=num_keys))
-            else:
-                runs.append(Run(at, row.index, 1, len(row.cached)))
-        # Each is a kernel launch of its own, in every layer.
-        is_few = self._model.device.type == "cpu" or len(runs) <= _FEW_RUNS
-        return runs if is_few else []
+    def _laid_out(self, parts: list[Part]) -> Batch:
+        """Packed, unless keys are copied together, or that is faster."""
+        device, spare = self._model.device, self._cache.capacity
+        if self._reads_in_place:
+            is_cpu = device.type == "cpu"
+            num_threads = torch.get_num_threads() if is_cpu else 0
+            batch = packed(parts, spare=spare, num_threads=num_threads)
+            if is_cpu or len(batch.runs) <= _FEW_RUNS:
+                return batch
+        return padded(parts, spare=spare)
 
     def _grow(self, num_keys: int) -> None:
         """Double the columns: each is copied about once, however long the rows become."""
-        needed = -(-num_keys // _COLUMNS) * _COLUMNS
+        needed = up_to_multiple(num_keys, COLUMNS)
         self._cache.grow(max(needed, min(2 * self._cache.capacity, self._row_tokens)))
 
-    def _take(self, row: _Row, token: int, logprob: float) -> None:
+    def _take(self, row: Row, token: int, logprob: float) -> None:
         request = row.request
         assert request is not None
         self.num_sampled += 1
@@ -380,19 +384,3 @@ class HFEngine:
         for request in requests:
             if not request.done.done():
                 request.done.set_exception(error)
-
-
-def _num_new(row: _Row) -> int:
-    assert row.request is not None
-    return len(row.request.ids) - len(row.cached)
-
-
-def _begins(ids: list[int], prefix: list[int]) -> bool:
-    return ids[: len(prefix)] == prefix
-
-
-def _best_row(free: list[_Row], ids: list[int]) -> _Row:
-    """The free row that holds most of `ids`, or the one unused for longest."""
-    if matches := [row for row in free if row.cached and _begins(ids, row.cached)]:
-        return max(matches, key=lambda row: len(row.cached))
-    return min(free, key=lambda row: row.last_used)

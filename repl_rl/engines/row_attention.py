@@ -2,36 +2,26 @@
 
 Knows `transformers`' attention interface. Does not know tokens, requests or caches.
 
-A batch of neighbouring rows is a slice of the cache. Any other batch is a few such slices, each
-attended to by itself. Copying the keys of a batch together would cost as much as attending to them.
-So would repeating keys for the query heads that share them: here such heads become further queries.
+A packed batch is a few runs of neighbouring rows: slices of the cache, each attended to by itself.
+Copying the keys of a batch together would cost as much as attending to them. So would repeating
+keys for the query heads that share them: here such heads become further queries.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from repl_rl.engines.row_batch import Run
+
 NAME = "repl_rl_rows"
-
-
-class Run(NamedTuple):
-    """Rows of a batch that are neighbours in the cache."""
-
-    at: int
-    """Index of the first, in the batch."""
-    row: int
-    """Index of the first, in the cache."""
-    size: int
-    num_keys: int
-    """Keys of the longest."""
 
 
 _in_view: Sequence[Run] = ()
@@ -56,33 +46,47 @@ def in_view(runs: Sequence[Run]) -> Iterator[None]:
 
 def attend(
     module: torch.nn.Module,
-    query: torch.Tensor,  # (B, H, Q, D)
+    query: torch.Tensor,  # (B, H, Q, D); B = 1 where runs are in view
     key: torch.Tensor,  # (rows, KV, K, D); (B, KV, K, D) where nothing is in view
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,  # (B, 1, Q, K), True where a key is seen
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """What `sdpa` gives for the rows in view, (B, Q, H, D)."""
+    """What `sdpa` gives for the runs in view, (B, Q, H, D); 0 for tokens of no run."""
     if not _in_view:
         found: tuple[torch.Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs
         )
         return found
     assert attention_mask is not None
-    batch, heads, width, _ = query.shape
-    kv_heads = key.shape[1]
-    queries = query.reshape(batch, kv_heads, -1, query.shape[-1])
-    seen = attention_mask.repeat(1, 1, heads // kv_heads, 1)
     parts = [
-        scaled_dot_product_attention(
-            queries[at : at + size],
-            key[row : row + size, :, :num_keys],
-            value[row : row + size, :, :num_keys],
-            attn_mask=seen[at : at + size, :, :, :num_keys],
-            scale=scaling,
-        )
-        for at, row, size, num_keys in _in_view
+        _attend_run(run, query[0], key, value, attention_mask[0, 0], scaling) for run in _in_view
     ]
     together = parts[0] if len(parts) == 1 else torch.cat(parts)
-    return together.reshape(batch, heads, width, -1).transpose(1, 2).contiguous(), None
+    return pad(together, (0, 0, 0, 0, 0, query.shape[2] - len(together)))[None], None
+
+
+def _attend_run(
+    run: Run,
+    query: torch.Tensor,  # (H, Q, D)
+    key: torch.Tensor,  # (rows, KV, K, D)
+    value: torch.Tensor,
+    seen: torch.Tensor,  # (Q, K)
+    scaling: float | None,
+) -> torch.Tensor:
+    """What the tokens of one run see in their rows, (size * width, H, D)."""
+    at, row, size, width, num_keys = run
+    heads, kv_heads = query.shape[0], key.shape[1]
+    shared = heads // kv_heads
+    queries = query[:, at : at + size * width].reshape(kv_heads, shared, size, width, -1)
+    found = scaled_dot_product_attention(
+        queries.permute(2, 0, 1, 3, 4).reshape(size, kv_heads, shared * width, -1),
+        key[row : row + size, :, :num_keys],
+        value[row : row + size, :, :num_keys],
+        attn_mask=seen[at : at + size * width, :num_keys]
+        .reshape(size, 1, width, num_keys)
+        .repeat(1, 1, shared, 1),
+        scale=scaling,
+    ).reshape(size, kv_heads, shared, width, -1)
+    return found.permute(0, 3, 1, 2, 4).reshape(size * width, heads, -1)

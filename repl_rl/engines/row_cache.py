@@ -90,12 +90,16 @@ class _RowLayer(CacheLayerMixin):
         assert self.keys is not None
         assert self.values is not None
         rows, positions, num_keys = self._cache.rows, self._cache.positions, self._cache.num_keys
-        self.keys[rows[:, None], :, positions] = key_states.transpose(1, 2).to(self.keys.dtype)
-        new_values = value_states.transpose(1, 2).to(self.values.dtype)
-        self.values[rows[:, None], :, positions] = new_values
+        self.keys[rows, :, positions] = key_states.transpose(1, 2).to(self.keys.dtype)
+        self.values[rows, :, positions] = value_states.transpose(1, 2).to(self.values.dtype)
         if self._cache.is_whole:
             return self.keys, self.values
-        return self.keys[rows, :, :num_keys], self.values[rows, :, :num_keys]
+        return self.keys[rows[:, 0], :, :num_keys], self.values[rows[:, 0], :, :num_keys]
+
+    def copy(self, source: int, target: int, num_keys: int) -> None:
+        for held in (self.keys, self.values):
+            assert held is not None
+            held[target, :, :num_keys] = held[source, :, :num_keys]
 
     def grow(self) -> None:
         if not self.is_initialized:
@@ -133,7 +137,7 @@ class RowCache(Cache):
         self._windows = attention_windows(config)
         self.num_rows = num_rows
         self.capacity = capacity
-        self.rows = torch.empty(0, dtype=torch.long)  # (B,)
+        self.rows = torch.empty(0, dtype=torch.long)  # (1, Q) or (B, 1)
         self.positions = torch.empty(0, dtype=torch.long)  # (B, Q)
         self.num_keys = 0
         self.is_whole = False
@@ -143,13 +147,18 @@ class RowCache(Cache):
     def view(
         self, rows: torch.Tensor, positions: torch.Tensor, *, num_keys: int, is_whole: bool
     ) -> None:
-        """Set rows (B,) and write positions (B, Q) of the next forward; keys in sight: num_keys.
+        """Set rows and write positions (B, Q) of the next forward; keys in sight: num_keys.
 
-        A whole view is for an attention that finds the rows by itself; for any other, their keys
-        are copied together.
+        A whole view is for an attention that finds the rows by itself, and each token has a row,
+        (1, Q). For any other, the keys of rows (B, 1) are copied together.
         """
         self.rows, self.positions, self.num_keys = rows, positions, num_keys
         self.is_whole = is_whole
+
+    def copy(self, source: int, target: int, *, num_keys: int) -> None:
+        """Give the row `target` the first keys and values that the row `source` holds."""
+        for layer in self._row_layers:
+            layer.copy(source, target, num_keys)
 
     def mask(
         self, positions: torch.Tensor, *, dtype: torch.dtype

@@ -91,20 +91,20 @@ def fit(
     trainer.accelerator.unwrap_model(trainer.model_wrapped, keep_fp32_wrapper=False)
 
 
-class _TreeTrainer(SFTTrainer):  # type: ignore[misc]  # TRL has no types
+class _TreeTrainer(SFTTrainer):
     """TRL's, with its rows forwarded as a tree, and none but labels through the head."""
 
     def compute_loss(self, model: Any, *args: Any, **kwargs: Any) -> Any:
         if self.aux_loss_enabled:  # the loss of routers counts every token of every row
-            return super().compute_loss(model, *args, **kwargs)
+            return super().compute_loss(model, *args, **kwargs)  # type: ignore
         with head_on_labels():
             forward = as_tree(model, inner_model(self.model))
-            return super().compute_loss(forward, *args, **kwargs)
+            return super().compute_loss(forward, *args, **kwargs)  # type: ignore
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """TRL's; a backward may forward layers again, with the attention that they had."""
         with in_use(inner_model(self.model)):
-            return super().training_step(*args, **kwargs)
+            return super().training_step(*args, **kwargs)  # type: ignore
 
 
 def adamw(model: torch.nn.Module, *, learning_rate: float) -> torch.optim.AdamW:

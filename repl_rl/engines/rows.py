@@ -1,0 +1,79 @@
+"""The rows of a cache and the requests on them: which tokens a row holds, and who takes it next.
+
+Knows ids. Does not know keys, models or sampling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+
+import torch
+
+from repl_rl.engines.base import SampledLine
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    ids: list[int]
+    """Prompt, completion so far and what was sampled: grows by one token a step."""
+    max_tokens: int
+    rng: random.Random
+    done: asyncio.Future[SampledLine]
+    num_kept: int = 0
+    """Leading ids whose keys its row held before it."""
+    sampled: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Row:
+    index: int
+    cached: list[int] = field(default_factory=list)
+    """Tokens whose keys and values the row holds."""
+    request: Request | None = None
+    last_used: int = 0
+
+    @property
+    def num_new(self) -> int:
+        """Ids of its request that it does not hold."""
+        assert self.request is not None
+        return len(self.request.ids) - len(self.cached)
+
+    def holds(self, ids: list[int]) -> bool:
+        """Whether these are its first tokens."""
+        return self.cached[: len(ids)] == ids
+
+
+def best_row(free: list[Row], ids: list[int]) -> Row:
+    """The free row that holds most of `ids`, or the one unused for longest."""
+    if matches := [row for row in free if row.cached and ids[: len(row.cached)] == row.cached]:
+        return max(matches, key=lambda row: len(row.cached))
+    return min(free, key=lambda row: row.last_used)
+
+
+class Prompts:
+    """What was read in one piece, from the first token on: who holds it, and what follows it.
+
+    Only a whole piece is given to others. The last bits of a key depend on where a piece was cut,
+    and which other rows are there, to be cut at, depends on how fast kernels answer.
+    """
+
+    def __init__(self, *, most: int) -> None:
+        self._most = most
+        self._known: dict[tuple[int, ...], tuple[Row, torch.Tensor]] = {}
+
+    def add(self, ids: list[int], row: Row, logits: torch.Tensor) -> None:
+        """`row` holds these, and these logits (V,) follow them; the oldest of too many is lost."""
+        if len(self._known) == self._most:
+            del self._known[next(iter(self._known))]
+        self._known[tuple(ids)] = row, logits
+
+    def find(self, ids: list[int]) -> tuple[Row, torch.Tensor] | None:
+        """Who holds exactly these among its first tokens, and the logits after them."""
+        found = self._known.get(tuple(ids))
+        return found if found and found[0].holds(ids) else None
+
+    def clear(self) -> None:
+        self._known.clear()
