@@ -275,7 +275,8 @@ class HFEngine:
         """All rows together where nothing is padded, else those with one new token and others."""
         active = [row for row in self._rows if row.request is not None]
         if self._reads_in_place and self._model.device.type == "cpu":
-            yield from [active] if active else []
+            if active:
+                yield active
             return
         single = [row for row in active if row.num_new == 1]
         chunks = [row for row in active if row.num_new > 1]
