@@ -26,6 +26,7 @@ import torch
 
 from repl_rl.engines import row_attention
 from repl_rl.engines.base import NOT_FINITE, SampledLine, Weights, check_request, line_end
+from repl_rl.engines.cast_weights import CastWeights
 from repl_rl.engines.policy import Policy
 from repl_rl.engines.precision import autocast
 from repl_rl.engines.row_batch import COLUMNS, Batch, Part, packed, padded, up_to_multiple
@@ -84,6 +85,7 @@ class HFEngine:
         self._waiting: list[Request] = []
         self._prompts = Prompts(most=num_rows)
         self._stepper: asyncio.Task[None] | None = None
+        self._cast = CastWeights(model, dtype=dtype)
         self._is_large = sum(weight.numel() for weight in model.parameters()) >= _LARGE
         self._version = 0
         self._clock = 0
@@ -131,6 +133,7 @@ class HFEngine:
     async def sync(self, weights: Weights, *, version: int) -> None:
         """See `Engine.sync`: the model is the trainer's, so only cached keys and values go."""
         self._version = version
+        self._cast.forget()
         self._prompts.clear()
         for row in self._rows:
             row.cached = []
@@ -143,6 +146,7 @@ class HFEngine:
 
     def _forget(self) -> None:
         """Drop all keys and values, and their memory."""
+        self._cast.forget()
         self._prompts.clear()
         for row in self._rows:
             row.cached = []
@@ -219,7 +223,8 @@ class HFEngine:
             # One core is the kernels': a thread that loses its core holds up all the others.
             torch.set_num_threads(max(1, num_threads - 1))
         try:
-            yield
+            with self._cast.in_place():
+                yield
         finally:
             torch.set_num_threads(num_threads)
             config._attn_implementation = attention

@@ -47,7 +47,8 @@ class Memory:
     activations: int = 0
     """What else a backward holds at its peak, if trajectories are as long as they may be."""
     keys: int = 0
-    """Keys and values of all trajectories in flight; for vLLM its weights as well."""
+    """Keys and values of all trajectories in flight; where an engine computes in other weights than
+    the trainer's, these as well."""
 
     @property
     def update(self) -> int:
@@ -103,7 +104,8 @@ def measure(
     if engine.holds_keys:
         num_rows = config.sampling.max_in_flight
         keys = cache_bytes(files, num_rows=num_rows, row_tokens=row_tokens, dtype=held.sampling)
-    if engine.holds_weights:
+    is_cast = engine.shares_weights and held.sampling is not held.weights  # see `CastWeights`
+    if engine.holds_weights or is_cast:
         keys += num * held.sampling.itemsize
     weights = num * held.weights.itemsize
     is_copied = is_training and config.grpo.kl_beta != 0
