@@ -1,6 +1,6 @@
 """The rows of a cache and the requests on them: which tokens a row holds, and who takes it next.
 
-Knows ids. Does not know keys, models or sampling.
+Knows ids, and keeps the logits behind a prompt. Does not know keys, models or sampling.
 """
 
 from __future__ import annotations

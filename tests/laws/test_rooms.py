@@ -127,6 +127,8 @@ def test_torch_stays_with_models_and_tensors() -> None:
         "repl_rl/engines/hf.py",
         "repl_rl/engines/lora.py",
         "repl_rl/engines/policy.py",
+        "repl_rl/engines/cast_weights.py",
+        "repl_rl/engines/rows.py",
         "repl_rl/engines/weights.py",
         "repl_rl/engines/row_attention.py",
         "repl_rl/engines/row_cache.py",
