@@ -16,6 +16,7 @@ from transformers import PrinterCallback, TrainerCallback
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
+from repl_rl.engines.allocation import keep_freed_memory
 from repl_rl.engines.tree_attention import in_use
 from repl_rl.engines.weights import inner_model
 from repl_rl.training.forward import as_tree, head_on_labels, takes_trees
@@ -52,6 +53,8 @@ def fit(
     of it by default. With `as_trees`, and a model that takes them, what rows of a micro-batch begin
     with is forwarded once: of a tiny model the branches cost more than that saves.
     """
+    if model.device.type == "cpu":
+        keep_freed_memory()
     micro = micro_batch_size or batch_size
     args = SFTConfig(
         output_dir=str(scratch),
