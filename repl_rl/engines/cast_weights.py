@@ -21,7 +21,7 @@ class CastWeights:
     def __init__(self, model: torch.nn.Module, *, dtype: torch.dtype) -> None:
         self._model = model
         self._dtype = dtype
-        self._copies: list[tuple[torch.nn.Module, torch.nn.Parameter]] = []
+        self._copies: list[tuple[torch.nn.Linear, torch.nn.Parameter]] = []
 
     def forget(self) -> None:
         """The weights have moved, or the memory is wanted: the next use makes copies anew."""
@@ -32,16 +32,16 @@ class CastWeights:
         """Let the layers multiply by the copies. The parameters themselves are put back after."""
         if not self._copies:
             self._copies = list(self._cast())
-        held = [layer.weight for layer, _ in self._copies]
+        held = [layer._parameters["weight"] for layer, _ in self._copies]
         try:
             for layer, copy in self._copies:
                 layer._parameters["weight"] = copy
             yield
         finally:
             for (layer, _), weight in zip(self._copies, held, strict=True):
-                layer._parameters["weight"] = weight  # type: ignore[assignment]
+                layer._parameters["weight"] = weight
 
-    def _cast(self) -> Iterator[tuple[torch.nn.Module, torch.nn.Parameter]]:
+    def _cast(self) -> Iterator[tuple[torch.nn.Linear, torch.nn.Parameter]]:
         if self._dtype is torch.float32:
             return
         for layer in self._model.modules():

@@ -99,15 +99,15 @@ class _TreeTrainer(SFTTrainer):
 
     def compute_loss(self, model: Any, *args: Any, **kwargs: Any) -> Any:
         if self.aux_loss_enabled:  # the loss of routers counts every token of every row
-            return super().compute_loss(model, *args, **kwargs)  # type: ignore
+            return super().compute_loss(model, *args, **kwargs)  # type: ignore  # TRL has no types
         with head_on_labels():
             forward = as_tree(model, inner_model(self.model))
-            return super().compute_loss(forward, *args, **kwargs)  # type: ignore
+            return super().compute_loss(forward, *args, **kwargs)  # type: ignore  # TRL has no types
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """TRL's; a backward may forward layers again, with the attention that they had."""
         with in_use(inner_model(self.model)):
-            return super().training_step(*args, **kwargs)  # type: ignore
+            return super().training_step(*args, **kwargs)  # type: ignore  # TRL has no types
 
 
 def adamw(model: torch.nn.Module, *, learning_rate: float) -> torch.optim.AdamW:
