@@ -171,8 +171,9 @@ def takes_trees(model: Any) -> bool:  # Any: a PreTrainedModel
         model.train(was_training)
     rows, columns = tree.place
     expected = states[rows, columns - 1].float()
-    # Wrong keys move states by about their spread, rounding to half precision by a few hundredths.
-    limit = 1e-3 if model.dtype is torch.float32 else 0.2
+    # Wrong keys move states by about their spread, rounding to half precision by a few hundredths
+    # of it. A trained model has entries of 30 spreads, which float32 rounds by thousandths of one.
+    limit = 0.01 if model.dtype is torch.float32 else 0.2
     gap: float = (found.float() - expected).abs().max().item()
     return gap < limit * float(expected.std())
 
