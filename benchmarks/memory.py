@@ -66,7 +66,7 @@ SIZES: dict[str, dict[str, Any]] = {
 CASES: dict[str, tuple[str, ...]] = {
     "float32": (),
     "accumulated": ("grpo.problems_per_step=2",),
-    "no checkpointing": ("grpo.gradient_checkpointing=false",),
+    "checkpointing": ("grpo.gradient_checkpointing=true",),
     "a reference": ("grpo.kl_beta=0.01",),
     "bfloat16": ("grpo.dtype=bfloat16",),
     "mixed": ("grpo.dtype=mixed",),
@@ -149,6 +149,7 @@ def peak(settings: Sequence[str]) -> tuple[float, float]:
         held,
         row_tokens=row_tokens,
         is_training=True,
+        recomputes=config.grpo.gradient_checkpointing is True,
         device=device.type,
     )
     update(TINY.format(model=config.model), config, held, device)  # imports, threads

@@ -13,6 +13,7 @@ from typing import Any
 from repl_rl.bounds import ABOVE_ZERO, LEAST, LONGEST, MOST
 from repl_rl.errors import ConfigError
 from repl_rl.sections import Baseline as Baseline
+from repl_rl.sections import Checkpointing as Checkpointing
 from repl_rl.sections import Credit as Credit
 from repl_rl.sections import DataConfig as DataConfig
 from repl_rl.sections import EvalConfig as EvalConfig

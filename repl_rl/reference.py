@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -149,12 +150,14 @@ def choices(hint: Any) -> tuple[str, ...]:
 
 
 def type_words(hint: Any) -> str:
-    """Such as `float`, `list of str`, `str or not set`, `one of a, b, c`."""
+    """Such as `float`, `list of str`, `str or not set`, `one of a, b, c`, `bool or auto`."""
     if words := choices(hint):
-        return f"one of {', '.join(words)}"
+        return f"one of {', '.join(words)}" if len(words) > 1 else words[0]
     arguments = [one for one in get_args(hint) if one not in (type(None), ...)]
     if type(None) in get_args(hint):
         return f"{type_words(arguments[0])} or not set"
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(map(type_words, arguments))
     if get_origin(hint) is tuple:
         return f"list of {type_words(arguments[0])}"
     if arguments and arguments[1] is Any:

@@ -17,6 +17,7 @@ Credit = Literal["outcome", "line_local", "return_to_go", "potential"]
 Baseline = Literal["mean", "leave_one_out"]
 Scale = Literal["group", "batch", "none"]
 RunOn = Literal["allow", "forbid"]
+Checkpointing = bool | Literal["auto"]
 GraderName = Literal["auto", "math", "exact", "integer", "tests"]
 
 
@@ -225,8 +226,9 @@ class GRPOConfig:
     """`mixed`: weights, gradients and optimiser in float32, forwards in bfloat16. `float32` and
     `bfloat16`: everything. `auto`: `mixed` on a GPU, `float32` on a CPU. At usual learning rates
     bfloat16 weights hardly move: see `update/moved_share` in `metrics.jsonl`."""
-    gradient_checkpointing: bool = True
-    """Recompute activations in the backward: less memory for a third more time."""
+    gradient_checkpointing: Checkpointing = "auto"
+    """Recompute activations in the backward: less memory for a third more time. `auto`: where
+    the update would not fit in memory otherwise."""
     loss_type: Loss = "dapo"
     """What a token's share is divided by: all sampled tokens of the step (`dapo`), those of its
     trajectory (`grpo`), `sampling.max_tokens` (`dr_grpo`), nothing (`luspo`), or those of its
@@ -307,8 +309,8 @@ class WarmstartConfig:
     """The highest of AdamW. Not set: 2e-3 for an adapter, 3e-4 for whole weights."""
     train_observations: bool = False
     """Train on what the interpreter answered as well, and not on the model's own lines alone."""
-    gradient_checkpointing: bool = False
-    """Recompute activations in the backward: less memory for a third more time."""
+    gradient_checkpointing: Checkpointing = "auto"
+    """As in `[grpo]`."""
     problems_before: int = 32
     """Held-out problems that measure the model before, the first of `eval.problems`. One that has
     never seen a REPL writes until a limit ends it, which takes long."""

@@ -49,7 +49,7 @@ def keys_of(values: dict[str, object], prefix: str) -> set[str]:
         ("sampling.temperature", "float, at least 0"),
         ("sandbox.grace_s", "float, more than 0"),
         ("grading.num_workers", "int, at least 1, at most 1024"),
-        ("grpo.gradient_checkpointing", "bool"),
+        ("grpo.gradient_checkpointing", "bool or auto"),
         ("grpo.scale", "one of group, batch, none"),
         ("sandbox.isolation", "one of auto, strict, none"),
         ("sandbox.preload", "list of str"),

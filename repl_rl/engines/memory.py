@@ -7,10 +7,11 @@ Counts. Does not know files.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from repl_rl.config import Config, GRPOConfig
+from repl_rl.config import Checkpointing, Config, GRPOConfig
 from repl_rl.engines.base import EngineKind
 from repl_rl.engines.models import ModelFiles, cache_bytes, num_embeddings, num_parameters
 from repl_rl.engines.precision import Precision
@@ -86,6 +87,15 @@ class Memory:
                 raise ConfigError(f"no memory for {self.row(free)}; {hint}")
 
 
+def must_recompute(wanted: Checkpointing, taken: Callable[[bool], Memory], free: int) -> bool:
+    """Whether an update makes activations again: as `wanted`, else where keeping them takes more
+    than nine tenths of `free`.
+
+    `taken` gives what a run takes with and without.
+    """
+    return taken(False).update_peak > 0.9 * free if wanted == "auto" else wanted
+
+
 def measure(
     config: Config,
     engine: EngineKind,
@@ -94,9 +104,12 @@ def measure(
     *,
     row_tokens: int,
     is_training: bool,
+    recomputes: bool = False,
     device: str = "cpu",
 ) -> Memory:
     """What a run takes if its trajectories have `row_tokens`, prompts included.
+
+    With `recomputes` an update keeps no activations but those between layers.
 
     `benchmarks/memory.py` holds it to what updates take.
     """
@@ -139,6 +152,7 @@ def measure(
             files,
             held,
             device=device,
+            recomputes=recomputes,
             row_tokens=row_tokens,
             gradients=gradients,
             is_whole=adapter is None,
@@ -176,6 +190,7 @@ def _activations(
     held: Precision,
     *,
     device: str,
+    recomputes: bool,
     row_tokens: int,
     gradients: int,
     is_whole: bool,
@@ -186,12 +201,12 @@ def _activations(
     all gradients are there, and the activations of the other parts.
     """
     model, size = files.config.get_text_config(), held.update.itemsize
-    batch, checkpoints = _micro_batch(config.grpo, files), config.grpo.gradient_checkpointing
+    batch = _micro_batch(config.grpo, files)
     a_layer = _layer_numbers(model) * size
     # Layers hand on what the embedding made, in the type of the weights.
     handed_on = model.hidden_size * held.weights.itemsize
-    kept = (handed_on if checkpoints else a_layer) * model.num_hidden_layers * row_tokens
-    again = a_layer * row_tokens * batch.part_rows if checkpoints else 0
+    kept = (handed_on if recomputes else a_layer) * model.num_hidden_layers * row_tokens
+    again = a_layer * row_tokens * batch.part_rows if recomputes else 0
     saved = max(kept * batch.num_rows - gradients, kept * (batch.num_rows - batch.part_rows))
     num_scored = batch.part_rows * min(row_tokens, config.sampling.max_tokens)
     num_tiles, width = (1, _TILE_WIDTH) if device == "cuda" else (_TORCH_TILES, TORCH_TILE_WIDTH)

@@ -72,6 +72,8 @@ class LoadedModel:
     precision: Precision
     forbidden_ids: frozenset[int] = frozenset()
     """Ids that the policy never samples: neither engine nor trainer gives them a probability."""
+    recomputes: bool = False
+    """Whether an update makes activations again: see `grpo.gradient_checkpointing`."""
 
     @property
     def config(self) -> Any:
@@ -197,7 +199,9 @@ def to_train(files: ModelFiles, lora: LoraConfig) -> ModelFiles:
     return replace(files, adapter=adapter)
 
 
-def load_weights(files: ModelFiles, *, device: torch.device, precision: Precision) -> LoadedModel:
+def load_weights(
+    files: ModelFiles, *, device: torch.device, precision: Precision, recomputes: bool = False
+) -> LoadedModel:
     """The model itself; ConfigError if its weights are not there, or are another model's."""
     if device.type == "cpu":
         keep_freed_memory()
@@ -220,6 +224,7 @@ def load_weights(files: ModelFiles, *, device: torch.device, precision: Precisio
         context_tokens=files.context_tokens,
         precision=precision,
         forbidden_ids=files.forbidden_ids,
+        recomputes=recomputes,
     )
 
 

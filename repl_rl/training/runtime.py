@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from repl_rl.engines.base import Engine, SharedEngine
 from repl_rl.engines.busy import BusyEngine
-from repl_rl.engines.memory import LESS_TO_SAMPLE, measure
+from repl_rl.engines.memory import LESS_TO_SAMPLE, Memory, measure, must_recompute
 from repl_rl.engines.models import (
     LoadedModel,
     ModelFiles,
@@ -269,19 +269,27 @@ def estimate(
         files = to_train(files, config.lora)
     prompts = _some_prompts(plan, plan.format(files.chat_template), files)
     row_tokens, _ = _lengths(plan, files, prompts)
-    memory = measure(
-        config,
-        plan.engine,
-        files,
-        held,
-        row_tokens=row_tokens,
-        is_training=is_training,
-        device=device.type,
-    )
+
+    def taken(recomputes: bool) -> Memory:
+        return measure(
+            config,
+            plan.engine,
+            files,
+            held,
+            row_tokens=row_tokens,
+            is_training=is_training,
+            recomputes=recomputes,
+            device=device.type,
+        )
+
     free = free_bytes(device)
+    recomputes = must_recompute(config.grpo.gradient_checkpointing, taken, free)
+    memory = taken(recomputes)
     memory.check(free)
     say(f"device: {about_device(device, visible=os.environ.get('CUDA_VISIBLE_DEVICES'))}")
     say(f"memory: {memory.row(free)}")
+    if is_training and recomputes:
+        say("  activations are made again in the backward (gradient_checkpointing)")
     if memory.update_peak > free:
         say(
             f"  an update needs as much only of trajectories of {config.sampling.max_tokens} tokens"
@@ -291,7 +299,7 @@ def estimate(
     text = warning(held, learning_rate=config.grpo.learning_rate) if is_rounded else None
     if text is not None:
         say(text)
-    return partial(load_weights, files, device=device, precision=held)
+    return partial(load_weights, files, device=device, precision=held, recomputes=recomputes)
 
 
 def _lengths(

@@ -317,7 +317,9 @@ def _update(
             model=loaded.model,
             tokenizer=loaded.tokenizer,
             collect=training.collect,
-            config=config,
+            config=replace(
+                config, grpo=replace(config.grpo, gradient_checkpointing=loaded.recomputes)
+            ),
             precision=loaded.precision,
             folder=path / CHECKPOINTS,
             callbacks=[StepCallback(training, update, interrupts)],

@@ -55,7 +55,7 @@ def trainer_arguments(
         use_bias_correction_kl=True,
         disable_dropout=True,
         scale_rewards=grpo.scale,
-        gradient_checkpointing=grpo.gradient_checkpointing,
+        gradient_checkpointing=grpo.gradient_checkpointing is True,  # "auto": it fits without
         shuffle_dataset=False,
         use_cpu=device == "cpu",
         bf16=precision.update is torch.bfloat16,

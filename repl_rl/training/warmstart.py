@@ -222,7 +222,7 @@ def _fit(
             optimizer=adamw(model, learning_rate=record.learning_rate),
             is_mixed=is_mixed
             or (config.grpo.dtype == "auto" and is_fast_in_bfloat16(model.device)),
-            gradient_checkpointing=warm.gradient_checkpointing,
+            gradient_checkpointing=loaded.recomputes,
             as_trees=True,
             seed=derive_seed(config.seed, "warmstart") % 2**32,
             scratch=Path(scratch),

@@ -12,7 +12,7 @@ import torch
 
 from repl_rl.config import Config, GRPOConfig, SamplingConfig
 from repl_rl.engines.kinds import engine_kind
-from repl_rl.engines.memory import PARTS, Memory, measure
+from repl_rl.engines.memory import PARTS, Memory, measure, must_recompute
 from repl_rl.engines.models import ModelFiles, load_weights, num_parameters, read_files
 from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
@@ -51,13 +51,22 @@ def test_counting_draws_no_random_number(files: ModelFiles) -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
-def measured(files: ModelFiles, held: Precision, engine: Any = "hf", **grpo: Any) -> Memory:
+def measured(
+    files: ModelFiles,
+    held: Precision,
+    engine: Any = "hf",
+    *,
+    recomputes: bool = True,
+    **grpo: Any,
+) -> Memory:
     """Of 3 trajectories of 50 tokens."""
     config = Config(
         model="m", sampling=SamplingConfig(max_in_flight=3, engine=engine), grpo=GRPOConfig(**grpo)
     )
     kind = engine_kind(engine)
-    return measure(config, kind, files, held, row_tokens=50, is_training=True)
+    return measure(
+        config, kind, files, held, row_tokens=50, is_training=True, recomputes=recomputes
+    )
 
 
 def test_a_run_takes_four_bytes_a_weight_and_two_a_key(files: ModelFiles) -> None:
@@ -111,9 +120,27 @@ def test_activations_of_a_backward_are_counted(windowed: ModelFiles) -> None:
     head = 8 * 4 * (2 * 50) * vocabulary + 4 * 32 * vocabulary
     found = measured(windowed, Precision()).activations
     assert found == 6 * handed_on + 4 * 2048 * 2 * 50 + head
-    found = measured(windowed, Precision(), gradient_checkpointing=False).activations
+    found = measured(windowed, Precision(), recomputes=False).activations
     kept, gradients = 4 * 2048 * 2 * 50, 2 * 4 * num_parameters(windowed.config)
     assert found == max(8 * kept - gradients, 6 * kept) + head
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_who_says_whether_activations_are_made_again_is_heard(wanted: bool) -> None:
+    def taken(_recomputes: bool) -> Memory:
+        raise AssertionError
+
+    assert must_recompute(wanted, taken, 0) is wanted
+
+
+@pytest.mark.parametrize(("free", "recomputes"), [(1000, False), (999, True)])
+def test_activations_are_made_again_where_keeping_them_leaves_less_than_a_tenth(
+    free: int, recomputes: bool
+) -> None:
+    def taken(recomputes: bool) -> Memory:
+        return Memory(weights=300, gradients=300, activations=0 if recomputes else 300)
+
+    assert must_recompute("auto", taken, free) is recomputes
 
 
 def test_autocast_keeps_a_copy_of_the_layers_in_bfloat16(windowed: ModelFiles) -> None:
@@ -236,7 +263,10 @@ def test_of_an_update_that_may_not_fit_it_is_said_when(
     said: list[str] = []
     config = cpu(folder, max_in_flight=1, max_tokens=777)
     load_policy(make_plan(config), str(folder), say=said.append, is_training=True)
-    assert said[2] == "  an update needs as much only of trajectories of 777 tokens"
+    assert said[2:4] == [
+        "  activations are made again in the backward (gradient_checkpointing)",
+        "  an update needs as much only of trajectories of 777 tokens",
+    ]
     said.clear()
     monkeypatch.setattr(runtime, "free_bytes", lambda _device: 16 << 30)
     load_policy(make_plan(config), str(folder), say=said.append, is_training=True)

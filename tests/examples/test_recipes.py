@@ -11,7 +11,7 @@ import pytest
 from transformers import LlamaConfig, PreTrainedConfig, Qwen2Config, Qwen3Config
 
 from repl_rl.engines.kinds import engine_kind
-from repl_rl.engines.memory import measure
+from repl_rl.engines.memory import Memory, measure, must_recompute
 from repl_rl.engines.models import read_files, to_train
 from repl_rl.engines.precision import precision
 from repl_rl.settings import resolve
@@ -97,17 +97,23 @@ def test_a_recipe_takes_the_memory_that_it_says(name: str, model: str) -> None:
     machine, path = MACHINES[name], RECIPES / f"{name}.toml"
     config = resolve(files=[path], flags={"model": model})
     engine = engine_kind(config.sampling.engine)
-    memory = measure(
-        config,
-        engine,
-        to_train(read_files(model), config.lora),
-        precision(config, engine, device=machine.device),
-        row_tokens=PROMPT_TOKENS + config.sampling.max_tokens,
-        is_training=True,
-        device=machine.device,
-    )
+
+    def taken(recomputes: bool) -> Memory:
+        return measure(
+            config,
+            engine,
+            to_train(read_files(model), config.lora),
+            precision(config, engine, device=machine.device),
+            row_tokens=PROMPT_TOKENS + config.sampling.max_tokens,
+            is_training=True,
+            recomputes=recomputes,
+            device=machine.device,
+        )
+
+    free = int(machine.gib * GIB)
+    memory = taken(must_recompute(config.grpo.gradient_checkpointing, taken, free))
     said = re.findall(r"^# memory: (.+)$", path.read_text(), re.M)
-    assert said == [memory.row(int(machine.gib * GIB))]
+    assert said == [memory.row(free)]
     most = max(memory.update_peak, memory.sampling + memory.keys // 2)
     assert most <= 0.9 * machine.gib * GIB
 
