@@ -135,6 +135,15 @@ class SharedEngine(Engine, Protocol):
         ...
 
 
+@runtime_checkable
+class PrefixSharing(Engine, Protocol):
+    """An engine that reads once what all prompts begin with, if it is told."""
+
+    def share(self, beginning: Sequence[int]) -> None:
+        """Tell it, before the first line. A prompt may begin in another way."""
+        ...
+
+
 @dataclass
 class EngineWrapper:
     """Passes everything on to another engine; a subclass changes or records lines."""

@@ -10,7 +10,7 @@ keys by itself; otherwise one over those with a single token and one over those 
 an observation. A row keeps its trajectory's keys between lines. It is found again by its tokens
 (the longest row whose tokens begin the request), so there is no session to open or close. A row
 that was given away in the meantime costs a prefill, never a wrong token. Siblings read their prompt
-once: the others are given its keys.
+once: the others are given its keys. So is what all prompts begin with, if the engine is told.
 """
 
 from __future__ import annotations
@@ -130,6 +130,10 @@ class HFEngine:
             self._stepper = asyncio.create_task(self._run())
         return await done
 
+    def share(self, beginning: Sequence[int]) -> None:
+        """See `PrefixSharing.share`."""
+        self._prompts.beginning = list(beginning)
+
     async def sync(self, weights: Weights, *, version: int) -> None:
         """See `Engine.sync`: the model is the trainer's, so only cached keys and values go."""
         self._version = version
@@ -242,7 +246,7 @@ class HFEngine:
         for request in list(self._waiting):
             if not free:
                 break
-            if self._is_being_read(request.ids):
+            if self._prompts.is_being_read(request.ids, self._rows):
                 continue
             self._waiting.remove(request)
             row = best_row(free, request.ids)
@@ -250,31 +254,29 @@ class HFEngine:
             self._seat(request, row)
         return bool(self._waiting) or any(row.request is not None for row in self._rows)
 
-    def _is_being_read(self, ids: list[int]) -> bool:
-        """Whether the next forward reads all of these for another request."""
-        return any(
-            row.request is not None and not row.cached and row.request.ids == ids
-            for row in self._rows
-        )
-
     def _seat(self, request: Request, row: Row) -> None:
-        """Put a request on a row, which keeps what it holds of it or is given a known prompt."""
-        known = self._prompts.find(request.ids)
+        """Put a request on a row, which keeps what it holds of it or is given what another has."""
+        prompts = self._prompts
+        known = prompts.find(request.ids)
         if known is not None:
-            holder, _ = known
-            self._cache.copy(holder.index, row.index, num_keys=len(request.ids))
-            row.cached = list(request.ids)
+            self._give(known[0], row, request.ids)
         else:
-            # At least one token must go through the model to get the next one's distribution.
-            num_kept = min(len(row.cached), len(request.ids) - 1)
-            is_begun = request.ids[: len(row.cached)] == row.cached
-            row.cached = row.cached[:num_kept] if is_begun else []
+            row.cached = prompts.kept(row, request.ids)
+            if not row.cached and prompts.goes_on(request.ids):
+                holder = next((one for one in self._rows if one.holds(prompts.beginning)), None)
+                if holder is not None:
+                    self._give(holder, row, prompts.beginning)
         row.request = request
         request.num_kept = len(row.cached)
         num_kept, num_asked = self.prefix_tokens
         self.prefix_tokens = (num_kept + request.num_kept, num_asked + len(request.ids))
         if known is not None:
             self._sample([row], known[1][None])
+
+    def _give(self, holder: Row, row: Row, ids: list[int]) -> None:
+        """Let `row` hold these, which `holder` holds."""
+        self._cache.copy(holder.index, row.index, num_keys=len(ids))
+        row.cached = list(ids)
 
     def _batches(self) -> Iterator[list[Row]]:
         """All rows together where nothing is padded, else those with one new token and others."""
@@ -292,12 +294,17 @@ class HFEngine:
     @torch.no_grad()
     def _step(self, rows: list[Row]) -> None:
         """Run the new tokens of `rows` through the model and sample one token for each."""
-        requests = [row.request for row in rows if row.request is not None]
-        fresh = [(row, list(row.request.ids)) for row in rows if row.request and not row.cached]
-        logits = self._forward(rows, [request.ids for request in requests])  # (P, V)
-        for row, ids in fresh:
-            self._prompts.add(ids, row, logits[rows.index(row)].clone())
-        self._sample(rows, logits)
+        prompts = self._prompts
+        pieces = [prompts.piece(row) for row in rows]
+        at_start = [at for at, row in enumerate(rows) if prompts.is_at_start(row)]
+        logits = self._forward(rows, pieces)  # (P, V)
+        whole = [at for at, piece in enumerate(pieces) if piece is not prompts.beginning]
+        for at in at_start:
+            if at in whole:
+                prompts.add(list(pieces[at]), rows[at], logits[at].clone())
+        if len(whole) < len(rows):
+            logits = logits[whole]
+        self._sample([rows[at] for at in whole], logits)
 
     def _sample(self, rows: list[Row], logits: torch.Tensor) -> None:
         """Sample a token for each row from its logits (P, V)."""

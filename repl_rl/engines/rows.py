@@ -54,15 +54,18 @@ def best_row(free: list[Row], ids: list[int]) -> Row:
 
 
 class Prompts:
-    """What was read in one piece, from the first token on: who holds it, and what follows it.
+    """What rows read from the first token on: who holds it, and what follows it.
 
-    Only a whole piece is given to others. The last bits of a key depend on where a piece was cut,
-    and which other rows are there, to be cut at, depends on how fast kernels answer.
+    A prompt is read in one piece, or in two where `beginning` is known. Only whole pieces are given
+    to others. The last bits of a key depend on where a piece was cut, and which other rows are
+    there, to be cut at, depends on how fast kernels answer.
     """
 
     def __init__(self, *, most: int) -> None:
         self._most = most
         self._known: dict[tuple[int, ...], tuple[Row, torch.Tensor]] = {}
+        self.beginning: list[int] = []
+        """What prompts begin with; a piece of its own."""
 
     def add(self, ids: list[int], row: Row, logits: torch.Tensor) -> None:
         """`row` holds these, and these logits (V,) follow them; the oldest of too many is lost."""
@@ -74,6 +77,41 @@ class Prompts:
         """Who holds exactly these among its first tokens, and the logits after them."""
         found = self._known.get(tuple(ids))
         return found if found and found[0].holds(ids) else None
+
+    def goes_on(self, ids: list[int]) -> bool:
+        """Whether these are the beginning and more."""
+        num = len(self.beginning)
+        return 0 < num < len(ids) and ids[:num] == self.beginning
+
+    def piece(self, row: Row) -> list[int]:
+        """What a row is to hold after the next forward: all of its request, or the beginning."""
+        assert row.request is not None
+        is_first = not row.cached and self.goes_on(row.request.ids)
+        return self.beginning if is_first else row.request.ids
+
+    def is_at_start(self, row: Row) -> bool:
+        """Whether a row with a request reads a prompt next: it holds nothing, or the beginning."""
+        return not row.cached or row.cached == self.beginning
+
+    def is_being_read(self, ids: list[int], rows: list[Row]) -> bool:
+        """Whether one of `rows` is about to read what a request of these ids could be given."""
+        reading = [row for row in rows if row.request is not None and self.is_at_start(row)]
+        return any(
+            row.request is not None
+            and (
+                row.request.ids == ids or (self.goes_on(ids) and self.piece(row) is self.beginning)
+            )
+            for row in reading
+        )
+
+    def kept(self, row: Row, ids: list[int]) -> list[int]:
+        """What a row keeps of what it holds, for a request of these ids."""
+        # At least one token must go through the model to get the next one's distribution.
+        num = min(len(row.cached), len(ids) - 1)
+        kept = row.cached[:num] if ids[: len(row.cached)] == row.cached else []
+        if len(kept) < len(self.beginning) and self.goes_on(ids):
+            kept = self.beginning if row.holds(self.beginning) else []
+        return list(kept)
 
     def clear(self) -> None:
         self._known.clear()

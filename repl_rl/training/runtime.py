@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from repl_rl.engines.base import Engine, SharedEngine
+from repl_rl.engines.base import Engine, PrefixSharing, SharedEngine
 from repl_rl.engines.busy import BusyEngine
 from repl_rl.engines.memory import LESS_TO_SAMPLE, Memory, measure, must_recompute
 from repl_rl.engines.models import (
@@ -178,7 +179,10 @@ def open_runtime(
     with asyncio.Runner() as loop:
         stack = contextlib.AsyncExitStack()
         try:
-            engine = BusyEngine(watch(plan.engine.open(config, loaded, row_tokens=row_tokens)))
+            opened = plan.engine.open(config, loaded, row_tokens=row_tokens)
+            if isinstance(opened, PrefixSharing):
+                opened.share(_beginning(prompts))
+            engine = BusyEngine(watch(opened))
             stack.push_async_callback(_close, engine)
             sampler = plan.make_sampler(
                 engine, loaded.codec, fmt, sampling, context_tokens=context_tokens
@@ -332,6 +336,12 @@ def _some_prompts(
 
 async def _close(engine: Engine) -> None:
     """One that hangs is left behind: its run has ended, and says why."""
+def _beginning(prompts: Sequence[Sequence[int]]) -> list[int]:
+    """What all of these begin with. They depend on the config alone, as what is sampled is to."""
+    columns = zip(*prompts, strict=False)
+    return [column[0] for column in itertools.takewhile(lambda ids: len(set(ids)) == 1, columns)]
+
+
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_CLOSE_S):
             await engine.aclose()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -48,12 +49,18 @@ def test_padding_stands_on_the_left_and_is_written_where_nobody_looks() -> None:
 
 
 def sizes(
-    model: Any, requests: list[list[int]], *, num_rows: int = 8, max_tokens: int = 1
+    model: Any,
+    requests: list[list[int]],
+    *,
+    num_rows: int = 8,
+    max_tokens: int = 1,
+    beginning: Sequence[int] = (),
 ) -> list[int]:
     """Tokens of each forward for these requests, asked for at once."""
     seen: list[int] = []
 
     async def use(engine: HFEngine) -> None:
+        engine.share(beginning)
         hook = model.register_forward_pre_hook(
             lambda *given: seen.append(given[2]["input_ids"].numel()), with_kwargs=True
         )
@@ -78,6 +85,28 @@ def test_each_prompt_is_read_whole(model: Any) -> None:
     banner = prompt(0, 12)
     one, other = [*banner, 20, *prompt(1, 4)], [*banner, 21, *prompt(2, 6)]
     assert sizes(model, [one, other, one, other]) == [17 + 19]
+
+
+def test_what_prompts_begin_with_is_read_once_if_it_is_said(model: Any) -> None:
+    """12 tokens, then the other 8 and 12 of two prompts; a third begins in another way."""
+    banner = prompt(0, 12)
+    one, other = [*banner, 20, *prompt(1, 7)], [*banner, 21, *prompt(2, 11)]
+    assert sizes(model, [one, other, one, other], beginning=banner) == [12, 8 + 12]
+    third = prompt(3, 16)
+    assert sum(sizes(model, [one, third, other], beginning=banner)) == 12 + 16 + 8 + 12
+
+
+def test_a_row_that_was_another_prompts_keeps_what_both_begin_with(model: Any) -> None:
+    """One row: the beginning and 8, then 12 after it, and 8 again."""
+    banner = prompt(0, 12)
+    one, other = [*banner, 20, *prompt(1, 7)], [*banner, 21, *prompt(2, 11)]
+    assert sizes(model, [one, other, one], num_rows=1, beginning=banner) == [12, 8, 12, 8]
+
+
+def test_a_prompt_that_is_the_beginning_is_read_in_one_piece(model: Any) -> None:
+    banner = prompt(0, 12)
+    longer = [*banner, *prompt(1, 8)]
+    assert sizes(model, [banner, longer], num_rows=1, beginning=banner) == [12, 8]
 
 
 def test_a_prompt_that_a_row_still_begins_with_is_not_read_again(model: Any) -> None:
@@ -124,9 +153,12 @@ def test_lines_and_observations_go_through_the_model_together(model: Any) -> Non
 # Who else is there
 
 
+BANNER = prompt(9, 20)
+
+
 async def at_leisure(engine: HFEngine, at: int, turns: random.Random) -> Written:
     """A trajectory whose kernel takes any number of the engine's steps to answer."""
-    ids = prompt(at // 3, 40)
+    ids = [*BANNER, *prompt(at // 3, 24)]
     logprobs: list[float | None] = [None] * len(ids)
     for index in range(5):
         for _ in range(turns.randrange(60)):
@@ -138,17 +170,22 @@ async def at_leisure(engine: HFEngine, at: int, turns: random.Random) -> Written
     return ids, logprobs
 
 
+@pytest.mark.parametrize("beginning", [[], BANNER], ids=["whole prompts", "a beginning"])
 @pytest.mark.parametrize("num_threads", [1, 2])
-def test_bits_do_not_depend_on_how_fast_kernels_answer(model: Any, num_threads: int) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_bits_do_not_depend_on_how_fast_kernels_answer(
+    model: Any, num_threads: int, beginning: list[int], dtype: torch.dtype
+) -> None:
     """So a run that goes on after a stop ends with the weights that it would have had."""
 
     def sampled(seed: int) -> list[Written]:
         turns = random.Random(seed)
-        return run(
-            model,
-            lambda engine: asyncio.gather(*(at_leisure(engine, at, turns) for at in range(12))),
-            num_rows=12,
-        )
+
+        async def use(engine: HFEngine) -> list[Written]:
+            engine.share(beginning)
+            return await asyncio.gather(*(at_leisure(engine, at, turns) for at in range(12)))
+
+        return run(model, use, num_rows=12, dtype=dtype)
 
     before = torch.get_num_threads()
     torch.set_num_threads(num_threads)
