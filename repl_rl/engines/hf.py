@@ -28,7 +28,7 @@ from repl_rl.engines import row_attention
 from repl_rl.engines.base import NOT_FINITE, SampledLine, Weights, check_request, line_end
 from repl_rl.engines.cast_weights import CastWeights
 from repl_rl.engines.policy import Policy
-from repl_rl.engines.precision import autocast
+from repl_rl.engines.precision import autocast, keys_in
 from repl_rl.engines.row_batch import COLUMNS, Batch, Part, packed, padded, up_to_multiple
 from repl_rl.engines.row_cache import RowCache, context_tokens
 from repl_rl.engines.rows import Prompts, Request, Row, best_row
@@ -73,7 +73,6 @@ class HFEngine:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self._model = model
-        self._dtype = dtype
         self._newline_ids = newline_ids
         self._eos_ids = eos_ids
         self._policy = Policy(
@@ -85,18 +84,11 @@ class HFEngine:
         self._waiting: list[Request] = []
         self._prompts = Prompts(most=num_rows)
         self._stepper: asyncio.Task[None] | None = None
-        self._cast = CastWeights(model, dtype=dtype)
         self._is_large = sum(weight.numel() for weight in model.parameters()) >= _LARGE
         self._version = 0
         self._clock = 0
         self._vocabulary: int = model.get_input_embeddings().num_embeddings
         self._context_tokens = context_tokens(model.config)
-        self._cache = RowCache(
-            model.config,
-            num_rows=num_rows,
-            capacity=COLUMNS,
-            dtype=None if dtype is torch.float32 else dtype,
-        )
         self.num_sampled = 0
         """Tokens sampled since the engine was made."""
         self.prefix_tokens = (0, 0)
@@ -104,15 +96,25 @@ class HFEngine:
         text = model.config.get_text_config()
         self._reads_in_place = text._attn_implementation == "sdpa"
         row_attention.install()
+        # The type makes no difference to how a model treats keys, only to rounding.
+        self._compute_in(torch.float32 if model.dtype is torch.float32 else dtype)
         try:
             self._try_model()
         except ConfigError:
             if not self._reads_in_place:
                 raise
-            # This model does more with keys than hand them on.
-            self._reads_in_place = False
+            self._reads_in_place = False  # it does more with keys than hand them on
             self._forget()
             self._try_model()
+        self._compute_in(dtype)
+
+    def _compute_in(self, dtype: torch.dtype) -> None:
+        """Begin with an empty cache for forwards in `dtype`."""
+        self._dtype, self._cast = dtype, CastWeights(self._model, dtype=dtype)
+        kept_in = None if dtype is torch.float32 else keys_in(dtype, self._model.device.type)
+        self._cache = RowCache(
+            self._model.config, num_rows=len(self._rows), capacity=COLUMNS, dtype=kept_in
+        )
 
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
         """See `Engine.line`."""
@@ -188,8 +190,7 @@ class HFEngine:
         spread = expected.std().item()
         # Wrong keys move logits by about their spread; rounding to half precision moves them by a
         # few hundredths of it.
-        is_exact = self._model.dtype is torch.float32 and self._dtype is torch.float32
-        if gap > (0.01 if is_exact else 0.5) * spread:
+        if gap > (0.01 if self._model.dtype is torch.float32 else 0.5) * spread:
             raise self._refusal(f"logits are off by {gap:.2g}, their spread is {spread:.2g}")
 
     def _refusal(self, reason: str) -> ConfigError:

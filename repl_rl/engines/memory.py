@@ -14,7 +14,7 @@ from typing import Any
 from repl_rl.config import Checkpointing, Config, GRPOConfig
 from repl_rl.engines.base import EngineKind
 from repl_rl.engines.models import ModelFiles, cache_bytes, num_embeddings, num_parameters
-from repl_rl.engines.precision import Precision
+from repl_rl.engines.precision import Precision, keys_in
 from repl_rl.engines.tree_attention import sees_all
 from repl_rl.errors import ConfigError
 
@@ -116,7 +116,8 @@ def measure(
     num, keys = num_parameters(files.config), 0
     if engine.holds_keys:
         num_rows = config.sampling.max_in_flight
-        keys = cache_bytes(files, num_rows=num_rows, row_tokens=row_tokens, dtype=held.sampling)
+        dtype = keys_in(held.sampling, device) if engine.shares_weights else held.sampling
+        keys = cache_bytes(files, num_rows=num_rows, row_tokens=row_tokens, dtype=dtype)
     is_cast = engine.shares_weights and held.sampling is not held.weights  # see `CastWeights`
     if engine.holds_weights or is_cast:
         keys += num * held.sampling.itemsize

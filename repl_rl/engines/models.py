@@ -22,7 +22,7 @@ from repl_rl.config import LoraConfig, RunOn
 from repl_rl.engines.allocation import keep_freed_memory
 from repl_rl.engines.gguf_model import model_folder
 from repl_rl.engines.policy import Policy
-from repl_rl.engines.precision import Precision, autocast
+from repl_rl.engines.precision import Precision, autocast, keys_in
 from repl_rl.engines.row_cache import attention_windows, context_tokens
 from repl_rl.engines.stop_ids import end_ids
 from repl_rl.errors import ConfigError
@@ -322,7 +322,7 @@ def check_memory(loaded: LoadedModel, *, num_rows: int, row_tokens: int) -> None
     `row_tokens` counts prompt and completion. Half as much again must be free: rows double when
     they grow, and an allocator may not be able to reuse the old halves.
     """
-    dtype = loaded.precision.sampling
+    dtype = keys_in(loaded.precision.sampling, loaded.model.device.type)
     needed = cache_bytes(loaded, num_rows=num_rows, row_tokens=row_tokens, dtype=dtype) * 3 // 2
     free = free_bytes(loaded.model.device)
     if needed > free:

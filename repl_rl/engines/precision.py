@@ -68,6 +68,15 @@ def precision(config: Config, engine: EngineKind, *, device: str) -> Precision:
     return replace(held, sampling=sampling)
 
 
+def keys_in(sampling: torch.dtype, device: str) -> torch.dtype:
+    """What keys and values are kept in where a model samples in `sampling`: see `sdpa.attention`.
+
+    >>> keys_in(torch.bfloat16, "cuda"), keys_in(torch.bfloat16, "cpu")
+    (torch.bfloat16, torch.float32)
+    """
+    return torch.float32 if device == "cpu" else sampling
+
+
 def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
     """A context whose forwards compute in `dtype`; float32 leaves them to the weights."""
     return torch.autocast(device.type, torch.bfloat16, enabled=dtype is torch.bfloat16)

@@ -14,12 +14,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import pad
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from repl_rl.engines.row_batch import Run
+from repl_rl.engines.sdpa import attention
 
 NAME = "repl_rl_rows"
 
@@ -80,11 +81,11 @@ def _attend_run(
     heads, kv_heads = query.shape[0], key.shape[1]
     shared = heads // kv_heads
     queries = query[:, at : at + size * width].reshape(kv_heads, shared, size, width, -1)
-    found = scaled_dot_product_attention(
+    found = attention(
         queries.permute(2, 0, 1, 3, 4).reshape(size, kv_heads, shared * width, -1),
         key[row : row + size, :, :num_keys],
         value[row : row + size, :, :num_keys],
-        attn_mask=seen[at : at + size * width, :num_keys]
+        mask=seen[at : at + size * width, :num_keys]
         .reshape(size, 1, width, num_keys)
         .repeat(1, 1, shared, 1),
         scale=scaling,

@@ -18,12 +18,12 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from repl_rl.engines.row_cache import attention_windows
+from repl_rl.engines.sdpa import attention
 from repl_rl.errors import ConfigError
 
 NAME = "repl_rl_tree"
@@ -125,11 +125,11 @@ def attend(
         _, heads, size, width = queries.shape
         kv_heads = key.shape[1]
         seen_keys = torch.cat([keys[i] for i in seen], dim=2)
-        part = scaled_dot_product_attention(
+        part = attention(
             queries.reshape(1, kv_heads, -1, width),
             seen_keys,
             torch.cat([values[i] for i in seen], dim=2),
-            attn_mask=branches.mask(size, seen_keys.shape[2], heads // kv_heads, query.device),
+            mask=branches.mask(size, seen_keys.shape[2], heads // kv_heads, query.device),
             scale=scaling,
         )
         parts.append(part.reshape(1, heads, size, -1).transpose(1, 2))

@@ -30,7 +30,7 @@ from repl_rl.engines.models import (
     to_train,
     usable_context,
 )
-from repl_rl.engines.precision import precision, warning
+from repl_rl.engines.precision import keys_in, precision, warning
 from repl_rl.engines.shortage import shortage_explained
 from repl_rl.engines.sync import sync
 from repl_rl.interrupts import Interrupts
@@ -231,6 +231,8 @@ def _about_engine(plan: Plan, loaded: LoadedModel, *, row_tokens: int) -> str:
     if not kind.holds_keys:
         return about
     dtype = loaded.precision.sampling
+    if kind.shares_weights:
+        dtype = keys_in(dtype, loaded.model.device.type)
     size = cache_bytes(loaded, num_rows=num_rows, row_tokens=row_tokens, dtype=dtype)
     return f"{about}, keys and values up to {size / 2**20:,.0f} MiB"
 
@@ -334,14 +336,14 @@ def _some_prompts(
     ]
 
 
-async def _close(engine: Engine) -> None:
-    """One that hangs is left behind: its run has ended, and says why."""
 def _beginning(prompts: Sequence[Sequence[int]]) -> list[int]:
     """What all of these begin with. They depend on the config alone, as what is sampled is to."""
     columns = zip(*prompts, strict=False)
     return [column[0] for column in itertools.takewhile(lambda ids: len(set(ids)) == 1, columns)]
 
 
+async def _close(engine: Engine) -> None:
+    """One that hangs is left behind: its run has ended, and says why."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_CLOSE_S):
             await engine.aclose()

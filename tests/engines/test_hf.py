@@ -13,7 +13,7 @@ from accelerate.utils import convert_outputs_to_fp32
 from engine_kit import ARCHITECTURES, run
 from repl_rl.engines.base import SampledLine
 from repl_rl.engines.hf import HFEngine
-from repl_rl.engines.row_cache import RowCache
+from repl_rl.engines.precision import keys_in
 from repl_rl.testing.small_models import random_model, shake
 from repl_rl.testing.written import Written, prompt, trajectories, trajectory, worst_difference
 
@@ -100,22 +100,16 @@ def types_of_keys(model: Any) -> tuple[set[torch.dtype], list[Written]]:
 
 
 @pytest.mark.parametrize("name", ["qwen3", "llama", "llama eager", "gemma2 soft caps", "gpt2"])
-def test_keys_take_half_the_memory_where_half_is_computed_in(
-    name: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_cpu_keeps_keys_in_the_type_that_it_attends_in(
+    name: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Turning keys by their positions makes single ones; attention would round them anyway."""
+    """Others keep them in half of the memory, if half is what they compute in."""
+    monkeypatch.setattr("repl_rl.engines.hf.keys_in", lambda held, _: keys_in(held, device))
     model = random_model(ARCHITECTURES[name])
     seen, found = types_of_keys(model)
-    assert seen == {torch.bfloat16}
-    monkeypatch.setattr("repl_rl.engines.hf.RowCache", partial(unrounded, RowCache))
-    single, expected = types_of_keys(model)
-    assert name == "gpt2" or torch.float32 in single
-    assert found == expected
-
-
-def unrounded(cache: type[RowCache], *arguments: Any, **settings: Any) -> RowCache:
-    """One that stores keys as they come."""
-    return cache(*arguments, **{**settings, "dtype": None})
+    assert seen == {torch.float32 if device == "cpu" else torch.bfloat16}
+    assert max(worst_difference(model, *result) for result in found) < 0.05
 
 
 # Lines that are cancelled
@@ -279,12 +273,24 @@ def test_the_model_attends_as_before_once_lines_are_sampled(model: Any) -> None:
     assert model.config._attn_implementation == "sdpa"
 
 
+def test_rounding_costs_no_model_its_keys_in_place(model: Any) -> None:
+    """A trained model may be off by a spread of its logits where it computes in bfloat16."""
+
+    def rounded(_module: Any, _inputs: Any, out: torch.Tensor) -> torch.Tensor:
+        is_half = torch.is_autocast_enabled("cpu")
+        return out + is_half * out.std() * torch.randn_like(out)
+
+    model.lm_head.register_forward_hook(rounded)
+    engine = HFEngine(model, newline_ids=NEVER, eos_ids=NEVER, num_rows=2, dtype=torch.bfloat16)
+    assert engine._reads_in_place
+
+
 def test_a_model_that_attends_in_its_own_way_has_its_keys_copied_together(
     model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("keys of another shape")
 
-    monkeypatch.setattr("repl_rl.engines.row_attention.scaled_dot_product_attention", broken)
+    monkeypatch.setattr("repl_rl.engines.row_attention.attention", broken)
     results = run(model, lambda engine: trajectories(engine, 3))
     assert max(worst_difference(model, *result) for result in results) < 1e-5

@@ -69,14 +69,14 @@ def measured(
     )
 
 
-def test_a_run_takes_four_bytes_a_weight_and_two_a_key(files: ModelFiles) -> None:
+def test_a_run_takes_four_bytes_a_weight_and_four_a_key(files: ModelFiles) -> None:
     """Keys and values of 2 layers x 4 heads x 32; the engine has copies of weights of two bytes."""
     weights = 4 * num_parameters(files.config)
     assert replace(measured(files, MIXED, micro_batch_size=64), activations=0) == Memory(
         weights=weights,
         gradients=weights,
         optimiser=2 * weights,
-        keys=2 * 2 * 4 * 32 * 2 * 3 * 50 + weights // 2,
+        keys=2 * 2 * 4 * 32 * 4 * 3 * 50 + weights // 2,
     )
 
 

@@ -154,12 +154,13 @@ def test_keys_and_values_that_lack_a_byte_are_refused(
         check_memory(loaded, num_rows=3, row_tokens=50)
 
 
-def test_half_keys_and_values_ask_for_half(
+def test_a_cpu_keeps_single_keys_and_values_of_half_forwards(
     loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half = dataclasses.replace(loaded, precision=Precision(sampling=torch.bfloat16))
-    set_free(monkeypatch, 128 * 3 * 75)
-    check_memory(half, num_rows=3, row_tokens=50)
+    set_free(monkeypatch, 256 * 3 * 75 - 1)
+    with pytest.raises(ConfigError, match="3 trajectories of 50 tokens with their prompts need"):
+        check_memory(half, num_rows=3, row_tokens=50)
 
 
 def test_no_row_is_longer_than_the_context(

@@ -148,6 +148,7 @@ def test_torch_stays_with_models_and_tensors() -> None:
         "repl_rl/testing/small_models.py",
         "repl_rl/testing/written.py",
         "repl_rl/engines/precision.py",
+        "repl_rl/engines/sdpa.py",
         "repl_rl/training/sft.py",
         "repl_rl/training/trackers.py",
         "repl_rl/training/trainer.py",
