@@ -9,6 +9,7 @@ ReplRLError
   HubError        the hub did not take what was pushed
   ShortageError   there is no memory for the next thing to do
   RankError       another of the processes that train as one has ended
+  StemError       a line that another trajectory is to begin with did something else this time
 """
 
 from __future__ import annotations
@@ -60,3 +61,7 @@ class ShortageError(ReplRLError):
 
 class RankError(ReplRLError, RuntimeError):
     """Another of the processes that train as one has ended; that one says why."""
+
+
+class StemError(ReplRLError):
+    """A line did something else when it ran again, so what comes after it is another state."""

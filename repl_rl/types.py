@@ -118,6 +118,37 @@ class Attempt:
     group_index: int
     sibling_index: int
     seed: int
+    stem: Stem | None = None
+    """What it begins with; None: the prompt alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stem:
+    """The first lines of a trajectory, that another one of the same problem begins with.
+
+    They run again in a kernel with the seed of the first; its tokens are copied, never encoded
+    again.
+    """
+
+    trajectory: Trajectory
+    num_lines: int
+    """At least one line comes after them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """Where a trajectory leaves the one that it begins as.
+
+    >>> Branch(sibling_index=0, num_lines=2, seed=17).num_lines
+    2
+    """
+
+    sibling_index: int
+    """Of the other one."""
+    num_lines: int
+    """Lines that are copies."""
+    seed: int
+    """Of its own lines. `Trajectory.seed` is the kernel's, which both share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +200,8 @@ class Trajectory:
     """One for each line of the kind CLAIMED."""
     thought: Thought | None = None
     """None where the prompt asks for a line at once."""
+    branch: Branch | None = None
+    """None where all lines are its own."""
 
     def value_of(self, line: Line) -> str | None:
         """`repr` of what one of its lines submitted or claimed; None where it did neither."""

@@ -17,10 +17,12 @@ from repl_rl.transcript.encoding import Encoding, prompt_ids
 from repl_rl.transcript.format import Part, Prompt, span_mask
 from repl_rl.types import (
     Attempt,
+    Branch,
     Claim,
     Line,
     LineOutcome,
     OutcomeKind,
+    Stem,
     StopReason,
     Thought,
     Trajectory,
@@ -71,6 +73,20 @@ class TrajectoryBuilder:
         self.submission: str | None = None
         self.claims: list[Claim] = []
         self.thought: Thought | None = None
+        if attempt.stem is not None:
+            self._begin_as(attempt.stem)
+
+    def _begin_as(self, stem: Stem) -> None:
+        """Copy the first lines of another trajectory, with all that stands before the next one."""
+        other, stop = stem.trajectory, stem.trajectory.lines[stem.num_lines].start
+        assert tuple(self.ids) == other.prompt_ids, "its own prompt is another"
+        self.ids.extend(other.completion_ids[:stop])
+        self._loss_mask.extend(other.loss_mask[:stop])
+        self._logprobs.extend(other.logprobs[:stop])
+        self._policy_version = other.policy_version
+        self.lines.extend(other.lines[: stem.num_lines])
+        self.claims.extend(one for one in other.claims if one.line < stem.num_lines)
+        self.thought = other.thought
 
     @property
     def num_completion(self) -> int:
@@ -131,13 +147,13 @@ class TrajectoryBuilder:
 
     def build(self, stop_reason: StopReason) -> Trajectory:
         """The trajectory so far."""
-        attempt = self._attempt
+        attempt, stem = self._attempt, self._attempt.stem
         return Trajectory(
             problem_id=attempt.problem.id,
             group_index=attempt.group_index,
             sibling_index=attempt.sibling_index,
             policy_version=self._policy_version,
-            seed=attempt.seed,
+            seed=attempt.seed if stem is None else stem.trajectory.seed,
             prompt_text=self._prompt.text,
             prompt_ids=tuple(self.ids[: self.num_prompt]),
             completion_ids=tuple(self.ids[self.num_prompt :]),
@@ -148,7 +164,12 @@ class TrajectoryBuilder:
             submission=self.submission,
             claims=tuple(self.claims),
             thought=self.thought,
+            branch=None if stem is None else _branch(stem, attempt.seed),
         )
+
+
+def _branch(stem: Stem, seed: int) -> Branch:
+    return Branch(sibling_index=stem.trajectory.sibling_index, num_lines=stem.num_lines, seed=seed)
 
 
 def check_trajectory(trajectory: Trajectory, *, maker: str) -> None:

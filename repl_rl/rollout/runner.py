@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from repl_rl.concurrency import run_all
+from repl_rl.errors import StemError
 from repl_rl.rollout.builder import RolloutCancelled, check_trajectory
 from repl_rl.rollout.kernels import kernel_for
 from repl_rl.rollout.plan import TrajectorySampler
@@ -48,6 +49,8 @@ class RolloutRunner:
         self._max_in_flight = max_in_flight
         self.num_retries = 0
         """Rollouts begun again because our side of a kernel failed."""
+        self.num_stems_lost = 0
+        """Rollouts begun at the prompt, because a line of their stem did something else."""
 
     def sampling_by(self, sampler: TrajectorySampler) -> RolloutRunner:
         """The same with another sampler: kernels, grader and clocks are shared."""
@@ -104,9 +107,15 @@ class RolloutRunner:
             return await self._try(attempt)
 
     async def _try(self, attempt: Attempt) -> Trajectory:
-        kernel = await kernel_for(attempt.problem, self._kernels, seed=attempt.seed)
+        stem = attempt.stem
+        seed = attempt.seed if stem is None else stem.trajectory.seed
+        kernel = await kernel_for(attempt.problem, self._kernels, seed=seed)
         async with contextlib.aclosing(kernel):
             prompt = make_prompt(self._task, attempt.problem, self._format)
-            trajectory = await self._sampler.sample(attempt, prompt, kernel)
+            try:
+                trajectory = await self._sampler.sample(attempt, prompt, kernel)
+            except StemError:
+                self.num_stems_lost += 1
+                return await self._try(replace(attempt, stem=None))
         check_trajectory(trajectory, maker=type(self._sampler).__name__)
         return trajectory

@@ -17,6 +17,7 @@ from repl_rl.engines.patience import answered_within
 from repl_rl.rollout.builder import RolloutCancelled, TrajectoryBuilder
 from repl_rl.rollout.episode import Episode
 from repl_rl.rollout.session import Session
+from repl_rl.rollout.stems import run_again
 from repl_rl.rollout.thoughts import think
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import Prompt, TranscriptFormat
@@ -68,8 +69,9 @@ class LineSampler:
     async def sample(self, attempt: Attempt, prompt: Prompt, kernel: Kernel) -> Trajectory:
         """Make one trajectory from `prompt` on. What the policy does wrong is in the trajectory.
 
-        Raises ConfigError if the prompt leaves no room for a token, EngineError and SandboxError if
-        our own side fails, and RolloutCancelled with the part made so far when it is cancelled.
+        Raises ConfigError if the prompt leaves no room for a token, StemError where the lines it is
+        to begin with do something else, EngineError and SandboxError if our own side fails, and
+        RolloutCancelled with the part made so far when it is cancelled.
         """
         built = TrajectoryBuilder(
             attempt, prompt, self._encoding, context_tokens=self._context_tokens
@@ -80,7 +82,9 @@ class LineSampler:
             number=prompt.next_number,
             lemmas=attempt.problem.lemmas,
         )
-        if prompt.after:
+        if attempt.stem is not None:
+            await run_again(attempt.stem, session)
+        elif prompt.after:
             await self._think(built, prompt, seed=attempt.seed)
         return await self.continue_from(built, session, seed=attempt.seed)
 
