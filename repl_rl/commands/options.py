@@ -211,6 +211,22 @@ def plan_of_run(path: Path, options: dict[str, Any]) -> Plan:
     return said(plan)
 
 
+def plan_beside(path: Path, model: Path | None, options: dict[str, Any]) -> Plan:
+    """The plan of the run that a file or folder of trajectories lies in, for its model or another.
+
+    Raises ConfigError where neither is there.
+    """
+    from repl_rl import settings
+    from repl_rl.rollout.plan import make_plan
+
+    here = (path, *path.absolute().parents)
+    run = next((one for one in here if (one / "config.toml").is_file()), None)
+    if run is None and model is None:
+        raise ConfigError(f"{str(path)!r} lies in no run, so give --model PATH")
+    saved = settings.read_config(run / "config.toml") if run is not None else ""
+    return said(make_plan(resolve({**options, "model": str(model or run)}, saved=saved)))
+
+
 def with_model(plan: Plan, path: Path) -> Plan:
     """The same plan for another model, or for a run's newest checkpoint."""
     from dataclasses import replace

@@ -89,11 +89,22 @@ def mutate(
     "--id", "problem_id", metavar="ID", help="FILE:NUMBER, or that of a problem, or a title."
 )
 @shared.count(3, "How many to show.")
+@click.option(
+    "--branches",
+    type=click.IntRange(min=1),
+    metavar="K",
+    help="Say what each line was worth, by K rollouts from the state before it.",
+)
+@click.option(
+    "--model", type=Path, metavar="PATH", help="What goes on from there [the run's last weights]."
+)
 @_options
 def explain(
     path: Path,
     problem_id: str | None,
     count: int,
+    branches: int | None,
+    model: Path | None,
     files: tuple[Path, ...],
     overrides: tuple[str, ...],
 ) -> None:
@@ -105,11 +116,19 @@ def explain(
 
     TRAJECTORY is a run folder (its last step), a trajectories/*.jsonl file or a .repl file, whose
     transcripts count as siblings. Stored trajectories keep their stored rewards.
+
+    With --branches, a line's worth is the mean outcome reward of what follows the state after it,
+    less that of the state before it. A state is had again by running the lines before in a kernel
+    with the same seed; where they may print something else, nothing is said.
     """
     from repl_rl.commands.explain import explain as find
     from repl_rl.commands.explain import mass
     from repl_rl.show.display import Screen
 
+    if branches is not None and path.suffix == ".repl":
+        raise ConfigError(
+            "--branches goes on from what a model sampled; expected a run or a .jsonl"
+        )
     groups = find(path, files=files, overrides=overrides)
     wanted = [
         (where, ledger)
@@ -122,6 +141,17 @@ def explain(
     if num_silent := [mass(group) for group in groups].count(0.0):
         verb = "has" if num_silent == 1 else "have"
         shared.say(f"{num_silent} of {len(groups)} groups {verb} no signal")
-    screen = Screen()
-    for where, ledger in wanted[:count]:
-        screen.ledger(f"{where} {ledger.scored.trajectory.problem_id}", ledger)
+    if branches is None:
+        screen = Screen()
+        for where, ledger in wanted[:count]:
+            screen.ledger(f"{where} {ledger.scored.trajectory.problem_id}", ledger)
+        return
+    plan = shared.plan_beside(path, model, {"files": files, "overrides": overrides})
+    shared.load_libraries(plan)
+    from repl_rl.commands.branches import open_referee
+
+    with Screen() as screen, open_referee(plan, screen) as referee:
+        for where, ledger in wanted[:count]:
+            found = referee.worths(ledger.scored, num_branches=branches)
+            screen.ledger(f"{where} {ledger.scored.trajectory.problem_id}", ledger)
+            screen.worths(found)

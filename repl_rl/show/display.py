@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from repl_rl.credit.ledger import Ledger
+from repl_rl.credit.worth import Value, Worth
 from repl_rl.show.bars import Clock, Note, Phase, Tenths, Update, bars
 from repl_rl.show.transcript_rows import By, Decode, Row, transcript_rows
 from repl_rl.terminal import one_row, signed
@@ -178,6 +179,10 @@ class Screen:
         self._console.print(ledger_table(ledger))
         self._console.print(ledger_terms(ledger))
 
+    def worths(self, rows: Sequence[Worth]) -> None:
+        """What each line of a trajectory was worth."""
+        self._console.print(worth_table(rows))
+
     @property
     def _has_colours(self) -> bool:
         return self._console.color_system is not None and not self._console.no_color
@@ -325,6 +330,29 @@ def ledger_table(ledger: Ledger) -> Table:
         numbers = (signed(entry.reward), signed(entry.advantage), str(entry.num_tokens))
         table.add_row(Text(source, style), outcome, *numbers, f"{entry.share:.1%}")
     return table
+
+
+def worth_table(rows: Sequence[Worth]) -> Table:
+    """A row for each line: the values around it, and their difference with a 95 % interval."""
+    table = Table(box=None, padding=(0, 1), header_style="dim", pad_edge=False)
+    table.add_column("line", no_wrap=True)
+    table.add_column("outcome")
+    for name in ("before", "after", "worth", "+-"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        source = shorten(clean(row.line.source).strip("\n").removeprefix(" "), _SOURCE)
+        gain = row.gain
+        table.add_row(
+            Text(source),
+            str(row.line.outcome.kind),
+            *map(_mean, (row.before, row.after, gain)),
+            "" if gain is None else f"{1.96 * gain.error:.2f}",
+        )
+    return table
+
+
+def _mean(value: Value | None) -> str:
+    return "-" if value is None else signed(value.mean)
 
 
 def ledger_terms(ledger: Ledger) -> Text:

@@ -189,3 +189,20 @@ def test_a_run_brings_its_own_credit(call: Call, run: str, tmp_path: Path) -> No
     """Undivided by a deviation: 1 - 0.5."""
     (tmp_path / "run" / "config.toml").write_text('[grpo]\nscale = "none"\n')
     assert "+0.500" in call("reward", "explain", run)[1]
+
+
+def test_nobody_goes_on_from_a_transcript_by_hand(call: Call, slip: Callable[[str], str]) -> None:
+    code, out, err = call("reward", "explain", slip("-0.1"), "--branches", "4")
+    assert (code, out) == (2, "")
+    assert "--branches goes on from what a model sampled; expected a run or a .jsonl" in err
+
+
+def test_branches_take_a_model(
+    call: Call, make_trajectory: MakeTrajectory, make_scored: MakeScored, tmp_path: Path
+) -> None:
+    folder = RunFolder(tmp_path / "away")
+    line = make_trajectory([(" x\n", OutcomeKind.OK_OUTPUT, None)])
+    folder.append_trajectories("step-000000", [make_scored(line, 1.0)])
+    found = call("reward", "explain", "away/trajectories/step-000000.jsonl", "--branches", "4")
+    assert found[0] == 2
+    assert "lies in no run, so give --model PATH" in found[2]

@@ -46,6 +46,7 @@ def test_an_evaluation_is_kept_like_a_run_and_told_to_programs(
         ("show", "kept"),
         ("replay", "kept", "--execute"),
         ("reward", "explain", "kept", "-n", "1"),
+        ("reward", "explain", "kept", "-n", "1", "--branches", "2", "--model", str(tiny_model)),
     ):
         looked = repl_rl(*command)
         assert looked.code == 0, (command, looked.stderr)

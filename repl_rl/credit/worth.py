@@ -1,0 +1,75 @@
+"""What a line was worth: the value of the state after it, less that of the state before it.
+
+    a trajectory, continuations of the states before its lines -> [Worth]
+
+A value is the mean of what was sampled from a state on, as in VinePPO (arXiv:2410.01679). Pure.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from repl_rl.types import Line, Scored
+
+# L lines of a trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """The mean outcome reward of what follows a state.
+
+    >>> Value.of([1.0, 0.0, 1.0, 1.0]).mean
+    0.75
+    """
+
+    mean: float
+    error: float
+    """Its standard error; 0 where nothing is left to chance."""
+    count: int
+
+    @classmethod
+    def of(cls, outcomes: Sequence[float]) -> Value:
+        error = statistics.stdev(outcomes) / math.sqrt(len(outcomes)) if len(outcomes) > 1 else 0.0
+        return cls(mean=statistics.fmean(outcomes), error=error, count=len(outcomes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worth:
+    """Of one line: how much better the state after it is than the one before it."""
+
+    line: Line
+    before: Value | None
+    """None where that state cannot be had again, or no continuation could be scored."""
+    after: Value | None
+
+    @property
+    def gain(self) -> Value | None:
+        """The difference of the two, which were sampled apart."""
+        if self.before is None or self.after is None:
+            return None
+        return Value(
+            mean=self.after.mean - self.before.mean,
+            error=math.hypot(self.after.error, self.before.error),
+            count=min(self.after.count, self.before.count),
+        )
+
+
+def worths(scored: Scored, made: Sequence[Scored]) -> list[Worth]:
+    """What each line was worth, [L], by the continuations `made` of the states before them."""
+    outcomes: dict[int, list[float]] = {}
+    for one in made:
+        trajectory, outcome = one.trajectory, one.reward.outcome_reward
+        at = trajectory.group_index
+        # One that lost its stem began at the prompt.
+        is_there = at == 0 or trajectory.branch is not None
+        if is_there and outcome is not None:
+            outcomes.setdefault(at, []).append(outcome)
+    lines, own = scored.trajectory.lines, scored.reward.outcome_reward
+    values = [Value.of(outcomes[at]) if at in outcomes else None for at in range(len(lines))]
+    values.append(None if own is None else Value(mean=own, error=0.0, count=1))
+    return [
+        Worth(line=line, before=values[at], after=values[at + 1]) for at, line in enumerate(lines)
+    ]
