@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from repl_rl.replay.annotated import read
 from repl_rl.replay.compare import Cause, Difference, difference
-from repl_rl.replay.live import Live, LiveLine, kernel_sources
+from repl_rl.replay.live import Live, LiveLine
 from repl_rl.replay.scene import Scene
-from repl_rl.replay.volatile import volatile_lines
+from repl_rl.rollout.volatile import kernel_sources, volatile_lines
 from repl_rl.runs.trajectory_file import Place
 from repl_rl.types import Line, LineOutcome, OutcomeKind, Scored
 from repl_sandbox.render import number_addresses

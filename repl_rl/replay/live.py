@@ -19,12 +19,12 @@ from repl_rl.replay.scene import Scene, check_setup
 from repl_rl.replay.variables import Variable as Variable
 from repl_rl.replay.variables import ask, bound_names
 from repl_rl.rollout.session import Session
+from repl_rl.rollout.volatile import kernel_sources
 from repl_rl.terminal import one_row
 from repl_rl.transcript.format import problem_sources, strip_line
 from repl_rl.types import Claim, Line, LineOutcome, OutcomeKind, Scored, Trajectory
 from repl_sandbox.types import ExecStatus, Kernel, KernelSource, SandboxError
 
-_MAX_OPEN_CHARS = 1 << 15
 _MAX_SHOWN = 48
 """Characters of a source in an error."""
 NO_KERNEL = "there is no kernel; go back, or to this line again, to get a fresh one"
@@ -283,15 +283,3 @@ class Live:
         if kind is OutcomeKind.CLAIMED:
             return list(self.session.claims.values())[-1]
         return self.session.submission if kind is OutcomeKind.SUBMITTED else None
-
-
-def kernel_sources(lines: Sequence[Line | LiveLine]) -> list[str]:
-    """What a kernel got with each line, [L]: the end of the open lines before it, then the line."""
-    sources: list[str] = []
-    pending = ""
-    for line in lines:
-        sources.append(pending + strip_line(line.source))
-        is_open = line.outcome.kind is OutcomeKind.INCOMPLETE
-        # Uncut, each of thousands of open lines would hold all before it: gigabytes.
-        pending = f"{sources[-1]}\n"[-_MAX_OPEN_CHARS:] if is_open else ""
-    return sources

@@ -131,7 +131,8 @@ class ModelPolicy:
             )
 
     def _seed(self, live: Live) -> int:
-        recorded = live.trajectory.seed
+        branch = live.trajectory.branch
+        recorded = live.trajectory.seed if branch is None else branch.seed
         num_before = self._num_asked[recorded]
         self._num_asked[recorded] += 1
         return derive_seed(recorded, "branch", num_before) if num_before else recorded

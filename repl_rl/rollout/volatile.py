@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from repl_rl.replay.names import NOTHING, NOWHERE, Known, Locals, Names, own_names
-from repl_rl.replay.syntax import (
+from repl_rl.rollout.names import NOTHING, NOWHERE, Known, Locals, Names, own_names
+from repl_rl.rollout.syntax import (
     ASSIGNED,
     WITHOUT_VALUE,
     Comprehension,
@@ -31,7 +31,7 @@ from repl_rl.replay.syntax import (
     statements,
     stored,
 )
-from repl_rl.replay.variation import (
+from repl_rl.rollout.variation import (
     COMPUTED,
     GENERATORS,
     MARKERS,
@@ -47,7 +47,10 @@ from repl_rl.replay.variation import (
     is_settled,
     names_a_marker,
 )
+from repl_rl.transcript.format import strip_line
+from repl_rl.types import LineOutcome, OutcomeKind
 
+_MAX_OPEN_CHARS = 1 << 15
 MAX_TEXTS = 20
 """Calls of `exec` and `eval` that are followed from one line: texts may run texts."""
 
@@ -63,6 +66,25 @@ class _Taint(NamedTuple):
             return self.why
         place = f"line {self.line}" if self.line else "setup"
         return f"depends on a line that {self.why} ({place})"
+
+
+class _RanLine(Protocol):
+    @property
+    def source(self) -> str: ...
+    @property
+    def outcome(self) -> LineOutcome: ...
+
+
+def kernel_sources(lines: Sequence[_RanLine]) -> list[str]:
+    """What a kernel got with each line, [L]: the end of the open lines before it, then the line."""
+    sources: list[str] = []
+    pending = ""
+    for line in lines:
+        sources.append(pending + strip_line(line.source))
+        is_open = line.outcome.kind is OutcomeKind.INCOMPLETE
+        # Uncut, each of thousands of open lines would hold all before it: gigabytes.
+        pending = f"{sources[-1]}\n"[-_MAX_OPEN_CHARS:] if is_open else ""
+    return sources
 
 
 def volatile_lines(sources: Sequence[str], *, setup: Iterable[str] = ()) -> list[str | None]:

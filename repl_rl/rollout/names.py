@@ -12,8 +12,8 @@ import builtins
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from repl_rl.replay.syntax import MAX_SOURCE_CHARS, Scope
-from repl_rl.replay.variation import imports
+from repl_rl.rollout.syntax import MAX_SOURCE_CHARS, Scope
+from repl_rl.rollout.variation import imports
 
 _BUILTINS = frozenset(vars(builtins))
 

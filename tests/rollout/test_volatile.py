@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repl_rl.replay.variation import (
+from repl_rl.rollout.variation import (
     CHANCE,
     CLOCK,
     COMPUTED,
@@ -16,7 +16,7 @@ from repl_rl.replay.variation import (
     UNREAD,
     USAGE,
 )
-from repl_rl.replay.volatile import volatile_lines
+from repl_rl.rollout.volatile import volatile_lines
 
 
 def last(text: str) -> str | None:
