@@ -263,10 +263,8 @@ class HFEngine:
             self._give(known[0], row, request.ids)
         else:
             row.cached = prompts.kept(row, request.ids)
-            if not row.cached and prompts.goes_on(request.ids):
-                holder = next((one for one in self._rows if one.holds(prompts.beginning)), None)
-                if holder is not None:
-                    self._give(holder, row, prompts.beginning)
+            if (lent := prompts.lent(row, request.ids, self._rows)) is not None:
+                self._give(lent[0], row, lent[1])
         row.request = request
         request.num_kept = len(row.cached)
         num_kept, num_asked = self.prefix_tokens

@@ -113,5 +113,18 @@ class Prompts:
             kept = self.beginning if row.holds(self.beginning) else []
         return list(kept)
 
+    def lent(self, row: Row, ids: list[int], rows: list[Row]) -> tuple[Row, list[int]] | None:
+        """A row that holds more of a request of these ids than `row` kept, and what it gives of it.
+
+        All but the last token, as where trajectories leave one another, or the beginning.
+        """
+        if len(row.cached) > len(self.beginning):
+            return None
+        for given in (ids[:-1], self.beginning if self.goes_on(ids) else []):
+            for other in rows if len(given) > len(row.cached) else ():
+                if other.holds(given):
+                    return other, given
+        return None
+
     def clear(self) -> None:
         self._known.clear()

@@ -120,6 +120,26 @@ def test_a_prompt_that_no_row_holds_any_more_is_read_again(model: Any) -> None:
     assert sizes(model, requests, num_rows=1) == [20, 28, 20]
 
 
+def test_who_leaves_a_trajectory_is_given_its_keys(model: Any) -> None:
+    """It begins as the other one, up to a token in its middle: one token is read, not 24."""
+    sizes_seen: list[int] = []
+
+    async def use(engine: HFEngine) -> list[Written]:
+        first = await trajectory(engine, prompt(0, 20), seed=1, num_lines=3)
+        ids, logprobs = first
+        stem = ids[:24], [None] * 24
+        hook = model.register_forward_pre_hook(
+            lambda *given: sizes_seen.append(given[2]["input_ids"].numel()), with_kwargs=True
+        )
+        line = await engine.line(stem[0], max_tokens=6, seed=5)
+        hook.remove()
+        return [(ids, logprobs), ([*stem[0], *line.ids], [*stem[1], *line.logprobs])]
+
+    results = run(model, use, num_rows=3)
+    assert max(worst_difference(model, *result) for result in results) < 1e-5
+    assert max(sizes_seen) < 24
+
+
 def test_new_weights_read_a_prompt_anew(model: Any) -> None:
     async def use(engine: HFEngine) -> Written:
         await engine.line(prompt(0), max_tokens=2, seed=1)
