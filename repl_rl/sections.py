@@ -13,7 +13,7 @@ from repl_rl.types import OutcomeKind, VerdictKind
 from repl_sandbox.types import Isolation
 
 Loss = Literal["dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
-Credit = Literal["outcome", "line_local", "return_to_go", "potential"]
+Credit = Literal["outcome", "line_local", "return_to_go", "potential", "tree"]
 Baseline = Literal["mean", "leave_one_out"]
 Scale = Literal["group", "batch", "none"]
 RunOn = Literal["allow", "forbid"]
@@ -250,7 +250,12 @@ class GRPOConfig:
     """Weight of the KL divergence to the policy the run started from. Each sampled token adds its
     estimate k3, weighed by the ratio: so the gradient is that of the divergence itself."""
     credit: Credit = "line_local"
-    """Which lines answer for a line's reward; see `advantages.line_advantages`."""
+    """Which lines answer for a line's reward; see `advantages.line_advantages`. `tree` holds each
+    line against others from the same state: see `branching`."""
+    branching: tuple[int, ...] = ()
+    """For `credit = "tree"`: `[4, 2, 2]` rolls out 4 trajectories of a problem, then lets 1 other
+    leave each of them at one of its lines, and again: 16, which is the group size. One that ends
+    before it is left stands for all that would have left it."""
     line_credit_weight: float = 0.5
     """Lambda: weight of line rewards beside the outcome; 0 is plain GRPO."""
     baseline: Baseline = "mean"

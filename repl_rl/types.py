@@ -203,6 +203,28 @@ class Trajectory:
     branch: Branch | None = None
     """None where all lines are its own."""
 
+    @property
+    def num_copied_lines(self) -> int:
+        """Lines at its beginning that are another one's."""
+        return 0 if self.branch is None else self.branch.num_lines
+
+    @property
+    def num_copied(self) -> int:
+        """Tokens at the beginning of its completion that are another one's."""
+        if self.branch is None:
+            return 0
+        return self.own_lines[0].start if self.own_lines else len(self.completion_ids)
+
+    @property
+    def own_lines(self) -> tuple[Line, ...]:
+        """The lines that were sampled for it."""
+        return self.lines[self.num_copied_lines :]
+
+    @property
+    def num_sampled(self) -> int:
+        """Tokens that were sampled for it."""
+        return sum(self.loss_mask[self.num_copied :])
+
     def value_of(self, line: Line) -> str | None:
         """`repr` of what one of its lines submitted or claimed; None where it did neither."""
         if line.outcome.kind is OutcomeKind.SUBMITTED:

@@ -14,10 +14,9 @@ from collections.abc import Iterator, Sequence
 from repl_rl.credit.worth import Worth, worths
 from repl_rl.engines.models import LoadedModel
 from repl_rl.errors import ConfigError
-from repl_rl.replay.live import kernel_sources
-from repl_rl.replay.volatile import volatile_lines
 from repl_rl.rollout.plan import Plan
 from repl_rl.rollout.stems import can_leave
+from repl_rl.rollout.volatile import kernel_sources, volatile_lines
 from repl_rl.seeds import derive_seed
 from repl_rl.show.display import Screen
 from repl_rl.tasks.base import make_prompt

@@ -12,10 +12,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import NamedTuple
 
 from repl_rl.config import Baseline, Credit, GRPOConfig, Scale
+from repl_rl.credit.tree import Twig, tree_credit
 from repl_rl.transcript.format import spans
-from repl_rl.types import Reward, Scored, Trajectory
+from repl_rl.types import Branch, Reward, Scored, Trajectory
 
 EPSILON = 1e-4
 """Added to the standard deviation, as GRPO implementations do (TRL's value)."""
@@ -54,12 +56,7 @@ def advantage_rows(
 
     `scale_by` is the `batch_scale` of the step where `scored` is a part of it.
     """
-    lines = line_rows(
-        [item.trajectory.group_index for item in scored],
-        [item.reward for item in scored],
-        config,
-        scale_by=scale_by,
-    )
+    lines = line_rows([earned(item) for item in scored], config, scale_by=scale_by)
     thoughts = _thought_values(scored, config, scale_by=scale_by)
     return [
         token_advantages(item.trajectory, advantages_L, thought=thought)
@@ -74,31 +71,98 @@ def _thought_values(
     if all(item.trajectory.thought is None for item in scored):
         return [0.0] * len(scored)
     # A line of each: the outcome's advantage does not depend on lines.
-    rewards = [replace(item.reward, line_rewards=(0.0,)) for item in scored]
-    groups = [item.trajectory.group_index for item in scored]
+    items = [
+        earned(item)._replace(reward=replace(item.reward, line_rewards=(0.0,))) for item in scored
+    ]
     outcome = replace(config, credit="outcome")
-    return [values[0] for values in line_rows(groups, rewards, outcome, scale_by=scale_by)]
+    return [values[0] for values in line_rows(items, outcome, scale_by=scale_by)]
+
+
+class Earned(NamedTuple):
+    """As much of a trajectory as the advantages of its lines depend on."""
+
+    group_index: int
+    sibling_index: int
+    branch: Branch | None
+    reward: Reward
+
+
+def earned(scored: Scored) -> Earned:
+    """The same of what was scored."""
+    one = scored.trajectory
+    return Earned(one.group_index, one.sibling_index, one.branch, scored.reward)
 
 
 def line_rows(
-    groups: Sequence[int],
-    rewards: Sequence[Reward],
-    config: GRPOConfig,
-    *,
-    scale_by: float | None = None,
+    items: Sequence[Earned], config: GRPOConfig, *, scale_by: float | None = None
 ) -> list[list[float]]:
     """Advantages of every line, one list [L_i] a trajectory: see `advantage_rows`."""
     if scale_by is None:
-        scale_by = batch_scale(rewards, config.scale)
+        scale_by = batch_scale([item.reward for item in items], config.scale)
     rows: list[list[float]] = []
-    for _, siblings in groupby(zip(groups, rewards, strict=True), key=lambda pair: pair[0]):
+    for _, group in groupby(items, key=lambda item: item.group_index):
+        siblings = list(group)
+        if config.credit == "tree":
+            rows += tree_advantages(siblings, weight=config.line_credit_weight, scale_by=scale_by)
+            continue
         rows += line_advantages(
-            [reward for _, reward in siblings],
+            [item.reward for item in siblings],
             credit=config.credit,
             weight=config.line_credit_weight,
             baseline=config.baseline,
             scale_by=scale_by,
         )
+    return rows
+
+
+def tree_advantages(
+    siblings: Sequence[Earned], *, weight: float, scale_by: float | None = None
+) -> list[list[float]]:
+    r"""Advantage of every line of a group that branches, [G][L]; 0 for lines that are copies.
+
+        A[i, k] = w[i, k] * ((V[edge] - mean V[others]) / (std R + eps) + weight * (r[i, k] - b))
+
+    Values and weights w are those of `tree_credit`. b is the mean of line rewards r by these
+    weights, each line once. With scale "none" and `weight` 0 the expected update is the gradient of
+    E[R]; line rewards add what they do in `line_local`.
+
+    A sibling that stands here again counts once, and gets 0 the second time. An unscorable one gets
+    0 and is part of no value. Where all outcomes and all sums of line rewards are equal, all is 0.
+    """
+    first = {item.sibling_index: at for at, item in reversed(list(enumerate(siblings)))}
+    places = sorted(first.values())
+    rows = [[0.0] * len(item.reward.line_rewards) for item in siblings]
+    known = [siblings[at].reward for at in places]
+    scored = [one for one in known if one.outcome_reward is not None]
+    outcomes = [one.outcome_reward for one in scored if one.outcome_reward is not None]
+    if _all_equal(outcomes) and _all_equal(_sums([one.line_rewards for one in scored])):
+        return rows
+    scale = (_deviation(outcomes) if scale_by is None else scale_by) + EPSILON
+    found = tree_credit(
+        [
+            Twig(
+                sibling_index=siblings[at].sibling_index,
+                branch=siblings[at].branch,
+                num_lines=len(siblings[at].reward.line_rewards),
+                outcome=siblings[at].reward.outcome_reward,
+            )
+            for at in places
+        ]
+    )
+    weighed = [
+        (value, w)
+        for reward, weights in zip(known, found.weights, strict=True)
+        for value, w in zip(reward.line_rewards, weights, strict=True)
+    ]
+    total = math.fsum(w for _, w in weighed)
+    mean = math.fsum(value * w for value, w in weighed) / total if total else 0.0
+    for at, reward, values, weights in zip(
+        places, known, found.advantages, found.weights, strict=True
+    ):
+        rows[at] = [
+            w * (value / scale + weight * (own - mean))
+            for own, value, w in zip(reward.line_rewards, values, weights, strict=True)
+        ]
     return rows
 
 

@@ -33,7 +33,7 @@ def advantage_sums(scored: Sequence[Scored], rows: Sequence[Sequence[float]]) ->
         for line in item.trajectory.lines:
             by_kind[line.outcome.kind] += math.fsum(map(abs, row_T[line.start : line.stop]))
     return AdvantageSums(
-        num_tokens=sum(sum(item.trajectory.loss_mask) for item in scored),
+        num_tokens=sum(item.trajectory.num_sampled for item in scored),
         total=math.fsum(map(math.fsum, rows)),
         by_kind=by_kind,
     )

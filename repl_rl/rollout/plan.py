@@ -9,6 +9,7 @@ are spent on a starter.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -162,6 +163,8 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
             f"sampling.max_think_tokens takes sampling.sampler = 'lines', not "
             f"{config.sampling.sampler!r}, whose loop is its own; set it to 0"
         )
+    if to_train:
+        _check_branching(config, samples_lines=make_sampler is LineSampler)
     engine = engine_kind(config.sampling.engine)
     engine.check(config)
     if config.sampling.run_on == "forbid":
@@ -179,6 +182,35 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
         make_sampler=make_sampler,
         engine=engine,
     )
+
+
+def _check_branching(config: Config, *, samples_lines: bool) -> None:
+    """ConfigError unless trees are asked for and can be grown, or neither."""
+    grpo, factors = config.grpo, config.grpo.branching
+    if grpo.credit != "tree":
+        if factors:
+            raise ConfigError(
+                f"grpo.branching = {list(factors)} with grpo.credit = {grpo.credit!r}, which takes "
+                f"siblings for independent; give grpo.credit = 'tree'"
+            )
+        return
+    if len(factors) < 2 or min(factors) < 1 or factors[0] < 2:
+        raise ConfigError(
+            f"grpo.credit = 'tree' with grpo.branching = {list(factors)}; expected such as "
+            f"[4, 2, 2]: 4 trajectories, each left by one other, and again"
+        )
+    if (size := math.prod(factors)) != grpo.group_size:
+        raise ConfigError(
+            f"grpo.branching = {list(factors)} makes groups of {size}; expected grpo.group_size = "
+            f"{size}, not {grpo.group_size}"
+        )
+    for name, is_fit in (
+        ("sampling.sampler = 'lines'", samples_lines),
+        ("sampling.max_think_tokens = 0", not config.sampling.max_think_tokens),
+        ("grpo.rerolls = 0", not grpo.rerolls),
+    ):
+        if not is_fit:
+            raise ConfigError(f"grpo.credit = 'tree' takes {name}")
 
 
 def _check_starter(plan: TaskPlan) -> None:

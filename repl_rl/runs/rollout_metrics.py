@@ -26,9 +26,9 @@ _WENT_WELL = frozenset(
 def rollout_metrics(scored: Sequence[Scored], *, seconds: float) -> dict[str, float]:
     """All numbers of these trajectories, which took so many seconds together."""
     trajectories = [item.trajectory for item in scored]
-    num_lines = sum(len(t.lines) for t in trajectories)
-    num_tokens = sum(len(t.completion_ids) for t in trajectories)
-    num_sampled = sum(sum(t.loss_mask) for t in trajectories)
+    num_lines = sum(len(t.own_lines) for t in trajectories)
+    num_tokens = sum(len(t.completion_ids) - t.num_copied for t in trajectories)
+    num_sampled = sum(t.num_sampled for t in trajectories)
     solved, total = solve_counts(scored).get("all", (0, 0))
     outcomes = [s.reward.outcome_reward for s in scored if s.reward.outcome_reward is not None]
     stops = Counter(t.stop_reason for t in trajectories)
@@ -54,7 +54,7 @@ def rollout_metrics(scored: Sequence[Scored], *, seconds: float) -> dict[str, fl
 def line_metrics(scored: Sequence[Scored]) -> dict[str, float]:
     """Shares and tokens of lines by outcome, how many run on, and how often an error is mended."""
     shares = line_shares(scored)
-    lines = [line for item in scored for line in item.trajectory.lines]
+    lines = [line for item in scored for line in item.trajectory.own_lines]
     tokens = Counter[OutcomeKind]()
     for line in lines:
         tokens[line.outcome.kind] += line.stop - line.start
@@ -117,7 +117,7 @@ def habits(scored: Sequence[Scored]) -> dict[str, float]:
 
 def kernel_metrics(scored: Sequence[Scored]) -> dict[str, float]:
     """What kernels took for a line, and how often they had to be stopped."""
-    outcomes = [line.outcome for item in scored for line in item.trajectory.lines]
+    outcomes = [line.outcome for item in scored for line in item.trajectory.own_lines]
     ran = [outcome for outcome in outcomes if outcome.wall_ms > 0]
     counts = Counter(outcome.kind for outcome in outcomes)
     return {

@@ -77,6 +77,6 @@ def _why_ungraded(scored: Scored) -> str:
 
 def line_shares(scored: Sequence[Scored]) -> dict[OutcomeKind, float]:
     """Share of every outcome among all lines, most frequent first."""
-    counts = Counter(line.outcome.kind for item in scored for line in item.trajectory.lines)
+    counts = Counter(line.outcome.kind for item in scored for line in item.trajectory.own_lines)
     total = counts.total() or 1
     return {kind: count / total for kind, count in counts.most_common()}

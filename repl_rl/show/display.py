@@ -24,7 +24,7 @@ from repl_rl.credit.worth import Value, Worth
 from repl_rl.show.bars import Clock, Note, Phase, Tenths, Update, bars
 from repl_rl.show.transcript_rows import By, Decode, Row, transcript_rows
 from repl_rl.terminal import one_row, signed
-from repl_rl.types import JudgedLemma, Line, OutcomeKind, Scored, StopReason
+from repl_rl.types import JudgedLemma, Line, OutcomeKind, Scored, StopReason, Trajectory
 from repl_sandbox.render import clean
 
 PROMPT, SAMPLED, INJECTED, ERROR = "dim", "bold green", "cyan", "bold red"
@@ -161,7 +161,7 @@ class Screen:
     def sample(self, title: str, scored: Scored, decode: Decode | None = None) -> None:
         """A trajectory in colours, which distinguish sampled, injected and erroneous lines."""
         verdict = "nothing submitted" if scored.verdict is None else str(scored.verdict.kind)
-        self._console.print(_heading(title, verdict))
+        self._console.print(_heading(title + _lineage(scored.trajectory), verdict))
         if self._has_colours:
             text = render_trajectory(scored, decode)
         else:
@@ -175,7 +175,7 @@ class Screen:
         """What each line of a trajectory earned, and its share of its group's gradient."""
         verdict = ledger.scored.verdict
         shown = "nothing submitted" if verdict is None else str(verdict.kind)
-        self._console.print(_heading(title, shown))
+        self._console.print(_heading(title + _lineage(ledger.scored.trajectory), shown))
         self._console.print(ledger_table(ledger))
         self._console.print(ledger_terms(ledger))
 
@@ -222,6 +222,14 @@ def silent() -> Screen:
 def _heading(title: str, verdict: str) -> Rule:
     """On one row: a title may name a problem, and a file may give a problem any id."""
     return Rule(Text(one_row(f"{title}: {verdict}")), style="dim", align="left")
+
+
+def _lineage(trajectory: Trajectory) -> str:
+    """Whom it leaves, in words after its title; nothing where all lines are its own."""
+    branch = trajectory.branch
+    if branch is None:
+        return ""
+    return f", leaves sibling {branch.sibling_index} after line {branch.num_lines}"
 
 
 def _value(item: _Row, row: Mapping[str, float]) -> float | None:

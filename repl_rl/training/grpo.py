@@ -21,7 +21,7 @@ from torch.nn.functional import pad
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from repl_rl.config import GRPOConfig
-from repl_rl.credit.advantages import dead_groups, line_rows, token_advantages
+from repl_rl.credit.advantages import dead_groups, earned, line_rows, token_advantages
 from repl_rl.credit.importance import (
     divergence,
     importance_metrics,
@@ -122,7 +122,10 @@ class LineGRPOTrainer(GRPOTrainer):
             "completion_ids": [list(t.completion_ids) for t in trajectories],
             "logprobs": [list(t.logprobs) for t in trajectories],
             "env_mask": [
-                [int(is_sampled and not is_left_out) for is_sampled in t.loss_mask]
+                [
+                    int(is_sampled and at >= t.num_copied and not is_left_out)
+                    for at, is_sampled in enumerate(t.loss_mask)
+                ]
                 for t, is_left_out in zip(trajectories, self._is_left_out, strict=True)
             ],
             "outcome_reward": [item.reward.outcome_reward for item in self.scored],
@@ -132,10 +135,14 @@ class LineGRPOTrainer(GRPOTrainer):
         """Which trajectories have no token that counts. Siblings' baselines still hold them."""
         config, trajectories = self._line_config, [item.trajectory for item in self.scored]
         dead = dead_groups(self.scored, config) if config.rerolls else set[int]()
-        return [
-            t.group_index in dead or (self._drops_cut and t.stop_reason.is_limit)
-            for t in trajectories
-        ]
+        seen = set[tuple[int, int]]()
+        left_out = []
+        for t in trajectories:
+            sibling = t.group_index, t.sibling_index
+            is_cut = self._drops_cut and t.stop_reason.is_limit
+            left_out.append(t.group_index in dead or is_cut or sibling in seen)
+            seen.add(sibling)
+        return left_out
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """TRL's, but a checkpoint gets its name once it is whole and loses it before deletion."""
@@ -207,9 +214,8 @@ class LineGRPOTrainer(GRPOTrainer):
 
     def _advantage_rows(self) -> list[list[float]]:
         """Advantages of this process's rows; siblings' rewards are gathered from the others."""
-        own = [(item.trajectory.group_index, _bare(item.reward)) for item in self.scored]
-        groups, rewards = zip(*self._ranks.gather(own), strict=True)
-        lines = self._ranks.share(line_rows(groups, rewards, self._line_config))
+        own = [earned(item)._replace(reward=_bare(item.reward)) for item in self.scored]
+        lines = self._ranks.share(line_rows(self._ranks.gather(own), self._line_config))
         return [
             token_advantages(item.trajectory, advantages_L)
             for item, advantages_L in zip(self.scored, lines, strict=True)

@@ -55,7 +55,7 @@ class RolloutCounts:
         made = self._ranks.gather_first([self._own(seconds)])
         if not self._ranks.is_first:
             return {}
-        num_kept = sum(sum(item.trajectory.loss_mask) for item in scored)
+        num_kept = sum(item.trajectory.num_sampled for item in scored)
         return {
             **rollout_metrics(scored, seconds=seconds),
             "rollout/retries": sum(one.num_retries for one in made),

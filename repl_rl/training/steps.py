@@ -11,7 +11,7 @@ import itertools
 import math
 import random
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from transformers import TrainerCallback
@@ -27,6 +27,7 @@ from repl_rl.show.display import Screen
 from repl_rl.tasks.base import Task
 from repl_rl.training.curriculum import Curriculum, outcomes
 from repl_rl.training.evaluate import run_counted, warn_of_ungraded
+from repl_rl.training.growth import distinct, grow
 from repl_rl.training.held_out import HeldOut
 from repl_rl.training.laps import Laps
 from repl_rl.training.ranks import ALONE, Ranks
@@ -92,7 +93,7 @@ class Training:
         counted = RolloutCounts(runtime, self._ranks)
         scored = self._roll_out(numbers, policy_version, update)
         if isinstance(self._problems, Curriculum):
-            self._problems.hear(self._ranks.gather(outcomes(scored)))
+            self._problems.hear(self._ranks.gather(outcomes(distinct(scored))))
             self._groups |= self._problems.metrics()
         runtime.sleep()
         self._row = {
@@ -134,12 +135,11 @@ class Training:
         try:
             own = self._interrupts.stoppable(
                 lambda: self._roll_again(
-                    run_counted(self._runtime, attempts, update, on_scored=kept.append),
-                    numbers,
-                    policy_version,
+                    self._rows(attempts, update, kept.append), numbers, policy_version
                 )
             )
-            self._scored = self._ranks.gather_first(kept if own is None else own)
+            # A trajectory that nobody has left in time stands in several rows.
+            self._scored = self._ranks.gather_first(kept if own is None else distinct(own))
             self._groups = {
                 "group/rerolled": sum(self._ranks.gather([self._num_again])),
                 # Of the rows of all: a group may lie across ranks.
@@ -154,6 +154,19 @@ class Training:
         self._interrupts.release()
         assert own is not None
         return own
+
+    def _rows(
+        self, attempts: Sequence[Attempt], update: Update, on_scored: Callable[[Scored], None]
+    ) -> list[Scored]:
+        """A trajectory for each attempt; where groups branch, level by level."""
+        if not (factors := self._config.grpo.branching):
+            return run_counted(self._runtime, attempts, update, on_scored=on_scored)
+
+        def run(wanted: Sequence[Attempt]) -> list[Scored]:
+            shown = self._screen.inside("sampling", len(wanted))
+            return run_counted(self._runtime, wanted, shown, on_scored=on_scored)
+
+        return grow(attempts, factors, run, setup=self._runtime.origin.setup)
 
     def _roll_again(
         self, scored: list[Scored], numbers: Sequence[int], policy_version: int

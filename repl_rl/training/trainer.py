@@ -187,9 +187,10 @@ def rows_per_rank(grpo: GRPOConfig, *, num_ranks: int) -> int:
             f"{grpo.problems_per_step} problems of {grpo.group_size} trajectories cannot be dealt "
             f"to {num_ranks} processes; change grpo.problems_per_step or grpo.group_size"
         )
-    if grpo.rerolls and (size // num_ranks) % grpo.group_size:
+    whole = f"grpo.rerolls = {grpo.rerolls}" if grpo.rerolls else "grpo.credit = 'tree'"
+    if (grpo.rerolls or grpo.branching) and (size // num_ranks) % grpo.group_size:
         raise ConfigError(
-            f"grpo.rerolls = {grpo.rerolls} with groups that lie across {num_ranks} processes; "
+            f"{whole} with groups that lie across {num_ranks} processes; "
             f"expected grpo.problems_per_step to be a multiple of {num_ranks}"
         )
     return size // num_ranks

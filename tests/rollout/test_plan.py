@@ -14,6 +14,7 @@ from repl_rl.engines.base import EngineKind
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.plan import make_plan, sampler_class
 from repl_rl.rollout.sampler import LineSampler
+from repl_rl.settings import resolve
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -187,3 +188,29 @@ def test_what_is_said_where_vllm_is_missing_works_from_a_checkout(
     with pytest.raises(ConfigError, match="not installed: run `make vllm` in the checkout") as told:
         make_plan(config)
     assert "repl-rl[" not in str(told.value)
+
+
+# Groups that branch
+
+TREE = ("grpo.credit=tree", "grpo.branching=[4, 2]", "grpo.group_size=8")
+
+
+def test_a_tree_that_makes_whole_groups_is_taken() -> None:
+    assert make_plan(resolve(overrides=TREE), to_train=True).config.grpo.branching == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (["grpo.group_size=16"], r"makes groups of 8; expected grpo.group_size = 8, not 16"),
+        (["grpo.branching=[8]"], r"with grpo.branching = \[8\]; expected such as \[4, 2, 2\]"),
+        (["grpo.branching=[4, 0]"], r"with grpo.branching = \[4, 0\]; expected such as"),
+        (["grpo.branching=[]"], r"with grpo.branching = \[\]; expected such as"),
+        (["grpo.credit=outcome"], r"grpo.branching = \[4, 2\] with grpo.credit = 'outcome'"),
+        (["grpo.rerolls=1"], r"grpo.credit = 'tree' takes grpo.rerolls = 0"),
+        (["sampling.sampler=inline_calls:InlineCalls"], r"takes sampling.sampler = 'lines'"),
+    ],
+)
+def test_a_tree_that_cannot_be_grown_is_refused(changed: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_plan(resolve(overrides=[*TREE, *changed]), to_train=True)

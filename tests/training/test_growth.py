@@ -1,0 +1,125 @@
+"""Groups that branch: who leaves whom, and what stands in slots that nobody fills."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from repl_rl.training.growth import distinct, grow
+from repl_rl.types import Attempt, Branch, OutcomeKind, Problem, Scored, Trajectory
+
+OK, SUBMITTED = OutcomeKind.OK_OUTPUT, OutcomeKind.SUBMITTED
+MakeTrajectory = Callable[..., Trajectory]
+MakeScored = Callable[..., Scored]
+Run = Callable[[Sequence[Attempt]], list[Scored]]
+PROBLEM = Problem(id="p", statement="What is 1 + 1?")
+
+
+def attempts(size: int, *, seed: int = 0) -> list[Attempt]:
+    return [
+        Attempt(problem=PROBLEM, group_index=group, sibling_index=i, seed=1000 * seed + 10 * i)
+        for group in (0, 1)
+        for i in range(size)
+    ]
+
+
+@pytest.fixture
+def run(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> Callable[[int], Run]:
+    """`run(num_lines)`: what rolls out so many lines, of which the last one submits."""
+
+    def of_length(num_lines: int) -> Run:
+        def make(wanted: Sequence[Attempt]) -> list[Scored]:
+            return [make_scored(rolled_out(one), 0.0) for one in wanted]
+
+        def rolled_out(one: Attempt) -> Trajectory:
+            kinds = [OK] * (num_lines - 1) + [SUBMITTED]
+            plain = make_trajectory(
+                [(f" {one.sibling_index}\n", kind, None) for kind in kinds],
+                group_index=one.group_index,
+                sibling_index=one.sibling_index,
+            )
+            if one.stem is None:
+                return plain
+            other = one.stem.trajectory
+            assert other.group_index == one.group_index
+            branch = Branch(
+                sibling_index=other.sibling_index, num_lines=one.stem.num_lines, seed=one.seed
+            )
+            return replace(plain, branch=branch)
+
+        return make
+
+    return of_length
+
+
+def test_each_level_leaves_what_the_levels_before_have_made(run: Callable[[int], Run]) -> None:
+    """Of 60 lines, so that a coin takes one of them for sure: [2, 2, 3] of two groups."""
+    rows = grow(attempts(12), [2, 2, 3], run(60), setup=())
+    assert [one.trajectory.sibling_index for one in rows] == [*range(12)] * 2
+    first = [one.trajectory for one in rows[:12]]
+    parents = {
+        0: None,
+        6: None,
+        3: 0,
+        9: 6,
+        **{slot + i: slot for slot in (0, 3, 6, 9) for i in (1, 2)},
+    }
+    for slot, parent in parents.items():
+        branch = first[slot].branch
+        assert (None if branch is None else branch.sibling_index) == parent
+    for slot in (0, 3, 6, 9):
+        last = [first[slot + i].branch for i in (1, 2)]
+        assert last[0] is not None
+        assert last[1] is not None
+        assert last[0].num_lines == last[1].num_lines
+        # Deeper than where the level before has left it.
+        before = first[slot + 3 if slot in (0, 6) else slot].branch
+        assert before is not None
+        assert before.num_lines < last[0].num_lines
+
+
+def test_the_same_seeds_are_left_at_the_same_lines(run: Callable[[int], Run]) -> None:
+    def branches(seed: int) -> list[Branch | None]:
+        rows = grow(attempts(8, seed=seed), [4, 2], run(5), setup=())
+        return [row.trajectory.branch for row in rows]
+
+    assert branches(1) == branches(1)
+    assert branches(1) != branches(2)
+
+
+def test_a_coin_takes_half_of_the_states(run: Callable[[int], Run]) -> None:
+    """Of three lines: half are left after one line, a quarter after two, a quarter nowhere."""
+    counts = {1: 0, 2: 0, None: 0}
+    for seed in range(100):
+        for row in grow(attempts(4, seed=seed), [2, 2], run(3), setup=()):
+            trajectory = row.trajectory
+            if trajectory.sibling_index % 2 and trajectory.branch is not None:
+                counts[trajectory.branch.num_lines] += 1
+    num_left = counts[1] + counts[2]
+    assert num_left == pytest.approx(300, abs=40)
+    assert counts[1] == pytest.approx(200, abs=40)
+
+
+def test_one_that_ends_before_it_is_left_stands_for_all_that_would_leave_it(
+    run: Callable[[int], Run],
+) -> None:
+    rows = grow(attempts(8), [2, 2, 2], run(1), setup=())
+    assert [row.trajectory.sibling_index for row in rows] == [0] * 4 + [4] * 4 + [0] * 4 + [4] * 4
+    assert all(row is rows[0] for row in rows[:4])
+    assert [one.trajectory.sibling_index for one in distinct(rows)] == [0, 4, 0, 4]
+
+
+def test_nobody_leaves_behind_a_line_that_may_print_something_else(
+    run: Callable[[int], Run], make_scored: MakeScored
+) -> None:
+    def clocked(wanted: Sequence[Attempt]) -> list[Scored]:
+        found = []
+        for one in run(40)(wanted):
+            lines = [replace(line, source=" time.time()\n") for line in one.trajectory.lines]
+            found.append(make_scored(replace(one.trajectory, lines=tuple(lines)), 0.0))
+        return found
+
+    rows = grow(attempts(4), [2, 2], clocked, setup=("import time",))
+    assert [row.trajectory.branch for row in rows] == [None] * 8
