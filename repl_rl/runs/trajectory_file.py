@@ -34,6 +34,7 @@ from repl_rl.runs.trajectory_rows import (
     rows,
     size,
 )
+from repl_rl.runs.warm import LESSONS
 from repl_rl.types import Origin, OutcomeKind, Scored
 
 
@@ -198,12 +199,12 @@ def _in_run(folder: Path) -> list[Path]:
 def _rank(path: Path) -> tuple[int, str]:
     """The order in which a run writes its files: what measures a policy, then what it is taught.
 
-    Some runs call their evaluations `before` and `after`.
+    Some runs call their evaluations `before` and `after`. A warm start begins with its lessons.
     """
     kind, _, number = path.stem.rpartition("-")
     if kind in ("eval", "step"):
         return 1, f"{number} {kind}"
-    return {"before": 0, "after": 2}.get(path.stem, 1), path.stem
+    return {LESSONS: 0, "before": 0, "after": 2}.get(path.stem, 1), path.stem
 
 
 def read_trajectories(path: Path) -> Iterator[Scored]:

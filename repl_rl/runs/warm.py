@@ -15,6 +15,8 @@ import msgspec
 
 from repl_rl.disk import replace_file
 
+LESSONS = "lessons"
+"""Name of the file of transcripts that the model was shown."""
 _MARK = "warmstart.json"
 
 

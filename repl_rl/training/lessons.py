@@ -23,7 +23,8 @@ from repl_rl.runs.summary import is_solved
 from repl_rl.runs.trajectory_file import files, read_trajectories
 from repl_rl.seeds import derive_seed
 from repl_rl.show.display import Screen
-from repl_rl.tasks.base import DemonstrableTask, Script, make_prompt
+from repl_rl.tasks.base import DemonstrableTask, Script, Task, make_prompt
+from repl_rl.tasks.data.task import DataTask
 from repl_rl.training.runtime import Runtime
 from repl_rl.training.sources import Sources
 from repl_rl.transcript.encoding import Encoding, prompt_ids
@@ -90,7 +91,9 @@ class Gathering:
         self._runtime = runtime
         self._screen = screen
         self._encoding = Encoding(plan.format(loaded.chat_template), loaded.codec)
-        self._held_out = {attempt.problem.statement for attempt in held_out}
+        # Beside those of this measurement: another one may ask for more of them.
+        measured = {attempt.problem.statement for attempt in held_out}
+        self._held_out = measured | set(_rows(plan.task, Split.HELD_OUT))
         self._lessons = Lessons()
 
     def gather(self, sources: Sources) -> Lessons:
@@ -144,15 +147,18 @@ class Gathering:
     def _write(self, given: Sequence[Written]) -> None:
         written = [one for one in given if one.problem.statement not in self._held_out]
         self._lessons.left_out["held out"] += len(given) - len(written)
+        rows = _rows(self._plan.task, Split.TRAIN)
         scored = self._run(
             "transcripts by hand",
-            [one.problem for one in written],
+            [rows.get(one.problem.statement, one.problem) for one in written],
             lambda attempt: fixed_script(
                 line.source for line in written[attempt.group_index].lines
             ),
         )
         for one, found in zip(written, scored, strict=True):
             check_written(one, found.trajectory)
+            if one.problem.statement in rows and self._config.warmstart.keep == "solved":
+                _check_answer(one, found)
         self._lessons.add("by hand", scored)
 
     def _read(self, path: Path) -> None:
@@ -232,6 +238,22 @@ class Gathering:
                 update(counts.total(), f"{counts[True]} solved")
 
             return self._runtime.sampling_by(sampler).run(attempts, on_scored=hear)
+
+
+def _rows(task: Task, split: Split) -> dict[str, Problem]:
+    """By their statements, all problems of one side of a file or a data set; else none."""
+    if not isinstance(task, DataTask):
+        return {}
+    return {problem.statement: problem for problem in task.problems(split, seed=0)}
+
+
+def _check_answer(written: Written, found: Scored) -> None:
+    """ConfigError, with file and line, where a row's known answer is not the one by hand."""
+    if found.verdict is not None and not is_solved(found):
+        raise ConfigError(
+            f"{written.lines[-1].place}: {found.trajectory.submission} is {found.verdict.kind} by "
+            f"the answer of {found.problem.id}; correct it, or set warmstart.keep = 'all'"
+        )
 
 
 def check_written(written: Written, found: Trajectory) -> None:

@@ -31,7 +31,7 @@ from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import RunFolder, check_output, evaluation_name
 from repl_rl.runs.rollout_metrics import habits
 from repl_rl.runs.trajectory_file import read_trajectories
-from repl_rl.runs.warm import WarmRecord, write_record
+from repl_rl.runs.warm import LESSONS, WarmRecord, write_record
 from repl_rl.seeds import derive_seed
 from repl_rl.show.bars import Update
 from repl_rl.show.display import Screen
@@ -50,8 +50,6 @@ from repl_rl.types import Attempt, Scored
 
 ADAPTER = "adapter"
 """Of its checkpoints, what was trained beside the weights; `final` holds both as one model."""
-LESSONS = "lessons"
-"""Name of the file of transcripts that the model was shown."""
 _RATE_OF_ADAPTER, _RATE_OF_ALL = 2e-3, 3e-4
 
 

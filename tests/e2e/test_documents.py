@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,6 @@ NAMES = {
     "MODEL": "model",
     "runs/RUN/checkpoints/checkpoint-50": "runs/RUN/checkpoints/checkpoint-1",
     "step-000012:5": "step-000001:1",
-    "shown.repl": "no_charge.repl",
 }
 """What a reader puts there, and what lies there in a small run."""
 
@@ -55,7 +56,9 @@ def asked(shown: Shown) -> list[str]:
     if words[0] == "train" and not {"--output", "--resume", "--dry-run"} & set(words):
         words.append("--dry-run")
     if words[0] == "warmstart":
-        return [*words, *(WARM if "--output" in words else ["--dry-run"])]
+        if "--output" not in words:
+            return [*words, "--dry-run"]
+        return [*words, *WARM, *(() if "--from" in words else ("--demonstrations", "6"))]
     if words[0] == "train" and "--output" in words:
         return [*words, *small(report__checkpoint_every=1), *LORA]
     if "--resume" in words and "--set" not in words:
@@ -66,12 +69,9 @@ def asked(shown: Shown) -> list[str]:
 
 
 LORA = ("--set", "lora.rank=2")
-WARM = (
-    *("--demonstrations", "6"),
-    *set_words(
-        *("warmstart.keep=all", "warmstart.problems_before=1", "eval.problems=2"),
-        *("sandbox.standby=2", "sampling.device=cpu", "sampling.max_tokens=500"),
-    ),
+WARM = set_words(
+    *("warmstart.keep=all", "warmstart.problems_before=1", "eval.problems=2"),
+    *("sandbox.standby=2", "sampling.device=cpu", "sampling.max_tokens=500"),
 )
 
 
@@ -90,6 +90,12 @@ def to_run() -> dict[Path, list[Shown]]:
 RUNS = to_run()
 
 
+def transcripts(document: Path) -> str:
+    """What a document shows of a file of transcripts."""
+    (block,) = re.findall(r"^    ===.*\n(?:    .*\n|\n)+", document.read_text(), re.MULTILINE)
+    return textwrap.dedent(block)
+
+
 @pytest.fixture
 def place(
     repl_rl: Command, tiny_model: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
@@ -100,6 +106,7 @@ def place(
     shutil.copytree(ROOT / "tests" / "golden", tmp_path / "tests" / "golden")
     shutil.copytree(tiny_model, tmp_path / "model")
     shutil.copy(ROOT / "examples" / "ten.jsonl", tmp_path / "rows.jsonl")
+    (tmp_path / "shown.repl").write_text(transcripts(ROOT / "docs" / "warmstart.md"))
 
     def train(aside: Path) -> None:
         settings = (*small(report__checkpoint_every=1), *LORA)

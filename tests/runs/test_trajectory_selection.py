@@ -111,6 +111,13 @@ def test_of_a_run_without_a_step_the_last_file_is_taken(tmp_path: Path) -> None:
     assert last_step(tmp_path).stem == "before"
 
 
+def test_of_a_warm_start_the_last_file_is_its_last_measurement(tmp_path: Path) -> None:
+    (tmp_path / "trajectories").mkdir()
+    for name in ("lessons", "eval-000000", "eval-000029"):
+        append(tmp_path / "trajectories" / f"{name}.jsonl", [FULL])
+    assert [path.stem for path in files(tmp_path)] == ["lessons", "eval-000000", "eval-000029"]
+
+
 def test_a_place_knows_the_run_it_lies_in(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(run / "trajectories")
     (place,) = places(Path("after.jsonl"))

@@ -245,6 +245,32 @@ def test_no_held_out_problem_is_shown(tmp_path: Path) -> None:
     assert found.left_out["held out"] == 4
 
 
+def rows_plan(folder: Path, *overrides: str) -> Plan:
+    """A file of two rows with the answer 2, of which one is held out."""
+    path = folder / "rows.jsonl"
+    row = '{"id": "%d", "question": "Row %d", "answer": 2, "split": "%s"}\n'
+    path.write_text(row % (0, 0, "train") + row % (1, 1, "test"))
+    return plan_of("warmstart.demonstrations=0", f"task={path}", *overrides)
+
+
+def test_no_row_is_shown_that_a_file_holds_out_measured_or_not(tmp_path: Path) -> None:
+    plan = rows_plan(tmp_path)
+    written = [by_hand(("submit_final_answer(2)", ""), asks=f"Row {i}") for i in range(2)]
+    found = gathering(plan).gather(Sources(written=tuple(written)))
+    assert [one.problem.id for one in found.scored] == ["0"]
+    assert found.left_out["held out"] == 1
+
+
+def test_a_rows_transcript_by_hand_has_its_answer(tmp_path: Path) -> None:
+    """A slip of whoever wrote it is not taught, unless all are to be shown."""
+    written = by_hand(("1 + 1", "2\n"), ("submit_final_answer(3)", ""), asks="Row 0")
+    with pytest.raises(ConfigError, match=r"^mine.repl:3: 3 is wrong by the answer of 0; correct"):
+        gathering(rows_plan(tmp_path)).gather(Sources(written=(written,)))
+    plan = rows_plan(tmp_path, "warmstart.keep=all")
+    (found,) = gathering(plan).gather(Sources(written=(written,))).scored
+    assert found.problem.meta["answer"] == "2"
+
+
 def test_a_trajectory_of_other_tokens_is_run_again_in_those_of_the_model(tmp_path: Path) -> None:
     plan = plan_of("warmstart.demonstrations=0")
     (made,) = stored(plan, tmp_path / "a.jsonl", RIGHT)
@@ -262,9 +288,9 @@ def test_nothing_left_to_show_is_refused_with_the_reasons(tmp_path: Path) -> Non
         gathering(plan).gather(Sources(runs=(tmp_path / "a.jsonl",)))
 
 
-def by_hand(*lines: tuple[str, str]) -> Written:
+def by_hand(*lines: tuple[str, str], asks: str = "What is 1 + 1?") -> Written:
     return Written(
-        problem=Problem(id="by hand", statement="What is 1 + 1?"),
+        problem=Problem(id="by hand", statement=asks),
         lines=tuple(
             WrittenLine(source=source, output=output, place=f"mine.repl:{number}")
             for number, (source, output) in enumerate(lines, 2)
