@@ -1,0 +1,118 @@
+"""What a group that branches costs: `python benchmarks/tree.py [--model RUN_OR_PATH]`.
+
+The same number of trajectories of the same problems, rolled out apart and as trees, one after the
+other in each round. By formula a tree of [4, 2, 2] whose trajectories are left at a third and at
+two thirds of their way samples 0.58 of the tokens. Where they are left is up to coins, and one that
+ends before its coin is not left at all, so trees have fewer leaves: `leaves` says how many. Kernel
+seconds are those that trajectories waited for kernels, the lines that run again among them.
+"""
+
+import argparse
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from repl_rl.commands import options as shared
+from repl_rl.rollout.plan import Plan
+from repl_rl.seeds import derive_seed
+from repl_rl.show.display import Screen
+from repl_rl.training.growth import Run, distinct, grow
+from repl_rl.training.runtime import Runtime, load_policy, open_runtime
+from repl_rl.training.steps import ProblemSequence
+from repl_rl.training.train import policy_folder
+from repl_rl.types import Attempt, Scored
+
+
+@dataclass
+class Cost:
+    """Of all rounds."""
+
+    leaves: int = 0
+    tokens: int = 0
+    lines: int = 0
+    kernel_s: float = 0.0
+    wall_s: float = 0.0
+
+    def row(self, name: str) -> str:
+        a_leaf = self.tokens / self.leaves
+        return (
+            f"{name:<12} {self.leaves:>6} {self.tokens:>8,} {a_leaf:>8.1f} {self.lines:>6} "
+            f"{self.kernel_s:>9.1f} {self.wall_s:>7.1f} {1000 * self.wall_s / self.leaves:>8.0f}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--branching", type=int, nargs="+", default=[4, 2, 2])
+    parser.add_argument("--problems", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--set", dest="overrides", action="append", default=[])
+    args = parser.parse_args()
+    options = {"files": (), "overrides": tuple(args.overrides)}
+    plan = shared.plan_of({**options, "model": args.model and str(args.model)})
+    with Screen() as screen:
+        policy = policy_folder(plan, screen)
+        loaded = load_policy(plan, policy, say=screen.say)
+    with open_runtime(plan, loaded) as runtime:
+        apart, trees = measure(plan, runtime, args.branching, args.problems, args.rounds)
+    print(f"{'':<12} leaves   tokens   a leaf  lines  kernel s  wall s  ms/leaf")
+    print(apart.row("apart"))
+    print(trees.row(str(args.branching)))
+    print(f"of the same leaves: {ratio(trees, apart, 'tokens'):.2f} of the tokens, "
+          f"{ratio(trees, apart, 'kernel_s'):.2f} of the kernel seconds, "
+          f"{ratio(trees, apart, 'wall_s'):.2f} of the wall time")  # fmt: skip
+
+
+def ratio(one: Cost, other: Cost, name: str) -> float:
+    """Of what a leaf costs."""
+    return float(getattr(one, name) / one.leaves / (getattr(other, name) / other.leaves))
+
+
+def measure(
+    plan: Plan, runtime: Runtime, factors: Sequence[int], num_problems: int, rounds: int
+) -> tuple[Cost, Cost]:
+    problems, size = ProblemSequence(plan.task, seed=0), math.prod(factors)
+    apart, trees = Cost(), Cost()
+
+    def attempts(index: int) -> list[Attempt]:
+        numbers = range(index * num_problems, (index + 1) * num_problems)
+        return [
+            Attempt(
+                problem=problems[number],
+                group_index=number,
+                sibling_index=sibling,
+                seed=derive_seed(0, "tree", number, sibling),
+            )
+            for number in numbers
+            for sibling in range(size)
+        ]
+
+    def run(wanted: Sequence[Attempt]) -> list[Scored]:
+        return runtime.run(wanted)
+
+    def timed(cost: Cost, roll_out: Run, wanted: Sequence[Attempt]) -> None:
+        runtime.sync(0)  # no keys of the round before
+        runtime.waits.clear()
+        num_before, began = runtime.engine.num_sampled, time.monotonic()
+        found = distinct(roll_out(wanted))
+        cost.wall_s += time.monotonic() - began
+        cost.tokens += runtime.engine.num_sampled - num_before
+        cost.kernel_s += runtime.waits.kernel_s
+        cost.leaves += len(found)
+        cost.lines += sum(len(one.trajectory.own_lines) for one in found)
+
+    def as_trees(wanted: Sequence[Attempt]) -> list[Scored]:
+        return grow(wanted, factors, run, setup=runtime.origin.setup)
+
+    timed(Cost(), run, attempts(0))  # memory, kernels
+    for index in range(1, rounds + 1):
+        for cost, roll_out in ((apart, run), (trees, as_trees)):
+            timed(cost, roll_out, attempts(index))
+    return apart, trees
+
+
+if __name__ == "__main__":
+    main()
