@@ -314,8 +314,8 @@ class WarmstartConfig:
     """The highest of AdamW. Not set: 2e-3 for an adapter, 3e-4 for whole weights."""
     train_observations: bool = False
     """Train on what the interpreter answered as well, and not on the model's own lines alone."""
-    gradient_checkpointing: Checkpointing = "auto"
-    """As in `[grpo]`."""
+    gradient_checkpointing: Checkpointing = False
+    """As in `[grpo]`. Transcripts are mostly far shorter than `auto` has to reckon with."""
     problems_before: int = 32
     """Held-out problems that measure the model before, the first of `eval.problems`. One that has
     never seen a REPL writes until a limit ends it, which takes long."""
