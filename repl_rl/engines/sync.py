@@ -22,8 +22,8 @@ _PROBE_TOKENS = 8
 _NUM_PROBES = 4
 """Lines that are sampled, one after another, until they agree."""
 _EXACT_GAP, _HALF_GAP = 1e-3, 0.05
-"""Mean difference of log-probabilities, nats. Engines in float32 differ by 1e-6; in bfloat16 by
-4e-3, and by far more than this where weights or cached keys are stale."""
+"""Mean difference of log-probabilities, nats. Engines in float32 differ by 1e-6 to 1e-5; in
+bfloat16 by 4e-3, and by far more than this where weights or cached keys are stale."""
 
 
 async def sync(

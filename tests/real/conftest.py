@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from shared_work import shared_folder
+from warm_python import WarmPython
+from watched_command import Command, WatchedCommand
 
 _FILE = Path(__file__).resolve().parents[2] / ".real" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 
@@ -44,3 +46,13 @@ def folder(cache: Path, gguf: Path) -> Path:
     made = Path(read_files(str(gguf)).base)
     assert made.is_relative_to(cache)
     return made
+
+
+@pytest.fixture
+def repl_rl(cache: Path, warm_python: WarmPython, tmp_path: Path) -> Command:
+    """The command as a user runs it, in `tmp_path`: cold, and on as many cores as torch takes."""
+    environment = {**warm_python.environment}
+    del environment["OMP_NUM_THREADS"]
+    return WatchedCommand(
+        python=warm_python, environment=environment, folder=tmp_path, cache=cache, timeout_s=300
+    )

@@ -17,7 +17,7 @@ DOCUMENTS = (
     ROOT / "sandbox" / "README.md",
 )
 GENERATED = ROOT / "docs" / "reference.md"
-PROGRAMS = ("repl-rl", "make", "torchrun", "accelerate", "vllm", "jupyter", "pip")
+PROGRAMS = ("repl-rl", "make", "torchrun", "accelerate", "vllm", "jupyter", "pip", "python")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,8 @@ class Shown:
     document: str
     words: tuple[str, ...]
     """Without variables of the environment before the program, and without a comment behind."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Those variables."""
 
     @property
     def ours(self) -> list[str] | None:
@@ -45,17 +47,18 @@ def commands(document: Path) -> list[Shown]:
     if document == GENERATED:
         return []  # what it has indented is the help of commands
     text = re.sub(r"\\\n\s*", "", document.read_text())
-    found = [_words(row) for row in re.findall(r"^    (\S.*)$", text, re.MULTILINE)]
     name = document.relative_to(ROOT).as_posix()
-    return [Shown(name, words) for words in dict.fromkeys(found) if words]
+    found = [_shown(name, row) for row in re.findall(r"^    (\S.*)$", text, re.MULTILINE)]
+    return [shown for shown in dict.fromkeys(found) if shown is not None]
 
 
-def _words(row: str) -> tuple[str, ...]:
-    """Of a command; none where the row is anything else."""
+def _shown(document: str, row: str) -> Shown | None:
+    """None where the row is no command."""
     bare = re.sub(r"^(?:[A-Z_]+=\S* +)+", "", row)
     if bare.partition(" ")[0] not in PROGRAMS:
-        return ()
-    return tuple(shlex.split(bare, comments=True))
+        return None
+    variables = re.findall(r"([A-Z_]+)=(\S*)", row.removesuffix(bare))
+    return Shown(document, tuple(shlex.split(bare, comments=True)), tuple(variables))
 
 
 def headings(document: Path) -> set[str]:

@@ -13,18 +13,18 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from documents import ROOT, commands
 from repl_rl.engines.vllm_server import VLLMServerEngine
 from repl_rl.testing.under_test import EngineOptions
 
 START_S = 100.0
 SETTINGS = (
-    *("--host", "127.0.0.1"),
     *("--max-model-len", "512", "--max-num-batched-tokens", "512", "--max-num-seqs", "16"),
     *("--kv-cache-memory-bytes", str(16 << 20), "--block-size", "32"),
     *("--dtype", "float32"),
@@ -41,33 +41,32 @@ ENVIRONMENT = {
     "TORCHDYNAMO_DISABLE": "1",  # else log-probabilities are compiled, with a C++ compiler
     "OMP_NUM_THREADS": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_NO_USAGE_STATS": "1",
-    "HF_HUB_OFFLINE": "1",
+    "VLLM_SERVER_DEV_MODE": "1",
 }
+PRIVATE = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+"""Nothing of a test is told to anybody."""
 
 
 class Server:
-    """A server that was started and not waited for."""
+    """A server that was started and not waited for.
+
+    `words` start it, short of the address where it is to listen.
+    """
 
     def __init__(
         self,
-        model: Path,
+        words: Sequence[str],
         log: Path,
         *,
-        flags: Sequence[str] = (*PROCESSED, *LOADER),
-        is_dev: bool = True,
+        environment: Mapping[str, str],
     ) -> None:
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
         self._log = log
-        # By its module: the console script asks for metadata that builds for CPUs lack.
-        command = [sys.executable, "-W", "ignore", "-m", "vllm.entrypoints.openai.api_server"]
-        arguments = ["--model", str(model), "--port", str(self.port), *SETTINGS, *flags]
-        environment = {**os.environ, **ENVIRONMENT, "VLLM_SERVER_DEV_MODE": str(int(is_dev))}
         with log.open("w") as output:
             self.process = subprocess.Popen(
-                [*command, *arguments],
-                env=environment,
+                [*words, "--host", "127.0.0.1", "--port", str(port)],
+                env={**os.environ, **PRIVATE, **environment},
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -90,6 +89,22 @@ class Server:
         self.process.wait(10)
 
 
+def small_server(model: Path, log: Path, *, flags: Sequence[str] = (*PROCESSED, *LOADER)) -> Server:
+    """As quick to start and as small as it gets."""
+    # By its module: the console script asks for metadata that builds for CPUs lack.
+    command = [sys.executable, "-W", "ignore", "-m", "vllm.entrypoints.openai.api_server"]
+    words = [*command, "--model", str(model), *SETTINGS, *flags]
+    return Server(words, log, environment=ENVIRONMENT)
+
+
+def documented_server(model: Path, log: Path) -> Server:
+    """As docs/engines.md tells a person without a GPU."""
+    (shown,) = (one for one in commands(ROOT / "docs" / "engines.md") if one.words[0] == "python")
+    given = {"python": sys.executable, "MODEL": str(model)}
+    words = [given.get(word, word) for word in shown.words]
+    return Server(words, log, environment=dict(shown.environment))
+
+
 _KEPT: dict[Path, Server] = {}
 """Servers of the contract by the folder of their model, until the end of the tests."""
 
@@ -97,7 +112,7 @@ _KEPT: dict[Path, Server] = {}
 def open_vllm_server(model: Any, folder: Path, options: EngineOptions) -> VLLMServerEngine:
     """An engine whose server has the weights of `model`; a server is started once for a folder."""
     if folder not in _KEPT:
-        _KEPT[folder] = Server(folder, folder.with_suffix(".log"))
+        _KEPT[folder] = small_server(folder, folder.with_suffix(".log"))
         atexit.register(_KEPT[folder].kill)
     engine = VLLMServerEngine(
         [_KEPT[folder].wait()],

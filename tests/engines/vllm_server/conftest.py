@@ -10,7 +10,7 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from repl_rl.testing.small_models import small_model
-from vllm_serve import Farm, Server, serving
+from vllm_serve import Farm, serving, small_server
 
 
 @pytest.fixture(scope="session")
@@ -21,8 +21,8 @@ def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
     folder = tmp_path_factory.mktemp("served")
     small_model(is_tied=True).save_pretrained(folder / "model")
     model = folder / "model"
-    pair = [Server(model, folder / f"{index}.log") for index in range(2)]
-    raw = Server(model, folder / "raw.log", flags=())
+    pair = [small_server(model, folder / f"{index}.log") for index in range(2)]
+    raw = small_server(model, folder / "raw.log", flags=())
     with serving(*pair, raw) as urls:
         yield Farm(model, urls[:2], urls[2])
 

@@ -1,0 +1,127 @@
+"""A command line that is watched while it runs: what it said, and what outlived it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from warm_python import SCRIPT, Process, WarmPython, start_cold
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    stdout: str
+    stderr: str
+    seconds: float
+    left_behind: list[str]
+    """Processes of the command that outlived it."""
+
+
+Command = Callable[..., Ended]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchedCommand:
+    """`repl_rl(*arguments, interrupt_when=...)`: the command as a user runs it, in `folder`."""
+
+    python: WarmPython
+    environment: Mapping[str, str]
+    """The one that `python` has imported under, unless it starts cold."""
+    folder: Path
+    cache: Path
+    timeout_s: float = 100.0
+
+    def __call__(
+        self,
+        *arguments: str,
+        interrupt_when: Callable[[], bool] | None = None,
+        interrupt_with: signal.Signals = signal.SIGINT,
+        in_background: bool = False,
+        cold: bool = False,
+        under: tuple[str, ...] = (),
+    ) -> Ended:
+        """With `cold` in a Python of its own, else in one that has imported torch and trl. `under`
+        is the script that starts it, with its arguments.
+        """
+        marker = uuid.uuid4().hex
+        environment = {
+            **self.environment,
+            "REPL_RL_CACHE": str(self.cache),
+            "REPL_RL_TEST_MARKER": marker,
+            "GLOO_SOCKET_IFNAME": "lo",
+        }
+        start = start_cold if cold else self.python.start
+        with (
+            open(os.devnull) as nothing,
+            (self.folder / "out").open("w+") as out,
+            (self.folder / "err").open("w+") as err,
+        ):
+            started = time.monotonic()
+            process = start(
+                *under,
+                SCRIPT,
+                *arguments,
+                cwd=self.folder,
+                env=environment,
+                streams=(nothing, out, err),
+                ignores_sigint=in_background,
+            )
+            try:
+                seen = self._watch(process, interrupt_when, interrupt_with)
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                code = process.wait()
+            out.seek(0)
+            err.seek(0)
+            return Ended(
+                code=code,
+                stdout=out.read(),
+                stderr=err.read(),
+                seconds=time.monotonic() - started,
+                left_behind=still_there(seen, process.pid, marker),
+            )
+
+    def _watch(
+        self,
+        process: Process,
+        interrupt_when: Callable[[], bool] | None,
+        interrupt_with: signal.Signals,
+    ) -> set[psutil.Process]:
+        """All descendants that were seen until the command ended."""
+        seen: set[psutil.Process] = set()
+        parent = psutil.Process(process.pid)
+        deadline = time.monotonic() + self.timeout_s
+        while process.poll() is None:
+            assert time.monotonic() < deadline, "the command hangs"
+            try:
+                seen.update(parent.children(recursive=True))
+            except psutil.NoSuchProcess:
+                break
+            if interrupt_when is not None and interrupt_when():
+                # A terminal's Ctrl-C reaches the whole group.
+                os.killpg(process.pid, interrupt_with)
+                interrupt_when = None
+            time.sleep(0.05)
+        process.wait()
+        return seen
+
+
+def still_there(seen: set[psutil.Process], command: int, marker: str) -> list[str]:
+    """What runs of `seen`, of the session of `command`, and of all that carry its marker."""
+    found = set(seen)
+    for one in psutil.process_iter(["environ"]):
+        with contextlib.suppress(ProcessLookupError):
+            is_of_session = os.getsid(one.pid) == command
+            if is_of_session or (one.info["environ"] or {}).get("REPL_RL_TEST_MARKER") == marker:
+                found.add(one)
+    return [str(one) for one in found if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
