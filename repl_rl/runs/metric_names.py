@@ -196,6 +196,16 @@ SPEEDS = (
         "Recent rate of the groups of this cell, by which `task.curriculum` draws it.",
         "`task.curriculum`",
     ),
+    Metric(
+        "group/leaves",
+        "1",
+        "Trajectories of a group that branches, on average: see `grpo.branching`.",
+    ),
+    Metric(
+        "group/stems_lost",
+        "count",
+        "Trajectories that began at the prompt, as a line of whom they leave did something else.",
+    ),
     Metric("group/dead", "count", "Groups that teach nothing: all their advantages are 0."),
     Metric("rollout/wasted_tokens", "count", "Tokens that the engine sampled for no trajectory."),
     Metric(

@@ -72,6 +72,18 @@ def distinct(scored: Sequence[Scored]) -> list[Scored]:
     return list(found.values())
 
 
+def tree_metrics(scored: Sequence[Scored], factors: Sequence[int]) -> dict[str, float]:
+    """How large the groups of a step came out, and how many branches began at the prompt."""
+    num_groups = len({one.trajectory.group_index for one in scored})
+    if not num_groups:
+        return {}
+    num_roots = sum(one.trajectory.branch is None for one in scored)
+    return {
+        "group/leaves": len(scored) / num_groups,
+        "group/stems_lost": num_roots - num_groups * factors[0],
+    }
+
+
 def _place(scored: Scored, start: int, seed: int, setup: Sequence[str]) -> int | None:
     """How many lines are kept where it is left, more than `start`; None where it ended before."""
     trajectory, coin = scored.trajectory, random.Random(seed)

@@ -27,7 +27,7 @@ from repl_rl.show.display import Screen
 from repl_rl.tasks.base import Task
 from repl_rl.training.curriculum import Curriculum, outcomes
 from repl_rl.training.evaluate import run_counted, warn_of_ungraded
-from repl_rl.training.growth import distinct, grow
+from repl_rl.training.growth import distinct, grow, tree_metrics
 from repl_rl.training.held_out import HeldOut
 from repl_rl.training.laps import Laps
 from repl_rl.training.ranks import ALONE, Ranks
@@ -145,6 +145,8 @@ class Training:
                 # Of the rows of all: a group may lie across ranks.
                 "group/dead": len(dead_groups(self._scored, self._config.grpo)),
             }
+            if factors := self._config.grpo.branching:
+                self._groups |= tree_metrics(self._scored, factors)
         except BaseException:
             if kept and self._sink is not None:
                 self._sink.folder.append_trajectories(name, kept)

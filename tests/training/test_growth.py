@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from repl_rl.training.growth import distinct, grow
+from repl_rl.training.growth import distinct, grow, tree_metrics
 from repl_rl.types import Attempt, Branch, OutcomeKind, Problem, Scored, Trajectory
 
 OK, SUBMITTED = OutcomeKind.OK_OUTPUT, OutcomeKind.SUBMITTED
@@ -109,6 +109,16 @@ def test_one_that_ends_before_it_is_left_stands_for_all_that_would_leave_it(
     assert [row.trajectory.sibling_index for row in rows] == [0] * 4 + [4] * 4 + [0] * 4 + [4] * 4
     assert all(row is rows[0] for row in rows[:4])
     assert [one.trajectory.sibling_index for one in distinct(rows)] == [0, 4, 0, 4]
+    found = tree_metrics(distinct(rows), [2, 2, 2])
+    assert found == {"group/leaves": 2.0, "group/stems_lost": 0}
+
+
+def test_what_lost_its_stem_is_counted(run: Callable[[int], Run]) -> None:
+    """Of 60 lines, so that each group has 4 leaves; one of them began at the prompt after all."""
+    rows = grow(attempts(4), [2, 2], run(60), setup=())
+    lost = replace(rows[1], trajectory=replace(rows[1].trajectory, branch=None))
+    found = tree_metrics([rows[0], lost, *rows[2:]], [2, 2])
+    assert found == {"group/leaves": 4.0, "group/stems_lost": 1}
 
 
 def test_nobody_leaves_behind_a_line_that_may_print_something_else(
