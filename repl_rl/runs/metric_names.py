@@ -102,6 +102,7 @@ UPDATE = (
         "a weight has a gradient",
     ),
 )
+_BRANCHED = "groups branch, see `grpo.branching`"
 _WEIGHED = "lines are weighed, see `grpo.importance`"
 ENGINE_AND_TRAINER = (
     Metric(
@@ -196,15 +197,12 @@ SPEEDS = (
         "Recent rate of the groups of this cell, by which `task.curriculum` draws it.",
         "`task.curriculum`",
     ),
-    Metric(
-        "group/leaves",
-        "1",
-        "Trajectories of a group that branches, on average: see `grpo.branching`.",
-    ),
+    Metric("group/leaves", "", "Trajectories of a group, on average.", _BRANCHED),
     Metric(
         "group/stems_lost",
         "count",
         "Trajectories that began at the prompt, as a line of whom they leave did something else.",
+        _BRANCHED,
     ),
     Metric("group/dead", "count", "Groups that teach nothing: all their advantages are 0."),
     Metric("rollout/wasted_tokens", "count", "Tokens that the engine sampled for no trajectory."),
