@@ -8,9 +8,10 @@ Knows signals and event loops. Does not know what is interrupted.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -76,6 +77,22 @@ class Interrupts:
         if self._agree is not None:
             self._is_asked = self._agree(self._is_asked)
         return self._is_asked
+
+    @contextlib.contextmanager
+    def shield(self) -> Iterator[None]:
+        """A first signal that comes within the block raises at its end: for code that takes locks.
+
+        A KeyboardInterrupt that comes as `threading.Condition` has taken its lock leaves the lock
+        taken, and whoever asks for it next waits for ever.
+        """
+        was_held, was_asked = self._is_held, self._is_asked
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = was_held
+        if self._is_asked and not was_asked and not was_held:
+            raise KeyboardInterrupt
 
     def stoppable(self, work: Callable[[], T]) -> T | None:
         """`work()`, which the first signal ends: None then, and the next `release` raises."""

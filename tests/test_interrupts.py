@@ -49,6 +49,46 @@ def test_a_held_signal_waits_for_its_release() -> None:
             found.release()
 
 
+def test_a_shielded_signal_raises_at_the_end_of_the_block() -> None:
+    steps = []
+
+    def shielded(found: Interrupts) -> None:
+        with found.shield():
+            ask()
+            steps.append("to its end")
+
+    with Interrupts() as found:
+        with pytest.raises(KeyboardInterrupt):
+            shielded(found)
+        with found.shield():
+            steps.append("raised once")
+    assert steps == ["to its end", "raised once"]
+
+
+def test_a_shield_inside_a_hold_leaves_the_signal_to_the_release() -> None:
+    with Interrupts() as found:
+        found.hold()
+        with found.shield():
+            ask()
+        with pytest.raises(KeyboardInterrupt):
+            found.release()
+
+
+def test_what_fails_behind_a_shield_keeps_its_own_error() -> None:
+    """The signal is not lost: the next release raises."""
+
+    def fails(found: Interrupts) -> None:
+        with found.shield():
+            ask()
+            raise ZeroDivisionError
+
+    with Interrupts() as found:
+        with pytest.raises(ZeroDivisionError):
+            fails(found)
+        with pytest.raises(KeyboardInterrupt):
+            found.release()
+
+
 def test_the_handlers_from_before_come_back() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with Interrupts():

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from repl_rl.config import Config
 from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.metrics import read_rows
-from repl_rl.training.trackers import Trackers
+from repl_rl.training.trackers import Shield, Trackers
 
 
 class Sink:
@@ -51,12 +51,16 @@ def open_sink(
     config: Config,
     *,
     warn: Callable[[str], None],
+    shield: Shield = contextlib.nullcontext,
     step: int = 0,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Sink]:
-    """The sink of a run that is at `step`, after the rows that its folder holds."""
+    """The sink of a run that is at `step`, after the rows that its folder holds.
+
+    `shield` is the trackers': see `Trackers`.
+    """
     rows = list(read_rows(folder.path))
-    trackers = Trackers(config, folder.path, warn=warn)
+    trackers = Trackers(config, folder.path, warn=warn, shield=shield)
     trackers.open(rows, step=step)
     wall_s = max((row.numbers.get("wall_s", 0.0) for row in rows), default=0.0)
     last = max((row.step for row in rows), default=0)

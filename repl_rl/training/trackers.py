@@ -31,6 +31,9 @@ _MODELS = {"WANDB_LOG_MODEL": "false", "WANDB_WATCH": "false"}
 """The callback is given no model that it could keep or watch."""
 
 
+Shield = Callable[[], contextlib.AbstractContextManager[None]]
+
+
 class _Arguments(TrainingArguments):
     """What callbacks read of a trainer's arguments. Made without a look at any device."""
 
@@ -55,14 +58,23 @@ class _Tracker:
 
 
 class Trackers:
-    """Those of a run that work. `open` before the first row, `close` after the last."""
+    """Those of a run that work. `open` before the first row, `close` after the last.
+
+    shield: makes what every call of a tracker is inside of. Trackers have threads and locks.
+    """
 
     def __init__(
-        self, config: Config, run: Path, *, warn: Callable[[str], None] = lambda text: None
+        self,
+        config: Config,
+        run: Path,
+        *,
+        warn: Callable[[str], None] = lambda text: None,
+        shield: Shield = contextlib.nullcontext,
     ) -> None:
         self._names = tuple(dict.fromkeys(config.report.trackers))
         self._run = run
         self._warn = warn
+        self._shield = shield
         self._given = Given.of(run)
         self._open: list[_Tracker] = []
         self._num_rows = 0
@@ -123,7 +135,8 @@ class Trackers:
     def _guarded(self, name: str) -> Iterator[None]:
         """What a tracker raises ends the tracker, not the run."""
         try:
-            yield
+            with self._shield():
+                yield
         except Exception as error:  # noqa: BLE001
             self._drop(name)
             reason = one_row(f"{type(error).__name__}: {error}")

@@ -170,7 +170,9 @@ def _run(
         reached = 0 if run is None else run.step
         sink = None
         if folder is not None:
-            sink = stack.enter_context(open_sink(folder, config, warn=screen.warn, step=reached))
+            sink = stack.enter_context(
+                open_sink(folder, config, warn=screen.warn, shield=interrupts.shield, step=reached)
+            )
         measured = HeldOut(
             held_out,
             runtime,

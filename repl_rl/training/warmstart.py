@@ -131,7 +131,7 @@ def warm_start(plan: Plan, path: Path, screen: Screen, sources: Sources) -> Warm
         screen.say(f"run: {path}, seed {config.seed}")
         say_runtime(runtime, screen)
         screen.say(f"shown: {lessons}")
-        with open_sink(folder, config, warn=screen.warn) as sink:
+        with open_sink(folder, config, warn=screen.warn, shield=interrupts.shield) as sink:
             measure = partial(_measure, plan, runtime, screen, sink, interrupts)
             first = held_out[: config.warmstart.problems_before]
             before = measure(first, 0) if first else None

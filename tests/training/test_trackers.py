@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +13,10 @@ from typing import Any
 import pytest
 
 from event_file import rows_of_events, rows_of_file, same_rows
+from repl_rl import interrupts
 from repl_rl.config import Config, ReportConfig
 from repl_rl.errors import ConfigError
+from repl_rl.interrupts import Interrupts
 from repl_rl.rollout.plan import make_plan
 from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.resume import Begun, cut
@@ -276,6 +279,28 @@ def test_one_that_was_dropped_gets_what_it_lacks_after_a_resume(
     killed_at(folder, 2)
     written(folder, ROWS[4:], name, step=2)
     assert [step for step, _ in logged(service)] == [0, 1, 2, 2, 3]
+
+
+@SERVICES
+def test_a_signal_waits_until_the_tracker_has_the_row(
+    service: Any, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes locks, and one that a KeyboardInterrupt left taken hangs the end of the run."""
+    log = service.log
+
+    def interrupted(row: dict[str, Any]) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        log(row)
+
+    monkeypatch.setattr(service, "log", interrupted)
+    monkeypatch.setattr(interrupts, "heard", [])
+    with (
+        Interrupts() as asked,
+        open_sink(folder, config(service.__name__), warn=print, shield=asked.shield) as sink,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        sink.write(0, {"eval_solve_rate": 0.1})
+    assert [step for step, _ in logged(service)] == [0]
 
 
 @SERVICES
