@@ -12,6 +12,7 @@ Knows no package of ours, so each script imports ours by itself. `warm_python.py
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import io
 import json
@@ -25,6 +26,8 @@ from typing import Any, NoReturn
 
 HEAVY = ("torch", "datasets", "transformers", "trl.trainer.grpo_trainer", "trl.trainer.sft_trainer")
 """Six seconds of a processor."""
+TELL_STACKS = signal.SIGUSR2
+"""What a script writes the stacks of its threads to stderr at."""
 
 
 def serve(control: socket.socket) -> dict[str, Any] | None:
@@ -75,6 +78,7 @@ def take(order: dict[str, Any], descriptors: list[int]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         open_again(name, mode)
+    faulthandler.register(TELL_STACKS, file=sys.stderr)
     sys.argv[:] = order["words"]
     if not sys.flags.safe_path:
         sys.path[0] = os.path.dirname(sys.argv[0])

@@ -10,9 +10,11 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import psutil
 
+from fork_server import TELL_STACKS
 from warm_python import SCRIPT, Process, WarmPython, start_cold
 
 
@@ -77,6 +79,8 @@ class WatchedCommand:
             )
             try:
                 seen = self._watch(process, interrupt_when, interrupt_with)
+                if process.poll() is None:
+                    raise AssertionError("the command hangs" + stacks(process, err))
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
@@ -97,12 +101,13 @@ class WatchedCommand:
         interrupt_when: Callable[[], bool] | None,
         interrupt_with: signal.Signals,
     ) -> set[psutil.Process]:
-        """All descendants that were seen until the command ended."""
+        """All descendants that were seen until the command ended, or its time had."""
         seen: set[psutil.Process] = set()
         parent = psutil.Process(process.pid)
         deadline = time.monotonic() + self.timeout_s
         while process.poll() is None:
-            assert time.monotonic() < deadline, "the command hangs"
+            if time.monotonic() >= deadline:
+                return seen
             try:
                 seen.update(parent.children(recursive=True))
             except psutil.NoSuchProcess:
@@ -114,6 +119,14 @@ class WatchedCommand:
             time.sleep(0.05)
         process.wait()
         return seen
+
+
+def stacks(process: Process, err: IO[str]) -> str:
+    """What all threads of a command that hangs are at, after what it has said."""
+    os.kill(process.pid, TELL_STACKS)
+    time.sleep(1)
+    err.seek(0)
+    return f":\n{err.read()}"
 
 
 def still_there(seen: set[psutil.Process], command: int, marker: str) -> list[str]:
