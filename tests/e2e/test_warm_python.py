@@ -18,7 +18,9 @@ import pytest
 from warm_python import WarmPython, start_cold
 
 PROBE = """
-import json, os, resource, signal, sys, threading
+import faulthandler, json, os, resource, signal, sys, threading
+
+faulthandler.unregister(signal.SIGUSR2)  # what tells a hanging command's stacks
 
 def status(name):
     rows = open("/proc/self/status").read().splitlines()
