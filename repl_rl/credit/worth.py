@@ -57,16 +57,24 @@ class Worth:
         )
 
 
-def worths(scored: Scored, made: Sequence[Scored]) -> list[Worth]:
-    """What each line was worth, [L], by the continuations `made` of the states before them."""
+def outcomes_after(made: Sequence[Scored]) -> dict[int, list[float]]:
+    """Outcomes of continuations by the number of lines that they keep, their `group_index`.
+
+    One that could not be scored is left out, and so is one that had to begin at the prompt.
+    """
     outcomes: dict[int, list[float]] = {}
     for one in made:
         trajectory, outcome = one.trajectory, one.reward.outcome_reward
         at = trajectory.group_index
-        # One that lost its stem began at the prompt.
         is_there = at == 0 or trajectory.branch is not None
         if is_there and outcome is not None:
             outcomes.setdefault(at, []).append(outcome)
+    return outcomes
+
+
+def worths(scored: Scored, made: Sequence[Scored]) -> list[Worth]:
+    """What each line was worth, [L], by the continuations `made` of the states before them."""
+    outcomes = outcomes_after(made)
     lines, own = scored.trajectory.lines, scored.reward.outcome_reward
     values = [Value.of(outcomes[at]) if at in outcomes else None for at in range(len(lines))]
     values.append(None if own is None else Value(mean=own, error=0.0, count=1))

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import random
 import runpy
 import sys
 import textwrap
@@ -149,3 +150,30 @@ def test_the_task_with_families_solves_itself_and_keeps_its_sides_apart(
         assert not task.grade(problem, f"{task.reference(problem)} + 1").is_solved
     assert {one.meta["family"] for one in sides[1]} == {"sum", "product", "fraction"}
     assert {one.meta["tier"] for one in sides[1]} == {"1", "2", "3"}
+
+
+def test_the_first_line_alone_decides_a_bifurcation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the steps are spelled like: a script is right where it opens the right door."""
+    task = load(monkeypatch, "bifurcation:Bifurcation")()
+    doors = load(monkeypatch, "bifurcation:DOORS")
+    rng, opened = random.Random(0), set()
+    for problem in itertools.islice(task.problems(Split.TRAIN, seed=0), 200):
+        first, *steps, last = task.demonstrate(problem, rng)
+        assert len(steps) == int(problem.meta["steps"])
+        assert last == "submit_final_answer(x)"
+        door = int(first.removeprefix("x = "))
+        verdict = task.grade(problem, str(door + len(steps)))
+        assert verdict.is_solved == (door == doors[problem.statement.split()[1]])
+        opened.add(door)
+    assert opened == {0, 1, 2, 3, 4}
+
+
+def test_each_length_of_a_bifurcation_is_a_task_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for length in (2, 4, 8, 16):
+        task = load(monkeypatch, f"bifurcation:Bifurcation{length}")()
+        problems = list(itertools.islice(task.problems(Split.TRAIN, seed=0), 20))
+        assert {int(problem.meta["steps"]) for problem in problems} == {length - 2}
+        held_out = {p.id for p in itertools.islice(task.problems(Split.HELD_OUT, seed=0), 200)}
+        assert not held_out & {problem.id for problem in problems}

@@ -1,0 +1,247 @@
+"""Arms of an experiment: runs of `repl-rl train` that differ in a few settings, beside one another.
+
+    arms, seeds -> run folders -> points (sampled tokens, CPU seconds, solve rate) -> table, picture
+
+A run that is there is not made again, and one that was ended goes on, so a script may be called
+until all is done. Used by the scripts beside it.
+"""
+
+import itertools
+import json
+import random
+import resource
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+from repl_rl.runs.folder import RunFolder, rollouts_name
+from repl_rl.runs.metrics import read_curve
+from repl_rl.runs.summary import is_solved
+from repl_rl.runs.trajectory_file import read_trajectories
+from repl_rl.types import OutcomeKind, Scored, StopReason
+
+mpl.use("Agg")
+
+COMMAND = [sys.executable, "-c", "from repl_rl.commands.cli import main; main()", "train"]
+NUM_RESAMPLES = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    name: str
+    settings: Mapping[str, object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One measurement on held-out problems."""
+
+    step: int
+    tokens: int
+    """Sampled since the beginning."""
+    steps_s: float
+    rate: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    arm: str
+    seed: int
+    points: Sequence[Point]
+    cpu_s: float
+    habits: Mapping[str, float]
+    """Of the last rollouts that it learned from."""
+
+    @property
+    def last(self) -> Point:
+        return self.points[-1]
+
+
+def train_all(
+    arms: Sequence[Arm],
+    seeds: Sequence[int],
+    folder: Path,
+    common: Mapping[str, object],
+    *,
+    beside: Path,
+) -> list[Run]:
+    """Every arm with every seed, one after the other; those that are whole already are read.
+
+    `beside` is where modules lie that settings name; `folder` is absolute.
+    """
+    found = []
+    for seed in seeds:
+        for arm in arms:
+            path = folder / arm.name.replace(" ", "-") / f"seed-{seed}"
+            train(path, {**common, **arm.settings}, seed, beside=beside)
+            found.append(read_run(path, arm.name, seed))
+            row = found[-1]
+            print(f"{arm.name}, seed {seed}: {row.points[0].rate:.1%} -> {row.last.rate:.1%}, "
+                  f"{row.last.tokens:,} tokens, {row.cpu_s:.0f} CPU s", flush=True)  # fmt: skip
+    return found
+
+
+def train(path: Path, settings: Mapping[str, object], seed: int, *, beside: Path) -> None:
+    """One run to its end. Its CPU seconds, children's too, are kept beside it."""
+    if (path / "checkpoints" / "final").exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    words = ["--resume", str(path)]
+    if not (path / "config.toml").exists():
+        words = ["--task", str(settings["task"]), "--seed", str(seed), "--output", str(path)]
+        if "model" in settings:
+            words += ["--model", str(settings["model"])]
+        for name, value in settings.items():
+            if name not in ("task", "model"):
+                words += ["--set", f"{name}={json.dumps(value)}"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [*COMMAND, *words], capture_output=True, text=True, check=False, cwd=beside
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise SystemExit(f"{path}: exit code {done.returncode}\n{done.stderr[-2000:]}")
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    with (path / "cpu_s").open("a") as file:
+        file.write(f"{spent}\n")
+
+
+def read_run(path: Path, arm: str, seed: int) -> Run:
+    """The points of a run, and the habits of its last rollouts."""
+    curve, folder = read_curve(path), RunFolder(path)
+    tokens, steps_s = {0: 0}, {0: 0.0}
+    latest: list[Scored] = []
+    for step in curve.steps:
+        number = step.place.step
+        latest = list(read_trajectories(folder.trajectories(rollouts_name(number - 1))))
+        tokens[number] = tokens[number - 1] + sum(one.trajectory.num_sampled for one in latest)
+        steps_s[number] = step.place.steps_s or 0.0
+    points = [
+        Point(
+            step=one.place.step,
+            tokens=tokens[one.place.step],
+            steps_s=steps_s[one.place.step],
+            rate=one.rate,
+        )
+        for one in curve.evaluations
+    ]
+    spent = [float(row) for row in (path / "cpu_s").read_text().split()]
+    return Run(arm=arm, seed=seed, points=points, cpu_s=sum(spent), habits=habits(latest))
+
+
+def habits(scored: Sequence[Scored]) -> dict[str, float]:
+    """What a policy that cheats would have too much, or too little, of."""
+    thoughts = (OutcomeKind.COMMENT, OutcomeKind.BLANK)
+    right = [one for one in scored if is_solved(one)]
+    return {
+        "code": share(kind not in thoughts for kind in kinds(scored)),
+        "comments": share(kind is OutcomeKind.COMMENT for kind in kinds(scored)),
+        "errors": share(kind.traits.is_error for kind in kinds(scored)),
+        "errors in right ones": share(kind.traits.is_error for kind in kinds(right)),
+        "submits at line 1": share(
+            one.trajectory.stop_reason is StopReason.SUBMITTED and len(one.trajectory.lines) == 1
+            for one in scored
+        ),
+    }
+
+
+def kinds(scored: Sequence[Scored]) -> Iterator[OutcomeKind]:
+    return (line.outcome.kind for one in scored for line in one.trajectory.own_lines)
+
+
+def share(values: Iterator[bool] | Any) -> float:
+    found = list(values)
+    return sum(found) / len(found) if found else 0.0
+
+
+def rate_at(points: Sequence[Point], tokens: float) -> float:
+    """The solve rate after so many sampled tokens, on the lines between measurements."""
+    for one, other in itertools.pairwise(points):
+        if one.tokens <= tokens <= other.tokens:
+            part = (tokens - one.tokens) / max(1, other.tokens - one.tokens)
+            return one.rate + part * (other.rate - one.rate)
+    return points[-1].rate
+
+
+def tokens_to(points: Sequence[Point], rate: float) -> float | None:
+    """The fewest sampled tokens after which the solve rate was so high; None if it never was."""
+    if points[0].rate >= rate:
+        return 0.0
+    for one, other in itertools.pairwise(points):
+        if other.rate >= rate:
+            part = (rate - one.rate) / (other.rate - one.rate)
+            return one.tokens + part * (other.tokens - one.tokens)
+    return None
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """95 % of the means of as many values drawn with replacement."""
+    rng = random.Random(0)
+    means = sorted(
+        statistics.fmean(rng.choices(values, k=len(values))) for _ in range(NUM_RESAMPLES)
+    )
+    return means[round(0.025 * NUM_RESAMPLES)], means[round(0.975 * NUM_RESAMPLES) - 1]
+
+
+def by_arm(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.arm, []).append(run)
+    return found
+
+
+def table(runs: Sequence[Run], *, baseline: str) -> str:
+    """A row an arm. `rate` is at the tokens that all runs have sampled; `tokens` those that it took
+    to where the arm `baseline` came to in the end, as a share of what that took.
+    """
+    arms = by_arm(runs)
+    common = min(run.last.tokens for run in runs)
+    goal = statistics.fmean(run.last.rate for run in arms[baseline])
+    whole = statistics.fmean(run.last.tokens for run in arms[baseline])
+    rows = [f"{'':<22} seeds  start  rate at {common / 1e6:.2f} M tokens (95 %)  "
+            f"tokens to {goal:.1%}  CPU s  errors  in right  line 1"]  # fmt: skip
+    for name, found in arms.items():
+        rates = [rate_at(run.points, common) for run in found]
+        low, high = interval(rates)
+        needed = [tokens_to(run.points, goal) for run in found]
+        reached = [one for one in needed if one is not None]
+        ratio = f"{statistics.fmean(reached) / whole:.2f}" if len(reached) == len(found) else "-"
+        rows.append(
+            f"{name:<22} {len(found):>5}  {mean(found, lambda run: run.points[0].rate):>5.1%}  "
+            f"{statistics.fmean(rates):>7.1%} ({low:.1%} to {high:.1%})       "
+            f"{ratio + f' ({len(reached)} of {len(found)})':>14}  "
+            f"{mean(found, lambda run: run.cpu_s):>5.0f}  "
+            f"{mean(found, lambda run: run.habits['errors']):>6.1%}  "
+            f"{mean(found, lambda run: run.habits['errors in right ones']):>8.1%}  "
+            f"{mean(found, lambda run: run.habits['submits at line 1']):>6.1%}"
+        )
+    return "\n".join(rows)
+
+
+def mean(runs: Sequence[Run], value: Callable[[Run], float]) -> float:
+    return statistics.fmean(value(run) for run in runs)
+
+
+def draw(runs: Sequence[Run], path: Path, *, title: str = "") -> None:
+    """The mean solve rate of each arm against sampled tokens, and all of its seeds."""
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    for place, (name, found) in enumerate(by_arm(runs).items()):
+        places = sorted({point.tokens for run in found for point in run.points})
+        rates = [mean(found, lambda run, at=at: rate_at(run.points, at)) for at in places]  # type: ignore[misc]
+        thousands = [at / 1000 for at in places]
+        axes.plot(thousands, [100 * rate for rate in rates], f"C{place}", label=name)
+        for run in found:
+            x, y = [p.tokens / 1000 for p in run.points], [100 * p.rate for p in run.points]
+            axes.plot(x, y, f"C{place}", alpha=0.25, linewidth=0.8)
+    axes.set(xlabel="sampled tokens, thousands", ylabel="held-out solved, %", title=title)
+    axes.legend(fontsize=8)
+    figure.savefig(path)
+    plt.close(figure)

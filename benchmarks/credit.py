@@ -1,0 +1,357 @@
+"""How near credit comes to what a line was worth: `python benchmarks/credit.py --output DIR`.
+
+The truth about a line is the mean outcome of `--truth` continuations of the state after it, less
+that of as many continuations of the state before it; each goes on from the exact state of the
+interpreter. Lines are those of rollouts on problems that the policy solves at a rate between 0.2
+and 0.8, by rollouts of their own. Every estimator is the trainer's own code, with `scale = "none"`
+and the mean of the others as baseline, so that all are in units of the outcome reward:
+
+    outcome, line_local ...   from the group of 16 that holds the line
+    tree                      from groups of [4, 2, 2], on lines of theirs, with a truth of theirs
+    K continuations           of the states before and after the line, other ones than the truth's
+
+`agree` is the share of lines whose estimate has the sign of the truth (half a point for an estimate
+of 0), among those whose truth is two standard errors from 0. `rank` is Spearman's correlation, and
+`error` the mean square of estimate less truth, less what the truth's own error adds to it. `tokens`
+are sampled for each trajectory of a group. Raw rows go to DIR/lines.jsonl, a picture to
+DIR/credit.svg.
+"""
+
+import argparse
+import json
+import math
+import random
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
+from pathlib import Path
+
+import matplotlib as mpl
+
+from repl_rl.commands import options as shared
+from repl_rl.commands.branches import attempts_around
+from repl_rl.config import GRPOConfig
+from repl_rl.credit.advantages import earned, line_rows
+from repl_rl.credit.tree import Twig, tree_credit
+from repl_rl.credit.worth import Value, outcomes_after
+from repl_rl.rollout.plan import Plan
+from repl_rl.runs.summary import is_solved
+from repl_rl.seeds import derive_seed
+from repl_rl.show.display import Screen
+from repl_rl.training.growth import distinct, grow
+from repl_rl.training.runtime import Runtime, load_policy, open_runtime
+from repl_rl.training.steps import ProblemSequence
+from repl_rl.training.train import policy_folder
+from repl_rl.transcript.format import problem_sources
+from repl_rl.types import Attempt, Problem, Scored
+
+mpl.use("Agg")
+
+GROUP, BRANCHING = 16, (4, 2, 2)
+WEIGHTS = (0.25, 0.5, 1.0)
+CONTINUATIONS = (1, 2, 4, 9)
+PER_PROBLEM = 3
+"""Trajectories of one problem whose lines are judged."""
+
+FLAT = {
+    "outcome": GRPOConfig(credit="outcome"),
+    **{
+        f"{credit} {weight}": GRPOConfig(credit=credit, line_credit_weight=weight)
+        for credit in ("line_local", "return_to_go", "potential")
+        for weight in WEIGHTS
+    },
+}
+
+
+@dataclass(kw_only=True)
+class Judged:
+    """A line with its truth and all that was estimated of it."""
+
+    problem: str
+    source: str
+    kind: str
+    charge: float
+    at: int
+    of: int
+    """Lines of its trajectory."""
+    truth: float
+    error: float
+    """The truth's standard error."""
+    estimates: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def is_decided(self) -> bool:
+        return abs(self.truth) > 2 * self.error
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--lines", type=int, default=300)
+    parser.add_argument("--truth", type=int, default=128)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--set", dest="overrides", action="append", default=[])
+    args = parser.parse_args()
+    args.output.mkdir(parents=True, exist_ok=True)
+    options = {"files": (), "overrides": tuple(args.overrides)}
+    plan = shared.plan_of({**options, "model": args.model and str(args.model)})
+    with Screen() as screen:
+        policy = policy_folder(plan, screen)
+        loaded = load_policy(plan, policy, say=screen.say)
+    with open_runtime(plan, loaded) as runtime:
+        bench = Bench(plan, runtime, seed=args.seed, num_truth=args.truth)
+        problems = bench.hard_problems()
+        flat, flat_tokens, more = bench.flat_lines(problems, args.lines)
+        trees, tree_tokens = bench.tree_lines(problems, args.lines)
+    costs = dict.fromkeys(FLAT, flat_tokens) | {"tree": tree_tokens}
+    costs |= {name_of(count): flat_tokens + count * more for count in CONTINUATIONS}
+    with (args.output / "lines.jsonl").open("w") as file:
+        file.writelines(json.dumps(asdict(line)) + "\n" for line in (*flat, *trees))
+    table = [score(name, lines, costs[name]) for name, lines in by_estimator(flat, trees)]
+    print(f"{'':<18} lines decided  agree   rank   error  tokens")
+    print("\n".join(map(str, table)))
+    print(f"\n{'outcome':<16} lines    worth (standard error)  charge  points the right way")
+    print("\n".join(by_outcome(flat)))
+    draw(table, args.output / "credit.svg")
+
+
+class Bench:
+    """Rollouts of one policy."""
+
+    def __init__(self, plan: Plan, runtime: Runtime, *, seed: int, num_truth: int) -> None:
+        self._plan = plan
+        self._runtime = runtime
+        self._seed = seed
+        self._num_truth = num_truth
+        self._problems = ProblemSequence(plan.task, seed=seed)
+
+    def hard_problems(self) -> Iterator[tuple[int, Problem]]:
+        """Those solved at a rate between 0.2 and 0.8, with their numbers, for ever."""
+        number = 0
+        while True:
+            wanted = range(number, number + 8)
+            found = self._runtime.run(list(self._attempts(wanted, "screen")))
+            for index, group in groupby(found, key=lambda one: one.trajectory.group_index):
+                rate = statistics.fmean(is_solved(one) for one in group)
+                if 0.2 < rate < 0.8:
+                    yield index, self._problems[index]
+            number += 8
+
+    def flat_lines(
+        self, problems: Iterable[tuple[int, Problem]], num_lines: int
+    ) -> tuple[list[Judged], float, float]:
+        """Lines of groups of 16; tokens a trajectory, and those of a continuation of every line."""
+        found: list[Judged] = []
+        tokens: list[int] = []
+        more: list[float] = []
+        for number, _ in problems:
+            group = self._runtime.run(list(self._attempts([number], "group")))
+            tokens += [one.trajectory.num_sampled for one in group]
+            rows = {name: rows_of(group, config) for name, config in FLAT.items()}
+            for place in self._chosen(number, group):
+                lines, continued = self._judged(group[place], max(CONTINUATIONS))
+                for at, line in lines:
+                    line.estimates |= {name: row[place][at] for name, row in rows.items()}
+                found += [line for _, line in lines]
+                more.append(continued)
+            progress("lines of groups", len(found), num_lines)
+            if len(found) >= num_lines:
+                break
+        return found, statistics.fmean(tokens), statistics.fmean(more)
+
+    def tree_lines(
+        self, problems: Iterable[tuple[int, Problem]], num_lines: int
+    ) -> tuple[list[Judged], float]:
+        """Lines of trees; tokens a leaf."""
+        found: list[Judged] = []
+        num_tokens = num_leaves = 0
+        for number, _ in problems:
+            wanted = list(self._attempts([number], "tree"))
+            run, setup = self._runtime.run, self._runtime.origin.setup
+            leaves = distinct(grow(wanted, BRANCHING, run, setup=setup))
+            num_leaves += len(leaves)
+            num_tokens += sum(one.trajectory.num_sampled for one in leaves)
+            credit = tree_credit([twig_of(one) for one in leaves])
+            for place in self._chosen(number, leaves):
+                for at, line in self._judged(leaves[place], 0)[0]:
+                    if credit.weights[place][at]:  # not a copy
+                        line.estimates["tree"] = credit.advantages[place][at]
+                        found.append(line)
+            progress("lines of trees", len(found), num_lines)
+            if len(found) >= num_lines:
+                break
+        return found, num_tokens / num_leaves
+
+    def _judged(self, scored: Scored, num_more: int) -> tuple[list[tuple[int, Judged]], float]:
+        """Its lines with their truth and estimates by continuations; tokens of one of each line."""
+        runtime, trajectory = self._runtime, scored.trajectory
+        setup = (*runtime.origin.setup, *problem_sources(scored.problem))
+        count = self._num_truth + num_more
+        made = runtime.run(attempts_around(scored, setup, num_branches=count))
+        outcomes: dict[int, list[float]] = outcomes_after(made)
+        own = scored.reward.outcome_reward
+        if own is not None:
+            outcomes[len(trajectory.lines)] = [own] * count  # it has ended: nothing is left to it
+        lines = []
+        for at, line in enumerate(trajectory.lines):
+            before, after = outcomes.get(at), outcomes.get(at + 1)
+            if before is None or after is None or min(len(before), len(after)) < count:
+                continue
+            first, second = Value.of(before[num_more:]), Value.of(after[num_more:])
+            estimates = {
+                name_of(k): statistics.fmean(after[:k]) - statistics.fmean(before[:k])
+                for k in CONTINUATIONS[: CONTINUATIONS.index(num_more) + 1 if num_more else 0]
+            }
+            judged = Judged(
+                problem=scored.problem.id,
+                source=line.source,
+                kind=str(line.outcome.kind),
+                charge=scored.reward.line_rewards[at],
+                at=at,
+                of=len(trajectory.lines),
+                truth=second.mean - first.mean,
+                error=math.hypot(first.error, second.error),
+                estimates=estimates,
+            )
+            lines.append((at, judged))
+        return lines, sum(one.trajectory.num_sampled for one in made) / count
+
+    def _chosen(self, number: int, group: Sequence[Scored]) -> list[int]:
+        rng = random.Random(derive_seed(self._seed, "chosen", number))
+        return sorted(rng.sample(range(len(group)), min(PER_PROBLEM, len(group))))
+
+    def _attempts(self, numbers: Iterable[int], name: str) -> Iterator[Attempt]:
+        for number in numbers:
+            for sibling in range(GROUP):
+                yield Attempt(
+                    problem=self._problems[number],
+                    group_index=number,
+                    sibling_index=sibling,
+                    seed=derive_seed(self._seed, name, number, sibling),
+                )
+
+
+def rows_of(group: Sequence[Scored], config: GRPOConfig) -> list[list[float]]:
+    """Advantages of lines, [G][L], as `grpo.scale = "none"` has them."""
+    chosen = GRPOConfig(
+        credit=config.credit,
+        line_credit_weight=config.line_credit_weight,
+        baseline="leave_one_out",
+        scale="none",
+    )
+    return line_rows([earned(one) for one in group], chosen)
+
+
+def twig_of(scored: Scored) -> Twig:
+    one = scored.trajectory
+    return Twig(
+        sibling_index=one.sibling_index,
+        branch=one.branch,
+        num_lines=len(one.lines),
+        outcome=scored.reward.outcome_reward,
+    )
+
+
+def name_of(count: int) -> str:
+    return f"{count} continuation{'s' if count > 1 else ''}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    name: str
+    lines: int
+    decided: int
+    agree: float
+    rank: float
+    error: float
+    tokens: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name:<18} {self.lines:>5} {self.decided:>7}  {self.agree:>5.1%} "
+            f"{self.rank:>6.2f} {self.error:>7.3f} {self.tokens:>7.0f}"
+        )
+
+
+def by_estimator(
+    flat: Sequence[Judged], trees: Sequence[Judged]
+) -> Iterator[tuple[str, Sequence[Judged]]]:
+    yield from ((name, flat) for name in FLAT)
+    yield "tree", trees
+    yield from ((name_of(count), flat) for count in CONTINUATIONS)
+
+
+def score(name: str, lines: Sequence[Judged], tokens: float) -> Score:
+    pairs = [(line.estimates[name], line.truth) for line in lines]
+    decided = [line for line in lines if line.is_decided]
+    points = [agreement(line.estimates[name], line.truth) for line in decided]
+    square = statistics.fmean((estimate - truth) ** 2 for estimate, truth in pairs)
+    noise = statistics.fmean(line.error**2 for line in lines)
+    return Score(
+        name=name,
+        lines=len(lines),
+        decided=len(decided),
+        agree=statistics.fmean(points),
+        rank=spearman(pairs),
+        error=square - noise,
+        tokens=tokens,
+    )
+
+
+def agreement(estimate: float, truth: float) -> float:
+    return 0.5 if estimate == 0 else float((estimate > 0) == (truth > 0))
+
+
+def spearman(pairs: Sequence[tuple[float, float]]) -> float:
+    """The correlation of ranks; equal values share the mean of theirs."""
+    first, second = (ranks(column) for column in zip(*pairs, strict=True))
+    if len(set(first)) < 2 or len(set(second)) < 2:
+        return 0.0
+    return statistics.correlation(first, second)
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    places = defaultdict(list)
+    for place, value in enumerate(sorted(values)):
+        places[value].append(place)
+    return [statistics.fmean(places[value]) for value in values]
+
+
+def by_outcome(lines: Sequence[Judged]) -> Iterator[str]:
+    """What lines of each outcome were worth, beside what they are charged."""
+    kinds: dict[str, list[Judged]] = defaultdict(list)
+    for line in lines:
+        kinds[line.kind].append(line)
+    for kind, found in sorted(kinds.items(), key=lambda pair: -len(pair[1])):
+        worth = Value.of([line.truth for line in found])
+        charge = statistics.fmean(line.charge for line in found)
+        says = "-" if not charge else "yes" if (charge > 0) == (worth.mean > 0) else "NO"
+        yield (
+            f"{kind:<16} {len(found):>5}  {worth.mean:>+7.3f} ({worth.error:.3f})         "
+            f"{charge:>+9.2f}  {says}"
+        )
+
+
+def draw(table: Sequence[Score], path: Path) -> None:
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    for one in table:
+        axes.plot(one.tokens, 100 * one.agree, "o")
+        axes.annotate(one.name, (one.tokens, 100 * one.agree), fontsize=8)
+    axes.set(xscale="log", xlabel="sampled tokens a trajectory", ylabel="sign agrees, % of lines")
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def progress(name: str, done: int, total: int) -> None:
+    print(f"{name}: {done} of {total}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

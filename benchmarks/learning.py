@@ -1,0 +1,91 @@
+"""Does credit on the line teach faster? `python benchmarks/learning.py --output DIR`.
+
+Arms that differ in the credit alone, from one warm start, with one sampler and the same problems:
+
+    outcome           every line answers for the outcome of its trajectory
+    summed            the same, with what lines are charged added to the outcome
+    line_local W      outcome, and W times a line's own charge to that line
+    potential         charges as the steps of a potential
+    tree              groups of [4, 2, 2]: a line is held against others from the very same state
+    one line          groups of [4, 4]: four continuations of a state of each of four trajectories
+
+Each arm is trained with each learning rate of `--rates` and each seed. Success is on held-out
+problems, against sampled tokens; intervals are over seeds, by drawing them again 10,000 times.
+`--set` and `--model` are those of `repl-rl train`, so the same is asked of other tiers
+(`--set task.tiers=[3]`) and other models. A call that is ended goes on when it is called again.
+
+Raw rows go to DIR/runs.jsonl, a picture to DIR/learning.svg.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from arms import Arm, draw, table, train_all
+
+CREDITS: dict[str, dict[str, object]] = {
+    "outcome": {"grpo.credit": "outcome"},
+    "summed": {"grpo.credit": "outcome", "reward.function": "summed_reward:summed"},
+    **{
+        f"line_local {weight}": {"grpo.credit": "line_local", "grpo.line_credit_weight": weight}
+        for weight in (0.25, 0.5, 1.0)
+    },
+    "potential": {"grpo.credit": "potential", "grpo.line_credit_weight": 0.5},
+    "tree": {"grpo.credit": "tree", "grpo.branching": [4, 2, 2]},
+    "one line": {"grpo.credit": "tree", "grpo.branching": [4, 4]},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--task", default="sympy-proofs")
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--arms", nargs="+", default=[*CREDITS], choices=[*CREDITS])
+    parser.add_argument("--rates", type=float, nargs="+", default=[5e-4])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--set", dest="overrides", action="append", default=[])
+    parser.add_argument("--output", type=Path, required=True)
+    args = parser.parse_args()
+    common: dict[str, object] = {
+        "task": args.task,
+        "grpo.steps": args.steps,
+        "grpo.group_size": 16,
+        "grpo.problems_per_step": 4,
+        "eval.problems": 200,
+        "eval.every": max(1, args.steps // 6),
+        "report.curve": False,
+        **dict(read(override) for override in args.overrides),
+    }
+    if args.model:
+        common["model"] = str(args.model.resolve())
+    chosen, output = list(arms(args.arms, args.rates)), args.output.resolve()
+    runs = train_all(chosen, args.seeds, output, common, beside=Path(__file__).parent)
+    print(table(runs, baseline=next(arms(["outcome"], args.rates)).name))
+    rows = "".join(json.dumps(asdict(run)) + "\n" for run in runs)
+    (output / "runs.jsonl").write_text(rows)
+    draw(runs, output / "learning.svg")
+
+
+def arms(names: list[str], rates: list[float]) -> Iterator[Arm]:
+    for name in names:
+        for rate in rates:
+            at = f" at {rate:g}" if len(rates) > 1 else ""
+            yield Arm(name=name + at, settings={**CREDITS[name], "grpo.learning_rate": rate})
+
+
+def read(override: str) -> tuple[str, object]:
+    """A setting as `--set` takes it."""
+    name, _, value = override.partition("=")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+if __name__ == "__main__":
+    main()
