@@ -10,7 +10,7 @@ seconds are those that trajectories waited for kernels, the lines that run again
 import argparse
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from repl_rl.commands import options as shared
 from repl_rl.rollout.plan import Plan
 from repl_rl.seeds import derive_seed
 from repl_rl.show.display import Screen
-from repl_rl.training.growth import Run, distinct, grow
+from repl_rl.training.growth import distinct, grow
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.steps import ProblemSequence
 from repl_rl.training.train import policy_folder
@@ -90,10 +90,9 @@ def measure(
             for sibling in range(size)
         ]
 
-    def run(wanted: Sequence[Attempt]) -> list[Scored]:
-        return runtime.run(wanted)
-
-    def timed(cost: Cost, roll_out: Run, wanted: Sequence[Attempt]) -> None:
+    def timed(
+        cost: Cost, roll_out: Callable[[Sequence[Attempt]], list[Scored]], wanted: list[Attempt]
+    ) -> None:
         runtime.sync(0)  # no keys of the round before
         runtime.waits.clear()
         num_before, began = runtime.engine.num_sampled, time.monotonic()
@@ -105,11 +104,11 @@ def measure(
         cost.lines += sum(len(one.trajectory.own_lines) for one in found)
 
     def as_trees(wanted: Sequence[Attempt]) -> list[Scored]:
-        return grow(wanted, factors, run, setup=runtime.origin.setup)
+        return grow(wanted, factors, runtime.run, setup=runtime.origin.setup)
 
-    timed(Cost(), run, attempts(0))  # memory, kernels
+    timed(Cost(), runtime.run, attempts(0))  # memory, kernels
     for index in range(1, rounds + 1):
-        for cost, roll_out in ((apart, run), (trees, as_trees)):
+        for cost, roll_out in ((apart, runtime.run), (trees, as_trees)):
             timed(cost, roll_out, attempts(index))
     return apart, trees
 

@@ -6,7 +6,7 @@ Knows coroutines; does not know what they do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -14,21 +14,32 @@ Result = TypeVar("Result")
 
 
 async def run_all(
-    function: Callable[[Item], Awaitable[Result]], items: Iterable[Item], *, at_once: int
+    function: Callable[[Item], Awaitable[Result]],
+    items: Iterable[Item],
+    *,
+    at_once: int,
+    more: Callable[[Result], Sequence[Item]] = lambda _: (),
 ) -> list[Result]:
     """`function` of every item, in the items' order.
 
-    The first failure ends the others and is raised as itself, not as a group.
+    `more` says which items a result asks for: they wait behind all others, and their results stand
+    behind those. The first failure ends the others and is raised as itself, not as a group.
     """
     gate = asyncio.Semaphore(at_once)
+    tasks: list[asyncio.Task[Result]] = []
 
     async def one(item: Item) -> Result:
         async with gate:
-            return await function(item)
+            result = await function(item)
+        start(more(result))
+        return result
+
+    def start(wanted: Iterable[Item]) -> None:
+        tasks.extend(group.create_task(one(item)) for item in wanted)
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(item)) for item in items]
+            start(items)
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
     return [task.result() for task in tasks]

@@ -64,10 +64,12 @@ class RolloutRunner:
         *,
         on_sampled: Callable[[], None] = lambda: None,
         on_scored: Callable[[Scored], None] | None = None,
+        more: Callable[[Scored], Sequence[Attempt]] = lambda _: (),
     ) -> list[Scored]:
         """All attempts, scored, in their order. `on_scored` is called with each as it ends.
 
-        `on_sampled` is called for each that only waits for its verdict.
+        `on_sampled` is called for each that only waits for its verdict. `more` says which attempts
+        one that has ended asks for: theirs stand behind all others.
 
         A dead or stubborn kernel ends its own trajectory and is part of the result. A failure of
         our side (engine, sandbox twice for one attempt, a user's reward) ends them all and raises;
@@ -86,7 +88,7 @@ class RolloutRunner:
                 on_scored(scored)
             return scored
 
-        return await run_all(one, attempts, at_once=self._max_in_flight)
+        return await run_all(one, attempts, at_once=self._max_in_flight, more=more)
 
     async def _attempt(self, attempt: Attempt, on_sampled: Callable[[], None]) -> Scored:
         trajectory = await self._roll_out(attempt)

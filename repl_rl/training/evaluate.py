@@ -88,18 +88,27 @@ def run_counted(
     update: Update,
     *,
     on_scored: Callable[[Scored], None] = lambda _: None,
+    more: Callable[[Scored], Sequence[Attempt]] = lambda _: (),
 ) -> list[Scored]:
-    """Run attempts behind a bar that shows how many are solved and how fast tokens are sampled."""
+    """Run attempts behind a bar that shows how many are solved and how fast tokens are sampled.
+
+    `on_scored` and `more` are those of `RolloutRunner.run`.
+    """
     counts = _Counts(runtime.engine, len(attempts))
 
     def hear(scored: Scored) -> None:
         on_scored(scored)
         counts.num_scored += 1
         counts.num_solved += is_solved(scored)
-        update(counts.num_scored, counts.note)
+        update(counts.num_scored, counts.note, counts.total)
+
+    def ask(scored: Scored) -> Sequence[Attempt]:
+        wanted = more(scored)
+        counts.add(len(wanted))
+        return wanted
 
     update(0, counts.note)
-    return runtime.run(attempts, on_sampled=counts.sampled, on_scored=hear)
+    return runtime.run(attempts, on_sampled=counts.sampled, on_scored=hear, more=ask)
 
 
 class _Counts:
@@ -107,10 +116,14 @@ class _Counts:
 
     def __init__(self, engine: Engine, total: int) -> None:
         self._engine = engine
-        self._left = total
+        self.total = self._left = total
         self._began, self._before = time.monotonic(), engine.num_sampled
         self.num_scored = 0
         self.num_solved = 0
+
+    def add(self, number: int) -> None:
+        self.total += number
+        self._left += number
 
     def sampled(self) -> None:
         self._left -= 1

@@ -1,6 +1,6 @@
 """Groups that branch: some of a group's rollouts leave others of it at one of their lines.
 
-    Attempts of whole groups, factors -> level by level: attempts with stems -> Scored -> all rows
+    Attempts of whole groups, factors -> roots, then attempts with stems -> Scored -> all rows
 
 Where a rollout is left, a coin says at each of its states, in order, until one is taken. So the
 place depends on what stands before it alone: whoever goes on from there is like any other that
@@ -15,6 +15,7 @@ import itertools
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from repl_rl.rollout.stems import can_leave
 from repl_rl.rollout.volatile import kernel_sources, volatile_lines
@@ -22,7 +23,14 @@ from repl_rl.seeds import derive_seed
 from repl_rl.transcript.format import problem_sources
 from repl_rl.types import Attempt, Scored, Stem
 
-Run = Callable[[Sequence[Attempt]], list[Scored]]
+More = Callable[[Scored], Sequence[Attempt]]
+
+
+class Run(Protocol):
+    """Rolls attempts out, and those that `more` asks for when one has ended."""
+
+    def __call__(self, attempts: Sequence[Attempt], *, more: More) -> list[Scored]: ...
+
 
 _TAKEN = 0.5
 """How likely a state is left, of those that can be and come before a trajectory's end."""
@@ -41,28 +49,31 @@ def grow(
     """
     strides = [*itertools.accumulate(factors[:0:-1], lambda a, b: a * b, initial=1)][::-1]
     slots = {(one.group_index, one.sibling_index): one for one in attempts}
-    made: dict[tuple[int, int], Scored] = {}
-    left_at: dict[tuple[int, int], int] = {}
-    wanted = [one for one in attempts if one.sibling_index % strides[0] == 0]
-    for level, stride in enumerate(strides):
-        if level:
-            wanted = []
-            for (group, slot), parent in sorted(made.items(), key=lambda pair: pair[0]):
-                own = slots[group, slot]
-                seed = derive_seed(own.seed, "leave", level)
-                at = _place(parent, left_at[group, slot], seed, setup)
-                # Once it was not left in time it never is: that it had ended was to come.
-                left_at[group, slot] = len(parent.trajectory.lines) if at is None else at
-                if at is None:
-                    continue
-                stem = Stem(trajectory=parent.trajectory, num_lines=at)
-                wanted += [
-                    replace(slots[group, slot + step], stem=stem)
-                    for step in range(stride, strides[level - 1], stride)
-                ]
-        for attempt, scored in zip(wanted, run(wanted), strict=True):
-            key = attempt.group_index, attempt.sibling_index
-            made[key], left_at[key] = scored, scored.trajectory.num_copied_lines
+
+    def leaving(scored: Scored) -> list[Attempt]:
+        """Who leaves this one, at each of the levels below its own."""
+        trajectory = scored.trajectory
+        group, slot = trajectory.group_index, trajectory.sibling_index
+        own = next(level for level, stride in enumerate(strides) if slot % stride == 0)
+        at, wanted = trajectory.num_copied_lines, list[Attempt]()
+        for level, (above, stride) in enumerate(itertools.pairwise(strides), start=1):
+            if level <= own:
+                continue
+            found = _place(scored, at, derive_seed(slots[group, slot].seed, "leave", level), setup)
+            if found is None:
+                break  # it ended before, so no level below leaves it either
+            at, stem = found, Stem(trajectory=trajectory, num_lines=found)
+            wanted += [
+                replace(slots[group, slot + step], stem=stem)
+                for step in range(stride, above, stride)
+            ]
+        return wanted
+
+    roots = [one for one in attempts if one.sibling_index % strides[0] == 0]
+    made = {
+        (one.trajectory.group_index, one.trajectory.sibling_index): one
+        for one in run(roots, more=leaving)
+    }
     return [_of_slot(made, one, strides) for one in attempts]
 
 

@@ -100,9 +100,12 @@ class Runtime:
         *,
         on_sampled: Callable[[], None] = lambda: None,
         on_scored: Callable[[Scored], None] | None = None,
+        more: Callable[[Scored], Sequence[Attempt]] = lambda _: (),
     ) -> list[Scored]:
         """See `RolloutRunner.run`."""
-        return self._run(self._runner.run(attempts, on_sampled=on_sampled, on_scored=on_scored))
+        return self._run(
+            self._runner.run(attempts, on_sampled=on_sampled, on_scored=on_scored, more=more)
+        )
 
     def sampling_by(self, sampler: TrajectorySampler) -> Runtime:
         """The same with another sampler, for attempts that no engine makes."""

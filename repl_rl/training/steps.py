@@ -12,6 +12,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from transformers import TrainerCallback
@@ -160,14 +161,10 @@ class Training:
     def _rows(
         self, attempts: Sequence[Attempt], update: Update, on_scored: Callable[[Scored], None]
     ) -> list[Scored]:
-        """A trajectory for each attempt; where groups branch, level by level."""
+        """A trajectory for each attempt."""
+        run = partial(run_counted, self._runtime, update=update, on_scored=on_scored)
         if not (factors := self._config.grpo.branching):
-            return run_counted(self._runtime, attempts, update, on_scored=on_scored)
-
-        def run(wanted: Sequence[Attempt]) -> list[Scored]:
-            shown = self._screen.inside("sampling", len(wanted))
-            return run_counted(self._runtime, wanted, shown, on_scored=on_scored)
-
+            return run(attempts)
         return grow(attempts, factors, run, setup=self._runtime.origin.setup)
 
     def _roll_again(

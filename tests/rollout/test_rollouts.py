@@ -71,6 +71,10 @@ def run_all(
     return runner, asyncio.run(runner.run(attempts))
 
 
+def asks(id_: str) -> Attempt:
+    return Attempt(problem=Problem(id=id_, statement=id_), group_index=0, sibling_index=0, seed=0)
+
+
 def test_a_dead_kernel_ends_its_own_trajectory_alone() -> None:
     kernels = FakeKernels(dies_at={"os.abort()"})
     _, scored = run_all(kernels, "a", "os.abort()", "b")
@@ -84,6 +88,23 @@ def test_a_dead_kernel_ends_its_own_trajectory_alone() -> None:
 def test_results_come_in_the_order_of_the_attempts() -> None:
     _, scored = run_all(FakeKernels(), "a", "b", "c", "d")
     assert [item.trajectory.problem_id for item in scored] == ["a", "b", "c", "d"]
+
+
+def test_what_a_trajectory_asks_for_stands_behind_all_others() -> None:
+    """And begins once it has ended: nobody waits for a whole level."""
+    runner, _ = run_all(FakeKernels())
+    wanted = {"a": [asks("a1"), asks("a2")], "a1": [asks("a11")]}
+    ended: list[str] = []
+    scored = asyncio.run(
+        runner.run(
+            [asks("a"), asks("b")],
+            on_scored=lambda one: ended.append(one.problem.id),
+            more=lambda one: wanted.get(one.problem.id, []),
+        )
+    )
+    assert {item.problem.id for item in scored[:2]} == {"a", "b"}
+    assert [item.problem.id for item in scored] == ["a", "b", "a1", "a2", "a11"]
+    assert ended.index("a") < ended.index("a1") < ended.index("a11")
 
 
 def test_every_kernel_is_closed_again() -> None:

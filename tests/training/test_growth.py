@@ -7,13 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from repl_rl.training.growth import distinct, grow, tree_metrics
+from repl_rl.training.growth import More, Run, distinct, grow, tree_metrics
 from repl_rl.types import Attempt, Branch, OutcomeKind, Problem, Scored, Trajectory
 
 OK, SUBMITTED = OutcomeKind.OK_OUTPUT, OutcomeKind.SUBMITTED
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]
-Run = Callable[[Sequence[Attempt]], list[Scored]]
 PROBLEM = Problem(id="p", statement="What is 1 + 1?")
 
 
@@ -30,8 +29,12 @@ def run(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> Callable[[i
     """`run(num_lines)`: what rolls out so many lines, of which the last one submits."""
 
     def of_length(num_lines: int) -> Run:
-        def make(wanted: Sequence[Attempt]) -> list[Scored]:
-            return [make_scored(rolled_out(one), 0.0) for one in wanted]
+        def make(attempts: Sequence[Attempt], *, more: More) -> list[Scored]:
+            waiting, found = list(attempts), list[Scored]()
+            while waiting:
+                found.append(make_scored(rolled_out(waiting.pop(0)), 0.0))
+                waiting += more(found[-1])
+            return found
 
         def rolled_out(one: Attempt) -> Trajectory:
             kinds = [OK] * (num_lines - 1) + [SUBMITTED]
@@ -124,12 +127,15 @@ def test_what_lost_its_stem_is_counted(run: Callable[[int], Run]) -> None:
 def test_nobody_leaves_behind_a_line_that_may_print_something_else(
     run: Callable[[int], Run], make_scored: MakeScored
 ) -> None:
-    def clocked(wanted: Sequence[Attempt]) -> list[Scored]:
-        found = []
-        for one in run(40)(wanted):
-            lines = [replace(line, source=" time.time()\n") for line in one.trajectory.lines]
-            found.append(make_scored(replace(one.trajectory, lines=tuple(lines)), 0.0))
-        return found
+    def clocked(attempts: Sequence[Attempt], *, more: More) -> list[Scored]:
+        def more_of_clocked(one: Scored) -> Sequence[Attempt]:
+            return more(with_a_clock(one))
+
+        return [with_a_clock(one) for one in run(40)(attempts, more=more_of_clocked)]
+
+    def with_a_clock(one: Scored) -> Scored:
+        lines = [replace(line, source=" time.time()\n") for line in one.trajectory.lines]
+        return make_scored(replace(one.trajectory, lines=tuple(lines)), 0.0)
 
     rows = grow(attempts(4), [2, 2], clocked, setup=("import time",))
     assert [row.trajectory.branch for row in rows] == [None] * 8
