@@ -1,11 +1,11 @@
 """Credit of a tree of trajectories: a line is held against others from the very state before it.
 
-    branches_G, outcomes_G -> weight_GL, advantage_GL
+    branches_G, outcomes_G -> edges_GE -> weight_GL, advantage_GL
 
 Trajectories of a group that begin as one another make a tree: an edge is the lines between two
 states where somebody leaves, and a leaf is the end of a trajectory. The value of a state is the
 mean outcome of what follows it, as in VinePPO (arXiv:2410.01679) and Tree-GRPO (arXiv:2509.21240).
-Pure: lists in, lists out. G siblings, L lines of one.
+Pure: lists in, lists out. G siblings, L lines of one, E edges of one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from repl_rl.types import Branch
+from repl_rl.types import Branch, Scored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +29,29 @@ class Twig:
     """None where it could not be scored."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """Lines of a sibling between two states where somebody leaves, or up to its end."""
+
+    start: int
+    """Lines before its beginning."""
+    stop: int
+    """Lines before its end."""
+    before: float | None
+    """The value of the state that it begins at; None where nothing behind it was scored."""
+    after: float | None
+    """The value of the state that it ends at."""
+    advantage: float
+    """`after` less the mean value of the other edges from its beginning."""
+    weight: float
+
+
 @dataclass(slots=True)
 class TreeCredit:
     """Advantages and weights of lines, [G][L]; both 0 for a line that is a copy."""
 
     advantages: list[list[float]]
-    """The value of the edge's end less the mean value of the other edges from its beginning."""
+    """As in `Edge`."""
     weights: list[list[float]]
     """The share of an edge in the mean over leaves, times their number: 1 in a group without
     branches. An edge that is left by one other near its end has the weight of two leaves."""
@@ -61,7 +78,45 @@ def tree_credit(twigs: Sequence[Twig]) -> TreeCredit:
     >>> found.weights
     [[1.5, 0.75], [0.0, 0.75], [1.5]]
     """
-    return _Tree(twigs).credit()
+    found = TreeCredit(
+        advantages=[[0.0] * twig.num_lines for twig in twigs],
+        weights=[[0.0] * twig.num_lines for twig in twigs],
+    )
+    for at, edges in enumerate(tree_edges(twigs)):
+        for edge in edges:
+            for line in range(edge.start, edge.stop):
+                found.advantages[at][line] = edge.advantage
+                found.weights[at][line] = edge.weight
+    return found
+
+
+def tree_edges(twigs: Sequence[Twig]) -> list[list[Edge]]:
+    """The edges of each twig's own lines, [G][E], in their order.
+
+    >>> left = Branch(sibling_index=0, num_lines=1, seed=0)
+    >>> edges = tree_edges([
+    ...     Twig(sibling_index=0, branch=None, num_lines=2, outcome=1.0),
+    ...     Twig(sibling_index=1, branch=left, num_lines=2, outcome=0.0),
+    ... ])
+    >>> [[(edge.before, edge.after, edge.advantage) for edge in own] for own in edges]
+    [[(0.5, 0.5, 0.0), (0.5, 1.0, 1.0)], [(0.5, 0.0, -1.0)]]
+    """
+    return _Tree(twigs).edges()
+
+
+def edges_of(scored: Sequence[Scored]) -> list[list[Edge]]:
+    """The same of the trajectories of a group, each there once."""
+    return tree_edges(
+        [
+            Twig(
+                sibling_index=one.trajectory.sibling_index,
+                branch=one.trajectory.branch,
+                num_lines=len(one.trajectory.lines),
+                outcome=one.reward.outcome_reward,
+            )
+            for one in scored
+        ]
+    )
 
 
 @dataclass(slots=True)
@@ -71,41 +126,51 @@ class _Tree:
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
     """By a twig's place and a number of lines: who leaves it there."""
-    _roots: list[int] = field(default_factory=list)
+    _begin: defaultdict[tuple[int | None, int], list[int]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """By (the sibling that they leave, lines): those that leave none of these. A file may lack one
+    that others leave."""
 
     def __post_init__(self) -> None:
         places = {twig.sibling_index: at for at, twig in enumerate(self.twigs)}
         for at, twig in enumerate(self.twigs):
-            if twig.branch is None:
-                self._roots.append(at)
+            left = twig.branch
+            if left is None:
+                self._begin[None, 0].append(at)
+                continue
+            other = places.get(left.sibling_index)
+            if other is not None and left.num_lines < self.twigs[other].num_lines:
+                self._leaving[other][left.num_lines].append(at)
             else:
-                self._leaving[places[twig.branch.sibling_index]][twig.branch.num_lines].append(at)
+                self._begin[left.sibling_index, left.num_lines].append(at)
 
-    def credit(self) -> TreeCredit:
-        found = TreeCredit(
-            advantages=[[0.0] * twig.num_lines for twig in self.twigs],
-            weights=[[0.0] * twig.num_lines for twig in self.twigs],
-        )
+    def edges(self) -> list[list[Edge]]:
+        found: list[list[Edge]] = [[] for _ in self.twigs]
         num_leaves = sum(twig.outcome is not None for twig in self.twigs)
-        self._share(found, self._roots, 0, float(num_leaves))
+        for (_, start), twigs in self._begin.items():
+            self._share(found, twigs, start, float(num_leaves))
         return found
 
-    def _share(self, found: TreeCredit, edges: Sequence[int], start: int, weight: float) -> None:
+    def _share(
+        self, found: list[list[Edge]], twigs: Sequence[int], start: int, weight: float
+    ) -> None:
         """Fill in the edges of these twigs that begin behind `start` lines, and all below them."""
-        values = [self._value(at, start) for at in edges]
+        values = [self._value(at, start) for at in twigs]
         known = [value for value in values if value is not None]
-        if not known:
-            return
-        weight /= len(known)
-        for at, value in zip(edges, values, strict=True):
-            if value is None:
-                continue
+        weight /= max(1, len(known))
+        for at, value in zip(twigs, values, strict=True):
             stop = self._next(at, start)
-            end = self.twigs[at].num_lines if stop is None else stop
-            advantage = _beside(value, known)
-            for line in range(start, end):
-                found.advantages[at][line] = advantage
-                found.weights[at][line] = weight
+            found[at].append(
+                Edge(
+                    start=start,
+                    stop=self.twigs[at].num_lines if stop is None else stop,
+                    before=statistics.fmean(known) if known else None,
+                    after=value,
+                    advantage=0.0 if value is None else _beside(value, known),
+                    weight=0.0 if value is None else weight,
+                )
+            )
             if stop is not None:
                 self._share(found, [at, *self._leaving[at][stop]], stop, weight)
 

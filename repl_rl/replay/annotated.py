@@ -76,6 +76,8 @@ def _fault(scored: Scored) -> str | None:
         return "a line without a token"
     if ids and not 0 <= min(ids) <= max(ids) <= _MAX_ID:
         return f"a token id that is not within 0 to {_MAX_ID}"
+    if trajectory.branch is not None and not 1 <= trajectory.num_copied_lines <= len(lines):
+        return f"{trajectory.num_copied_lines} copied lines of {len(lines)}"
     return _fault_of_lemmas(scored) or _fault_of(scored.reward)
 
 
