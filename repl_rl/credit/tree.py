@@ -10,10 +10,12 @@ Pure: lists in, lists out. G siblings, L lines of one, E edges of one.
 
 from __future__ import annotations
 
+import bisect
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from repl_rl.types import Branch, Scored
 
@@ -44,6 +46,16 @@ class Edge:
     advantage: float
     """`after` less the mean value of the other edges from its beginning."""
     weight: float
+
+
+class Outlined(NamedTuple):
+    """An edge in its place."""
+
+    depth: int
+    """Edges before it, from the prompt or from one who is not there."""
+    twig: int
+    """The place of the twig whose lines they are."""
+    edge: Edge
 
 
 @dataclass(slots=True)
@@ -101,91 +113,118 @@ def tree_edges(twigs: Sequence[Twig]) -> list[list[Edge]]:
     >>> [[(edge.before, edge.after, edge.advantage) for edge in own] for own in edges]
     [[(0.5, 0.5, 0.0), (0.5, 1.0, 1.0)], [(0.5, 0.0, -1.0)]]
     """
-    return _Tree(twigs).edges()
+    found: list[list[Edge]] = [[] for _ in twigs]
+    for one in outline(twigs):
+        found[one.twig].append(one.edge)
+    return found
 
 
-def edges_of(scored: Sequence[Scored]) -> list[list[Edge]]:
-    """The same of the trajectories of a group, each there once."""
-    return tree_edges(
-        [
-            Twig(
-                sibling_index=one.trajectory.sibling_index,
-                branch=one.trajectory.branch,
-                num_lines=len(one.trajectory.lines),
-                outcome=one.reward.outcome_reward,
-            )
-            for one in scored
-        ]
-    )
+def outline(twigs: Sequence[Twig]) -> list[Outlined]:
+    """All edges, each followed by those that begin where it ends, the same twig's first."""
+    return _Tree(twigs).outline()
 
 
-@dataclass(slots=True)
+def twigs_of(scored: Sequence[Scored]) -> list[Twig]:
+    """Those of the trajectories of a group, each there once."""
+    return [
+        Twig(
+            sibling_index=one.trajectory.sibling_index,
+            branch=one.trajectory.branch,
+            num_lines=len(one.trajectory.lines),
+            outcome=one.reward.outcome_reward,
+        )
+        for one in scored
+    ]
+
+
 class _Tree:
-    twigs: Sequence[Twig]
-    _leaving: defaultdict[int, defaultdict[int, list[int]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(list))
-    )
-    """By a twig's place and a number of lines: who leaves it there."""
-    _begin: defaultdict[tuple[int | None, int], list[int]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
-    """By (the sibling that they leave, lines): those that leave none of these. A file may lack one
-    that others leave."""
+    """No function of it calls itself: a file may hold a tree of any depth."""
 
-    def __post_init__(self) -> None:
-        places = {twig.sibling_index: at for at, twig in enumerate(self.twigs)}
-        for at, twig in enumerate(self.twigs):
+    def __init__(self, twigs: Sequence[Twig]) -> None:
+        self._twigs = twigs
+        self._leaving: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        """By (a twig's place, a number of lines): who leaves it there."""
+        self._begin: defaultdict[tuple[int | None, int], list[int]] = defaultdict(list)
+        """By (the sibling that they leave, lines): those that leave none of these. A file may lack
+        one that others leave."""
+        places = {twig.sibling_index: at for at, twig in enumerate(twigs)}
+        stops: defaultdict[int, set[int]] = defaultdict(set)
+        for at, twig in enumerate(twigs):
             left = twig.branch
             if left is None:
                 self._begin[None, 0].append(at)
                 continue
             other = places.get(left.sibling_index)
-            if other is not None and left.num_lines < self.twigs[other].num_lines:
-                self._leaving[other][left.num_lines].append(at)
+            if other is not None and left.num_lines < twigs[other].num_lines:
+                self._leaving[other, left.num_lines].append(at)
+                stops[other].add(left.num_lines)
             else:
                 self._begin[left.sibling_index, left.num_lines].append(at)
+        self._stops = [sorted(stops[at]) for at in range(len(twigs))]
+        """Of each twig, where it is left."""
+        self._values = self._find_values()
 
-    def edges(self) -> list[list[Edge]]:
-        found: list[list[Edge]] = [[] for _ in self.twigs]
-        num_leaves = sum(twig.outcome is not None for twig in self.twigs)
-        for (_, start), twigs in self._begin.items():
-            self._share(found, twigs, start, float(num_leaves))
+    def outline(self) -> list[Outlined]:
+        found: list[Outlined] = []
+        num_leaves = float(sum(twig.outcome is not None for twig in self._twigs))
+        ahead: list[Outlined] = []
+        """Edges whose turn comes, the next one last."""
+        for (_, start), twigs in reversed(self._begin.items()):
+            ahead += reversed(self._from(twigs, start, num_leaves, depth=0))
+        while ahead:
+            one = ahead.pop()
+            found.append(one)
+            at, stop = one.twig, one.edge.stop
+            if below := self._leaving.get((at, stop)):
+                weight = one.edge.weight
+                ahead += reversed(self._from([at, *below], stop, weight, depth=one.depth + 1))
         return found
 
-    def _share(
-        self, found: list[list[Edge]], twigs: Sequence[int], start: int, weight: float
-    ) -> None:
-        """Fill in the edges of these twigs that begin behind `start` lines, and all below them."""
-        values = [self._value(at, start) for at in twigs]
+    def _from(
+        self, twigs: Sequence[int], start: int, weight: float, *, depth: int
+    ) -> list[Outlined]:
+        """The edges of these twigs that begin behind `start` lines, which they share."""
+        values = [self._values[at, start] for at in twigs]
         known = [value for value in values if value is not None]
-        weight /= max(1, len(known))
+        before = statistics.fmean(known) if known else None
+        found = []
         for at, value in zip(twigs, values, strict=True):
             stop = self._next(at, start)
-            found[at].append(
-                Edge(
-                    start=start,
-                    stop=self.twigs[at].num_lines if stop is None else stop,
-                    before=statistics.fmean(known) if known else None,
-                    after=value,
-                    advantage=0.0 if value is None else _beside(value, known),
-                    weight=0.0 if value is None else weight,
-                )
+            edge = Edge(
+                start=start,
+                stop=self._twigs[at].num_lines if stop is None else stop,
+                before=before,
+                after=value,
+                advantage=0.0 if value is None else _beside(value, known),
+                weight=0.0 if value is None else weight / len(known),
             )
-            if stop is not None:
-                self._share(found, [at, *self._leaving[at][stop]], stop, weight)
+            found.append(Outlined(depth, at, edge))
+        return found
 
-    def _value(self, at: int, start: int) -> float | None:
-        """The mean outcome of what a twig's edge behind `start` lines leads to."""
-        stop = self._next(at, start)
-        if stop is None:
-            return self.twigs[at].outcome
-        below = [self._value(one, stop) for one in (at, *self._leaving[at][stop])]
-        known = [value for value in below if value is not None]
-        return statistics.fmean(known) if known else None
+    def _find_values(self) -> dict[tuple[int, int], float | None]:
+        """By (twig, start of an edge): the mean outcome of what this edge leads to."""
+        starts = [
+            (0 if twig.branch is None else twig.branch.num_lines, at)
+            for at, twig in enumerate(self._twigs)
+        ]
+        starts += [(stop, at) for at, stops in enumerate(self._stops) for stop in stops]
+        values: dict[tuple[int, int], float | None] = {}
+        # What follows an edge begins behind more lines, so the last come first.
+        for start, at in sorted(starts, reverse=True):
+            stop = self._next(at, start)
+            if stop is None:
+                values[at, start] = self._twigs[at].outcome
+                continue
+            below = [values[one, stop] for one in (at, *self._leaving[at, stop])]
+            known = [value for value in below if value is not None]
+            values[at, start] = statistics.fmean(known) if known else None
+        return values
 
     def _next(self, at: int, start: int) -> int | None:
         """The first place behind `start` lines where somebody leaves a twig."""
-        return min((stop for stop in self._leaving[at] if stop > start), default=None)
+        stops = self._stops[at]
+        found = bisect.bisect_right(stops, start)
+        return stops[found] if found < len(stops) else None
 
 
 def _beside(value: float, values: Sequence[float]) -> float:

@@ -15,7 +15,7 @@ from pathlib import Path
 from repl_rl.config import GRPOConfig, Scale
 from repl_rl.credit.advantages import advantage_rows, batch_scale
 from repl_rl.credit.ledger import Ledger, ledgers
-from repl_rl.credit.tree import Edge, edges_of
+from repl_rl.credit.tree import Edge, tree_edges, twigs_of
 from repl_rl.errors import ConfigError
 from repl_rl.replay.vocabulary import find_decode, token_texts
 from repl_rl.rollout.builder import fault
@@ -60,6 +60,19 @@ def read(place: Place) -> Scored:
     scored = place.read()
     _refuse(place, fault(scored.trajectory) or _fault(scored))
     return scored
+
+
+def branching_groups(paths: Iterable[Path]) -> dict[object, list[Place]]:
+    """Siblings in the order of their files, by `Place.group`, where one leaves another."""
+    members: defaultdict[object, list[Place]] = defaultdict(list)
+    for path in paths:
+        for place in places(path):
+            members[place.group].append(place)
+    return {
+        group: same
+        for group, same in members.items()
+        if any(one.glance.trajectory.branch for one in same)
+    }
 
 
 def _refuse(place: Place, problem: str | None) -> None:
@@ -172,7 +185,7 @@ class _Files:
         scale_by = self._file(place).scales[place.step]
         made = ledgers(scored, advantage_rows(scored, self._config, scale_by=scale_by))
         branches = [one.trajectory.branch for one in scored]
-        edges = edges_of(scored) if any(branches) else [[] for _ in scored]
+        edges = tree_edges(twigs_of(scored)) if any(branches) else [[] for _ in scored]
         ids = {
             one.trajectory.sibling_index: member.id
             for one, member in zip(scored, members, strict=True)

@@ -78,3 +78,22 @@ def test_those_that_leave_one_who_is_not_there_are_held_against_each_other() -> 
 def test_a_line_that_the_other_does_not_have_is_no_place_to_leave_it() -> None:
     found = tree_edges([twig(0, 1, 1.0), twig(1, 3, 0.0, leaves=(0, 2))])
     assert list(map(numbers, found)) == [[(0, 1, 1.0, 1.0, 0.0)], [(2, 3, 0.0, 0.0, 0.0)]]
+
+
+def test_a_tree_may_have_any_depth() -> None:
+    """Each leaves the one before it, a line later; only the last is right."""
+    n = 3000
+    twigs = [
+        twig(at, at + 2, float(at == n - 1), leaves=None if at == 0 else (at - 1, at))
+        for at in range(n)
+    ]
+    edges = tree_edges(twigs)
+    assert numbers(edges[-1]) == [(n - 1, n + 1, 0.5, 1.0, 1.0)]
+    assert numbers(edges[0])[0] == (0, 1, 2.0 ** (1 - n), 2.0 ** (1 - n), 0.0)
+    assert numbers(edges[-3])[0] == (n - 3, n - 2, 0.125, 0.25, 0.25)
+
+
+def test_those_that_leave_each_other_are_left_out() -> None:
+    """A file may hold anything: 0 leaves 1, and 1 leaves 0."""
+    twigs = [twig(0, 5, 1.0, leaves=(1, 2)), twig(1, 5, 0.0, leaves=(0, 3)), twig(2, 1, 0.0)]
+    assert list(map(numbers, tree_edges(twigs))) == [[], [], [(0, 1, 0.0, 0.0, 0.0)]]

@@ -1,5 +1,7 @@
 // The tree of a group that branches: its edges, indented where one trajectory leaves another.
 
+const DEEPEST = 40;
+
 function valueText(value) {
   return make("b", { class: "number" }, value === null ? "unknown" : signed(value));
 }
@@ -57,7 +59,8 @@ function edgeHead(one, at, tree) {
   );
 }
 
-function edgeItem(one, at, tree) {
+function edgeItem(one, at, tree, depth = 0) {
+  if (depth > DEEPEST) return make("li", { class: "state" }, "and deeper than is shown");
   const edge = one.edges[at];
   const { verdict } = one.summary;
   const rows = one.lines.slice(edge.start, edge.stop).map((line) => siblingLine(line, verdict));
@@ -70,14 +73,15 @@ function edgeItem(one, at, tree) {
     { class: tree.path.has(edge) ? "on-path" : null },
     make("div", { class: "edge" }, edgeHead(one, at, tree), make("ol", {}, ...rows)),
     make("p", { class: "state" }, ...state),
-    isLast ? null : make("ul", {}, ...itemsBehind(one, at, tree)),
+    isLast ? null : make("ul", {}, ...itemsBehind(one, at, tree, depth + 1)),
   );
 }
 
 /** Who goes on from the end of an edge: the same one first. */
-function itemsBehind(one, at, tree) {
+function itemsBehind(one, at, tree, depth) {
   const others = tree.leaving.get(`${one.sibling}:${one.edges[at].stop}`) ?? [];
-  return [edgeItem(one, at + 1, tree), ...others.map((other) => edgeItem(other, 0, tree))];
+  const first = edgeItem(one, at + 1, tree, depth);
+  return [first, ...others.map((other) => edgeItem(other, 0, tree, depth))];
 }
 
 /** The tree, with the value of each state that somebody leaves, and the advantage of each edge. */
