@@ -31,11 +31,11 @@ from pathlib import Path
 import matplotlib as mpl
 
 from repl_rl.commands import options as shared
-from repl_rl.commands.branches import attempts_around
 from repl_rl.config import GRPOConfig
 from repl_rl.credit.advantages import earned, line_rows
 from repl_rl.credit.tree import Twig, tree_credit
 from repl_rl.credit.worth import Value, outcomes_after
+from repl_rl.rollout.continuations import attempts_around
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs.summary import is_solved
 from repl_rl.seeds import derive_seed

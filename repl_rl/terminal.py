@@ -26,3 +26,8 @@ def one_row(text: str) -> str:
 def signed(value: float, form: str = "+.3f") -> str:
     """The number in `form`, or with an exponent where that would be long."""
     return format(value, form if abs(value) < _LONG else "+.4g")
+
+
+def shorten(text: str, width: int) -> str:
+    """The text, or its beginning and three dots."""
+    return text if len(text) <= width else f"{text[: width - 3]}..."

@@ -298,9 +298,10 @@ def audit(run_or_model: Path, count: int, **options: Any) -> None:
 def show(path: Path, count: int, *, best: bool, worst: bool) -> None:
     """Print stored trajectories in colours.
 
-    They come from a run's last file, or from a .jsonl file.
+    They come from a run's last file, or from a .jsonl file. Where siblings leave one another, their
+    tree follows: the value of each state, and the advantage of the lines that lead to it.
     """
-    from repl_rl.replay.annotated import read
+    from repl_rl.replay.annotated import branching_groups, read
     from repl_rl.replay.jobs import Wanted, last_file
     from repl_rl.replay.many import Options
     from repl_rl.replay.vocabulary import find_decode
@@ -316,8 +317,14 @@ def show(path: Path, count: int, *, best: bool, worst: bool) -> None:
         say=shared.say,
     )
     screen = Screen()
-    for place in wanted.find(last_file):
-        screen.sample(place.id, read(place), find_decode(place))
+    found = wanted.find(last_file)
+    trees = branching_groups({place.path for place in found})
+    for place in found:
+        scored = read(place)
+        screen.sample(place.id, scored, find_decode(place))
+        if siblings := trees.get(place.group):
+            shown = scored.trajectory.sibling_index
+            screen.tree([read(one) for one in siblings], shown=shown)
 
 
 @cli.command()

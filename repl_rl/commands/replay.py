@@ -45,7 +45,9 @@ _selecting = shared.with_options(
 @click.argument("path", type=Path, metavar="RUN")
 @_selecting
 @shared.count(None, "At most this many.")
-@click.option("--model", metavar="PATH", help="A policy to continue with, or to score a page.")
+@click.option(
+    "--model", metavar="PATH", help="A policy that continues, judges lines, or scores a page."
+)
 @click.option("--execute", is_flag=True, help="Run all lines again; name what diverges.")
 @click.option("--rescore", is_flag=True, help="Grade and reward anew; list what changes.")
 @click.option("--output", type=Path, metavar="FILE", help="What --rescore found, as a .jsonl.")

@@ -1,21 +1,23 @@
 """Credit of a tree of trajectories: a line is held against others from the very state before it.
 
-    branches_G, outcomes_G -> weight_GL, advantage_GL
+    branches_G, outcomes_G -> edges_GE -> weight_GL, advantage_GL
 
 Trajectories of a group that begin as one another make a tree: an edge is the lines between two
 states where somebody leaves, and a leaf is the end of a trajectory. The value of a state is the
 mean outcome of what follows it, as in VinePPO (arXiv:2410.01679) and Tree-GRPO (arXiv:2509.21240).
-Pure: lists in, lists out. G siblings, L lines of one.
+Pure: lists in, lists out. G siblings, L lines of one, E edges of one.
 """
 
 from __future__ import annotations
 
+import bisect
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from repl_rl.types import Branch
+from repl_rl.types import Branch, Scored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +31,39 @@ class Twig:
     """None where it could not be scored."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """Lines of a sibling between two states where somebody leaves, or up to its end."""
+
+    start: int
+    """Lines before its beginning."""
+    stop: int
+    """Lines before its end."""
+    before: float | None
+    """The value of the state that it begins at; None where nothing behind it was scored."""
+    after: float | None
+    """The value of the state that it ends at."""
+    advantage: float
+    """`after` less the mean value of the other edges from its beginning."""
+    weight: float
+
+
+class Outlined(NamedTuple):
+    """An edge in its place."""
+
+    depth: int
+    """Edges before it, from the prompt or from one who is not there."""
+    twig: int
+    """The place of the twig whose lines they are."""
+    edge: Edge
+
+
 @dataclass(slots=True)
 class TreeCredit:
     """Advantages and weights of lines, [G][L]; both 0 for a line that is a copy."""
 
     advantages: list[list[float]]
-    """The value of the edge's end less the mean value of the other edges from its beginning."""
+    """As in `Edge`."""
     weights: list[list[float]]
     """The share of an edge in the mean over leaves, times their number: 1 in a group without
     branches. An edge that is left by one other near its end has the weight of two leaves."""
@@ -61,66 +90,141 @@ def tree_credit(twigs: Sequence[Twig]) -> TreeCredit:
     >>> found.weights
     [[1.5, 0.75], [0.0, 0.75], [1.5]]
     """
-    return _Tree(twigs).credit()
-
-
-@dataclass(slots=True)
-class _Tree:
-    twigs: Sequence[Twig]
-    _leaving: defaultdict[int, defaultdict[int, list[int]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(list))
+    found = TreeCredit(
+        advantages=[[0.0] * twig.num_lines for twig in twigs],
+        weights=[[0.0] * twig.num_lines for twig in twigs],
     )
-    """By a twig's place and a number of lines: who leaves it there."""
-    _roots: list[int] = field(default_factory=list)
+    for at, edges in enumerate(tree_edges(twigs)):
+        for edge in edges:
+            for line in range(edge.start, edge.stop):
+                found.advantages[at][line] = edge.advantage
+                found.weights[at][line] = edge.weight
+    return found
 
-    def __post_init__(self) -> None:
-        places = {twig.sibling_index: at for at, twig in enumerate(self.twigs)}
-        for at, twig in enumerate(self.twigs):
-            if twig.branch is None:
-                self._roots.append(at)
-            else:
-                self._leaving[places[twig.branch.sibling_index]][twig.branch.num_lines].append(at)
 
-    def credit(self) -> TreeCredit:
-        found = TreeCredit(
-            advantages=[[0.0] * twig.num_lines for twig in self.twigs],
-            weights=[[0.0] * twig.num_lines for twig in self.twigs],
+def tree_edges(twigs: Sequence[Twig]) -> list[list[Edge]]:
+    """The edges of each twig's own lines, [G][E], in their order.
+
+    >>> left = Branch(sibling_index=0, num_lines=1, seed=0)
+    >>> edges = tree_edges([
+    ...     Twig(sibling_index=0, branch=None, num_lines=2, outcome=1.0),
+    ...     Twig(sibling_index=1, branch=left, num_lines=2, outcome=0.0),
+    ... ])
+    >>> [[(edge.before, edge.after, edge.advantage) for edge in own] for own in edges]
+    [[(0.5, 0.5, 0.0), (0.5, 1.0, 1.0)], [(0.5, 0.0, -1.0)]]
+    """
+    found: list[list[Edge]] = [[] for _ in twigs]
+    for one in outline(twigs):
+        found[one.twig].append(one.edge)
+    return found
+
+
+def outline(twigs: Sequence[Twig]) -> list[Outlined]:
+    """All edges, each followed by those that begin where it ends, the same twig's first."""
+    return _Tree(twigs).outline()
+
+
+def twigs_of(scored: Sequence[Scored]) -> list[Twig]:
+    """Those of the trajectories of a group, each there once."""
+    return [
+        Twig(
+            sibling_index=one.trajectory.sibling_index,
+            branch=one.trajectory.branch,
+            num_lines=len(one.trajectory.lines),
+            outcome=one.reward.outcome_reward,
         )
-        num_leaves = sum(twig.outcome is not None for twig in self.twigs)
-        self._share(found, self._roots, 0, float(num_leaves))
+        for one in scored
+    ]
+
+
+class _Tree:
+    """No function of it calls itself: a file may hold a tree of any depth."""
+
+    def __init__(self, twigs: Sequence[Twig]) -> None:
+        self._twigs = twigs
+        self._leaving: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        """By (a twig's place, a number of lines): who leaves it there."""
+        self._begin: defaultdict[tuple[int | None, int], list[int]] = defaultdict(list)
+        """By (the sibling that they leave, lines): those that leave none of these. A file may lack
+        one that others leave."""
+        places = {twig.sibling_index: at for at, twig in enumerate(twigs)}
+        stops: defaultdict[int, set[int]] = defaultdict(set)
+        for at, twig in enumerate(twigs):
+            left = twig.branch
+            if left is None:
+                self._begin[None, 0].append(at)
+                continue
+            other = places.get(left.sibling_index)
+            if other is not None and left.num_lines < twigs[other].num_lines:
+                self._leaving[other, left.num_lines].append(at)
+                stops[other].add(left.num_lines)
+            else:
+                self._begin[left.sibling_index, left.num_lines].append(at)
+        self._stops = [sorted(stops[at]) for at in range(len(twigs))]
+        """Of each twig, where it is left."""
+        self._values = self._find_values()
+
+    def outline(self) -> list[Outlined]:
+        found: list[Outlined] = []
+        num_leaves = float(sum(twig.outcome is not None for twig in self._twigs))
+        ahead: list[Outlined] = []
+        """Edges whose turn comes, the next one last."""
+        for (_, start), twigs in reversed(self._begin.items()):
+            ahead += reversed(self._from(twigs, start, num_leaves, depth=0))
+        while ahead:
+            one = ahead.pop()
+            found.append(one)
+            at, stop = one.twig, one.edge.stop
+            if below := self._leaving.get((at, stop)):
+                weight = one.edge.weight
+                ahead += reversed(self._from([at, *below], stop, weight, depth=one.depth + 1))
         return found
 
-    def _share(self, found: TreeCredit, edges: Sequence[int], start: int, weight: float) -> None:
-        """Fill in the edges of these twigs that begin behind `start` lines, and all below them."""
-        values = [self._value(at, start) for at in edges]
+    def _from(
+        self, twigs: Sequence[int], start: int, weight: float, *, depth: int
+    ) -> list[Outlined]:
+        """The edges of these twigs that begin behind `start` lines, which they share."""
+        values = [self._values[at, start] for at in twigs]
         known = [value for value in values if value is not None]
-        if not known:
-            return
-        weight /= len(known)
-        for at, value in zip(edges, values, strict=True):
-            if value is None:
-                continue
+        before = statistics.fmean(known) if known else None
+        found = []
+        for at, value in zip(twigs, values, strict=True):
             stop = self._next(at, start)
-            end = self.twigs[at].num_lines if stop is None else stop
-            advantage = _beside(value, known)
-            for line in range(start, end):
-                found.advantages[at][line] = advantage
-                found.weights[at][line] = weight
-            if stop is not None:
-                self._share(found, [at, *self._leaving[at][stop]], stop, weight)
+            edge = Edge(
+                start=start,
+                stop=self._twigs[at].num_lines if stop is None else stop,
+                before=before,
+                after=value,
+                advantage=0.0 if value is None else _beside(value, known),
+                weight=0.0 if value is None else weight / len(known),
+            )
+            found.append(Outlined(depth, at, edge))
+        return found
 
-    def _value(self, at: int, start: int) -> float | None:
-        """The mean outcome of what a twig's edge behind `start` lines leads to."""
-        stop = self._next(at, start)
-        if stop is None:
-            return self.twigs[at].outcome
-        below = [self._value(one, stop) for one in (at, *self._leaving[at][stop])]
-        known = [value for value in below if value is not None]
-        return statistics.fmean(known) if known else None
+    def _find_values(self) -> dict[tuple[int, int], float | None]:
+        """By (twig, start of an edge): the mean outcome of what this edge leads to."""
+        starts = [
+            (0 if twig.branch is None else twig.branch.num_lines, at)
+            for at, twig in enumerate(self._twigs)
+        ]
+        starts += [(stop, at) for at, stops in enumerate(self._stops) for stop in stops]
+        values: dict[tuple[int, int], float | None] = {}
+        # What follows an edge begins behind more lines, so the last come first.
+        for start, at in sorted(starts, reverse=True):
+            stop = self._next(at, start)
+            if stop is None:
+                values[at, start] = self._twigs[at].outcome
+                continue
+            below = [values[one, stop] for one in (at, *self._leaving[at, stop])]
+            known = [value for value in below if value is not None]
+            values[at, start] = statistics.fmean(known) if known else None
+        return values
 
     def _next(self, at: int, start: int) -> int | None:
         """The first place behind `start` lines where somebody leaves a twig."""
-        return min((stop for stop in self._leaving[at] if stop > start), default=None)
+        stops = self._stops[at]
+        found = bisect.bisect_right(stops, start)
+        return stops[found] if found < len(stops) else None
 
 
 def _beside(value: float, values: Sequence[float]) -> float:

@@ -316,14 +316,19 @@ def cache_bytes(
     return int(per_token * num_rows * min(row_tokens, loaded.context_tokens))
 
 
+def rows_that_fit(loaded: LoadedModel, *, most: int, row_tokens: int) -> int:
+    """How many full trajectories `check_memory` has room for, up to `most`; at least 1."""
+    needed = _needed_bytes(loaded, num_rows=1, row_tokens=row_tokens)
+    return max(1, min(most, free_bytes(loaded.model.device) // max(1, needed)))
+
+
 def check_memory(loaded: LoadedModel, *, num_rows: int, row_tokens: int) -> None:
     """ConfigError if keys and values of `num_rows` full trajectories do not fit in free memory.
 
     `row_tokens` counts prompt and completion. Half as much again must be free: rows double when
     they grow, and an allocator may not be able to reuse the old halves.
     """
-    dtype = keys_in(loaded.precision.sampling, loaded.model.device.type)
-    needed = cache_bytes(loaded, num_rows=num_rows, row_tokens=row_tokens, dtype=dtype) * 3 // 2
+    needed = _needed_bytes(loaded, num_rows=num_rows, row_tokens=row_tokens)
     free = free_bytes(loaded.model.device)
     if needed > free:
         raise ConfigError(
@@ -331,6 +336,11 @@ def check_memory(loaded: LoadedModel, *, num_rows: int, row_tokens: int) -> None
             f"their prompts need {needed / 2**30:.1f} GiB for keys and values, "
             f"{free / 2**30:.1f} GiB are free; lower sampling.max_in_flight or sampling.max_tokens"
         )
+
+
+def _needed_bytes(loaded: LoadedModel, *, num_rows: int, row_tokens: int) -> int:
+    dtype = keys_in(loaded.precision.sampling, loaded.model.device.type)
+    return cache_bytes(loaded, num_rows=num_rows, row_tokens=row_tokens, dtype=dtype) * 3 // 2
 
 
 def free_bytes(device: torch.device) -> int:

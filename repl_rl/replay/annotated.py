@@ -15,6 +15,7 @@ from pathlib import Path
 from repl_rl.config import GRPOConfig, Scale
 from repl_rl.credit.advantages import advantage_rows, batch_scale
 from repl_rl.credit.ledger import Ledger, ledgers
+from repl_rl.credit.tree import Edge, tree_edges, twigs_of
 from repl_rl.errors import ConfigError
 from repl_rl.replay.vocabulary import find_decode, token_texts
 from repl_rl.rollout.builder import fault
@@ -43,6 +44,10 @@ class Annotated:
     token, and share of the group's gradient by line (`ledger.entries`, [L])."""
     siblings: tuple[str, ...]
     """Ids of its group in the file, its own among them, in order."""
+    edges: tuple[Edge, ...] = ()  # [E]
+    """Of its own lines, where its group branches."""
+    left: str | None = None
+    """Id of the one that it begins as, where its file has it."""
     token_texts: tuple[str, ...] | None = None  # [T]
     """What each token of the completion adds to its text; None where no vocabulary is at hand. A
     token that ends inside a character adds nothing, the one that completes it adds it whole."""
@@ -55,6 +60,19 @@ def read(place: Place) -> Scored:
     scored = place.read()
     _refuse(place, fault(scored.trajectory) or _fault(scored))
     return scored
+
+
+def branching_groups(paths: Iterable[Path]) -> dict[object, list[Place]]:
+    """Siblings in the order of their files, by `Place.group`, where one leaves another."""
+    members: defaultdict[object, list[Place]] = defaultdict(list)
+    for path in paths:
+        for place in places(path):
+            members[place.group].append(place)
+    return {
+        group: same
+        for group, same in members.items()
+        if any(one.glance.trajectory.branch for one in same)
+    }
 
 
 def _refuse(place: Place, problem: str | None) -> None:
@@ -76,6 +94,8 @@ def _fault(scored: Scored) -> str | None:
         return "a line without a token"
     if ids and not 0 <= min(ids) <= max(ids) <= _MAX_ID:
         return f"a token id that is not within 0 to {_MAX_ID}"
+    if trajectory.branch is not None and not 1 <= trajectory.num_copied_lines <= len(lines):
+        return f"{trajectory.num_copied_lines} copied lines of {len(lines)}"
     return _fault_of_lemmas(scored) or _fault_of(scored.reward)
 
 
@@ -111,12 +131,14 @@ def annotate(
     """
     files = _Files(config)
     for place in wanted:
-        ledger = files.ledger(place)
-        trajectory = ledger.scored.trajectory
+        found = files.member(place)
+        trajectory = found.ledger.scored.trajectory
         decode = files.vocabulary(place)
         yield Annotated(
             id=place.id,
-            ledger=ledger,
+            ledger=found.ledger,
+            edges=found.edges,
+            left=found.left,
             siblings=tuple(one.id for one in files.members(place)),
             token_texts=None if decode is None else token_texts(trajectory, decode),
             trainer_logprobs=None if score is None else score(trajectory),
@@ -131,17 +153,17 @@ class _Files:
         self._files: dict[Path, _File] = {}
         self._vocabularies: dict[object, Decode | None] = {}
         self._group: object = None
-        self._ledgers: dict[int, Ledger] = {}
+        self._found: dict[int, _Member] = {}
 
     def members(self, place: Place) -> list[Place]:
         """The siblings of a trajectory and itself, in order."""
         return self._file(place).members[place.group]
 
-    def ledger(self, place: Place) -> Ledger:
+    def member(self, place: Place) -> _Member:
         if self._group != place.group:
-            self._ledgers = self._read_group(place)
+            self._found = self._read_group(place)
             self._group = place.group
-        return self._ledgers[place.number]
+        return self._found[place.number]
 
     def vocabulary(self, place: Place) -> Decode | None:
         made_by = "unknown" if place.origin is None else (place.origin.tokenizer,)
@@ -155,14 +177,36 @@ class _Files:
             self._files[place.path] = _File.of(place.path, self._config.scale)
         return self._files[place.path]
 
-    def _read_group(self, place: Place) -> dict[int, Ledger]:
+    def _read_group(self, place: Place) -> dict[int, _Member]:
         members = self.members(place)
         if place not in members:
             raise changed(place.path)
         scored = [read(one) for one in members]
         scale_by = self._file(place).scales[place.step]
         made = ledgers(scored, advantage_rows(scored, self._config, scale_by=scale_by))
-        return dict(zip((one.number for one in members), made, strict=True))
+        branches = [one.trajectory.branch for one in scored]
+        edges = tree_edges(twigs_of(scored)) if any(branches) else [[] for _ in scored]
+        ids = {
+            one.trajectory.sibling_index: member.id
+            for one, member in zip(scored, members, strict=True)
+        }
+        return {
+            member.number: _Member(
+                ledger=ledger,
+                edges=tuple(own),
+                left=None if branch is None else ids.get(branch.sibling_index),
+            )
+            for member, ledger, own, branch in zip(members, made, edges, branches, strict=True)
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Member:
+    """What depends on the whole group of a trajectory."""
+
+    ledger: Ledger
+    edges: tuple[Edge, ...]
+    left: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,14 @@ Knows tokens and rewards. Does not know engines: the policy comes in from outsid
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from repl_rl.engines.base import LineEnd, SampledLine
 from repl_rl.replay.compare import difference
 from repl_rl.replay.live import Live, LiveLine
 from repl_rl.rollout.builder import TrajectoryBuilder
+from repl_rl.rollout.plan import TaskPlan, TrajectorySampler
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import (
     PYTHON,
@@ -51,8 +52,25 @@ class Policy(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Who goes on, and how it is asked."""
+
+    sampler: TrajectorySampler
+    codec: Codec
+    fmt: TranscriptFormat
+    source: str
+    """Of the model, as in `LoadedModel`."""
+    at_once: int
+    """Continuations."""
+
+
 class ScoringPolicy(Policy, Protocol):
-    """A policy that also knows how likely a completion is."""
+    """A policy that also knows how likely a completion is, and makes whole rollouts."""
+
+    def asked(self, plan: TaskPlan) -> Asked:
+        """How it is asked for rollouts of a plan. ConfigError for a format without a template."""
+        ...
 
     def score(self, trajectory: Trajectory) -> tuple[float, ...]:
         """Log-probabilities [T], nats; ConfigError for another vocabulary."""

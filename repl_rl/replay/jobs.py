@@ -19,6 +19,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.replay.annotated import Annotated, annotate
 from repl_rl.replay.branch import ScoringPolicy
 from repl_rl.replay.many import Options, Write, execute, pool_of, rescore
+from repl_rl.replay.referee import Referee
 from repl_rl.replay.report import change_rows, rerun_rows
 from repl_rl.replay.scene import Scene, other_walls
 from repl_rl.replay.target import check_apart, check_replaceable, new_file
@@ -219,14 +220,18 @@ async def _walk(wanted: Wanted, found: Sequence[Place], messages: Sequence[str])
     from repl_rl.replay.stepper import Stepper
 
     scene = wanted.options.scene(found[0])
+    plan = make_task_plan(scene.config)
     if wanted.model is not None:
         wanted.say(f"reading the model {wanted.model} ...")  # the stepper's screen comes after it
     async with (
         pool_of(scene) as pool,
-        open_scorer(make_task_plan(scene.config)) as scorer,
+        open_scorer(plan) as scorer,
         _policy(wanted, scene) as policy,
     ):
-        score = None if policy is None else policy.score
+        score = referee = None
+        if policy is not None:
+            score, asked = policy.score, policy.asked(plan)
+            referee = Referee(asked, plan.task, scene, kernels=pool, scorer=scorer)
         stepper = Stepper(
             found,
             scene=scene,
@@ -234,6 +239,7 @@ async def _walk(wanted: Wanted, found: Sequence[Place], messages: Sequence[str])
             annotate=lambda place: next(annotate([place], scene.config.grpo, score=score)),
             scorer=scorer,
             policy=policy,
+            referee=referee,
             notes=[*messages, *scene.notes, *other_walls(scene.origin, str(pool.walls))],
             isolation=str(pool.walls),
         )

@@ -8,7 +8,7 @@ Knows one trajectory and one kernel at a time. Does not know screens, files or p
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -232,13 +232,7 @@ class Live:
     async def _set_up(self, kernel: Kernel) -> None:
         own = problem_sources(self.scored.problem)
         check_setup(own, "the problem of this trajectory")
-        for source in (*self._scene.run_first, *own):
-            execution = await kernel.run(f"{source}\n")
-            if execution.status is not ExecStatus.OK:
-                shown = one_row(source[:_MAX_SHOWN])
-                raise ConfigError(
-                    f"the setup of these trajectories fails here ({execution.status}), in `{shown}`"
-                )
+        await set_up(kernel, (*self._scene.run_first, *own))
 
     @contextlib.asynccontextmanager
     async def _at_work(self) -> AsyncIterator[Kernel]:
@@ -283,3 +277,14 @@ class Live:
         if kind is OutcomeKind.CLAIMED:
             return list(self.session.claims.values())[-1]
         return self.session.submission if kind is OutcomeKind.SUBMITTED else None
+
+
+async def set_up(kernel: Kernel, sources: Iterable[str]) -> None:
+    """Run what stands before a first line. ConfigError where one of these sources fails."""
+    for source in sources:
+        execution = await kernel.run(f"{source}\n")
+        if execution.status is not ExecStatus.OK:
+            shown = one_row(source[:_MAX_SHOWN])
+            raise ConfigError(
+                f"the setup of these trajectories fails here ({execution.status}), in `{shown}`"
+            )

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 
 from repl_rl.config import Config, SamplingConfig
+from repl_rl.engines.base import Engine
 from repl_rl.engines.kinds import HF
 from repl_rl.engines.models import (
     LoadedModel,
@@ -20,14 +21,16 @@ from repl_rl.engines.models import (
     load_model,
     logprobs,
     pick_device,
+    rows_that_fit,
     silent,
 )
 from repl_rl.engines.precision import precision
 from repl_rl.errors import ConfigError
-from repl_rl.replay.branch import begin, is_same_vocabulary
+from repl_rl.replay.branch import Asked, begin, is_same_vocabulary
 from repl_rl.replay.live import Live
 from repl_rl.replay.scene import Scene
 from repl_rl.rollout.builder import TrajectoryBuilder
+from repl_rl.rollout.plan import TaskPlan
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.seeds import derive_seed
 from repl_rl.transcript.conventions import load_format
@@ -36,6 +39,8 @@ from repl_rl.types import Line, OutcomeKind, Trajectory
 
 _LONGEST_PROMPT = 4096
 """Tokens of a prompt for which there is room beside a trajectory and its continuation."""
+_MOST_ROWS = 16
+"""Continuations of a line that are sampled at once, at most."""
 
 
 class ModelPolicy:
@@ -44,14 +49,17 @@ class ModelPolicy:
     def __init__(
         self,
         loaded: LoadedModel,
-        sampler: LineSampler,
+        engine: Engine,
         fmt: TranscriptFormat,
         *,
         context_tokens: int,
         sampling: SamplingConfig,
     ) -> None:
         self._loaded = loaded
-        self._sampler = sampler
+        self._engine = engine
+        self._sampler = LineSampler(
+            engine, loaded.codec, fmt, sampling, context_tokens=context_tokens
+        )
         self._format = fmt
         self._context_tokens = context_tokens
         self._sampling = sampling
@@ -117,6 +125,19 @@ class ModelPolicy:
         temperature = self._sampling.temperature
         return tuple(logprobs(self._loaded, ids, start, temperature=temperature))
 
+    def asked(self, plan: TaskPlan) -> Asked:
+        """See `branch.ScoringPolicy`."""
+        codec, fmt = self._loaded.codec, plan.format(self._loaded.chat_template)
+        return Asked(
+            sampler=LineSampler(
+                self._engine, codec, fmt, self._sampling, context_tokens=self._context_tokens
+            ),
+            codec=codec,
+            fmt=fmt,
+            source=self.source,
+            at_once=self._sampling.max_in_flight,
+        )
+
     def _check_room(self, built: TrajectoryBuilder) -> None:
         limit = self._sampling.max_tokens
         if built.num_completion >= limit:
@@ -156,17 +177,19 @@ async def open_policy(
     run_on = config.sampling.run_on
     loaded = load_model(model, device=device, precision=held, run_on=run_on, say=say)
     row_tokens = min(loaded.context_tokens, _LONGEST_PROMPT + 2 * config.sampling.max_tokens)
-    check_memory(loaded, num_rows=1, row_tokens=row_tokens)
-    engine = HF().open(config, loaded, row_tokens=row_tokens)
+    most = min(scene.config.sampling.max_in_flight, _MOST_ROWS)
+    num_rows = rows_that_fit(loaded, most=most, row_tokens=row_tokens)
+    check_memory(loaded, num_rows=num_rows, row_tokens=row_tokens)
+    sampling = replace(config.sampling, max_in_flight=num_rows)
+    engine = HF().open(replace(config, sampling=sampling), loaded, row_tokens=row_tokens)
     fmt = load_format(config.transcript, loaded.chat_template)
-    sampler = LineSampler(engine, loaded.codec, fmt, config.sampling, context_tokens=row_tokens)
     try:
         yield ModelPolicy(
             loaded,
-            sampler,
+            engine,
             fmt,
             context_tokens=row_tokens,
-            sampling=config.sampling,
+            sampling=sampling,
         )
     finally:
         await engine.aclose()

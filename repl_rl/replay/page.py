@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from repl_rl.credit.ledger import Entry
+from repl_rl.credit.tree import Edge
 from repl_rl.replay.annotated import Annotated
 from repl_rl.replay.target import whole_file
 from repl_rl.transcript.format import spans
@@ -36,7 +37,7 @@ Json = dict[str, Any]
 _STYLES = ("page.css", "views.css")
 _SCRIPTS = (
     *("text.js", "records.js", "list.js", "transcript.js", "measures.js", "inspector.js"),
-    *("ledger.js", "siblings.js", "main.js"),
+    *("ledger.js", "siblings.js", "tree.js", "main.js"),
 )
 _DIGITS = 6
 """Significant digits of a number in the page."""
@@ -193,8 +194,27 @@ def _judgement(item: Annotated) -> Json:
         "meta": dict(scored.problem.meta),
         "group": trajectory.group_index,
         "sibling": trajectory.sibling_index,
+        "branch": _branch(item),
+        "edges": [_edge(edge) for edge in item.edges],
         "policy_version": trajectory.policy_version,
         "seed": str(trajectory.seed),  # too large for a browser's numbers to be exact
+    }
+
+
+def _branch(item: Annotated) -> Json | None:
+    branch = item.ledger.scored.trajectory.branch
+    if branch is None:
+        return None
+    return {"sibling": branch.sibling_index, "lines": branch.num_lines, "id": item.left}
+
+
+def _edge(edge: Edge) -> Json:
+    return {
+        "start": edge.start,
+        "stop": edge.stop,
+        "before": _number(edge.before),
+        "after": _number(edge.after),
+        "advantage": _number(edge.advantage),
     }
 
 

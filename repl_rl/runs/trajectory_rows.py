@@ -19,7 +19,7 @@ from msgspec import UNSET, UnsetType
 
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import nearest_folder
-from repl_rl.types import Origin, OutcomeKind, Reward, Scored, StopReason, VerdictKind
+from repl_rl.types import Branch, Origin, OutcomeKind, Reward, Scored, StopReason, VerdictKind
 from repl_sandbox.render import clean
 
 FORMAT = 2
@@ -72,6 +72,7 @@ class _Trajectory(msgspec.Struct, frozen=True):
     policy_version: int
     stop_reason: StopReason
     lines: tuple[_Line, ...]
+    branch: Branch | None = None
 
 
 class _Verdict(msgspec.Struct, frozen=True):

@@ -23,12 +23,19 @@ from repl_rl.credit.ledger import Ledger
 from repl_rl.credit.worth import Value, Worth
 from repl_rl.show.bars import Clock, Note, Phase, Tenths, Update, bars
 from repl_rl.show.transcript_rows import By, Decode, Row, transcript_rows
-from repl_rl.terminal import one_row, signed
+from repl_rl.show.tree_table import tree_table
+from repl_rl.terminal import one_row, shorten, signed
 from repl_rl.types import JudgedLemma, Line, OutcomeKind, Scored, StopReason, Trajectory
 from repl_sandbox.render import clean
 
-PROMPT, SAMPLED, INJECTED, ERROR = "dim", "bold green", "cyan", "bold red"
-_STYLES = {By.PROMPT: PROMPT, By.SAMPLED: SAMPLED, By.INJECTED: INJECTED, By.ERROR: ERROR}
+PROMPT, SAMPLED, INJECTED, ERROR, COPIED = "dim", "bold green", "cyan", "bold red", "dim green"
+_STYLES = {
+    By.PROMPT: PROMPT,
+    By.SAMPLED: SAMPLED,
+    By.COPIED: COPIED,
+    By.INJECTED: INJECTED,
+    By.ERROR: ERROR,
+}
 _BARS = " .:-=+*#"
 _TREND = 16
 _SOURCE = 28
@@ -169,7 +176,8 @@ class Screen:
             text = marked_trajectory(scored, decode, width=room)
         text.rstrip()  # in place: the newline that ends it is the console's
         self.say(text)
-        self._console.print(Rule(self._legend(), style="dim", align="left"))
+        has_copies = scored.trajectory.branch is not None
+        self._console.print(Rule(self._legend(has_copies), style="dim", align="left"))
 
     def ledger(self, title: str, ledger: Ledger) -> None:
         """What each line of a trajectory earned, and its share of its group's gradient."""
@@ -183,12 +191,19 @@ class Screen:
         """What each line of a trajectory was worth."""
         self._console.print(worth_table(rows))
 
+    def tree(self, group: Sequence[Scored], *, shown: int) -> None:
+        """A group that branches, with what states and lines are worth; `shown` is a sibling."""
+        self._console.print(tree_table(group, shown=shown))
+
     @property
     def _has_colours(self) -> bool:
         return self._console.color_system is not None and not self._console.no_color
 
-    def _legend(self) -> Text:
-        return legend() if self._has_colours else Text("+ sampled, trained   . injected")
+    def _legend(self, has_copies: bool) -> Text:
+        if self._has_colours:
+            return legend().append("  copied" if has_copies else "", COPIED)
+        copies = "   = copied" if has_copies else ""
+        return Text(f"+ sampled, trained   . injected{copies}")
 
     def _refresh(self) -> None:
         if self._live.is_started:
@@ -291,14 +306,15 @@ def marked_trajectory(scored: Scored, decode: Decode | None = None, *, width: in
 
 def _marked(row: Row, scored: Scored, at: int) -> str:
     by = {by for _, by in row.pieces}
-    if by & {By.SAMPLED, By.ERROR}:
+    if by & {By.SAMPLED, By.ERROR, By.COPIED}:
         ended = (
             # A claim has two words behind its outcome: less room for that.
             f"{line.outcome.kind:{8 if judged_lemma(scored, line) else 14}}"
             f"{_worth(line, reward, scored)}"
             for line, reward in row.ended
         )
-        return _beside(row.text, at, "+   " + ", ".join(map(str.rstrip, ended)))
+        mark = "=" if By.COPIED in by else "+"
+        return _beside(row.text, at, f"{mark}   " + ", ".join(map(str.rstrip, ended)))
     return _beside(row.text, at, ".") if By.INJECTED in by else _beside(row.text, at + 8, "prompt")
 
 
@@ -370,7 +386,3 @@ def ledger_terms(ledger: Ledger) -> Text:
         f"{one_row(name)} {signed(value)}" for name, value in ledger.scored.reward.terms.items()
     ]
     return Text("\n".join([share, "  ".join(terms)]).rstrip(), style="dim")
-
-
-def shorten(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 3]}..."

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.text import Text
 
 from repl_rl.rollout.builder import TrajectoryBuilder
-from repl_rl.show.display import ERROR, INJECTED, PROMPT, SAMPLED, judged_lemma, shorten
+from repl_rl.show.display import ERROR, INJECTED, PROMPT, SAMPLED, judged_lemma
+from repl_rl.terminal import shorten
 from repl_rl.transcript.format import spans
 from repl_rl.transcript.tokens import Codec
 from repl_rl.types import Line, Scored, Tone, Trajectory, Verdict

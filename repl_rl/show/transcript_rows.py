@@ -36,6 +36,8 @@ class By(Enum):
     ERROR = "error"
     """Sampled, in a line that failed."""
     INJECTED = "injected"
+    COPIED = "copied"
+    """Sampled for another one, which this one begins as."""
 
 
 @dataclass(slots=True)
@@ -90,7 +92,9 @@ def _pieces(trajectory: Trajectory, texts: Sequence[str]) -> Iterator[tuple[str,
             yield text, By.SAMPLED, None
             continue
         line = trajectory.lines[span.line_index]
-        if line.outcome.kind.traits.is_error:
+        if line.index < trajectory.num_copied_lines:
+            yield text, By.COPIED, line
+        elif line.outcome.kind.traits.is_error:
             yield text, By.ERROR, line
         else:
             yield text, By.SAMPLED, line

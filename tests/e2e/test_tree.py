@@ -52,3 +52,8 @@ def test_a_run_whose_groups_branch_is_kept_and_runs_again(
     for command in (("replay", "run", "--execute"), ("reward", "explain", "run", "-n", "2")):
         looked = repl_rl(*command)
         assert looked.code == 0, (command, looked.stderr)
+    shown = repl_rl("show", "run/trajectories/step-000000.jsonl", "-n", "1")
+    assert (shown.code, shown.stdout.count("its group")) == (0, 1), shown.stderr
+    written = repl_rl("replay", "run", "--html", "page.html")
+    assert written.code == 0, written.stderr
+    assert '"edges":[{"start":0' in (tmp_path / "page.html").read_text()

@@ -20,6 +20,7 @@ from repl_rl.engines.models import (
     load_model,
     pick_device,
     read_files,
+    rows_that_fit,
     usable_context,
 )
 from repl_rl.engines.precision import Precision
@@ -152,6 +153,14 @@ def test_keys_and_values_that_lack_a_byte_are_refused(
     set_free(monkeypatch, 256 * 3 * 75 - 1)
     with pytest.raises(ConfigError, match="3 trajectories of 50 tokens with their prompts need"):
         check_memory(loaded, num_rows=3, row_tokens=50)
+
+
+@pytest.mark.parametrize(("spare", "num_rows"), [(0, 3), (-1, 2), (10**9, 4), (-(10**9), 1)])
+def test_rows_are_as_many_as_fit_and_one_at_least(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch, spare: int, num_rows: int
+) -> None:
+    set_free(monkeypatch, max(0, 256 * 3 * 75 + spare))
+    assert rows_that_fit(loaded, most=4, row_tokens=50) == num_rows
 
 
 def test_a_cpu_keeps_single_keys_and_values_of_half_forwards(

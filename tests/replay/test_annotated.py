@@ -15,7 +15,7 @@ from repl_rl.credit.advantages import advantage_rows
 from repl_rl.errors import ConfigError
 from repl_rl.replay.annotated import Annotated, annotate, read
 from repl_rl.runs.trajectory_file import Place, append, places
-from repl_rl.types import Line, LineOutcome, Origin, OutcomeKind, Scored, Trajectory
+from repl_rl.types import Branch, Line, LineOutcome, Origin, OutcomeKind, Scored, Trajectory
 
 OK, ERROR = OutcomeKind.OK_SILENT, OutcomeKind.NAME_ERROR
 BYTES = Origin(config="", setup=(), tokenizer=None, isolation="", versions={})
@@ -199,6 +199,8 @@ def _line(**changes: Any) -> tuple[Line, ...]:
         ({"completion_ids": (1 << 31, 10)}, "a token id that is not within 0 to 2147483647"),
         ({"prompt_ids": (-1,)}, "a token id that is not within 0 to 2147483647"),
         ({"lines": ()}, "1 line rewards for 0 lines"),
+        ({"branch": Branch(sibling_index=0, num_lines=2, seed=0)}, "2 copied lines of 1"),
+        ({"branch": Branch(sibling_index=0, num_lines=0, seed=0)}, "0 copied lines of 1"),
     ],
 )
 def test_a_record_whose_lists_disagree_is_refused(

@@ -13,7 +13,6 @@ from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.replay.branch import begin
 from repl_rl.replay.live import Live
 from repl_rl.replay.model_policy import ModelPolicy
-from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec
 from repl_sandbox.fake import FakeKernels
@@ -37,9 +36,8 @@ def beside(record: Record, a_scene: MakeScene) -> Beside:
     def run(act: Callable[[ModelPolicy, Live], Awaitable[object]]) -> object:
         codec = ByteCodec()
         engine = ScriptedEngine(codec, script(" long\n", " # end\n"))
-        sampler = LineSampler(engine, codec, PYTHON, SAMPLING, context_tokens=MAX_TOKENS)
         loaded: Any = SimpleNamespace(codec=codec, source="scripted")
-        policy = ModelPolicy(loaded, sampler, PYTHON, context_tokens=MAX_TOKENS, sampling=SAMPLING)
+        policy = ModelPolicy(loaded, engine, PYTHON, context_tokens=MAX_TOKENS, sampling=SAMPLING)
 
         async def inside() -> object:
             scored = await record([" # think\n"], FakeKernels(ANSWERS))

@@ -45,8 +45,10 @@ function lineFacts(record, unit) {
     fact("line's reward", signed(line.reward)),
   ];
   if (!unit.isSampled) return [fact("advantage", NONE, "injected: never trained"), ...facts];
+  const isCopied = line.index < (record.branch?.lines ?? 0);
+  const remark = isCopied ? "a copy, trained where it was sampled" : pushed(line.advantage);
   return [
-    fact("advantage", signed(line.advantage), pushed(line.advantage)),
+    fact("advantage", signed(line.advantage), remark),
     ...facts,
     fact("line's share", percent(line.share), "of its group's gradient"),
     fact("token's share", percent(shareOf(line, unit)), "of the same"),

@@ -6,8 +6,9 @@ const COLUMNS = [
   ["wall ms", "number"], ["cpu ms", "number"],
 ];
 
-function ledgerRow(line, verdict) {
+function ledgerRow(line, verdict, numCopied) {
   const number = (text) => make("td", { class: "number" }, text);
+  const copied = line.index < numCopied ? " copied" : "";
   const label = `Line ${line.index + 1}: show in the transcript`;
   const jump = make(
     "button",
@@ -18,7 +19,7 @@ function ledgerRow(line, verdict) {
   bar.style.setProperty("--share", line.share.toFixed(4));
   return make(
     "tr",
-    { class: outcomeClass(line.outcome, verdict), "data-line": line.index },
+    { class: `${outcomeClass(line.outcome, verdict)}${copied}`, "data-line": line.index },
     make("td", { class: "number" }, jump),
     make("td", { class: "source" }, make("code", {}, visible(sourceOf(line)))),
     make("td", {}, outcomeChip(line.outcome, verdict)),
@@ -33,7 +34,8 @@ function ledgerRow(line, verdict) {
 
 function ledgerTable(record) {
   const head = COLUMNS.map(([name, kind]) => make("th", { scope: "col", class: kind }, name));
-  const rows = record.lines.map((line) => ledgerRow(line, record.summary.verdict));
+  const numCopied = record.branch?.lines ?? 0;
+  const rows = record.lines.map((line) => ledgerRow(line, record.summary.verdict, numCopied));
   const table = make(
     "table",
     {},
@@ -87,6 +89,7 @@ function originCard(record) {
     fact("problem", visible(record.summary.problem)),
     ...meta,
     fact("group", `${record.group}`, `sibling ${record.sibling}`),
+    ...(record.branch ? [fact("branch", make("span", {}, ...leavesText(record.branch)))] : []),
     fact("policy version", `${record.policy_version}`),
     fact("seed", `${record.seed}`),
   ]);

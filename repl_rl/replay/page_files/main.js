@@ -32,6 +32,7 @@ function drawHeading() {
       { class: "facts" },
       verdictChip(summary.verdict),
       make("span", { class: "number total" }, signed(summary.total, 2), " in all"),
+      record.branch && make("span", {}, ...leavesText(record.branch)),
       make("span", {}, "stopped by ", make("b", {}, summary.stop)),
       make("span", {}, counted(record.lines.length, "line")),
       make("span", {}, `${counted(sampled, "token")} sampled, ${injected} injected`),

@@ -74,7 +74,7 @@ function applyMeasure(record, units) {
     element.classList.toggle("down", heat < 0);
   }
   byId("transcript").dataset.measure = measure;
-  drawLegend();
+  drawLegend(record.branch !== null);
 }
 
 function legendKey(mark, kind, rest) {
@@ -82,10 +82,11 @@ function legendKey(mark, kind, rest) {
   return make("span", {}, make("b", {}, mark), " ", sample, rest);
 }
 
-function drawLegend() {
+function drawLegend(hasCopies) {
   const { ends, limit, isOneSided } = MEASURES[measure];
   const parts = [
     legendKey("+", "sampled", ", trained"),
+    hasCopies && legendKey("=", "sampled", ", a copy, trained in the other"),
     legendKey(".", "injected", ", never trained"),
   ];
   if (ends && limit()) {
@@ -94,5 +95,5 @@ function drawLegend() {
     const ramp = make("span", { class: kind, role: "img", "aria-label": "to" });
     parts.push(make("span", { class: "scale" }, low, ramp, high));
   } else if (ends) parts.push(make("span", { class: "scale" }, "all are 0 in this page"));
-  byId("legend").replaceChildren(...parts);
+  byId("legend").replaceChildren(...parts.filter(Boolean));
 }

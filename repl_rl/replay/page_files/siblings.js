@@ -38,12 +38,22 @@ function siblingCount(record, present) {
   return `${whole} are in this page; ${missing} ${missing === 1 ? "is" : "are"} not.`;
 }
 
-function drawSiblings(record) {
-  const present = record.siblings.map((id) => PLACES.get(id)).filter((found) => found);
+function groupColumns(record, present) {
   const columns = present.map((summary) => siblingColumn(summary, record.summary.id));
   const box = { class: "scroller columns", tabindex: "0", role: "region" };
+  return make("div", { ...box, "aria-label": "Siblings" }, ...columns);
+}
+
+const TREE_HINT =
+  "The value of a state is the mean outcome of what follows it. The advantage of lines is the " +
+  "value after them less that of the others from the state before them.";
+
+function drawSiblings(record) {
+  const present = record.siblings.map((id) => PLACES.get(id)).filter((found) => found);
+  const group = record.edges.length ? groupTree(record, present) : groupColumns(record, present);
   byId("siblings").replaceChildren(
     make("p", { class: "hint" }, siblingCount(record, present)),
-    make("div", { ...box, "aria-label": "Siblings" }, ...columns),
+    record.edges.length ? make("p", { class: "hint" }, TREE_HINT) : "",
+    group,
   );
 }

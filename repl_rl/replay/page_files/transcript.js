@@ -71,7 +71,8 @@ function pieceElement(piece, number) {
 }
 
 function rowElement(row, record, numbers) {
-  const mark = row.isPrompt ? "" : row.isSampled ? "+" : ".";
+  const isCopied = isCopy(row, record);
+  const mark = row.isPrompt ? "" : row.isSampled ? (isCopied ? "=" : "+") : ".";
   const line = row.line === undefined ? null : record.lines[row.line];
   const kind = row.isPrompt ? "of-prompt" : row.isSampled ? "of-model" : "of-kernel";
   const { verdict } = record.summary;
@@ -80,11 +81,17 @@ function rowElement(row, record, numbers) {
   const pieces = row.pieces.map((piece) => pieceElement(piece, numbers.get(piece.unit)));
   return make(
     "div",
-    { class: `row ${kind} ${tone}`, "data-line": row.line },
+    { class: `row ${kind} ${tone}${isCopied ? " copied" : ""}`, "data-line": row.line },
     make("span", { class: "gutter", "aria-hidden": "true" }, `${number} ${mark}`),
     make("span", { class: "text" }, ...pieces),
     line && make("span", { class: "annotation" }, outcomeChip(line.outcome, verdict), rewardText(line)),
   );
+}
+
+/** Whether all of a row belongs to lines that are another one's. */
+function isCopy(row, record) {
+  const num = record.branch?.lines ?? 0;
+  return !row.isPrompt && row.pieces.every(({ unit }) => unit === null || unit.line < num);
 }
 
 function rewardText(line) {

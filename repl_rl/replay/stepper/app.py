@@ -18,6 +18,7 @@ from textual.binding import BindingType
 
 from repl_rl.replay.annotated import Annotated
 from repl_rl.replay.branch import Policy
+from repl_rl.replay.referee import Referee
 from repl_rl.replay.scene import Scene
 from repl_rl.replay.stepper.base import Ask, WalkApp
 from repl_rl.replay.stepper.errand import Command
@@ -41,6 +42,8 @@ from repl_sandbox.types import KernelSource
 
 _MAX_PREFILLED, _MAX_DIGITS = 4000, 9
 """Characters."""
+_CONTINUATIONS, _MAX_CONTINUATIONS = 16, 1000
+"""Of a state: unless the person says otherwise, and at most."""
 
 RUNS: dict[str, Ask] = {
     "next": Walk.step,
@@ -71,6 +74,7 @@ class Stepper(WalkApp):
         annotate: Callable[[Place], Annotated],
         scorer: Scorer | None = None,
         policy: Policy | None = None,
+        referee: Referee | None = None,
         notes: Sequence[str] = (),
         isolation: str = "unknown",
     ) -> None:
@@ -78,7 +82,7 @@ class Stepper(WalkApp):
         super().__init__(num_found=len(found), notes=notes)
         self._found = found
         self._scene, self._kernels, self._scorer = scene, kernels, scorer
-        self._annotate, self._policy = annotate, policy
+        self._annotate, self._policy, self._referee = annotate, policy, referee
         self._isolation = isolation
         self._take: Callable[[str], None] | None = None
         """Where the answer to an open question goes."""
@@ -139,6 +143,30 @@ class Stepper(WalkApp):
         digits = text.strip()
         if digits.isdecimal():
             self._go_to(int(digits[:_MAX_DIGITS]))
+
+    def action_continuations(self) -> None:
+        self._soon(self._ask_number)
+
+    def _ask_number(self, walk: Walk) -> None:
+        if (why := walk.why_not_judged(self._referee)) is not None:
+            self._show_message(why)
+        else:
+            self._ask(Text("continuations of each state"), f"{_CONTINUATIONS}", self._judge)
+
+    def _judge(self, text: str) -> None:
+        self._close_question()
+        digits = text.strip()
+        number = int(digits[:_MAX_DIGITS]) if digits.isdecimal() else 0
+        if not 1 <= number <= _MAX_CONTINUATIONS:
+            self._show_message(f"expected 1 to {_MAX_CONTINUATIONS} continuations")
+            return
+        self._do("judging", lambda walk: self._judged(walk, number), can_stop=True)
+
+    async def _judged(self, walk: Walk, number: int) -> str | None:
+        def tell(done: int, total: int) -> None:
+            self._errand.doing = f"{done} of {total} continuations"
+
+        return await walk.judge(self._referee, num_branches=number, on_progress=tell)
 
     def action_save(self) -> None:
         self._soon(self._ask_file)

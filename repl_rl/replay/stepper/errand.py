@@ -22,7 +22,7 @@ class Errand:
 
     def __init__(self) -> None:
         self._task: asyncio.Task[str | None] | None = None
-        self._doing, self._since = "", 0.0
+        self.doing, self._since = "", 0.0
         self.can_stop = False
 
     @property
@@ -32,7 +32,7 @@ class Errand:
     def begin(self, doing: str, command: Command, *, can_stop: bool) -> None:
         """`doing` says in words what it is."""
         assert self._task is None, "one at a time"
-        self._doing, self._since, self.can_stop = doing, time.monotonic(), can_stop
+        self.doing, self._since, self.can_stop = doing, time.monotonic(), can_stop
         self._task = asyncio.create_task(command)
 
     async def outcome(self) -> str | None:
@@ -57,4 +57,4 @@ class Errand:
         self._task, self.can_stop = None, False
 
     def __str__(self) -> str:
-        return f"{self._doing} ... {time.monotonic() - self._since:.0f} s"
+        return f"{self.doing} ... {time.monotonic() - self._since:.0f} s"

@@ -26,7 +26,11 @@ _DIGITS = {digit: f"ask_line('{digit}')" for digit in "123456789"}
 KEYS = (
     Key({"n,space,down": "run('next')"}, "n  space  down", "run the next line", "next"),
     Key({"b,up": "previous_line"}, "b  up", "back one line, in a fresh kernel", "back"),
-    Key({"g": "first_line", "G": "run('end')"}, "g  G", "to the start; to the end"),
+    Key(
+        {"g": "first_line", "G": "run('end')", "colon": "ask_line('')", **_DIGITS},
+        "g  G  4 Enter",
+        "to the start; to the end; to line 4, or :4 Enter",
+    ),
     Key({"e": "run('error')"}, "e", "run to the next error", "error"),
     Key(
         {"r": "run('reward')"},
@@ -40,9 +44,9 @@ KEYS = (
         "run to the next line that differs from its record",
         "diff",
     ),
-    Key({"colon": "ask_line('')", **_DIGITS}, "4 Enter  :4 Enter", "go to line 4"),
     Key({"i": "edit"}, "i", "write a line in place of the next, and go on by hand", "edit"),
     Key({"m": "let"}, "m", "let the policy go on from here", "model"),
+    Key({"c": "continuations"}, "c", "what the line was worth, by continuations of the policy"),
     Key({"w": "save"}, "w", "save what ran here as a trajectory of its own", "save"),
     Key({"v": "variables"}, "v", "variables of the kernel", "vars"),
     Key({"t": "tokens"}, "t", "tokens of the line at hand and of its output", "tokens"),

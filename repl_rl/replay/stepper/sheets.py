@@ -189,6 +189,9 @@ def _details(walk: Walk, notes: Sequence[str]) -> Iterator[tuple[str, str]]:
     yield "reward", "\n".join([f"total {number(scored.reward.total)}", outcome, *terms])
     share = f"{walk.item.ledger.share:.1%} of the gradient of its group"
     yield "group", f"{share}: {', '.join(walk.item.siblings)}"
+    if (left := trajectory.branch) is not None:
+        whom = f"sibling {left.sibling_index} ({walk.item.left or 'not in this file'})"
+        yield "branch", f"leaves {whom} after line {left.num_lines}"
     yield "ended", f"{trajectory.stop_reason}, policy version {trajectory.policy_version}"
     if walk.worth is not None and walk.worth.scored is not None:
         branch = walk.worth.scored

@@ -19,13 +19,17 @@ from repl_rl.replay.branch import Policy, as_trajectory
 from repl_rl.replay.compare import Difference
 from repl_rl.replay.execute import compare, reasons
 from repl_rl.replay.live import NO_KERNEL, Live, LiveLine, Variable
+from repl_rl.replay.referee import Progress, Referee
 from repl_rl.replay.scene import Scene
 from repl_rl.replay.stepper.sampled import Sampled
+from repl_rl.replay.stepper.worth import worth_words
 from repl_rl.rollout.scoring import Scorer, unscored
 from repl_rl.runs.folder import make_origin
 from repl_rl.runs.trajectory_file import append
 from repl_rl.types import Line, Origin, OutcomeKind, Scored, Trajectory
 from repl_sandbox.types import KernelSource, SandboxError
+
+NO_POLICY = "no policy is here: start with --model PATH"
 
 # L lines
 
@@ -166,7 +170,7 @@ class Walk:
     async def let(self, policy: Policy | None, *, on_line: Callable[[], None]) -> str | None:
         """Let a policy go on to its end, and score the result."""
         if policy is None:
-            return "no policy is here: start with --model PATH"
+            return NO_POLICY
         if self.live.is_over:
             return self.why_not()
         if not self.live.has_kernel:
@@ -191,6 +195,35 @@ class Walk:
         except SandboxError:
             await self.live.aclose()  # nobody knows what has run in that kernel
             raise
+
+    def why_not_judged(self, referee: Referee | None) -> str | None:
+        """Why nobody says what the line at hand was worth; None where somebody does."""
+        if referee is None:
+            return NO_POLICY
+        return "nothing has run yet; n runs line 1" if self.at_hand is None else None
+
+    async def judge(
+        self, referee: Referee | None, *, num_branches: int, on_progress: Progress
+    ) -> str | None:
+        """What the line at hand was worth, by other continuations of the states around it."""
+        if referee is None or self.at_hand is None:
+            return self.why_not_judged(referee)
+        scored = await asyncio.to_thread(self._as_it_stands, referee)
+        found = await referee.worth(
+            scored, self.live.at - 1, num_branches=num_branches, on_progress=on_progress
+        )
+        return worth_words(found, is_end=self.live.at == len(scored.trajectory.lines))
+
+    def _as_it_stands(self, referee: Referee) -> Scored:
+        """The record, or what stands here in its place. Slow where thousands of lines do."""
+        live = self.live
+        if not live.is_branch:
+            return live.scored
+        branch = None if self.worth is None else self.worth.scored
+        if self.sampled is not None:
+            return branch or unscored(self.sampled.trajectory, live.scored.problem)
+        outcome = None if branch is None else branch.reward.outcome_reward
+        return referee.by_hand(live, outcome=outcome)
 
     async def keep(self, path: Path, *, isolation: str) -> str | None:
         """Write what ran here to a file of its own, as a trajectory like any other.

@@ -12,6 +12,7 @@ from repl_rl.config import GRPOConfig, RewardConfig
 from repl_rl.credit.rewards import bound_reward
 from repl_rl.replay.annotated import annotate
 from repl_rl.replay.branch import Policy
+from repl_rl.replay.referee import Referee
 from repl_rl.replay.stepper import Stepper
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.trajectory_file import Place, append, places
@@ -59,6 +60,7 @@ def stepper(store: Store) -> MakeStepper:
         *all_parts: Sequence[Part],
         kernels: KernelSource | None = None,
         policy: Policy | None = None,
+        referee: Referee | None = None,
         notes: Sequence[str] = (),
         **options: Any,
     ) -> Stepper:
@@ -75,6 +77,7 @@ def stepper(store: Store) -> MakeStepper:
             annotate=lambda place: next(annotate([place], GRPOConfig())),
             scorer=scorer,
             policy=policy,
+            referee=referee,
             notes=notes,
         )
 

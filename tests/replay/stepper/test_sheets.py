@@ -1,8 +1,13 @@
 """Sheets over the walk: tokens and help, and how they are put away."""
 
+from pathlib import Path
+
 import pytest
 
+from fixture_types import MakeTrajectory
+from repl_rl.runs.trajectory_file import append, places
 from stepper_seat import MakeStepper, Seat, WritesLines, after, sit
+from tree_kit import three_leaves
 
 
 def test_tokens_stand_one_a_row_with_mask_and_log_probability(stepper: MakeStepper) -> None:
@@ -49,6 +54,20 @@ def test_tokens_of_a_line_by_hand_are_not_told(
         assert "only lines that a policy sampled have tokens" in seat.text
 
     sit(stepper(policy=WritesLines("1+1")), act)
+
+
+@pytest.mark.parametrize(
+    ("is_alone", "told"),
+    [(False, "leaves sibling 0 (s:1) after line 2"), (True, "leaves sibling 0 (not in this file)")],
+)
+def test_what_is_known_of_a_trajectory_says_whom_it_leaves(
+    stepper: MakeStepper, make_trajectory: MakeTrajectory, tmp_path: Path, is_alone: bool, told: str
+) -> None:
+    leaves = three_leaves(make_trajectory)
+    append(tmp_path / "s.jsonl", leaves[1:2] if is_alone else leaves)
+    app = stepper()
+    app._found = [one for one in places(tmp_path / "s.jsonl") if one.glance.trajectory.branch]
+    assert any(told in row for row in after(app, "s", size=(80, 60)))
 
 
 def test_a_sheet_is_put_away_by_its_key_and_by_escape(stepper: MakeStepper) -> None:

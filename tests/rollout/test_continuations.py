@@ -1,0 +1,50 @@
+"""From which states others go on, to say what a line was worth."""
+
+from __future__ import annotations
+
+import pytest
+
+from fixture_types import MakeScored, MakeTrajectory
+from repl_rl.errors import ConfigError
+from repl_rl.rollout.continuations import attempts_around, check_asked
+from repl_rl.transcript.format import Part, Prompt
+from repl_rl.transcript.tokens import ByteCodec
+from repl_rl.types import OutcomeKind
+
+OK, OPEN, SUBMITTED = OutcomeKind.OK_OUTPUT, OutcomeKind.INCOMPLETE, OutcomeKind.SUBMITTED
+LINES = (
+    (" if x:\n", OPEN, "..."),
+    ("     1\n", OK, ">>>"),
+    (" import time\n", OK, ">>>"),
+    (" time.time()\n", OK, "17.0\n>>>"),
+    (" submit_final_answer(2)\n", SUBMITTED, None),
+)
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"), [(None, [0, 2, 3]), ((2, 3), [2, 3]), ((1, 2), [2]), ((4, 5), [])]
+)
+def test_whoever_goes_on_begins_a_statement_behind_lines_that_print_the_same_again(
+    make_trajectory: MakeTrajectory,
+    make_scored: MakeScored,
+    states: tuple[int, ...] | None,
+    expected: list[int],
+) -> None:
+    """Not inside of the `if`, nor behind the line that reads the clock."""
+    scored = make_scored(make_trajectory(LINES), 1.0)
+    found = attempts_around(scored, (), num_branches=2, states=states)
+    assert [one.group_index for one in found] == [at for at in expected for _ in range(2)]
+    assert [one.sibling_index for one in found] == [0, 1] * len(expected)
+    stems = [one.stem for one in found[::2]]
+    assert [0 if stem is None else stem.num_lines for stem in stems] == expected
+    assert len({one.seed for one in found}) == len(found)
+
+
+def test_a_model_that_would_be_asked_in_other_tokens_is_refused(
+    make_trajectory: MakeTrajectory, make_scored: MakeScored
+) -> None:
+    scored, codec = make_scored(make_trajectory(LINES[:1]), 1.0), ByteCodec()
+    asked = scored.trajectory.prompt_text
+    check_asked(scored, Prompt((Part(asked),)), codec, source="m")
+    with pytest.raises(ConfigError, match="has other tokens with 'm'"):
+        check_asked(scored, Prompt((Part(f"# {asked}"),)), codec, source="m")
