@@ -33,7 +33,7 @@ import matplotlib as mpl
 from repl_rl.commands import options as shared
 from repl_rl.config import GRPOConfig
 from repl_rl.credit.advantages import earned, line_rows
-from repl_rl.credit.tree import Twig, tree_credit
+from repl_rl.credit.tree import tree_credit, twigs_of
 from repl_rl.credit.worth import Value, outcomes_after
 from repl_rl.rollout.continuations import attempts_around
 from repl_rl.rollout.plan import Plan
@@ -176,7 +176,7 @@ class Bench:
             leaves = distinct(grow(wanted, BRANCHING, run, setup=setup))
             num_leaves += len(leaves)
             num_tokens += sum(one.trajectory.num_sampled for one in leaves)
-            credit = tree_credit([twig_of(one) for one in leaves])
+            credit = tree_credit(twigs_of(leaves))
             for place in self._chosen(number, leaves):
                 for at, line in self._judged(leaves[place], 0)[0]:
                     if credit.weights[place][at]:  # not a copy
@@ -245,16 +245,6 @@ def rows_of(group: Sequence[Scored], config: GRPOConfig) -> list[list[float]]:
         scale="none",
     )
     return line_rows([earned(one) for one in group], chosen)
-
-
-def twig_of(scored: Scored) -> Twig:
-    one = scored.trajectory
-    return Twig(
-        sibling_index=one.sibling_index,
-        branch=one.branch,
-        num_lines=len(one.lines),
-        outcome=scored.reward.outcome_reward,
-    )
 
 
 def name_of(count: int) -> str:
