@@ -1,6 +1,8 @@
 """The executors that `executors.py` measures: how each one starts, runs a line, and stops one.
 
-An executor boots once, then opens sessions. Knows nothing of corpus, clocks and tables.
+An executor boots once, then opens sessions. The last four are others' packages, for an environment
+that you make for them: sandlock, smolagents, autogen-ext[jupyter-executor], swe-rex. Knows nothing
+of corpus, clocks and tables.
 """
 
 import asyncio

@@ -4,8 +4,7 @@ One corpus, the same for the same `--trajectories`: scripted demonstrations of t
 (tiers 1 and 2, without those that fail), with lines put between theirs until 5 % of all lines
 raise, 1 % take 0.2 s of CPU and 0.5 % are endless loops. Each executor works in a process of its
 own, line after line, with a session for each trajectory and a limit of `--limit` seconds for each
-line, until `--seconds` are over. Faults are spread evenly, so those trajectories that it got to
-have about the shares of the whole.
+line, until `--seconds` are over. Faults are spread evenly: any beginning has about the shares.
 
     repl-rl            our kernel and its own client
     repl-rl, jupyter   the same kernel, asked by jupyter_client
@@ -27,9 +26,9 @@ client had before, with as many idle sessions that have sympy loaded.
 `same` is the share of lines, endless ones left out, that show what `python -i` shows: equal text
 once colours and white space at both ends are off, of a line that raises its last line alone. The
 text is stdout, stderr and the value as text/plain, for autogen-ext its `output`, for smolagents its
-logs and the repr of its output. `loops` counts the endless loops after which a name that was bound
-before still has its value. Rows go to DIR/lines.jsonl and DIR/executors.jsonl, the latencies as a
-picture to DIR/executors.svg.
+logs and the repr of its output. `loops` counts the endless loops, those of the corpus and one more,
+after which a name still has its value. Rows go to DIR/lines.jsonl and DIR/executors.jsonl, the
+latencies as a picture to DIR/executors.svg.
 """
 
 import argparse
@@ -41,6 +40,7 @@ import os
 import platform
 import random
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -80,7 +80,6 @@ RESET = (
 )
 """Gives a process that has run KEEP the names of a new one."""
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-MIB = 1 << 20
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 
@@ -91,6 +90,9 @@ class Line:
     """Or a key of FAULTS."""
     shown: str = ""
     """By the interpreter itself."""
+
+
+LOOP = Line(source=FAULTS["loop"][0], kind="loop")
 
 
 @dataclass(kw_only=True)
@@ -104,12 +106,15 @@ class Measured:
     mib: dict[str, float] = field(default_factory=dict)
     """By number of sessions."""
     lines: list[dict[str, Any]] = field(default_factory=list)
+    is_kept: bool = False
+    """Whether a name outlived an endless loop after the others."""
 
     def row(self) -> dict[str, Any]:
         """Of the table."""
         ms = [line["ms"] for line in self.lines]
         cuts = statistics.quantiles(ms, n=100, method="inclusive")
         survived = [line["is_kept"] for line in self.lines if line["kind"] == "loop"]
+        survived.append(self.is_kept)
         compared = [line["is_same"] for line in self.lines if line["kind"] != "loop"]
         return {
             "executor": f"{self.executor} {self.version}".strip(),
@@ -143,9 +148,8 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="repl-rl-executors-") as folder:
         corpus = asyncio.run(make_corpus(args.trajectories, args.limit))
-        (Path(folder) / "corpus.json").write_text(
-            json.dumps([[asdict(line) for line in trajectory] for trajectory in corpus])
-        )
+        rows = [[asdict(line) for line in trajectory] for trajectory in corpus]
+        (Path(folder) / "corpus.json").write_text(json.dumps(rows))
         kinds = [line.kind for trajectory in corpus for line in trajectory]
         counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in ("plain", *SHARES))
         print(
@@ -233,12 +237,11 @@ def with_faults(plain: Sequence[list[Line]], rng: random.Random) -> list[list[Li
 
 def measure(name: str, args: argparse.Namespace, folder: Path) -> Measured | None:
     """None, with a word, for what is not there or fails."""
-    executor, version = EXECUTORS[name], ""
+    package = EXECUTORS[name].package
     try:
-        if executor.package:
-            version = metadata.version(executor.package)
+        version = metadata.version(package) if package else ""
     except metadata.PackageNotFoundError:
-        print(f"{name}: left out, {executor.package} is not installed", flush=True)
+        print(f"{name}: left out, {package} is not installed", flush=True)
         return None
     command = [
         *(sys.executable, __file__, "--drive", name, "--output", str(folder)),
@@ -251,6 +254,9 @@ def measure(name: str, args: argparse.Namespace, folder: Path) -> Measured | Non
         try:
             driver.wait(args.seconds + MARGIN_S)
         except subprocess.TimeoutExpired:
+            driver.send_signal(signal.SIGINT)  # it closes what it has opened
+            with suppress(subprocess.TimeoutExpired):
+                driver.wait(DEADLINE_S)
             errors.write("out of time")
         finally:
             end_children()
@@ -263,9 +269,7 @@ def measure(name: str, args: argparse.Namespace, folder: Path) -> Measured | Non
 
 
 def end_children() -> None:
-    """Kill all processes that came of this one."""
-    children = psutil.Process().children(recursive=True)
-    for child in children:
+    for child in (children := psutil.Process().children(recursive=True)):
         with suppress(psutil.NoSuchProcess):
             child.kill()
     psutil.wait_procs(children, timeout=DEADLINE_S)
@@ -291,6 +295,9 @@ async def drive(args: argparse.Namespace) -> None:
                 break
             await drive_one(found, open_session, number, trajectory)
         found.seconds = time.perf_counter() - began
+        last = Measured(executor=args.drive)
+        await drive_one(last, open_session, len(corpus), [LOOP])
+        found.is_kept = last.lines[0]["is_kept"]
     result = {name: value for name, value in asdict(found).items() if name != "version"}
     (args.output / f"{args.drive}.json").write_text(json.dumps(result))
 
@@ -339,7 +346,7 @@ def pss_mib() -> float:
                 total += process.memory_full_info().pss
             except psutil.AccessDenied:
                 return float("nan")
-    return total / MIB
+    return total / (1 << 20)
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
