@@ -80,7 +80,6 @@ RESET = (
 )
 """Gives a process that has run KEEP the names of a new one."""
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,10 +141,11 @@ def main() -> None:
     parser.add_argument("--drive", help=argparse.SUPPRESS)
     args = parser.parse_args()
     # Processes whose parent has ended become our children: they are counted, and ended.
-    ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     if args.drive:
         asyncio.run(drive(args))
         return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started is ended
     with tempfile.TemporaryDirectory(prefix="repl-rl-executors-") as folder:
         corpus = asyncio.run(make_corpus(args.trajectories, args.limit))
         rows = [[asdict(line) for line in trajectory] for trajectory in corpus]
@@ -243,13 +243,14 @@ def measure(name: str, args: argparse.Namespace, folder: Path) -> Measured | Non
     except metadata.PackageNotFoundError:
         print(f"{name}: left out, {package} is not installed", flush=True)
         return None
+    env = os.environ | {"TMPDIR": str(folder)}  # what a killed one leaves is removed too
     command = [
         *(sys.executable, __file__, "--drive", name, "--output", str(folder)),
         *("--seconds", str(args.seconds), "--limit", str(args.limit)),
         *("--sessions", *map(str, args.sessions)),
     ]
     with open(folder / "errors", "w+") as errors, subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors
+        command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, env=env
     ) as driver:  # fmt: skip
         try:
             driver.wait(args.seconds + MARGIN_S)
@@ -338,8 +339,7 @@ def is_same(shown: str, line: Line) -> bool:
 
 def pss_mib() -> float:
     """Memory of this process and of all that came of it; NaN where it may not be read."""
-    me = psutil.Process()
-    total = 0
+    me, total = psutil.Process(), 0
     for process in (me, *me.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):
             try:
