@@ -40,6 +40,8 @@ async def run_all(
     try:
         async with asyncio.TaskGroup() as group:
             start(items)
+        return [task.result() for task in tasks]
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
-    return [task.result() for task in tasks]
+    finally:
+        tasks.clear()  # the functions above name each other, and would keep all results
