@@ -13,10 +13,9 @@ import resource
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 
@@ -155,7 +154,7 @@ def kinds(scored: Sequence[Scored]) -> Iterator[OutcomeKind]:
     return (line.outcome.kind for one in scored for line in one.trajectory.own_lines)
 
 
-def share(values: Iterator[bool] | Any) -> float:
+def share(values: Iterable[bool]) -> float:
     found = list(values)
     return sum(found) / len(found) if found else 0.0
 
@@ -235,7 +234,7 @@ def draw(runs: Sequence[Run], path: Path, *, title: str = "") -> None:
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
     for place, (name, found) in enumerate(by_arm(runs).items()):
         places = sorted({point.tokens for run in found for point in run.points})
-        rates = [mean(found, lambda run, at=at: rate_at(run.points, at)) for at in places]  # type: ignore[misc]
+        rates = [statistics.fmean(rate_at(run.points, at) for run in found) for at in places]
         thousands = [at / 1000 for at in places]
         axes.plot(thousands, [100 * rate for rate in rates], f"C{place}", label=name)
         for run in found:

@@ -24,13 +24,13 @@ import random
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
 import matplotlib as mpl
+from policies import add_policy, group_attempts, opened
 
-from repl_rl.commands import options as shared
 from repl_rl.config import GRPOConfig
 from repl_rl.credit.advantages import earned, line_rows
 from repl_rl.credit.tree import tree_credit, twigs_of
@@ -39,13 +39,11 @@ from repl_rl.rollout.continuations import attempts_around
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs.summary import is_solved
 from repl_rl.seeds import derive_seed
-from repl_rl.show.display import Screen
 from repl_rl.training.growth import distinct, grow
-from repl_rl.training.runtime import Runtime, load_policy, open_runtime
+from repl_rl.training.runtime import Runtime
 from repl_rl.training.steps import ProblemSequence
-from repl_rl.training.train import policy_folder
 from repl_rl.transcript.format import problem_sources
-from repl_rl.types import Attempt, Problem, Scored
+from repl_rl.types import Attempt, Scored
 
 mpl.use("Agg")
 
@@ -55,10 +53,11 @@ CONTINUATIONS = (1, 2, 4, 9)
 PER_PROBLEM = 3
 """Trajectories of one problem whose lines are judged."""
 
+IN_REWARDS = GRPOConfig(baseline="leave_one_out", scale="none")
 FLAT = {
-    "outcome": GRPOConfig(credit="outcome"),
+    "outcome": replace(IN_REWARDS, credit="outcome"),
     **{
-        f"{credit} {weight}": GRPOConfig(credit=credit, line_credit_weight=weight)
+        f"{credit} {weight}": replace(IN_REWARDS, credit=credit, line_credit_weight=weight)
         for credit in ("line_local", "return_to_go", "potential")
         for weight in WEIGHTS
     },
@@ -90,20 +89,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", type=Path)
+    add_policy(parser)
     parser.add_argument("--lines", type=int, default=300)
     parser.add_argument("--truth", type=int, default=128)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--set", dest="overrides", action="append", default=[])
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
-    options = {"files": (), "overrides": tuple(args.overrides)}
-    plan = shared.plan_of({**options, "model": args.model and str(args.model)})
-    with Screen() as screen:
-        policy = policy_folder(plan, screen)
-        loaded = load_policy(plan, policy, say=screen.say)
-    with open_runtime(plan, loaded) as runtime:
+    with opened(args) as (plan, runtime):
         bench = Bench(plan, runtime, seed=args.seed, num_truth=args.truth)
         problems = bench.hard_problems()
         flat, flat_tokens, more = bench.flat_lines(problems, args.lines)
@@ -124,35 +117,35 @@ class Bench:
     """Rollouts of one policy."""
 
     def __init__(self, plan: Plan, runtime: Runtime, *, seed: int, num_truth: int) -> None:
-        self._plan = plan
         self._runtime = runtime
         self._seed = seed
         self._num_truth = num_truth
         self._problems = ProblemSequence(plan.task, seed=seed)
 
-    def hard_problems(self) -> Iterator[tuple[int, Problem]]:
-        """Those solved at a rate between 0.2 and 0.8, with their numbers, for ever."""
+    def hard_problems(self) -> Iterator[int]:
+        """Numbers of those solved at a rate between 0.2 and 0.8, for ever."""
         number = 0
         while True:
             wanted = range(number, number + 8)
-            found = self._runtime.run(list(self._attempts(wanted, "screen")))
+            found = self._runtime.run(self._attempts(wanted, "screen"))
             for index, group in groupby(found, key=lambda one: one.trajectory.group_index):
                 rate = statistics.fmean(is_solved(one) for one in group)
                 if 0.2 < rate < 0.8:
-                    yield index, self._problems[index]
+                    yield index
             number += 8
 
     def flat_lines(
-        self, problems: Iterable[tuple[int, Problem]], num_lines: int
+        self, problems: Iterable[int], num_lines: int
     ) -> tuple[list[Judged], float, float]:
         """Lines of groups of 16; tokens a trajectory, and those of a continuation of every line."""
         found: list[Judged] = []
         tokens: list[int] = []
         more: list[float] = []
-        for number, _ in problems:
-            group = self._runtime.run(list(self._attempts([number], "group")))
+        for number in problems:
+            group = self._runtime.run(self._attempts([number], "group"))
             tokens += [one.trajectory.num_sampled for one in group]
-            rows = {name: rows_of(group, config) for name, config in FLAT.items()}
+            items = [earned(one) for one in group]
+            rows = {name: line_rows(items, config) for name, config in FLAT.items()}
             for place in self._chosen(number, group):
                 lines, continued = self._judged(group[place], max(CONTINUATIONS))
                 for at, line in lines:
@@ -164,14 +157,12 @@ class Bench:
                 break
         return found, statistics.fmean(tokens), statistics.fmean(more)
 
-    def tree_lines(
-        self, problems: Iterable[tuple[int, Problem]], num_lines: int
-    ) -> tuple[list[Judged], float]:
+    def tree_lines(self, problems: Iterable[int], num_lines: int) -> tuple[list[Judged], float]:
         """Lines of trees; tokens a leaf."""
         found: list[Judged] = []
         num_tokens = num_leaves = 0
-        for number, _ in problems:
-            wanted = list(self._attempts([number], "tree"))
+        for number in problems:
+            wanted = self._attempts([number], "tree")
             run, setup = self._runtime.run, self._runtime.origin.setup
             leaves = distinct(grow(wanted, BRANCHING, run, setup=setup))
             num_leaves += len(leaves)
@@ -193,7 +184,7 @@ class Bench:
         setup = (*runtime.origin.setup, *problem_sources(scored.problem))
         count = self._num_truth + num_more
         made = runtime.run(attempts_around(scored, setup, num_branches=count))
-        outcomes: dict[int, list[float]] = outcomes_after(made)
+        outcomes = outcomes_after(made)
         own = scored.reward.outcome_reward
         if own is not None:
             outcomes[len(trajectory.lines)] = [own] * count  # it has ended: nothing is left to it
@@ -205,7 +196,8 @@ class Bench:
             first, second = Value.of(before[num_more:]), Value.of(after[num_more:])
             estimates = {
                 name_of(k): statistics.fmean(after[:k]) - statistics.fmean(before[:k])
-                for k in CONTINUATIONS[: CONTINUATIONS.index(num_more) + 1 if num_more else 0]
+                for k in CONTINUATIONS
+                if k <= num_more
             }
             judged = Judged(
                 problem=scored.problem.id,
@@ -225,26 +217,8 @@ class Bench:
         rng = random.Random(derive_seed(self._seed, "chosen", number))
         return sorted(rng.sample(range(len(group)), min(PER_PROBLEM, len(group))))
 
-    def _attempts(self, numbers: Iterable[int], name: str) -> Iterator[Attempt]:
-        for number in numbers:
-            for sibling in range(GROUP):
-                yield Attempt(
-                    problem=self._problems[number],
-                    group_index=number,
-                    sibling_index=sibling,
-                    seed=derive_seed(self._seed, name, number, sibling),
-                )
-
-
-def rows_of(group: Sequence[Scored], config: GRPOConfig) -> list[list[float]]:
-    """Advantages of lines, [G][L], as `grpo.scale = "none"` has them."""
-    chosen = GRPOConfig(
-        credit=config.credit,
-        line_credit_weight=config.line_credit_weight,
-        baseline="leave_one_out",
-        scale="none",
-    )
-    return line_rows([earned(one) for one in group], chosen)
+    def _attempts(self, numbers: Iterable[int], name: str) -> list[Attempt]:
+        return group_attempts(self._problems, numbers, size=GROUP, seed=self._seed, name=name)
 
 
 def name_of(count: int) -> str:

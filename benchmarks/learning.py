@@ -63,6 +63,8 @@ def main() -> None:
     }
     if args.model:
         common["model"] = str(args.model.resolve())
+    if "outcome" not in args.arms:
+        parser.error("--arms lacks outcome, which all others are held against")
     chosen, output = list(arms(args.arms, args.rates)), args.output.resolve()
     runs = train_all(chosen, args.seeds, output, common, beside=Path(__file__).parent)
     print(table(runs, baseline=next(arms(["outcome"], args.rates)).name))

@@ -12,16 +12,13 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from repl_rl.commands import options as shared
+from policies import add_policy, group_attempts, opened
+
 from repl_rl.rollout.plan import Plan
-from repl_rl.seeds import derive_seed
-from repl_rl.show.display import Screen
 from repl_rl.training.growth import distinct, grow
-from repl_rl.training.runtime import Runtime, load_policy, open_runtime
+from repl_rl.training.runtime import Runtime
 from repl_rl.training.steps import ProblemSequence
-from repl_rl.training.train import policy_folder
 from repl_rl.types import Attempt, Scored
 
 
@@ -45,18 +42,12 @@ class Cost:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path)
+    add_policy(parser)
     parser.add_argument("--branching", type=int, nargs="+", default=[4, 2, 2])
     parser.add_argument("--problems", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--set", dest="overrides", action="append", default=[])
     args = parser.parse_args()
-    options = {"files": (), "overrides": tuple(args.overrides)}
-    plan = shared.plan_of({**options, "model": args.model and str(args.model)})
-    with Screen() as screen:
-        policy = policy_folder(plan, screen)
-        loaded = load_policy(plan, policy, say=screen.say)
-    with open_runtime(plan, loaded) as runtime:
+    with opened(args) as (plan, runtime):
         apart, trees = measure(plan, runtime, args.branching, args.problems, args.rounds)
     print(f"{'':<12} leaves   tokens   a leaf  lines  kernel s  wall s  ms/leaf")
     print(apart.row("apart"))
@@ -79,16 +70,7 @@ def measure(
 
     def attempts(index: int) -> list[Attempt]:
         numbers = range(index * num_problems, (index + 1) * num_problems)
-        return [
-            Attempt(
-                problem=problems[number],
-                group_index=number,
-                sibling_index=sibling,
-                seed=derive_seed(0, "tree", number, sibling),
-            )
-            for number in numbers
-            for sibling in range(size)
-        ]
+        return group_attempts(problems, numbers, size=size, seed=0, name="tree")
 
     def timed(
         cost: Cost, roll_out: Callable[[Sequence[Attempt]], list[Scored]], wanted: list[Attempt]

@@ -56,16 +56,14 @@ def grow(
         group, slot = trajectory.group_index, trajectory.sibling_index
         own = next(level for level, stride in enumerate(strides) if slot % stride == 0)
         at, wanted = trajectory.num_copied_lines, list[Attempt]()
-        for level, (above, stride) in enumerate(itertools.pairwise(strides), start=1):
-            if level <= own:
-                continue
+        for level in range(own + 1, len(strides)):
             found = _place(scored, at, derive_seed(slots[group, slot].seed, "leave", level), setup)
             if found is None:
                 break  # it ended before, so no level below leaves it either
             at, stem = found, Stem(trajectory=trajectory, num_lines=found)
             wanted += [
                 replace(slots[group, slot + step], stem=stem)
-                for step in range(stride, above, stride)
+                for step in range(strides[level], strides[level - 1], strides[level])
             ]
         return wanted
 
