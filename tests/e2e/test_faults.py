@@ -18,7 +18,7 @@ Command = Callable[..., Any]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 TROUBLED = """\
-import asyncio, os, signal
+import asyncio, contextlib, os, signal
 from pathlib import Path
 import psutil, torch
 from plain_engine import Plain, PlainEngine
@@ -27,8 +27,9 @@ FULL = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 64 byt
 
 def kill(words):
     for one in psutil.Process().children(recursive=True):
-        if words in " ".join(one.cmdline()):
-            one.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if words in " ".join(one.cmdline()):
+                one.kill()
 
 class TroubledEngine(PlainEngine):
     async def line(self, ids, *, max_tokens, seed):

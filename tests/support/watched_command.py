@@ -30,6 +30,9 @@ class Ended:
 
 Command = Callable[..., Ended]
 
+ENDS_WITHIN_S = 2.0
+"""What ends so soon after its command was not left behind."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class WatchedCommand:
@@ -137,4 +140,16 @@ def still_there(seen: set[psutil.Process], command: int, marker: str) -> list[st
             is_of_session = os.getsid(one.pid) == command
             if is_of_session or (one.info["environ"] or {}).get("REPL_RL_TEST_MARKER") == marker:
                 found.add(one)
-    return [str(one) for one in found if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    # A helper that waits for its pipe to close, as of a pool, ends a moment after its command.
+    deadline = time.monotonic() + ENDS_WITHIN_S
+    while any(runs(one) for one in found) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return [str(one) for one in found if runs(one)]
+
+
+def runs(one: psutil.Process) -> bool:
+    """Whether a process has not ended, where it may end while it is asked."""
+    try:
+        return one.is_running() and one.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
