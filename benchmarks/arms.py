@@ -19,7 +19,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 
-from repl_rl.runs.folder import RunFolder, rollouts_name
+from repl_rl.runs.folder import rollouts_name
 from repl_rl.runs.metrics import read_curve
 from repl_rl.runs.summary import is_solved
 from repl_rl.runs.trajectory_file import read_trajectories
@@ -113,12 +113,13 @@ def train(path: Path, settings: Mapping[str, object], seed: int, *, beside: Path
 
 def read_run(path: Path, arm: str, seed: int) -> Run:
     """The points of a run, and the habits of its last rollouts."""
-    curve, folder = read_curve(path), RunFolder(path)
+    curve = read_curve(path)
     tokens, steps_s = {0: 0}, {0: 0.0}
     latest: list[Scored] = []
     for step in curve.steps:
         number = step.place.step
-        latest = list(read_trajectories(folder.trajectories(rollouts_name(number - 1))))
+        file = path / "trajectories" / f"{rollouts_name(number - 1)}.jsonl"
+        latest = list(read_trajectories(file))
         tokens[number] = tokens[number - 1] + sum(one.trajectory.num_sampled for one in latest)
         steps_s[number] = step.place.steps_s or 0.0
     points = [

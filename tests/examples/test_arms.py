@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from repl_rl.runs.folder import RunFolder, rollouts_name
+from repl_rl.types import OutcomeKind, Scored, Trajectory
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -95,3 +99,27 @@ def test_the_noise_of_the_truth_is_not_laid_to_an_estimate(credit: ModuleType) -
     found = credit.score("outcome", lines, 30.0)
     assert found.error == pytest.approx(0.04)
     assert (found.lines, found.decided, found.agree) == (2, 1, 1.0)
+
+
+def test_a_run_is_read_while_its_folder_is_someone_elses(
+    arms: ModuleType,
+    tmp_path: Path,
+    make_trajectory: Callable[..., Trajectory],
+    make_scored: Callable[..., Scored],
+) -> None:
+    """Of two steps: a line of 3 sampled tokens each, and an error in the second."""
+    kinds = OutcomeKind.OK_SILENT, OutcomeKind.NAME_ERROR
+    folder = RunFolder(tmp_path / "run")
+    sampled = 0
+    for step, kind in enumerate(kinds):
+        scored = make_scored(make_trajectory([(" x\n", kind, None)]), 0.0)
+        sampled += scored.trajectory.num_sampled
+        folder.append_trajectories(rollouts_name(step), [scored])
+        folder.append_metrics(step, {"eval_solve_rate": 0.25 * (step + 1), "eval_total": 4})
+        folder.append_metrics(step + 1, {"loss": 0.0, "step_time": 1.5})
+    folder.append_metrics(2, {"eval_solve_rate": 0.75, "eval_total": 4})
+    (folder.path / "cpu_s").write_text("1.5\n2.0\n")
+    run = arms.read_run(folder.path, "tree", 7)
+    assert [(one.step, one.rate) for one in run.points] == [(0, 0.25), (1, 0.5), (2, 0.75)]
+    assert [one.tokens for one in run.points] == [0, sampled // 2, sampled]
+    assert (run.cpu_s, run.habits["errors"]) == (3.5, 1.0)
