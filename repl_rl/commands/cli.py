@@ -20,6 +20,7 @@ from repl_rl import __version__
 from repl_rl.commands import options as shared
 from repl_rl.commands.ask import ask
 from repl_rl.commands.config import config as config_command
+from repl_rl.commands.kernels import kernels
 from repl_rl.commands.merge import merge as merge_command
 from repl_rl.commands.plot import plot
 from repl_rl.commands.push import push
@@ -105,7 +106,7 @@ def cli(context: click.Context) -> None:
 
 for command in (
     *(ask, rollout, play, replay, attach, plot, warmstart),
-    *(reward, config_command, merge_command, push),
+    *(reward, config_command, merge_command, push, kernels),
 ):
     cli.add_command(command)
 

@@ -34,8 +34,8 @@ TIMEOUT_TAG = "repl-rl-timeout"
 such a cell would run for ever, or take the kernel with it."""
 
 KERNELSPEC = {
-    "name": "repl-rl",
-    "display_name": "Sealed Python REPL (repl-rl)",
+    "name": "repl-rl-lines",
+    "display_name": "Sealed Python REPL, line by line (repl-rl)",
     "language": "python",
 }
 LANGUAGE_INFO = {"name": "python", "mimetype": "text/x-python", "file_extension": ".py"}

@@ -32,7 +32,7 @@ PROBES: Mapping[str, str] = {
     "trace a kernel": "import ctypes; 1 / (ctypes.CDLL(None).ptrace(16, {bystander}, 0, 0) + 1)",
     "make a namespace": "import ctypes; 1 / (ctypes.CDLL(None).unshare(0x10000000) + 1)",
     "lift its limits": "import resource as r; r.setrlimit(r.RLIMIT_AS, (-1, -1))",
-    "import what runs it": "import repl_sandbox.kernel",
+    "import what runs it": "import repl_sandbox.repl",
 }
 """What a kernel must not be able to do -> a source that does it, and raises if it cannot."""
 

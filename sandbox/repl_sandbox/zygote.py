@@ -25,18 +25,23 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from repl_sandbox.children import LOOK_AGAIN_S, Children, become_subreaper
 from repl_sandbox.confine import PR_SET_PDEATHSIG, Confinement, limit
 from repl_sandbox.direct import answers, listen
-from repl_sandbox.kernel import ReplKernel
+from repl_sandbox.jupyter import fonts
+from repl_sandbox.jupyter.lines import ReplKernel
 from repl_sandbox.pristine import Pristine
-from repl_sandbox.repl import Repl, seed_generators
+from repl_sandbox.repl import Answer, Repl, seed_generators
 from repl_sandbox.sockets import MAX_PACKET_BYTES
+
+if TYPE_CHECKING:
+    from repl_sandbox.jupyter.cells import NotebookKernel
 
 MAX_VALUE_CHARS = 8000
 """Of one value in a packet. JSON writes a character as twelve bytes at most."""
@@ -67,7 +72,9 @@ def main(control_fd: int, base_fd: int) -> None:
     # Set by bubblewrap, and different in every run.
     os.environ.pop("PWD", None)
     try:
-        stock = _warm_up(config["preload"], config["warmup"])
+        if config["is_notebook"]:
+            os.environ[fonts.VARIABLE] = str(Path(config["runtime"], fonts.FOLDER))
+        stock = _warm_up(config)
         assert len(os.listdir("/proc/self/task")) == 1, "a thread would not survive the fork"
         assert not _shared_memory(), f"kernels would share what is written to {_shared_memory()}"
         children = Children()
@@ -114,24 +121,24 @@ def _shared_memory() -> list[str]:
 class _Stock:
     """The Python objects that all children share."""
 
-    console: ReplKernel
+    console: ReplKernel | NotebookKernel
     """For children that serve a person's client."""
     pristine: Pristine
 
 
-def _warm_up(preload: list[str], sources: list[str]) -> _Stock:
+def _warm_up(config: dict[str, Any]) -> _Stock:
     # Nothing that is imported is garbage, and it would be searched again and again.
     gc.disable()
-    for name in preload:
+    for name in config["preload"]:
         importlib.import_module(name)
     gc.freeze()
     gc.enable()
     # Before the warm-up, because its caches must not depend on a random start.
     seed_generators(0)
     names = {"__name__": "warmup"}
-    for source in sources:
+    for source in config["warmup"]:
         exec(source, names)
-    console = ReplKernel(log=logging.getLogger(__name__))
+    console = _console(config)
     pristine = Pristine.of([sys.modules[f"repl_sandbox.{name}"] for name in ANSWERING])
     # Code in a kernel finds plain Python: it cannot import this package by name.
     for name in [name for name in sys.modules if name.partition(".")[0] == "repl_sandbox"]:
@@ -139,6 +146,16 @@ def _warm_up(preload: list[str], sources: list[str]) -> _Stock:
     gc.collect()
     gc.freeze()
     return _Stock(console, pristine)
+
+
+def _console(config: dict[str, Any]) -> ReplKernel | NotebookKernel:
+    log = logging.getLogger(__name__)
+    if not config["is_notebook"]:
+        return ReplKernel(log=log)
+    from repl_sandbox.jupyter.cells import make_notebook_kernel  # IPython takes half a second
+
+    readable = (config["confinement"] or {}).get("readable", [])
+    return make_notebook_kernel(log, Path(config["runtime"]), readable)
 
 
 class _Zygote:
@@ -264,7 +281,7 @@ class _Child:
             # This skips the clean-up of the zygote's objects and `atexit` handlers of user code.
             os._exit(0)
 
-    def _serve(self, console: ReplKernel) -> None:
+    def _serve(self, console: ReplKernel | NotebookKernel) -> None:
         if self._is_console:
             console.serve(self._answers)
         else:
@@ -286,8 +303,14 @@ class _Child:
                 if self._confinement is not None:
                     self._confinement.enter()
                 if self._is_console:
-                    stock.console.open(repl, key=self._request["key"].encode())
-                error = _set_up(repl, self._config["setup"])
+                    stock.console.open(
+                        repl,
+                        key=self._request["key"].encode(),
+                        is_sealed=self._confinement is not None,
+                    )
+                is_notebook = self._is_console and self._config["is_notebook"]
+                set_up = stock.console.set_up if is_notebook else repl.set_up
+                error = _set_up(set_up, self._config["setup"])
                 born_pages = int(statm.read().split()[0])
             self._answers = answers(repl, door, stock.pristine.with_objects(repl))
             self._limit(born_pages, memory_mib=limits["memory_mib"], cpu_s=limits["kernel_cpu_s"])
@@ -356,11 +379,11 @@ def _close_all_but(*kept: int) -> None:
     os.closerange(start, 1 << 16)
 
 
-def _set_up(repl: Repl, sources: object) -> str | None:
+def _set_up(run: Callable[[str], Answer], sources: object) -> str | None:
     """Run the sources that every kernel begins with. Returns the text of the first failure."""
     assert isinstance(sources, list)
     for source in sources:
-        answer = repl.set_up(source + "\n")
+        answer = run(source + "\n")
         if answer.status != "ok":
             return f"setup line {source!r}: {answer.error_type or answer.status}\n{answer.head}"
     return None

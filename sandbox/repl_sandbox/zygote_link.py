@@ -26,6 +26,7 @@ from typing import BinaryIO
 from repl_sandbox import bubblewrap
 from repl_sandbox.folder import make_runtime_folder, remove_folder
 from repl_sandbox.isolation import ESCAPE, Level, Walls, find_options
+from repl_sandbox.jupyter.fonts import offer_fonts, system_fonts
 from repl_sandbox.newborn import Birth, Newborn
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.types import Isolation, Limits, SandboxError, SettingError
@@ -53,8 +54,12 @@ class ZygoteLink:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._uid_slot = UidSlot()
+        self._own: list[Path] = []
+        """What kernels may read of the runtime folder, which is mounted whole."""
         self.runtime = Path()
         """The folder of its kernels, once started."""
+        self.walls: Walls | None = None
+        """Those in force, once started."""
         self._num_orders = 0
         self._backlog: deque[bytes] = deque()
         self._births: dict[str, Birth] = {}
@@ -62,18 +67,32 @@ class ZygoteLink:
         self._consoles: asyncio.Queue[Newborn | SandboxError] = asyncio.Queue()
 
     async def start(
-        self, *, preload: Sequence[str], warmup: Sequence[str], isolation: Isolation
+        self,
+        *,
+        preload: Sequence[str],
+        packages: Sequence[str] = (),
+        warmup: Sequence[str],
+        isolation: Isolation,
+        is_notebook: bool = False,
     ) -> Walls:
         """Start the fork server behind the best walls there are; return them, once it is warm.
 
+        packages:    modules that kernels may import, beside those that are preloaded.
+        is_notebook: whether its consoles are IPython kernels, with cells in place of lines.
+
         The server dies with the thread that calls this. Raises SandboxError if it fails.
         """
-        candidates, shortfall, readable = find_options(isolation, preload)
+        candidates, shortfall, readable = find_options(isolation, [*preload, *packages])
         self.runtime = make_runtime_folder()
+        if is_notebook:
+            environment = make_environment(self.runtime)
+            readable = [*readable, *system_fonts()]
+            self._own = await asyncio.to_thread(offer_fonts, self.runtime, environment)
         config: dict[str, object] = {
             "runtime": str(self.runtime),
             "preload": list(preload),
             "warmup": list(warmup),
+            "is_notebook": is_notebook,
             "setup": list(self._setup),
             "limits": asdict(self._limits),
         }
@@ -81,7 +100,8 @@ class ZygoteLink:
             missing = await self._try(level, config, readable)
             if missing is None:
                 asyncio.get_running_loop().add_reader(self._socket(), self._receive)
-                return Walls(level=level, shortfall=shortfall)
+                self.walls = Walls(level=level, shortfall=shortfall)
+                return self.walls
             shortfall = f"namespaces are not to be had ({missing})"
         raise SettingError(f"kernels cannot be sealed: {shortfall}; {ESCAPE}")
 
@@ -129,7 +149,7 @@ class ZygoteLink:
             return {"parent_pid": os.getpid(), "confinement": None}
         slot = self._uid_slot.take() if os.geteuid() == 0 else 0
         confinement = {
-            "readable": [str(path) for path in readable],
+            "readable": [str(path) for path in [*readable, *self._own]],
             "uid_slot": slot,
             "has_namespaces": level is Level.STRICT,
         }

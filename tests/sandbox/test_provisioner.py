@@ -1,4 +1,4 @@
-"""Any Jupyter client runs on the kernels that the trainer uses, sealed as they are."""
+"""Any Jupyter client runs on the REPL that the trainer uses, sealed as it is: `repl-rl-lines`."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ from kernel_uses import T
 from repl_sandbox.types import SandboxError
 
 pytestmark = pytest.mark.kernel
-NAME = "repl-rl"
+NAME = "repl-rl-lines"
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 30
 Typed = tuple[dict[str, Any], str]  # Any: a reply is JSON
@@ -147,7 +147,7 @@ def test_a_kernel_that_died_is_seen_dead() -> None:
 
 def test_a_shut_down_leaves_neither_process_nor_file() -> None:
     async def use(manager: AsyncKernelManager, _client: AsyncKernelClient) -> tuple[Path, int]:
-        link = manager.provisioner._link
+        link = manager.provisioner._origin.link
         return link.runtime, link._process.pid
 
     runtime, pid = run_with_kernel(use)
@@ -156,8 +156,8 @@ def test_a_shut_down_leaves_neither_process_nor_file() -> None:
 
 
 def test_a_start_that_fails_leaves_no_process(tmp_path: Path) -> None:
-    spec = json.loads((ROOT / "sandbox" / "kernelspec" / "kernel.json").read_text())
-    spec["metadata"]["kernel_provisioner"]["config"] = {"preload": [], "setup": ["1/0"]}
+    spec = json.loads((ROOT / "sandbox" / "kernelspecs" / NAME / "kernel.json").read_text())
+    spec["metadata"]["kernel_provisioner"]["config"] = {"setup": ["1/0"]}
     folder = tmp_path / "JUPYTER_DATA_DIR" / "kernels" / "broken"
     folder.mkdir(parents=True)
     (folder / "kernel.json").write_text(json.dumps(spec))

@@ -21,6 +21,22 @@ pytestmark = pytest.mark.kernel
 
 ROOT = Path(__file__).resolve().parents[2]
 LAB = ROOT / "tests" / "support" / "attack_lab.py"
+CELL_LAB = LAB.with_name("cell_lab.py")
+OF_ITS_OWN = frozenset(
+    {
+        # IPython ends these in another way, none of which leaves the kernel.
+        *("print without end", "a huge repr", "output that swallows its limit"),
+        *("a repr that is no text", "a deep repr", "deeply nested source"),
+        *("builtins gone", "streams gone", "a trace function that raises"),
+        *("prompts, colours, control tokens", "tell the victim from nobody by a lock"),
+        *("read the environment", "input", "a shell escape", "a magic", "IPython"),
+        # They forge what a kernel tells the trainer, which has no such connection to this one.
+        *("a forged reply", "garbage on its socket", "a message that never ends"),
+        *("a flood of empty messages", "a reply of ten megabytes"),
+        "use up the signals that may wait",
+    }
+)
+"""Attacks on a kernel itself, or on its answers."""
 NOBODY = 65534
 USERS = [0, NOBODY] if os.geteuid() == 0 else [os.geteuid()]
 
@@ -37,7 +53,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     def found(level: str, uid: int) -> dict[str, dict[str, object]]:
         path = folder / f"attacks-{level}-{uid}.json"
         made: dict[str, Any] = json.loads(  # Any: JSON
-            once(path, lambda aside: aside.write_text(run_table(level, uid))).read_text()
+            once(path, lambda aside: aside.write_text(run_lab(LAB, level, str(uid)))).read_text()
         )
         assert (made["level"], made["uid"]) == (level, uid)
         return dict(made["outcomes"])
@@ -45,12 +61,29 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     return found
 
 
-def run_table(level: str, uid: int) -> str:
+@pytest.fixture(scope="session")
+def cell_outcomes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
+    """The same in cells of an IPython kernel, as the user who runs the tests."""
+    folder = shared_folder(tmp_path_factory)
+
+    @cache
+    def found(level: str) -> dict[str, Any]:
+        path = folder / f"cells-{level}.json"
+        made: dict[str, Any] = json.loads(
+            once(path, lambda aside: aside.write_text(run_lab(CELL_LAB, level))).read_text()
+        )
+        assert made["level"] == level
+        return dict(made["outcomes"])
+
+    return found
+
+
+def run_lab(lab: Path, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, str(LAB), level, str(uid)],
+        [sys.executable, str(lab), *arguments],
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=400,
         cwd="/",
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=False,
@@ -73,3 +106,16 @@ def test_an_attack_stays_inside(attack: Attack, level: str, uid: int, outcomes: 
     assert not outcome["has_harmed"]
     if attack.says is not None:
         assert outcome["says"] == attack.says
+
+
+@pytest.mark.parametrize("level", ["strict", "basic"], indirect=True)
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name.replace(" ", "_"))
+def test_an_attack_stays_inside_a_notebooks_kernel(
+    attack: Attack, level: str, cell_outcomes: Callable[[str], dict[str, Any]]
+) -> None:
+    outcome = cell_outcomes(level)[attack.name]
+    assert not outcome["has_harmed"]
+    if attack.name not in OF_ITS_OWN:
+        assert outcome["stumbled"] is None
+        assert outcome["end"] in attack.ends
+        assert outcome["says"] == attack.says or attack.says is None

@@ -1,9 +1,9 @@
-"""The same kernels for any Jupyter client: consoles, notebooks, nbclient, papermill.
+"""Sealed kernels for any client that uses jupyter_client: consoles, notebooks, nbclient, papermill.
 
-KernelManager -> ReplProvisioner -> fork server of its own -> one kernel with a console's sockets
+KernelManager -> ReplProvisioner -> Origin -> one kernel with a console's sockets
 
-The kernelspec `repl-rl` chooses it. Lines have no deadline: a person interrupts them. Knows
-jupyter_client's protocol of provisioners. Does not know who asks.
+The kernelspecs `repl-rl` and `repl-rl-lines` choose it. Lines and cells have no deadline: a person
+interrupts them. Knows jupyter_client's protocol of provisioners. Does not know who asks.
 """
 
 from __future__ import annotations
@@ -19,46 +19,51 @@ import traitlets
 from jupyter_client.provisioning import KernelProvisionerBase
 
 from repl_sandbox.console import PERSON_CPU_S, address
+from repl_sandbox.jupyter.configuration import PACKAGES, Configuration
+from repl_sandbox.jupyter.origins import FromResident, Origin, find_origin
 from repl_sandbox.newborn import Newborn
-from repl_sandbox.pool import SYMPY_WARMUP
-from repl_sandbox.types import Isolation, Limits
-from repl_sandbox.zygote_link import ZygoteLink
+from repl_sandbox.types import Isolation
 
-BIRTH_TIMEOUT_S = 20.0
 POLL_S = 0.01
 
 
 class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_client is untyped here
-    """Owner of one fork server and one kernel. Its traits are the kernelspec's `config`."""
+    """Owner of one kernel. Its traits are the kernelspec's `config`: see `Configuration`."""
 
+    lines = traitlets.Bool(False).tag(config=True)
     isolation = traitlets.Enum(list(map(str, Isolation)), default_value=str(Isolation.AUTO)).tag(
         config=True
     )
-    preload = traitlets.List(traitlets.Unicode(), default_value=["sympy"]).tag(config=True)
+    preload = traitlets.List(traitlets.Unicode()).tag(config=True)
+    packages = traitlets.List(traitlets.Unicode(), default_value=list(PACKAGES)).tag(config=True)
     setup = traitlets.List(traitlets.Unicode()).tag(config=True)
     memory_mib = traitlets.Int(2048).tag(config=True)
     kernel_cpu_s = traitlets.Int(PERSON_CPU_S).tag(config=True)
     max_output_chars = traitlets.Int(1 << 20).tag(config=True)
 
-    _link: ZygoteLink | None = None
+    _origin: Origin | None = None
     _newborn: Newborn | None = None
 
     @property
     def has_process(self) -> bool:
         return self._newborn is not None
 
+    @property
+    def is_resident(self) -> bool:
+        """Whether its kernel comes from a fork server that stays."""
+        return isinstance(self._origin, FromResident)
+
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """Order the kernel here, because the connection file must name its sockets."""
         manager = self.parent
         assert manager is not None, "a provisioner belongs to a KernelManager"
-        if self._link is None:
-            self._link = await self._start_server()
+        if self._origin is None:
+            self._origin = await find_origin(self._configuration())
         # A restart binds the same files again: clients stay connected to their names.
         folder = None if self._newborn is None else self._newborn.folder
         self._forget()
         try:
-            self._link.order(key=manager.session.key, folder=folder, is_console=True)
-            self._newborn = await self._link.newborn(timeout_s=BIRTH_TIMEOUT_S, is_console=True)
+            self._newborn = await self._origin.kernel(key=manager.session.key, folder=folder)
         except BaseException:
             # Nobody calls `cleanup` after a start that failed.
             await self.cleanup()
@@ -103,29 +108,23 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         if restart:
             return
         self._forget()
-        link, self._link = self._link, None
-        if link is not None:
-            await link.aclose()
+        origin, self._origin = self._origin, None
+        if origin is not None:
+            await origin.aclose()
 
     def _forget(self) -> None:
         newborn, self._newborn = self._newborn, None
         if newborn is not None:
             os.close(newborn.pidfd)
 
-    async def _start_server(self) -> ZygoteLink:
-        limits = Limits(
+    def _configuration(self) -> Configuration:
+        return Configuration(
+            lines=self.lines,
+            isolation=Isolation(self.isolation),
+            preload=tuple(self.preload),
+            packages=tuple(self.packages),
+            setup=tuple(self.setup),
             memory_mib=self.memory_mib,
             kernel_cpu_s=self.kernel_cpu_s,
             max_output_chars=self.max_output_chars,
         )
-        link = ZygoteLink(limits, setup=self.setup)
-        warmup = SYMPY_WARMUP if "sympy" in self.preload else ()
-        try:
-            walls = await link.start(
-                preload=self.preload, warmup=warmup, isolation=Isolation(self.isolation)
-            )
-        except BaseException:
-            await link.aclose()
-            raise
-        self.log.info("kernel: %s", walls)
-        return link

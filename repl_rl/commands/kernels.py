@@ -1,0 +1,67 @@
+"""`repl-rl kernels`: sealed kernels for a person's Jupyter clients, kept warm.
+
+Flags -> a configuration -> `repl_sandbox.jupyter.resident`. Knows words for the terminal. Does not
+know kernels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from repl_sandbox.types import Isolation
+
+
+@click.group()
+def kernels() -> None:
+    """Sealed kernels for Jupyter clients."""
+
+
+@kernels.command()
+@click.option(
+    "--preload",
+    metavar="NAME,...",
+    help="Modules that every kernel has loaded [what it may import and is installed].",
+)
+@click.option(
+    "--packages",
+    metavar="NAME,...",
+    help="Modules that a kernel may import, as the kernelspec has them.",
+)
+@click.option(
+    "--isolation",
+    type=click.Choice(list(map(str, Isolation))),
+    default=str(Isolation.AUTO),
+    show_default=True,
+    help="The walls.",
+)
+@click.option("--memory-mib", type=int, metavar="MIB", help="What a kernel may add.")
+def serve(preload: str | None, packages: str | None, isolation: str, **given: Any) -> None:
+    """Keep kernels of the kernelspec repl-rl warm, until Ctrl-C.
+
+    A Jupyter client of yours then gets one in milliseconds. It takes what this was started with: a
+    kernelspec that differs starts a fork server of its own.
+    """
+    from repl_sandbox.jupyter.configuration import Configuration
+    from repl_sandbox.jupyter.origins import resident_address
+    from repl_sandbox.jupyter.resident import serve as serve_kernels
+
+    chosen: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    if packages is not None:
+        chosen["packages"] = _names(packages)
+    configuration = Configuration(isolation=Isolation(isolation), **chosen)
+    loaded = configuration.installed() if preload is None else _names(preload)
+    configuration = configuration.with_preload(loaded)
+
+    def say(walls: object) -> None:
+        click.echo(f"kernels: {walls}")
+        click.echo(f"preloaded: {', '.join(loaded) or 'nothing'}")
+        click.echo(f"listening: {resident_address()}")
+
+    asyncio.run(serve_kernels(configuration, on_ready=say))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for name in text.replace(" ", "").split(",") if name)

@@ -1,0 +1,204 @@
+"""A full IPython kernel behind the same walls, for notebooks: cells, rich output, completion.
+
+execute_request -> IPython's own shell -> stream, execute_result, display_data, error on iopub
+
+It is ipykernel's `IPythonKernel`, built once in the fork server, with nothing that starts a thread:
+no history file, no thread for output, no debugger. What a cell prints goes out as it is printed.
+Knows messages. Does not know deadlines, limits or who forked it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import platform
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.machinery import PathFinder
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+
+import traitlets
+from ipykernel.ipkernel import IPythonKernel
+from ipykernel.zmqshell import ZMQInteractiveShell
+from IPython.core.profiledir import ProfileDir
+from jupyter_client.session import extract_header
+from traitlets.config import Config
+
+from repl_sandbox.jupyter.served import Served
+from repl_sandbox.repl import Answer, Repl, seed_generators
+
+NO_INPUT = "a sealed kernel has nobody to ask: input() is not available"
+NO_FOLDER = "a sealed kernel can write no files: there is no temporary folder"
+FLUSH_S = 0.1
+"""What is printed within it is one message."""
+
+
+class NoFolderError(PermissionError, RuntimeError):
+    """No file can be written.
+
+    A RuntimeError for sympy's sake: its `init_printing` takes one to mean that there is no TeX, and
+    draws by matplotlib.
+    """
+
+
+def refuse_folder(*_given: object, **_named: object) -> str:
+    """`tempfile.mkdtemp` of a sealed kernel."""
+    raise NoFolderError(NO_FOLDER)
+
+
+class SealedShell(ZMQInteractiveShell):  # type: ignore[misc]
+    """Without windows: behind the walls there is no display to open one on."""
+
+    def enable_gui(self, gui: str | None = None) -> None:
+        if gui not in (None, "inline"):
+            raise ValueError(f"a sealed kernel opens no window: %matplotlib {gui}; use inline")
+
+
+class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel ships no types
+    """Built once in the fork server. A child that serves a client calls `open` and then `serve`."""
+
+    implementation = "repl-rl"
+    implementation_version = "1"
+    banner = f"repl-rl: a sealed IPython kernel, Python {platform.python_version()}"
+    shell_class = traitlets.Type(SealedShell)
+    _execute_sleep = 0
+    shell_stream = traitlets.Any()
+    control_stream = traitlets.Any()
+    session = traitlets.Any()
+    iopub_socket = traitlets.Any()
+
+    def open(self, _repl: Repl, *, key: bytes, is_sealed: bool) -> None:
+        """See `Served.open_channels`; output goes to iopub from here on."""
+        self.open_channels(key=key)
+        shell = self.shell
+        sys.modules["__main__"] = shell.user_module
+        # The fork server has drawn numbers, and each of its kernels would go on with the same ones.
+        seed_generators(int.from_bytes(os.urandom(4)))
+        for publisher in (shell.displayhook, shell.display_pub):
+            publisher.session, publisher.pub_socket = self.session, self.iopub_socket
+        shell.displayhook.topic = self._topic("execute_result")
+        if is_sealed:
+            # IPython names cells as files there, and makes none.
+            tempfile.tempdir = "/tmp"
+            vars(tempfile)["mkdtemp"] = refuse_folder
+        os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+        sys.stdout, sys.stderr = (Printed(self, name) for name in ("stdout", "stderr"))
+
+    def set_up(self, source: str) -> Answer:
+        """Run a source of ours as a cell that leaves no trace."""
+        done = self.shell.run_cell(source, silent=True)
+        if done.success:
+            return Answer()
+        error = done.error_before_exec or done.error_in_exec
+        return Answer(status="error", head=str(error), error_type=type(error).__name__)
+
+    @property
+    def kernel_info(self) -> dict[str, object]:
+        """That of ipykernel, without the debugger that no sealed kernel has."""
+        return {**super().kernel_info, "supported_features": [], "debugger": False}
+
+    def pre_handler_hook(self) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def post_handler_hook(self) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def raw_input(self, prompt: str = "") -> str:
+        from IPython.core.error import StdinNotImplementedError
+
+        raise StdinNotImplementedError(NO_INPUT)
+
+    def getpass(self, prompt: str = "", stream: object = None) -> str:
+        return self.raw_input(prompt)
+
+    async def do_execute(self, *given: object, **named: object) -> dict[str, object]:
+        """See ipykernel. A cell that waits now waited before this one's error was known."""
+        content: dict[str, object] = await super().do_execute(*given, **named)
+        if content["status"] == "error":
+            self.read_early()
+        return content
+
+    def _abort_queues(self, subshell_id: str | None = None) -> None:
+        """After an error, cells that were waiting are not run."""
+        self._aborting = True
+        try:
+            self.serve_early()
+        finally:
+            self._aborting = False
+
+    def do_history(self, *given: object, **named: object) -> dict[str, object]:
+        """See ipykernel. IPython's thread, which keeps the past, is missing: it is kept here."""
+        self.shell.history_manager.writeout_cache()
+        content: dict[str, object] = super().do_history(*given, **named)
+        return content
+
+
+class Printed(io.TextIOBase):
+    """A stream of a cell, which goes out as messages."""
+
+    encoding = "utf-8"
+    errors = "backslashreplace"
+
+    def __init__(self, kernel: NotebookKernel, name: str) -> None:
+        self._kernel = kernel
+        self.name = name
+        self._kept: list[str] = []
+        self._since = 0.0
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return False
+
+    def fileno(self) -> int:
+        raise io.UnsupportedOperation("fileno")
+
+    def write(self, text: str) -> int:
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        now = time.monotonic()
+        if not self._kept:
+            self._since = now
+        self._kept.append(text)
+        if now - self._since > FLUSH_S:
+            self.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        kept, self._kept = "".join(self._kept), []
+        if kept:
+            kernel = self._kernel
+            kernel.session.send(
+                kernel.iopub_socket,
+                "stream",
+                {"name": self.name, "text": kept},
+                parent=extract_header(kernel.get_parent("shell")),
+                ident=kernel._topic(f"stream.{self.name}"),
+            )
+
+
+def make_notebook_kernel(log: Any, folder: Path, readable: Sequence[str]) -> NotebookKernel:
+    """In the fork server: IPython's shell with no file of a person's.
+
+    folder:   where it may make its profile, which stays empty.
+    readable: what its kernels may read.
+    """
+    # A kernel can list no folder of packages. So what is there is looked up here, and kept.
+    for place in {os.path.dirname(path) for path in readable}:
+        PathFinder.find_spec("", [place])
+    with suppress(PackageNotFoundError):
+        distribution("matplotlib-inline")
+    config = Config()
+    config.HistoryManager.hist_file = ":memory:"
+    config.IPCompleter.use_jedi = False
+    profile = ProfileDir(location=str(folder / "ipython"), config=config)
+    # The instance: ipykernel's comms look for it.
+    kernel: NotebookKernel = NotebookKernel.instance(log=log, config=config, profile_dir=profile)
+    return kernel

@@ -1,0 +1,83 @@
+"""What a person's kernel is: the `config` of a kernelspec, and what the defaults are.
+
+Knows names and numbers. Does not know how a kernel is started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import Self
+
+import msgspec
+
+from repl_sandbox.console import PERSON_CPU_S
+from repl_sandbox.pool import SYMPY_WARMUP
+from repl_sandbox.types import Isolation, Limits
+from repl_sandbox.zygote_link import ZygoteLink
+
+PACKAGES = ("jinja2", "matplotlib", "numpy", "pandas", "scipy", "sympy")
+"""What a notebook may import unless it is told otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """Of the fork server of a person's kernels. Kernels of the same one differ in nothing."""
+
+    lines: bool = False
+    """Whether its kernels are the classic REPL, line by line; else IPython, cell by cell."""
+    isolation: Isolation = Isolation.AUTO
+    preload: tuple[str, ...] = ()
+    """Modules that are imported before a kernel is born."""
+    packages: tuple[str, ...] = PACKAGES
+    """Modules that a kernel may import, of those that are installed."""
+    setup: tuple[str, ...] = ()
+    """Sources that each kernel runs before its first cell."""
+    memory_mib: int = 2048
+    kernel_cpu_s: int = PERSON_CPU_S
+    max_output_chars: int = 1 << 20
+    """Of one line. Cells print as much as they like."""
+
+    @classmethod
+    def from_json(cls, found: object) -> Self:
+        """What `as_json` has made. Raises ValueError for anything else."""
+        return msgspec.convert(found, cls)
+
+    def covers(self, other: Configuration) -> bool:
+        """Whether these kernels do for who asked for those of `other`: more may be preloaded."""
+        is_loaded = set(other.preload) <= set(self.preload)
+        return is_loaded and replace(other, preload=self.preload) == self
+
+    def as_json(self) -> object:
+        """The same as values of JSON."""
+        return msgspec.to_builtins(self)
+
+    def with_preload(self, names: Sequence[str]) -> Self:
+        """The same, with these loaded before a kernel is born."""
+        return replace(self, preload=tuple(names))
+
+    def installed(self) -> tuple[str, ...]:
+        """Those of `packages` that are here."""
+        return tuple(name for name in self.packages if find_spec(name) is not None)
+
+    async def start_server(self) -> ZygoteLink:
+        """A fork server of such kernels. SandboxError if it cannot be had."""
+        limits = Limits(
+            memory_mib=self.memory_mib,
+            kernel_cpu_s=self.kernel_cpu_s,
+            max_output_chars=self.max_output_chars,
+        )
+        link = ZygoteLink(limits, setup=self.setup)
+        try:
+            await link.start(
+                preload=self.preload,
+                packages=self.installed(),
+                warmup=SYMPY_WARMUP if "sympy" in self.preload else (),
+                isolation=self.isolation,
+                is_notebook=not self.lines,
+            )
+        except BaseException:
+            await link.aclose()
+            raise
+        return link

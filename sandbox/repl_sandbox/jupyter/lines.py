@@ -1,0 +1,109 @@
+"""A thin Jupyter kernel around the REPL, for consoles: it serves a person's client.
+
+execute_request -> Repl -> stream and error on iopub, execute_reply
+
+Messages go through ipykernel's own dispatch, so that stock clients work. Knows cells and their
+answers. Does not know sockets, deadlines, limits or who forked it.
+"""
+
+from __future__ import annotations
+
+import platform
+import signal
+
+import traitlets
+from ipykernel.kernelbase import Kernel, kernel_protocol_version
+
+from repl_sandbox.jupyter.served import Served
+from repl_sandbox.repl import Answer, Repl
+
+
+class ReplKernel(Served, Kernel):  # type: ignore[misc]  # ipykernel ships no types
+    """Built once in the fork server. A child that is a console calls `open` and then `serve`."""
+
+    implementation = "repl-rl"
+    implementation_version = "1"
+    language_info = {  # noqa: RUF012  # the base class wants a plain attribute
+        "name": "python",
+        "version": platform.python_version(),
+        "mimetype": "text/x-python",
+        "file_extension": ".py",
+    }
+    banner = "repl-rl: the classic Python REPL"
+    # By default ipykernel pauses before each reply, for the output of other threads.
+    _execute_sleep = 0
+    # ipykernel expects streams here. Raw sockets need no event loop.
+    shell_stream = traitlets.Any()
+    control_stream = traitlets.Any()
+
+    repl: Repl
+
+    @property
+    def kernel_info(self) -> dict[str, object]:
+        """What a client asks for first. That of ipykernel imports a debugger to describe it."""
+        return {
+            "protocol_version": kernel_protocol_version,
+            "implementation": self.implementation,
+            "implementation_version": self.implementation_version,
+            "language_info": self.language_info,
+            "banner": self.banner,
+            "help_links": [],
+            "supported_features": [],
+        }
+
+    def open(self, repl: Repl, *, key: bytes, is_sealed: bool) -> None:
+        """Be the kernel of this REPL: see `Served.open_channels`."""
+        self.repl = repl
+        self.open_channels(key=key)
+
+    def set_up(self, source: str) -> Answer:
+        """See `Repl.set_up`."""
+        return self.repl.set_up(source)
+
+    def pre_handler_hook(self) -> None:
+        """Do nothing: the REPL arms and disarms the interrupt itself."""
+
+    def post_handler_hook(self) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def _abort_queues(self, subshell_id: str | None = None) -> None:
+        """Do nothing: after an error a REPL goes on with what was typed ahead."""
+
+    async def do_execute(self, code: str, silent: bool, **_options: object) -> dict[str, object]:
+        """Run a cell for a notebook or console. Its text goes out on iopub."""
+        # The newline closes an open block: the next cell never continues this one.
+        answer = self.repl.run(code + "\n")
+        if answer.status == "incomplete":
+            answer = Answer(status="error", error_type="SyntaxError", head="incomplete input\n")
+        text = _shown(answer)
+        if text and not silent:
+            stream = {"name": "stdout", "text": text}
+            self.send_response(self.iopub_socket, "stream", stream)
+        content = _reply_content(answer) | {"execution_count": self.execution_count}
+        if answer.error_type and not silent:
+            error = {key: content[key] for key in ("ename", "evalue", "traceback")}
+            self.send_response(self.iopub_socket, "error", error)
+        return content
+
+    async def do_is_complete(self, code: str) -> dict[str, object]:
+        """As in the REPL, a block is open until a blank line."""
+        return {"status": "complete" if self.repl.is_complete(code) else "incomplete", "indent": ""}
+
+
+def _shown(answer: Answer) -> str:
+    """The output as a person sees it. Where it was cut, it says how much is missing."""
+    if not answer.num_omitted:
+        return answer.head + answer.tail
+    return f"{answer.head}\n... [{answer.num_omitted} characters omitted] ...\n{answer.tail}"
+
+
+def _reply_content(answer: Answer) -> dict[str, object]:
+    """The content of `execute_reply`, in Jupyter's fields."""
+    content: dict[str, object] = {
+        "status": "error" if answer.error_type else "ok",
+        "user_expressions": {},
+        "payload": [],
+    }
+    if answer.error_type:
+        content |= {"ename": answer.error_type, "evalue": "", "traceback": []}
+    return content

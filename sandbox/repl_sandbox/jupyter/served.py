@@ -1,0 +1,127 @@
+"""What kernels for a person's client have in common: sockets, a key, one thread that answers.
+
+    folder -> listening files -> zmq sockets -> messages through ipykernel's own dispatch
+
+A forked child sets its kernel up by hand: no application, no configuration, no event loop. Knows
+messages. Does not know what runs a cell, nor who forked it.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+from collections import deque
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import zmq
+from jupyter_client.session import Session
+
+from repl_sandbox.sockets import CONTROL, HEARTBEAT, IOPUB, SHELL, socket_path
+
+# A client takes a kernel without a heartbeat for dead.
+CHANNELS = {SHELL: zmq.ROUTER, IOPUB: zmq.PUB, CONTROL: zmq.ROUTER, HEARTBEAT: zmq.ROUTER}
+NEVER = 1 << 62
+
+
+class Served:
+    """Mixed into a `Kernel` of ipykernel, whose `shell_stream` and `control_stream` take raw
+    sockets. `listen`, then `open_channels`, then `serve`."""
+
+    # Any: the base classes are untyped.
+    session: Any
+    shell_stream: Any
+    control_stream: Any
+    iopub_socket: Any
+    dispatch_shell: Any
+    process_control: Any
+    listeners: dict[int, socket.socket]
+    early: deque[list[zmq.Frame]]
+    """Messages of the shell channel that were taken in and are not served yet."""
+    is_stopped = False
+
+    def listen(self, folder: Path) -> None:
+        """Make the sockets' files in `folder`: the last step that needs the right to make files."""
+        self.early = deque()
+        self.listeners = {}
+        for channel in CHANNELS:
+            self.listeners[channel] = listener = socket.socket(socket.AF_UNIX)
+            listener.setblocking(False)
+            listener.bind(str(socket_path(folder, channel)))
+            listener.listen()
+
+    def open_channels(self, *, key: bytes) -> None:
+        """Hand the listening sockets to zmq, which starts threads: nothing may fork afterwards."""
+        # Always copy: pyzmq frees uncopied messages from a thread, and no thread can start here.
+        self.session = Session(key=key, check_pid=False, copy_threshold=NEVER)
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        opened = {channel: context.socket(CHANNELS[channel]) for channel in self.listeners}
+        for channel, made in opened.items():
+            listener = self.listeners.pop(channel)
+            address = f"ipc://{listener.getsockname()}"
+            made.linger = 0
+            made.use_fd = listener.detach()
+            made.bind(address)
+        self.shell_stream, self.control_stream = opened[SHELL], opened[CONTROL]
+        self.iopub_socket = opened[IOPUB]
+        echo = opened[HEARTBEAT]
+        # The heart beats while a line runs, because zmq.proxy releases the interpreter lock.
+        threading.Thread(target=zmq.proxy, args=(echo, echo), daemon=True).start()
+
+    def serve(self, answers: Iterator[socket.socket]) -> None:
+        """Answer clients, and the owner by steps of `answers`, until one of them ends it."""
+        poller = select.poll()
+        owner = next(answers)
+        stock = {channel.fileno(): channel for channel in (self.shell_stream, self.control_stream)}
+        for fd in (owner, *stock):
+            poller.register(fd, select.POLLIN)
+        while not self.is_stopped:
+            for fd, _event in poller.poll():
+                if fd in stock:
+                    self._serve_stock(stock[fd])
+                    continue
+                poller.unregister(owner)
+                try:
+                    owner = next(answers)
+                except StopIteration:
+                    return
+                poller.register(owner, select.POLLIN)
+
+    def _serve_stock(self, channel: zmq.Socket[bytes]) -> None:
+        handle = self.dispatch_shell if channel is self.shell_stream else self.process_control
+        while not self.is_stopped and (parts := _receive(channel)) is not None:
+            _finish(handle(parts))
+            self.serve_early()
+
+    def read_early(self) -> None:
+        """Take in what waits on the shell channel, to be served as what came before a reply."""
+        while (parts := _receive(self.shell_stream)) is not None:
+            self.early.append(parts)
+
+    def serve_early(self) -> None:
+        """Serve what was taken in."""
+        while self.early:
+            _finish(self.dispatch_shell(self.early.popleft()))
+
+    async def shutdown_request(self, stream: Any, ident: Any, parent: Any) -> None:
+        """Reply, then leave `serve`."""
+        restart = bool(parent["content"].get("restart"))
+        content = {"status": "ok", "restart": restart}
+        self.session.send(stream, "shutdown_reply", content, parent, ident=ident)
+        self.is_stopped = True
+
+
+def _receive(channel: zmq.Socket[bytes]) -> list[zmq.Frame] | None:
+    """A message if there is one. A channel's descriptor signals arrivals only once: ask again."""
+    return [zmq.Frame(frame) for frame in channel.recv_multipart()] if channel.poll(0) else None
+
+
+def _finish(handler: Coroutine[Any, Any, None]) -> None:
+    """Run an `async` handler of ipykernel that waits for nothing, without an event loop."""
+    try:
+        handler.send(None)
+    except StopIteration:
+        return
+    raise RuntimeError("a handler waits")

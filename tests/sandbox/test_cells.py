@@ -1,0 +1,182 @@
+"""The kernelspec `repl-rl`: IPython's cells behind the walls, as a stock client sees them."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jupyter_client.kernelspec import KernelSpecManager
+
+from jupyter_kernels import TIMEOUT_S, Session, session
+
+pytestmark = pytest.mark.kernel
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    """One for all tests of this file: none looks at what another has left."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("home")
+        for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "XDG_RUNTIME_DIR"):
+            patch.setenv(name, str(folder / name))
+        with session("repl-rl") as made:
+            yield made
+
+
+def test_both_kernelspecs_are_installed_with_the_package() -> None:
+    for name in ("repl-rl", "repl-rl-lines"):
+        spec = KernelSpecManager().get_kernel_spec(name)
+        assert spec.metadata["kernel_provisioner"]["provisioner_name"] == "repl-rl-provisioner"
+        assert Path(spec.resource_dir).is_relative_to(sys.prefix)
+
+
+def test_a_cell_is_one_program(kernel: Session) -> None:
+    shown = kernel.cell("def f(a):\n    return a\nf(3)")
+    assert shown.kinds == ["execute_result"]
+    assert shown.data() == {"text/plain": "3"}
+    source = "class A:\n    def m(self): return 1\n\n    def n(self): return 2\n\nA().n()"
+    assert kernel.cell(source).data() == {"text/plain": "2"}
+
+
+def test_a_cell_ends_at_its_first_error_and_says_it_once(kernel: Session) -> None:
+    shown = kernel.cell("{'a': 1}['b']\nprint('went on')")
+    ((kind, error),) = shown.outputs
+    assert kind == "error"
+    assert (error["ename"], error["evalue"]) == ("KeyError", "'b'")
+    assert any("went on" in part for part in error["traceback"])  # the source is shown
+    assert shown.reply["ename"] == "KeyError"
+
+
+def test_streams_are_told_apart(kernel: Session) -> None:
+    shown = kernel.cell("import sys; print('out'); print('err', file=sys.stderr)")
+    assert (shown.text(), shown.text("stderr")) == ("out\n", "err\n")
+
+
+def test_what_is_printed_arrives_while_the_cell_runs(kernel: Session) -> None:
+    kernel.client.execute("x = 5\nprint('begun', flush=True)\nwhile True: pass")
+    assert kernel.until("stream")["text"] == "begun\n"
+    kernel.manager.interrupt_kernel()
+    assert kernel.until("error")["ename"] == "KeyboardInterrupt"
+    kernel.client.get_shell_msg(timeout=TIMEOUT_S)
+    assert kernel.cell("x").data() == {"text/plain": "5"}
+
+
+def test_a_silent_cell_says_nothing_and_ends(kernel: Session) -> None:
+    assert kernel.cell("1 + 1", silent=True).outputs == []
+    assert kernel.cell("print('b')", store_history=False).text() == "b\n"
+
+
+def test_cells_that_wait_are_dropped_after_an_error(kernel: Session) -> None:
+    for code in ("import time; time.sleep(0.2); 1/0", "print('ran')"):
+        kernel.client.execute(code)
+    statuses = [
+        kernel.client.get_shell_msg(timeout=TIMEOUT_S)["content"]["status"] for _ in range(2)
+    ]
+    assert statuses == ["error", "aborted"]
+    assert kernel.cell("'and then'").data() == {"text/plain": "'and then'"}
+
+
+def test_mathematics_is_typeset(kernel: Session) -> None:
+    data = kernel.cell("from sympy import *; Symbol('x')**2 / 2").data()
+    assert data["text/plain"] == "x**2/2"
+    assert data["text/latex"] == r"$\displaystyle \frac{x^{2}}{2}$"
+
+
+def test_a_figure_reaches_the_notebook(kernel: Session) -> None:
+    pytest.importorskip("matplotlib")
+    source = "import matplotlib.pyplot as plt\nplt.plot([1, 3, 2]);"
+    shown = kernel.cell(source)
+    assert shown.kinds == ["display_data"]
+    assert set(shown.data()) == {"text/plain", "image/png"}
+    again = kernel.cell("%matplotlib inline\nplt.figure().add_subplot(projection='3d')\nplt.show()")
+    assert "image/png" in again.data()
+    window = kernel.cell("%matplotlib qt")
+    assert window.kinds == ["error"]
+
+
+def test_a_table_is_html(kernel: Session) -> None:
+    pytest.importorskip("pandas")
+    data = kernel.cell("import pandas as pd; pd.DataFrame({'a': [1, 2]})").data()
+    assert "<table" in data["text/html"]
+
+
+def test_a_display_can_be_changed(kernel: Session) -> None:
+    shown = kernel.cell("h = display('one', display_id='d'); h.update('two')")
+    assert shown.kinds == ["display_data", "update_display_data"]
+
+
+def test_widgets_have_their_comms(kernel: Session) -> None:
+    shown = kernel.cell("import comm; c = comm.create_comm(target_name='t', data={'n': 1})")
+    assert shown.kinds == ["comm_open"]
+
+
+def test_await_at_the_top_of_a_cell(kernel: Session) -> None:
+    shown = kernel.cell(
+        "import asyncio\nawait asyncio.sleep(0.01)\nasync def f(): return 7\nawait f()"
+    )
+    assert shown.data() == {"text/plain": "7"}
+
+
+def test_nobody_is_asked_for_input(kernel: Session) -> None:
+    shown = kernel.cell("input('name? ')")
+    assert shown.reply["ename"] == "StdinNotImplementedError"
+    assert "sealed kernel" in shown.reply["evalue"]
+
+
+def test_a_client_completes_inspects_and_looks_back(kernel: Session) -> None:
+    client = kernel.client
+    kernel.cell("a_long_name = 41")
+
+    def reply(_asked: str) -> dict[str, object]:
+        return dict(client.get_shell_msg(timeout=TIMEOUT_S)["content"])
+
+    assert reply(client.complete("a_lon"))["matches"] == ["a_long_name"]
+    assert reply(client.inspect("len"))["found"] is True
+    past = reply(client.history(hist_access_type="tail", n=1))["history"]
+    assert isinstance(past, list)
+    assert past[-1][2] == "a_long_name = 41"
+    is_complete = reply(client.is_complete("for i in x:"))
+    assert is_complete == {"status": "incomplete", "indent": "    "}
+    assert reply(client.is_complete("import = 7"))["status"] == "invalid"
+
+
+def test_it_says_what_it_is(kernel: Session) -> None:
+    kernel.client.kernel_info()
+    content = kernel.client.get_shell_msg(timeout=TIMEOUT_S)["content"]
+    assert content["implementation"] == "repl-rl"
+    assert "sealed" in content["banner"]
+    assert content["supported_features"] == []
+    assert content["language_info"]["name"] == "python"
+    json.dumps(content)
+
+
+def test_two_kernels_draw_different_numbers(kernel: Session) -> None:
+    source = "import random; random.random()"
+    with session("repl-rl") as other:
+        assert other.cell(source).data() != kernel.cell(source).data()
+
+
+def test_a_restart_forgets(kernel: Session) -> None:
+    with session("repl-rl") as own:
+        own.cell("x = 5")
+        own.manager.restart_kernel(now=True)
+        own.client.wait_for_ready(timeout=TIMEOUT_S)
+        assert own.cell("x").reply["ename"] == "NameError"
+
+
+@pytest.mark.parametrize(
+    ("cell", "error"),
+    [
+        ("!ls", "OSError"),
+        ("%%bash\nls", "RuntimeError"),
+        ("%%writefile x\nhello", "PermissionError"),
+        ("open('/proc/self/environ')", "PermissionError"),
+        ("import subprocess; subprocess.run(['true'])", "PermissionError"),
+        ("import socket; socket.socket()", "PermissionError"),
+        ("import threading; threading.Thread(target=print).start()", "RuntimeError"),
+        ("import repl_sandbox", "ModuleNotFoundError"),
+    ],
+)
+def test_a_wall_is_an_error_of_the_cell(kernel: Session, cell: str, error: str) -> None:
+    assert kernel.cell(cell).reply.get("ename") == error

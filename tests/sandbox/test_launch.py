@@ -1,0 +1,118 @@
+"""A client that knows no provisioners starts the command of the kernelspec and gets a kernel."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_client.kernelspec import KernelSpecManager
+
+from jupyter_kernels import TIMEOUT_S, Session, session
+
+pytestmark = pytest.mark.kernel
+
+
+@pytest.fixture(autouse=True)
+def own_specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernelspecs of this package, for a client without provisioners."""
+    for name in ("repl-rl", "repl-rl-lines"):
+        spec = KernelSpecManager().get_kernel_spec(name).to_dict()
+        del spec["metadata"]["kernel_provisioner"]
+        folder = tmp_path / "data" / "kernels" / f"{name}-plain"
+        folder.mkdir(parents=True)
+        (folder / "kernel.json").write_text(json.dumps(spec))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "data"))
+    for name in ("JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "XDG_RUNTIME_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+
+
+@pytest.fixture
+def kernel() -> Iterator[Session]:
+    with session("repl-rl-plain") as made:
+        yield made
+
+
+def test_it_runs_cells_and_is_sealed(kernel: Session) -> None:
+    assert kernel.cell("6 * 7").data() == {"text/plain": "42"}
+    assert kernel.cell("print('a' * 10**6)").text() == "a" * 10**6 + "\n"
+    assert kernel.cell("import socket; socket.socket()").reply["ename"] == "PermissionError"
+
+
+def test_an_interrupt_reaches_the_cell(kernel: Session) -> None:
+    kernel.client.execute("x = 5\nprint('begun', flush=True)\nwhile True: pass")
+    kernel.until("stream")
+    kernel.manager.interrupt_kernel()
+    assert kernel.until("error")["ename"] == "KeyboardInterrupt"
+    kernel.client.get_shell_msg(timeout=TIMEOUT_S)
+    assert kernel.cell("x").data() == {"text/plain": "5"}
+
+
+def test_it_ends_with_its_kernel(kernel: Session) -> None:
+    kernel.client.execute("import os; os._exit(1)")
+    wait_until(lambda: not kernel.manager.is_alive())
+
+
+def test_a_polite_end_is_an_end(kernel: Session) -> None:
+    kernel.client.shutdown()
+    wait_until(lambda: not kernel.manager.is_alive())
+
+
+def test_it_restarts(kernel: Session) -> None:
+    kernel.cell("x = 5")
+    kernel.manager.restart_kernel(now=True)
+    kernel.client.wait_for_ready(timeout=TIMEOUT_S)
+    assert kernel.cell("x").reply["ename"] == "NameError"
+
+
+def test_lines_are_lines() -> None:
+    with session("repl-rl-lines-plain") as lines:
+        shown = lines.cell("1/0\nprint('went on')")
+    assert "ZeroDivisionError: division by zero\nwent on\n" in shown.text()
+
+
+def test_it_ends_with_the_client_that_started_it(tmp_path: Path) -> None:
+    starter = (
+        "import sys; from jupyter_client.manager import KernelManager\n"
+        "manager = KernelManager(kernel_name='repl-rl-plain'); manager.start_kernel()\n"
+        "client = manager.client(); client.start_channels(); client.wait_for_ready(timeout=30)\n"
+        "print(manager.provisioner.pid, flush=True); import os; os._exit(0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", starter], capture_output=True, text=True, timeout=60, check=True
+    )
+    pid = int(done.stdout)
+    wait_until(lambda: not _runs(pid))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"key": "k"}'])
+def test_a_file_that_is_no_connection_file_is_one_line(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "kernel.json"
+    file.write_text(text)
+    done = launch("-f", str(file))
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"{file}: no connection file of Jupyter's: ")
+    assert done.stderr.count("\n") == 1
+
+
+def launch(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "repl_sandbox.jupyter.launch", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+def wait_until(is_so: Any) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not is_so():
+        assert time.monotonic() < deadline, os.getpid()
+        time.sleep(0.02)

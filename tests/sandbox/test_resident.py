@@ -1,0 +1,175 @@
+"""`repl-rl kernels serve`: kernels of a fork server that stays, each as long as its connection."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from jupyter_kernels import TIMEOUT_S, session
+from repl_sandbox.jupyter.configuration import Configuration
+from repl_sandbox.jupyter.origins import connect
+
+pytestmark = pytest.mark.kernel
+SERVE = [str(Path(sys.executable).with_name("repl-rl")), "kernels", "serve", "--preload", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    process: subprocess.Popen[str]
+    address: Path
+
+    def kernels(self) -> list[int]:
+        """Processes below it, without the fork server and what wraps it."""
+        import psutil
+
+        below = psutil.Process(self.process.pid).children(recursive=True)
+        return [one.pid for one in below if one.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    folder = tmp_path / "run"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    return folder / "repl-rl-kernels"
+
+
+@pytest.fixture
+def server(place: Path) -> Iterator[Server]:
+    with subprocess.Popen(SERVE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            rows = first_rows(process)
+            assert rows[0].startswith("kernels: ")
+            assert rows[2] == f"listening: {place}\n"
+            yield Server(process, place)
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=TIMEOUT_S) == 130
+            assert not place.exists()
+
+
+def first_rows(process: subprocess.Popen[str]) -> list[str]:
+    """What it says when there are kernels to be had."""
+    assert process.stdout is not None
+    return [process.stdout.readline() for _ in range(3)]
+
+
+def test_a_kernel_comes_from_it_and_ends_with_its_client(server: Server) -> None:
+    before = server.kernels()
+    with session("repl-rl") as one:
+        assert one.manager.provisioner.is_resident
+        assert len(server.kernels()) == len(before) + 1
+        assert one.cell("6 * 7").data() == {"text/plain": "42"}
+        with session("repl-rl") as two:
+            two.cell("x = 5")
+            assert one.cell("x").reply["ename"] == "NameError"
+            two.manager.restart_kernel(now=True)
+            two.client.wait_for_ready(timeout=TIMEOUT_S)
+            assert two.cell("x").reply["ename"] == "NameError"
+    wait_until(lambda: server.kernels() == before)
+
+
+def test_who_wants_other_kernels_gets_a_server_of_its_own(server: Server) -> None:
+    with session("repl-rl-lines") as lines:
+        assert not lines.manager.provisioner.is_resident
+        assert lines.cell("6 * 7").text() == "42\n"
+
+
+def test_a_client_that_speaks_something_else_is_left(server: Server) -> None:
+    before = server.kernels()
+    for packet in (b"", b"hello", b"[]", b"{}", b'{"key": 5}', b'{"configuration": 5}'):
+        connection = connect(server.address)
+        assert connection is not None
+        with connection:
+            connection.send(packet)
+            assert connection.recv(100) == b""
+    with session("repl-rl") as one:
+        assert one.manager.provisioner.is_resident
+    wait_until(lambda: server.kernels() == before)
+
+
+def test_a_second_one_is_refused(server: Server) -> None:
+    done = subprocess.run(SERVE, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr == f"repl-rl: {server.address}: a server listens there; end it first\n"
+    with session("repl-rl") as one:
+        assert one.manager.provisioner.is_resident
+
+
+def test_an_address_that_nobody_serves_any_more_is_taken(place: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as left:
+        left.bind(str(place))
+    with session("repl-rl") as one:
+        assert not one.manager.provisioner.is_resident
+
+
+def test_a_folder_that_others_may_write_is_refused(place: Path) -> None:
+    place.parent.chmod(0o777)
+    done = subprocess.run(SERVE, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "expected a folder of your own" in done.stderr
+
+
+def test_kernels_end_with_the_server(place: Path) -> None:
+    with subprocess.Popen(SERVE, stdout=subprocess.PIPE, text=True) as process:
+        first_rows(process)
+        with session("repl-rl") as one:
+            process.kill()
+            process.wait()
+            wait_until(lambda: not one.manager.is_alive())
+
+
+def test_systemd_may_open_the_socket(place: Path) -> None:
+    """Its convention: the listening socket is descriptor 3, and the variables say for whom."""
+    command = (
+        "import os; os.dup2(int(os.environ['PASSED']), 3); "
+        "os.environ['LISTEN_PID'] = str(os.getpid()); os.environ['LISTEN_FDS'] = '1'; "
+        f"os.execv({SERVE[0]!r}, {SERVE!r})"
+    )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(place))
+        listener.listen()
+        process = subprocess.Popen(
+            [sys.executable, "-c", command],
+            env={**os.environ, "PASSED": str(listener.fileno())},
+            pass_fds=[listener.fileno()],
+        )
+        try:
+            with session("repl-rl") as one:  # it waits until there is a kernel
+                assert one.manager.provisioner.is_resident
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=TIMEOUT_S)
+    assert place.exists()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "covered"),
+    [
+        (Configuration(), True),
+        (Configuration(preload=("sympy",)), True),
+        (Configuration(preload=("numpy",)), False),
+        (Configuration(memory_mib=1), False),
+        (Configuration(lines=True), False),
+        (Configuration(setup=("x = 1",)), False),
+    ],
+)
+def test_more_may_be_preloaded_than_was_asked_for(wanted: Configuration, covered: bool) -> None:
+    assert Configuration(preload=("sympy", "pandas")).covers(wanted) is covered
+    assert Configuration.from_json(wanted.as_json()) == wanted
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

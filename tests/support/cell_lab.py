@@ -1,0 +1,174 @@
+"""Run the attack table in sealed IPython kernels and print what came of it, as JSON.
+
+`python cell_lab.py LEVEL`. The lines of an attack are cells of a kernel of its own. A victim of the
+same fork server is beside it, and a file that nothing but the walls protects. Here an interrupt
+comes after a time by the clock, since a client's cells have no deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+import signal
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from jupyter_client.asynchronous import AsyncKernelClient
+
+from attack_lab import Outcome, is_untouched, make_decoy
+from attacks import ATTACKS, NUMBERS, Attack
+from repl_sandbox import bubblewrap
+from repl_sandbox.console import address
+from repl_sandbox.jupyter.configuration import Configuration
+from repl_sandbox.newborn import Newborn
+from repl_sandbox.process import Process
+from repl_sandbox.types import Isolation
+from repl_sandbox.zygote_link import ZygoteLink
+
+AT_ONCE = 4
+INTERRUPT_S, GRACE_S, PATIENCE_S = 3.0, 1.0, 60.0
+KEY = b"0123456789abcdef"
+
+
+class CellKernel:
+    """A client of one sealed IPython kernel."""
+
+    def __init__(self, newborn: Newborn) -> None:
+        self._newborn = newborn
+        self._process = Process(newborn.pidfd)
+        self._client = AsyncKernelClient()
+        self._client.load_connection_info({**address(newborn.folder), "key": newborn.key})
+        self._client.start_channels()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def run(self, cell: str, *, patience_s: float = INTERRUPT_S) -> tuple[str, str]:
+        """(how it ended, what it printed or is worth)."""
+        said: list[str] = []
+        asked = asyncio.create_task(
+            self._client.execute_interactive(
+                cell, allow_stdin=False, output_hook=lambda one: said.append(_text(one))
+            )
+        )
+        is_late = not await self._wait(asked, patience_s)
+        if is_late:
+            self._send(signal.SIGINT)
+            if not await self._wait(asked, GRACE_S):
+                self._send(signal.SIGKILL)
+                asked.cancel()
+                return "killed", "".join(said)
+        if not asked.done():
+            asked.cancel()
+            return "died", "".join(said)
+        content = asked.result()["content"]
+        if is_late and content["status"] == "error" and content["ename"] == "KeyboardInterrupt":
+            return "timeout", "".join(said)
+        end = "ok" if content["status"] == "ok" else f"error:{content.get('ename')}"
+        return end, "".join(said)
+
+    def close(self) -> None:
+        self._client.stop_channels()
+        self._send(signal.SIGKILL)
+        os.close(self._newborn.pidfd)
+
+    async def _wait(self, asked: asyncio.Task[Any], seconds: float) -> bool:
+        """Whether there is an answer, or will be none, before the time is over."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while asyncio.get_running_loop().time() < deadline:
+            if self._newborn.has_ended():
+                return True
+            await asyncio.wait([asked], timeout=0.02)
+            if asked.done():
+                return True
+        return False
+
+    def _send(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._newborn.pidfd, number)
+
+
+def _text(message: dict[str, Any]) -> str:
+    content = message["content"]
+    match message["msg_type"]:
+        case "stream":
+            return str(content["text"])
+        case "execute_result":
+            return f"{content['data']['text/plain']}\n"
+        case _:
+            return ""
+
+
+async def perform(attack: Attack, kernel: CellKernel, names: dict[str, object]) -> Outcome:
+    *first, last = (line.format(**names) for line in attack.lines)
+    for line in first:
+        end, said = await kernel.run(line, patience_s=PATIENCE_S)
+        if end != "ok":
+            return Outcome(f"{line!r}: {end}", end, said, False)
+    is_slow = {"timeout", "killed"}.isdisjoint(attack.ends)
+    end, said = await kernel.run(last, patience_s=PATIENCE_S if is_slow else INTERRUPT_S)
+    return Outcome(None, end, said, False)
+
+
+async def run(asked: str, decoy: Path) -> dict[str, object]:
+    isolation = Isolation.STRICT if asked == "strict" else Isolation.AUTO
+    configuration = Configuration(isolation=isolation, memory_mib=256, packages=())
+    link = await configuration.start_server()
+    turns, births, checks = asyncio.Semaphore(AT_ONCE), asyncio.Lock(), asyncio.Lock()
+    try:
+
+        async def kernel() -> CellKernel:
+            async with births:
+                link.order(key=KEY, is_console=True)
+                return CellKernel(await link.newborn(timeout_s=PATIENCE_S, is_console=True))
+
+        victim = await kernel()
+        await victim.run("state = 'intact'")
+        names = {
+            "decoy": str(decoy),
+            "folder": str(link.runtime),
+            "victim": victim.pid,
+            **NUMBERS[platform.machine()],
+        }
+
+        async def one(attack: Attack) -> dict[str, object]:
+            async with turns:
+                attacker = await kernel()
+                try:
+                    outcome = asdict(await perform(attack, attacker, names))
+                finally:
+                    attacker.close()
+            async with checks:
+                answer = await victim.run("state", patience_s=PATIENCE_S)
+            is_well = answer == ("ok", "'intact'\n") and is_untouched(decoy)
+            return outcome | {"has_harmed": not is_well}
+
+        outcomes = await asyncio.gather(*map(one, ATTACKS))
+        victim.close()
+    finally:
+        await link.aclose()
+    found = {attack.name: made for attack, made in zip(ATTACKS, outcomes, strict=True)}
+    return {"level": level_of(link), "outcomes": found}
+
+
+def level_of(link: ZygoteLink) -> str:
+    assert link.walls is not None
+    return str(link.walls.level)
+
+
+def main(asked: str) -> None:
+    if asked == "basic":
+        bubblewrap.find = lambda: None
+    with tempfile.TemporaryDirectory() as home:
+        print(json.dumps(asyncio.run(run(asked, make_decoy(Path(home))))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,87 @@
+"""Kernels as a stock client of Jupyter's sees them."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+
+TIMEOUT_S = 30.0
+Content = dict[str, Any]  # Any: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What came of a cell."""
+
+    reply: Content
+    outputs: list[tuple[str, Content]]
+    """(type of message, its content), in order, without status and echo."""
+
+    @property
+    def kinds(self) -> list[str]:
+        return [kind for kind, _ in self.outputs]
+
+    def text(self, stream: str = "stdout") -> str:
+        """All that was printed on one of the streams."""
+        return "".join(
+            content["text"]
+            for kind, content in self.outputs
+            if kind == "stream" and content["name"] == stream
+        )
+
+    def data(self) -> dict[str, str]:
+        """The one rich output, by MIME type."""
+        (found,) = (content["data"] for _, content in self.outputs if "data" in content)
+        return dict(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A kernel and a client of it."""
+
+    manager: KernelManager
+    client: BlockingKernelClient
+
+    def cell(self, code: str, **options: Any) -> Shown:
+        """Run one cell to its end."""
+        outputs: list[tuple[str, Content]] = []
+
+        def keep(message: Content) -> None:
+            if message["msg_type"] not in ("status", "execute_input"):
+                outputs.append((message["msg_type"], message["content"]))
+
+        reply = self.client.execute_interactive(
+            code, timeout=TIMEOUT_S, allow_stdin=False, output_hook=keep, **options
+        )
+        return Shown(reply["content"], outputs)
+
+    def until(self, kind: str) -> Content:
+        """The content of the next message of this kind on iopub."""
+        while True:
+            try:
+                message = self.client.get_iopub_msg(timeout=TIMEOUT_S)
+            except queue.Empty:
+                raise AssertionError(f"no {kind}") from None
+            if message["msg_type"] == kind:
+                return dict(message["content"])
+
+
+@contextlib.contextmanager
+def session(name: str, **options: Any) -> Iterator[Session]:
+    """A kernel of a kernelspec, and its end."""
+    manager = KernelManager(kernel_name=name)
+    manager.start_kernel(**options)
+    client = manager.client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=TIMEOUT_S)
+        yield Session(manager, client)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
