@@ -41,7 +41,9 @@ def test_a_step_is_taken_apart_from_the_inside(
     assert dense.steps(line, extra) == expected
 
 
-@pytest.mark.parametrize("source", ["(x + 1)**2 - x*(x + 2)", "max(min(x, 2), x - 1)", "divmod(x, 3)"])
+@pytest.mark.parametrize(
+    "source", ["(x + 1)**2 - x*(x + 2)", "max(min(x, 2), x - 1)", "divmod(x, 3)"]
+)
 @pytest.mark.parametrize("extra", [2, 6])
 def test_the_last_line_has_the_value_of_the_whole(
     dense: ModuleType, source: str, extra: int
@@ -67,11 +69,11 @@ def test_scripts_have_about_as_many_lines_as_their_name_says(dense: ModuleType) 
 
 def num_lines(script: Script) -> int:
     """Of one whose lines all print nothing."""
-    count = 0
+    count = 1
     try:
         next(script)
-        for count in itertools.count(1):
+        while True:
             script.send("")
+            count += 1
     except StopIteration:
-        pass
-    return count
+        return count
