@@ -53,13 +53,22 @@ def test_streams_are_told_apart(kernel: Session) -> None:
     assert (shown.text(), shown.text("stderr")) == ("out\n", "err\n")
 
 
-def test_what_is_printed_arrives_while_the_cell_runs(kernel: Session) -> None:
-    kernel.client.execute("x = 5\nprint('begun', flush=True)\nwhile True: pass")
-    assert kernel.until("stream")["text"] == "begun\n"
+@pytest.mark.parametrize("how", ["print('begun')", "print('begun', end='')", "print('a\\nbegun')"])
+def test_what_is_printed_arrives_while_the_cell_runs(kernel: Session, how: str) -> None:
+    kernel.client.execute(f"x = 5\n{how}\nwhile True: pass")
+    assert "begun" in kernel.until("stream")["text"]
     kernel.manager.interrupt_kernel()
     assert kernel.until("error")["ename"] == "KeyboardInterrupt"
     kernel.client.get_shell_msg(timeout=TIMEOUT_S)
     assert kernel.cell("x").data() == {"text/plain": "5"}
+
+
+def test_a_flood_arrives_whole_and_in_order(kernel: Session) -> None:
+    shown = kernel.cell("for i in range(20_000): print(i)")
+    assert shown.text() == "".join(f"{i}\n" for i in range(20_000))
+    assert len(shown.outputs) < 2_000
+    shown = kernel.cell("for i in range(3_000): print(i, flush=True)")
+    assert shown.text() == "".join(f"{i}\n" for i in range(3_000))
 
 
 def test_a_silent_cell_says_nothing_and_ends(kernel: Session) -> None:

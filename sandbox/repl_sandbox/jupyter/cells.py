@@ -2,8 +2,9 @@
 
 execute_request -> IPython's own shell -> stream, execute_result, display_data, error on iopub
 
-It is ipykernel's `IPythonKernel`, built once in the fork server, with nothing that starts a thread:
-no history file, no thread for output, no debugger. What a cell prints goes out as it is printed.
+It is ipykernel's `IPythonKernel`, built once in the fork server, without its threads: no history
+file, no event loop, no debugger. One thread, started before the walls are up, sends what a cell has
+printed while it computes.
 Knows messages. Does not know deadlines, limits or who forked it.
 """
 
@@ -15,15 +16,19 @@ import platform
 import signal
 import sys
 import tempfile
+import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import traitlets
+import zmq
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.zmqshell import ZMQInteractiveShell
 from IPython.core.profiledir import ProfileDir
@@ -35,8 +40,8 @@ from repl_sandbox.repl import Answer, Repl, seed_generators
 
 NO_INPUT = "a sealed kernel has nobody to ask: input() is not available"
 NO_FOLDER = "a sealed kernel can write no files: there is no temporary folder"
-FLUSH_S = 0.1
-"""What is printed within it is one message."""
+FLUSH_S = 0.2
+"""How long after a cell has printed it goes out, as with ipykernel."""
 
 
 class NoFolderError(PermissionError, RuntimeError):
@@ -72,10 +77,16 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
     control_stream = traitlets.Any()
     session = traitlets.Any()
     iopub_socket = traitlets.Any()
+    turn = traitlets.Any()
+    """Of whoever sends on iopub: an interrupt may find the main thread within it."""
+    printed = traitlets.Any()
+    """Streams with something to send. Its methods are C, which no interrupt divides."""
 
     def open(self, _repl: Repl, *, key: bytes, is_sealed: bool) -> None:
         """See `Served.open_channels`; output goes to iopub from here on."""
         self.open_channels(key=key)
+        self.turn, self.printed = threading.RLock(), SimpleQueue()
+        self.iopub_socket = Shared(self.iopub_socket, self.turn)
         shell = self.shell
         sys.modules["__main__"] = shell.user_module
         # The fork server has drawn numbers, and each of its kernels would go on with the same ones.
@@ -89,6 +100,14 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
             vars(tempfile)["mkdtemp"] = refuse_folder
         os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
         sys.stdout, sys.stderr = (Printed(self, name) for name in ("stdout", "stderr"))
+        threading.Thread(target=self._flush_late, daemon=True, name="IOPub").start()
+
+    def _flush_late(self) -> None:
+        """In a thread of its own: what a cell has printed is seen while it computes."""
+        while True:
+            stream = self.printed.get()
+            time.sleep(FLUSH_S)
+            stream.flush()
 
     def set_up(self, source: str) -> Answer:
         """Run a source of ours as a cell that leaves no trace."""
@@ -140,7 +159,7 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
 
 
 class Printed(io.TextIOBase):
-    """A stream of a cell, which goes out as messages."""
+    """A stream of a cell, which goes out as messages: what is printed within a moment is one."""
 
     encoding = "utf-8"
     errors = "backslashreplace"
@@ -148,8 +167,7 @@ class Printed(io.TextIOBase):
     def __init__(self, kernel: NotebookKernel, name: str) -> None:
         self._kernel = kernel
         self.name = name
-        self._kept: list[str] = []
-        self._since = 0.0
+        self._kept: deque[str] = deque()
 
     def writable(self) -> bool:
         return True
@@ -163,25 +181,35 @@ class Printed(io.TextIOBase):
     def write(self, text: str) -> int:
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        now = time.monotonic()
         if not self._kept:
-            self._since = now
+            self._kernel.printed.put(self)
         self._kept.append(text)
-        if now - self._since > FLUSH_S:
-            self.flush()
         return len(text)
 
     def flush(self) -> None:
-        kept, self._kept = "".join(self._kept), []
-        if kept:
-            kernel = self._kernel
-            kernel.session.send(
-                kernel.iopub_socket,
-                "stream",
-                {"name": self.name, "text": kept},
-                parent=extract_header(kernel.get_parent("shell")),
-                ident=kernel._topic(f"stream.{self.name}"),
-            )
+        kernel = self._kernel
+        with kernel.turn:
+            kept = "".join(self._kept.popleft() for _ in range(len(self._kept)))
+            if kept:
+                kernel.session.send(
+                    kernel.iopub_socket,
+                    "stream",
+                    {"name": self.name, "text": kept},
+                    parent=extract_header(kernel.get_parent("shell")),
+                    ident=kernel._topic(f"stream.{self.name}"),
+                )
+
+
+class Shared:
+    """A socket on which two threads send, each in its turn."""
+
+    def __init__(self, socket: zmq.Socket[bytes], turn: threading.RLock) -> None:
+        self._socket = socket
+        self._turn = turn
+
+    def send_multipart(self, parts: Sequence[bytes], **options: Any) -> object:
+        with self._turn:
+            return self._socket.send_multipart(parts, **options)
 
 
 def make_notebook_kernel(log: Any, folder: Path, readable: Sequence[str]) -> NotebookKernel:

@@ -24,6 +24,8 @@ from repl_sandbox.sockets import CONTROL, HEARTBEAT, IOPUB, SHELL, socket_path
 # A client takes a kernel without a heartbeat for dead.
 CHANNELS = {SHELL: zmq.ROUTER, IOPUB: zmq.PUB, CONTROL: zmq.ROUTER, HEARTBEAT: zmq.ROUTER}
 NEVER = 1 << 62
+MAX_UNSENT = 1 << 16
+"""Messages that wait for a client which is slower than a cell. More are lost, and memory is not."""
 
 
 class Served:
@@ -62,6 +64,7 @@ class Served:
             listener = self.listeners.pop(channel)
             address = f"ipc://{listener.getsockname()}"
             made.linger = 0
+            made.sndhwm = MAX_UNSENT
             made.use_fd = listener.detach()
             made.bind(address)
         self.shell_stream, self.control_stream = opened[SHELL], opened[CONTROL]
