@@ -3,8 +3,9 @@
 execute_request -> IPython's own shell -> stream, execute_result, display_data, error on iopub
 
 It is ipykernel's `IPythonKernel`, built once in the fork server, without its threads: no history
-file, no event loop, no debugger. One thread, started before the walls are up, sends what a cell has
-printed while it computes.
+file, no event loop, no debugger. One thread, started before the kernel is sealed, sends what a cell
+has printed while it computes.
+
 Knows messages. Does not know deadlines, limits or who forked it.
 """
 
