@@ -109,7 +109,7 @@ def test_it_shows_what_stock_shows(packages: tuple[str, ...], sources: tuple[str
 def test_a_cell_over_its_time_is_interrupted_and_the_next_ones_run() -> None:
     made = notebook("x = 1", "while True: pass", "x")
     client = NotebookClient(
-        made, kernel_name="repl-rl", timeout=2, interrupt_on_timeout=True, allow_errors=True
+        made, kernel_name="repl-rl", timeout=5, interrupt_on_timeout=True, allow_errors=True
     )
     client.execute()
     assert made.cells[1].outputs[0].ename == "KeyboardInterrupt"
@@ -119,7 +119,7 @@ def test_a_cell_over_its_time_is_interrupted_and_the_next_ones_run() -> None:
 def test_a_cell_over_its_time_may_end_it_all() -> None:
     made = notebook("while True: pass")
     with pytest.raises(CellTimeoutError):
-        NotebookClient(made, kernel_name="repl-rl", timeout=2).execute()
+        NotebookClient(made, kernel_name="repl-rl", timeout=5).execute()
 
 
 def test_papermill_passes_parameters_and_says_what_failed(tmp_path: Path) -> None:

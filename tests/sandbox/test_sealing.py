@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from attacks import ATTACKS, Attack
+from repl_sandbox.canary import PROBES
 from shared_work import once, shared_folder
 
 pytestmark = pytest.mark.kernel
@@ -73,7 +74,7 @@ def cell_outcomes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], d
             once(path, lambda aside: aside.write_text(run_lab(CELL_LAB, level))).read_text()
         )
         assert made["level"] == level
-        return dict(made["outcomes"])
+        return made
 
     return found
 
@@ -113,9 +114,18 @@ def test_an_attack_stays_inside(attack: Attack, level: str, uid: int, outcomes: 
 def test_an_attack_stays_inside_a_notebooks_kernel(
     attack: Attack, level: str, cell_outcomes: Callable[[str], dict[str, Any]]
 ) -> None:
-    outcome = cell_outcomes(level)[attack.name]
+    outcome = cell_outcomes(level)["outcomes"][attack.name]
     assert not outcome["has_harmed"]
     if attack.name not in OF_ITS_OWN:
         assert outcome["stumbled"] is None
         assert outcome["end"] in attack.ends
         assert outcome["says"] == attack.says or attack.says is None
+
+
+@pytest.mark.parametrize("level", ["strict", "basic"], indirect=True)
+def test_no_probe_of_the_canary_gets_through_in_a_notebooks_kernel(
+    level: str, cell_outcomes: Callable[[str], dict[str, Any]]
+) -> None:
+    probed = cell_outcomes(level)["probed"]
+    assert set(probed) == set(PROBES)
+    assert [name for name, end in probed.items() if not end.startswith("error:")] == []

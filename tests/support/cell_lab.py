@@ -1,8 +1,9 @@
 """Run the attack table in sealed IPython kernels and print what came of it, as JSON.
 
-`python cell_lab.py LEVEL`. The lines of an attack are cells of a kernel of its own. A victim of the
-same fork server is beside it, and a file that nothing but the walls protects. Here an interrupt
-comes after a time by the clock, since a client's cells have no deadline.
+`python cell_lab.py LEVEL`, with what came of the canary's probes. The lines of an attack are cells
+of a kernel of its own. A victim of the same fork server is beside it, and a file that nothing but
+the walls protects. Here an interrupt comes after a time by the clock, since a client's cells have
+no deadline.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from jupyter_client.asynchronous import AsyncKernelClient
 from attack_lab import Outcome, is_untouched, make_decoy
 from attacks import ATTACKS, NUMBERS, Attack
 from repl_sandbox import bubblewrap
+from repl_sandbox.canary import PROBES
 from repl_sandbox.console import address
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.newborn import Newborn
@@ -151,11 +153,18 @@ async def run(asked: str, decoy: Path) -> dict[str, object]:
             return outcome | {"has_harmed": not is_well}
 
         outcomes = await asyncio.gather(*map(one, ATTACKS))
+        canary = await kernel()
+        places = {"decoy": str(decoy), "folder": str(link.runtime), "bystander": victim.pid}
+        probed = {
+            name: (await canary.run(source.format(**places), patience_s=PATIENCE_S))[0]
+            for name, source in PROBES.items()
+        }
+        canary.close()
         victim.close()
     finally:
         await link.aclose()
     found = {attack.name: made for attack, made in zip(ATTACKS, outcomes, strict=True)}
-    return {"level": level_of(link), "outcomes": found}
+    return {"level": level_of(link), "outcomes": found, "probed": probed}
 
 
 def level_of(link: ZygoteLink) -> str:
