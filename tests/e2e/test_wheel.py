@@ -81,9 +81,9 @@ def test_the_wheel_holds_the_packages_the_prompts_and_no_tests(wheel: Path) -> N
         "repl_rl",
         "repl_sandbox",
     }
-    assert [name.partition(".data/")[2] for name in names if ".data/" in name] == [
-        "data/share/jupyter/kernels/repl-rl/kernel.json"
-    ]
+    assert {name.partition(".data/")[2] for name in names if ".data/" in name} == {
+        f"data/share/jupyter/kernels/{name}/kernel.json" for name in ("repl-rl", "repl-rl-lines")
+    }
     assert "repl_rl/prompts/sympy-proofs.txt" in names
     assert [name for name in names if name.endswith((".pyc", ".jsonl"))] == []
 

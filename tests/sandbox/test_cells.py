@@ -55,11 +55,11 @@ def test_streams_are_told_apart(kernel: Session) -> None:
 
 @pytest.mark.parametrize("how", ["print('begun')", "print('begun', end='')", "print('a\\nbegun')"])
 def test_what_is_printed_arrives_while_the_cell_runs(kernel: Session, how: str) -> None:
-    kernel.client.execute(f"x = 5\n{how}\nwhile True: pass")
+    asked = kernel.client.execute(f"x = 5\n{how}\nwhile True: pass")
     assert "begun" in kernel.until("stream")["text"]
     kernel.manager.interrupt_kernel()
     assert kernel.until("error")["ename"] == "KeyboardInterrupt"
-    kernel.client.get_shell_msg(timeout=TIMEOUT_S)
+    assert kernel.reply(asked)["ename"] == "KeyboardInterrupt"
     assert kernel.cell("x").data() == {"text/plain": "5"}
 
 
@@ -77,11 +77,9 @@ def test_a_silent_cell_says_nothing_and_ends(kernel: Session) -> None:
 
 
 def test_cells_that_wait_are_dropped_after_an_error(kernel: Session) -> None:
-    for code in ("import time; time.sleep(0.2); 1/0", "print('ran')"):
-        kernel.client.execute(code)
-    statuses = [
-        kernel.client.get_shell_msg(timeout=TIMEOUT_S)["content"]["status"] for _ in range(2)
-    ]
+    codes = ("import time; time.sleep(0.2); 1/0", "print('ran')")
+    asked = [kernel.client.execute(code) for code in codes]
+    statuses = [kernel.reply(one)["status"] for one in asked]
     assert statuses == ["error", "aborted"]
     assert kernel.cell("'and then'").data() == {"text/plain": "'and then'"}
 
@@ -134,12 +132,8 @@ def test_nobody_is_asked_for_input(kernel: Session) -> None:
 
 
 def test_a_client_completes_inspects_and_looks_back(kernel: Session) -> None:
-    client = kernel.client
+    client, reply = kernel.client, kernel.reply
     kernel.cell("a_long_name = 41")
-
-    def reply(_asked: str) -> dict[str, object]:
-        return dict(client.get_shell_msg(timeout=TIMEOUT_S)["content"])
-
     assert reply(client.complete("a_lon"))["matches"] == ["a_long_name"]
     assert reply(client.inspect("len"))["found"] is True
     past = reply(client.history(hist_access_type="tail", n=1))["history"]
@@ -151,8 +145,7 @@ def test_a_client_completes_inspects_and_looks_back(kernel: Session) -> None:
 
 
 def test_it_says_what_it_is(kernel: Session) -> None:
-    kernel.client.kernel_info()
-    content = kernel.client.get_shell_msg(timeout=TIMEOUT_S)["content"]
+    content = kernel.reply(kernel.client.kernel_info())
     assert content["implementation"] == "repl-rl"
     assert "sealed" in content["banner"]
     assert content["supported_features"] == []

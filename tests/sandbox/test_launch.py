@@ -44,11 +44,11 @@ def test_it_runs_cells_and_is_sealed(kernel: Session) -> None:
 
 
 def test_an_interrupt_reaches_the_cell(kernel: Session) -> None:
-    kernel.client.execute("x = 5\nprint('begun', flush=True)\nwhile True: pass")
+    asked = kernel.client.execute("x = 5\nprint('begun', flush=True)\nwhile True: pass")
     kernel.until("stream")
     kernel.manager.interrupt_kernel()
     assert kernel.until("error")["ename"] == "KeyboardInterrupt"
-    kernel.client.get_shell_msg(timeout=TIMEOUT_S)
+    assert kernel.reply(asked)["ename"] == "KeyboardInterrupt"
     assert kernel.cell("x").data() == {"text/plain": "5"}
 
 

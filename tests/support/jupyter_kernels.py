@@ -61,6 +61,16 @@ class Session:
         )
         return Shown(reply["content"], outputs)
 
+    def reply(self, asked: str) -> Content:
+        """The content of the reply to this message; a client that waited has asked more often."""
+        while True:
+            try:
+                message = self.client.get_shell_msg(timeout=TIMEOUT_S)
+            except queue.Empty:
+                raise AssertionError("no reply") from None
+            if message["parent_header"]["msg_id"] == asked:
+                return dict(message["content"])
+
     def until(self, kind: str) -> Content:
         """The content of the next message of this kind on iopub."""
         while True:
