@@ -153,6 +153,15 @@ def test_it_says_what_it_is(kernel: Session) -> None:
     json.dumps(content)
 
 
+@pytest.mark.parametrize("asked", ["usage", "interrupt"])
+def test_requests_on_the_control_channel_are_answered(kernel: Session, asked: str) -> None:
+    channel = kernel.client.control_channel
+    channel.send(kernel.client.session.msg(f"{asked}_request", {}))
+    reply = channel.get_msg(timeout=TIMEOUT_S)
+    assert reply["msg_type"] == f"{asked}_reply"
+    assert reply["content"].get("status") != "error"
+
+
 def test_two_kernels_draw_different_numbers(kernel: Session) -> None:
     source = "import random; random.random()"
     with session("repl-rl") as other:

@@ -8,6 +8,8 @@ messages. Does not know what runs a cell, nor who forked it.
 
 from __future__ import annotations
 
+import os
+import resource
 import select
 import socket
 import threading
@@ -114,6 +116,17 @@ class Served:
         content = {"status": "ok", "restart": restart}
         self.session.send(stream, "shutdown_reply", content, parent, ident=ident)
         self.is_stopped = True
+
+    async def usage_request(self, stream: Any, ident: Any, parent: Any) -> None:
+        """Reply with what a sealed kernel knows of itself: of its machine it sees nothing."""
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        content = {"hostname": socket.gethostname(), "pid": os.getpid()}
+        content["kernel_memory"] = used.ru_maxrss << 10
+        self.session.send(stream, "usage_reply", content, parent, ident=ident)
+
+    def _send_interrupt_children(self) -> None:
+        """Do nothing: a sealed kernel has none. An interrupt comes as a signal, in the midst of a
+        cell; a request for one is read when the cell has ended."""
 
 
 def _receive(channel: zmq.Socket[bytes]) -> list[zmq.Frame] | None:
