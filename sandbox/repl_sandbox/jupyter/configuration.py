@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from repl_sandbox.console import PERSON_CPU_S
-from repl_sandbox.pool import SYMPY_WARMUP
 from repl_sandbox.types import Isolation, Limits
-from repl_sandbox.zygote_link import ZygoteLink
+
+if TYPE_CHECKING:
+    from repl_sandbox.zygote_link import ZygoteLink
 
 PACKAGES = ("jinja2", "matplotlib", "numpy", "pandas", "scipy", "sympy")
 """What a notebook may import unless it is told otherwise."""
@@ -63,6 +64,10 @@ class Configuration:
 
     async def start_server(self) -> ZygoteLink:
         """A fork server of such kernels. SandboxError if it cannot be had."""
+        # Half of what a client waits for would be their import, where a resident server is there.
+        from repl_sandbox.pool import SYMPY_WARMUP
+        from repl_sandbox.zygote_link import ZygoteLink
+
         limits = Limits(
             memory_mib=self.memory_mib,
             kernel_cpu_s=self.kernel_cpu_s,

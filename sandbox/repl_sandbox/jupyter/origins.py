@@ -15,13 +15,15 @@ import json
 import os
 import socket
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.newborn import Newborn
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.types import SandboxError
-from repl_sandbox.zygote_link import ZygoteLink
+
+if TYPE_CHECKING:
+    from repl_sandbox.zygote_link import ZygoteLink
 
 BIRTH_TIMEOUT_S = 20.0
 
