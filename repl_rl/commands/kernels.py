@@ -7,6 +7,7 @@ know kernels.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -44,16 +45,16 @@ def serve(preload: str | None, packages: str | None, isolation: str, **given: An
     A Jupyter client of yours then gets one in milliseconds. It takes what this was started with: a
     kernelspec that differs starts a fork server of its own.
     """
-    from repl_sandbox.jupyter.configuration import Configuration
+    from repl_sandbox.jupyter.configuration import Configuration, names_in
     from repl_sandbox.jupyter.origins import resident_address
     from repl_sandbox.jupyter.resident import serve as serve_kernels
 
     chosen: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if packages is not None:
-        chosen["packages"] = _names(packages)
+        chosen["packages"] = names_in(packages)
     configuration = Configuration(isolation=Isolation(isolation), **chosen)
-    loaded = configuration.installed() if preload is None else _names(preload)
-    configuration = configuration.with_preload(loaded)
+    loaded = configuration.installed() if preload is None else names_in(preload)
+    configuration = replace(configuration, preload=loaded)
 
     def say(walls: object) -> None:
         click.echo(f"kernels: {walls}")
@@ -61,7 +62,3 @@ def serve(preload: str | None, packages: str | None, isolation: str, **given: An
         click.echo(f"listening: {resident_address()}")
 
     asyncio.run(serve_kernels(configuration, on_ready=say))
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name for name in text.replace(" ", "").split(",") if name)

@@ -91,7 +91,6 @@ def test_mathematics_is_typeset(kernel: Session) -> None:
 
 
 def test_a_figure_reaches_the_notebook(kernel: Session) -> None:
-    pytest.importorskip("matplotlib")
     source = "import matplotlib.pyplot as plt\nplt.plot([1, 3, 2]);"
     shown = kernel.cell(source)
     assert shown.kinds == ["display_data"]
@@ -103,7 +102,6 @@ def test_a_figure_reaches_the_notebook(kernel: Session) -> None:
 
 
 def test_a_table_is_html(kernel: Session) -> None:
-    pytest.importorskip("pandas")
     data = kernel.cell("import pandas as pd; pd.DataFrame({'a': [1, 2]})").data()
     assert "<table" in data["text/html"]
 
@@ -166,6 +164,15 @@ def test_two_kernels_draw_different_numbers(kernel: Session) -> None:
     source = "import random; random.random()"
     with session("repl-rl") as other:
         assert other.cell(source).data() != kernel.cell(source).data()
+
+
+def test_a_lone_surrogate_stops_no_stream(kernel: Session) -> None:
+    kernel.cell("import time; print('\\ud800'); time.sleep(0.5)")
+    asked = kernel.client.execute("print('begun')\nwhile True: pass")
+    while "begun" not in kernel.until("stream")["text"]:
+        pass
+    kernel.manager.interrupt_kernel()
+    kernel.reply(asked)
 
 
 def test_a_restart_forgets(kernel: Session) -> None:

@@ -119,6 +119,18 @@ def test_a_folder_that_others_may_write_is_refused(place: Path) -> None:
     assert "expected a folder of your own" in done.stderr
 
 
+def test_kernels_that_share_numpy_draw_different_numbers(place: Path) -> None:
+    with subprocess.Popen([*SERVE[:-1], "numpy"], stdout=subprocess.PIPE, text=True) as process:
+        first_rows(process)
+        drawn = []
+        for _ in range(2):
+            with session("repl-rl") as one:
+                assert one.manager.provisioner.is_resident
+                drawn.append(one.cell("import numpy as np; float(np.random.rand())").data())
+        process.send_signal(signal.SIGINT)
+    assert drawn[0] != drawn[1]
+
+
 def test_kernels_end_with_the_server(place: Path) -> None:
     with subprocess.Popen(SERVE, stdout=subprocess.PIPE, text=True) as process:
         first_rows(process)

@@ -58,7 +58,7 @@ def refuse_folder(*_given: object, **_named: object) -> str:
     raise NoFolderError(NO_FOLDER)
 
 
-class SealedShell(ZMQInteractiveShell):  # type: ignore[misc]
+class SealedShell(ZMQInteractiveShell):  # type: ignore[misc]  # ipykernel ships no types
     """Without windows: behind the walls there is no display to open one on."""
 
     def enable_gui(self, gui: str | None = None) -> None:
@@ -92,6 +92,8 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
         sys.modules["__main__"] = shell.user_module
         # The fork server has drawn numbers, and each of its kernels would go on with the same ones.
         seed_generators(int.from_bytes(os.urandom(4)))
+        if "numpy.random" in sys.modules:
+            sys.modules["numpy.random"].seed()
         for publisher in (shell.displayhook, shell.display_pub):
             publisher.session, publisher.pub_socket = self.session, self.iopub_socket
         shell.displayhook.topic = self._topic("execute_result")
@@ -192,6 +194,8 @@ class Printed(io.TextIOBase):
         with kernel.turn:
             kept = "".join(self._kept.popleft() for _ in range(len(self._kept)))
             if kept:
+                # A message is UTF-8, which has no lone surrogates.
+                kept = kept.encode(self.encoding, self.errors).decode()
                 kernel.session.send(
                     kernel.iopub_socket,
                     "stream",

@@ -5,7 +5,6 @@ Knows names and numbers. Does not know how a kernel is started.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self
@@ -54,10 +53,6 @@ class Configuration:
         """The same as values of JSON."""
         return msgspec.to_builtins(self)
 
-    def with_preload(self, names: Sequence[str]) -> Self:
-        """The same, with these loaded before a kernel is born."""
-        return replace(self, preload=tuple(names))
-
     def installed(self) -> tuple[str, ...]:
         """Those of `packages` that are here."""
         return tuple(name for name in self.packages if find_spec(name) is not None)
@@ -86,3 +81,8 @@ class Configuration:
             await link.aclose()
             raise
         return link
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """Modules as an option names them, with commas between."""
+    return tuple(name for name in text.replace(" ", "").split(",") if name)

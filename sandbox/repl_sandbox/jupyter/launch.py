@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from repl_sandbox.console import PORTS
-from repl_sandbox.jupyter.configuration import Configuration
+from repl_sandbox.jupyter.configuration import Configuration, names_in
 from repl_sandbox.jupyter.origins import find_origin
 from repl_sandbox.newborn import Newborn
 from repl_sandbox.sockets import STDIN, socket_path
@@ -91,6 +91,7 @@ async def run(connection: dict[str, Any], configuration: Configuration) -> None:
     """Be the kernel of this connection until it ends. Raises SandboxError if there is none."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
+    parent = os.getppid()
     relay = Relay(connection)
     await relay.listen()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
@@ -101,7 +102,6 @@ async def run(connection: dict[str, Any], configuration: Configuration) -> None:
         loop.add_signal_handler(signal.SIGINT, _send, newborn, signal.SIGINT)
         loop.add_reader(newborn.pidfd, ended.set)
         relay.join(newborn)
-        parent = os.getppid()
         while not ended.is_set() and (os.getppid() == parent or "JPY_PARENT_PID" not in os.environ):
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_AGAIN_S):
@@ -160,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     for name in ("preload", "packages"):
         parser.add_argument(
             f"--{name}",
-            type=lambda given: tuple(filter(None, given.split(","))),
+            type=names_in,
             default=getattr(usual, name),
             metavar="NAME,...",
         )

@@ -13,33 +13,37 @@ import os
 import select
 import signal
 from contextlib import suppress
+from dataclasses import fields
 from typing import Any
 
 import traitlets
 from jupyter_client.provisioning import KernelProvisionerBase
 
-from repl_sandbox.console import PERSON_CPU_S, address
-from repl_sandbox.jupyter.configuration import PACKAGES, Configuration
+from repl_sandbox.console import address
+from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.jupyter.origins import FromResident, Origin, find_origin
 from repl_sandbox.newborn import Newborn
 from repl_sandbox.types import Isolation
 
 POLL_S = 0.01
+USUAL = Configuration()
 
 
 class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_client is untyped here
     """Owner of one kernel. Its traits are the kernelspec's `config`: see `Configuration`."""
 
-    lines = traitlets.Bool(False).tag(config=True)
-    isolation = traitlets.Enum(list(map(str, Isolation)), default_value=str(Isolation.AUTO)).tag(
+    lines = traitlets.Bool(USUAL.lines).tag(config=True)
+    isolation = traitlets.Enum(list(map(str, Isolation)), default_value=str(USUAL.isolation)).tag(
         config=True
     )
     preload = traitlets.List(traitlets.Unicode()).tag(config=True)
-    packages = traitlets.List(traitlets.Unicode(), default_value=list(PACKAGES)).tag(config=True)
+    packages = traitlets.List(traitlets.Unicode(), default_value=list(USUAL.packages)).tag(
+        config=True
+    )
     setup = traitlets.List(traitlets.Unicode()).tag(config=True)
-    memory_mib = traitlets.Int(2048).tag(config=True)
-    kernel_cpu_s = traitlets.Int(PERSON_CPU_S).tag(config=True)
-    max_output_chars = traitlets.Int(1 << 20).tag(config=True)
+    memory_mib = traitlets.Int(USUAL.memory_mib).tag(config=True)
+    kernel_cpu_s = traitlets.Int(USUAL.kernel_cpu_s).tag(config=True)
+    max_output_chars = traitlets.Int(USUAL.max_output_chars).tag(config=True)
 
     _origin: Origin | None = None
     _newborn: Newborn | None = None
@@ -118,13 +122,5 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
             os.close(newborn.pidfd)
 
     def _configuration(self) -> Configuration:
-        return Configuration(
-            lines=self.lines,
-            isolation=Isolation(self.isolation),
-            preload=tuple(self.preload),
-            packages=tuple(self.packages),
-            setup=tuple(self.setup),
-            memory_mib=self.memory_mib,
-            kernel_cpu_s=self.kernel_cpu_s,
-            max_output_chars=self.max_output_chars,
-        )
+        names = [field.name for field in fields(Configuration)]
+        return Configuration.from_json({name: getattr(self, name) for name in names})

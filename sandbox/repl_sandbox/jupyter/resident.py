@@ -97,10 +97,17 @@ class Resident:
         async with self._turn:
             folder = None if last is None else last.folder
             self._link.order(key=key, folder=folder, is_console=True)
-            newborn = await self._link.newborn(timeout_s=BIRTH_TIMEOUT_S, is_console=True)
+            newborn = await self._next()
+            while newborn.key != key:  # it came after whoever had asked for it was gone
+                await _end(newborn)
+                newborn.discard()
+                newborn = await self._next()
             if last is not None:
                 os.close(last.pidfd)
             return newborn
+
+    async def _next(self) -> Newborn:
+        return await self._link.newborn(timeout_s=BIRTH_TIMEOUT_S, is_console=True)
 
 
 async def _end(newborn: Newborn) -> None:
