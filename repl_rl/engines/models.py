@@ -141,12 +141,7 @@ def read_files(
         attention_windows(config)
         num_context = context_tokens(config)
         tokenizer: Any = AutoTokenizer.from_pretrained(_with_tokenizer(source, base))
-    # Else it takes spaces out of decoded text, or warns that it does not.
-    tokenizer.clean_up_tokenization_spaces = False
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    ends = end_ids(_generation_config(base, config), config, tokenizer)
-    codec = _codec(name, ends, tokenizer)
+    codec = _codec(name, tokenizer, config, _generation_config(base, config))
     return ModelFiles(
         name=name,
         source=source,
@@ -228,6 +223,24 @@ def load_weights(
     )
 
 
+def adopted(
+    model: Any, tokenizer: Any, *, precision: Precision, run_on: RunOn = "allow"
+) -> LoadedModel:
+    """A model that somebody else has loaded; ConfigError if it cannot be sampled from."""
+    name = model.config.name_or_path or type(model).__name__
+    codec = _codec(name, tokenizer, model.config, model.generation_config)
+    return LoadedModel(
+        source=name,
+        base=name,
+        model=model,
+        tokenizer=tokenizer,
+        codec=codec,
+        context_tokens=context_tokens(model.config),
+        precision=precision,
+        forbidden_ids=forbidden_ids(codec, run_on),
+    )
+
+
 def _with_adapter(model: Any, files: ModelFiles) -> Any:
     if files.adapter is None:
         return model
@@ -260,9 +273,14 @@ def _refused(name: str) -> Iterator[None]:
         raise ConfigError(f"cannot load a model from {name!r}: {reason}") from None
 
 
-def _codec(name: str, eos_ids: Sequence[int], tokenizer: Any) -> TokenizerCodec:
+def _codec(name: str, tokenizer: Any, config: Any, generation: Any) -> TokenizerCodec:
+    """Sets the tokenizer up as it must be, too."""
+    # Else it takes spaces out of decoded text, or warns that it does not.
+    tokenizer.clean_up_tokenization_spaces = False
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
     try:
-        return TokenizerCodec(tokenizer, eos_ids=eos_ids)
+        return TokenizerCodec(tokenizer, eos_ids=end_ids(generation, config, tokenizer))
     except ConfigError as error:
         raise ConfigError(
             f"cannot use {name!r}: {error}; give a model whose tokenizer keeps newlines"

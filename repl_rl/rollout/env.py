@@ -32,7 +32,7 @@ from repl_sandbox.isolation import Walls
 from repl_sandbox.pool import KernelPool
 from repl_sandbox.types import Kernel
 
-_ELSEWHERE = "sampled elsewhere"
+ELSEWHERE = "sampled elsewhere"
 """In place of a model's name. Nothing loads it; with it the limits are not the starter's."""
 
 
@@ -181,7 +181,7 @@ async def open_env(
     Raises ConfigError for unknown names, SandboxError and GraderError if kernels or the grader
     cannot be started.
     """
-    names = {"task": task, "transcript": transcript, "model": _ELSEWHERE}
+    names = {"task": task, "transcript": transcript, "model": ELSEWHERE}
     config = settings.resolve(flags=names, overrides=overrides)
     sandbox = config.sandbox
     plan = make_plan(replace(config, sandbox=replace(sandbox, standby=min(4, sandbox.standby))))

@@ -42,8 +42,8 @@ from repl_rl.training.saving import Position, RandomState, written_by_all
 from repl_rl.training.token_tree import siblings_together
 from repl_rl.types import Reward, Scored
 
-Collect = Callable[[Sequence[int], int], list[Scored]]
-"""(problem numbers, each repeated for its group; policy version) -> trajectories, in order."""
+RollOut = Callable[[Sequence[str], int], list[Scored]]
+"""(prompts, each repeated for its group; policy version) -> trajectories, in order."""
 
 
 _UNTRUE = (
@@ -62,7 +62,7 @@ _REFERENCE = "reference.pt"
 
 
 class LineGRPOTrainer(GRPOTrainer):
-    """GRPO with one advantage per token. Collects its own rollouts through `collect`.
+    """GRPO with one advantage per token. Rolls out by `roll_out`.
 
     In several processes each collects its own rows; a group may have siblings in two of them.
     """
@@ -75,7 +75,7 @@ class LineGRPOTrainer(GRPOTrainer):
     def __init__(
         self,
         *,
-        collect: Collect,
+        roll_out: RollOut,
         line_config: GRPOConfig,
         weighs_lines: bool = False,
         forbidden_ids: Set[int] = frozenset(),
@@ -83,7 +83,7 @@ class LineGRPOTrainer(GRPOTrainer):
         options: Mapping[str, Any] = MappingProxyType({}),
         **kwargs: Any,
     ) -> None:
-        self._collect = collect
+        self._roll_out = roll_out
         self._line_config = line_config
         self._weighs_lines = weighs_lines
         self._ranks = ranks
@@ -113,23 +113,10 @@ class LineGRPOTrainer(GRPOTrainer):
 
     def collect(self, prompts: Sequence[str]) -> dict[str, Any]:
         """TRL's rollout contract: ids, masks and log-probabilities as lists, one row a prompt."""
-        self.scored = self._collect([int(prompt) for prompt in prompts], self.state.global_step)
-        trajectories = [item.trajectory for item in self.scored]
-        assert len(trajectories) == len(prompts)
+        self.scored = self._roll_out(prompts, self.state.global_step)
+        assert len(self.scored) == len(prompts)
         self._is_left_out = self._left_out()
-        return {
-            "prompt_ids": [list(t.prompt_ids) for t in trajectories],
-            "completion_ids": [list(t.completion_ids) for t in trajectories],
-            "logprobs": [list(t.logprobs) for t in trajectories],
-            "env_mask": [
-                [
-                    int(is_sampled and at >= t.num_copied and not is_left_out)
-                    for at, is_sampled in enumerate(t.loss_mask)
-                ]
-                for t, is_left_out in zip(trajectories, self._is_left_out, strict=True)
-            ],
-            "outcome_reward": [item.reward.outcome_reward for item in self.scored],
-        }
+        return rollout_rows(self.scored, self._is_left_out)
 
     def _left_out(self) -> list[bool]:
         """Which trajectories have no token that counts. Siblings' baselines still hold them."""
@@ -250,8 +237,9 @@ class LineGRPOTrainer(GRPOTrainer):
 
     def _record(self, found: Mapping[str, float]) -> None:
         """Let TRL log these with the step's own numbers."""
+        mode = "train" if self.model.training else "eval"  # type: ignore[union-attr]
         for name, value in found.items():
-            self._metrics["train"][name].append(value)
+            self._metrics[mode][name].append(value)
 
     def record_moved_share(self, share: float) -> None:
         """See `MovedWeights`."""
@@ -365,6 +353,31 @@ class LineGRPOTrainer(GRPOTrainer):
 def _bare(reward: Reward) -> Reward:
     """As much of it as advantages depend on."""
     return Reward(line_rewards=reward.line_rewards, outcome_reward=reward.outcome_reward)
+
+
+def rollout_rows(
+    scored: Sequence[Scored], is_left_out: Sequence[bool] | None = None
+) -> dict[str, Any]:
+    """What TRL takes of trajectories: lists, one row each. A token of `env_mask` 0 has no loss.
+
+    Those are the injected ones, those that another branch has already, and all of rows that are
+    left out.
+    """
+    trajectories = [item.trajectory for item in scored]
+    left_out = [False] * len(scored) if is_left_out is None else is_left_out
+    return {
+        "prompt_ids": [list(t.prompt_ids) for t in trajectories],
+        "completion_ids": [list(t.completion_ids) for t in trajectories],
+        "logprobs": [list(t.logprobs) for t in trajectories],
+        "env_mask": [
+            [
+                int(is_sampled and at >= t.num_copied and not is_out)
+                for at, is_sampled in enumerate(t.loss_mask)
+            ]
+            for t, is_out in zip(trajectories, left_out, strict=True)
+        ],
+        "outcome_reward": [item.reward.outcome_reward for item in scored],
+    }
 
 
 def outcome_reward(*, outcome_reward: list[float | None], **_: Any) -> list[float | None]:

@@ -80,7 +80,7 @@ class Training:
         self._laps = Laps()
 
     def collect(self, numbers: Sequence[int], policy_version: int) -> list[Scored]:
-        """The rollouts of one step: see `grpo.Collect`."""
+        """The rollouts of one step: see `trainer.Collect`."""
         self._interrupts.release()
         runtime = self._runtime
         self._laps.begin("sync")

@@ -7,7 +7,8 @@ Knows TRL's options. Does not know what the trainer does with them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,14 @@ from repl_rl.config import Config, GRPOConfig
 from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
 from repl_rl.seeds import derive_seed
-from repl_rl.training.grpo import DROPS_CUT, Collect, LineGRPOTrainer
+from repl_rl.training.grpo import DROPS_CUT, LineGRPOTrainer
 from repl_rl.training.moved import MovedWeights
 from repl_rl.training.options import check_fields, refusals_explained, try_optimiser
 from repl_rl.training.ranks import ALONE, Ranks, launched
+from repl_rl.types import Scored
+
+Collect = Callable[[Sequence[int], int], list[Scored]]
+"""(problem numbers, each repeated for its group; policy version) -> trajectories, in order."""
 
 
 def trainer_arguments(
@@ -71,6 +76,33 @@ def trainer_arguments(
     )
 
 
+def said_by(args: Any, config: Config, *, weights: torch.dtype) -> Config:
+    """`config` with what somebody's own arguments of TRL say: the way back of the above.
+
+    Any: TRL's GRPOConfig, which has no types. `weights` is the type of the model's. Raises
+    ConfigError for arguments that would change what rollouts mean.
+    """
+    for name in ("use_vllm", "fp16", DROPS_CUT):
+        if getattr(args, name):
+            raise ConfigError(
+                f"GRPOConfig({name}=True) does not go with rollouts line by line; leave it out, "
+                f"and give overrides=['sampling.engine=vllm'] for vLLM"
+            )
+    rounded: Any = "mixed" if weights is torch.float32 else "bfloat16"
+    return replace(
+        config,
+        sampling=replace(
+            config.sampling, temperature=args.temperature, max_tokens=args.max_completion_length
+        ),
+        grpo=replace(
+            config.grpo,
+            dtype=rounded if args.bf16 else "float32",
+            scale=args.scale_rewards,
+            loss_type=args.loss_type,
+        ),
+    )
+
+
 def make_trainer(
     *,
     model: Any,  # a PreTrainedModel
@@ -99,7 +131,7 @@ def make_trainer(
         config, precision=precision, folder=folder, device=model.device.type, ranks=ranks
     )
     trainer = LineGRPOTrainer(
-        collect=collect,
+        roll_out=lambda prompts, version: collect([int(one) for one in prompts], version),
         line_config=grpo,
         weighs_lines=weighs_lines(grpo, precision),
         forbidden_ids=forbidden_ids,

@@ -138,8 +138,8 @@ def engine_of(shift: Callable[[int, int], float]) -> Callable[[LineGRPOTrainer],
     """Have the trainer's rows come from such an engine."""
 
     def change(trainer: LineGRPOTrainer) -> None:
-        scored = sampled_with(trainer, trainer._collect([0], 0), shift)
-        trainer._collect = lambda numbers, version: scored
+        scored = sampled_with(trainer, trainer._roll_out(["0"], 0), shift)
+        trainer._roll_out = lambda prompts, version: scored
 
     return change
 

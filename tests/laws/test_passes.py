@@ -60,17 +60,17 @@ class Watch:
         self.trained: list[Counter[tuple[float, ...]]] = []
 
     def __call__(self, trainer: LineGRPOTrainer) -> None:
-        collect, loss = trainer._collect, trainer._compute_loss
+        roll_out, loss = trainer._roll_out, trainer._compute_loss
 
-        def asked(numbers: Sequence[int], version: int) -> list[Scored]:
-            self.asked.append((list(numbers), version))
-            return collect(numbers, version)
+        def asked(prompts: Sequence[str], version: int) -> list[Scored]:
+            self.asked.append(([int(prompt) for prompt in prompts], version))
+            return roll_out(prompts, version)
 
         def seen(model: Any, inputs: dict[str, Any]) -> torch.Tensor:
             self.trained.append(Counter(map(tuple, inputs["advantages"].tolist())))
             return loss(model, inputs)
 
-        trainer._collect = asked
+        trainer._roll_out = asked
         trainer._compute_loss = seen  # type: ignore[method-assign]  # a double
 
 
