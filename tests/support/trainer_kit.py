@@ -26,19 +26,17 @@ Tensors = dict[str, torch.Tensor]
 EOS = 256
 
 
-def byte_tokenizer() -> Any:
+def byte_tokenizer(end: str = "<|end|>") -> Any:
     """Bytes as ids, and an end of text."""
     symbols = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocab = {symbol: i for i, symbol in enumerate(symbols)} | {"<|end|>": EOS}
+    vocab = {symbol: i for i, symbol in enumerate(symbols)} | {end: EOS}
     backend = Tokenizer(models.BPE(vocab=vocab, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend, eos_token="<|end|>", pad_token="<|end|>"
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=end, pad_token=end)
 
 
-def random_qwen() -> Any:
+def random_qwen(context_tokens: int = 128) -> Any:
     """Two layers, 35 thousand parameters."""
     torch.manual_seed(0)
     return Qwen3ForCausalLM(
@@ -50,7 +48,7 @@ def random_qwen() -> Any:
             num_attention_heads=4,
             num_key_value_heads=4,
             head_dim=8,
-            max_position_embeddings=128,
+            max_position_embeddings=context_tokens,
             tie_word_embeddings=False,
             bos_token_id=None,
             eos_token_id=EOS,

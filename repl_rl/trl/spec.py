@@ -1,0 +1,217 @@
+"""A task as TRL's trainers take one: data, rollouts, rewards, and a trainer with credit on lines.
+
+    ReplSpec -> train_dataset, rollout_func, reward_funcs, trainer_class -> somebody's script
+
+Carried exactly: token ids, the mask of injected tokens, log-probabilities. With `trainer_class`
+advantages are those of `[grpo]`, line by line. A stock GRPOTrainer has credit for the outcome
+alone: line rewards are lost, and a trajectory that nobody could grade counts as 0.
+
+Knows TRL's seams. Does not know the update.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import weakref
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from transformers import TrainerCallback
+
+from repl_rl import settings
+from repl_rl.engines.models import adopted
+from repl_rl.engines.precision import precision
+from repl_rl.errors import ConfigError
+from repl_rl.rollout.env import ELSEWHERE
+from repl_rl.rollout.plan import Plan, make_plan
+from repl_rl.runs.folder import RunFolder, check_output, rollouts_name
+from repl_rl.seeds import derive_seed
+from repl_rl.tasks.base import make_prompt
+from repl_rl.training.grpo import LineGRPOTrainer, outcome_reward, rollout_rows
+from repl_rl.training.ranks import launched, refuse_shards
+from repl_rl.training.runtime import Runtime, open_runtime
+from repl_rl.training.trainer import said_by, weighs_lines
+from repl_rl.transcript.format import PYTHON
+from repl_rl.trl.tools import Tools
+from repl_rl.types import Attempt, Scored, Split
+
+_OURS = (
+    *("task.", "data.", "sampling.", "sandbox.", "reward."),
+    *("grpo.credit", "grpo.baseline", "grpo.line_credit_weight", "grpo.importance"),
+)
+_SAID_BY_TRL = ("sampling.temperature", "sampling.max_tokens")
+
+
+class ReplSpec:
+    """What a GRPOTrainer takes, for one task.
+
+        spec = ReplSpec("sympy-proofs")
+        trainer = spec.trainer_class(
+            model="PATH",
+            args=GRPOConfig(num_generations=8, max_completion_length=256),
+            train_dataset=spec.train_dataset,
+            rollout_func=spec.rollout_func,
+            reward_funcs=spec.reward_funcs,
+        )
+        trainer.train()
+
+    `overrides` are settings as `--set` takes them; temperature, length, siblings and scale are
+    those of TRL's arguments. `output` is a folder for the trajectories of training, which
+    `repl-rl show` and `repl-rl replay` read. Kernels start with the first rollout, and end with
+    the training.
+
+    Raises ConfigError for unknown names and for settings that cannot work here.
+    """
+
+    def __init__(
+        self,
+        task: str = "sympy-proofs",
+        *,
+        transcript: str = PYTHON.name,
+        num_problems: int = 1000,
+        seed: int = 0,
+        overrides: Sequence[str] = (),
+        output: str | Path | None = None,
+    ) -> None:
+        for text in overrides:
+            if not text.startswith(_OURS) or text.startswith(_SAID_BY_TRL):
+                raise ConfigError(f"{text!r} is for TRL's GRPOConfig to say, or for nobody here")
+        names = {"task": task, "transcript": transcript, "model": ELSEWHERE, "seed": seed}
+        self._plan = make_plan(settings.resolve(flags=names, overrides=overrides), to_train=True)
+        if self._plan.config.grpo.credit == "tree" or self._plan.config.grpo.rerolls:
+            raise ConfigError("grpo.credit = 'tree' and grpo.rerolls take `repl-rl train`")
+        self._output = None if output is None else Path(output)
+        if self._output is not None:
+            check_output(self._output)
+            if (self._output / "config.toml").exists():
+                raise ConfigError(f"{str(output)!r} already holds a run; give another output")
+        found = self._plan.task
+        drawn = list(itertools.islice(found.problems(Split.TRAIN, seed=seed), num_problems))
+        self._by_prompt = {make_prompt(found, one, PYTHON).text: one for one in drawn}
+        self._tools = Tools(task, drawn, found.prompt, overrides)
+        self._held = contextlib.ExitStack()
+        weakref.finalize(self, self._held.close)
+        self._runtime: Runtime | None = None
+        self._folder: RunFolder | None = None
+        self._at = (-1, 0)
+
+    @cached_property
+    def train_dataset(self) -> Dataset:
+        """A row for each problem. Its `prompt` is what the format `python` shows; a rollout begins
+        as the transcript of this spec does."""
+        return Dataset.from_dict({"prompt": list(self._by_prompt)})
+
+    @cached_property
+    def chat_dataset(self) -> Dataset:
+        """The same problems as messages: the `train_dataset` of `environment_factory`."""
+        return Dataset.from_list(self._tools.rows())
+
+    @property
+    def environment_factory(self) -> Any:
+        """For chat models that call tools: see `ReplTools`. It goes with `chat_dataset`."""
+        return self._tools.open
+
+    @property
+    def reward_funcs(self) -> list[Any]:
+        """The outcome's reward. With `trainer_class` it is logged, and the update has its own."""
+        return [outcome_reward]
+
+    @property
+    def trainer_class(self) -> Any:  # a GRPOTrainer: TRL has no types
+        """A GRPOTrainer whose advantages are those of `[grpo]`, one a token."""
+        spec = self
+
+        class ReplTrainer(LineGRPOTrainer):
+            def __init__(self, *args: Any, reward_funcs: Any = None, **given: Any) -> None:
+                own = spec.rollout_func, spec.reward_funcs
+                if (given.pop("rollout_func", own[0]), reward_funcs or own[1]) != own:
+                    raise ConfigError("trainer_class takes its spec's rollout_func, reward_funcs")
+                super().__init__(
+                    *args,
+                    roll_out=lambda prompts, _: spec.roll_out(prompts, self),
+                    line_config=spec._plan.config.grpo,
+                    ranks=launched(),
+                    **given,
+                )
+                plan = spec._plan_of(self)
+                self._line_config = plan.config.grpo
+                held = precision(plan.config, plan.engine, device=self.accelerator.device.type)
+                self._weighs_lines = weighs_lines(plan.config.grpo, held)
+
+        return ReplTrainer
+
+    def rollout_func(self, prompts: Sequence[str], trainer: Any) -> dict[str, Any]:
+        """Ids, masks, log-probabilities and rewards as TRL takes them, one row a prompt."""
+        return rollout_rows(self.roll_out(prompts, trainer))
+
+    def roll_out(self, prompts: Sequence[str], trainer: Any) -> list[Scored]:
+        """A trajectory for each prompt of `train_dataset`, by the trainer's present weights."""
+        if unknown := [one for one in prompts if one not in self._by_prompt]:
+            raise ConfigError(f"{str(unknown[0])[:60]!r} is no prompt of spec.train_dataset")
+        step = trainer.state.global_step
+        self._at = (step, self._at[1] + 1 if self._at[0] == step else 0)
+        runtime = self._open(trainer)
+        runtime.sync(step)
+        scored = runtime.run(self._attempts(prompts, trainer))
+        gathered = launched().gather_first(scored)
+        if self._folder is not None and trainer.model.training:
+            self._folder.append_trajectories(rollouts_name(step), gathered)
+        return scored
+
+    def close(self) -> None:
+        """End kernels and grader. Another rollout starts others."""
+        self._runtime = None
+        self._held.close()
+
+    def _attempts(self, prompts: Sequence[str], trainer: Any) -> list[Attempt]:
+        """Siblings stand together in the batch of all processes, as TRL repeats prompts."""
+        is_training = trainer.model.training
+        size = trainer.num_generations if is_training else trainer.num_generations_eval
+        first = launched().rank * len(prompts)
+        about = (self._plan.config.seed, "rollout" if is_training else "eval", *self._at)
+        return [
+            Attempt(
+                problem=self._by_prompt[prompt],
+                group_index=row // size,
+                sibling_index=row % size,
+                seed=derive_seed(*about, row),
+            )
+            for row, prompt in enumerate(prompts, first)
+        ]
+
+    def _plan_of(self, trainer: Any) -> Plan:
+        if trainer.tools:
+            raise ConfigError("rollout_func takes no tools; they go with environment_factory")
+        refuse_shards()
+        config = said_by(trainer.args, self._plan.config, weights=trainer.model.dtype)
+        name = trainer.model.config.name_or_path or ELSEWHERE
+        return self._plan.changed(sampling=config.sampling, grpo=config.grpo, model=name)
+
+    def _open(self, trainer: Any) -> Runtime:
+        if self._runtime is None:
+            plan = self._plan_of(trainer)
+            model = trainer.accelerator.unwrap_model(trainer.model)
+            device, tokenizer = model.device.type, trainer.processing_class
+            held = precision(plan.config, plan.engine, device=device)
+            run_on = plan.config.sampling.run_on
+            loaded = adopted(model, tokenizer, precision=held, run_on=run_on)
+            self._runtime = self._held.enter_context(open_runtime(plan, loaded, ranks=launched()))
+            trainer.add_callback(_Ending(self))
+            if self._output is not None and self._folder is None and launched().is_first:
+                self._folder = RunFolder(self._output)
+                origin = self._runtime.origin
+                self._folder.write_config(origin, policy=loaded.source, device=device)
+                tokenizer.save_pretrained(self._folder.tokenizer)
+        return self._runtime
+
+
+class _Ending(TrainerCallback):
+    def __init__(self, spec: ReplSpec) -> None:
+        self._spec = spec
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._spec.close()

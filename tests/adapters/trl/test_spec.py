@@ -1,0 +1,224 @@
+"""A task in TRL's trainers: rollouts are ours, and credit is the line's or the outcome's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+from trl import GRPOConfig, GRPOTrainer
+
+import repl_rl as rr
+from repl_rl.trl import ReplSpec
+from scripted_kind import ScriptedKind
+from tiny_model import save_tiny_model
+
+pytestmark = [pytest.mark.kernel, pytest.mark.train]
+
+SETTINGS = [
+    "sampling.engine=scripted_kind:ScriptedKind",
+    "sampling.max_in_flight=1",
+    "sandbox.standby=1",
+]
+# Four siblings, one after another: solved at once, solved after an error, wrong, wrong.
+LINES = [
+    " submit_final_answer(2)\n",
+    " 1/0\n",
+    " submit_final_answer(2)\n",
+    " submit_final_answer(3)\n",
+    " submit_final_answer(4)\n",
+]
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")  # its warning that seams may move
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_tiny_model(tmp_path_factory.mktemp("tiny")))
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> str:
+    """A file with one problem to train on, and one that is held out."""
+    rows = [
+        {"problem": "What is 1 + 1?", "answer": "2", "split": "train"},
+        {"problem": "What is 1 + 2?", "answer": "3", "split": "held_out"},
+    ]
+    path = tmp_path / "sums.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def arguments(folder: Path, **changes: Any) -> GRPOConfig:
+    values: dict[str, Any] = {
+        "output_dir": str(folder / "out"),
+        "max_steps": 1,
+        "per_device_train_batch_size": 4,
+        "num_generations": 4,
+        "max_completion_length": 160,
+        "learning_rate": 1e-3,
+        "use_cpu": True,
+        "bf16": False,
+        "disable_tqdm": True,
+        "report_to": "none",
+        "save_strategy": "no",
+    }
+    return GRPOConfig(**(values | changes))
+
+
+def trained(spec: ReplSpec, kind: Any, model: str, args: GRPOConfig) -> tuple[Any, Any]:
+    """(the trainer after its training, the batch that it made of its last rollout)."""
+    batches: list[Any] = []
+
+    class Watched(kind):  # type: ignore[misc]  # a base that is given
+        def _generate_and_score_completions(self, inputs: Any) -> Any:
+            batches.append(super()._generate_and_score_completions(inputs))
+            return batches[-1]
+
+    trainer = Watched(
+        model=model,
+        args=args,
+        train_dataset=spec.train_dataset,
+        rollout_func=spec.rollout_func,
+        reward_funcs=spec.reward_funcs,
+    )
+    trainer.train()
+    return trainer, batches[-1]
+
+
+def children() -> set[int]:
+    return {process.pid for process in psutil.Process().children(recursive=True)}
+
+
+def test_the_trainer_of_a_spec_has_the_advantages_of_lines(
+    model: str, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedKind, "lines", LINES)
+    before = children()
+    spec = ReplSpec(task, overrides=SETTINGS)
+    trainer, batch = trained(spec, spec.trainer_class, model, arguments(tmp_path))
+    assert [item.reward.outcome_reward for item in trainer.scored] == [1.0, 1.0, 0.0, 0.0]
+    assert [item.reward.line_rewards[0] for item in trainer.scored] == [0.0, -0.1, 0.0, 0.0]
+    rows = rr.advantages(trainer.scored, credit="line_local")
+    for row, padded, mask in zip(rows, batch["advantages"], batch["tool_mask"], strict=True):
+        assert padded[: len(row)].tolist() == pytest.approx(row)
+        assert not padded[: len(row)][mask[: len(row)] == 0].any()
+    # The line that raised earns less than the one that solved it, in one trajectory.
+    first, last = rows[1][0], rows[1][-1]
+    assert first < last
+    assert children() == before
+
+
+def test_a_stock_trainer_has_the_outcome_alone(
+    model: str, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedKind, "lines", LINES)
+    before = children()
+    spec = ReplSpec(task, overrides=SETTINGS)
+    _, batch = trained(spec, GRPOTrainer, model, arguments(tmp_path))
+    # Outcomes 1, 1, 0, 0: their mean is 1 / 2, and their deviation sqrt(1 / 3).
+    one = 0.5 / (1 / 3**0.5 + 1e-4)
+    assert batch["advantages"].tolist() == pytest.approx([one, one, -one, -one])
+    assert children() == before
+
+
+def test_what_was_injected_is_masked_and_what_was_sampled_is_not(
+    model: str, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedKind, "lines", LINES)
+    spec = ReplSpec(task, overrides=SETTINGS, output=tmp_path / "run")
+    _, batch = trained(spec, GRPOTrainer, model, arguments(tmp_path))
+    stored = list(rr.load_run(tmp_path / "run"))
+    assert len(stored) == 4
+    for item, ids, mask, logprobs in zip(
+        stored,
+        batch["completion_ids"],
+        batch["tool_mask"],
+        batch["sampling_per_token_logps"],
+        strict=True,
+    ):
+        size = len(item.trajectory.completion_ids)
+        assert tuple(ids[:size].tolist()) == item.trajectory.completion_ids
+        assert tuple(mask[:size].bool().tolist()) == item.trajectory.loss_mask
+        assert logprobs[:size].tolist() == pytest.approx(item.trajectory.logprobs)
+    assert sum(stored[1].trajectory.loss_mask) < len(stored[1].trajectory.loss_mask)
+
+
+def test_identical_siblings_move_nothing(
+    model: str, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedKind, "lines", [" submit_final_answer(3)\n"] * 4)
+    spec = ReplSpec(task, overrides=SETTINGS)
+    trainer, batch = trained(spec, spec.trainer_class, model, arguments(tmp_path, weight_decay=0.0))
+    assert not batch["advantages"].any()
+    kept = weights_of(model)
+    assert all(torch.equal(one, kept[name]) for name, one in trainer.model.state_dict().items())
+
+
+def weights_of(path: str) -> dict[str, torch.Tensor]:
+    found: Any = AutoModelForCausalLM.from_pretrained(path)
+    weights: dict[str, torch.Tensor] = found.state_dict()
+    return weights
+
+
+def test_the_same_seed_gives_the_same_rollouts(model: str, task: str, tmp_path: Path) -> None:
+    """By the engine that samples from the trainer's own model."""
+    settings = ["sandbox.standby=1", "sampling.max_lines=2", "sampling.max_line_tokens=12"]
+    batches = [
+        trained(
+            ReplSpec(task, seed=seed, overrides=settings), GRPOTrainer, model, arguments(tmp_path)
+        )[1]
+        for seed in (1, 1, 2)
+    ]
+    one, again, other = (batch["completion_ids"].tolist() for batch in batches)
+    assert one == again != other
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("grpo.learning_rate=1e-5", "TRL's GRPOConfig"),
+        ("sampling.temperature=0.7", "TRL's GRPOConfig"),
+        ("grpo.credit=tree", "grpo.branching"),
+        ("no.such=1", "TRL's GRPOConfig"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_at_once(override: str, expected: str) -> None:
+    with pytest.raises(rr.ConfigError, match=expected):
+        ReplSpec("sympy-proofs", overrides=[override])
+
+
+def test_arguments_that_change_what_rollouts_mean_are_refused(
+    model: str, task: str, tmp_path: Path
+) -> None:
+    spec = ReplSpec(task, overrides=SETTINGS)
+    args = arguments(tmp_path, mask_truncated_completions=True)
+    for kind in (spec.trainer_class, GRPOTrainer):
+        with pytest.raises(rr.ConfigError, match="mask_truncated_completions"):
+            trained(spec, kind, model, args)
+
+
+def test_a_prompt_from_elsewhere_is_named(model: str, task: str, tmp_path: Path) -> None:
+    spec = ReplSpec(task, overrides=SETTINGS)
+    trainer = GRPOTrainer(
+        model=model,
+        args=arguments(tmp_path),
+        train_dataset=ReplSpec("sympy-proofs", num_problems=1).train_dataset,
+        rollout_func=spec.rollout_func,
+        reward_funcs=spec.reward_funcs,
+    )
+    with pytest.raises(rr.ConfigError, match=r"is no prompt of spec\.train_dataset"):
+        trainer.train()
+
+
+def test_a_run_is_not_written_over(task: str, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("")
+    with pytest.raises(rr.ConfigError, match="already holds a run"):
+        ReplSpec(task, output=tmp_path)
