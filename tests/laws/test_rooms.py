@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"repl_rl": ROOT / "repl_rl", "repl_sandbox": ROOT / "sandbox" / "repl_sandbox"}
 
 ROOMS = (
-    *("repl_sandbox", "top", "runs", "transcript", "grading", "tasks", "credit", "engines"),
-    *("rollout", "golden", "show", "training", "trl", "replay", "commands", "testing"),
+    *("repl_sandbox", "top", "runs", "transcript", "grading", "tasks", "credit", "export"),
+    *("engines", "rollout", "golden", "show", "training", "trl", "replay", "commands", "testing"),
 )
 """Folders, each of which imports from those on its left alone. `top` are the files beside them."""
 
@@ -185,6 +185,7 @@ def loaded_by(code: str) -> set[str]:
         "runs.folder",
         "credit.advantages",
         "credit.importance",
+        "export",
         "settings",
         "rollout.runner",
         "rollout.demonstrations",
