@@ -122,6 +122,10 @@ def test_only_the_trainers_import_trl() -> None:
     }
 
 
+def test_only_an_engine_and_an_export_import_tinker() -> None:
+    assert importers_of("tinker") == {"repl_rl/engines/tinker.py", "repl_rl/export/records.py"}
+
+
 def test_torch_stays_with_models_and_tensors() -> None:
     assert importers_of("torch") == {
         "repl_rl/engines/hf.py",
