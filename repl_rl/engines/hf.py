@@ -28,7 +28,7 @@ from repl_rl.engines import row_attention
 from repl_rl.engines.base import NOT_FINITE, SampledLine, Weights, check_request, line_end
 from repl_rl.engines.cast_weights import CastWeights
 from repl_rl.engines.policy import Policy
-from repl_rl.engines.precision import autocast, keys_in
+from repl_rl.engines.precision import autocast, keys_in, unwrapped
 from repl_rl.engines.row_batch import COLUMNS, Batch, Part, packed, padded, up_to_multiple
 from repl_rl.engines.row_cache import RowCache, context_tokens
 from repl_rl.engines.rows import Prompts, Request, Row, best_row
@@ -177,7 +177,8 @@ class HFEngine:
         rows = self._rows[:1] if len(self._rows) == 1 else [self._rows[0], self._rows[-1]]
         stops = [lengths[: len(rows)] for lengths in _TRIAL]
         try:
-            with self._model_borrowed(), torch.no_grad(), autocast(self._model.device, self._dtype):
+            own = autocast(self._model.device, self._dtype)
+            with self._model_borrowed(), torch.no_grad(), unwrapped(self._model), own:
                 whole = self._model(input_ids=torch.tensor([ids], device=self._model.device))
                 found = [self._forward(rows, [ids[:stop] for stop in each]) for each in stops]
             expected = whole.logits[0, torch.tensor(stops) - 1].float()  # (4, rows, V)

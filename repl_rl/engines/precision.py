@@ -7,7 +7,9 @@ Knows types of numbers. Does not know models, nor how an update is made.
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -80,6 +82,20 @@ def keys_in(sampling: torch.dtype, device: str) -> torch.dtype:
 def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
     """A context whose forwards compute in `dtype`; float32 leaves them to the weights."""
     return torch.autocast(device.type, torch.bfloat16, enabled=dtype is torch.bfloat16)
+
+
+@contextlib.contextmanager
+def unwrapped(model: torch.nn.Module) -> Iterator[None]:
+    """Within the block the model computes in the type that its caller chooses.
+
+    accelerate lays an autocast of its own around the forward of a model that it has prepared.
+    """
+    wrapper = vars(model).pop("forward", None)
+    try:
+        yield
+    finally:
+        if wrapper is not None:
+            vars(model)["forward"] = wrapper
 
 
 def is_fast_in_bfloat16(device: torch.device) -> bool:

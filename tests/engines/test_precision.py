@@ -6,10 +6,17 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate import Accelerator
 
 from repl_rl.config import Config, GRPOConfig, SamplingConfig
 from repl_rl.engines.kinds import engine_kind
-from repl_rl.engines.precision import Precision, precision, share_moved_in_bfloat16, warning
+from repl_rl.engines.precision import (
+    Precision,
+    precision,
+    share_moved_in_bfloat16,
+    unwrapped,
+    warning,
+)
 from repl_rl.errors import ConfigError
 
 SINGLE, HALF = torch.float32, torch.bfloat16
@@ -99,3 +106,14 @@ def test_half_weights_that_hardly_move_are_told_of_in_one_sentence() -> None:
 @pytest.mark.parametrize(("grpo", "learning_rate"), [("auto", 1e-6), ("bfloat16", 5e-4)])
 def test_weights_that_move_are_not_told_of(grpo: str, learning_rate: float) -> None:
     assert warning(chosen("cuda", grpo), learning_rate=learning_rate) is None
+
+
+def test_what_accelerate_wraps_around_a_forward_can_be_left_out() -> None:
+    layer = torch.nn.Linear(2, 2)
+    Accelerator(cpu=True, mixed_precision="bf16").prepare_model(layer)
+    seen = torch.tensor([[1.0, 1 / 3]])
+    single = torch.nn.functional.linear(seen, layer.weight, layer.bias)
+    assert not torch.equal(layer(seen), single)  # of weights that were rounded
+    with unwrapped(layer):
+        assert torch.equal(layer(seen), single)
+    assert not torch.equal(layer(seen), single)
