@@ -7,40 +7,22 @@ Knows the order of things. Does not know flags. Nothing is graded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-
 from repl_rl.commands.attempts import first_attempt
 from repl_rl.commands.rollout_job import alone, run_shown
 from repl_rl.rollout.plan import Plan
 from repl_rl.rollout.scoring import open_unscored
 from repl_rl.show.display import Screen
 from repl_rl.show.rollout_view import ending_rows
+from repl_rl.training.asked import asking
 from repl_rl.training.runtime import load_policy, open_runtime
 from repl_rl.training.train import policy_folder, say_runtime
-from repl_rl.types import Problem, Split, Trajectory, Verdict
-
-
-@dataclass(slots=True, kw_only=True)
-class Asked:
-    """A task with a single problem, to which nobody knows the answer."""
-
-    name: str
-    prompt: str
-    problem: Problem
-
-    def problems(self, split: Split, *, seed: int) -> Iterator[Problem]:
-        yield self.problem
-
-    def grade(self, problem: Problem, submission: str) -> Verdict:
-        raise AssertionError("nobody knows the answer")
+from repl_rl.types import Problem, Trajectory
 
 
 def answer(plan: Plan, problem: Problem, screen: Screen) -> Trajectory:
     """What the plan's policy does about `problem`; raises as `train`."""
     policy = policy_folder(plan, screen)
-    task = Asked(name=plan.task.name, prompt=plan.task.prompt, problem=problem)
-    plan = replace(alone(plan), task=task)
+    plan = asking(alone(plan), [problem])
     loaded = load_policy(plan, policy, say=screen.say)
     with open_runtime(plan, loaded, open_scorer=open_unscored) as runtime:
         say_runtime(runtime, screen)

@@ -67,11 +67,16 @@ def held_out_attempts(task: Task, *, count: int, seed: int, samples: int = 1) ->
             problem=problem,
             group_index=index,
             sibling_index=sample,
-            seed=derive_seed(seed, "evaluation", index, *([sample] if sample else [])),
+            seed=attempt_seed(seed, index, sample),
         )
         for index, problem in enumerate(problems)
         for sample in range(samples)
     ]
+
+
+def attempt_seed(seed: int, index: int, sample: int = 0) -> int:
+    """The seed of an attempt at problem number `index` in an evaluation with `seed`."""
+    return derive_seed(seed, "evaluation", index, *([sample] if sample else []))
 
 
 def run_shown(

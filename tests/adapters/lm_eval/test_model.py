@@ -1,0 +1,203 @@
+"""Through the real harness: its runner, its tasks' filters, its command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repl_rl.errors import ConfigError
+from repl_rl.rollout.model_plan import plan_of_model
+from repl_rl.show.display import silent
+from repl_rl.training import asked
+from repl_rl.training.eval_job import Evaluation, evaluate
+from repl_rl.training.evaluate import held_out_attempts
+from repl_rl.types import Trajectory
+from shared_work import once, shared_folder
+from tiny_model import save_tiny_model
+
+harness = pytest.importorskip("lm_eval")
+
+from lm_eval.api.instance import Instance  # noqa: E402  # where it is installed
+from lm_eval.tasks import TaskManager  # noqa: E402
+
+from repl_rl.lm_eval.model import ReplLM  # noqa: E402
+
+pytestmark = [pytest.mark.train, pytest.mark.kernel, pytest.mark.timeout(300)]
+
+PACKAGED = Path(harness.__file__).parent / "tasks"
+
+PROBLEMS = {"6 * 7": 42, "6 + 7": 13, "12 * 12": 144, "5 + 0": 5, "3 * 9": 27, "1 + 1": 2}
+"""`AnsweringKind` is right about those with a product and about 5 + 0: four of six."""
+
+GIVEN: dict[str, Any] = {
+    "task": "rows.jsonl",
+    "sampling.device": "cpu",
+    "sampling.max_lines": 3,
+    "sampling.max_tokens": 160,
+    "sampling.max_in_flight": 4,
+    "sandbox.standby": 1,
+    "eval.problems": len(PROBLEMS),
+    "seed": 5,
+}
+ANSWERING = {"engine": "answering_kind:AnsweringKind"}
+
+MINE = """\
+task: mine
+output_type: generate_until
+doc_to_text: "{{question}}"
+doc_to_target: "{{answer}}"
+generation_kwargs: {until: []}
+repeats: 2
+filter_list:
+  - {name: first, filter: [{function: regex, regex_pattern: "#### (.*)"}, {function: take_first}]}
+metric_list: [{metric: exact_match}]
+"""
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return once(shared_folder(tmp_path_factory) / "tiny-model", save_tiny_model)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with the problems as rows that are all held out."""
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        {"question": f"What is {asked}?", "answer": answer, "split": "test"}
+        for asked, answer in PROBLEMS.items()
+    ]
+    write_rows(tmp_path / "rows.jsonl", rows)
+    return tmp_path
+
+
+def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def task_of(place: Path, text: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A task of the harness, its rows read from a file beside it."""
+    write_rows(place / "docs.jsonl", rows)
+    kwargs = {"data_files": {"test": str(place / "docs.jsonl")}, "cache_dir": str(place / "cache")}
+    data = f"dataset_path: json\ndataset_name: null\ndataset_kwargs: {json.dumps(kwargs)}\n"
+    (place / "task.yaml").write_text(f"{text}{data}test_split: test\nnum_fewshot: 0\n")
+    return {"include": str(place / "task.yaml")}
+
+
+def harnessed(model: ReplLM, task: dict[str, Any], **more: Any) -> dict[str, Any]:
+    from lm_eval.tasks._yaml_loader import load_yaml
+
+    found = harness.simple_evaluate(
+        model=model,
+        tasks=[load_yaml(task["include"])],
+        task_manager=TaskManager(),
+        bootstrap_iters=0,
+        **more,
+    )
+    assert found is not None
+    (rates,) = found["results"].values()
+    return dict(rates)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Trajectory]:
+    """What the harness's model has made."""
+    kept: list[Trajectory] = []
+    answers = asked.answers
+
+    def keep(*given: Any) -> list[Trajectory]:
+        found = answers(*given)
+        kept.extend(found)
+        return found
+
+    monkeypatch.setattr(asked, "answers", keep)
+    return kept
+
+
+def evaluated(model: Path, **more: Any) -> Evaluation:
+    """What `repl-rl eval` would find."""
+    return evaluate(plan_of_model(str(model), GIVEN | more), silent(), samples=2)
+
+
+def mine(place: Path, evaluation: Evaluation) -> dict[str, Any]:
+    """The same problems in the same order, as a task of the harness."""
+    plan = plan_of_model(evaluation.policy, GIVEN)
+    drawn = held_out_attempts(plan.task, count=len(PROBLEMS), seed=evaluation.config.seed)
+    rows = [
+        {"question": one.problem.statement, "answer": one.problem.meta["value"]} for one in drawn
+    ]
+    return task_of(place, MINE, rows)
+
+
+def tokens(trajectories: Sequence[Trajectory]) -> list[tuple[Any, ...]]:
+    return [
+        (one.seed, one.prompt_ids, one.completion_ids, one.loss_mask, one.logprobs, one.stop_reason)
+        for one in trajectories
+    ]
+
+
+def test_the_trajectories_are_those_of_eval_token_for_token(
+    place: Path, tiny_model: Path, made: list[Trajectory]
+) -> None:
+    evaluation = evaluated(tiny_model)
+    harnessed(ReplLM(str(tiny_model), **GIVEN), mine(place, evaluation))
+    found = [one.trajectory for one in evaluation.scored]
+    assert tokens(made) == tokens(found)
+    assert len({one.completion_ids for one in made}) == 2 * len(PROBLEMS)
+
+
+def test_the_solve_rate_is_that_of_eval(place: Path, tiny_model: Path) -> None:
+    evaluation = evaluated(tiny_model, **{"sampling.engine": "answering_kind:AnsweringKind"})
+    model = ReplLM(str(tiny_model), **GIVEN, **ANSWERING)
+    rates = harnessed(model, mine(place, evaluation))
+    assert rates["exact_match,first"] == evaluation.report.rate == 4 / 6
+
+
+@pytest.mark.parametrize(
+    ("packaged", "row", "metrics"),
+    [
+        (
+            "gsm8k/gsm8k.yaml",
+            lambda question, answer: {"question": question, "answer": f"So. #### {answer}"},
+            ["exact_match,strict-match", "exact_match,flexible-extract"],
+        ),
+        (
+            "gsm8k/gsm8k-cot.yaml",
+            lambda question, answer: {"question": question, "answer": f"So. #### {answer}"},
+            ["exact_match,strict-match", "exact_match,flexible-extract"],
+        ),
+        (
+            "gsm8k/gsm8k-cot-llama.yaml",
+            lambda question, answer: {"question": question, "answer": f"So. #### {answer}"},
+            ["exact_match,strict-match", "exact_match,flexible-extract"],
+        ),
+        (
+            "aime/aime25.yaml",
+            lambda question, answer: {"problem": question, "answer": str(answer)},
+            ["exact_match,none"],
+        ),
+        (
+            "hendrycks_math/hendrycks_math_algebra.yaml",
+            lambda question, answer: {"problem": question, "solution": f"\\boxed{{{answer}}}"},
+            ["exact_match,none"],
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_packaged_tasks_find_the_answers(
+    place: Path,
+    tiny_model: Path,
+    packaged: str,
+    row: Callable[[str, int], dict[str, Any]],
+    metrics: Sequence[str],
+) -> None:
+    rows = [row(f"What is {asked}?", answer) for asked, answer in PROBLEMS.items()]
+    task = task_of(place, f"include: {PACKAGED / packaged}\n", rows)
+    rates = harnessed(ReplLM(str(tiny_model), **GIVEN, **ANSWERING), task)
+    assert {name: rates[name] for name in metrics} == dict.fromkeys(metrics, 4 / 6)
