@@ -50,7 +50,7 @@ CODEC = ByteCodec()
 
 
 SLOW = (
-    "adapters/",
+    *("adapters/trl/", "adapters/lm_eval/test_model"),
     *("e2e/", "engines/test_contract", "engines/test_hf.py", "engines/test_lora_folders"),
     *("engines/vllm_server/", "golden/test_pytest_plugin", "grading/test_grader"),
     *("laws/test_forward", "laws/test_gradients", "laws/test_importance", "laws/test_losses"),

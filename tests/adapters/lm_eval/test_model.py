@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.model_plan import plan_of_model
+from repl_rl.settings import resolve, to_toml
 from repl_rl.show.display import silent
 from repl_rl.training import asked
 from repl_rl.training.eval_job import Evaluation, evaluate
 from repl_rl.training.evaluate import held_out_attempts
+from repl_rl.training.runtime import Runtime
 from repl_rl.types import Trajectory
 from shared_work import once, shared_folder
 from tiny_model import save_tiny_model
@@ -24,7 +30,9 @@ from tiny_model import save_tiny_model
 harness = pytest.importorskip("lm_eval")
 
 from lm_eval.api.instance import Instance  # noqa: E402  # where it is installed
+from lm_eval.api.registry import model_registry  # noqa: E402
 from lm_eval.tasks import TaskManager  # noqa: E402
+from lm_eval.tasks._yaml_loader import load_yaml  # noqa: E402
 
 from repl_rl.lm_eval.model import ReplLM  # noqa: E402
 
@@ -84,15 +92,14 @@ def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
 def task_of(place: Path, text: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """A task of the harness, its rows read from a file beside it."""
     write_rows(place / "docs.jsonl", rows)
-    kwargs = {"data_files": {"test": str(place / "docs.jsonl")}, "cache_dir": str(place / "cache")}
+    files = dict.fromkeys(("train", "test"), str(place / "docs.jsonl"))
+    kwargs = {"data_files": files, "cache_dir": str(place / "cache")}
     data = f"dataset_path: json\ndataset_name: null\ndataset_kwargs: {json.dumps(kwargs)}\n"
     (place / "task.yaml").write_text(f"{text}{data}test_split: test\nnum_fewshot: 0\n")
     return {"include": str(place / "task.yaml")}
 
 
 def harnessed(model: ReplLM, task: dict[str, Any], **more: Any) -> dict[str, Any]:
-    from lm_eval.tasks._yaml_loader import load_yaml
-
     found = harness.simple_evaluate(
         model=model,
         tasks=[load_yaml(task["include"])],
@@ -201,3 +208,117 @@ def test_packaged_tasks_find_the_answers(
     task = task_of(place, f"include: {PACKAGED / packaged}\n", rows)
     rates = harnessed(ReplLM(str(tiny_model), **GIVEN, **ANSWERING), task)
     assert {name: rates[name] for name in metrics} == dict.fromkeys(metrics, 4 / 6)
+
+
+def test_the_command_of_the_harness_takes_the_model(place: Path, tiny_model: Path) -> None:
+    """In a process of its own, which leaves no other behind."""
+    rows = [{"question": f"What is {asked}?", "answer": n} for asked, n in PROBLEMS.items()]
+    task_of(place, MINE, rows)
+    args = GIVEN | ANSWERING | {"pretrained": str(tiny_model)}
+    ended = command(place, ",".join(f"{name}={value}" for name, value in args.items()))
+    assert ended.returncode == 0, ended.stderr
+    assert re.search(r"\|mine +\|Yaml +\|first +\| +0\|exact_match\|. +\|0\.6667\|", ended.stdout)
+
+
+def test_an_argument_that_is_wrong_is_one_row(place: Path, tiny_model: Path) -> None:
+    task_of(place, MINE, [{"question": "What is 1 + 1?", "answer": 2}])
+    ended = command(place, f"pretrained={tiny_model},max_line=3")
+    assert ended.returncode == 2
+    last = ended.stderr.splitlines()[-1]
+    assert last == "repl-rl: unknown key 'max_line'; did you mean 'sampling.max_lines'?"
+    assert "Traceback" not in ended.stderr
+
+
+def command(place: Path, model_args: str) -> subprocess.CompletedProcess[str]:
+    words = ["--model", "repl-rl", "--model_args", model_args, "--tasks", "task.yaml"]
+    return subprocess.run(
+        [sys.executable, "-m", "repl_rl.lm_eval", *words],
+        cwd=place,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+
+
+def test_the_other_models_of_the_harness_are_still_there() -> None:
+    assert {"hf", "vllm", "repl-rl"} <= set(model_registry.keys())
+
+
+def test_what_a_repl_cannot_say_is_refused(tiny_model: Path) -> None:
+    model = ReplLM(str(tiny_model))
+    request = Instance("loglikelihood", {}, ("1 + 1 =", " 2"), 0)
+    for method in (model.loglikelihood, model.loglikelihood_rolling):
+        with pytest.raises(
+            ConfigError, match=r"no likelihood of texts; expected tasks with output"
+        ):
+            method([request])
+    with pytest.raises(ConfigError, match=r"^--apply_chat_template: .* give transcript=chat in"):
+        model.chat_template(True)
+    seen = Instance("generate_until", {}, ("What?", {}, {"visual": []}), 0, ("t", 3, 1))
+    with pytest.raises(ConfigError, match=r"^t/3 has images or sounds; expected text alone$"):
+        model.generate_until([seen])
+
+
+def test_two_temperatures_are_refused(tiny_model: Path) -> None:
+    model = ReplLM(str(tiny_model), temperature=1.0)
+    request = Instance("generate_until", {}, ("What is 1 + 1?", {"do_sample": False}), 0)
+    with pytest.raises(ConfigError, match=r"=1\.0 in --model_args, 0\.0 in a task; give --gen_kw"):
+        model.generate_until([request])
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, r"^pretrained=, answer=text in --model_args; expected a run or a model, and one of "),
+        ({"pretrained": "/no/such"}, r"/no/such"),
+        (
+            {"pretrained": ".", "answer": "latex"},
+            r"^pretrained=\., answer=latex in .* text, plain$",
+        ),
+        (
+            {"pretrained": ".", "sampling.max_lines": "many"},
+            r"^sampling\.max_lines: expected `int`",
+        ),
+    ],
+)
+def test_wrong_arguments_are_refused(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        ReplLM(**given)
+
+
+def test_arguments_of_the_harness_become_settings(tiny_model: Path) -> None:
+    model = ReplLM(str(tiny_model), device="cpu", batch_size=8, max_lines=7, seed=3)
+    config = model._plan.config
+    assert (config.sampling.device, config.sampling.max_in_flight) == ("cpu", 8)
+    assert (config.sampling.max_lines, config.seed) == (7, 3)
+    assert "such as 3, Rational(1, 2)" in model._prompt  # the prompt for rows of data
+    usual = ReplLM(str(tiny_model), device="cuda:0", batch_size=1)._plan.config.sampling
+    assert (usual.device, usual.max_in_flight) == ("auto", 64)
+
+
+def test_a_run_brings_its_settings_and_its_prompt(tiny_model: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_model, tmp_path / "run" / "checkpoints" / "final")
+    settings = resolve(flags={"model": "."}, overrides=["sampling.max_lines=9", "seed=4"])
+    (tmp_path / "run" / "config.toml").write_text(to_toml(settings))
+    model = ReplLM(str(tmp_path / "run"), seed=6)
+    assert model._plan.config.model == str(tmp_path / "run" / "checkpoints" / "final")
+    assert (model._plan.config.sampling.max_lines, model._plan.config.seed) == (9, 6)
+    assert "x, n, k = symbols('x n k')" in model._prompt  # that of sympy-proofs
+
+
+def test_processes_are_gone_when_a_rollout_fails(
+    place: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = set(psutil.Process().children(recursive=True))
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("ours")
+
+    model = ReplLM(str(tiny_model), **GIVEN)
+    monkeypatch.setattr(Runtime, "run", fail)
+    request = Instance("generate_until", {}, ("What is 1 + 1?", {}), 0, ("t", 0, 1))
+    with pytest.raises(RuntimeError, match="ours"):
+        model.generate_until([request])
+    assert set(psutil.Process().children(recursive=True)) <= before
