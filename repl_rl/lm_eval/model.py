@@ -9,6 +9,7 @@ Knows requests and plans. Does not know the right answers: no grader is started.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,6 +24,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.lm_eval.words import FORMS, answer_in, sampling_for, statement_in
 from repl_rl.rollout.model_plan import plan_of_model
 from repl_rl.runs.checkpoints import run_of
+from repl_rl.tasks.data.spelled import spelled
 from repl_rl.tasks.data.task import PROMPT_FILE
 from repl_rl.texts import read_text
 from repl_rl.types import Attempt, Problem, Trajectory
@@ -49,8 +51,7 @@ class ReplLM(LM):  # type: ignore[misc]  # the harness ships no types
         super().__init__()
         if not pretrained or answer not in FORMS:
             raise ConfigError(
-                f"pretrained={pretrained}, answer={answer} in --model_args; expected a run or a "
-                f"model, and one of {', '.join(FORMS)}"
+                f"pretrained={pretrained}, answer={answer}; expected PATH and {' or '.join(FORMS)}"
             )
         named = {f"sampling.{key}" if key in _OF_SAMPLING else key: given[key] for key in given}
         if named.pop("device", None) == "cpu":  # the harness says cuda:0 where a person says none
@@ -71,21 +72,22 @@ class ReplLM(LM):  # type: ignore[misc]  # the harness ships no types
         """
         own = self._plan.config.sampling
         ways = [sampling_for(request.args[1], own) for request in requests]
-        for found in {way.temperature for way in ways}:
-            if self._temperature not in (None, found):
+        for wanted in {way.temperature for way in ways}:
+            if self._temperature not in (None, wanted):
                 raise ConfigError(
-                    f"temperature={self._temperature} in --model_args, {found} in a task; give "
+                    f"temperature={self._temperature} in --model_args, {wanted} in a task; give "
                     f"--gen_kwargs do_sample=true,temperature={self._temperature}"
                 )
         attempts = self._attempts(requests)
-        texts = [""] * len(requests)
+        made: dict[int, Trajectory] = {}
         for way in dict.fromkeys(ways):
             places = [place for place, other in enumerate(ways) if other == way]
-            made = self._answers([attempts[place] for place in places], way)
-            for place, trajectory in zip(places, made, strict=True):
-                until = requests[place].args[1].get("until")
-                texts[place] = answer_in(trajectory.submission, self._form, until)
-        return texts
+            found = self._answers([attempts[place] for place in places], way)
+            made |= zip(places, found, strict=True)
+        submissions = [made[place].submission for place in range(len(requests))]
+        stops = [request.args[1].get("until") for request in requests]
+        answers = zip(asyncio.run(spelled(submissions)), stops, strict=True)
+        return [answer_in(written, self._form, until) for written, until in answers]
 
     def _attempts(self, requests: list[Instance]) -> list[Attempt]:
         """One for each, with the seed that `repl-rl eval` gives to a problem of its index."""
@@ -97,9 +99,9 @@ class ReplLM(LM):  # type: ignore[misc]  # the harness ships no types
             name = f"{request.task_name}/{index}"
             if len(request.args) > 2:
                 raise ConfigError(f"{name} has images or sounds; expected text alone")
-            problem = Problem(id=name, statement=statement_in(request.args[0], name))
-            seed = attempt_seed(self._plan.config.seed, index, seen[name])
-            made.append(Attempt(problem=problem, group_index=index, sibling_index=0, seed=seed))
+            problem, n = Problem(id=name, statement=statement_in(request.args[0], name)), seen[name]
+            seed = attempt_seed(self._plan.config.seed, index, n)
+            made.append(Attempt(problem=problem, group_index=index, sibling_index=n, seed=seed))
             seen[name] += 1
         return made
 
@@ -120,8 +122,7 @@ class ReplLM(LM):  # type: ignore[misc]  # the harness ships no types
 
     def loglikelihood(self, requests: list[Instance]) -> NoReturn:
         raise ConfigError(
-            "repl-rl answers problems in a REPL and knows no likelihood of texts; expected tasks "
-            "with output_type: generate_until"
+            "repl-rl knows no likelihood of texts; expected tasks with output_type: generate_until"
         )
 
     loglikelihood_rolling = loglikelihood

@@ -7,9 +7,8 @@ Pure functions. Does not know what is sampled.
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,13 +18,12 @@ from repl_rl.tasks.data.texts import statement_of
 
 FORMS = {
     "text": "The answer is {0}.\nFinal Answer: The final answer is {0}. I hope it is correct.\n"
-    "In LaTeX: ${0}$, or \\boxed{{{0}}}\n#### {0}",
+    "In LaTeX: ${1}$, or \\boxed{{{1}}}\n#### {0}",
     "plain": "{0}",
 }
 """`text` has what gsm8k, minerva_math, hendrycks_math, aime, bbh and their kin look for."""
 _LABEL = re.compile(r"\s*(Question:|Problem:|Q:)\s*")
 _CUE = re.compile(r"\s*^\s*(Answer:|Solution:|A:)\s*\Z", re.MULTILINE)
-_WHOLE = re.compile(r"(-?\d+)\.0+")
 _MOST = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 _NEUTRAL = {"top_p": (1,), "top_k": (0, -1), "min_p": (0,), "num_beams": (1,)}
 """What changes nothing about sampling, whoever says it."""
@@ -67,17 +65,11 @@ def sampling_for(kwargs: Mapping[str, Any], own: SamplingConfig) -> SamplingConf
     return replace(own, max_tokens=most, temperature=0.0 if is_greedy else float(temperature))
 
 
-def answer_in(submission: str | None, form: str, until: str | list[str] | None) -> str:
+def answer_in(written: tuple[str, str] | None, form: str, until: str | Sequence[str] | None) -> str:
     """The answer to a request, up to the first string of `until`; empty where there is none.
 
-    `'B'` becomes `B`, and `42.0` becomes `42`; another value stays as Python prints it.
+    `written` is the submission as `tasks.data.spelled` has it.
     """
-    if submission is None:
-        return ""
-    if whole := _WHOLE.fullmatch(submission):
-        submission = whole[1]
-    elif submission[:1] in ("'", '"'):
-        submission = str(ast.literal_eval(submission))
-    text = form.format(submission)
+    text = "" if written is None else form.format(*written)
     stops = [until] if isinstance(until, str) else until or []
     return text[: min((text.find(stop) for stop in stops if stop in text), default=None)]

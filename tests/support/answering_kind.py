@@ -29,7 +29,7 @@ class _Answering:
         self.sync, self.sleep, self.aclose = probed.sync, probed.sleep, probed.aclose
 
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
-        asked = re.search(r"# .*What is (\d+) ([*+]) (\d+)\?", self._codec.decode(ids))
+        asked = re.search(r"# .*What is (\d+) ([*+]) (.+)\?\n", self._codec.decode(ids))
         if asked is None and len(ids) <= 64:  # the check of an engine's weights
             return await self._probed.line(ids, max_tokens=max_tokens, seed=seed)
         left, sign, right = asked.groups() if asked else ("", "", "")

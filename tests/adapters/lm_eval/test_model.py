@@ -271,11 +271,11 @@ def test_two_temperatures_are_refused(tiny_model: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({}, r"^pretrained=, answer=text in --model_args; expected a run or a model, and one of "),
+        ({}, r"^pretrained=, answer=text; expected PATH and text or plain$"),
         ({"pretrained": "/no/such"}, r"/no/such"),
         (
             {"pretrained": ".", "answer": "latex"},
-            r"^pretrained=\., answer=latex in .* text, plain$",
+            r"^pretrained=\., answer=latex; .* text or plain$",
         ),
         (
             {"pretrained": ".", "sampling.max_lines": "many"},
@@ -322,3 +322,15 @@ def test_processes_are_gone_when_a_rollout_fails(
     with pytest.raises(RuntimeError, match="ours"):
         model.generate_until([request])
     assert set(psutil.Process().children(recursive=True)) <= before
+
+
+def test_a_value_is_compared_in_latex(place: Path, tiny_model: Path) -> None:
+    """The gold answer of such data sets is a fraction in LaTeX, the submission is a value."""
+    rows = [
+        {"problem": "What is 1 * Rational(2, 4)?", "solution": "So \\boxed{\\frac{1}{2}}."},
+        {"problem": "What is 2 * sqrt(8)?", "solution": "So \\boxed{4 \\sqrt{2}}."},
+    ]
+    task = task_of(
+        place, f"include: {PACKAGED / 'hendrycks_math/hendrycks_math_algebra.yaml'}\n", rows
+    )
+    assert harnessed(ReplLM(str(tiny_model), **GIVEN, **ANSWERING), task)["exact_match,none"] == 1.0

@@ -80,20 +80,12 @@ def test_what_cannot_hold_is_refused_by_name(name: str, value: float, instead: s
         sampling_for({"do_sample": True, name: value}, OWN)
 
 
-@pytest.mark.parametrize(
-    ("submission", "answer"),
-    [("42", "42"), ("42.0", "42"), ("-3.00", "-3"), ("0.5", "0.5"), ("'B'", "B"), ("1/2", "1/2")],
-)
-def test_an_answer_is_written_as_tasks_write_it(submission: str, answer: str) -> None:
-    assert answer_in(submission, FORMS["plain"], None) == answer
-
-
 def test_the_usual_form_has_the_answer_in_all_usual_places() -> None:
-    assert answer_in("[1, 2]", FORMS["text"], []) == (
-        "The answer is [1, 2].\n"
-        "Final Answer: The final answer is [1, 2]. I hope it is correct.\n"
-        "In LaTeX: $[1, 2]$, or \\boxed{[1, 2]}\n"
-        "#### [1, 2]"
+    assert answer_in(("sqrt(2)", r"\sqrt{2}"), FORMS["text"], []) == (
+        "The answer is sqrt(2).\n"
+        "Final Answer: The final answer is sqrt(2). I hope it is correct.\n"
+        "In LaTeX: $\\sqrt{2}$, or \\boxed{\\sqrt{2}}\n"
+        "#### sqrt(2)"
     )
 
 
@@ -102,5 +94,5 @@ def test_without_a_submission_there_is_no_answer() -> None:
 
 
 def test_the_text_ends_before_the_first_stop() -> None:
-    assert answer_in("42", FORMS["text"], ["####", "\n"]) == "The answer is 42."
-    assert answer_in("42", FORMS["plain"], "Question:") == "42"
+    assert answer_in(("42", "42"), FORMS["text"], ["####", "\n"]) == "The answer is 42."
+    assert answer_in(("42", "42"), FORMS["plain"], "Question:") == "42"
