@@ -2,8 +2,8 @@
 
     requests -> problems, settings -> rollouts -> submissions -> texts that the harness filters
 
-Exact: prompt, tokens, seeds and limits are those of `repl-rl eval`, so are its trajectories.
-Lost: lines, outputs and log-probabilities, of which the harness sees nothing. It gets the answer.
+Exact: prompt, seeds, limits and loop are those of `repl-rl eval`, so trajectories are as equal as
+two of its own. Lost: lines, outputs, log-probabilities. The harness gets the answer alone.
 Knows requests and plans. Does not know the right answers: no grader is started.
 """
 
