@@ -4,7 +4,7 @@
 
 Exact: prompt, seeds, limits and loop are those of `repl-rl eval`, so trajectories are as equal as
 two of its own. Lost: lines, outputs, log-probabilities. The harness gets the answer alone.
-Knows requests and plans. Does not know the right answers: no grader is started.
+Knows requests and plans. Does not know the right answers: nothing is graded.
 """
 
 from __future__ import annotations
