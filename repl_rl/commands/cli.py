@@ -27,6 +27,7 @@ from repl_rl.commands.push import push
 from repl_rl.commands.replay import attach, replay
 from repl_rl.commands.reward import reward
 from repl_rl.commands.rollout import play, rollout
+from repl_rl.commands.serve_env import serve_env
 from repl_rl.commands.warmstart import warmstart
 from repl_rl.errors import ConfigError, ReplRLError
 from repl_rl.interrupts import end_as_interrupted, exit_code, heard
@@ -47,6 +48,7 @@ _EXTRA_OF = {
     **dict.fromkeys(("accelerate", "datasets", "httpx", "huggingface_hub", "matplotlib"), "train"),
     **dict.fromkeys(("numpy", "peft", "safetensors", "torch", "transformers", "trl"), "train"),
     "gguf": "gguf",
+    **dict.fromkeys(("fastapi", "openenv", "uvicorn"), "openenv"),
 }
 """Packages that a base installation does without, and what installs them."""
 
@@ -106,7 +108,7 @@ def cli(context: click.Context) -> None:
 
 for command in (
     *(ask, rollout, play, replay, attach, plot, warmstart),
-    *(reward, config_command, merge_command, push, kernels),
+    *(reward, config_command, merge_command, push, kernels, serve_env),
 ):
     cli.add_command(command)
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from repl_rl import settings
-from repl_rl.config import SamplingConfig
+from repl_rl.config import Config, SamplingConfig
 from repl_rl.credit.rewards import RunningReward, shaped
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_named
@@ -183,6 +183,13 @@ async def open_env(
     """
     names = {"task": task, "transcript": transcript, "model": ELSEWHERE}
     config = settings.resolve(flags=names, overrides=overrides)
+    async with env_of(config, template=template) as env:
+        yield env
+
+
+@contextlib.asynccontextmanager
+async def env_of(config: Config, *, template: ChatTemplate | None = None) -> AsyncIterator[Env]:
+    """As `open_env`, for a config whose model is `ELSEWHERE`."""
     sandbox = config.sandbox
     plan = make_plan(replace(config, sandbox=replace(sandbox, standby=min(4, sandbox.standby))))
     if config.sampling.max_think_tokens:

@@ -17,8 +17,8 @@ PACKAGES = {"repl_rl": ROOT / "repl_rl", "repl_sandbox": ROOT / "sandbox" / "rep
 
 ROOMS = (
     *("repl_sandbox", "top", "runs", "transcript", "grading", "tasks", "credit", "export"),
-    *("engines", "rollout", "golden", "show", "training", "trl", "lm_eval", "replay"),
-    *("commands", "testing"),
+    *("engines", "rollout", "openenv", "golden", "show", "training", "trl", "lm_eval"),
+    *("replay", "commands", "testing"),
 )
 """Folders, each of which imports from those on its left alone. `top` are the files beside them."""
 

@@ -1,0 +1,105 @@
+"""`repl-rl serve-env`: a task as an environment of OpenEnv.
+
+Flags -> Config -> open Env -> app -> uvicorn, until a signal. Knows addresses and words for the
+terminal. Does not know sessions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from repl_rl.commands import options as shared
+from repl_rl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from repl_rl.config import Config
+
+_CLOSING_S = 5
+"""So long a line that runs may hold up the end of the server."""
+
+
+@click.command("serve-env")
+@shared.TASK
+@click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0 in a container.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: a free one."
+)
+@click.option(
+    "--sessions",
+    "num_sessions",
+    type=click.IntRange(min=1),
+    default=64,
+    show_default=True,
+    help="At once, a kernel each.",
+)
+@click.option(
+    "--problems",
+    "num_problems",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    help="Of each split, at most.",
+)
+@shared.with_options(shared.FILES, shared.OVERRIDES, shared.SEED)
+def serve_env(
+    task: str | None,
+    host: str,
+    port: int,
+    num_sessions: int,
+    num_problems: int,
+    files: tuple[Path, ...],
+    overrides: tuple[str, ...],
+    seed: int | None,
+) -> None:
+    """Serve a task as an environment of OpenEnv, until Ctrl-C.
+
+    One line is one step. Nobody is asked who they are: keep the address to yourself.
+    """
+    from repl_rl.rollout.env import ELSEWHERE
+    from repl_rl.settings import resolve
+
+    given = {"task": task, "seed": seed, "model": ELSEWHERE}
+    flags = {key: value for key, value in given.items() if value is not None}
+    config = resolve(files=files, overrides=overrides, flags=flags)
+    with _listening(host, port) as listener:
+        asyncio.run(_serve(config, listener, num_sessions=num_sessions, num_problems=num_problems))
+
+
+async def _serve(config: Config, listener: socket.socket, **sizes: int) -> None:
+    """Until SIGINT or SIGTERM; all processes are gone then."""
+    import uvicorn
+
+    from repl_rl.openenv.server import make_app
+    from repl_rl.rollout.env import env_of
+
+    async with env_of(config) as env:
+        click.echo(f"task: {env.plan.task.name}, {sizes['num_sessions']} sessions at once")
+        click.echo(f"kernels: {env.walls}")
+        click.echo(f"listening: {_url(listener)}")
+        options = uvicorn.Config(
+            make_app(env, **sizes), log_level="warning", timeout_graceful_shutdown=_CLOSING_S
+        )
+        await uvicorn.Server(options).serve(sockets=[listener])
+        # The signal that ended it cancels here, and not where processes are ended.
+        await asyncio.sleep(0)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """ConfigError for an address that cannot be listened on: before any process is started."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise ConfigError(
+            f"--host {host} --port {port}: {error.strerror}; expected an address that is free here"
+        ) from None
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

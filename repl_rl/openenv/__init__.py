@@ -1,0 +1,1 @@
+"""An environment for the package `openenv`, and its server."""

@@ -1,0 +1,204 @@
+"""An environment of the package `openenv`: one line is one step.
+
+Carries exactly: the prompt, lines and observations as text, outcomes, the verdict, and rewards of
+steps, which sum to the trajectory's. Loses: token ids, masks, log-probabilities and advantages.
+A trainer on the other side makes tokens of the text itself.
+
+    reset(split, index, seed) -> prompt;  step(line) -> observation, reward ... verdict
+
+Knows kernels and problems through an open `Env`. Does not know sockets or models.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import uuid
+from collections.abc import Coroutine
+from dataclasses import asdict
+from typing import Any
+
+from openenv.core.env_server.interfaces import Environment
+from openenv.core.env_server.types import Action, EnvironmentMetadata, Observation, State
+from pydantic import ConfigDict, Field
+
+from repl_rl import __version__
+from repl_rl.errors import ConfigError
+from repl_rl.rollout.env import Env, EnvEpisode
+from repl_rl.rollout.episode import Step
+from repl_rl.tasks.numbered import NumberedProblems
+from repl_rl.transcript.format import line_of
+from repl_rl.types import Scored, Split
+
+NAME = "repl-rl"
+"""Of the environment, in paths such as /repl-rl/splits."""
+
+
+class LineAction(Action):
+    """One line of Python, without its newline."""
+
+    # A client that reads answers as JSON sends a number for the line `5`.
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+    line: str = Field(description="One line of Python, without its newline.")
+
+
+class LineObservation(Observation):
+    """What the policy sees next: first the prompt, then what the interpreter answered."""
+
+    text: str = Field(description="It ends in the interpreter's prompt, unless this is the end.")
+
+
+class Shared:
+    """What all sessions of a server share; make it on the event loop that `env` was opened on."""
+
+    def __init__(self, env: Env, *, num_problems: int) -> None:
+        self.env = env
+        plan = env.plan
+        self.problems = NumberedProblems(plan.task, seed=plan.config.seed, most=num_problems)
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """The result of `work`, for callers in other threads."""
+        if threading.get_ident() == self._thread:
+            work.close()
+            raise ConfigError("called on the server's event loop; expected reset_async, step_async")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def end(self, work: Coroutine[Any, Any, None]) -> None:
+        """Wait for `work`; on the event loop itself, which cannot wait, it is done soon."""
+        if threading.get_ident() != self._thread:
+            self.wait(work)
+        else:
+            self._ending.add(task := self._loop.create_task(work))
+            task.add_done_callback(self._ending.discard)
+
+
+class ReplEnvironment(Environment):
+    """A session: one episode at a time, in a kernel of its own."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__()
+        self._shared = shared
+        self._episode: EnvEpisode | None = None
+        self._id: str | None = None
+        self._paid: list[float] = []
+        self._lock = asyncio.Lock()
+
+    async def reset_async(
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        split: str = Split.TRAIN,
+        index: int | None = None,
+        **unknown: object,
+    ) -> LineObservation:
+        """Begin an episode of a problem; without an index the seed chooses it.
+
+        Raises ConfigError for what there is not, SandboxError where no kernel can be started.
+        """
+        if unknown or not isinstance(seed, int | None):
+            raise ConfigError(
+                f"reset of seed = {seed!r} and {', '.join(unknown) or 'nothing else'}; expected "
+                f"seed (a whole number), episode_id, split, index"
+            )
+        async with self._turn():
+            await self._leave()
+            if index is None:
+                index = (seed or 0) % max(1, await self.num_tasks(split))
+            problem = await asyncio.to_thread(self._shared.problems.get, split, index)
+            self._paid, self._id = [], episode_id or str(uuid.uuid4())
+            self._episode = await self._shared.env.episode(problem, seed=seed or 0)
+        about = {"problem": problem.id, "split": str(split), "index": index}
+        return LineObservation(text=self._episode.prompt, metadata=about)
+
+    async def step_async(
+        self, action: LineAction, timeout_s: float | None = None, **_: object
+    ) -> LineObservation:
+        """Run a line. `timeout_s` is not read: the limits of a line are the server's.
+
+        Raises ConfigError where the episode takes no line, or what was sent is none.
+        """
+        async with self._turn():
+            if (episode := self._episode) is None:
+                raise ConfigError("there is no episode; expected a reset before the first step")
+            if episode.stop is not None:
+                raise ConfigError(f"the episode has ended ({episode.stop}); expected a reset")
+            if "\n" in action.line:
+                raise ConfigError(f"{action.line[:60]!r} holds a newline; expected one line")
+            try:
+                # What is longer than a line may be is cut, as where tokens are sampled.
+                ids = episode.built.encoding.line_ids(line_of(action.line))
+                step = await episode.take(ids[: episode.room])
+                scored = await episode.score() if step.done else None
+            except BaseException:
+                await self._leave()
+                raise
+        return self._seen(step, scored)
+
+    def _seen(self, step: Step, scored: Scored | None) -> LineObservation:
+        reward = step.reward
+        about: dict[str, object] = {"outcome": str(step.outcome.kind)}
+        if scored is not None:
+            earned = scored.reward
+            # An outcome that could not be scored is no reward of 0.
+            left = earned.total - math.fsum(self._paid)
+            reward = None if earned.outcome_reward is None else left
+            about |= asdict(earned) | {
+                "stop": step.stop,
+                "submission": scored.trajectory.submission,
+                "verdict": None if scored.verdict is None else asdict(scored.verdict),
+            }
+        self._paid.append(reward or 0.0)
+        return LineObservation(text=step.observation, reward=reward, done=step.done, metadata=about)
+
+    def reset(self, *given: Any, **named: Any) -> Any:
+        """As `reset_async`, for other threads than the event loop's."""
+        return self._shared.wait(self.reset_async(*given, **named))
+
+    def step(self, *given: Any, **named: Any) -> Any:
+        """As `step_async`, for other threads than the event loop's."""
+        return self._shared.wait(self.step_async(*given, **named))
+
+    def close(self) -> None:
+        """Give the kernel back; a second call does nothing."""
+        if self._episode is not None:
+            self._shared.end(self._leave())
+
+    @property
+    def state(self) -> State:
+        """The episode's id, and how many lines it has."""
+        lines = 0 if self._episode is None else len(self._episode.built.lines)
+        return State(episode_id=self._id, step_count=lines)
+
+    def get_metadata(self) -> EnvironmentMetadata:
+        """What the server says of itself."""
+        task = self._shared.env.plan.task.name
+        return EnvironmentMetadata(name=NAME, description=f"{task}, by lines", version=__version__)
+
+    def list_splits(self) -> list[dict[str, str]]:
+        """The two splits, under our names and the kinds that OpenEnv has for them."""
+        return [{"name": Split.TRAIN, "type": "train"}, {"name": Split.HELD_OUT, "type": "test"}]
+
+    async def num_tasks(self, split: str) -> int:
+        """How many problems a split has; of an endless one, as many as the server was told."""
+        return await asyncio.to_thread(self._shared.problems.count, split)
+
+    async def get_task(self, split: str, index: int) -> dict[str, object]:
+        """A problem as the policy may know it: without what grades it."""
+        problem = await asyncio.to_thread(self._shared.problems.get, split, index)
+        return {"id": problem.id, "split": split, "index": index, "statement": problem.statement}
+
+    def _turn(self) -> asyncio.Lock:
+        if self._lock.locked():
+            raise ConfigError("a reset or a step is under way; expected one at a time in a session")
+        return self._lock
+
+    async def _leave(self) -> None:
+        episode, self._episode = self._episode, None
+        if episode is not None:
+            await episode.aclose()

@@ -1,0 +1,116 @@
+"""A server of the OpenEnv environment in this process, and sessions of the real client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any, TypeVar
+
+import uvicorn
+from openenv import GenericEnvClient
+
+import repl_rl as rr
+from repl_rl.openenv.environment import ReplEnvironment, Shared
+from repl_rl.openenv.server import make_app
+from repl_rl.tasks.numbered import NumberedProblems
+
+T = TypeVar("T")
+WAIT_S = 20.0
+
+
+class Served:
+    """What is served at `url`, by an event loop in another thread."""
+
+    def __init__(self, env: rr.Env, loop: asyncio.AbstractEventLoop, url: str) -> None:
+        self.env = env
+        self.url = url
+        self._loop = loop
+        plan = env.plan
+        self.problems = NumberedProblems(plan.task, seed=plan.config.seed, most=20)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """On the event loop of the server."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[Any]:
+        with GenericEnvClient(base_url=self.url).sync() as client:
+            yield client
+
+    def environment(self) -> ReplEnvironment:
+        """A session without a socket."""
+
+        async def make() -> ReplEnvironment:
+            return ReplEnvironment(Shared(self.env, num_problems=20))
+
+        return self.run(make())
+
+    @property
+    def num_kernels(self) -> int:
+        """Kernels that somebody holds."""
+        return sum(not kernel.is_closed for kernel in self.env._kernels._kernels)
+
+    def all_kernels_are_freed(self) -> bool:
+        """Whether nobody holds any, soon: a server learns of a lost client by its socket."""
+        return holds(lambda: self.num_kernels == 0)
+
+    def direct(
+        self, lines: Sequence[str], *, index: int, seed: int
+    ) -> tuple[str, list[rr.Step], rr.Scored]:
+        """The same episode without a wire: its prompt, its steps and what it is worth."""
+
+        async def play() -> tuple[str, list[rr.Step], rr.Scored]:
+            episode = await self.env.episode(self.problems.get("train", index), seed=seed)
+            steps = [await episode.line(line) for line in lines]
+            return episode.prompt, steps, await episode.score()
+
+        return self.run(play())
+
+
+def holds(claim: Callable[[], bool]) -> bool:
+    """Whether a claim comes true in time."""
+    deadline = time.monotonic() + WAIT_S
+    while not claim() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return claim()
+
+
+@contextlib.contextmanager
+def serving(*overrides: str, num_sessions: int = 4) -> Iterator[Served]:
+    """The packaged task under these settings, until the block ends."""
+    made: list[Served] = []
+    servers: list[uvicorn.Server] = []
+    errors: list[BaseException] = []
+
+    async def serve() -> None:
+        async with rr.open_env(overrides=["sandbox.standby=1", *overrides]) as env:
+            app = make_app(env, num_sessions=num_sessions, num_problems=20)
+            options = uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=5)
+            servers.append(server := uvicorn.Server(options))
+            running = asyncio.create_task(server.serve())
+            while not server.started:
+                await asyncio.sleep(0.01)
+            port = server.servers[0].sockets[0].getsockname()[1]
+            made.append(Served(env, asyncio.get_running_loop(), f"http://127.0.0.1:{port}"))
+            await running
+
+    def work() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:
+            errors.append(error)
+            raise
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert holds(lambda: bool(made or errors)), "the server does not start"
+    try:
+        yield made[0]
+    finally:
+        servers[0].should_exit = True
+        thread.join(WAIT_S)
+    assert not thread.is_alive()
+    assert errors == []
