@@ -62,10 +62,12 @@ def serve_env(
     """
     from repl_rl.rollout.env import ELSEWHERE
     from repl_rl.settings import resolve
+    from repl_rl.tasks.base import check_task
 
     given = {"task": task, "seed": seed, "model": ELSEWHERE}
     flags = {key: value for key, value in given.items() if value is not None}
     config = resolve(files=files, overrides=overrides, flags=flags)
+    check_task(config.task.name)
     with _listening(host, port) as listener:
         asyncio.run(_serve(config, listener, num_sessions=num_sessions, num_problems=num_problems))
 
@@ -95,8 +97,9 @@ def _listening(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
     except OSError as error:
+        reason = str(error.strerror).partition(" (while")[0]  # which names the address again
         raise ConfigError(
-            f"--host {host} --port {port}: {error.strerror}; expected an address that is free here"
+            f"--host {host} --port {port}: {reason}; expected an address that is free here"
         ) from None
 
 

@@ -93,7 +93,7 @@ class ReplEnvironment(Environment):
         self,
         seed: int | None = None,
         episode_id: str | None = None,
-        split: str = Split.TRAIN,
+        split: str = Split.TRAIN.value,
         index: int | None = None,
         **unknown: object,
     ) -> LineObservation:
@@ -113,7 +113,7 @@ class ReplEnvironment(Environment):
             problem = await asyncio.to_thread(self._shared.problems.get, split, index)
             self._paid, self._id = [], episode_id or str(uuid.uuid4())
             self._episode = await self._shared.env.episode(problem, seed=seed or 0)
-        about = {"problem": problem.id, "split": str(split), "index": index}
+        about = {"problem": problem.id, "split": split, "index": index}
         return LineObservation(text=self._episode.prompt, metadata=about)
 
     async def step_async(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
+import socket
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import uvicorn
@@ -18,7 +19,7 @@ from repl_rl.openenv.server import make_app
 from repl_rl.tasks.numbered import NumberedProblems
 
 T = TypeVar("T")
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Served:
@@ -81,36 +82,26 @@ def holds(claim: Callable[[], bool]) -> bool:
 @contextlib.contextmanager
 def serving(*overrides: str, num_sessions: int = 4) -> Iterator[Served]:
     """The packaged task under these settings, until the block ends."""
-    made: list[Served] = []
-    servers: list[uvicorn.Server] = []
-    errors: list[BaseException] = []
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    made: list[tuple[Served, uvicorn.Server]] = []
 
     async def serve() -> None:
         async with rr.open_env(overrides=["sandbox.standby=1", *overrides]) as env:
             app = make_app(env, num_sessions=num_sessions, num_problems=20)
-            options = uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=5)
-            servers.append(server := uvicorn.Server(options))
-            running = asyncio.create_task(server.serve())
-            while not server.started:
-                await asyncio.sleep(0.01)
-            port = server.servers[0].sockets[0].getsockname()[1]
-            made.append(Served(env, asyncio.get_running_loop(), f"http://127.0.0.1:{port}"))
-            await running
+            options = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=5)
+            server = uvicorn.Server(options)
+            made.append((Served(env, asyncio.get_running_loop(), url), server))
+            await server.serve(sockets=[listener])
 
-    def work() -> None:
+    with listener, ThreadPoolExecutor(1) as thread:
+        running = thread.submit(asyncio.run, serve())
+        assert holds(lambda: bool(made) or running.done()), "the server does not start"
+        if not made:
+            running.result()
+        ((served, server),) = made
         try:
-            asyncio.run(serve())
-        except BaseException as error:
-            errors.append(error)
-            raise
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    assert holds(lambda: bool(made or errors)), "the server does not start"
-    try:
-        yield made[0]
-    finally:
-        servers[0].should_exit = True
-        thread.join(WAIT_S)
-    assert not thread.is_alive()
-    assert errors == []
+            yield served
+        finally:
+            server.should_exit = True
+            running.result(WAIT_S)
