@@ -6,13 +6,15 @@ A trainer on the other side makes tokens of the text itself.
 
     reset(split, index, seed) -> prompt;  step(line) -> observation, reward ... verdict
 
+A policy that stops without an answer is reported by a step with `end`, or its trajectory is never
+scored.
+
 Knows kernels and problems through an open `Env`. Does not know sockets or models.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
 import uuid
 from collections.abc import Coroutine
@@ -23,7 +25,6 @@ from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import Action, EnvironmentMetadata, Observation, State
 from pydantic import ConfigDict, Field
 
-from repl_rl import __version__
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.env import Env, EnvEpisode
 from repl_rl.rollout.episode import Step
@@ -41,6 +42,7 @@ class LineAction(Action):
     # A client that reads answers as JSON sends a number for the line `5`.
     model_config = ConfigDict(coerce_numbers_to_str=True)
     line: str = Field(description="One line of Python, without its newline.")
+    end: bool = Field(default=False, description="Stop without an answer; the line is not run.")
 
 
 class LineObservation(Observation):
@@ -86,7 +88,7 @@ class ReplEnvironment(Environment):
         self._shared = shared
         self._episode: EnvEpisode | None = None
         self._id: str | None = None
-        self._paid: list[float] = []
+        self._paid = 0.0
         self._lock = asyncio.Lock()
 
     async def reset_async(
@@ -102,16 +104,13 @@ class ReplEnvironment(Environment):
         Raises ConfigError for what there is not, SandboxError where no kernel can be started.
         """
         if unknown or not isinstance(seed, int | None):
-            raise ConfigError(
-                f"reset of seed = {seed!r} and {', '.join(unknown) or 'nothing else'}; expected "
-                f"seed (a whole number), episode_id, split, index"
-            )
+            raise ConfigError(f"reset of seed {seed!r}, {unknown}; expected a number, split, index")
         async with self._turn():
             await self._leave()
             if index is None:
                 index = (seed or 0) % max(1, await self.num_tasks(split))
             problem = await asyncio.to_thread(self._shared.problems.get, split, index)
-            self._paid, self._id = [], episode_id or str(uuid.uuid4())
+            self._paid, self._id = 0.0, episode_id or str(uuid.uuid4())
             self._episode = await self._shared.env.episode(problem, seed=seed or 0)
         about = {"problem": problem.id, "split": split, "index": index}
         return LineObservation(text=self._episode.prompt, metadata=about)
@@ -131,8 +130,11 @@ class ReplEnvironment(Environment):
             if "\n" in action.line:
                 raise ConfigError(f"{action.line[:60]!r} holds a newline; expected one line")
             try:
+                encoding = episode.built.encoding
+                ids = encoding.line_ids(line_of(action.line))
+                if action.end:
+                    ids = list(encoding.codec.eos_ids)
                 # What is longer than a line may be is cut, as where tokens are sampled.
-                ids = episode.built.encoding.line_ids(line_of(action.line))
                 step = await episode.take(ids[: episode.room])
                 scored = await episode.score() if step.done else None
             except BaseException:
@@ -146,14 +148,13 @@ class ReplEnvironment(Environment):
         if scored is not None:
             earned = scored.reward
             # An outcome that could not be scored is no reward of 0.
-            left = earned.total - math.fsum(self._paid)
-            reward = None if earned.outcome_reward is None else left
+            reward = None if earned.outcome_reward is None else earned.total - self._paid
             about |= asdict(earned) | {
                 "stop": step.stop,
                 "submission": scored.trajectory.submission,
                 "verdict": None if scored.verdict is None else asdict(scored.verdict),
             }
-        self._paid.append(reward or 0.0)
+        self._paid += reward or 0.0
         return LineObservation(text=step.observation, reward=reward, done=step.done, metadata=about)
 
     def reset(self, *given: Any, **named: Any) -> Any:
@@ -177,8 +178,7 @@ class ReplEnvironment(Environment):
 
     def get_metadata(self) -> EnvironmentMetadata:
         """What the server says of itself."""
-        task = self._shared.env.plan.task.name
-        return EnvironmentMetadata(name=NAME, description=f"{task}, by lines", version=__version__)
+        return EnvironmentMetadata(name=NAME, description=self._shared.env.plan.task.name)
 
     def list_splits(self) -> list[dict[str, str]]:
         """The two splits, under our names and the kinds that OpenEnv has for them."""

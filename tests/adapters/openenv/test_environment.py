@@ -120,6 +120,16 @@ def test_the_last_step_carries_what_is_known_only_at_the_end() -> None:
         assert total(results) == pytest.approx(scored.reward.total, abs=1e-12)
 
 
+def test_a_policy_that_stops_without_an_answer_is_scored(served: Served) -> None:
+    with served.session() as client:
+        client.reset(index=0)
+        first = client.step({"line": "undefined"})
+        last = client.step({"line": "", "end": True})
+    assert last.done
+    assert last.metadata["stop"] == "eos"
+    assert (first.reward, last.reward) == (-0.1, pytest.approx(-0.6))
+
+
 class Undecided:
     async def grade(self, task_spec: str, problem: rr.Problem, submission: str) -> rr.Verdict:
         return rr.Verdict(kind=rr.VerdictKind.UNDECIDED, method="deadline")
@@ -214,8 +224,8 @@ def test_what_is_no_line_is_refused_and_the_episode_goes_on(served: Served) -> N
         ({"index": 20}, "there is no problem 20 in the split 'train', which has 20"),
         ({"index": -1}, "index = -1; expected a whole number from 0 on"),
         ({"index": "1"}, "index = '1'; expected a whole number from 0 on"),
-        ({"seed": "x"}, "reset of seed = 'x'"),
-        ({"problem": 1}, "and problem; expected seed"),
+        ({"seed": "x"}, "reset of seed 'x', {}; expected a number"),
+        ({"problem": 1}, "reset of seed None, {'problem': 1}; expected a number, split, index"),
     ],
 )
 def test_a_problem_that_there_is_not_is_refused(
