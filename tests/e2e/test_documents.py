@@ -41,6 +41,8 @@ def reason_not_to_run(shown: Shown) -> str:
         return "a person at a terminal"
     if words[:2] == ["kernels", "serve"]:
         return "ends by Ctrl-C: tests/sandbox/test_resident.py does"
+    if words[0] == "serve-env":
+        return "ends by Ctrl-C: tests/adapters/openenv/test_server.py does"
     if words[0] == "push" or any(word.startswith("hf:") for word in words):
         return "takes the hub"
     if given & {"vllm", "vllm-server"}:
