@@ -18,7 +18,8 @@ class ReplSession:
         self._client = GenericEnvClient(base_url=URL).sync()
 
     def reset(self, split: str, index: int, **_: object) -> str:
-        self._reward, self._is_over = 0.0, False
+        self._rewards: list[float | None] = []
+        self._is_over = False
         return str(self._client.reset(split=split, index=index).observation["text"])
 
     def run_line(self, line: str) -> str:
@@ -32,13 +33,12 @@ class ReplSession:
     def get_reward(self) -> float | None:
         if not self._is_over:  # the model has stopped without an answer
             self._step(line="", end=True)
-        return self._reward
+        known = [one for one in self._rewards if one is not None]
+        # Where nobody could judge the answer, TRL is to leave the rollout out.
+        return sum(known) if len(known) == len(self._rewards) else None
 
     def _step(self, **action: object) -> str:
         result = self._client.step(action)
+        self._rewards.append(result.reward)
         self._is_over = result.done
-        if result.reward is None:  # nobody could judge the answer
-            self._reward = None
-        else:
-            self._reward += result.reward
         return str(result.observation["text"])

@@ -191,3 +191,11 @@ def test_a_task_that_there_is_not_is_refused_in_a_line(
     out, said = process.communicate(timeout=100)
     assert (process.returncode, out) == (2, "")
     assert said.startswith("repl-rl: unknown task 'sympy-prof'; did you mean 'sympy-proofs'?")
+
+
+def test_a_server_loads_no_torch() -> None:
+    code = "import sys, repl_rl.openenv.server; print('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True
+    )
+    assert done.stdout == "False\n"

@@ -18,7 +18,8 @@ import trl
 from datasets import Dataset
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
-from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
 
 import openenv_client
 from openenv_kit import serving
@@ -100,7 +101,7 @@ def caller(tokenizer: PreTrainedTokenizerFast) -> Caller:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    model = Caller(config)
+    model = Caller(config)  # type: ignore[no-untyped-call]
     # Each forward sees the whole sequence.
     model.generation_config.use_cache = False
     model.answers = [tokenizer(f"{call}<|im_end|>").input_ids for call in CALLS]
@@ -130,7 +131,7 @@ def test_the_stock_trainer_trains_on_the_rewards_of_lines(
             return paid[-1]
 
     question = [{"role": "user", "content": "Write lines.\n"}]
-    rows = [{"prompt": question, "split": "train", "index": index} for index in range(2)]
+    rows = [{"prompt": question, "split": "train", "index": 0}]
     tokenizer = chat_tokenizer()
     with serving() as served:
         monkeypatch.setattr(openenv_client, "URL", served.url)
@@ -138,12 +139,12 @@ def test_the_stock_trainer_trains_on_the_rewards_of_lines(
             model=caller(tokenizer),
             processing_class=tokenizer,
             train_dataset=Dataset.from_list(rows),
-            environment_factory=Session,
+            environment_factory=Session,  # type: ignore[arg-type]  # it names columns
             args=GRPOConfig(
                 output_dir=str(tmp_path),
                 use_cpu=True,
                 bf16=False,
-                max_steps=2,
+                max_steps=1,
                 per_device_train_batch_size=4,
                 num_generations=4,
                 max_completion_length=700,
@@ -155,13 +156,11 @@ def test_the_stock_trainer_trains_on_the_rewards_of_lines(
             ),
         )
         trainer.train()
-    logged = [row for row in trainer.state.log_history if "reward" in row]
+    (logged,) = (row for row in trainer.state.log_history if "reward" in row)
+    assert len(paid) == 4
     assert set(written) <= set(LINES)
-    assert len(paid) == 8
-    # A first line that fails and then a stop; a wrong answer where a guess is right half the
-    # time; a right one.
-    assert {round(one or 0.0, 9) for one in paid} <= {-0.7, -1.0, 1.0, -1.1}
-    assert [row["reward"] for row in logged] == pytest.approx(
-        [sum(map(float, map(str, paid[:4]))) / 4, sum(map(float, map(str, paid[4:]))) / 4]
-    )
-    assert any(row["grad_norm"] > 0 for row in logged)
+    # A line that fails and then a stop; a wrong answer where a guess is right half the time; a
+    # right one.
+    assert {round(one, 9) for one in paid if one is not None} <= {-0.7, -1.0, 1.0}
+    assert logged["reward"] == pytest.approx(sum(one for one in paid if one is not None) / 4)
+    assert (logged["grad_norm"] > 0) is (len(set(paid)) > 1)
