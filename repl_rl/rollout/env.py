@@ -35,6 +35,15 @@ from repl_sandbox.types import Kernel
 ELSEWHERE = "sampled elsewhere"
 """In place of a model's name. Nothing loads it; with it the limits are not the starter's."""
 
+AS_TEXT = """
+[sampling]
+max_tokens = 1000000
+max_line_tokens = 100000
+max_observation_tokens = 100000
+"""
+"""Settings where text is pushed, not tokens: those are bytes then, and `max_lines` and the kernel's
+limits are what bounds a session."""
+
 
 class EnvEpisode(Episode):
     """An episode that has a kernel of its own and can be scored. Close it, or score it."""

@@ -18,15 +18,13 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 from repl_rl.errors import ConfigError
-from repl_rl.rollout.env import Env, EnvEpisode, open_env
+from repl_rl.rollout.env import AS_TEXT, ELSEWHERE, Env, EnvEpisode, env_of
+from repl_rl.settings import resolve
 from repl_rl.texts import read_text
 from repl_rl.transcript.format import PROBLEM_MARKER
 from repl_rl.types import Problem, StopReason
 
 T = TypeVar("T")
-
-_WIDE = ("sampling.max_tokens=1000000", "sampling.max_line_tokens=100000")
-"""Tokens are bytes here, and TRL has limits of its own."""
 
 
 class Tools:
@@ -40,7 +38,8 @@ class Tools:
     ) -> None:
         self.problems = problems
         self._prompt = prompt
-        self._task, self._overrides = task, (*_WIDE, *overrides)
+        names = {"task": task, "model": ELSEWHERE}
+        self._config = resolve(saved=AS_TEXT, flags=names, overrides=overrides)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._env: Env | None = None
         self._held = contextlib.AsyncExitStack()
@@ -75,8 +74,7 @@ class Tools:
     async def episode(self, number: int) -> EnvEpisode:
         """A new one of the problem of this number."""
         if self._env is None:
-            opened = open_env(self._task, overrides=self._overrides)
-            self._env = await self._held.enter_async_context(opened)
+            self._env = await self._held.enter_async_context(env_of(self._config))
         return await self._env.episode(self.problems[number])
 
 
