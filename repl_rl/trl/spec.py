@@ -79,11 +79,9 @@ class ReplSpec:
     ) -> None:
         for text in overrides:
             if not text.startswith(_OURS) or text.startswith(_SAID_BY_TRL):
-                raise ConfigError(f"{text!r} is for TRL's GRPOConfig to say, or for nobody here")
+                raise ConfigError(f"{text!r} is no setting of a ReplSpec; is it GRPOConfig's?")
         names = {"task": task, "transcript": transcript, "model": ELSEWHERE, "seed": seed}
         self._plan = make_plan(settings.resolve(flags=names, overrides=overrides), to_train=True)
-        if self._plan.config.grpo.credit == "tree" or self._plan.config.grpo.rerolls:
-            raise ConfigError("grpo.credit = 'tree' and grpo.rerolls take `repl-rl train`")
         self._output = None if output is None else Path(output)
         if self._output is not None:
             check_output(self._output)
@@ -171,7 +169,6 @@ class ReplSpec:
         """Siblings stand together in the batch of all processes, as TRL repeats prompts."""
         is_training = trainer.model.training
         size = trainer.num_generations if is_training else trainer.num_generations_eval
-        first = launched().rank * len(prompts)
         about = (self._plan.config.seed, "rollout" if is_training else "eval", *self._at)
         return [
             Attempt(
@@ -180,7 +177,7 @@ class ReplSpec:
                 sibling_index=row % size,
                 seed=derive_seed(*about, row),
             )
-            for row, prompt in enumerate(prompts, first)
+            for row, prompt in enumerate(prompts, launched().rank * len(prompts))
         ]
 
     def _plan_of(self, trainer: Any) -> Plan:
@@ -203,8 +200,7 @@ class ReplSpec:
             trainer.add_callback(_Ending(self))
             if self._output is not None and self._folder is None and launched().is_first:
                 self._folder = RunFolder(self._output)
-                origin = self._runtime.origin
-                self._folder.write_config(origin, policy=loaded.source, device=device)
+                self._folder.write_config(self._runtime.origin, policy=loaded.source, device=device)
                 tokenizer.save_pretrained(self._folder.tokenizer)
         return self._runtime
 
