@@ -88,14 +88,18 @@ def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
 def unwrapped(model: torch.nn.Module) -> Iterator[None]:
     """Within the block the model computes in the type that its caller chooses.
 
-    accelerate lays an autocast of its own around the forward of a model that it has prepared.
+    accelerate lays an autocast of its own around the forward of a model that it has prepared, and
+    keeps the one below as `_original_forward`.
     """
-    wrapper = vars(model).pop("forward", None)
+    own = vars(model)
+    if (below := own.get("_original_forward")) is None:
+        yield
+        return
+    wrapper, own["forward"] = own["forward"], below
     try:
         yield
     finally:
-        if wrapper is not None:
-            vars(model)["forward"] = wrapper
+        own["forward"] = wrapper
 
 
 def is_fast_in_bfloat16(device: torch.device) -> bool:
