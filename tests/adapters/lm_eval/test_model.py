@@ -217,7 +217,7 @@ def test_the_command_of_the_harness_takes_the_model(place: Path, tiny_model: Pat
     args = GIVEN | ANSWERING | {"pretrained": str(tiny_model)}
     ended = command(place, ",".join(f"{name}={value}" for name, value in args.items()))
     assert ended.returncode == 0, ended.stderr
-    assert re.search(r"\|mine +\|Yaml +\|first +\| +0\|exact_match\|. +\|0\.6667\|", ended.stdout)
+    assert re.search(r"\|mine *\|Yaml *\|first *\| *0\|exact_match\|. *\|0\.6667\|", ended.stdout)
 
 
 def test_an_argument_that_is_wrong_is_one_row(place: Path, tiny_model: Path) -> None:
