@@ -39,6 +39,12 @@ class NumberedProblems:
         """How many there are, at most `most`; draws them all. Raises ConfigError for no split."""
         return len(self._first(_split(split), None))
 
+    def all(self, split: str) -> list[Problem]:
+        """All of them, at most `most`. Raises ConfigError where there are none."""
+        if not self.count(split):
+            raise ConfigError(f"there are no problems in the split {split!r}; expected some")
+        return list(self._drawn[_split(split)])
+
     def get(self, split: str, index: int) -> Problem:
         """The problem of this number, from 0 on. Raises ConfigError where there is none."""
         if not isinstance(index, int) or isinstance(index, bool) or index < 0:

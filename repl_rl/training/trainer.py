@@ -76,19 +76,32 @@ def trainer_arguments(
     )
 
 
+_NEUTRAL: Mapping[str, Any] = {
+    "use_vllm": False,
+    "fp16": False,
+    DROPS_CUT: False,
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": None,
+    "repetition_penalty": 1.0,
+    "generation_kwargs": None,
+}
+"""TRL's arguments that would change what is sampled or what is left out, and their defaults."""
+
+
 def said_by(args: Any, config: Config, *, weights: torch.dtype) -> Config:
     """`config` with what somebody's own arguments of TRL say: the way back of the above.
 
     Any: TRL's GRPOConfig, which has no types. `weights` is the type of the model's. Raises
-    ConfigError for arguments that would change what rollouts mean.
+    ConfigError for arguments that cannot hold where lines are sampled.
     """
-    for name in ("use_vllm", "fp16", DROPS_CUT):
-        if getattr(args, name):
+    for name, neutral in _NEUTRAL.items():
+        if (found := getattr(args, name)) != neutral:
             raise ConfigError(
-                f"GRPOConfig({name}=True) does not go with rollouts line by line; leave it out, "
-                f"and give overrides=['sampling.engine=vllm'] for vLLM"
+                f"GRPOConfig({name}={found!r}) does not go with rollouts line by line; leave it "
+                f"out, and give overrides=['sampling.engine=vllm'] for vLLM"
             )
-    rounded: Any = "mixed" if weights is torch.float32 else "bfloat16"
+    in_single: Any = "mixed" if args.bf16 else "float32"
     return replace(
         config,
         sampling=replace(
@@ -96,7 +109,7 @@ def said_by(args: Any, config: Config, *, weights: torch.dtype) -> Config:
         ),
         grpo=replace(
             config.grpo,
-            dtype=rounded if args.bf16 else "float32",
+            dtype=in_single if weights is torch.float32 else "bfloat16",
             scale=args.scale_rewards,
             loss_type=args.loss_type,
         ),

@@ -12,7 +12,6 @@ Knows TRL's seams. Does not know the update.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import weakref
 from collections.abc import Sequence
 from functools import cached_property
@@ -31,6 +30,7 @@ from repl_rl.rollout.plan import Plan, make_plan
 from repl_rl.runs.folder import RunFolder, check_output, rollouts_name
 from repl_rl.seeds import derive_seed
 from repl_rl.tasks.base import make_prompt
+from repl_rl.tasks.numbered import NumberedProblems
 from repl_rl.training.grpo import LineGRPOTrainer, outcome_reward, rollout_rows
 from repl_rl.training.ranks import launched, refuse_shards
 from repl_rl.training.runtime import Runtime, open_runtime
@@ -88,7 +88,7 @@ class ReplSpec:
             if (self._output / "config.toml").exists():
                 raise ConfigError(f"{str(output)!r} already holds a run; give another output")
         found = self._plan.task
-        drawn = list(itertools.islice(found.problems(Split.TRAIN, seed=seed), num_problems))
+        drawn = NumberedProblems(found, seed=seed, most=num_problems).all(Split.TRAIN)
         self._by_prompt = {make_prompt(found, one, PYTHON).text: one for one in drawn}
         self._tools = Tools(task, drawn, found.prompt, overrides)
         self._held = contextlib.ExitStack()
@@ -194,9 +194,9 @@ class ReplSpec:
             model = trainer.accelerator.unwrap_model(trainer.model)
             device, tokenizer = model.device.type, trainer.processing_class
             held = precision(plan.config, plan.engine, device=device)
-            run_on = plan.config.sampling.run_on
-            loaded = adopted(model, tokenizer, precision=held, run_on=run_on)
+            loaded = adopted(model, tokenizer, precision=held, run_on=plan.config.sampling.run_on)
             self._runtime = self._held.enter_context(open_runtime(plan, loaded, ranks=launched()))
+            trainer.remove_callback(_Ending)  # of a training before this one
             trainer.add_callback(_Ending(self))
             if self._output is not None and self._folder is None and launched().is_first:
                 self._folder = RunFolder(self._output)

@@ -66,7 +66,7 @@ class Tools:
         """What `main` returns, run on the thread."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+            thread = threading.Thread(target=_serve, args=[self._loop], daemon=True)
             thread.start()
             weakref.finalize(self, _end, self._loop, thread, self._held)
         return asyncio.run_coroutine_threadsafe(main, self._loop).result()
@@ -78,13 +78,19 @@ class Tools:
         return await self._env.episode(self.problems[number])
 
 
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
+
+
 def _end(
     loop: asyncio.AbstractEventLoop, thread: threading.Thread, held: contextlib.AsyncExitStack
 ) -> None:
-    asyncio.run_coroutine_threadsafe(held.aclose(), loop).result()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    """Called wherever garbage is collected: on the thread itself, too, which cannot wait."""
+    closed = asyncio.run_coroutine_threadsafe(held.aclose(), loop)
+    closed.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
+    if threading.current_thread() is not thread:
+        thread.join()
 
 
 class ReplTools:

@@ -38,6 +38,12 @@ def test_a_number_is_a_place_in_what_a_run_draws() -> None:
 def test_a_split_ends_where_the_task_or_the_limit_does() -> None:
     problems = NumberedProblems(Countable(), seed=0, most=10)
     assert (problems.count("train"), problems.count("held_out")) == (3, 10)
+    assert problems.all("train") == [problems.get("train", i) for i in range(3)]
+
+
+def test_a_split_without_problems_is_refused_as_a_whole() -> None:
+    with pytest.raises(ConfigError, match="no problems in the split 'train'"):
+        NumberedProblems(Countable(), seed=0, most=0).all("train")
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 from trl import GRPOConfig, GRPOTrainer
 
 import repl_rl as rr
+from own_processes import children
+from repl_rl.training.trainer import said_by
 from repl_rl.trl import ReplSpec
 from scripted_kind import ScriptedKind
 from tiny_model import save_tiny_model
@@ -91,10 +92,6 @@ def trained(spec: ReplSpec, kind: Any, model: str, args: GRPOConfig) -> tuple[An
     )
     trainer.train()
     return trainer, batches[-1]
-
-
-def children() -> set[int]:
-    return {process.pid for process in psutil.Process().children(recursive=True)}
 
 
 def test_the_trainer_of_a_spec_has_the_advantages_of_lines(
@@ -199,10 +196,29 @@ def test_arguments_that_change_what_rollouts_mean_are_refused(
     model: str, task: str, tmp_path: Path
 ) -> None:
     spec = ReplSpec(task, overrides=SETTINGS)
-    args = arguments(tmp_path, mask_truncated_completions=True)
     for kind in (spec.trainer_class, GRPOTrainer):
-        with pytest.raises(rr.ConfigError, match="mask_truncated_completions"):
-            trained(spec, kind, model, args)
+        for name, value in (("mask_truncated_completions", True), ("top_p", 0.9)):
+            with pytest.raises(rr.ConfigError, match=name):
+                trained(spec, kind, model, arguments(tmp_path, **{name: value}))
+
+
+@pytest.mark.parametrize(
+    ("weights", "is_half", "expected"),
+    [
+        (torch.float32, False, "float32"),
+        (torch.float32, True, "mixed"),
+        (torch.bfloat16, True, "bfloat16"),
+        (torch.bfloat16, False, "bfloat16"),  # no autocast, and products of what is held
+    ],
+)
+def test_what_is_computed_in_is_read_off_weights_and_arguments(
+    tmp_path: Path, weights: torch.dtype, is_half: bool, expected: str
+) -> None:
+    args = arguments(tmp_path, bf16=is_half, temperature=0.7, scale_rewards="none")
+    found = said_by(args, rr.resolve(), weights=weights)
+    assert found.grpo.dtype == expected
+    assert (found.sampling.temperature, found.sampling.max_tokens) == (0.7, 160)
+    assert found.grpo.scale == "none"
 
 
 def test_a_prompt_from_elsewhere_is_named(model: str, task: str, tmp_path: Path) -> None:

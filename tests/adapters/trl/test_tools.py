@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
+import weakref
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from trl import GRPOConfig, GRPOTrainer
 
 import repl_rl as rr
+from own_processes import children
 from repl_rl.trl import ReplSpec
 from trainer_kit import byte_tokenizer, random_qwen
 
@@ -33,10 +35,6 @@ def task(tmp_path: Path) -> str:
 
 def a_spec(task: str) -> ReplSpec:
     return ReplSpec(task, overrides=["sandbox.standby=1"])
-
-
-def kernels() -> set[int]:
-    return {process.pid for process in psutil.Process().children(recursive=True)}
 
 
 def test_lines_run_in_a_session_of_their_own(task: str) -> None:
@@ -86,18 +84,39 @@ def test_a_session_that_has_ended_takes_no_line(task: str) -> None:
 def test_a_session_that_begins_again_gives_its_kernel_back_and_all_end_with_the_spec(
     task: str,
 ) -> None:
-    before = kernels()
+    before = children()
     spec = a_spec(task)
     session = spec.environment_factory()
     session.reset(**spec.chat_dataset[0])
     session.run_line("y = 1")
-    num_held = len(kernels())
+    num_held = len(children())
     for _ in range(5):
         session.reset(**spec.chat_dataset[0])
     assert session.run_line("y").endswith("NameError: name 'y' is not defined\n")
-    assert len(kernels()) <= num_held + 1
+    assert len(children()) <= num_held + 1
     del spec, session
-    assert kernels() == before
+    assert children() == before
+
+
+def test_tools_that_are_collected_on_their_own_thread_end_without_waiting_for_it(
+    task: str,
+) -> None:
+    before = children()
+    spec = a_spec(task)
+    session = spec.environment_factory()
+    session.reset(**spec.chat_dataset[0])
+    tools = spec._tools
+    loop = tools._loop
+    assert loop is not None
+    ended = weakref.finalize(tools, lambda: None)
+    held = [tools]
+    del spec, session, tools
+    loop.call_soon_threadsafe(held.clear)
+    deadline = time.monotonic() + 20
+    while (ended.alive or not loop.is_closed()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert loop.is_closed()
+    assert children() == before
 
 
 def test_a_stock_trainer_calls_the_tool_and_gets_the_reward(
