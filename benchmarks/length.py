@@ -24,11 +24,11 @@ from repl_rl.training.train import make_starter
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TASK = "bifurcation:Bifurcation"
 SMALL = Recipe(
-    num_demonstrations=1000,
-    steps=250,
+    num_demonstrations=2000,
+    steps=600,
     vocab_size=512,
-    hidden_size=64,
-    intermediate_size=192,
+    hidden_size=96,
+    intermediate_size=288,
     num_layers=2,
     num_heads=2,
 )
