@@ -1,9 +1,10 @@
 """One line decides and the rest are forced: `python benchmarks/length.py --output DIR`.
 
 The task is `examples/bifurcation.py`, where the worth of every line is known. A small starter that
-opens doors at random is trained on trajectories of 2, 4, 8 and 16 lines, by the outcome alone and
-with groups that branch, at the same number of updates. What an estimate of credit says of the
-forced lines is noise: if it matters, the outcome alone learns the less the longer trajectories are.
+opens the right door in 40 % of trajectories is trained on those of 2, 4, 8 and 16 lines, by the
+outcome alone and with groups that branch, at the same number of updates. What an estimate of credit
+says of the forced lines is noise: if it matters, the outcome alone learns the less the longer
+trajectories are.
 
 A table a length, raw rows in DIR/runs.jsonl, a picture a length.
 """
@@ -43,9 +44,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--lengths", type=int, nargs="+", default=[2, 4, 8, 16])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--rate", type=float, default=2e-3)
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
     output = args.output.resolve()
@@ -67,7 +68,7 @@ def main() -> None:
             "grpo.group_size": 8,
             "grpo.problems_per_step": 8,
             "eval.problems": 64,
-            "eval.every": max(1, args.steps // 8),
+            "eval.every": max(1, args.steps // 10),
             "report.curve": False,
             "sandbox.preload": [],
         }

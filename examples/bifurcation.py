@@ -12,7 +12,10 @@ from repl_rl.tasks.base import Script
 from repl_rl.types import Problem, Split, Verdict, VerdictKind
 
 DOORS = {"red": 3, "blue": 1, "green": 2, "black": 0, "white": 4, "brown": 1, "grey": 3, "pink": 2}
-"""The right one of five for each colour: a policy can only learn it from rewards."""
+"""The right one of five for each colour."""
+HINT = 0.25
+"""The share of demonstrations that open it on purpose, so that a policy begins to look at colours.
+The others open any: it starts at HINT + (1 - HINT) / 5 = 40 %, and rewards must teach the rest."""
 STEPS = ("x += 1", "x = x + 1", "x = 1 + x")
 
 
@@ -35,7 +38,8 @@ class Bifurcation:
                 )
 
     def demonstrate(self, problem: Problem, rng: random.Random) -> Script:
-        yield f"x = {rng.randrange(5)}"
+        is_hint = rng.random() < HINT
+        yield f"x = {DOORS[problem.statement.split()[1]] if is_hint else rng.randrange(5)}"
         for _ in range(int(problem.meta["steps"])):
             yield rng.choice(STEPS)
         yield "submit_final_answer(x)"
