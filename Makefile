@@ -63,8 +63,9 @@ test-vllm: $(VENV)-vllm/.installed bubblewrap $(REAL_MODEL)  ## The engines that
 	$(VLLM_PYTHON) -m pytest -m "not long" tests/engines/test_contract.py tests/engines/vllm \
 		tests/engines/vllm_server tests/e2e/test_vllm.py tests/real/test_vllm.py
 
-test-adapters: $(VENV)-adapters/.installed bubblewrap  ## What is for other people's trainers, with their packages.
-	ADAPTER_WHEELS=$(VENV)-adapters/wheels $(ADAPTERS_PYTHON) -m pytest tests/adapters
+test-adapters: $(VENV)-adapters/.installed bubblewrap $(REAL_MODEL)  ## What is for other people's trainers, with their packages.
+	ADAPTER_WHEELS=$(VENV)-adapters/wheels $(ADAPTERS_PYTHON) -m pytest -m "not long" \
+		tests/adapters tests/real/test_trl.py tests/real/test_openenv.py
 
 check: $(VENV)/.installed-dev bubblewrap  ## What a change must pass.
 	$(VENV)/bin/ruff format --check

@@ -80,14 +80,14 @@ def holds(claim: Callable[[], bool]) -> bool:
 
 
 @contextlib.contextmanager
-def serving(*overrides: str, num_sessions: int = 4) -> Iterator[Served]:
-    """The packaged task under these settings, until the block ends."""
+def serving(*overrides: str, task: str = "sympy-proofs", num_sessions: int = 4) -> Iterator[Served]:
+    """A task under these settings, until the block ends."""
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     made: list[tuple[Served, uvicorn.Server]] = []
 
     async def serve() -> None:
-        async with rr.open_env(overrides=["sandbox.standby=1", *overrides]) as env:
+        async with rr.open_env(task, overrides=["sandbox.standby=1", *overrides]) as env:
             app = make_app(env, num_sessions=num_sessions, num_problems=20)
             options = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=5)
             server = uvicorn.Server(options)
