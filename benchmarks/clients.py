@@ -29,7 +29,14 @@ from rich.table import Table
 TIMEOUT_S = 60.0
 CELL = "x = 2"
 IMPORT = "import sympy"
-KINDS = ("python3", "repl-rl", "repl-rl-by-command", "repl-rl-lines", "repl-rl, resident")
+KINDS = (
+    "python3",
+    "repl-rl",
+    "repl-rl-by-command",
+    "repl-rl-lines",
+    "repl-rl, resident",
+    "repl-rl-by-command, resident",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +54,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("-n", type=int, default=5, help="kernels of each kind, after one more")
+    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS, metavar="KIND")
     parser.add_argument("--cells", type=int, default=200, help="round trips in each kernel")
     args = parser.parse_args()
     table = Table(title=f"{args.n} kernels of each kind, {args.cells} cells in each")
     for column in ("kernel", "first start", "start", IMPORT, "cell p50 / p99", "memory"):
         table.add_column(column, justify="left" if column == "kernel" else "right")
-    for kind in KINDS:
+    for kind in args.kinds:
         with prepared(kind) as name:
             first, *others = [measure(name, args.cells) for _ in range(args.n + 1)]
         cells = statistics.quantiles([ms for one in others for ms in one.cells_ms], n=100)
@@ -73,19 +81,15 @@ def prepared(kind: str) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_RUNTIME_DIR"] = folder
         os.environ["JUPYTER_PATH"] = folder
-        match kind:
-            case "repl-rl-by-command":
+        name, _, server = kind.partition(", ")
+        with resident() if server else contextlib.nullcontext():
+            if name == "repl-rl-by-command":
                 spec = KernelSpecManager().get_kernel_spec("repl-rl").to_dict()
                 del spec["metadata"]["kernel_provisioner"]
-                place = Path(folder, "kernels", kind)
+                place = Path(folder, "kernels", name)
                 place.mkdir(parents=True)
                 (place / "kernel.json").write_text(json.dumps(spec))
-                yield kind
-            case "repl-rl, resident":
-                with resident():
-                    yield "repl-rl"
-            case _:
-                yield kind
+            yield name
 
 
 @contextlib.contextmanager

@@ -46,8 +46,8 @@ def serve(preload: str | None, packages: str | None, isolation: str, **given: An
     kernelspec that differs starts a fork server of its own.
     """
     from repl_sandbox.jupyter.configuration import Configuration, names_in
-    from repl_sandbox.jupyter.origins import resident_address
     from repl_sandbox.jupyter.resident import serve as serve_kernels
+    from repl_sandbox.jupyter.resident_client import resident_address
 
     chosen: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if packages is not None:

@@ -18,18 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from repl_sandbox.newborn import Newborn
-from repl_sandbox.sockets import CONTROL, HEARTBEAT, IOPUB, SHELL, STDIN
-
-PERSON_CPU_S = 24 * 3600
-"""`Limits.kernel_cpu_s` for a kernel that a person uses."""
-PORTS = {
-    "shell_port": SHELL,
-    "iopub_port": IOPUB,
-    "stdin_port": STDIN,
-    "hb_port": HEARTBEAT,
-    "control_port": CONTROL,
-}
-"""A client's names for the channels."""
+from repl_sandbox.sockets import PORTS
 
 
 def address(folder: Path) -> dict[str, object]:

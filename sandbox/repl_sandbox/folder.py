@@ -6,7 +6,6 @@ Trusted side. Knows files. Does not know processes.
 from __future__ import annotations
 
 import os
-import secrets
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -59,7 +58,7 @@ def _thin_out(folder: Path) -> bool:
         for inner in os.scandir(entry):
             if inner.is_dir(follow_symlinks=False):
                 os.chmod(inner, 0o700)
-                os.rename(inner, folder / secrets.token_hex(8))
+                os.rename(inner, folder / os.urandom(8).hex())
             else:
                 os.unlink(inner)
         os.rmdir(entry)

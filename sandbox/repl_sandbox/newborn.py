@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from repl_sandbox.folder import remove_folder
 from repl_sandbox.types import SandboxError
 
 
@@ -36,6 +35,9 @@ class Newborn:
 
     def discard(self) -> None:
         """Let go of one that has ended."""
+        # A command that only relays waits for its imports, and never comes here.
+        from repl_sandbox.folder import remove_folder
+
         os.close(self.pidfd)
         remove_folder(self.folder)
 
@@ -67,6 +69,8 @@ class Birth:
         text = f"a kernel could not start: {self.error}"
         if not self.is_short:
             return SandboxError(text)
+        from repl_sandbox.folder import remove_folder
+
         remove_folder(self.folder)  # another one is ordered, and there may be many
         return NoMemoryError(text)
 

@@ -14,6 +14,15 @@ MAX_PACKET_BYTES = 1 << 17
 DIRECT, SHELL, IOPUB, STDIN, HEARTBEAT, CONTROL = range(6)
 """A kernel's channels: one for its owner, and those of Jupyter, which only a console has."""
 
+PORTS = {
+    "shell_port": SHELL,
+    "iopub_port": IOPUB,
+    "stdin_port": STDIN,
+    "hb_port": HEARTBEAT,
+    "control_port": CONTROL,
+}
+"""Jupyter's names for the channels."""
+
 SIZE_BYTES = 4
 """On the owner's channel a message is its size, most significant byte first, and a JSON array.
 The owner sends `[number, mode, source]`, the kernel `[number, *Answer]`."""

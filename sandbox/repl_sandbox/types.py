@@ -71,6 +71,10 @@ class Execution:
     """True where `output` had to be cut to `Limits.max_output_chars`."""
 
 
+PERSON_CPU_S = 24 * 3600
+"""`Limits.kernel_cpu_s` for a kernel that a person uses."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What one kernel may use. A line over its limit is a result, not an exception."""

@@ -14,7 +14,7 @@ import pytest
 
 from jupyter_kernels import TIMEOUT_S, session
 from repl_sandbox.jupyter.configuration import Configuration
-from repl_sandbox.jupyter.origins import connect
+from repl_sandbox.jupyter.resident_client import connect
 
 pytestmark = pytest.mark.kernel
 SERVE = [str(Path(sys.executable).with_name("repl-rl")), "kernels", "serve", "--preload", ""]

@@ -5,14 +5,11 @@ Knows names and numbers. Does not know how a kernel is started.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self
 
-import msgspec
-
-from repl_sandbox.console import PERSON_CPU_S
-from repl_sandbox.types import Isolation, Limits
+from repl_sandbox.types import PERSON_CPU_S, Isolation, Limits
 
 if TYPE_CHECKING:
     from repl_sandbox.zygote_link import ZygoteLink
@@ -42,6 +39,8 @@ class Configuration:
     @classmethod
     def from_json(cls, found: object) -> Self:
         """What `as_json` has made. Raises ValueError for anything else."""
+        import msgspec  # clients only write it
+
         return msgspec.convert(found, cls)
 
     def covers(self, other: Configuration) -> bool:
@@ -51,7 +50,7 @@ class Configuration:
 
     def as_json(self) -> object:
         """The same as values of JSON."""
-        return msgspec.to_builtins(self)
+        return asdict(self)
 
     def installed(self) -> tuple[str, ...]:
         """Those of `packages` that are here."""

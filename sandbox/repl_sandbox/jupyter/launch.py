@@ -12,105 +12,148 @@ ends with its kernel. Knows connection files. Does not know messages.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
+import select
 import signal
+import socket
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from repl_sandbox.console import PORTS
 from repl_sandbox.jupyter.configuration import Configuration, names_in
-from repl_sandbox.jupyter.origins import find_origin
+from repl_sandbox.jupyter.resident_client import ResidentClient
 from repl_sandbox.newborn import Newborn
-from repl_sandbox.sockets import STDIN, socket_path
+from repl_sandbox.sockets import PORTS, STDIN, socket_path
 from repl_sandbox.types import Isolation, SandboxError
 
 SCHEME = "hmac-sha256"
 COPIED_BYTES = 1 << 16
-LOOK_AGAIN_S = 1.0
+LOOK_AGAIN_MS = 1000
 
 
 class Relay:
-    """Listens for one kernel, from before it is born until it has ended."""
+    """Listens for one kernel, from before it is born until this process ends.
+
+    By threads: an event loop takes longer to import than a resident server takes to make a kernel.
+    """
 
     def __init__(self, connection: dict[str, Any]) -> None:
-        self._connection = connection
-        self._folder: asyncio.Future[Path] = asyncio.get_running_loop().create_future()
-        self._servers: list[asyncio.AbstractServer] = []
-
-    async def listen(self) -> None:
         """Take clients at once. They wait for the kernel. OSError where the ports are taken."""
+        self._is_born = threading.Event()
+        self._folder = Path()
         for name, channel in PORTS.items():
-            if channel == STDIN:  # nobody is asked for input
-                continue
-            meet = partial(self._meet, channel)
-            ip, port = self._connection["ip"], self._connection[name]
-            is_tcp = self._connection["transport"] == "tcp"
-            self._servers.append(
-                await asyncio.start_server(meet, ip, port)
-                if is_tcp
-                else await asyncio.start_unix_server(meet, f"{ip}-{port}")
-            )
+            if channel != STDIN:  # nobody is asked for input
+                listener = _listen(connection, connection[name])
+                self._start(self._accept, listener, channel)
 
     def join(self, newborn: Newborn) -> None:
         """The kernel is there."""
-        self._folder.set_result(newborn.folder)
+        self._folder = newborn.folder
+        self._is_born.set()
 
-    def close(self) -> None:
-        for server in self._servers:
-            server.close()
+    def _accept(self, listener: socket.socket, channel: int) -> None:
+        while True:
+            outer, _ = listener.accept()
+            self._start(self._meet, outer, channel)
 
-    async def _meet(
-        self, channel: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        folder = await asyncio.shield(self._folder)
+    def _meet(self, outer: socket.socket, channel: int) -> None:
+        self._is_born.wait()
+        inner = socket.socket(socket.AF_UNIX)
+        with outer, inner, suppress(OSError):
+            inner.connect(str(socket_path(self._folder, channel)))
+            back = self._start(_copy, inner, outer)
+            _copy(outer, inner)
+            back.join()
+
+    def _start(self, work: Any, *arguments: object) -> threading.Thread:
+        thread = threading.Thread(target=work, args=arguments, daemon=True)
+        thread.start()
+        return thread
+
+
+def _listen(connection: dict[str, Any], port: int) -> socket.socket:
+    if connection["transport"] == "tcp":
+        return socket.create_server((connection["ip"], port))
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"{connection['ip']}-{port}")
+    listener.listen()
+    return listener
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    """Until one side ends. Then both do, and so does the copying of the other way."""
+    with suppress(OSError):
+        while received := source.recv(COPIED_BYTES):
+            target.sendall(received)
+    for one in (source, target):
         with suppress(OSError):
-            inner = await asyncio.open_unix_connection(str(socket_path(folder, channel)))
-            await asyncio.gather(_copy(reader, inner[1]), _copy(inner[0], writer))
+            one.shutdown(socket.SHUT_RDWR)
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Until one side ends."""
-    try:
-        while received := await reader.read(COPIED_BYTES):
-            writer.write(received)
-            await writer.drain()
-    except OSError:
-        pass
-    finally:
-        writer.close()
-
-
-async def run(connection: dict[str, Any], configuration: Configuration) -> None:
+def run(connection: dict[str, Any], configuration: Configuration) -> None:
     """Be the kernel of this connection until it ends. Raises SandboxError if there is none."""
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
     parent = os.getppid()
     relay = Relay(connection)
-    await relay.listen()
-    loop.add_signal_handler(signal.SIGTERM, ended.set)
-    loop.add_signal_handler(signal.SIGINT, lambda: None)  # there is nothing to interrupt yet
-    origin = await find_origin(configuration)
-    try:
-        newborn = await origin.kernel(key=connection["key"].encode())
-        loop.add_signal_handler(signal.SIGINT, _send, newborn, signal.SIGINT)
-        loop.add_reader(newborn.pidfd, ended.set)
+    signals = Signals()
+    with _born(configuration, connection["key"].encode()) as newborn:
         relay.join(newborn)
-        while not ended.is_set() and (os.getppid() == parent or "JPY_PARENT_PID" not in os.environ):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_AGAIN_S):
-                    await ended.wait()
-        loop.remove_reader(newborn.pidfd)
+        poller = select.poll()
+        poller.register(newborn.pidfd, select.POLLIN)
+        poller.register(signals, select.POLLIN)
+        while os.getppid() == parent or "JPY_PARENT_PID" not in os.environ:
+            ready = [fd for fd, _ in poller.poll(LOOK_AGAIN_MS)]
+            if newborn.pidfd in ready:
+                break
+            if ready:
+                number = signals.take()
+                if number == signal.SIGTERM:
+                    break
+                _send(newborn, number)
         _send(newborn, signal.SIGKILL)
-    finally:
-        relay.close()
-        await origin.aclose()
+
+
+@contextmanager
+def _born(configuration: Configuration, key: bytes) -> Iterator[Newborn]:
+    """A kernel of the resident server, or of a server of its own."""
+    client = ResidentClient.find(configuration)
+    if client is not None:
+        try:
+            yield client.kernel(key)
+        finally:
+            client.close()
+        return
+    from asyncio import Runner
+
+    from repl_sandbox.jupyter.origins import FromOwnServer
+
+    own = FromOwnServer(configuration)
+    with Runner() as runner:
+        try:
+            yield runner.run(own.kernel(key=key))
+        finally:
+            runner.run(own.aclose())
+
+
+class Signals:
+    """Those that this process is sent from now on, in turn: a descriptor to wait for."""
+
+    def __init__(self) -> None:
+        self._inner, self._outer = socket.socketpair()
+        self._inner.setblocking(False)
+        signal.set_wakeup_fd(self._inner.fileno())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+
+    def fileno(self) -> int:
+        return self._outer.fileno()
+
+    def take(self) -> signal.Signals:
+        return signal.Signals(self._outer.recv(1)[0])
 
 
 def _send(newborn: Newborn, number: signal.Signals) -> None:
@@ -142,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = {field.name for field in fields(Configuration)}
     given = {name: value for name, value in vars(asked).items() if name in names}
     try:
-        asyncio.run(run(read_connection(asked.file), Configuration(**given)))
+        run(read_connection(asked.file), Configuration(**given))
     except (ValueError, OSError, SandboxError) as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -21,7 +21,12 @@ from pathlib import Path
 
 from repl_sandbox.isolation import Walls
 from repl_sandbox.jupyter.configuration import Configuration
-from repl_sandbox.jupyter.origins import BIRTH_TIMEOUT_S, connect, is_own, resident_address
+from repl_sandbox.jupyter.resident_client import (
+    BIRTH_TIMEOUT_S,
+    connect,
+    is_own,
+    resident_address,
+)
 from repl_sandbox.newborn import Newborn
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.types import SandboxError, SettingError
