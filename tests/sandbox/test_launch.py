@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import pytest
 from jupyter_client.kernelspec import KernelSpecManager
 
 from jupyter_kernels import TIMEOUT_S, Session, session
+from repl_sandbox.jupyter.launch import accept, listen
 
 pytestmark = pytest.mark.kernel
 
@@ -97,6 +99,26 @@ def test_a_file_that_is_no_connection_file_is_one_line(tmp_path: Path, text: str
     assert done.returncode == 2
     assert done.stderr.startswith(f"{file}: no connection file of Jupyter's: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_what_a_client_is_sent_leaves_at_once() -> None:
+    """Without the option a packet waits for the receipt of the last one, up to 40 ms."""
+    with (
+        listen({"transport": "tcp", "ip": "127.0.0.1"}, 0) as listener,
+        socket.create_connection(listener.getsockname()),
+        accept(listener) as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_a_client_of_files_is_accepted(tmp_path: Path) -> None:
+    with (
+        listen({"transport": "ipc", "ip": str(tmp_path / "s")}, 1) as listener,
+        socket.socket(socket.AF_UNIX) as client,
+    ):
+        client.connect(str(tmp_path / "s-1"))
+        with accept(listener) as accepted:
+            assert accepted.family == socket.AF_UNIX
 
 
 def launch(*arguments: str) -> subprocess.CompletedProcess[str]:
