@@ -15,6 +15,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 
 from jupyter_kernels import TIMEOUT_S, Session, session
 from repl_sandbox.jupyter.launch import accept, listen
+from repl_sandbox.sockets import PORTS
 
 pytestmark = pytest.mark.kernel
 
@@ -99,6 +100,17 @@ def test_a_file_that_is_no_connection_file_is_one_line(tmp_path: Path, text: str
     assert done.returncode == 2
     assert done.stderr.startswith(f"{file}: no connection file of Jupyter's: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_client_that_encrypts_is_refused_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "kernel.json"
+    connection = {"transport": "tcp", "ip": "127.0.0.1", "key": "k", **dict.fromkeys(PORTS, 1)}
+    file.write_text(json.dumps(connection | {"curve_publickey": "p", "curve_secretkey": "s"}))
+    done = launch("-f", str(file))
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"{file}: curve_publickey, curve_secretkey: this kernel does not encrypt (CurveZMQ)\n"
+    )
 
 
 def test_what_a_client_is_sent_leaves_at_once() -> None:

@@ -171,7 +171,8 @@ def _send(newborn: Newborn, number: signal.Signals) -> None:
 
 
 def read_connection(file: Path) -> dict[str, Any]:
-    """What a client has written. Raises ValueError for anything but a connection file of Jupyter's.
+    """What a client has written. Raises ValueError for anything but a connection file of Jupyter's,
+    and where the client asks for what this kernel does not do.
 
     https://jupyter-client.readthedocs.io/en/stable/kernels.html#connection-files
     """
@@ -185,6 +186,11 @@ def read_connection(file: Path) -> dict[str, Any]:
         raise ValueError(f"{file}: no connection file of Jupyter's: it lacks {names}")
     if found.get("signature_scheme", SCHEME) != SCHEME:
         raise ValueError(f"{file}: signature_scheme is {found['signature_scheme']!r}, not {SCHEME}")
+    encrypting = [name for name in sorted(found) if name.startswith("curve_")]
+    if encrypting:
+        raise ValueError(
+            f"{file}: {', '.join(encrypting)}: this kernel does not encrypt (CurveZMQ)"
+        )
     return dict(found)
 
 
