@@ -1,7 +1,12 @@
 """Jupyter's own conformance suite, on the kernelspec `repl-rl`, by provisioner and by `argv`."""
 
+import tempfile
+from pathlib import Path
+
 import jupyter_kernel_test
 import pytest
+
+from jupyter_kernels import use_plain_specs
 
 pytestmark = pytest.mark.kernel
 
@@ -45,6 +50,16 @@ class Conformance(jupyter_kernel_test.KernelTests):  # type: ignore[misc]  # unt
 
 class TestByProvisioner(Conformance):
     kernel_name = "repl-rl"
+
+
+class TestByCommand(Conformance):
+    kernel_name = "repl-rl-plain"
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        folder = cls.enterClassContext(tempfile.TemporaryDirectory())
+        use_plain_specs(Path(folder), cls.enterClassContext(pytest.MonkeyPatch.context()))
+        super().setUpClass()
 
 
 del Conformance

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jupyter_client.kernelspec import KernelSpecManager
 
-from jupyter_kernels import TIMEOUT_S, Session, session
+from jupyter_kernels import TIMEOUT_S, Session, session, use_plain_specs
 from repl_sandbox.jupyter.launch import accept, listen
 from repl_sandbox.sockets import PORTS
 
@@ -22,16 +21,7 @@ pytestmark = pytest.mark.kernel
 
 @pytest.fixture(autouse=True)
 def own_specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernelspecs of this package, for a client without provisioners."""
-    for name in ("repl-rl", "repl-rl-lines"):
-        spec = KernelSpecManager().get_kernel_spec(name).to_dict()
-        del spec["metadata"]["kernel_provisioner"]
-        folder = tmp_path / "data" / "kernels" / f"{name}-plain"
-        folder.mkdir(parents=True)
-        (folder / "kernel.json").write_text(json.dumps(spec))
-    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "data"))
-    for name in ("JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "XDG_RUNTIME_DIR"):
-        monkeypatch.setenv(name, str(tmp_path / name))
+    use_plain_specs(tmp_path, monkeypatch)
 
 
 @pytest.fixture

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import queue
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
 TIMEOUT_S = 30.0
@@ -95,3 +99,18 @@ def session(name: str, **options: Any) -> Iterator[Session]:
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
+
+
+def use_plain_specs(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Add this package's kernelspecs for a client without provisioners: `repl-rl-plain` and
+    `repl-rl-lines-plain` start by their command.
+    """
+    for name in ("repl-rl", "repl-rl-lines"):
+        spec = KernelSpecManager().get_kernel_spec(name).to_dict()
+        del spec["metadata"]["kernel_provisioner"]
+        place = folder / "data" / "kernels" / f"{name}-plain"
+        place.mkdir(parents=True)
+        (place / "kernel.json").write_text(json.dumps(spec))
+    patch.setenv("JUPYTER_PATH", str(folder / "data"))
+    for name in ("JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "XDG_RUNTIME_DIR"):
+        patch.setenv(name, str(folder / name))
