@@ -120,20 +120,26 @@ def test_a_cell_over_its_time_may_end_it_all() -> None:
         NotebookClient(made, kernel_name="repl-rl", timeout=5).execute()
 
 
-def test_papermill_passes_parameters_and_says_what_failed(tmp_path: Path) -> None:
-    source, done = tmp_path / "in.ipynb", tmp_path / "out.ipynb"
-    made = notebook("n = 1", "n * 7", "{'a': n}['b']")
+def by_papermill(kernel: str, folder: Path) -> list[list[dict[str, Any]]]:
+    """What each cell of a notebook with parameters left, one that failed at its end."""
+    source, done = folder / f"{kernel}.ipynb", folder / f"{kernel}-done.ipynb"
+    made = notebook("n = 1", "print(n)\nn * 7", "{'a': n}['b']")
     made.cells[0].metadata["tags"] = ["parameters"]
     nbformat.write(made, source)
     with pytest.raises(papermill.PapermillExecutionError, match="KeyError: 'b'"):
         papermill.execute_notebook(
-            source, done, parameters={"n": 6}, kernel_name="repl-rl", progress_bar=False
+            source, done, parameters={"n": 6}, kernel_name=kernel, progress_bar=False
         )
     # One cell says that it failed, one more holds the parameters.
     left = nbformat.read(done, as_version=4).cells
-    outputs = [one for cell in left for one in cell.get("outputs", [])]
-    results = [one.data for one in outputs if one.output_type == "execute_result"]
-    assert results == [{"text/plain": "42"}]
+    return [[_plain(output) for output in cell.get("outputs", [])] for cell in left]
+
+
+def test_papermill_passes_parameters_and_says_what_failed(tmp_path: Path) -> None:
+    stock, sealed = (by_papermill(kernel, tmp_path) for kernel in KERNELS)
+    results = [one["data"] for cell in sealed for one in cell if "data" in one]
+    assert {"text/plain": "42"} in results
+    assert sealed == stock
 
 
 def test_nbclient_stops_at_the_cell_that_failed() -> None:
