@@ -352,4 +352,9 @@ def test_a_stock_client_talks_to_a_console(loop_runner: asyncio.Runner, pool: Ke
         )
     finally:
         loop_runner.run(kernel.aclose())
-    assert asked.stdout.split("\n")[:4] == ["repl-rl", "ok", "error ZeroDivisionError", "42"], asked
+    assert asked.stdout.split("\n")[:4] == [
+        "repl-rl-lines",
+        "ok",
+        "error ZeroDivisionError",
+        "42",
+    ], asked

@@ -21,7 +21,7 @@ from repl_sandbox.repl import Answer, Repl
 class ReplKernel(Served, Kernel):  # type: ignore[misc]  # ipykernel ships no types
     """Built once in the fork server. A child that is a console calls `open` and then `serve`."""
 
-    implementation = "repl-rl"
+    implementation = "repl-rl-lines"
     implementation_version = "1"
     language_info = {  # noqa: RUF012  # the base class wants a plain attribute
         "name": "python",
