@@ -106,6 +106,16 @@ def test_a_table_is_html(kernel: Session) -> None:
     assert "<table" in data["text/html"]
 
 
+def test_scipy_is_there_where_it_is_installed(kernel: Session) -> None:
+    pytest.importorskip("scipy")
+    solved = kernel.cell("from scipy.linalg import solve; solve([[2, 0], [0, 4]], [2, 2]).tolist()")
+    assert solved.data() == {"text/plain": "[1.0, 0.5]"}
+    found = kernel.cell(
+        "from scipy.optimize import brentq; round(brentq(lambda x: x - 3, 0, 9), 6)"
+    )
+    assert found.data() == {"text/plain": "3.0"}
+
+
 def test_a_display_can_be_changed(kernel: Session) -> None:
     shown = kernel.cell("h = display('one', display_id='d'); h.update('two')")
     assert shown.kinds == ["display_data", "update_display_data"]
