@@ -45,6 +45,15 @@ _CLOSING_S = 5
     show_default=True,
     help="Of each split, at most.",
 )
+@click.option(
+    "--idle",
+    "idle_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="A kernel is given back after so long without a line.",
+)
 @shared.with_options(shared.FILES, shared.OVERRIDES, shared.SEED)
 def serve_env(
     task: str | None,
@@ -52,6 +61,7 @@ def serve_env(
     port: int,
     num_sessions: int,
     num_problems: int,
+    idle_s: float,
     files: tuple[Path, ...],
     overrides: tuple[str, ...],
     seed: int | None,
@@ -68,11 +78,12 @@ def serve_env(
     flags = {key: value for key, value in given.items() if value is not None}
     config = resolve(saved=AS_TEXT, files=files, overrides=overrides, flags=flags)
     check_task(config.task.name)
+    sizes = {"num_sessions": num_sessions, "num_problems": num_problems}
     with _listening(host, port) as listener:
-        asyncio.run(_serve(config, listener, num_sessions=num_sessions, num_problems=num_problems))
+        asyncio.run(_serve(config, listener, idle_s=idle_s, **sizes))
 
 
-async def _serve(config: Config, listener: socket.socket, **sizes: int) -> None:
+async def _serve(config: Config, listener: socket.socket, *, idle_s: float, **sizes: int) -> None:
     """Until SIGINT or SIGTERM; all processes are gone then."""
     import uvicorn
 
@@ -83,9 +94,8 @@ async def _serve(config: Config, listener: socket.socket, **sizes: int) -> None:
         click.echo(f"task: {env.plan.task.name}, {sizes['num_sessions']} sessions at once")
         click.echo(f"kernels: {env.walls}")
         click.echo(f"listening: {_url(listener)}")
-        options = uvicorn.Config(
-            make_app(env, **sizes), log_level="warning", timeout_graceful_shutdown=_CLOSING_S
-        )
+        app = make_app(env, idle_s=idle_s, **sizes)
+        options = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_CLOSING_S)
         await uvicorn.Server(options).serve(sockets=[listener])
         # The signal that ended it cancels here, and not where processes are ended.
         await asyncio.sleep(0)

@@ -15,9 +15,10 @@ Knows kernels and problems through an open `Env`. Does not know sockets or model
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import uuid
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import asdict
 from typing import Any
 
@@ -29,11 +30,14 @@ from repl_rl.errors import ConfigError
 from repl_rl.rollout.env import Env, EnvEpisode
 from repl_rl.rollout.episode import Step
 from repl_rl.tasks.numbered import NumberedProblems
+from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import line_of
 from repl_rl.types import Scored, Split
 
 NAME = "repl-rl"
 """Of the environment, in paths such as /repl-rl/splits."""
+_WAIT_S = 600.0
+"""More than a kernel, a line and its verdict may take together."""
 
 
 class LineAction(Action):
@@ -54,8 +58,9 @@ class LineObservation(Observation):
 class Shared:
     """What all sessions of a server share; make it on the event loop that `env` was opened on."""
 
-    def __init__(self, env: Env, *, num_problems: int) -> None:
+    def __init__(self, env: Env, *, num_problems: int, idle_s: float) -> None:
         self.env = env
+        self.idle_s = idle_s
         plan = env.plan
         self.problems = NumberedProblems(plan.task, seed=plan.config.seed, most=num_problems)
         self._loop = asyncio.get_running_loop()
@@ -63,11 +68,15 @@ class Shared:
         self._ending: set[asyncio.Task[None]] = set()
 
     def wait(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """The result of `work`, for callers in other threads."""
+        """The result of `work`, for callers in other threads; TimeoutError where it hangs."""
         if threading.get_ident() == self._thread:
             work.close()
             raise ConfigError("called on the server's event loop; expected reset_async, step_async")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(_WAIT_S)
+        finally:
+            future.cancel()
 
     def end(self, work: Coroutine[Any, Any, None]) -> None:
         """Wait for `work`; on the event loop itself, which cannot wait, it is done soon."""
@@ -90,6 +99,7 @@ class ReplEnvironment(Environment):
         self._id: str | None = None
         self._paid = 0.0
         self._lock = asyncio.Lock()
+        self._idle: asyncio.TimerHandle | None = None
 
     async def reset_async(
         self,
@@ -101,15 +111,16 @@ class ReplEnvironment(Environment):
     ) -> LineObservation:
         """Begin an episode of a problem; without an index the seed chooses it.
 
-        Raises ConfigError for what there is not, SandboxError where no kernel can be started.
+        Raises ConfigError for what there is not, and the episode before stays. Raises SandboxError
+        where no kernel can be started.
         """
         if unknown or not isinstance(seed, int | None):
             raise ConfigError(f"reset of seed {seed!r}, {unknown}; expected a number, split, index")
         async with self._turn():
-            await self._leave()
             if index is None:
                 index = (seed or 0) % max(1, await self.num_tasks(split))
             problem = await asyncio.to_thread(self._shared.problems.get, split, index)
+            await self._leave()
             self._paid, self._id = 0.0, episode_id or str(uuid.uuid4())
             self._episode = await self._shared.env.episode(problem, seed=seed or 0)
         about = {"problem": problem.id, "split": split, "index": index}
@@ -124,16 +135,14 @@ class ReplEnvironment(Environment):
         """
         async with self._turn():
             if (episode := self._episode) is None:
-                raise ConfigError("there is no episode; expected a reset before the first step")
+                raise ConfigError(
+                    "there is no episode: none has begun, or it had no line for "
+                    f"{self._shared.idle_s:g} s; expected a reset before the first step"
+                )
             if episode.stop is not None:
                 raise ConfigError(f"the episode has ended ({episode.stop}); expected a reset")
-            if "\n" in action.line:
-                raise ConfigError(f"{action.line[:60]!r} holds a newline; expected one line")
+            ids = _ids_of(action, episode.built.encoding)
             try:
-                encoding = episode.built.encoding
-                ids = encoding.line_ids(line_of(action.line))
-                if action.end:
-                    ids = list(encoding.codec.eos_ids)
                 # What is longer than a line may be is cut, as where tokens are sampled.
                 step = await episode.take(ids[: episode.room])
                 scored = await episode.score() if step.done else None
@@ -167,8 +176,9 @@ class ReplEnvironment(Environment):
 
     def close(self) -> None:
         """Give the kernel back; a second call does nothing."""
-        if self._episode is not None:
-            self._shared.end(self._leave())
+        episode, self._episode = self._episode, None
+        if episode is not None:
+            self._shared.end(episode.aclose())
 
     @property
     def state(self) -> State:
@@ -193,12 +203,39 @@ class ReplEnvironment(Environment):
         problem = await asyncio.to_thread(self._shared.problems.get, split, index)
         return {"id": problem.id, "split": split, "index": index, "statement": problem.statement}
 
-    def _turn(self) -> asyncio.Lock:
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
         if self._lock.locked():
             raise ConfigError("a reset or a step is under way; expected one at a time in a session")
-        return self._lock
+        async with self._lock:
+            self._watch(is_idle=False)
+            try:
+                yield
+            finally:
+                self._watch(is_idle=self._episode is not None)
+
+    def _watch(self, *, is_idle: bool) -> None:
+        """Give the kernel back where no line comes, unless that is called off."""
+        if self._idle is not None:
+            self._idle.cancel()
+        loop = asyncio.get_running_loop()
+        self._idle = loop.call_later(self._shared.idle_s, self.close) if is_idle else None
 
     async def _leave(self) -> None:
         episode, self._episode = self._episode, None
         if episode is not None:
             await episode.aclose()
+
+
+def _ids_of(action: LineAction, encoding: Encoding) -> list[int]:
+    """Tokens of what was sent. Raises ConfigError for what is no line."""
+    if action.end:
+        return list(encoding.codec.eos_ids)
+    if "\n" in action.line:
+        raise ConfigError(f"{action.line[:60]!r} holds a newline; expected one line")
+    try:
+        return encoding.line_ids(line_of(action.line))
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"{action.line[:60]!r} holds a surrogate without its other half; expected text"
+        ) from None

@@ -18,17 +18,18 @@ from repl_rl.openenv.environment import NAME, LineAction, LineObservation, ReplE
 from repl_rl.rollout.env import Env
 
 
-def make_app(env: Env, *, num_sessions: int, num_problems: int) -> FastAPI:
+def make_app(env: Env, *, num_sessions: int, num_problems: int, idle_s: float) -> FastAPI:
     """The app of an open environment; call it on the event loop that serves it.
 
-    `num_sessions` may be open at once, a kernel each. Of each split there are `num_problems` at
-    most: some have no end. All sessions end with the app, kernels and grader with `env`.
+    `num_sessions` may be open at once, a kernel each, which is given back after `idle_s` without a
+    line. Of each split there are `num_problems` at most: some have no end. All sessions end with
+    the app, kernels and grader with `env`.
 
         async with open_env("sympy-proofs") as env:
-            app = make_app(env, num_sessions=64, num_problems=1000)
+            app = make_app(env, num_sessions=64, num_problems=1000, idle_s=600.0)
             await uvicorn.Server(uvicorn.Config(app, port=8000)).serve()
     """
-    make = partial(ReplEnvironment, Shared(env, num_problems=num_problems))
+    make = partial(ReplEnvironment, Shared(env, num_problems=num_problems, idle_s=idle_s))
     app = create_app(
         make, LineAction, LineObservation, env_name=NAME, max_concurrent_envs=num_sessions
     )

@@ -41,11 +41,11 @@ class Served:
         with GenericEnvClient(base_url=self.url).sync() as client:
             yield client
 
-    def environment(self) -> ReplEnvironment:
+    def environment(self, *, idle_s: float = 600.0) -> ReplEnvironment:
         """A session without a socket."""
 
         async def make() -> ReplEnvironment:
-            return ReplEnvironment(Shared(self.env, num_problems=20))
+            return ReplEnvironment(Shared(self.env, num_problems=20, idle_s=idle_s))
 
         return self.run(make())
 
@@ -88,7 +88,7 @@ def serving(*overrides: str, task: str = "sympy-proofs", num_sessions: int = 4) 
 
     async def serve() -> None:
         async with rr.open_env(task, overrides=["sandbox.standby=1", *overrides]) as env:
-            app = make_app(env, num_sessions=num_sessions, num_problems=20)
+            app = make_app(env, num_sessions=num_sessions, num_problems=20, idle_s=600.0)
             options = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=5)
             server = uvicorn.Server(options)
             made.append((Served(env, asyncio.get_running_loop(), url), server))

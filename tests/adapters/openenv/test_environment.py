@@ -211,6 +211,9 @@ def test_what_is_no_line_is_refused_and_the_episode_goes_on(served: Served) -> N
         assert "'y = 2\\nz = 3' holds a newline; expected one line" in refusal(
             client, line="y = 2\nz = 3"
         )
+        assert "'\\ud800' holds a surrogate without its other half; expected text" in refusal(
+            client, line="\ud800"
+        )
         assert "VALIDATION_ERROR" in refusal(client, code="1")
         assert "VALIDATION_ERROR" in refusal(client, line=None)
         assert client.step({"line": "x"}).observation["text"] == "1\n>>>"
@@ -238,12 +241,47 @@ def test_a_problem_that_there_is_not_is_refused(
         assert served.num_kernels == 0
 
 
+def test_a_refused_reset_leaves_the_episode_as_it_was(served: Served) -> None:
+    with served.session() as client:
+        client.reset(index=0)
+        client.step({"line": "x = 1"})
+        for asked in ({"index": 20}, {"split": "test"}, {"seed": "x"}):
+            with pytest.raises(RuntimeError, match="expected"):
+                client.reset(**asked)
+        assert client.step({"line": "x"}).observation["text"] == "1\n>>>"
+
+
 def test_a_client_that_goes_away_gives_its_kernel_back(served: Served) -> None:
     with served.session() as client:
         client.reset(index=0)
         client.step({"line": "x = 1"})
         assert served.num_kernels == 1
         client._loop.call_soon_threadsafe(client._async._ws.transport.abort)
+    assert served.all_kernels_are_freed()
+
+
+def test_a_session_without_lines_gives_its_kernel_back_and_may_begin_again(served: Served) -> None:
+    """Half a second is short: a line of this session takes longer than that."""
+    environment = served.environment(idle_s=0.5)
+    environment.reset(index=0)
+    assert environment.step(LineAction(line="import time; time.sleep(1); 2")).text == "2\n>>>"
+    assert served.num_kernels == 1
+    assert served.all_kernels_are_freed()
+    with pytest.raises(rr.ConfigError, match=r"it had no line for 0\.5 s; expected a reset"):
+        environment.step(LineAction(line="1"))
+    assert environment.reset(index=0).text.endswith(">>>")
+    environment.close()
+    assert served.num_kernels == 0
+
+
+def test_a_thread_waits_no_longer_than_a_deadline(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = served.environment()
+    environment.reset(index=0)
+    monkeypatch.setattr("repl_rl.openenv.environment._WAIT_S", 0.2)
+    with pytest.raises(TimeoutError):
+        environment.step(LineAction(line="sum(range(10**12))"))
     assert served.all_kernels_are_freed()
 
 
