@@ -84,6 +84,8 @@ class Episode:
         """Why it has ended; None while it goes on."""
         self.on_line: Callable[[TrajectoryBuilder], None] | None = None
         """Called for each line as soon as its outcome is known, before anything is injected."""
+        self._is_running = False
+        """Whether a line is under way."""
         self._encoding = built.encoding
         self._limits = limits
         self._seed = seed
@@ -123,8 +125,8 @@ class Episode:
         `logprobs` are those of the sampling policy, nats; without them the trajectory has zeros.
         `version` counts the optimiser steps that this policy had taken.
 
-        Raises ConfigError for tokens that are no line, and SandboxError if our own side fails. What
-        the policy does wrong is in the step.
+        Raises ConfigError for tokens that are no line, or while another line is under way, and
+        SandboxError if our own side fails. What the policy does wrong is in the step.
         """
         logprobs = [0.0] * len(ids) if logprobs is None else logprobs
         self._check(ids, logprobs)
@@ -136,6 +138,17 @@ class Episode:
 
     async def take_line(self, sampled: SampledLine) -> Step:
         """As `take`, for a line of one of our engines."""
+        self._refuse_overlap()
+        self._is_running = True
+        try:
+            return await self._taken(sampled)
+        except BaseException:
+            self.end(StopReason.CANCELLED)  # nobody knows how much of the line has run
+            raise
+        finally:
+            self._is_running = False
+
+    async def _taken(self, sampled: SampledLine) -> Step:
         room, full = self._room(len(self.ids))
         outcome = await self._run(sampled)
         if self.on_line is not None:
@@ -162,7 +175,11 @@ class Episode:
         self.stop = reason
 
     def trajectory(self) -> Trajectory:
-        """The trajectory so far; its stop reason is CANCELLED where it has not ended."""
+        """The trajectory so far; its stop reason is CANCELLED where it has not ended.
+
+        Raises ConfigError while a line is under way.
+        """
+        self._refuse_overlap()
         return self.built.build(self.stop or StopReason.CANCELLED)
 
     def observed(self, observation: str, kind: OutcomeKind) -> list[int]:
@@ -173,7 +190,12 @@ class Episode:
         """Tokens that fit after so many; the limit of a single line is not applied."""
         return self._room(num_ids)[0]
 
+    def _refuse_overlap(self) -> None:
+        if self._is_running:
+            raise ConfigError("a line is under way; await its step first")
+
     def _check(self, ids: Sequence[int], logprobs: Sequence[float]) -> None:
+        self._refuse_overlap()
         if self.stop is not None:
             raise ConfigError(f"the episode has ended ({self.stop}); expected no more lines")
         if len(ids) != len(logprobs):

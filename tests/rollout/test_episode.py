@@ -41,11 +41,13 @@ ATTEMPT = an_attempt(seed=7)
 PROMPT = Prompt((Part("# p\n>>>"),))
 
 
-def make_episode(running: RunningReward | None = None, **limits: Any) -> Episode:
+def make_episode(
+    running: RunningReward | None = None, *, kernel: FakeKernel | None = None, **limits: Any
+) -> Episode:
     built = TrajectoryBuilder(ATTEMPT, PROMPT, Encoding(PYTHON, CODEC), context_tokens=CONTEXT)
     return Episode(
         built,
-        Session(FakeKernel(ANSWERS), PYTHON),
+        Session(FakeKernel(ANSWERS) if kernel is None else kernel, PYTHON),
         limits=SamplingConfig(**limits),
         seed=ATTEMPT.seed,
         running=running,
@@ -170,6 +172,55 @@ def test_an_episode_that_has_ended_takes_no_line() -> None:
 
     with pytest.raises(ConfigError, match=r"the episode has ended \(submitted\)"):
         with_episode(use)
+
+
+class Slow(FakeKernel):
+    """Answers once it may, and says when it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(ANSWERS)
+        self.asked, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def run(self, source: str) -> Execution:
+        self.asked.set()
+        await self.may_answer.wait()
+        return await super().run(source)
+
+
+def test_a_line_that_is_under_way_is_alone_and_its_trajectory_that_of_one_line() -> None:
+    async def inside() -> Trajectory:
+        kernel = Slow()
+        episode = make_episode(kernel=kernel)
+        first = asyncio.create_task(episode.take(list(b" x\n")))
+        await kernel.asked.wait()
+        with pytest.raises(ConfigError, match="a line is under way"):
+            await episode.take(list(b" y\n"))
+        with pytest.raises(ConfigError, match="a line is under way"):
+            episode.trajectory()
+        kernel.may_answer.set()
+        assert (await first).observation == "1\n>>>"
+        return episode.trajectory()
+
+    assert bytes(asyncio.run(inside()).completion_ids) == b" x\n1\n>>>"
+
+
+def test_an_episode_whose_line_was_called_off_has_ended() -> None:
+    """Nobody knows how much of the line has run, and no answer stands after it."""
+
+    async def inside() -> Trajectory:
+        kernel = Slow()
+        episode = make_episode(kernel=kernel)
+        first = asyncio.create_task(episode.take(list(b" x\n")))
+        await kernel.asked.wait()
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        with pytest.raises(ConfigError, match=r"the episode has ended \(cancelled\)"):
+            await episode.take(list(b" y\n"))
+        return episode.trajectory()
+
+    made = asyncio.run(inside())
+    assert bytes(made.completion_ids) == b" x\n"
+    assert made.stop_reason is StopReason.CANCELLED
 
 
 # Rewards of lines as they come
