@@ -127,6 +127,20 @@ def test_only_an_engine_and_an_export_import_tinker() -> None:
     assert importers_of("tinker") == {"repl_rl/engines/tinker.py", "repl_rl/export/records.py"}
 
 
+def test_only_an_environment_and_its_server_import_openenv() -> None:
+    assert importers_of("openenv") == {
+        "repl_rl/openenv/environment.py",
+        "repl_rl/openenv/server.py",
+    }
+
+
+def test_only_its_model_and_command_import_lm_eval() -> None:
+    assert importers_of("lm_eval") == {
+        "repl_rl/lm_eval/__main__.py",
+        "repl_rl/lm_eval/model.py",
+    }
+
+
 def test_torch_stays_with_models_and_tensors() -> None:
     assert importers_of("torch") == {
         "repl_rl/engines/hf.py",
