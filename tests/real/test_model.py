@@ -73,3 +73,10 @@ def test_the_turns_before_the_session_are_what_the_template_renders(files: Model
         asked, add_generation_prompt=True, return_dict=False
     )
     assert prompt_ids(prompt, files.codec)[: len(expected)] == expected
+
+
+def test_few_ids_carry_text_behind_their_first_newline(files: ModelFiles) -> None:
+    """An indent, a second newline, a comment's beginning."""
+    run_on = files.codec.run_on_ids
+    assert (len(run_on), len(files.tokenizer)) == (125, 49_152)
+    assert all(files.codec.decode([one]).partition("\n")[2] for one in run_on)

@@ -60,17 +60,8 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, ...]:
     return ("--engine", "vllm-server", *set_words(servers, "sampling.weights_dir=weights"))
 
 
-@pytest.mark.parametrize(
-    ("engine", "rank"),
-    [
-        ("vllm", 0),
-        ("vllm-server", 8),
-        # Each engine and each kind of weights is above.
-        pytest.param("vllm", 8, marks=pytest.mark.long),
-        pytest.param("vllm-server", 0, marks=pytest.mark.long),
-    ],
-    indirect=["engine"],
-)
+@pytest.mark.parametrize("engine", ["vllm", "vllm-server"], indirect=True)
+@pytest.mark.parametrize("rank", [0, 8], ids=["whole", "lora"])
 def test_a_run_samples_from_each_update_and_is_clean_when_audited(
     repl_rl: Command, gguf: Path, folder: Path, engine: tuple[str, ...], rank: int, tmp_path: Path
 ) -> None:
