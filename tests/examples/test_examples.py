@@ -2,8 +2,11 @@
 
 import asyncio
 import itertools
+import json
 import random
+import re
 import runpy
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -177,3 +180,18 @@ def test_each_length_of_a_bifurcation_is_a_task_of_its_own(
         assert {int(problem.meta["steps"]) for problem in problems} == {length - 2}
         held_out = {p.id for p in itertools.islice(task.problems(Split.HELD_OUT, seed=0), 200)}
         assert not held_out & {problem.id for problem in problems}
+
+
+def test_word_problems_are_solved_by_the_lines_that_are_shown(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, EXAMPLES / "word_problems.py"], check=True, cwd=tmp_path)
+    rows = [json.loads(row) for row in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert len({row["problem"] for row in rows}) == len(rows) == 500
+    shown = (tmp_path / "shown.repl").read_text()
+    found = re.findall(
+        r"statement: (.*)\n\n>>> (\w+) = (.*)\n>>> submit_final_answer\((.*)\)", shown
+    )
+    assert len(found) == 55
+    answers = {row["problem"]: int(row["answer"]) for row in rows}
+    for problem, name, first, submitted in found:
+        assert eval(submitted, {name: eval(first)}) == answers[problem], problem
+        assert str(answers[problem]) not in problem
