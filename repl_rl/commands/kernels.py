@@ -61,4 +61,4 @@ def serve(preload: str | None, packages: str | None, isolation: str, **given: An
         click.echo(f"preloaded: {', '.join(loaded) or 'nothing'}")
         click.echo(f"listening: {resident_address()}")
 
-    asyncio.run(serve_kernels(configuration, on_ready=say))
+    asyncio.run(serve_kernels(configuration, on_warm=say))

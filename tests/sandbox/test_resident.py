@@ -1,10 +1,13 @@
 """`repl-rl kernels serve`: kernels of a fork server that stays, each as long as its connection."""
 
+import asyncio
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,9 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_kernels import TIMEOUT_S, session
+from jupyter_kernels import TIMEOUT_S, Session, session
 from repl_sandbox.jupyter.configuration import Configuration
-from repl_sandbox.jupyter.resident_client import connect
+from repl_sandbox.jupyter.resident import serve
+from repl_sandbox.jupyter.resident_client import ResidentClient, connect
+from repl_sandbox.zygote_link import ZygoteLink
 
 pytestmark = pytest.mark.kernel
 SERVE = [str(Path(sys.executable).with_name("repl-rl")), "kernels", "serve", "--preload", ""]
@@ -138,6 +143,107 @@ def test_kernels_end_with_the_server(place: Path) -> None:
             process.kill()
             process.wait()
             wait_until(lambda: not one.manager.is_alive())
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Of a server in this process, which preloads `colorsys` once the gate is open."""
+
+    is_open: threading.Event
+    is_warm: threading.Event
+
+    def open(self) -> None:
+        self.is_open.set()
+        assert self.is_warm.wait(TIMEOUT_S)
+
+
+@pytest.fixture
+def gate(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    made, is_over = Gate(threading.Event(), threading.Event()), threading.Event()
+    start = Configuration.start_server
+
+    async def start_server(configuration: Configuration) -> ZygoteLink:
+        if configuration.preload:
+            await asyncio.to_thread(made.is_open.wait, TIMEOUT_S)
+        return await start(configuration)
+
+    async def serve_until_it_is_over() -> None:
+        wanted = Configuration(preload=("colorsys",))
+        serving = asyncio.create_task(serve(wanted, on_warm=lambda _: made.is_warm.set()))
+        await asyncio.to_thread(is_over.wait)
+        serving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+
+    monkeypatch.setattr(Configuration, "start_server", start_server)
+    thread = threading.Thread(target=asyncio.run, args=(serve_until_it_is_over(),))
+    thread.start()
+    try:
+        wait_until(place.exists)
+        yield made
+    finally:
+        made.is_open.set()
+        is_over.set()
+        thread.join(TIMEOUT_S)
+        assert not thread.is_alive()
+
+
+def is_preloaded(one: Session) -> bool:
+    assert one.manager.provisioner.is_resident
+    return one.cell("import sys; 'colorsys' in sys.modules").data() == {"text/plain": "True"}
+
+
+def test_the_first_kernel_does_not_wait_for_what_is_preloaded(gate: Gate) -> None:
+    with session("repl-rl") as first:
+        assert not is_preloaded(first)
+        gate.open()
+        with session("repl-rl") as second:
+            assert is_preloaded(second)
+
+
+def test_a_kernel_is_restarted_in_its_place_though_others_are_warm_since(gate: Gate) -> None:
+    with session("repl-rl") as one:
+        one.cell("x = 5")
+        gate.open()
+        one.manager.restart_kernel(now=True)
+        one.client.wait_for_ready(timeout=TIMEOUT_S)
+        assert one.cell("x").reply["ename"] == "NameError"
+
+
+def test_who_asks_for_what_is_preloaded_waits_for_it(gate: Gate) -> None:
+    found: list[ResidentClient | None] = []
+
+    def find() -> None:
+        found.append(ResidentClient.find(Configuration(preload=("colorsys",))))
+
+    asking = threading.Thread(target=find)
+    asking.start()
+    with session("repl-rl") as one:
+        assert not is_preloaded(one)
+    assert found == []
+    gate.open()
+    asking.join(TIMEOUT_S)
+    assert found[0] is not None
+    found[0].close()
+
+
+def test_the_server_that_came_first_ends_with_its_last_kernel(gate: Gate) -> None:
+    with session("repl-rl"):
+        gate.open()
+        assert len(fork_servers()) == 2
+    wait_until(lambda: len(fork_servers()) == 1)
+
+
+def test_a_server_whose_kernels_nobody_took_ends(gate: Gate) -> None:
+    gate.open()
+    assert len(fork_servers()) == 1
+
+
+def fork_servers() -> list[int]:
+    """Those of this process."""
+    import psutil
+
+    return [one.pid for one in psutil.Process().children()]
 
 
 def test_systemd_may_open_the_socket(place: Path) -> None:

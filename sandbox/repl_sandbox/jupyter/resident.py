@@ -1,7 +1,7 @@
 """A fork server that stays: the kernels of a person's clients are born warm, in milliseconds.
 
-    client --(configuration?, key)--> resident --(order)--> fork server
-    client <--(folder, pidfd)--------
+    client --(configuration, then key)--> resident --(order)--> fork server
+    client <--(folder, pidfd)------------
 
 A client connects for each kernel. Its kernel lives as long as the connection. Who may connect is
 decided by the user who runs the process at the other end. Knows packets. Does not know Jupyter.
@@ -12,52 +12,83 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import socket
-import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from repl_sandbox.isolation import Walls
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.jupyter.resident_client import (
-    BIRTH_TIMEOUT_S,
     connect,
     is_own,
     resident_address,
 )
+from repl_sandbox.jupyter.shared_server import SharedServer, end
 from repl_sandbox.newborn import Newborn
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.types import SandboxError, SettingError
-from repl_sandbox.zygote_link import ZygoteLink
 
 FIRST_PASSED_FD = 3
 """By systemd's convention for what it has opened: `man sd_listen_fds`."""
-END_TIMEOUT_S = 5.0
 LOOK_AGAIN_S = 0.5
+
+OnWarm = Callable[[Walls | None], None]
+"""Called with the walls in force, as soon as the next kernel has all that is preloaded."""
+
+
+@dataclass(slots=True)
+class _Client:
+    connection: socket.socket
+    server: SharedServer | None = None
+    """Of all its kernels: no other server can make one in the place of the last."""
+    newborn: Newborn | None = None
 
 
 class Resident:
-    """Serves kernels of one configuration on a listening socket."""
+    """Serves kernels of one configuration on a listening socket.
 
-    def __init__(self, configuration: Configuration, link: ZygoteLink) -> None:
-        self._configuration = configuration
-        self._link = link
-        self._turn = asyncio.Lock()
-        """The fork server answers orders in turn, and a key must meet its own kernel."""
+    `warm` preloads what the configuration says. `bare` preloads nothing and is there long before.
+    It serves who comes until then, and ends with the last of them.
+    """
 
-    async def serve(self, listener: socket.socket) -> None:
-        """Until it is cancelled, or its fork server has ended: SandboxError."""
+    def __init__(self, configuration: Configuration) -> None:
+        self._warm = self._bare = SharedServer(configuration)
+        if configuration.preload:
+            self._bare = SharedServer(replace(configuration, preload=()))
+
+    async def serve(self, listener: socket.socket, on_warm: OnWarm) -> None:
+        """Until it is cancelled. SandboxError if a fork server does not start, or has ended."""
         try:
             async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._start(on_warm))
                 tasks.create_task(self._watch())
                 await self._accept(listener, tasks)
         except* SandboxError as errors:
             raise errors.exceptions[0] from None
+        finally:
+            try:
+                await self._bare.aclose()
+            finally:
+                await self._warm.aclose()
+
+    async def _start(self, on_warm: OnWarm) -> None:
+        walls = await self._bare.start()
+        if self._warm is not self._bare:
+            walls = await self._warm.start()
+            await self._end_bare()
+        on_warm(walls)
+
+    async def _end_bare(self) -> None:
+        """If nobody needs it any more."""
+        is_over = self._warm.is_there and not self._bare.num_clients
+        if is_over and self._warm is not self._bare:
+            await self._bare.aclose()
 
     async def _watch(self) -> None:
-        while not self._link.is_gone():  # noqa: ASYNC110  # its end sets no Event
+        # The end of a fork server sets no Event.
+        while not (self._bare.has_failed() or self._warm.has_failed()):  # noqa: ASYNC110
             await asyncio.sleep(LOOK_AGAIN_S)
         raise SandboxError("the fork server is gone")
 
@@ -67,26 +98,21 @@ class Resident:
         while True:
             connection, _ = await loop.sock_accept(listener)
             connection.setblocking(False)
-            tasks.create_task(self._attend(connection))
+            tasks.create_task(self._attend(_Client(connection)))
 
-    async def _attend(self, connection: socket.socket) -> None:
+    async def _attend(self, client: _Client) -> None:
         """Serve one client: a kernel, and another one each time that it asks again."""
         loop = asyncio.get_running_loop()
-        newborn: Newborn | None = None
-        with connection:
+        with client.connection as connection:
             try:
                 while is_own(connection):
                     request = json.loads(await loop.sock_recv(connection, MAX_PACKET_BYTES))
                     if "configuration" in request:
-                        wanted = Configuration.from_json(request["configuration"])
-                        is_such = self._configuration.covers(wanted)
-                        connection.send(json.dumps({"is_such": is_such}).encode())
-                        continue
-                    if newborn is not None:
-                        await _end(newborn)
-                    newborn = await self._born(request["key"].encode(), newborn)
-                    answer = json.dumps({"folder": str(newborn.folder)}).encode()
-                    socket.send_fds(connection, [answer], [newborn.pidfd])
+                        await self._choose(
+                            client, Configuration.from_json(request["configuration"])
+                        )
+                    else:
+                        await _give(client, request["key"].encode())
             except SandboxError as error:
                 with suppress(OSError):
                     connection.send(json.dumps({"error": str(error)}).encode())
@@ -94,34 +120,37 @@ class Resident:
             except (OSError, ValueError, KeyError, TypeError, AttributeError):
                 pass
             finally:
-                if newborn is not None:
-                    await _end(newborn)
-                    newborn.discard()
+                await self._leave(client)
 
-    async def _born(self, key: bytes, last: Newborn | None) -> Newborn:
-        async with self._turn:
-            folder = None if last is None else last.folder
-            self._link.order(key=key, folder=folder, is_console=True)
-            newborn = await self._next()
-            while newborn.key != key:  # it came after whoever had asked for it was gone
-                await _end(newborn)
-                newborn.discard()
-                newborn = await self._next()
-            if last is not None:
-                os.close(last.pidfd)
-            return newborn
+    async def _choose(self, client: _Client, wanted: Configuration) -> None:
+        """Say whether there are such kernels, as soon as there are."""
+        if client.server is None and self._warm.configuration.covers(wanted):
+            is_enough = self._bare.configuration.covers(wanted) and not self._warm.is_there
+            client.server = self._bare if is_enough else self._warm
+            client.server.num_clients += 1
+        is_such = client.server is not None and client.server.configuration.covers(wanted)
+        if client.server is not None:
+            await client.server.wait()
+        client.connection.send(json.dumps({"is_such": is_such}).encode())
 
-    async def _next(self) -> Newborn:
-        return await self._link.newborn(timeout_s=BIRTH_TIMEOUT_S, is_console=True)
+    async def _leave(self, client: _Client) -> None:
+        if client.newborn is not None:
+            await end(client.newborn)
+            client.newborn.discard()
+        if client.server is not None:
+            client.server.num_clients -= 1
+            await self._end_bare()
 
 
-async def _end(newborn: Newborn) -> None:
-    with suppress(ProcessLookupError):
-        signal.pidfd_send_signal(newborn.pidfd, signal.SIGKILL)
-    deadline = time.monotonic() + END_TIMEOUT_S
-    # An exit sets no Event.
-    while not newborn.has_ended() and time.monotonic() < deadline:  # noqa: ASYNC110
-        await asyncio.sleep(0.002)
+async def _give(client: _Client, key: bytes) -> None:
+    """Give it a kernel, in the place of the last one. ValueError if it did not say what kind."""
+    if client.server is None:
+        raise ValueError("a key before a configuration")
+    if client.newborn is not None:
+        await end(client.newborn)
+    client.newborn = await client.server.kernel(key, client.newborn)
+    answer = json.dumps({"folder": str(client.newborn.folder)}).encode()
+    socket.send_fds(client.connection, [answer], [client.newborn.pidfd])
 
 
 def open_listener(address: Path) -> socket.socket:
@@ -148,22 +177,12 @@ def open_listener(address: Path) -> socket.socket:
     return listener
 
 
-async def serve(configuration: Configuration, *, on_ready: Callable[[Walls | None], None]) -> None:
-    """Serve kernels of this configuration at the address of this user, until it is cancelled.
-
-    on_ready: called with the walls in force, as soon as kernels can be had.
-
-    Raises SandboxError where there can be no such kernels.
-    """
+async def serve(configuration: Configuration, *, on_warm: OnWarm) -> None:
+    """Serve kernels of this configuration at the address of this user: see `Resident.serve`."""
     address = resident_address()
     with open_listener(address) as listener:
         try:
-            link = await configuration.start_server()
-            try:
-                on_ready(link.walls)
-                await Resident(configuration, link).serve(listener)
-            finally:
-                await link.aclose()
+            await Resident(configuration).serve(listener, on_warm)
         finally:
             if not _is_passed():
                 address.unlink(missing_ok=True)
