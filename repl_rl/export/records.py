@@ -59,8 +59,12 @@ def verl(scored: Scored, advantages: Sequence[float]) -> Record:
     `extra_fields` holds advantages and line rewards, [T] each; stock verl trains on `reward_score`
     alone. The policy's version, as `episode.take` got it, counts as verl's global step.
 
+    Raises ConfigError for a trajectory that was not scored: verl puts every reward into a baseline,
+    and scores what has none itself.
+
         return AgentLoopOutput(**verl(scored, advantages))
     """
+    _check_is_scored(scored)
     trajectory, row = scored.trajectory, row_of(scored, advantages)
     return {
         "prompt_ids": list(trajectory.prompt_ids),
@@ -84,7 +88,7 @@ def slime(scored: Scored, advantages: Sequence[float]) -> Record:
 
     Advantages and line rewards, [T] each, are in `train_metadata`, which a function given with
     --custom-advantage-function-path finds in `rollout_data["metadata"]`. A trajectory that could
-    not be scored is taken out of the loss.
+    not be scored is taken out of the loss; a baseline that slime makes has its lines' rewards.
 
         return Sample.from_dict({**sample.to_dict(), **slime(scored, advantages)})
     """
@@ -117,6 +121,9 @@ def skyrl(
     field for advantages: with `as_rewards` they stand there instead, for a function under
     `register_advantage_estimator` that returns `token_level_rewards` as they are, twice.
 
+    Raises ConfigError for a trajectory that was not scored, unless `as_rewards`: its advantages are
+    0, and its rewards would be those of an answer.
+
         return skyrl(scored, advantages, as_rewards=True)
     """
     if len(scored) != len(advantages):
@@ -124,6 +131,8 @@ def skyrl(
             f"{len(advantages)} rows of advantages and {len(scored)} trajectories; expected one "
             f"for each"
         )
+    if not as_rewards:
+        _check_is_scored(*scored)
     rows = [row_of(*pair) for pair in zip(scored, advantages, strict=True)]
     trajectories = [item.trajectory for item in scored]
     return {
@@ -142,7 +151,8 @@ def rllm(scored: Scored, advantages: Sequence[float]) -> Record:
 
     A step for each line, since rLLM trains on all tokens of a response: what was injected stands in
     the next step's prompt, and what came after the last line is left out. It joins steps again
-    where one goes on after the other. Needs `algorithm.use_precomputed_advantage`.
+    where one goes on after the other. Needs `algorithm.use_precomputed_advantage`: without it rLLM
+    refuses a trajectory that was not scored, whose reward is None.
 
         Trajectory(**rllm(scored, advantages))
     """
@@ -151,7 +161,7 @@ def rllm(scored: Scored, advantages: Sequence[float]) -> Record:
         "name": "repl",
         "task": trajectory.problem_id,
         "steps": _steps(trajectory, row),
-        "reward": scored.reward.total,
+        "reward": None if scored.reward.outcome_reward is None else scored.reward.total,
     }
 
 
@@ -173,3 +183,12 @@ def _steps(trajectory: Trajectory, row: Row) -> list[Record]:
         )
         end = span.stop
     return steps
+
+
+def _check_is_scored(*scored: Scored) -> None:
+    for one in scored:
+        if one.reward.outcome_reward is None:
+            raise ConfigError(
+                f"a trajectory of problem {one.trajectory.problem_id} was not scored, and the "
+                f"{one.reward.total:g} of its lines is no reward for an answer; leave it out"
+            )

@@ -164,6 +164,20 @@ def test_a_trajectory_that_was_not_scored_is_out_of_the_loss_of_slime(
     } == outcomes
 
 
+def test_a_trajectory_that_was_not_scored_has_no_reward(
+    make_trajectory: Make, make_scored: MakeScored
+) -> None:
+    """Its lines earned -0.25, which is no 0 for the answer. Advantages of 0 may stand for it."""
+    one, row = make_scored(make_trajectory(PARTS), None, (-0.25, 0.0, 0.0)), [0.0] * sum(LENGTHS)
+    for write in (ONE_OF["verl"], ONE_OF["skyrl"]):
+        with pytest.raises(
+            ConfigError, match=r"of problem p was not scored, and the -0\.25 .*; leave it out$"
+        ):
+            write(one, row)
+    assert export.rllm(one, row)["reward"] is None
+    assert export.skyrl([one], [row], as_rewards=True)["rewards"] == [row]
+
+
 @pytest.mark.parametrize(
     ("reason", "slime", "skyrl"),
     [
