@@ -85,3 +85,16 @@ def test_a_warm_start_leaves_a_model_that_every_command_takes(
     assert all("_proj" in name for name in moved)
     code, out, err = call("rollout", "--model", "warm", *set_words(*SHORT))
     assert (code, "!!" in out) == (0, False), out + err
+
+    learns = ("lora.rank=8", "grpo.warmup_steps=0", *SHORT)
+    given = ("train", "--model", "warm", "--output", "run", "--merge")
+    steps = small(grpo__steps=1, grpo__problems_per_step=2, sampling__max_in_flight=8)
+    code, out, err = call(*given, *steps, *set_words(*learns, "eval.problems=1"))
+    assert code == 0, out + err
+    merged: Any = AutoModelForCausalLM.from_pretrained("run/checkpoints/merged")
+    assert merged.config.vocab_size == before.config.vocab_size
+    code, out, err = call("eval", "run", "--json", "--output", "measured")
+    assert (code, json.loads(out)["total"]) == (0, 1), out + err
+    code, out, err = call("ask", "3 + 2?", "--model", "run", *set_words(*SHORT))
+    assert code in (0, 1), out + err  # 1: it has submitted nothing
+    assert out.count(">>> # 3 + 2?") == 1
