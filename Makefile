@@ -41,7 +41,7 @@ long: $(VENV)/.installed-dev bubblewrap  ## What takes minutes: runs that are en
 real: $(VENV)/.installed-dev bubblewrap $(REAL_MODEL)  ## What is tried on a pretrained model of 135 M weights.
 	$(PYTEST) -m real tests/real
 
-bench: $(VENV)/.installed-dev bubblewrap  ## Every measurement, into bench/; says first how long they take.
+bench: $(VENV)/.installed-dev bubblewrap $(REAL_MODEL)  ## Every measurement, into bench/; says first how long they take.
 	$(VENV)/bin/python benchmarks/bench.py --output bench
 
 gpu: $(VENV)-gpu/.installed  ## Check and measure the GPU of this machine, in ten minutes at most.

@@ -18,6 +18,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 HERE = Path(__file__).parent
+REAL = ("--model", str(HERE.parent / ".real" / "SmolLM2-135M-Instruct.Q4_1.gguf"))
+"""The model that `make real` downloads."""
+DOORS = ("--task", "doors:Doors", "--small", "--set", "sandbox.preload=[]", "--steps", "40")
 PACKAGES = ("repl-rl", "torch", "transformers", "trl", "ipykernel", "sympy")
 
 
@@ -36,11 +39,13 @@ BENCHES = (
     Bench("executors", 14, "other executors of Python", ("executors.py", "--output", "OUT")),
     Bench("tool-loop", 4, "the loop beside TRL's, with slow tools", ("tool_loop.py",)),
     Bench("sampling", 4, "what interleaving costs an engine", ("sampling.py",)),
-    Bench("update", 6, "an update beside TRL's", ("update.py",)),
+    Bench("transformers", 12, "an engine beside theirs", ("sampling.py", *REAL)),
+    Bench("update", 6, "an update beside TRL's", ("update.py", *REAL)),
     Bench("grader", 3, "verdicts and their latency", ("grader.py",)),
     Bench("tree", 8, "the cost of groups that branch", ("tree.py",)),
     Bench("credit", 60, "estimates of credit beside the truth", ("credit.py", "--output", "OUT")),
     Bench("length", 60, "credit against length", ("length.py", "--output", "OUT")),
+    Bench("doors", 90, "credit where all lines matter", ("learning.py", *DOORS, "--output", "OUT")),
     Bench("density", 120, "starts of 2, 4 and 8 lines", ("density.py", "--output", "OUT")),
     Bench("main-job", 75, "the default run, three seeds", ("main_job.py",)),
     Bench("learning", 480, "learning by credit", ("learning.py", "--output", "OUT")),

@@ -30,6 +30,7 @@ from transformers import (
 )
 
 from repl_rl.engines.hf import HFEngine
+from repl_rl.engines.models import read_files
 
 GROUP, COMMON, PROMPT = 8, 70, 115
 SAMPLED, OBSERVED = 12, 8
@@ -51,7 +52,7 @@ class Rate:
 def compare(path: str, *, counts: list[int], rounds: int, num_lines: int) -> None:
     """Print a row for each count of trajectories, kind of work and way to sample."""
     logging.set_verbosity_error()  # -1 for an id that never ends a text
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(read_files(path).base, dtype=torch.float32).eval()
     print(f"{'n':>4}  {'work':12}{'by':16}{'tokens/s':>9}{'core ms/token':>15}{'to generate':>13}")
     for count in counts:
         for work, lines in (("plain", 1), ("interleaved", num_lines)):

@@ -25,6 +25,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from repl_rl.config import Config
 from repl_rl.engines.kinds import engine_kind
+from repl_rl.engines.models import read_files
 from repl_rl.engines.precision import precision
 from repl_rl.settings import resolve
 from repl_rl.training.grpo import LineGRPOTrainer, outcome_reward
@@ -62,7 +63,7 @@ MIB = 1 << 20
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", help="A folder; by default one of random weights.")
+    parser.add_argument("--model", help="By default one of random weights.")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--groups", type=int, default=8)
     parser.add_argument("--siblings", type=int, default=8)
@@ -79,6 +80,7 @@ def main() -> None:
         if args.model is None:
             args.model = folder
             save_model(Path(folder))
+        args.model = read_files(args.model).base
         rows = trajectories(args)
         num_tokens = sum(len(t.prompt_ids) + len(t.completion_ids) for t in rows)
         print(
