@@ -23,12 +23,25 @@ from repl_rl.runs.folder import rollouts_name
 from repl_rl.runs.metrics import read_curve
 from repl_rl.runs.summary import is_solved
 from repl_rl.runs.trajectory_file import read_trajectories
+from repl_rl.show.display import Screen
+from repl_rl.tasks.base import load_task
+from repl_rl.training.starter import Recipe, starter_sandbox
+from repl_rl.training.train import make_starter
 from repl_rl.types import OutcomeKind, Scored, StopReason
 
 mpl.use("Agg")
 
 COMMAND = [sys.executable, "-c", "from repl_rl.commands.cli import main; main()", "train"]
 NUM_RESAMPLES = 10_000
+SMALL = Recipe(
+    num_demonstrations=2000,
+    steps=600,
+    vocab_size=512,
+    hidden_size=96,
+    intermediate_size=288,
+    num_layers=2,
+    num_heads=2,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +73,17 @@ class Run:
     @property
     def last(self) -> Point:
         return self.points[-1]
+
+
+def small_starter(task: str, path: Path, *, beside: Path) -> Path:
+    """A starter of a task with few words, quick to make and to train. It is made once."""
+    if not path.exists():
+        sys.path.insert(0, str(beside))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with Screen() as screen:
+            made, _ = load_task(task)
+            make_starter(made, SMALL, path, screen, isolation=starter_sandbox().isolation)
+    return path
 
 
 def train_all(
@@ -189,6 +213,11 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return means[round(0.025 * NUM_RESAMPLES)], means[round(0.975 * NUM_RESAMPLES) - 1]
 
 
+def common_tokens(runs: Sequence[Run]) -> int:
+    """What every run has sampled."""
+    return min(run.last.tokens for run in runs)
+
+
 def by_arm(runs: Sequence[Run]) -> dict[str, list[Run]]:
     found: dict[str, list[Run]] = {}
     for run in runs:
@@ -201,7 +230,7 @@ def table(runs: Sequence[Run], *, baseline: str) -> str:
     to where the arm `baseline` came to in the end, as a share of what that took.
     """
     arms = by_arm(runs)
-    common = min(run.last.tokens for run in runs)
+    common = common_tokens(runs)
     goal = statistics.fmean(run.last.rate for run in arms[baseline])
     whole = statistics.fmean(run.last.tokens for run in arms[baseline])
     rows = [f"{'':<22} seeds  start  rate at {common / 1e6:.2f} M tokens (95 %)  "
@@ -228,20 +257,27 @@ def mean(runs: Sequence[Run], value: Callable[[Run], float]) -> float:
     return statistics.fmean(value(run) for run in runs)
 
 
-def draw(runs: Sequence[Run], path: Path, *, title: str = "") -> None:
-    """The mean solve rate of each arm against sampled tokens, and all of its seeds."""
+def draw(panels: Mapping[str, Sequence[Run]], path: Path) -> None:
+    """The mean solve rate of each arm against sampled tokens, and all of its seeds. A panel for
+    each title, one beside the other.
+    """
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    for place, (name, found) in enumerate(by_arm(runs).items()):
-        places = sorted({point.tokens for run in found for point in run.points})
-        rates = [statistics.fmean(rate_at(run.points, at) for run in found) for at in places]
-        thousands = [at / 1000 for at in places]
-        axes.plot(thousands, [100 * rate for rate in rates], f"C{place}", label=name)
-        for run in found:
-            x, y = [p.tokens / 1000 for p in run.points], [100 * p.rate for p in run.points]
-            axes.plot(x, y, f"C{place}", alpha=0.25, linewidth=0.8)
-    axes.set(xlabel="sampled tokens, thousands", ylabel="held-out solved, %", title=title)
-    axes.legend(fontsize=8)
+    size = (max(7, 3.2 * len(panels)), 4)
+    figure, row = plt.subplots(
+        1, len(panels), figsize=size, sharey=True, squeeze=False, layout="constrained"
+    )
+    for axes, (title, runs) in zip(row[0], panels.items(), strict=True):
+        for place, (name, found) in enumerate(by_arm(runs).items()):
+            places = sorted({point.tokens for run in found for point in run.points})
+            rates = [statistics.fmean(rate_at(run.points, at) for run in found) for at in places]
+            thousands = [at / 1000 for at in places]
+            axes.plot(thousands, [100 * rate for rate in rates], f"C{place}", label=name)
+            for run in found:
+                x, y = [p.tokens / 1000 for p in run.points], [100 * p.rate for p in run.points]
+                axes.plot(x, y, f"C{place}", alpha=0.25, linewidth=0.8)
+        axes.set(xlabel="sampled tokens, thousands", title=title)
+    row[0][0].set_ylabel("held-out solved, %")
+    row[0][-1].legend(fontsize=8)
     figure.savefig(path)
     plt.close(figure)

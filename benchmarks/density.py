@@ -65,7 +65,7 @@ def main() -> None:
         dead = statistics.fmean(one["group/dead"] for each in steps for one in each)
         print(f"{name:<22} {lines_of[0]:>6.2f} {lines_of[1]:>6.2f} {dead:>40.2f}")
     (output / "runs.jsonl").write_text("".join(json.dumps(asdict(run)) + "\n" for run in runs))
-    draw(runs, output / "density.svg")
+    draw({"": runs}, output / "density.svg")
 
 
 if __name__ == "__main__":

@@ -12,19 +12,33 @@ Arms that differ in the credit alone, from one warm start, with one sampler and 
 Each arm is trained with each learning rate of `--rates` and each seed. Success is on held-out
 problems, against sampled tokens; intervals are over seeds, by drawing them again 10,000 times.
 `--set` and `--model` are those of `repl-rl train`, so the same is asked of other tiers
-(`--set task.tiers=[3]`) and other models. A call that is ended goes on when it is called again.
+(`--set task.tiers=[3]`) and other models. With `--small` the model is a small starter of the task,
+for tasks of few words such as `doors:Doors`. A call that is ended goes on when it is called again.
 
-Raw rows go to DIR/runs.jsonl, a picture to DIR/learning.svg.
+Raw rows go to DIR/runs.jsonl. A second table and the picture, DIR/learning.svg, have each arm at
+the best of its rates.
 """
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from arms import Arm, draw, table, train_all
+from arms import (
+    Arm,
+    Run,
+    by_arm,
+    common_tokens,
+    draw,
+    mean,
+    rate_at,
+    small_starter,
+    table,
+    train_all,
+)
 
+HERE = Path(__file__).parent
 CREDITS: dict[str, dict[str, object]] = {
     "outcome": {"grpo.credit": "outcome"},
     "summed": {"grpo.credit": "outcome", "reward.function": "summed_reward:summed"},
@@ -44,6 +58,7 @@ def main() -> None:
     )
     parser.add_argument("--task", default="sympy-proofs")
     parser.add_argument("--model", type=Path)
+    parser.add_argument("--small", action="store_true")
     parser.add_argument("--arms", nargs="+", default=[*CREDITS], choices=[*CREDITS])
     parser.add_argument("--rates", type=float, nargs="+", default=[5e-4])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
@@ -61,16 +76,21 @@ def main() -> None:
         "report.curve": False,
         **dict(read(override) for override in args.overrides),
     }
-    if args.model:
-        common["model"] = str(args.model.resolve())
     if "outcome" not in args.arms:
         parser.error("--arms lacks outcome, which all others are held against")
     chosen, output = list(arms(args.arms, args.rates)), args.output.resolve()
-    runs = train_all(chosen, args.seeds, output, common, beside=Path(__file__).parent)
-    print(table(runs, baseline=next(arms(["outcome"], args.rates)).name))
+    if args.small:
+        args.model = small_starter(args.task, output / "starter", beside=HERE)
+    if args.model:
+        common["model"] = str(args.model.resolve())
+    runs = train_all(chosen, args.seeds, output, common, beside=HERE)
     rows = "".join(json.dumps(asdict(run)) + "\n" for run in runs)
     (output / "runs.jsonl").write_text(rows)
-    draw(runs, output / "learning.svg")
+    if len(args.rates) > 1:
+        print(table(runs, baseline=next(arms(["outcome"], args.rates)).name), "\n")
+        runs = tuned(runs)
+    print(table(runs, baseline=next(run.arm for run in runs if run.arm.startswith("outcome"))))
+    draw({"": runs}, output / "learning.svg")
 
 
 def arms(names: list[str], rates: list[float]) -> Iterator[Arm]:
@@ -78,6 +98,20 @@ def arms(names: list[str], rates: list[float]) -> Iterator[Arm]:
         for rate in rates:
             at = f" at {rate:g}" if len(rates) > 1 else ""
             yield Arm(name=name + at, settings={**CREDITS[name], "grpo.learning_rate": rate})
+
+
+def tuned(runs: Sequence[Run]) -> list[Run]:
+    """Those of each arm's best rate, by the mean at the tokens that all runs have sampled."""
+    tokens, best = common_tokens(runs), dict[str, list[Run]]()
+
+    def solved(found: Sequence[Run]) -> float:
+        return mean(found, lambda run: rate_at(run.points, tokens))
+
+    for arm, found in by_arm(runs).items():
+        name = arm.partition(" at ")[0]
+        if name not in best or solved(found) > solved(best[name]):
+            best[name] = found
+    return [run for found in best.values() for run in found]
 
 
 def read(override: str) -> tuple[str, object]:

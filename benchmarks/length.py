@@ -6,33 +6,18 @@ outcome alone and with groups that branch, at the same number of updates. What a
 says of the forced lines is noise: if it matters, the outcome alone learns the less the longer
 trajectories are.
 
-A table a length, raw rows in DIR/runs.jsonl, a picture a length.
+A table a length, raw rows in DIR/runs.jsonl, a picture in DIR/length.svg.
 """
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from arms import Arm, draw, table, train_all
-
-from repl_rl.show.display import Screen
-from repl_rl.tasks.base import load_task
-from repl_rl.training.starter import Recipe, starter_sandbox
-from repl_rl.training.train import make_starter
+from arms import Arm, draw, small_starter, table, train_all
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TASK = "bifurcation:Bifurcation"
-SMALL = Recipe(
-    num_demonstrations=2000,
-    steps=600,
-    vocab_size=512,
-    hidden_size=96,
-    intermediate_size=288,
-    num_layers=2,
-    num_heads=2,
-)
 ARMS = (
     Arm(name="outcome", settings={"grpo.credit": "outcome"}),
     Arm(name="tree (4,2)", settings={"grpo.credit": "tree", "grpo.branching": [4, 2]}),
@@ -50,15 +35,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
     output = args.output.resolve()
-    sys.path.insert(0, str(EXAMPLES))
-    starter = output / "starter"
-    if not starter.exists():
-        starter.parent.mkdir(parents=True, exist_ok=True)
-        with Screen() as screen:
-            make_starter(
-                load_task(TASK)[0], SMALL, starter, screen, isolation=starter_sandbox().isolation
-            )
-    found = []
+    starter = small_starter(TASK, output / "starter", beside=EXAMPLES)
+    found, panels = [], {}
     for length in args.lengths:
         common = {
             "task": f"{TASK}{length}",
@@ -74,8 +52,9 @@ def main() -> None:
         }
         runs = train_all(ARMS, args.seeds, output / f"length-{length}", common, beside=EXAMPLES)
         print(f"\n{length} lines\n{table(runs, baseline='outcome')}\n", flush=True)
-        draw(runs, output / f"length-{length}.svg", title=f"{length} lines, the first decides")
+        panels[f"{length} lines"] = runs
         found += [{"length": length, **asdict(run)} for run in runs]
+    draw(panels, output / "length.svg")
     (output / "runs.jsonl").write_text("".join(json.dumps(one) + "\n" for one in found))
 
 
