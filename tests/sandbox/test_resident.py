@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +18,15 @@ import pytest
 
 from jupyter_kernels import TIMEOUT_S, Session, session
 from repl_sandbox.jupyter.configuration import Configuration
+from repl_sandbox.jupyter.options import add_options, configured
 from repl_sandbox.jupyter.resident import serve
 from repl_sandbox.jupyter.resident_client import ResidentClient, connect
+from repl_sandbox.types import Isolation
 from repl_sandbox.zygote_link import ZygoteLink
 
 pytestmark = pytest.mark.kernel
 SERVE = [str(Path(sys.executable).with_name("repl-rl")), "kernels", "serve", "--preload", ""]
+SERVE_LEAN = [sys.executable, "-m", "repl_sandbox.jupyter.serve", "--preload", ""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,12 +250,13 @@ def fork_servers() -> list[int]:
     return [one.pid for one in psutil.Process().children()]
 
 
-def test_systemd_may_open_the_socket(place: Path) -> None:
+@pytest.mark.parametrize(("program", "exit_code"), [(SERVE, 130), (SERVE_LEAN, 0)])
+def test_systemd_may_open_the_socket(place: Path, program: list[str], exit_code: int) -> None:
     """Its convention: the listening socket is descriptor 3, and the variables say for whom."""
     command = (
         "import os; os.dup2(int(os.environ['PASSED']), 3); "
         "os.environ['LISTEN_PID'] = str(os.getpid()); os.environ['LISTEN_FDS'] = '1'; "
-        f"os.execv({SERVE[0]!r}, {SERVE!r})"
+        f"os.execv({program[0]!r}, {program!r})"
     )
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(str(place))
@@ -266,7 +271,7 @@ def test_systemd_may_open_the_socket(place: Path) -> None:
                 assert one.manager.provisioner.is_resident
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(timeout=TIMEOUT_S)
+            assert process.wait(timeout=TIMEOUT_S) == exit_code
     assert place.exists()
 
 
@@ -284,6 +289,16 @@ def test_systemd_may_open_the_socket(place: Path) -> None:
 def test_more_may_be_preloaded_than_was_asked_for(wanted: Configuration, covered: bool) -> None:
     assert Configuration(preload=("sympy", "pandas")).covers(wanted) is covered
     assert Configuration.from_json(wanted.as_json()) == wanted
+
+
+def test_what_a_command_is_not_told_is_as_the_kernelspec_has_it() -> None:
+    parser = ArgumentParser()
+    add_options(parser)
+    assert configured(parser.parse_args([])) == Configuration()
+    told = ["--preload", "sympy, numpy", "--packages", "", "--isolation", "none"]
+    assert configured(parser.parse_args([*told, "--memory-mib", "64"])) == Configuration(
+        preload=("sympy", "numpy"), packages=(), isolation=Isolation.NONE, memory_mib=64
+    )
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:

@@ -21,15 +21,15 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from repl_sandbox.jupyter.configuration import Configuration, names_in
+from repl_sandbox.jupyter.configuration import Configuration
+from repl_sandbox.jupyter.options import add_options, configured
 from repl_sandbox.jupyter.resident_client import ResidentClient
 from repl_sandbox.newborn import Newborn
 from repl_sandbox.sockets import PORTS, STDIN, socket_path
-from repl_sandbox.types import Isolation, SandboxError
+from repl_sandbox.types import SandboxError
 
 SCHEME = "hmac-sha256"
 COPIED_BYTES = 1 << 16
@@ -197,10 +197,8 @@ def read_connection(file: Path) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit codes: 0 the kernel has ended, 2 there was none."""
     asked = _parser().parse_args(arguments)
-    names = {field.name for field in fields(Configuration)}
-    given = {name: value for name, value in vars(asked).items() if name in names}
     try:
-        run(read_connection(asked.file), Configuration(**given))
+        run(read_connection(asked.file), configured(asked))
     except (ValueError, OSError, SandboxError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
@@ -208,21 +206,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    usual = Configuration()
     parser = argparse.ArgumentParser(prog="repl_sandbox.jupyter.launch", description=__doc__)
     parser.add_argument("-f", dest="file", type=Path, required=True, help="connection file")
     parser.add_argument("--lines", action="store_true", help="the classic REPL, line by line")
-    parser.add_argument(
-        "--isolation", type=Isolation, choices=list(Isolation), default=usual.isolation
-    )
-    for name in ("preload", "packages"):
-        parser.add_argument(
-            f"--{name}",
-            type=names_in,
-            default=getattr(usual, name),
-            metavar="NAME,...",
-        )
-    parser.add_argument("--memory-mib", type=int, default=usual.memory_mib)
+    add_options(parser)
     return parser
 
 
