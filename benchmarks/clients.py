@@ -3,7 +3,8 @@
 The kernelspecs `repl-rl` and `repl-rl-lines` beside the stock ipykernel, each through KernelManager
 and its blocking client: time from the order to the first reply, and of the first `import sympy`;
 round trips of a cell; memory that no other process has. `by command` is the same kernel for a
-client without provisioners; `resident` asks `repl-rl kernels serve`, which is started for it.
+client without provisioners; `resident` asks `repl-rl kernels serve`, which is warm; `activated` is
+the first kernel after systemd has opened that server's socket: the order starts the server.
 """
 
 import argparse
@@ -11,12 +12,14 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +28,8 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 from rich.console import Console
 from rich.table import Table
+
+from repl_sandbox.jupyter.resident_client import resident_address
 
 TIMEOUT_S = 60.0
 CELL = "x = 2"
@@ -36,7 +41,18 @@ KINDS = (
     "repl-rl-lines",
     "repl-rl, resident",
     "repl-rl-by-command, resident",
+    "repl-rl, activated",
 )
+
+# The convention of systemd: the socket is descriptor 3, and the variables say for whom.
+ACTIVATE = """
+import os, select, sys
+os.dup2(int(sys.argv[1]), 3)
+os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}
+print("ready", flush=True)
+select.select([3], [], [])
+os.execv(sys.executable, [sys.executable, "-m", "repl_sandbox.jupyter.serve"])
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +77,12 @@ def main() -> None:
     for column in ("kernel", "first start", "start", IMPORT, "cell p50 / p99", "memory"):
         table.add_column(column, justify="left" if column == "kernel" else "right")
     for kind in args.kinds:
-        with prepared(kind) as name:
-            first, *others = [measure(name, args.cells) for _ in range(args.n + 1)]
+        with prepared(kind) as (name, around):
+            kernels = []
+            for _ in range(args.n + 1):
+                with around():
+                    kernels.append(measure(name, args.cells))
+        first, *others = kernels
         cells = statistics.quantiles([ms for one in others for ms in one.cells_ms], n=100)
         table.add_row(
             kind,
@@ -75,21 +95,24 @@ def main() -> None:
     Console(width=100).print(table)
 
 
+Around = Callable[[], AbstractContextManager[None]]
+
+
 @contextlib.contextmanager
-def prepared(kind: str) -> Iterator[str]:
-    """The name of the kernelspec, with all that it takes in place."""
+def prepared(kind: str) -> Iterator[tuple[str, Around]]:
+    """The name of the kernelspec, with all that it takes in place, and what each kernel needs."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_RUNTIME_DIR"] = folder
         os.environ["JUPYTER_PATH"] = folder
         name, _, server = kind.partition(", ")
-        with resident() if server else contextlib.nullcontext():
+        with resident() if server == "resident" else contextlib.nullcontext():
             if name == "repl-rl-by-command":
                 spec = KernelSpecManager().get_kernel_spec("repl-rl").to_dict()
                 del spec["metadata"]["kernel_provisioner"]
                 place = Path(folder, "kernels", name)
                 place.mkdir(parents=True)
                 (place / "kernel.json").write_text(json.dumps(spec))
-            yield name
+            yield name, activated if server == "activated" else contextlib.nullcontext
 
 
 @contextlib.contextmanager
@@ -107,8 +130,28 @@ def resident() -> Iterator[None]:
         server.wait()
 
 
+@contextlib.contextmanager
+def activated() -> Iterator[None]:
+    """A socket whose first client starts the server, as systemd does it."""
+    address = resident_address()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(address))
+        listener.listen()
+        passed = listener.fileno()
+        command = [sys.executable, "-c", ACTIVATE, str(passed)]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, pass_fds=[passed])
+    assert server.stdout is not None
+    server.stdout.readline()
+    try:
+        yield
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait()
+        address.unlink()
+
+
 def measure(name: str, num_cells: int) -> Measured:
-    before = {one.pid for one in psutil.process_iter()}
+    before = _below()
     manager = KernelManager(kernel_name=name)
     started = time.perf_counter()
     manager.start_kernel()
@@ -129,12 +172,16 @@ def measure(name: str, num_cells: int) -> Measured:
         run(CELL)
         import_ms = run(IMPORT)
         cells_ms = [run(CELL) for _ in range(num_cells)]
-        brought = [one for one in psutil.process_iter() if one.pid not in before]
-        memory_mib = sum(one.memory_full_info().uss for one in brought) / 2**20
+        memory_mib = sum(one.memory_full_info().uss for one in _below() - before) / 2**20
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
     return Measured(ready_ms, import_ms, cells_ms, memory_mib)
+
+
+def _below() -> set[psutil.Process]:
+    """All processes that this one, or one of them, has started."""
+    return set(psutil.Process().children(recursive=True))
 
 
 if __name__ == "__main__":
