@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import threading
 import weakref
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from repl_rl.errors import ConfigError
@@ -30,7 +30,7 @@ T = TypeVar("T")
 class Tools:
     """Kernels and a grader for many sessions at once, in an event loop on a thread of its own.
 
-    The first session starts them, and they end with this object.
+    The first session starts them, and they end with `close` or with this object.
     """
 
     def __init__(
@@ -43,6 +43,8 @@ class Tools:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._env: Env | None = None
         self._held = contextlib.AsyncExitStack()
+        self._end: Callable[[], object] = lambda: None
+        self._sessions = weakref.WeakSet[ReplTools]()
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each problem: messages, and its `number`."""
@@ -60,7 +62,16 @@ class Tools:
 
     def open(self) -> ReplTools:
         """A session that begins with its `reset`."""
-        return ReplTools(self)
+        session = ReplTools(self)
+        self._sessions.add(session)
+        return session
+
+    def close(self) -> None:
+        """End all sessions, kernels and the grader. Another session starts others."""
+        for session in list(self._sessions):
+            session._leave()
+        self._end()
+        self._loop = self._env = None
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """What `main` returns, run on the thread."""
@@ -68,7 +79,7 @@ class Tools:
             self._loop = asyncio.new_event_loop()
             thread = threading.Thread(target=_serve, args=[self._loop], daemon=True)
             thread.start()
-            weakref.finalize(self, _end, self._loop, thread, self._held)
+            self._end = weakref.finalize(self, _end, self._loop, thread, self._held)
         return asyncio.run_coroutine_threadsafe(main, self._loop).result()
 
     async def episode(self, number: int) -> EnvEpisode:
@@ -99,12 +110,15 @@ class ReplTools:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
         self._episode: EnvEpisode | None = None
+        self._failure: BaseException | None = None
+        """What failed on our side in this episode."""
 
     def reset(self, *, number: int | None = None, **_: Any) -> None:
         """Begin the problem of a row of `chat_dataset`; a session that is under way ends."""
         if number is None:
             raise ConfigError("environment_factory takes spec.chat_dataset as train_dataset")
-        self._close()
+        self._leave()
+        self._failure = None
         self._episode = self._tools.run(self._tools.episode(number))
 
     def run_line(self, line: str) -> str:
@@ -119,10 +133,24 @@ class ReplTools:
         """
         if self._episode is None:
             raise ConfigError("run_line before reset")
-        return self._tools.run(_typed(self._episode, line))
+        if not isinstance(line, str):
+            raise ConfigError(f"run_line takes a text, not {line!r}")
+        try:
+            return self._tools.run(_typed(self._episode, line))
+        except ConfigError:  # the model reads it
+            raise
+        except BaseException as error:
+            self._failure = error
+            raise
 
     def get_reward(self) -> float | None:
-        """The reward of the whole trajectory; None where nobody could grade it."""
+        """The reward of the whole trajectory; None where nobody could grade it.
+
+        Raises what failed on our side in a line: TRL has shown it to the model, and gone on.
+        """
+        if self._failure is not None:
+            self._leave()
+            raise self._failure
         episode, self._episode = self._episode, None
         if episode is None:
             raise ConfigError("get_reward before reset, or for the second time")
@@ -130,7 +158,7 @@ class ReplTools:
             episode.end(StopReason.EOS)
         return self._tools.run(episode.score()).reward.total
 
-    def _close(self) -> None:
+    def _leave(self) -> None:
         if self._episode is not None:
             self._tools.run(self._episode.aclose())
             self._episode = None
@@ -138,10 +166,14 @@ class ReplTools:
 
 async def _typed(episode: EnvEpisode, text: str) -> str:
     """What the interpreter answers to these lines, without the prompts that it shows."""
-    shown = []
-    for line in text.rstrip("\n").split("\n"):
+    shown: list[str] = []
+    # One newline ends the last line; another is a blank line, which closes a block.
+    for line in text.removesuffix("\n").split("\n"):
         if episode.stop is not None:
-            raise ConfigError(f"the session has ended ({episode.stop}); nothing more is run")
+            ended = f"the session has ended ({episode.stop}); nothing more is run"
+            if not shown:
+                raise ConfigError(ended)
+            return "".join([*shown, ended, "\n"])
         step = await episode.line(line)
         shown.append(step.outcome.observation)
     return "".join(shown) + ("..." if episode.session.pending else "")

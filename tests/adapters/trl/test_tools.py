@@ -14,7 +14,9 @@ from trl import GRPOConfig, GRPOTrainer
 
 import repl_rl as rr
 from own_processes import children
+from repl_rl.rollout.session import Session
 from repl_rl.trl import ReplSpec
+from repl_sandbox.types import SandboxError
 from trainer_kit import byte_tokenizer, random_qwen
 
 pytestmark = [pytest.mark.kernel, pytest.mark.train]
@@ -48,7 +50,10 @@ def test_lines_run_in_a_session_of_their_own(task: str) -> None:
     # A block is open until a blank line closes it.
     assert one.run_line("def f(a):\n    return a + 1") == "..."
     assert one.run_line("") == ""
-    assert one.run_line("f(y)\nf(0)") == "21\n1\n"
+    assert one.run_line("f(y)\nf(0)\n") == "21\n1\n"
+    # What is sent in one piece may end in that line: then the last newline ends it.
+    assert one.run_line("def g(a):\n    return a + 2\n\n") == ""
+    assert one.run_line("g(y)") == "22\n"
     one.get_reward()
     other.get_reward()
 
@@ -79,6 +84,47 @@ def test_a_session_that_has_ended_takes_no_line(task: str) -> None:
         session.get_reward()
     with pytest.raises(rr.ConfigError, match=r"spec\.chat_dataset"):
         session.reset(prompt="What is 1 + 1?")
+
+
+def test_lines_behind_the_last_are_named_and_lose_no_output(task: str) -> None:
+    session = a_spec(task).environment_factory()
+    session.reset(number=0)
+    shown = session.run_line("6 * 7\nsubmit_final_answer(2)\n8 * 8")
+    assert shown == "42\nthe session has ended (submitted); nothing more is run\n"
+    session.get_reward()
+
+
+def test_our_own_failure_is_no_reward(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRL shows a tool's exception to the model, and goes on."""
+    session = a_spec(task).environment_factory()
+    session.reset(number=0)
+    failure = SandboxError("no memory for a kernel")
+
+    async def fail(*_: Any) -> Any:
+        raise failure
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Session, "run", fail)
+        with pytest.raises(SandboxError):
+            session.run_line("1")
+    with pytest.raises(rr.ConfigError, match=r"has ended \(cancelled\)"):
+        session.run_line("1")
+    with pytest.raises(SandboxError) as caught:
+        session.get_reward()
+    assert caught.value is failure
+    session.reset(number=0)
+    assert session.run_line("1 + 1") == "2\n"
+    assert session.get_reward() == pytest.approx(-0.6)
+
+
+def test_what_is_no_text_is_the_mistake_of_the_model(task: str) -> None:
+    session = a_spec(task).environment_factory()
+    session.reset(number=0)
+    wrong: Any = 5
+    with pytest.raises(rr.ConfigError, match="run_line takes a text, not 5"):
+        session.run_line(wrong)
+    assert session.run_line("1 + 1") == "2\n"
+    assert session.get_reward() == pytest.approx(-0.6)
 
 
 def test_a_session_that_begins_again_gives_its_kernel_back_and_all_end_with_the_spec(
