@@ -8,6 +8,7 @@ refuses to write all the same. Knows matplotlib's habits. Does not know kernels.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,8 @@ VARIABLE = "MPLCONFIGDIR"
 FOLDER = "matplotlib"
 SYSTEM_FONTS = (Path("/usr/share/fonts"), Path("/usr/local/share/fonts"))
 LIST = "fontlist-*.json"
+READ = ("matplotlibrc", "stylelib")
+"""What matplotlib reads there if it is there: a file, and a folder."""
 TIMEOUT_S = 60.0
 
 
@@ -39,15 +42,25 @@ def offer_fonts(runtime: Path, environment: Mapping[str, str]) -> list[Path]:
     kept = user_cache_path("repl-rl") / FOLDER
     folder = runtime / FOLDER
     folder.mkdir()
-    # Kernels may be other users. They cannot list `runtime`.
-    folder.chmod(0o777)
-    runtime.chmod(0o711)
+    if os.geteuid() == 0:
+        _open_to_all(folder)
+        runtime.chmod(0o711)
     if not any(kept.glob(LIST)):
         _make_list(kept, environment)
     for path in kept.glob(LIST):
         shutil.copyfile(path, folder / path.name)
         (folder / path.name).chmod(0o644)
     return [folder]
+
+
+def _open_to_all(folder: Path) -> None:
+    """Root's kernels may be other users, and so may others of this machine: nobody but root may
+    change what matplotlib reads, of which a fork server may be the first reader.
+    """
+    file, styles = (folder / name for name in READ)
+    file.touch(mode=0o644)
+    styles.mkdir(mode=0o755)
+    folder.chmod(0o1777)
 
 
 def _make_list(folder: Path, environment: Mapping[str, str]) -> None:
