@@ -7,6 +7,7 @@ Knows TRL's options. Does not know what the trainer does with them.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback
 from trl.trainer.grpo_config import GRPOConfig as TRLConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
 
 from repl_rl.config import Config, GRPOConfig
 from repl_rl.engines.precision import Precision
@@ -114,6 +116,11 @@ def said_by(args: Any, config: Config, *, weights: torch.dtype) -> Config:
             loss_type=args.loss_type,
         ),
     )
+
+
+def by_name(*given: Any, **named: Any) -> dict[str, Any]:
+    """What somebody gives a GRPOTrainer, by its names; TypeError where it would raise that."""
+    return dict(inspect.signature(GRPOTrainer).bind(*given, **named).arguments)
 
 
 def make_trainer(

@@ -4,7 +4,8 @@
 
 Carried exactly: token ids, the mask of injected tokens, log-probabilities. With `trainer_class`
 advantages are those of `[grpo]`, line by line. A stock GRPOTrainer has credit for the outcome
-alone: line rewards are lost, and a trajectory that nobody could grade counts as 0.
+alone: line rewards are lost. A trajectory that nobody could grade is in no baseline of a stock
+trainer, and has no advantage.
 
 Knows TRL's seams. Does not know the update.
 """
@@ -16,13 +17,13 @@ import weakref
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from datasets import Dataset
 from transformers import TrainerCallback
 
 from repl_rl import settings
-from repl_rl.engines.models import adopted
+from repl_rl.engines.models import LoadedModel, adopted
 from repl_rl.engines.precision import precision
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.env import ELSEWHERE
@@ -31,10 +32,11 @@ from repl_rl.runs.folder import RunFolder, check_output, rollouts_name
 from repl_rl.seeds import derive_seed
 from repl_rl.tasks.base import make_prompt
 from repl_rl.tasks.numbered import NumberedProblems
+from repl_rl.training.forbidden import check_trainable, forbidding_bias
 from repl_rl.training.grpo import LineGRPOTrainer, outcome_reward, rollout_rows
 from repl_rl.training.ranks import launched, refuse_shards
 from repl_rl.training.runtime import Runtime, open_runtime
-from repl_rl.training.trainer import said_by, weighs_lines
+from repl_rl.training.trainer import by_name, said_by, weighs_lines
 from repl_rl.transcript.format import PYTHON
 from repl_rl.trl.tools import Tools
 from repl_rl.types import Attempt, Scored, Split
@@ -49,20 +51,21 @@ _SAID_BY_TRL = ("sampling.temperature", "sampling.max_tokens")
 class ReplSpec:
     """What a GRPOTrainer takes, for one task.
 
-        spec = ReplSpec("sympy-proofs")
-        trainer = spec.trainer_class(
-            model="PATH",
-            args=GRPOConfig(num_generations=8, max_completion_length=256),
-            train_dataset=spec.train_dataset,
-            rollout_func=spec.rollout_func,
-            reward_funcs=spec.reward_funcs,
-        )
-        trainer.train()
+        with ReplSpec("sympy-proofs") as spec:
+            trainer = spec.trainer_class(
+                model="PATH",
+                args=GRPOConfig(num_generations=8, max_completion_length=256),
+                train_dataset=spec.train_dataset,
+                rollout_func=spec.rollout_func,
+                reward_funcs=spec.reward_funcs,
+            )
+            trainer.train()
 
-    `overrides` are settings as `--set` takes them; temperature, length, siblings and scale are
-    those of TRL's arguments. `output` is a folder for the trajectories of training, which
-    `repl-rl show` and `repl-rl replay` read. Kernels start with the first rollout, and end with
-    the training.
+    `num_problems` are drawn, and those that read the same are one. `overrides` are settings as
+    `--set` takes them; temperature, length, siblings and scale are those of TRL's arguments.
+    `output` is a folder for the trajectories of one training, which `repl-rl show` and
+    `repl-rl replay` read. Kernels start with the first rollout, and end with a training that ends
+    by itself, or with the block.
 
     Raises ConfigError for unknown names and for settings that cannot work here.
     """
@@ -84,18 +87,27 @@ class ReplSpec:
         self._plan = make_plan(settings.resolve(flags=names, overrides=overrides), to_train=True)
         self._output = None if output is None else Path(output)
         if self._output is not None:
-            check_output(self._output)
             if (self._output / "config.toml").exists():
-                raise ConfigError(f"{str(output)!r} already holds a run; give another output")
+                raise ConfigError(
+                    f"{str(output)!r} already holds a run; give another output, also to a training "
+                    f"that goes on from a checkpoint"
+                )
+            check_output(self._output)
         found = self._plan.task
         drawn = NumberedProblems(found, seed=seed, most=num_problems).all(Split.TRAIN)
         self._by_prompt = {make_prompt(found, one, PYTHON).text: one for one in drawn}
-        self._tools = Tools(task, drawn, found.prompt, overrides)
+        self._tools = Tools(task, list(self._by_prompt.values()), found.prompt, overrides)
         self._held = contextlib.ExitStack()
         weakref.finalize(self, self._held.close)
         self._runtime: Runtime | None = None
         self._folder: RunFolder | None = None
         self._at = (-1, 0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @cached_property
     def train_dataset(self) -> Dataset:
@@ -118,27 +130,28 @@ class ReplSpec:
         """The outcome's reward. With `trainer_class` it is logged, and the update has its own."""
         return [outcome_reward]
 
-    @property
+    @cached_property
     def trainer_class(self) -> Any:  # a GRPOTrainer: TRL has no types
         """A GRPOTrainer whose advantages are those of `[grpo]`, one a token."""
         spec = self
 
         class ReplTrainer(LineGRPOTrainer):
-            def __init__(self, *args: Any, reward_funcs: Any = None, **given: Any) -> None:
-                own = spec.rollout_func, spec.reward_funcs
-                if (given.pop("rollout_func", own[0]), reward_funcs or own[1]) != own:
+            def __init__(self, *args: Any, **named: Any) -> None:
+                given = by_name(*args, **named)
+                own = {"rollout_func": spec.rollout_func, "reward_funcs": spec.reward_funcs}
+                if any(given.pop(name, None) not in (None, one) for name, one in own.items()):
                     raise ConfigError("trainer_class takes its spec's rollout_func, reward_funcs")
                 super().__init__(
-                    *args,
                     roll_out=lambda prompts, _: spec.roll_out(prompts, self),
                     line_config=spec._plan.config.grpo,
                     ranks=launched(),
                     **given,
                 )
                 plan = spec._plan_of(self)
+                loaded = _loaded(plan, self)
                 self._line_config = plan.config.grpo
-                held = precision(plan.config, plan.engine, device=self.accelerator.device.type)
-                self._weighs_lines = weighs_lines(plan.config.grpo, held)
+                self._weighs_lines = weighs_lines(plan.config.grpo, loaded.precision)
+                self._bias = forbidding_bias(loaded.forbidden_ids, self._head(self.model))
 
         return ReplTrainer
 
@@ -161,9 +174,10 @@ class ReplSpec:
         return scored
 
     def close(self) -> None:
-        """End kernels and grader. Another rollout starts others."""
+        """End kernels and graders, those of tools too. Another use starts others."""
         self._runtime = None
         self._held.close()
+        self._tools.close()
 
     def _attempts(self, prompts: Sequence[str], trainer: Any) -> list[Attempt]:
         """Siblings stand together in the batch of all processes, as TRL repeats prompts."""
@@ -183,6 +197,12 @@ class ReplSpec:
     def _plan_of(self, trainer: Any) -> Plan:
         if trainer.tools:
             raise ConfigError("rollout_func takes no tools; they go with environment_factory")
+        is_ours = isinstance(trainer, LineGRPOTrainer)
+        if self._plan.config.sampling.run_on == "forbid" and not is_ours:
+            raise ConfigError(
+                "sampling.run_on = 'forbid' with a trainer of TRL's own, which forbids no token; "
+                "expected spec.trainer_class, or 'allow'"
+            )
         refuse_shards()
         config = said_by(trainer.args, self._plan.config, weights=trainer.model.dtype)
         name = trainer.model.config.name_or_path or ELSEWHERE
@@ -191,18 +211,30 @@ class ReplSpec:
     def _open(self, trainer: Any) -> Runtime:
         if self._runtime is None:
             plan = self._plan_of(trainer)
-            model = trainer.accelerator.unwrap_model(trainer.model)
-            device, tokenizer = model.device.type, trainer.processing_class
-            held = precision(plan.config, plan.engine, device=device)
-            loaded = adopted(model, tokenizer, precision=held, run_on=plan.config.sampling.run_on)
+            loaded = _loaded(plan, trainer)
             self._runtime = self._held.enter_context(open_runtime(plan, loaded, ranks=launched()))
             trainer.remove_callback(_Ending)  # of a training before this one
             trainer.add_callback(_Ending(self))
             if self._output is not None and self._folder is None and launched().is_first:
                 self._folder = RunFolder(self._output)
+                device = loaded.model.device.type
                 self._folder.write_config(self._runtime.origin, policy=loaded.source, device=device)
-                tokenizer.save_pretrained(self._folder.tokenizer)
+                loaded.tokenizer.save_pretrained(self._folder.tokenizer)
         return self._runtime
+
+
+def _loaded(plan: Plan, trainer: Any) -> LoadedModel:
+    """The trainer's model, for the engine; ConfigError for ids that one of them cannot forbid."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    loaded = adopted(
+        model,
+        trainer.processing_class,
+        precision=precision(plan.config, plan.engine, device=model.device.type),
+        run_on=plan.config.sampling.run_on,
+    )
+    plan.engine.check_forbidden(len(loaded.forbidden_ids))
+    check_trainable(loaded.forbidden_ids, loaded.config)
+    return loaded
 
 
 class _Ending(TrainerCallback):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 import repl_rl as rr
@@ -74,7 +75,9 @@ def arguments(folder: Path, **changes: Any) -> GRPOConfig:
     return GRPOConfig(**(values | changes))
 
 
-def trained(spec: ReplSpec, kind: Any, model: str, args: GRPOConfig) -> tuple[Any, Any]:
+def trained(
+    spec: ReplSpec, kind: Any, model: str, args: GRPOConfig, *, resume: bool = False, **given: Any
+) -> tuple[Any, Any]:
     """(the trainer after its training, the batch that it made of its last rollout)."""
     batches: list[Any] = []
 
@@ -89,8 +92,9 @@ def trained(spec: ReplSpec, kind: Any, model: str, args: GRPOConfig) -> tuple[An
         train_dataset=spec.train_dataset,
         rollout_func=spec.rollout_func,
         reward_funcs=spec.reward_funcs,
+        **given,
     )
-    trainer.train()
+    trainer.train(resume_from_checkpoint=resume)
     return trainer, batches[-1]
 
 
@@ -124,6 +128,38 @@ def test_a_stock_trainer_has_the_outcome_alone(
     one = 0.5 / (1 / 3**0.5 + 1e-4)
     assert batch["advantages"].tolist() == pytest.approx([one, one, -one, -one])
     assert children() == before
+
+
+def test_a_stock_trainer_leaves_out_what_nobody_could_grade(
+    model: str, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ungraded(ReplSpec):
+        def roll_out(self, *given: Any) -> list[rr.Scored]:
+            *others, last = super().roll_out(*given)
+            return [*others, replace(last, reward=replace(last.reward, outcome_reward=None))]
+
+    monkeypatch.setattr(ScriptedKind, "lines", LINES)
+    _, batch = trained(Ungraded(task, overrides=SETTINGS), GRPOTrainer, model, arguments(tmp_path))
+    # Outcomes 1, 1, 0 and none: their mean is 2 / 3, and their deviation sqrt(1 / 3).
+    scale = 1 / 3**0.5 + 1e-4
+    expected = [1 / 3 / scale, 1 / 3 / scale, -2 / 3 / scale, 0.0]
+    assert batch["advantages"].tolist() == pytest.approx(expected)
+
+
+def test_both_trainers_take_the_same_arguments_by_position(
+    model: str, task: str, tmp_path: Path
+) -> None:
+    spec, args = ReplSpec(task, overrides=SETTINGS), arguments(tmp_path)
+    assert spec.trainer_class is spec.trainer_class
+    for kind in (spec.trainer_class, GRPOTrainer):
+        trainer = kind(
+            model, spec.reward_funcs, args, spec.train_dataset, rollout_func=spec.rollout_func
+        )
+        assert (trainer.args, trainer.train_dataset) == (args, spec.train_dataset)
+    with pytest.raises(rr.ConfigError, match="takes its spec's rollout_func, reward_funcs"):
+        spec.trainer_class(model, [len], args, spec.train_dataset)
+    with pytest.raises(TypeError, match="missing a required argument: 'model'"):
+        spec.trainer_class(args=args)
 
 
 def test_what_was_injected_is_masked_and_what_was_sampled_is_not(
@@ -176,6 +212,50 @@ def test_the_same_seed_gives_the_same_rollouts(model: str, task: str, tmp_path: 
     ]
     one, again, other = (batch["completion_ids"].tolist() for batch in batches)
     assert one == again != other
+
+
+def test_kernels_end_with_the_block_however_it_ends(
+    model: str, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            assert children() != before
+            raise ArithmeticError
+
+    before = children()
+    monkeypatch.setattr(ScriptedKind, "lines", LINES)
+    with pytest.raises(ArithmeticError), ReplSpec(task, overrides=SETTINGS) as spec:
+        trained(spec, spec.trainer_class, model, arguments(tmp_path), callbacks=[Failing()])
+    assert children() == before
+
+
+def test_an_evaluation_alone_has_kernels_of_the_block_and_leaves_no_trajectories(
+    model: str, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = children()
+    monkeypatch.setattr(ScriptedKind, "lines", LINES)
+    with ReplSpec(task, overrides=SETTINGS, output=tmp_path / "run") as spec:
+        trainer = spec.trainer_class(
+            model,
+            args=arguments(tmp_path, per_device_eval_batch_size=4),
+            train_dataset=spec.train_dataset,
+            eval_dataset=spec.train_dataset,
+            rollout_func=spec.rollout_func,
+        )
+        trainer.evaluate()
+        assert trainer.state.log_history[-1]["eval_reward"] == 0.5  # outcomes 1, 1, 0, 0
+        assert children() != before
+    assert children() == before
+    assert list((tmp_path / "run" / "trajectories").iterdir()) == []
+
+
+def test_problems_that_read_the_same_are_one_row(tmp_path: Path) -> None:
+    rows = [{"problem": one, "answer": "2", "split": "train"} for one in ("1 + 1", "2", "1 + 1")]
+    rows.append({"problem": "3", "answer": "3", "split": "held_out"})
+    path = tmp_path / "sums.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    spec = ReplSpec(str(path))
+    assert len(spec.train_dataset) == len(spec.chat_dataset) == 2
 
 
 @pytest.mark.parametrize(
@@ -236,5 +316,5 @@ def test_a_prompt_from_elsewhere_is_named(model: str, task: str, tmp_path: Path)
 
 def test_a_run_is_not_written_over(task: str, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("")
-    with pytest.raises(rr.ConfigError, match="already holds a run"):
+    with pytest.raises(rr.ConfigError, match=r"already holds a run; give another output, also to"):
         ReplSpec(task, output=tmp_path)

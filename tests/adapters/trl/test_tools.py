@@ -144,6 +144,20 @@ def test_a_session_that_begins_again_gives_its_kernel_back_and_all_end_with_the_
     assert children() == before
 
 
+def test_a_block_ends_all_sessions_and_another_use_begins_anew(task: str) -> None:
+    before = children()
+    with a_spec(task) as spec:
+        session = spec.environment_factory()
+        session.reset(number=0)
+    assert children() == before
+    with pytest.raises(rr.ConfigError, match="run_line before reset"):
+        session.run_line("1")
+    session.reset(number=0)
+    assert session.run_line("1 + 1") == "2\n"
+    spec.close()
+    assert children() == before
+
+
 def test_tools_that_are_collected_on_their_own_thread_end_without_waiting_for_it(
     task: str,
 ) -> None:
