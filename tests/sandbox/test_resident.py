@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_kernels import TIMEOUT_S, Session, session
+from repl_sandbox.jupyter import resident_client
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.jupyter.options import add_options, configured
 from repl_sandbox.jupyter.resident import serve
@@ -158,7 +159,7 @@ class Gate:
 
     def open(self) -> None:
         self.is_open.set()
-        assert self.is_warm.wait(TIMEOUT_S)
+        assert self.is_warm.wait(2 * TIMEOUT_S)
 
 
 @pytest.fixture
@@ -180,6 +181,7 @@ def gate(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
             await serving
 
     monkeypatch.setattr(Configuration, "start_server", start_server)
+    monkeypatch.setattr(resident_client, "BIRTH_TIMEOUT_S", 2 * TIMEOUT_S)  # of who waits at it
     thread = threading.Thread(target=asyncio.run, args=(serve_until_it_is_over(),))
     thread.start()
     try:

@@ -33,6 +33,8 @@ from repl_sandbox.types import SandboxError, SettingError
 FIRST_PASSED_FD = 3
 """By systemd's convention for what it has opened: `man sd_listen_fds`."""
 LOOK_AGAIN_S = 0.5
+HEAD_START_S = 0.2
+"""For kernels that clients wait for: to start a fork server keeps this process from giving them."""
 
 OnWarm = Callable[[Walls | None], None]
 """Called with the walls in force, as soon as the next kernel has all that is preloaded."""
@@ -76,6 +78,7 @@ class Resident:
     async def _start(self, on_warm: OnWarm) -> None:
         walls = await self._bare.start()
         if self._warm is not self._bare:
+            await asyncio.sleep(HEAD_START_S)
             walls = await self._warm.start()
             await self._end_bare()
         on_warm(walls)
