@@ -214,6 +214,30 @@ def test_the_same_seed_gives_the_same_rollouts(model: str, task: str, tmp_path: 
     assert one == again != other
 
 
+SHORT = ["sandbox.standby=1", "sampling.max_lines=2", "sampling.max_line_tokens=12"]
+
+
+def test_ids_that_are_never_sampled_have_no_probability_in_the_update(
+    task: str, tmp_path: Path
+) -> None:
+    model = str(save_tiny_model(tmp_path / "tiny", runs_on=True))
+    for run_on in ("forbid", "allow"):
+        rule = f"sampling.run_on={run_on}"
+        spec = ReplSpec(task, overrides=[*SHORT, rule, "grpo.importance=line"])
+        trainer, _ = trained(spec, spec.trainer_class, model, arguments(tmp_path))
+        logs = trainer.state.log_history[0]
+        assert logs["importance/largest_gap"] < 1e-4
+        assert logs["importance/ratio_max"] == pytest.approx(1.0, abs=1e-4)
+    lines = [line.source for item in trainer.scored for line in item.trajectory.lines]
+    assert any("\n" in line[:-1] for line in lines)  # what is allowed is sampled
+
+
+def test_a_stock_trainer_forbids_no_ids(model: str, task: str, tmp_path: Path) -> None:
+    spec = ReplSpec(task, overrides=[*SHORT, "sampling.run_on=forbid"])
+    with pytest.raises(rr.ConfigError, match=r"expected spec\.trainer_class, or 'allow'"):
+        trained(spec, GRPOTrainer, model, arguments(tmp_path))
+
+
 def test_kernels_end_with_the_block_however_it_ends(
     model: str, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
