@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
+from repl_sandbox.isolation import Walls
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.jupyter.options import add_options, configured
 from repl_sandbox.jupyter.resident import serve
@@ -44,7 +45,11 @@ async def _serve(configuration: Configuration) -> None:
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    await serve(configuration, on_warm=lambda walls: sys.stderr.write(f"kernels: {walls}\n"))
+
+    def say(walls: Walls | None) -> None:
+        sys.stderr.write(f"kernels: {walls}\n")
+
+    await serve(configuration, on_warm=say)
 
 
 if __name__ == "__main__":
