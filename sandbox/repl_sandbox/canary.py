@@ -1,4 +1,4 @@
-"""The first kernel of a pool tries to break out. If it can, the pool gives out no kernel.
+"""The first kernel of a fork server tries to break out. If it can, no kernel is given out.
 
 canary + bystander -> the probes -> nothing, or SandboxError with the probes that got through
 
@@ -8,13 +8,18 @@ Does not know how a wall is built.
 
 from __future__ import annotations
 
-import os
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
 from repl_sandbox.isolation import ESCAPE
-from repl_sandbox.types import ExecStatus, Kernel, SandboxError
+from repl_sandbox.supervisor import SupervisedKernel
+from repl_sandbox.types import ExecStatus, Kernel, Limits, SandboxError
+from repl_sandbox.zygote_link import ZygoteLink
+
+BIRTH_TIMEOUT_S = 60.0
+SEALED = "\nSeccomp:\t2\n"
 
 DECOY_TEXT = "nobody has read this\n"
 PROBES: Mapping[str, str] = {
@@ -44,10 +49,31 @@ class Subject(Kernel, Protocol):
     def pid(self) -> int: ...
 
 
-async def inspect(canary: Subject, bystander: Subject, *, folder: Path) -> None:
+async def inspect_consoles(link: ZygoteLink, limits: Limits) -> None:
+    """Try the walls around kernels that a person's client gets. SandboxError if they do not hold.
+
+    limits: those of the fork server's kernels.
+    """
+    kernels: list[SupervisedKernel] = []
+    for _ in range(2):
+        link.order(is_console=True)
+    try:
+        for _ in range(2):
+            newborn = await link.newborn(timeout_s=BIRTH_TIMEOUT_S, is_console=True)
+            kernels.append(SupervisedKernel(newborn, limits, is_server_gone=link.is_gone))
+        await asyncio.gather(*(kernel.open(seed=0) for kernel in kernels))
+        await inspect(*kernels, folder=link.runtime, is_console=True)
+    finally:
+        await asyncio.gather(*(kernel.aclose() for kernel in kernels))
+
+
+async def inspect(
+    canary: Subject, bystander: Subject, *, folder: Path, is_console: bool = False
+) -> None:
     """Raise SandboxError unless every probe fails and leaves decoy and bystander as they were.
 
     folder: one that both kernels would see if there were no walls.
+    is_console: whether they may have threads beside the one that runs lines.
     """
     decoy = folder / "decoy"
     decoy.write_text(DECOY_TEXT)
@@ -58,8 +84,11 @@ async def inspect(canary: Subject, bystander: Subject, *, folder: Path) -> None:
         attempt = source.format(decoy=str(decoy), folder=str(folder), bystander=bystander.pid)
         if (await canary.run(attempt)).status is not ExecStatus.ERROR:
             through.append(name)
-    if len(os.listdir(f"/proc/{canary.pid}/task")) != 1:
+    threads = _threads(canary.pid)
+    if len(threads) != 1 and not is_console:
         through.append("run a thread beside its lines")
+    if not all(SEALED in status for status in threads):
+        through.append("have a thread without a filter")
     if not decoy.exists() or decoy.read_text() != DECOY_TEXT:
         through.append("change a file")
     if (await bystander.run("print(2)")).output != "2\n":
@@ -69,3 +98,8 @@ async def inspect(canary: Subject, bystander: Subject, *, folder: Path) -> None:
         raise SandboxError(
             f"the walls around kernels do not hold: one could {', '.join(through)}; {ESCAPE}"
         )
+
+
+def _threads(pid: int) -> list[str]:
+    """What the operating system says of each thread of a process."""
+    return [(one / "status").read_text() for one in Path(f"/proc/{pid}/task").iterdir()]

@@ -5,19 +5,25 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from repl_sandbox import bubblewrap, confine, landlock, seccomp
+from repl_sandbox import bubblewrap, canary, confine, landlock, seccomp
 from repl_sandbox.canary import PROBES, inspect
 from repl_sandbox.isolation import Level, Walls
+from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.pool import KernelPool
+from repl_sandbox.process import Process
 from repl_sandbox.types import Execution, Isolation, Limits, SandboxError, SettingError
 from repl_sandbox.uid_slot import NUM_SLOTS, UidSlot
+from repl_sandbox.zygote_link import ZygoteLink
 
 pytestmark = pytest.mark.kernel
+Threads = Coroutine[None, None, list[dict[str, str]]]
+ThreadsOf = Callable[[Isolation], Threads]
 
 
 def walls_of(isolation: Isolation) -> Walls:
@@ -116,17 +122,39 @@ HOLDS_ZMQ = (
 )
 
 
-def test_no_thread_of_a_console_keeps_a_right(isolation: Isolation, level: str) -> None:
+async def threads_of_consoles(isolation: Isolation) -> list[dict[str, str]]:
+    async with KernelPool(Limits(), preload=(), isolation=isolation) as pool:
+        consoles = [await pool.acquire_console(seed=0) for _ in range(2)]
+        return [thread for kernel, _path in consoles for thread in thread_fields(kernel.pid)]
+
+
+async def threads_of_notebooks(isolation: Isolation) -> list[dict[str, str]]:
+    link = await Configuration(isolation=isolation, packages=()).start_server()
+    try:
+        return [thread for _ in range(2) for thread in await threads_of_a_notebook(link)]
+    finally:
+        await link.aclose()
+
+
+async def threads_of_a_notebook(link: ZygoteLink) -> list[dict[str, str]]:
+    link.order(is_console=True)
+    newborn = await link.newborn(timeout_s=60.0, is_console=True)
+    try:
+        return thread_fields(Process(newborn.pidfd).pid)
+    finally:
+        os.close(newborn.pidfd)
+
+
+@pytest.mark.parametrize(
+    ("threads_of", "num_expected"), [(threads_of_consoles, 8), (threads_of_notebooks, 10)]
+)
+def test_no_thread_of_a_console_keeps_a_right(
+    isolation: Isolation, level: str, threads_of: ThreadsOf, num_expected: int
+) -> None:
     """zmq starts threads in the midst of the sealing; code in a kernel could drive them."""
-
-    async def look() -> list[list[dict[str, str]]]:
-        async with KernelPool(Limits(), preload=(), isolation=isolation) as pool:
-            consoles = [await pool.acquire_console(seed=0) for _ in range(2)]
-            return [thread_fields(kernel.pid) for kernel, _path in consoles]
-
-    kernels = asyncio.run(look())
-    threads = [thread for kernel in kernels for thread in kernel]
-    assert len(threads) > len(kernels)
+    threads = asyncio.run(threads_of(isolation))
+    # Main, zmq's two and the heart's; that which sends what is printed.
+    assert len(threads) == num_expected
     if level == "none":
         assert {thread["Seccomp"] for thread in threads} == {"0"}
         return
@@ -225,3 +253,19 @@ def test_the_canary_finds_every_way_out_of_an_unsealed_kernel(
     assert {name for name in PROBES if name not in str(caught.value)} <= spared
     assert "change a file" in str(caught.value)
     assert "harm another kernel" in str(caught.value)
+
+
+def test_a_server_of_notebooks_is_tried_before_its_first_kernel(
+    isolation: Isolation, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(canary, "PROBES", {"add": "1 + 1", "divide": "1 / 0"})
+
+    async def start() -> None:
+        link = await Configuration(isolation=isolation, packages=()).start_server()
+        await link.aclose()
+
+    if level == "none":
+        asyncio.run(start())
+        return
+    with pytest.raises(SandboxError, match="do not hold: one could add; "):
+        asyncio.run(start())

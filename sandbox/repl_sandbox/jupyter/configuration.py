@@ -57,8 +57,10 @@ class Configuration:
         return tuple(name for name in self.packages if find_spec(name) is not None)
 
     async def start_server(self) -> ZygoteLink:
-        """A fork server of such kernels. SandboxError if it cannot be had."""
+        """A fork server of such kernels, whose walls were tried. SandboxError if there is none."""
         # Half of what a client waits for would be their import, where a resident server is there.
+        from repl_sandbox.canary import inspect_consoles
+        from repl_sandbox.isolation import Level
         from repl_sandbox.pool import SYMPY_WARMUP
         from repl_sandbox.zygote_link import ZygoteLink
 
@@ -69,13 +71,15 @@ class Configuration:
         )
         link = ZygoteLink(limits, setup=self.setup)
         try:
-            await link.start(
+            walls = await link.start(
                 preload=self.preload,
                 packages=self.installed(),
                 warmup=SYMPY_WARMUP if "sympy" in self.preload else (),
                 isolation=self.isolation,
                 is_notebook=not self.lines,
             )
+            if walls.level is not Level.NONE:
+                await inspect_consoles(link, limits)
         except BaseException:
             await link.aclose()
             raise
