@@ -27,7 +27,7 @@ asyncio.run(main())
 """
 SECCOMP = "--security-opt seccomp=unconfined"
 CAPABILITIES = ("--cap-add SYS_ADMIN", "--cap-add NET_ADMIN")
-STRICT = {
+STRICT: dict[str, dict[str, tuple[str, ...]]] = {
     "docker": {
         "repl": (SECCOMP, "--security-opt systempaths=unconfined"),
         "root": (*CAPABILITIES, SECCOMP),
