@@ -1,4 +1,4 @@
-"""Every row of the attack table, at both levels, as root and as nobody: no effect outside.
+"""Every row of the attack tables, at both levels, as root and as nobody: no effect outside.
 
 A kernel may harm itself; what it must not do is read, change, signal or start anything else.
 """
@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from attacks import ATTACKS, Attack
+from cell_attacks import CELL_ATTACKS
 from repl_sandbox.canary import PROBES
 from shared_work import once, shared_folder
 
-pytestmark = pytest.mark.kernel
+# The first test of a level and a user runs its table.
+pytestmark = [pytest.mark.kernel, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).resolve().parents[2]
 LAB = ROOT / "tests" / "support" / "attack_lab.py"
@@ -43,6 +45,7 @@ USERS = [0, NOBODY] if os.geteuid() == 0 else [os.geteuid()]
 
 
 Outcomes = Callable[[str, int], dict[str, dict[str, object]]]
+CellOutcomes = Callable[[str, int], dict[str, Any]]
 
 
 @pytest.fixture(scope="session")
@@ -63,17 +66,19 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
 
 
 @pytest.fixture(scope="session")
-def cell_outcomes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
-    """The same in cells of an IPython kernel, as the user who runs the tests."""
+def cell_outcomes(tmp_path_factory: pytest.TempPathFactory) -> CellOutcomes:
+    """The same in cells of an IPython kernel."""
     folder = shared_folder(tmp_path_factory)
 
     @cache
-    def found(level: str) -> dict[str, Any]:
-        path = folder / f"cells-{level}.json"
+    def found(level: str, uid: int) -> dict[str, Any]:
+        path = folder / f"cells-{level}-{uid}.json"
         made: dict[str, Any] = json.loads(
-            once(path, lambda aside: aside.write_text(run_lab(CELL_LAB, level))).read_text()
+            once(
+                path, lambda aside: aside.write_text(run_lab(CELL_LAB, level, str(uid)))
+            ).read_text()
         )
-        assert made["level"] == level
+        assert (made["level"], made["uid"]) == (level, uid)
         return made
 
     return found
@@ -84,7 +89,7 @@ def run_lab(lab: Path, *arguments: str) -> str:
         [sys.executable, str(lab), *arguments],
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=550,
         cwd="/",
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=False,
@@ -110,11 +115,18 @@ def test_an_attack_stays_inside(attack: Attack, level: str, uid: int, outcomes: 
 
 
 @pytest.mark.parametrize("level", ["strict", "basic"], indirect=True)
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name.replace(" ", "_"))
+@pytest.mark.parametrize(
+    ("attack", "uid"),
+    [
+        *((attack, USERS[0]) for attack in ATTACKS),
+        *((attack, uid) for attack in CELL_ATTACKS for uid in USERS),
+    ],
+    ids=lambda of: f"uid{of}" if isinstance(of, int) else of.name.replace(" ", "_"),
+)
 def test_an_attack_stays_inside_a_notebooks_kernel(
-    attack: Attack, level: str, cell_outcomes: Callable[[str], dict[str, Any]]
+    attack: Attack, level: str, uid: int, cell_outcomes: CellOutcomes
 ) -> None:
-    outcome = cell_outcomes(level)["outcomes"][attack.name]
+    outcome = cell_outcomes(level, uid)["outcomes"][attack.name]
     assert not outcome["has_harmed"]
     if attack.name not in OF_ITS_OWN:
         assert outcome["stumbled"] is None
@@ -124,8 +136,8 @@ def test_an_attack_stays_inside_a_notebooks_kernel(
 
 @pytest.mark.parametrize("level", ["strict", "basic"], indirect=True)
 def test_no_probe_of_the_canary_gets_through_in_a_notebooks_kernel(
-    level: str, cell_outcomes: Callable[[str], dict[str, Any]]
+    level: str, uid: int, cell_outcomes: CellOutcomes
 ) -> None:
-    probed = cell_outcomes(level)["probed"]
+    probed = cell_outcomes(level, uid)["probed"]
     assert set(probed) == set(PROBES)
     assert [name for name, end in probed.items() if not end.startswith("error:")] == []

@@ -1,9 +1,9 @@
-"""Run the attack table in sealed IPython kernels and print what came of it, as JSON.
+"""Run both attack tables in sealed IPython kernels and print what came of it, as JSON.
 
-`python cell_lab.py LEVEL`, with what came of the canary's probes. The lines of an attack are cells
-of a kernel of its own. A victim of the same fork server is beside it, and a file that nothing but
-the walls protects. Here an interrupt comes after a time by the clock, since a client's cells have
-no deadline.
+`python cell_lab.py LEVEL UID`, with what came of the canary's probes. The lines of an attack are
+cells of a kernel of its own. A victim of the same fork server is beside it, files that nothing but
+the walls protects, and a port that nobody should find. Here an interrupt comes after a time by the
+clock, since a client's cells have no deadline.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import asyncio
 import json
 import os
 import platform
+import secrets
 import signal
+import socket
 import sys
 import tempfile
 from contextlib import suppress
@@ -24,18 +26,21 @@ from jupyter_client.asynchronous import AsyncKernelClient
 
 from attack_lab import Outcome, is_untouched, make_decoy
 from attacks import ATTACKS, NUMBERS, Attack
+from cell_attacks import CELL_ATTACKS
+from nobody import become
 from repl_sandbox import bubblewrap
 from repl_sandbox.canary import PROBES
 from repl_sandbox.console import address
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.newborn import Newborn
 from repl_sandbox.process import Process
+from repl_sandbox.sockets import SHELL, socket_path
 from repl_sandbox.types import Isolation
 from repl_sandbox.zygote_link import ZygoteLink
 
 AT_ONCE = 4
 INTERRUPT_S, GRACE_S, PATIENCE_S = 3.0, 1.0, 60.0
-KEY = b"0123456789abcdef"
+TABLES = (*ATTACKS, *CELL_ATTACKS)
 
 
 class CellKernel:
@@ -52,13 +57,22 @@ class CellKernel:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def folder(self) -> Path:
+        return self._newborn.folder
+
     async def run(self, cell: str, *, patience_s: float = INTERRUPT_S) -> tuple[str, str]:
-        """(how it ended, what it printed or is worth)."""
+        """(how it ended, what it printed or is worth). A comm that it opens is called at once."""
         said: list[str] = []
+
+        def hear(message: dict[str, Any]) -> None:
+            said.append(_text(message))
+            if message["msg_type"] == "comm_open":
+                called = {"comm_id": message["content"]["comm_id"], "data": {}}
+                self._client.shell_channel.send(self._client.session.msg("comm_msg", called))
+
         asked = asyncio.create_task(
-            self._client.execute_interactive(
-                cell, allow_stdin=False, output_hook=lambda one: said.append(_text(one))
-            )
+            self._client.execute_interactive(cell, allow_stdin=False, output_hook=hear)
         )
         is_late = not await self._wait(asked, patience_s)
         if is_late:
@@ -69,6 +83,8 @@ class CellKernel:
                 return "killed", "".join(said)
         if not asked.done():
             asked.cancel()
+            return "died", "".join(said)
+        if asked.exception() is not None:  # what it said was no message
             return "died", "".join(said)
         content = asked.result()["content"]
         if is_late and content["status"] == "error" and content["ename"] == "KeyboardInterrupt":
@@ -119,7 +135,14 @@ async def perform(attack: Attack, kernel: CellKernel, names: dict[str, object]) 
     return Outcome(None, end, said, False)
 
 
-async def run(asked: str, decoy: Path) -> dict[str, object]:
+def shared_files(runtime: Path) -> dict[str, tuple[float, int]]:
+    """What all kernels of a fork server may see of its folder: path -> times and modes."""
+    own = {kernel for kernel in runtime.iterdir() if kernel.name.startswith("k")}
+    found = [path for path in runtime.rglob("*") if own.isdisjoint({path, *path.parents})]
+    return {str(path): (path.stat().st_mtime, path.stat().st_mode) for path in found}
+
+
+async def run(asked: str, decoy: Path, listener: socket.socket) -> dict[str, object]:
     isolation = Isolation.STRICT if asked == "strict" else Isolation.AUTO
     configuration = Configuration(isolation=isolation, memory_mib=256, packages=())
     link = await configuration.start_server()
@@ -128,7 +151,7 @@ async def run(asked: str, decoy: Path) -> dict[str, object]:
 
         async def kernel() -> CellKernel:
             async with births:
-                link.order(key=KEY, is_console=True)
+                link.order(key=secrets.token_hex(16).encode(), is_console=True)
                 return CellKernel(await link.newborn(timeout_s=PATIENCE_S, is_console=True))
 
         victim = await kernel()
@@ -137,8 +160,12 @@ async def run(asked: str, decoy: Path) -> dict[str, object]:
             "decoy": str(decoy),
             "folder": str(link.runtime),
             "victim": victim.pid,
+            "door": str(socket_path(victim.folder, SHELL)),
+            "port": listener.getsockname()[1],
             **NUMBERS[platform.machine()],
         }
+
+        shared = shared_files(link.runtime)
 
         async def one(attack: Attack) -> dict[str, object]:
             async with turns:
@@ -150,9 +177,10 @@ async def run(asked: str, decoy: Path) -> dict[str, object]:
             async with checks:
                 answer = await victim.run("state", patience_s=PATIENCE_S)
             is_well = answer == ("ok", "'intact'\n") and is_untouched(decoy)
+            is_well &= shared_files(link.runtime) == shared and not is_called(listener)
             return outcome | {"has_harmed": not is_well}
 
-        outcomes = await asyncio.gather(*map(one, ATTACKS))
+        outcomes = await asyncio.gather(*map(one, TABLES))
         canary = await kernel()
         places = {"decoy": str(decoy), "folder": str(link.runtime), "bystander": victim.pid}
         probed = {
@@ -163,8 +191,13 @@ async def run(asked: str, decoy: Path) -> dict[str, object]:
         victim.close()
     finally:
         await link.aclose()
-    found = {attack.name: made for attack, made in zip(ATTACKS, outcomes, strict=True)}
-    return {"level": level_of(link), "outcomes": found, "probed": probed}
+    found = {attack.name: made for attack, made in zip(TABLES, outcomes, strict=True)}
+    return {
+        "level": level_of(link),
+        "uid": os.geteuid(),
+        "outcomes": found,
+        "probed": probed,
+    }
 
 
 def level_of(link: ZygoteLink) -> str:
@@ -172,12 +205,23 @@ def level_of(link: ZygoteLink) -> str:
     return str(link.walls.level)
 
 
-def main(asked: str) -> None:
+def is_called(listener: socket.socket) -> bool:
+    """Whether anybody has connected."""
+    with suppress(BlockingIOError):
+        listener.accept()
+        return True
+    return False
+
+
+def main(asked: str, uid: int) -> None:
+    if uid != os.geteuid():
+        become(uid)
     if asked == "basic":
         bubblewrap.find = lambda: None
-    with tempfile.TemporaryDirectory() as home:
-        print(json.dumps(asyncio.run(run(asked, make_decoy(Path(home))))))
+    with tempfile.TemporaryDirectory() as home, socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        print(json.dumps(asyncio.run(run(asked, make_decoy(Path(home)), listener))))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))
