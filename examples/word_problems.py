@@ -8,12 +8,13 @@ They stand for problems of your own.
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 NUM_PROBLEMS, NUM_SHOWN = 500, 55
 NAMES = ("Ana", "Ben", "Carla", "Dario", "Eva", "Finn")
-KINDS = (
+Kind = tuple[str, str, str, Callable[[int, int, int], int]]
+KINDS: tuple[Kind, ...] = (
     ("{name} has {a} marbles, buys {b} more and loses {c}. How many marbles does {name} have?",
      "have = {a} + {b}", "have - {c}", lambda a, b, c: a + b - c),
     ("{a} crates hold {b} boxes each, and a box holds {c} eggs. How many eggs are there?",

@@ -87,9 +87,9 @@ def test_a_warm_start_leaves_a_model_that_every_command_takes(
     assert (code, "!!" in out) == (0, False), out + err
 
     learns = ("lora.rank=8", "grpo.warmup_steps=0", *SHORT)
-    given = ("train", "--model", "warm", "--output", "run", "--merge")
     steps = small(grpo__steps=1, grpo__problems_per_step=2, sampling__max_in_flight=8)
-    code, out, err = call(*given, *steps, *set_words(*learns, "eval.problems=1"))
+    words = (*steps, *set_words(*learns, "eval.problems=1"))
+    code, out, err = call("train", "--model", "warm", "--output", "run", "--merge", *words)
     assert code == 0, out + err
     merged: Any = AutoModelForCausalLM.from_pretrained("run/checkpoints/merged")
     assert merged.config.vocab_size == before.config.vocab_size

@@ -169,11 +169,11 @@ def test_a_trajectory_that_was_not_scored_has_no_reward(
 ) -> None:
     """Its lines earned -0.25, which is no 0 for the answer. Advantages of 0 may stand for it."""
     one, row = make_scored(make_trajectory(PARTS), None, (-0.25, 0.0, 0.0)), [0.0] * sum(LENGTHS)
-    for write in (ONE_OF["verl"], ONE_OF["skyrl"]):
+    for name in ("verl", "skyrl"):
         with pytest.raises(
             ConfigError, match=r"of problem p was not scored, and the -0\.25 .*; leave it out$"
         ):
-            write(one, row)
+            ONE_OF[name](one, row)
     assert export.rllm(one, row)["reward"] is None
     assert export.skyrl([one], [row], as_rewards=True)["rewards"] == [row]
 
@@ -198,7 +198,7 @@ def test_frameworks_hear_in_their_words_why_it_ended(
 # What cannot be exported
 
 
-ONE_OF = {
+ONE_OF: dict[str, Callable[[Scored, list[float]], object]] = {
     "verl": export.verl,
     "slime": export.slime,
     "rllm": export.rllm,
