@@ -81,10 +81,12 @@ class EnvEpisode(Episode):
     async def score(self) -> Scored:
         """The trajectory with its verdict and its rewards; the kernel is given back.
 
-        Raises GraderError if the grader's process cannot be started.
+        Raises ConfigError while a line is under way, and GraderError if the grader's process cannot
+        be started.
         """
+        trajectory = self.trajectory()
         await self.aclose()
-        return await self._scorer.score(self.trajectory(), self.problem)
+        return await self._scorer.score(trajectory, self.problem)
 
     async def aclose(self) -> None:
         """Give the kernel back; a second call does nothing."""
