@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from trl import GRPOConfig, GRPOTrainer
 
 import repl_rl as rr
@@ -37,6 +36,7 @@ def test_two_steps_are_trained(
             num_generations=4,
             max_completion_length=100,
             learning_rate=1e-4,
+            logging_steps=1,
             use_cpu=True,
             bf16=transcript == "python",
             report_to="none",
@@ -48,12 +48,17 @@ def test_two_steps_are_trained(
     )
     before = trainer.model.get_input_embeddings().weight.detach().clone()
     trainer.train()
-    assert len(list(rr.load_run(tmp_path / "run"))) == 8
-    for item in rr.load_run(tmp_path / "run"):
+    stored = list(rr.load_run(tmp_path / "run"))
+    for item in stored:
         sampled = item.trajectory.loss_mask
         assert len(item.trajectory.logprobs) == len(sampled)
         assert any(sampled)
+    outcomes: list[list[float]] = [[], []]
+    for item in stored:
+        outcomes[item.trajectory.policy_version].append(item.reward.outcome_reward or 0.0)
+    assert [len(one) for one in outcomes] == [4, 4]
+    rewards = [row["reward"] for row in trainer.state.log_history if "reward" in row]
+    assert rewards == pytest.approx([sum(one) / 4 for one in outcomes])
     gap = (trainer.model.get_input_embeddings().weight - before).abs().max()
-    # Lines differ in what they earn. Where no outcome does, a stock trainer has nothing to learn.
-    assert torch.isfinite(gap)
-    assert is_stock or gap > 0
+    # Lines differ in what they earn. A stock trainer has outcomes alone: alike, they move nothing.
+    assert (gap > 0) == (not is_stock or any(len(set(one)) > 1 for one in outcomes))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig
 from transformers import AutoModelForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
@@ -236,6 +238,50 @@ def test_a_stock_trainer_forbids_no_ids(model: str, task: str, tmp_path: Path) -
     spec = ReplSpec(task, overrides=[*SHORT, "sampling.run_on=forbid"])
     with pytest.raises(rr.ConfigError, match=r"expected spec\.trainer_class, or 'allow'"):
         trained(spec, GRPOTrainer, model, arguments(tmp_path))
+
+
+class Paid(ReplSpec):
+    """Every second trajectory has solved its problem: siblings differ, whatever was sampled."""
+
+    def roll_out(self, *given: Any) -> list[rr.Scored]:
+        return [
+            replace(item, reward=replace(item.reward, outcome_reward=float(row % 2)))
+            for row, item in enumerate(super().roll_out(*given))
+        ]
+
+
+def test_an_adapter_is_trained_and_its_rollouts_are_its_own(
+    model: str, task: str, tmp_path: Path
+) -> None:
+    """Two steps: the second samples by weights to which the adapter has been added."""
+    spec = Paid(task, overrides=[*SHORT, "grpo.importance=line"])
+    adapter = LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"])
+    args = arguments(tmp_path, max_steps=2, learning_rate=0.1, logging_steps=1)
+    trainer, _ = trained(spec, spec.trainer_class, model, args, peft_config=adapter)
+    kept = weights_of(model)
+    for name, one in trainer.model.get_base_model().state_dict().items():
+        if "lora_" not in name:
+            assert torch.equal(one, kept[name.replace(".base_layer", "")])
+    first, second = trainer.state.log_history[:2]
+    assert first["grad_norm"] > 0
+    assert second["importance/largest_gap"] < 1e-4
+
+
+def test_a_training_that_goes_on_becomes_the_one_that_it_would_have_been(
+    model: str, task: str, tmp_path: Path
+) -> None:
+    args = arguments(tmp_path, max_steps=2, save_strategy="steps", save_steps=1)
+    spec = Paid(task, overrides=SHORT)
+    whole, _ = trained(spec, spec.trainer_class, model, args)
+    shutil.rmtree(tmp_path / "out" / "checkpoint-2")
+    spec = Paid(task, overrides=SHORT)
+    again, _ = trained(spec, spec.trainer_class, model, args, resume=True)
+    assert [one.trajectory.completion_ids for one in again.scored] == [
+        one.trajectory.completion_ids for one in whole.scored
+    ]
+    expected, begun = whole.model.state_dict(), weights_of(model)
+    assert not all(torch.equal(one, begun[name]) for name, one in expected.items())
+    assert all(torch.equal(one, expected[name]) for name, one in again.model.state_dict().items())
 
 
 def test_kernels_end_with_the_block_however_it_ends(
