@@ -65,7 +65,7 @@ test-vllm: $(VENV)-vllm/.installed bubblewrap $(REAL_MODEL)  ## The engines that
 
 test-adapters: $(VENV)-adapters/.installed bubblewrap $(REAL_MODEL)  ## What is for other people's trainers, with their packages.
 	ADAPTER_WHEELS=$(VENV)-adapters/wheels $(ADAPTERS_PYTHON) -m pytest -m "not long" \
-		tests/adapters tests/real/test_trl.py tests/real/test_openenv.py
+		tests/adapters tests/real/test_trl.py tests/real/test_openenv.py tests/real/test_lm_eval.py
 
 check: $(VENV)/.installed-dev bubblewrap  ## What a change must pass.
 	$(VENV)/bin/ruff format --check

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -70,6 +71,14 @@ class ReplLM(LM):  # type: ignore[misc]  # the harness ships no types
 
         Raises ConfigError for what a rollout cannot do, before weights are read.
         """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return self._texts(requests)
+        with ThreadPoolExecutor(1) as thread:  # a notebook's loop is at work in this one
+            return thread.submit(self._texts, requests).result()
+
+    def _texts(self, requests: list[Instance]) -> list[str]:
         own = self._plan.config.sampling
         ways = [sampling_for(request.args[1], own) for request in requests]
         for wanted in {way.temperature for way in ways}:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import os
 import re
 import shutil
@@ -16,14 +16,8 @@ import psutil
 import pytest
 
 from repl_rl.errors import ConfigError
-from repl_rl.rollout.model_plan import plan_of_model
 from repl_rl.settings import resolve, to_toml
-from repl_rl.show.display import silent
-from repl_rl.training import asked
-from repl_rl.training.eval_job import Evaluation, evaluate
-from repl_rl.training.evaluate import held_out_attempts
 from repl_rl.training.runtime import Runtime
-from repl_rl.types import Trajectory
 from shared_work import once, shared_folder
 from tiny_model import save_tiny_model
 
@@ -31,9 +25,8 @@ harness = pytest.importorskip("lm_eval")
 
 from lm_eval.api.instance import Instance  # noqa: E402  # where it is installed
 from lm_eval.api.registry import model_registry  # noqa: E402
-from lm_eval.tasks import TaskManager  # noqa: E402
-from lm_eval.tasks._yaml_loader import load_yaml  # noqa: E402
 
+from lm_eval_kit import MINE, evaluated, harnessed, keep_made, mine, task_of, tokens, write_rows  # noqa: E402
 from repl_rl.lm_eval.model import ReplLM  # noqa: E402
 
 pytestmark = [pytest.mark.train, pytest.mark.kernel, pytest.mark.timeout(300)]
@@ -55,18 +48,6 @@ GIVEN: dict[str, Any] = {
 }
 ANSWERING = {"engine": "answering_kind:AnsweringKind"}
 
-MINE = """\
-task: mine
-output_type: generate_until
-doc_to_text: "{{question}}"
-doc_to_target: "{{answer}}"
-generation_kwargs: {until: []}
-repeats: 2
-filter_list:
-  - {name: first, filter: [{function: regex, regex_pattern: "#### (.*)"}, {function: take_first}]}
-metric_list: [{metric: exact_match}]
-"""
-
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -85,84 +66,21 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-
-
-def task_of(place: Path, text: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """A task of the harness, its rows read from a file beside it."""
-    write_rows(place / "docs.jsonl", rows)
-    files = dict.fromkeys(("train", "test"), str(place / "docs.jsonl"))
-    kwargs = {"data_files": files, "cache_dir": str(place / "cache")}
-    data = f"dataset_path: json\ndataset_name: null\ndataset_kwargs: {json.dumps(kwargs)}\n"
-    (place / "task.yaml").write_text(f"{text}{data}test_split: test\nnum_fewshot: 0\n")
-    return {"include": str(place / "task.yaml")}
-
-
-def harnessed(model: ReplLM, task: dict[str, Any], **more: Any) -> dict[str, Any]:
-    found = harness.simple_evaluate(
-        model=model,
-        tasks=[load_yaml(task["include"])],
-        task_manager=TaskManager(),
-        bootstrap_iters=0,
-        **more,
-    )
-    assert found is not None
-    (rates,) = found["results"].values()
-    return dict(rates)
-
-
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[Trajectory]:
-    """What the harness's model has made."""
-    kept: list[Trajectory] = []
-    answers = asked.answers
-
-    def keep(*given: Any) -> list[Trajectory]:
-        found = answers(*given)
-        kept.extend(found)
-        return found
-
-    monkeypatch.setattr(asked, "answers", keep)
-    return kept
-
-
-def evaluated(model: Path, **more: Any) -> Evaluation:
-    """What `repl-rl eval` would find."""
-    return evaluate(plan_of_model(str(model), GIVEN | more), silent(), samples=2)
-
-
-def mine(place: Path, evaluation: Evaluation) -> dict[str, Any]:
-    """The same problems in the same order, as a task of the harness."""
-    plan = plan_of_model(evaluation.policy, GIVEN)
-    drawn = held_out_attempts(plan.task, count=len(PROBLEMS), seed=evaluation.config.seed)
-    rows = [
-        {"question": one.problem.statement, "answer": one.problem.meta["value"]} for one in drawn
-    ]
-    return task_of(place, MINE, rows)
-
-
-def tokens(trajectories: Sequence[Trajectory]) -> list[tuple[Any, ...]]:
-    return [
-        (one.seed, one.prompt_ids, one.completion_ids, one.loss_mask, one.logprobs, one.stop_reason)
-        for one in trajectories
-    ]
-
-
 def test_the_trajectories_are_those_of_eval_token_for_token(
-    place: Path, tiny_model: Path, made: list[Trajectory]
+    place: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluation = evaluated(tiny_model)
-    harnessed(ReplLM(str(tiny_model), **GIVEN), mine(place, evaluation))
+    made = keep_made(monkeypatch)
+    evaluation = evaluated(tiny_model, GIVEN)
+    harnessed(ReplLM(str(tiny_model), **GIVEN), mine(place, evaluation, GIVEN))
     found = [one.trajectory for one in evaluation.scored]
     assert tokens(made) == tokens(found)
     assert len({one.completion_ids for one in made}) == 2 * len(PROBLEMS)
 
 
 def test_the_solve_rate_is_that_of_eval(place: Path, tiny_model: Path) -> None:
-    evaluation = evaluated(tiny_model, **{"sampling.engine": "answering_kind:AnsweringKind"})
+    evaluation = evaluated(tiny_model, GIVEN | {"sampling.engine": "answering_kind:AnsweringKind"})
     model = ReplLM(str(tiny_model), **GIVEN, **ANSWERING)
-    rates = harnessed(model, mine(place, evaluation))
+    rates = harnessed(model, mine(place, evaluation, GIVEN))
     assert rates["exact_match,first"] == evaluation.report.rate == 4 / 6
 
 
@@ -296,6 +214,18 @@ def test_arguments_of_the_harness_become_settings(tiny_model: Path) -> None:
     assert "such as 3, Rational(1, 2)" in model._prompt  # the prompt for rows of data
     usual = ReplLM(str(tiny_model), device="cuda:0", batch_size=1)._plan.config.sampling
     assert (usual.device, usual.max_in_flight) == ("auto", 64)
+
+
+def test_a_notebook_may_ask_it_while_its_loop_runs(place: Path, tiny_model: Path) -> None:
+    model = ReplLM(str(tiny_model), answer="plain", **GIVEN, **ANSWERING)
+    requests = [
+        Instance("generate_until", {}, (f"What is {one}?", {}), 0) for one in ("6 * 7", "5 + 0")
+    ]
+
+    async def cell() -> list[str]:
+        return model.generate_until(requests)
+
+    assert asyncio.run(cell()) == ["42", "5"]
 
 
 def test_a_run_brings_its_settings_and_its_prompt(tiny_model: Path, tmp_path: Path) -> None:
