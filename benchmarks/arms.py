@@ -233,7 +233,7 @@ def table(runs: Sequence[Run], *, baseline: str) -> str:
     common = common_tokens(runs)
     goal = statistics.fmean(run.last.rate for run in arms[baseline])
     whole = statistics.fmean(run.last.tokens for run in arms[baseline])
-    rows = [f"{'':<22} seeds  start  rate at {common / 1e6:.2f} M tokens (95 %)  "
+    rows = [f"{'':<26} seeds  start  rate at {common / 1e6:.2f} M tokens (95 %)  "
             f"tokens to {goal:.1%}  CPU s  errors  in right  line 1"]  # fmt: skip
     for name, found in arms.items():
         rates = [rate_at(run.points, common) for run in found]
@@ -242,7 +242,7 @@ def table(runs: Sequence[Run], *, baseline: str) -> str:
         reached = [one for one in needed if one is not None]
         ratio = f"{statistics.fmean(reached) / whole:.2f}" if len(reached) == len(found) else "-"
         rows.append(
-            f"{name:<22} {len(found):>5}  {mean(found, lambda run: run.points[0].rate):>5.1%}  "
+            f"{name:<26} {len(found):>5}  {mean(found, lambda run: run.points[0].rate):>5.1%}  "
             f"{statistics.fmean(rates):>7.1%} ({low:.1%} to {high:.1%})       "
             f"{ratio + f' ({len(reached)} of {len(found)})':>14}  "
             f"{mean(found, lambda run: run.cpu_s):>5.0f}  "

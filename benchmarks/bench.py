@@ -20,7 +20,10 @@ from pathlib import Path
 HERE = Path(__file__).parent
 REAL = ("--model", str(HERE.parent / ".real" / "SmolLM2-135M-Instruct.Q4_1.gguf"))
 """The model that `make real` downloads."""
-DOORS = ("--task", "doors:Doors", "--small", "--set", "sandbox.preload=[]", "--steps", "40")
+DOORS = (
+    *("--task", "doors:Doors", "--small", "--rates", "2e-3", "4e-3", "--steps", "20"),
+    *("--set", "sandbox.preload=[]", "--set", "eval.problems=100", "--set", "eval.every=4"),
+)
 PACKAGES = ("repl-rl", "torch", "transformers", "trl", "ipykernel", "sympy")
 
 
@@ -45,7 +48,7 @@ BENCHES = (
     Bench("tree", 8, "the cost of groups that branch", ("tree.py",)),
     Bench("credit", 60, "estimates of credit beside the truth", ("credit.py", "--output", "OUT")),
     Bench("length", 60, "credit against length", ("length.py", "--output", "OUT")),
-    Bench("doors", 90, "credit where all lines matter", ("learning.py", *DOORS, "--output", "OUT")),
+    Bench("doors", 75, "credit where all lines matter", ("learning.py", *DOORS, "--output", "OUT")),
     Bench("density", 120, "starts of 2, 4 and 8 lines", ("density.py", "--output", "OUT")),
     Bench("main-job", 75, "the default run, three seeds", ("main_job.py",)),
     Bench("learning", 480, "learning by credit", ("learning.py", "--output", "OUT")),

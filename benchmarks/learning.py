@@ -15,14 +15,14 @@ problems, against sampled tokens; intervals are over seeds, by drawing them agai
 (`--set task.tiers=[3]`) and other models. With `--small` the model is a small starter of the task,
 for tasks of few words such as `doors:Doors`. A call that is ended goes on when it is called again.
 
-Raw rows go to DIR/runs.jsonl. A second table and the picture, DIR/learning.svg, have each arm at
-the best of its rates.
+Raw rows go to DIR/runs.jsonl. A second table has each arm at the best of its rates. A picture of
+some arms, DIR/learning.svg, has a panel for each rate.
 """
 
 import argparse
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from arms import (
@@ -50,6 +50,8 @@ CREDITS: dict[str, dict[str, object]] = {
     "tree": {"grpo.credit": "tree", "grpo.branching": [4, 2, 2]},
     "one line": {"grpo.credit": "tree", "grpo.branching": [4, 4]},
 }
+
+DRAWN = ("outcome", "summed", "line_local 1.0", "tree")
 
 
 def main() -> None:
@@ -86,18 +88,27 @@ def main() -> None:
     runs = train_all(chosen, args.seeds, output, common, beside=HERE)
     rows = "".join(json.dumps(asdict(run)) + "\n" for run in runs)
     (output / "runs.jsonl").write_text(rows)
+    panels = {f"learning rate {rate:g}": list(drawn(runs, rate)) for rate in args.rates}
     if len(args.rates) > 1:
         print(table(runs, baseline=next(arms(["outcome"], args.rates)).name), "\n")
         runs = tuned(runs)
     print(table(runs, baseline=next(run.arm for run in runs if run.arm.startswith("outcome"))))
-    draw({"": runs}, output / "learning.svg")
+    draw(panels, output / "learning.svg")
 
 
 def arms(names: list[str], rates: list[float]) -> Iterator[Arm]:
     for name in names:
         for rate in rates:
-            at = f" at {rate:g}" if len(rates) > 1 else ""
-            yield Arm(name=name + at, settings={**CREDITS[name], "grpo.learning_rate": rate})
+            settings = {**CREDITS[name], "grpo.learning_rate": rate}
+            yield Arm(name=f"{name} at {rate:g}", settings=settings)
+
+
+def drawn(runs: Sequence[Run], rate: float) -> Iterator[Run]:
+    """Those of `DRAWN` at this rate, by the arm's name alone."""
+    for run in runs:
+        name, _, at = run.arm.partition(" at ")
+        if name in DRAWN and at == f"{rate:g}":
+            yield replace(run, arm=name)
 
 
 def tuned(runs: Sequence[Run]) -> list[Run]:
