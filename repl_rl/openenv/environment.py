@@ -31,7 +31,6 @@ from repl_rl.rollout.env import Env, EnvEpisode
 from repl_rl.rollout.episode import Step
 from repl_rl.tasks.numbered import NumberedProblems
 from repl_rl.transcript.encoding import Encoding
-from repl_rl.transcript.format import line_of
 from repl_rl.types import Scored, Split
 
 NAME = "repl-rl"
@@ -231,11 +230,4 @@ def _ids_of(action: LineAction, encoding: Encoding) -> list[int]:
     """Tokens of what was sent. Raises ConfigError for what is no line."""
     if action.end:
         return list(encoding.codec.eos_ids)
-    if "\n" in action.line:
-        raise ConfigError(f"{action.line[:60]!r} holds a newline; expected one line")
-    try:
-        return encoding.line_ids(line_of(action.line))
-    except UnicodeEncodeError:
-        raise ConfigError(
-            f"{action.line[:60]!r} holds a surrogate without its other half; expected text"
-        ) from None
+    return encoding.typed_ids(action.line)

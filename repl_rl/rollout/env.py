@@ -25,7 +25,7 @@ from repl_rl.rollout.session import Session
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.chat import ChatTemplate
 from repl_rl.transcript.encoding import Encoding
-from repl_rl.transcript.format import TranscriptFormat, line_of
+from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec, Codec
 from repl_rl.types import Attempt, Problem, Scored, Trajectory
 from repl_sandbox.isolation import Walls
@@ -72,11 +72,9 @@ class EnvEpisode(Episode):
     async def line(self, text: str) -> Step:
         """Like `take`, for a line that is given as text, without its newline.
 
-        Raises ConfigError for text with a newline in it.
+        Raises ConfigError for text that is no line, and the episode stays as it was.
         """
-        if "\n" in text:
-            raise ConfigError(f"{text[:60]!r} holds a newline; expected one line")
-        return await self.take(self.built.encoding.line_ids(line_of(text)))
+        return await self.take(self.built.encoding.typed_ids(text))
 
     async def score(self) -> Scored:
         """The trajectory with its verdict and its rewards; the kernel is given back.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from repl_rl.errors import ConfigError
-from repl_rl.transcript.format import Part, Prompt, TranscriptFormat, strip_line
+from repl_rl.transcript.format import Part, Prompt, TranscriptFormat, line_of, strip_line
 from repl_rl.transcript.tokens import Codec
 
 
@@ -94,6 +94,17 @@ class Encoding:
         if self.turn_end is None:
             return self.codec.encode(source, is_trusted=False)
         return [*self.codec.encode(strip_line(source), is_trusted=False), self.turn_end]
+
+    def typed_ids(self, text: str) -> list[int]:
+        """Ids of a line that somebody writes, without its newline. ConfigError for what is none."""
+        if "\n" in text:
+            raise ConfigError(f"{text[:60]!r} holds a newline; expected one line")
+        try:
+            return self.line_ids(line_of(text))
+        except UnicodeEncodeError:
+            raise ConfigError(
+                f"{text[:60]!r} holds a surrogate without its other half; expected text"
+            ) from None
 
     def injected_ids(self, observation: str, *, after: Sequence[int]) -> list[int]:
         """Ids of what stands after the tokens `after`, which end in a line.

@@ -15,6 +15,7 @@ from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.sampler import LineSampler
+from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import (
     PYTHON,
     SUBMIT_STUB,
@@ -237,3 +238,13 @@ def test_the_mask_of_a_token_weighs_the_position_that_predicts_it(
     shifted = labels[1:]  # what a causal model compares its output at each position with
     trained = [(chr(ids[at]), chr(label)) for at, label in enumerate(shifted) if label != -100]
     assert trained == [(">", "a"), ("a", "\n"), (">", "b"), ("b", "\n")]
+
+
+def test_what_somebody_writes_is_one_line_of_text() -> None:
+    encoding = Encoding(PYTHON, ByteCodec())
+    assert encoding.typed_ids("1+1") == list(b" 1+1\n")
+    assert encoding.typed_ids("") == list(b"\n")
+    with pytest.raises(ConfigError, match=r"^'a\\nb' holds a newline; expected one line$"):
+        encoding.typed_ids("a\nb")
+    with pytest.raises(ConfigError, match=r"^'\\ud800' holds a surrogate without its other half"):
+        encoding.typed_ids("\ud800")
