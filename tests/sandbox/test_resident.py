@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from jupyter_kernels import TIMEOUT_S, Session, session
@@ -233,23 +234,28 @@ def test_who_asks_for_what_is_preloaded_waits_for_it(gate: Gate) -> None:
     found[0].close()
 
 
-def test_the_server_that_came_first_ends_with_its_last_kernel(gate: Gate) -> None:
+def test_the_server_that_came_first_ends_with_its_last_kernel(
+    others: set[psutil.Process], gate: Gate
+) -> None:
     with session("repl-rl"):
         gate.open()
-        assert len(fork_servers()) == 2
-    wait_until(lambda: len(fork_servers()) == 1)
+        assert len(children() - others) == 2
+    wait_until(lambda: len(children() - others) == 1)
 
 
-def test_a_server_whose_kernels_nobody_took_ends(gate: Gate) -> None:
+def test_a_server_whose_kernels_nobody_took_ends(others: set[psutil.Process], gate: Gate) -> None:
     gate.open()
-    assert len(fork_servers()) == 1
+    assert len(children() - others) == 1
 
 
-def fork_servers() -> list[int]:
-    """Those of this process."""
-    import psutil
+@pytest.fixture
+def others() -> set[psutil.Process]:
+    """Processes of the tests before, which share what they have started."""
+    return children()
 
-    return [one.pid for one in psutil.Process().children()]
+
+def children() -> set[psutil.Process]:
+    return set(psutil.Process().children())
 
 
 @pytest.mark.parametrize(("program", "exit_code"), [(SERVE, 130), (SERVE_LEAN, 0)])
