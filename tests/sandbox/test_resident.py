@@ -38,8 +38,6 @@ class Server:
 
     def kernels(self) -> list[int]:
         """Processes below it, without the fork server and what wraps it."""
-        import psutil
-
         below = psutil.Process(self.process.pid).children(recursive=True)
         return [one.pid for one in below if one.status() != psutil.STATUS_ZOMBIE]
 
