@@ -3,6 +3,7 @@
 Arms that differ in the credit alone, from one warm start, with one sampler and the same problems:
 
     outcome           every line answers for the outcome of its trajectory
+    outcome of 10     the same in groups of 10: about the tokens of an update of `tree`
     summed            the same, with what lines are charged added to the outcome
     line_local W      outcome, and W times a line's own charge to that line
     potential         charges as the steps of a potential
@@ -41,6 +42,7 @@ from arms import (
 HERE = Path(__file__).parent
 CREDITS: dict[str, dict[str, object]] = {
     "outcome": {"grpo.credit": "outcome"},
+    "outcome of 10": {"grpo.credit": "outcome", "grpo.group_size": 10},
     "summed": {"grpo.credit": "outcome", "reward.function": "summed_reward:summed"},
     **{
         f"line_local {weight}": {"grpo.credit": "line_local", "grpo.line_credit_weight": weight}
@@ -51,7 +53,7 @@ CREDITS: dict[str, dict[str, object]] = {
     "one line": {"grpo.credit": "tree", "grpo.branching": [4, 4]},
 }
 
-DRAWN = ("outcome", "summed", "line_local 1.0", "tree")
+DRAWN = ("outcome", "outcome of 10", "line_local 1.0", "tree")
 
 
 def main() -> None:
@@ -92,7 +94,7 @@ def main() -> None:
     if len(args.rates) > 1:
         print(table(runs, baseline=next(arms(["outcome"], args.rates)).name), "\n")
         runs = tuned(runs)
-    print(table(runs, baseline=next(run.arm for run in runs if run.arm.startswith("outcome"))))
+    print(table(runs, baseline=next(run.arm for run in runs if run.arm.startswith("outcome at"))))
     draw(panels, output / "learning.svg")
 
 
