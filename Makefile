@@ -65,7 +65,8 @@ test-vllm: $(VENV)-vllm/.installed bubblewrap $(REAL_MODEL)  ## The engines that
 
 test-adapters: $(VENV)-adapters/.installed bubblewrap $(REAL_MODEL)  ## What is for other people's trainers, with their packages.
 	ADAPTER_WHEELS=$(VENV)-adapters/wheels $(ADAPTERS_PYTHON) -m pytest -m "not long" \
-		tests/adapters tests/real/test_trl.py tests/real/test_openenv.py tests/real/test_lm_eval.py
+		tests/adapters tests/real/test_trl.py tests/real/test_openenv.py tests/real/test_lm_eval.py \
+		tests/sandbox/test_cells.py::test_scipy_is_there_where_it_is_installed
 
 check: $(VENV)/.installed-dev bubblewrap  ## What a change must pass.
 	$(VENV)/bin/ruff format --check
