@@ -116,7 +116,7 @@ def test_the_trainer_of_a_spec_has_the_advantages_of_lines(
     # The line that raised earns less than the one that solved it, in one trajectory.
     first, last = rows[1][0], rows[1][-1]
     assert first < last
-    assert children() == before
+    assert children() <= before
 
 
 def test_a_stock_trainer_has_the_outcome_alone(
@@ -129,7 +129,7 @@ def test_a_stock_trainer_has_the_outcome_alone(
     # Outcomes 1, 1, 0, 0: their mean is 1 / 2, and their deviation sqrt(1 / 3).
     one = 0.5 / (1 / 3**0.5 + 1e-4)
     assert batch["advantages"].tolist() == pytest.approx([one, one, -one, -one])
-    assert children() == before
+    assert children() <= before
 
 
 def test_a_stock_trainer_leaves_out_what_nobody_could_grade(
@@ -289,14 +289,14 @@ def test_kernels_end_with_the_block_however_it_ends(
 ) -> None:
     class Failing(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            assert children() != before
+            assert children() - before
             raise ArithmeticError
 
     before = children()
     monkeypatch.setattr(ScriptedKind, "lines", LINES)
     with pytest.raises(ArithmeticError), ReplSpec(task, overrides=SETTINGS) as spec:
         trained(spec, spec.trainer_class, model, arguments(tmp_path), callbacks=[Failing()])
-    assert children() == before
+    assert children() <= before
 
 
 def test_an_evaluation_alone_has_kernels_of_the_block_and_leaves_no_trajectories(
@@ -314,8 +314,8 @@ def test_an_evaluation_alone_has_kernels_of_the_block_and_leaves_no_trajectories
         )
         trainer.evaluate()
         assert trainer.state.log_history[-1]["eval_reward"] == 0.5  # outcomes 1, 1, 0, 0
-        assert children() != before
-    assert children() == before
+        assert children() - before
+    assert children() <= before
     assert list((tmp_path / "run" / "trajectories").iterdir()) == []
 
 

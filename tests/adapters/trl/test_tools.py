@@ -141,7 +141,7 @@ def test_a_session_that_begins_again_gives_its_kernel_back_and_all_end_with_the_
     assert session.run_line("y").endswith("NameError: name 'y' is not defined\n")
     assert len(children()) <= num_held + 1
     del spec, session
-    assert children() == before
+    assert children() <= before
 
 
 def test_a_block_ends_all_sessions_and_another_use_begins_anew(task: str) -> None:
@@ -149,13 +149,13 @@ def test_a_block_ends_all_sessions_and_another_use_begins_anew(task: str) -> Non
     with a_spec(task) as spec:
         session = spec.environment_factory()
         session.reset(number=0)
-    assert children() == before
+    assert children() <= before
     with pytest.raises(rr.ConfigError, match="run_line before reset"):
         session.run_line("1")
     session.reset(number=0)
     assert session.run_line("1 + 1") == "2\n"
     spec.close()
-    assert children() == before
+    assert children() <= before
 
 
 def test_tools_that_are_collected_on_their_own_thread_end_without_waiting_for_it(
@@ -176,7 +176,7 @@ def test_tools_that_are_collected_on_their_own_thread_end_without_waiting_for_it
     while (ended.alive or not loop.is_closed()) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert loop.is_closed()
-    assert children() == before
+    assert children() <= before
 
 
 def test_a_stock_trainer_calls_the_tool_and_gets_the_reward(
