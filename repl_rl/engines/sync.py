@@ -21,9 +21,11 @@ from repl_rl.seeds import derive_seed
 _PROBE_TOKENS = 8
 _NUM_PROBES = 4
 """Lines that are sampled, one after another, until they agree."""
-_EXACT_GAP, _HALF_GAP = 1e-3, 0.05
-"""Mean difference of log-probabilities, nats. Engines in float32 differ by 1e-6 to 1e-5; in
-bfloat16 by 4e-3, and by far more than this where weights or cached keys are stale."""
+_EXACT_GAP, _HALF_GAP = 1e-3, 0.2
+"""Root mean square of the difference of log-probabilities, nats. Engines in float32 differ by 1e-6
+to 1e-5. In bfloat16, whose logits near 16 lie 1/16 apart or more, they differ by 0.1 where a token
+was in doubt and by 1e-4 where none other was likely; weights that are stale differ by 1 and more
+where they do. Squares tell these two apart: lines of few tokens may hold nothing but doubt."""
 
 
 async def sync(
@@ -37,8 +39,8 @@ async def sync(
 ) -> float:
     """Give `engine` the model's weights, and check that it samples from them.
 
-    Returns the mean difference between the log-probabilities of a few tokens after `prompt`, as
-    the engine gave them and as the model has them, nats. Raises EngineError if it is too large:
+    Returns the root mean square of the difference between the log-probabilities of a few tokens
+    after `prompt`, as the engine gave them and as the model has them, nats. Raises EngineError if it is too large:
     engines have been seen to keep an old output layer, or old keys and values. A small update that
     is lost shows only after some more. Raises DivergedError for weights that are no longer finite.
     Raises EngineError as well if it takes more than `timeout_s` for the weights, or for a line.
@@ -46,7 +48,7 @@ async def sync(
     async with answered_within(timeout_s, f"the weights of step {version}"):
         await engine.sync(named_weights(loaded.model), version=version)
     limit = _EXACT_GAP if loaded.precision.is_exact else _HALF_GAP
-    gaps: list[float] = []
+    squares: list[float] = []
     for probe in range(_NUM_PROBES):
         seed = derive_seed("probe", version, probe)
         async with answered_within(timeout_s, "a line"):
@@ -57,12 +59,12 @@ async def sync(
                 f"training diverged at step {version}: log-probabilities are not finite; lower "
                 f"grpo.learning_rate, or grpo.max_grad_norm"
             )
-        gaps += [abs(a - b) for a, b in zip(scored, line.logprobs, strict=True)]
+        squares += [(a - b) ** 2 for a, b in zip(scored, line.logprobs, strict=True)]
         # One unlikely token that is rounded another way is no sign of other weights.
-        if (gap := statistics.fmean(gaps)) <= limit:
+        if (gap := math.sqrt(statistics.fmean(squares))) <= limit:
             return gap
     raise EngineError(
         f"the engine does not sample from the weights of step {version}: log-probabilities of "
-        f"{len(gaps)} tokens differ by {gap:.2g} on average; give a server the run's "
+        f"{len(squares)} tokens differ by {gap:.2g} (root mean square); give a server the run's "
         f"sampling.dtype as --dtype, or use the engine 'hf', which shares the trainer's weights"
     )

@@ -154,21 +154,21 @@ def test_in_float32_a_thousandth_of_a_nat_is_too_much(
 ) -> None:
     engine = Off(open_engine(loaded.model), off)
     if is_found:
-        with pytest.raises(EngineError, match=f"differ by {off:.2g} on average"):
+        with pytest.raises(EngineError, match=rf"differ by {off:.2g} \(root mean square\)"):
             gap(engine, loaded)
     else:
         assert gap(engine, loaded) == pytest.approx(off, abs=1e-5)
 
 
-@pytest.mark.parametrize(("off", "is_found"), [(0.02, False), (0.1, True)])
-def test_in_half_precision_five_hundredths_are(off: float, is_found: bool) -> None:
+@pytest.mark.parametrize(("off", "is_found"), [(0.1, False), (0.3, True)])
+def test_in_half_precision_a_fifth_of_a_nat_is(off: float, is_found: bool) -> None:
     loaded = load(random_model(qwen3).to(torch.bfloat16), HALF)
     engine = Off(open_engine(loaded.model), off)
     if is_found:
         with pytest.raises(EngineError, match="differ by"):
             gap(engine, loaded)
     else:
-        assert 0.0 < gap(engine, loaded) < 0.05
+        assert 0.0 < gap(engine, loaded) < 0.2
 
 
 # Which engine
@@ -239,6 +239,8 @@ def test_an_engine_that_cannot_be_is_refused_before_a_model_is_read(
 def test_one_token_that_is_rounded_another_way_is_no_sign_of_other_weights(
     loaded: LoadedModel,
 ) -> None:
+    """1.5e-3 once, then right: the root mean square falls with the number of tokens."""
+
     class OnceOff(Off):
         async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
             line = await super().line(ids, max_tokens=max_tokens, seed=seed)
@@ -247,7 +249,7 @@ def test_one_token_that_is_rounded_another_way_is_no_sign_of_other_weights(
 
     async def use() -> float:
         engine = make(loaded)
-        off = OnceOff(engine, 2e-3)
+        off = OnceOff(engine, 1.5e-3)
         try:
             return await sync(off, loaded, prompt(0), version=0, temperature=1.0)
         finally:
