@@ -67,8 +67,10 @@ class Run:
     seed: int
     points: Sequence[Point]
     cpu_s: float
-    habits: Mapping[str, float]
-    """Of the last rollouts that it learned from."""
+    tokens: Sequence[int]
+    """Sampled since the beginning, at the end of each step."""
+    habits: Sequence[Mapping[str, float]]
+    """Of the rollouts of each step."""
 
     @property
     def last(self) -> Point:
@@ -139,13 +141,14 @@ def read_run(path: Path, arm: str, seed: int) -> Run:
     """The points of a run, and the habits of its last rollouts."""
     curve = read_curve(path)
     tokens, steps_s = {0: 0}, {0: 0.0}
-    latest: list[Scored] = []
+    habits_of = []
     for step in curve.steps:
         number = step.place.step
         file = path / "trajectories" / f"{rollouts_name(number - 1)}.jsonl"
-        latest = list(read_trajectories(file))
-        tokens[number] = tokens[number - 1] + sum(one.trajectory.num_sampled for one in latest)
+        scored = list(read_trajectories(file))
+        tokens[number] = tokens[number - 1] + sum(one.trajectory.num_sampled for one in scored)
         steps_s[number] = step.place.steps_s or 0.0
+        habits_of.append(habits(scored))
     points = [
         Point(
             step=one.place.step,
@@ -156,7 +159,14 @@ def read_run(path: Path, arm: str, seed: int) -> Run:
         for one in curve.evaluations
     ]
     spent = [float(row) for row in (path / "cpu_s").read_text().split()]
-    return Run(arm=arm, seed=seed, points=points, cpu_s=sum(spent), habits=habits(latest))
+    return Run(
+        arm=arm,
+        seed=seed,
+        points=points,
+        cpu_s=sum(spent),
+        tokens=list(tokens.values())[1:],
+        habits=habits_of,
+    )
 
 
 def habits(scored: Sequence[Scored]) -> dict[str, float]:
@@ -246,9 +256,9 @@ def table(runs: Sequence[Run], *, baseline: str) -> str:
             f"{statistics.fmean(rates):>7.1%} ({low:.1%} to {high:.1%})       "
             f"{ratio + f' ({len(reached)} of {len(found)})':>14}  "
             f"{mean(found, lambda run: run.cpu_s):>5.0f}  "
-            f"{mean(found, lambda run: run.habits['errors']):>6.1%}  "
-            f"{mean(found, lambda run: run.habits['errors in right ones']):>8.1%}  "
-            f"{mean(found, lambda run: run.habits['submits at line 1']):>6.1%}"
+            f"{mean(found, lambda run: run.habits[-1]['errors']):>6.1%}  "
+            f"{mean(found, lambda run: run.habits[-1]['errors in right ones']):>8.1%}  "
+            f"{mean(found, lambda run: run.habits[-1]['submits at line 1']):>6.1%}"
         )
     return "\n".join(rows)
 
@@ -279,5 +289,24 @@ def draw(panels: Mapping[str, Sequence[Run]], path: Path) -> None:
         axes.set(xlabel="sampled tokens, thousands", title=title)
     row[0][0].set_ylabel("held-out solved, %")
     row[0][-1].legend(fontsize=8)
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def draw_habits(runs: Sequence[Run], path: Path) -> None:
+    """A panel for each habit: its mean over the seeds of an arm, in each step, against tokens."""
+    from matplotlib import pyplot as plt
+
+    names = list(runs[0].habits[0])
+    figure, row = plt.subplots(1, len(names), figsize=(3 * len(names), 3), layout="constrained")
+    for axes, name in zip(row, names, strict=True):
+        for arm, found in by_arm(runs).items():
+            tokens = zip(*(run.tokens for run in found), strict=True)
+            steps = zip(*(run.habits for run in found), strict=True)
+            thousands = [statistics.fmean(step) / 1000 for step in tokens]
+            shares = [100 * statistics.fmean(one[name] for one in step) for step in steps]
+            axes.plot(thousands, shares, label=arm)
+        axes.set(xlabel="sampled tokens, thousands", title=f"{name}, %", ylim=(0, None))
+    row[0].legend(fontsize=7)
     figure.savefig(path)
     plt.close(figure)

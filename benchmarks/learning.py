@@ -9,6 +9,7 @@ Arms that differ in the credit alone, from one warm start, with one sampler and 
     potential         charges as the steps of a potential
     tree              groups of [4, 2, 2]: a line is held against others from the very same state
     one line          groups of [4, 4]: four continuations of a state of each of four trajectories
+    ... of 10         line_local 1.0 and potential in groups of 10
 
 Each arm is trained with each learning rate of `--rates` and each seed. Success is on held-out
 problems, against sampled tokens; intervals are over seeds, by drawing them again 10,000 times.
@@ -17,7 +18,8 @@ problems, against sampled tokens; intervals are over seeds, by drawing them agai
 for tasks of few words such as `doors:Doors`. A call that is ended goes on when it is called again.
 
 Raw rows go to DIR/runs.jsonl. A second table has each arm at the best of its rates. A picture of
-some arms, DIR/learning.svg, has a panel for each rate.
+some arms, DIR/learning.svg, has a panel for each rate. What would tell of cheating, DIR/habits.svg,
+has one for each habit: shares of code, comments and errors, and of submissions at line 1.
 """
 
 import argparse
@@ -32,6 +34,7 @@ from arms import (
     by_arm,
     common_tokens,
     draw,
+    draw_habits,
     mean,
     rate_at,
     small_starter,
@@ -51,9 +54,19 @@ CREDITS: dict[str, dict[str, object]] = {
     "potential": {"grpo.credit": "potential", "grpo.line_credit_weight": 0.5},
     "tree": {"grpo.credit": "tree", "grpo.branching": [4, 2, 2]},
     "one line": {"grpo.credit": "tree", "grpo.branching": [4, 4]},
+    "line_local 1.0 of 10": {
+        "grpo.credit": "line_local",
+        "grpo.line_credit_weight": 1.0,
+        "grpo.group_size": 10,
+    },
+    "potential of 10": {
+        "grpo.credit": "potential",
+        "grpo.line_credit_weight": 0.5,
+        "grpo.group_size": 10,
+    },
 }
 
-DRAWN = ("outcome", "outcome of 10", "line_local 1.0", "tree")
+DRAWN = ("outcome", "outcome of 10", "line_local 1.0 of 10", "tree")
 
 
 def main() -> None:
@@ -96,6 +109,7 @@ def main() -> None:
         runs = tuned(runs)
     print(table(runs, baseline=next(run.arm for run in runs if run.arm.startswith("outcome at"))))
     draw(panels, output / "learning.svg")
+    draw_habits(runs, output / "habits.svg")
 
 
 def arms(names: list[str], rates: list[float]) -> Iterator[Arm]:

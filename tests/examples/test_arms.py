@@ -62,7 +62,7 @@ def test_a_table_holds_arms_against_the_baseline(arms: ModuleType) -> None:
     """The baseline comes from 0.2 to 0.4 in 100 tokens, the other arm in 50."""
     habits = {"errors": 0.1, "errors in right ones": 0.05, "submits at line 1": 0.0}
     runs = [
-        arms.Run(arm=name, seed=0, points=found, cpu_s=1.0, habits=habits)
+        arms.Run(arm=name, seed=0, points=found, cpu_s=1.0, tokens=[100], habits=[habits])
         for name, found in (
             ("outcome", points(arms, (0, 0.2), (100, 0.4))),
             ("tree", points(arms, (0, 0.2), (100, 0.6))),
@@ -122,4 +122,8 @@ def test_a_run_is_read_while_its_folder_is_someone_elses(
     run = arms.read_run(folder.path, "tree", 7)
     assert [(one.step, one.rate) for one in run.points] == [(0, 0.25), (1, 0.5), (2, 0.75)]
     assert [one.tokens for one in run.points] == [0, sampled // 2, sampled]
-    assert (run.cpu_s, run.habits["errors"]) == (3.5, 1.0)
+    assert run.cpu_s == 3.5
+    assert run.tokens == [sampled // 2, sampled]
+    assert [step["errors"] for step in run.habits] == [0.0, 1.0]
+    arms.draw_habits([run, run], tmp_path / "habits.svg")
+    assert "errors in right ones, %" in (tmp_path / "habits.svg").read_text()
