@@ -237,7 +237,7 @@ async def sandlock(limit_s: float) -> AsyncIterator[Open]:
 async def sandlock_session(limit_s: float) -> AsyncIterator[Run]:
     lib = importlib.import_module("sandlock")
     system = ("/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/dev")
-    readable = [*system, sys.prefix, sys.base_prefix]
+    readable = [*system, sys.prefix, sys.base_prefix, *filter(os.path.isdir, sys.path)]
     pipe, answers = lib.StdioMode.PIPED, asyncio.StreamReader(limit=1 << 24)
     with lib.Sandbox(fs_readable=readable).popen(COMMAND, stdin=pipe, stdout=pipe) as process:
         reading, _ = await asyncio.get_running_loop().connect_read_pipe(

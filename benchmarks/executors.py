@@ -140,6 +140,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     parser.add_argument("--drive", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    # A shell's background jobs ignore it, and so would the interpreters that are interrupted here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Processes whose parent has ended become our children: they are counted, and ended.
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     if args.drive:
@@ -377,7 +379,7 @@ def save(measured: Sequence[Measured], folder: Path) -> None:
 
 
 def draw(measured: Sequence[Measured], path: Path) -> None:
-    """The latencies of each executor's lines, as a cumulative share."""
+    """The latencies of each executor's lines, as a cumulative share; beside its name, `same`."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -388,10 +390,11 @@ def draw(measured: Sequence[Measured], path: Path) -> None:
         ms = sorted(line["ms"] for line in one.lines)
         shares = [(index + 1) / len(ms) for index in range(len(ms))]
         width = 2.5 if one.executor.startswith("repl-rl") else 1.2
-        axes.step(ms, shares, where="post", label=one.executor, linewidth=width)
+        label = f"{one.executor} ({_cell(one.row()['same %'])} %)"
+        axes.step(ms, shares, where="post", label=label, linewidth=width)
     axes.set(xscale="log", xlabel="ms of a line", ylabel="share of lines", ylim=(0, 1))
     axes.grid(alpha=0.3)
-    figure.legend(loc="outside right center", frameon=False)
+    figure.legend(loc="outside right center", frameon=False, title="(answers as CPython's)")
     figure.savefig(path)
     plt.close(figure)
 
