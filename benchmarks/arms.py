@@ -306,7 +306,8 @@ def draw_habits(runs: Sequence[Run], path: Path) -> None:
             thousands = [statistics.fmean(step) / 1000 for step in tokens]
             shares = [100 * statistics.fmean(one[name] for one in step) for step in steps]
             axes.plot(thousands, shares, label=arm)
-        axes.set(xlabel="sampled tokens, thousands", title=f"{name}, %", ylim=(0, None))
+        axes.set(xlabel="sampled tokens, thousands", title=f"{name}, %")
+        axes.set_ylim(0, max(1.0, axes.get_ylim()[1]))
     row[0].legend(fontsize=7)
     figure.savefig(path)
     plt.close(figure)

@@ -48,7 +48,7 @@ BENCHES = (
     Bench("tree", 8, "the cost of groups that branch", ("tree.py",)),
     Bench("credit", 60, "estimates of credit beside the truth", ("credit.py", "--output", "OUT")),
     Bench("length", 60, "credit against length", ("length.py", "--output", "OUT")),
-    Bench("doors", 75, "credit where all lines matter", ("learning.py", *DOORS, "--output", "OUT")),
+    Bench("doors", 95, "credit where all lines matter", ("learning.py", *DOORS, "--output", "OUT")),
     Bench("density", 120, "starts of 2, 4 and 8 lines", ("density.py", "--output", "OUT")),
     Bench("main-job", 75, "the default run, three seeds", ("main_job.py",)),
     Bench("learning", 480, "learning by credit", ("learning.py", "--output", "OUT")),
