@@ -52,8 +52,8 @@ CREDITS: dict[str, dict[str, object]] = {
         for weight in (0.25, 0.5, 1.0)
     },
     "potential": {"grpo.credit": "potential", "grpo.line_credit_weight": 0.5},
-    "tree": {"grpo.credit": "tree", "grpo.branching": [4, 2, 2]},
-    "one line": {"grpo.credit": "tree", "grpo.branching": [4, 4]},
+    "tree": {"grpo.credit": "tree", "grpo.branching": [4, 2, 2], "grpo.group_size": 16},
+    "one line": {"grpo.credit": "tree", "grpo.branching": [4, 4], "grpo.group_size": 16},
     "line_local 1.0 of 10": {
         "grpo.credit": "line_local",
         "grpo.line_credit_weight": 1.0,
