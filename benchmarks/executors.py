@@ -379,22 +379,28 @@ def save(measured: Sequence[Measured], folder: Path) -> None:
 
 
 def draw(measured: Sequence[Measured], path: Path) -> None:
-    """The latencies of each executor's lines, as a cumulative share; beside its name, `same`."""
+    """The latencies of each executor's lines, as a cumulative share, beside its median start. After
+    its name comes `same`.
+    """
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    for one in measured:
-        ms = sorted(line["ms"] for line in one.lines)
-        shares = [(index + 1) / len(ms) for index in range(len(ms))]
+    figure, (lines, starts) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    for place, one in enumerate(measured):
+        ms = statistics.quantiles([line["ms"] for line in one.lines], n=200, method="inclusive")
+        shares = [(index + 1) / 200 for index in range(len(ms))]
         width = 2.5 if one.executor.startswith("repl-rl") else 1.2
+        lines.step(ms, shares, f"C{place}", where="post", linewidth=width)
         label = f"{one.executor} ({_cell(one.row()['same %'])} %)"
-        axes.step(ms, shares, where="post", label=label, linewidth=width)
-    axes.set(xscale="log", xlabel="ms of a line", ylabel="share of lines", ylim=(0, 1))
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside right center", frameon=False, title="(answers as CPython's)")
+        bar = starts.barh(label, statistics.median(one.start_ms), color=f"C{place}")
+        starts.bar_label(bar, fmt="{:.0f}", padding=3)
+    lines.set(xscale="log", xlabel="ms of a line", ylabel="share of lines", ylim=(0, 1))
+    lines.grid(alpha=0.3)
+    starts.set(xscale="log", xlabel="ms until a session has answered")
+    starts.margins(x=0.15)
+    starts.invert_yaxis()
     figure.savefig(path)
     plt.close(figure)
 
