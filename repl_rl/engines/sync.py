@@ -40,9 +40,10 @@ async def sync(
     """Give `engine` the model's weights, and check that it samples from them.
 
     Returns the root mean square of the difference between the log-probabilities of a few tokens
-    after `prompt`, as the engine gave them and as the model has them, nats. Raises EngineError if it is too large:
-    engines have been seen to keep an old output layer, or old keys and values. A small update that
-    is lost shows only after some more. Raises DivergedError for weights that are no longer finite.
+    after `prompt`, as the engine gave them and as the model has them, nats. Raises EngineError if
+    it is too large: engines have been seen to keep an old output layer, or old keys and values. A
+    small update that is lost shows only after some more. Raises DivergedError for weights that are
+    no longer finite.
     Raises EngineError as well if it takes more than `timeout_s` for the weights, or for a line.
     """
     async with answered_within(timeout_s, f"the weights of step {version}"):

@@ -124,7 +124,7 @@ ENGINE_AND_TRAINER = (
     Metric(
         "rollout/sync_gap",
         "nats",
-        "Root mean square of what log-probabilities of a few tokens differ by, before the rollouts.",
+        "Root mean square of what log-probabilities of a few tokens differ by, before rollouts.",
     ),
 )
 TRAJECTORIES = (
