@@ -138,7 +138,7 @@ def train(path: Path, settings: Mapping[str, object], seed: int, *, beside: Path
 
 
 def read_run(path: Path, arm: str, seed: int) -> Run:
-    """The points of a run, and the habits of its last rollouts."""
+    """The points of a run, and its habits step by step."""
     curve = read_curve(path)
     tokens, steps_s = {0: 0}, {0: 0.0}
     habits_of = []

@@ -45,7 +45,6 @@ from arms import (
 HERE = Path(__file__).parent
 CREDITS: dict[str, dict[str, object]] = {
     "outcome": {"grpo.credit": "outcome"},
-    "outcome of 10": {"grpo.credit": "outcome", "grpo.group_size": 10},
     "summed": {"grpo.credit": "outcome", "reward.function": "summed_reward:summed"},
     **{
         f"line_local {weight}": {"grpo.credit": "line_local", "grpo.line_credit_weight": weight}
@@ -54,17 +53,9 @@ CREDITS: dict[str, dict[str, object]] = {
     "potential": {"grpo.credit": "potential", "grpo.line_credit_weight": 0.5},
     "tree": {"grpo.credit": "tree", "grpo.branching": [4, 2, 2], "grpo.group_size": 16},
     "one line": {"grpo.credit": "tree", "grpo.branching": [4, 4], "grpo.group_size": 16},
-    "line_local 1.0 of 10": {
-        "grpo.credit": "line_local",
-        "grpo.line_credit_weight": 1.0,
-        "grpo.group_size": 10,
-    },
-    "potential of 10": {
-        "grpo.credit": "potential",
-        "grpo.line_credit_weight": 0.5,
-        "grpo.group_size": 10,
-    },
 }
+for _name in ("outcome", "line_local 1.0", "potential"):
+    CREDITS[f"{_name} of 10"] = {**CREDITS[_name], "grpo.group_size": 10}
 
 DRAWN = ("outcome", "outcome of 10", "line_local 1.0 of 10", "tree")
 
