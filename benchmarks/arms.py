@@ -77,6 +77,15 @@ class Run:
         return self.points[-1]
 
 
+def setting(override: str) -> tuple[str, object]:
+    """A setting as `--set` takes it."""
+    name, _, value = override.partition("=")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
 def small_starter(task: str, path: Path, *, beside: Path) -> Path:
     """A starter of a task with few words, quick to make and to train. It is made once."""
     if not path.exists():

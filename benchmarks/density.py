@@ -5,7 +5,7 @@ Three starters learn the same problems from as many demonstrations, of about 2, 
 trajectories keep their lines or collapse to few (ASTER, arXiv 2602.01204, found that dense starts
 keep them).
 
-Raw rows go to DIR/runs.jsonl, a picture to DIR/density.svg.
+`--set` is that of `repl-rl train`. Raw rows go to DIR/runs.jsonl, a picture to DIR/density.svg.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import statistics
 from dataclasses import asdict
 from pathlib import Path
 
-from arms import Arm, by_arm, draw, table, train_all
+from arms import Arm, by_arm, draw, setting, table, train_all
 
 from repl_rl.runs.metrics import read_rows
 from repl_rl.show.display import Screen
@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument("--starter-steps", type=int, default=Recipe().steps)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--set", dest="overrides", action="append", default=[])
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
     output = args.output.resolve()
@@ -54,6 +55,7 @@ def main() -> None:
         "eval.problems": 200,
         "eval.every": max(1, args.steps // 6),
         "report.curve": False,
+        **dict(setting(override) for override in args.overrides),
     }
     runs = train_all(arms, args.seeds, output, common, beside=HERE)
     print(table(runs, baseline=arms[0].name))

@@ -37,6 +37,7 @@ from arms import (
     draw_habits,
     mean,
     rate_at,
+    setting,
     small_starter,
     table,
     train_all,
@@ -82,7 +83,7 @@ def main() -> None:
         "eval.problems": 200,
         "eval.every": max(1, args.steps // 6),
         "report.curve": False,
-        **dict(read(override) for override in args.overrides),
+        **dict(setting(override) for override in args.overrides),
     }
     if "outcome" not in args.arms:
         parser.error("--arms lacks outcome, which all others are held against")
@@ -130,15 +131,6 @@ def tuned(runs: Sequence[Run]) -> list[Run]:
         if name not in best or solved(found) > solved(best[name]):
             best[name] = found
     return [run for found in best.values() for run in found]
-
-
-def read(override: str) -> tuple[str, object]:
-    """A setting as `--set` takes it."""
-    name, _, value = override.partition("=")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
 
 
 if __name__ == "__main__":
