@@ -6,33 +6,44 @@ Knows coroutines; does not know what they do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Start = Callable[[Iterable[Item]], None]
 
 
 async def run_all(
-    function: Callable[[Item], Awaitable[Result]],
-    items: Iterable[Item],
-    *,
-    at_once: int,
-    more: Callable[[Result], Sequence[Item]] = lambda _: (),
+    function: Callable[[Item], Awaitable[Result]], items: Iterable[Item], *, at_once: int
 ) -> list[Result]:
     """`function` of every item, in the items' order.
 
-    `more` says which items a result asks for: they wait behind all others, and their results stand
-    behind those. The first failure ends the others and is raised as itself, not as a group.
+    The first failure ends the others and is raised as itself, not as a group.
+    """
+
+    async def alone(item: Item, _: Start[Item]) -> Result:
+        return await function(item)
+
+    return await run_growing(alone, items, at_once=at_once)
+
+
+async def run_growing(
+    function: Callable[[Item, Start[Item]], Awaitable[Result]],
+    items: Iterable[Item],
+    *,
+    at_once: int,
+) -> list[Result]:
+    """As `run_all`, where one that is under way may start others.
+
+    They wait behind all that were there before, and their results stand behind those.
     """
     gate = asyncio.Semaphore(at_once)
     tasks: list[asyncio.Task[Result]] = []
 
     async def one(item: Item) -> Result:
         async with gate:
-            result = await function(item)
-        start(more(result))
-        return result
+            return await function(item, start)
 
     def start(wanted: Iterable[Item]) -> None:
         tasks.extend(group.create_task(one(item)) for item in wanted)

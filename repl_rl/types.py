@@ -131,8 +131,15 @@ class Stem:
     """
 
     trajectory: Trajectory
+    """It may still be under way: then this is as much of it as is there."""
     num_lines: int
-    """At least one line comes after them."""
+    """It goes on after them."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the completion that are copied: all that stand before its next line."""
+        lines, num = self.trajectory.lines, self.num_lines
+        return lines[num].start if num < len(lines) else len(self.trajectory.completion_ids)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -155,7 +155,7 @@ class _Tree:
                 self._begin[None, 0].append(at)
                 continue
             other = places.get(left.sibling_index)
-            if other is not None and left.num_lines < twigs[other].num_lines:
+            if other is not None and left.num_lines <= twigs[other].num_lines:
                 self._leaving[other, left.num_lines].append(at)
                 stops[other].add(left.num_lines)
             else:
@@ -175,7 +175,8 @@ class _Tree:
             one = ahead.pop()
             found.append(one)
             at, stop = one.twig, one.edge.stop
-            if below := self._leaving.get((at, stop)):
+            # One that ended right where it was left has an edge of no lines, which ends it.
+            if one.edge.start < stop and (below := self._leaving.get((at, stop))):
                 weight = one.edge.weight
                 ahead += reversed(self._from([at, *below], stop, weight, depth=one.depth + 1))
         return found

@@ -78,7 +78,7 @@ class TrajectoryBuilder:
 
     def _begin_as(self, stem: Stem) -> None:
         """Copy the first lines of another trajectory, with all that stands before the next one."""
-        other, stop = stem.trajectory, stem.trajectory.lines[stem.num_lines].start
+        other, stop = stem.trajectory, stem.num_tokens
         assert tuple(self.ids) == other.prompt_ids, "its own prompt is another"
         self.ids.extend(other.completion_ids[:stop])
         self._loss_mask.extend(other.loss_mask[:stop])

@@ -46,7 +46,7 @@ def attempts_around(
     attempts = []
     for at in range(len(trajectory.lines)):
         is_asked = states is None or at in states
-        if not is_asked or not can_leave(trajectory, at) or any(reasons_L[:at]):
+        if not is_asked or not can_leave(trajectory.lines[:at]) or any(reasons_L[:at]):
             continue
         attempts += [
             Attempt(

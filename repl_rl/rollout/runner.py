@@ -10,20 +10,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
-from repl_rl.concurrency import run_all
-from repl_rl.errors import StemError
+from repl_rl.concurrency import Start, run_growing
+from repl_rl.errors import ConfigError, StemError
 from repl_rl.rollout.builder import RolloutCancelled, check_trajectory
 from repl_rl.rollout.kernels import kernel_for
 from repl_rl.rollout.plan import TrajectorySampler
+from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scoring, unscored
 from repl_rl.rollout.waits import TimedKernels, Waits
 from repl_rl.tasks.base import Task, make_prompt
-from repl_rl.transcript.format import TranscriptFormat
+from repl_rl.transcript.format import Prompt, TranscriptFormat
 from repl_rl.types import Attempt, Scored, StopReason, Trajectory
-from repl_sandbox.types import KernelSource, SandboxError
+from repl_sandbox.types import Kernel, KernelSource, SandboxError
+
+More = Callable[[Trajectory], Sequence[Attempt]]
+"""Which attempts a trajectory under way asks for, at a state from which it goes on."""
+_Sample = Callable[[Attempt, Prompt, Kernel], Awaitable[Trajectory]]
 
 
 class RolloutRunner:
@@ -64,22 +70,33 @@ class RolloutRunner:
         *,
         on_sampled: Callable[[], None] = lambda: None,
         on_scored: Callable[[Scored], None] | None = None,
-        more: Callable[[Scored], Sequence[Attempt]] = lambda _: (),
+        more: More | None = None,
     ) -> list[Scored]:
         """All attempts, scored, in their order. `on_scored` is called with each as it ends.
 
-        `on_sampled` is called for each that only waits for its verdict. `more` says which attempts
-        one that has ended asks for: theirs stand behind all others.
+        `on_sampled` is called for each that only waits for its verdict. `more` gets each trajectory
+        as far as it is, behind each of its own lines where it goes on: what it asks for stands
+        behind all others. One that begins again, see below, is asked for its states again.
 
         A dead or stubborn kernel ends its own trajectory and is part of the result. A failure of
         our side (engine, sandbox twice for one attempt, a user's reward) ends them all and raises;
-        `on_scored` gets those it cut short, too: their stop reason is CANCELLED.
+        `on_scored` gets those it cut short, too: their stop reason is CANCELLED. ConfigError for
+        `more` where the sampler is a user's own.
         """
+        sampler = self._sampler
+        if more is not None and not isinstance(sampler, LineSampler):
+            raise ConfigError(
+                f"{type(sampler).__name__} does not say where a trajectory can be left; expected "
+                f"sampling.sampler = 'lines'"
+            )
 
-        async def one(attempt: Attempt) -> Scored:
+        async def one(attempt: Attempt, start: Start[Attempt]) -> Scored:
+            sample: _Sample = sampler.sample
+            if more is not None and isinstance(sampler, LineSampler):
+                sample = partial(sampler.sample, on_state=lambda so_far: start(more(so_far)))
             try:
                 with self.waits.trajectory():
-                    scored = await self._attempt(attempt, on_sampled)
+                    scored = await self._attempt(attempt, sample, on_sampled)
             except RolloutCancelled as cancelled:
                 if on_scored is not None:
                     on_scored(unscored(cancelled.trajectory, attempt.problem))
@@ -88,10 +105,12 @@ class RolloutRunner:
                 on_scored(scored)
             return scored
 
-        return await run_all(one, attempts, at_once=self._max_in_flight, more=more)
+        return await run_growing(one, attempts, at_once=self._max_in_flight)
 
-    async def _attempt(self, attempt: Attempt, on_sampled: Callable[[], None]) -> Scored:
-        trajectory = await self._roll_out(attempt)
+    async def _attempt(
+        self, attempt: Attempt, sample: _Sample, on_sampled: Callable[[], None]
+    ) -> Scored:
+        trajectory = await self._roll_out(attempt, sample)
         on_sampled()
         try:
             with self.waits.grading(is_submitted=trajectory.submission is not None):
@@ -100,24 +119,24 @@ class RolloutRunner:
             unjudged = replace(trajectory, stop_reason=StopReason.CANCELLED)
             raise RolloutCancelled(unjudged) from None
 
-    async def _roll_out(self, attempt: Attempt) -> Trajectory:
+    async def _roll_out(self, attempt: Attempt, sample: _Sample) -> Trajectory:
         """One retry: a kernel that our side lost says nothing about the policy."""
         try:
-            return await self._try(attempt)
+            return await self._try(attempt, sample)
         except SandboxError:
             self.num_retries += 1
-            return await self._try(attempt)
+            return await self._try(attempt, sample)
 
-    async def _try(self, attempt: Attempt) -> Trajectory:
+    async def _try(self, attempt: Attempt, sample: _Sample) -> Trajectory:
         stem = attempt.stem
         seed = attempt.seed if stem is None else stem.trajectory.seed
         kernel = await kernel_for(attempt.problem, self._kernels, seed=seed)
         async with contextlib.aclosing(kernel):
             prompt = make_prompt(self._task, attempt.problem, self._format)
             try:
-                trajectory = await self._sampler.sample(attempt, prompt, kernel)
+                trajectory = await sample(attempt, prompt, kernel)
             except StemError:
                 self.num_stems_lost += 1
-                return await self._try(replace(attempt, stem=None))
+                return await self._try(replace(attempt, stem=None), sample)
         check_trajectory(trajectory, maker=type(self._sampler).__name__)
         return trajectory

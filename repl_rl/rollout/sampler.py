@@ -66,8 +66,17 @@ class LineSampler:
         self.num_hits = 0
         """How many of them could be kept."""
 
-    async def sample(self, attempt: Attempt, prompt: Prompt, kernel: Kernel) -> Trajectory:
+    async def sample(
+        self,
+        attempt: Attempt,
+        prompt: Prompt,
+        kernel: Kernel,
+        *,
+        on_state: Callable[[Trajectory], None] | None = None,
+    ) -> Trajectory:
         """Make one trajectory from `prompt` on. What the policy does wrong is in the trajectory.
+
+        `on_state` gets as much as is there behind each of its own lines, wherever it goes on.
 
         Raises ConfigError if the prompt leaves no room for a token, StemError where the lines it is
         to begin with do something else, EngineError and SandboxError if our own side fails, and
@@ -86,7 +95,7 @@ class LineSampler:
             await run_again(attempt.stem, session)
         elif prompt.after:
             await self._think(built, prompt, seed=attempt.seed)
-        return await self.continue_from(built, session, seed=attempt.seed)
+        return await self.continue_from(built, session, seed=attempt.seed, on_state=on_state)
 
     async def _think(self, built: TrajectoryBuilder, prompt: Prompt, *, seed: int) -> None:
         try:
@@ -95,7 +104,12 @@ class LineSampler:
             raise RolloutCancelled(built.build(StopReason.CANCELLED)) from None
 
     async def continue_from(
-        self, built: TrajectoryBuilder, session: Session, *, seed: int
+        self,
+        built: TrajectoryBuilder,
+        session: Session,
+        *,
+        seed: int,
+        on_state: Callable[[Trajectory], None] | None = None,
     ) -> Trajectory:
         """Like `sample`, from the state of `built` and of the kernel of `session` to the end."""
         episode = Episode(built, session, limits=self._config, seed=seed)
@@ -110,6 +124,8 @@ class LineSampler:
                     episode.end(StopReason.TIME_LIMIT)
                 else:
                     await episode.take_line(sampled)
+                    if on_state is not None and episode.stop is None:
+                        on_state(episode.trajectory())
             return episode.trajectory()
         except asyncio.CancelledError:
             episode.end(StopReason.CANCELLED)

@@ -7,21 +7,21 @@ Knows sessions. Does not know tokens or engines.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from repl_rl.errors import StemError
 from repl_rl.rollout.session import Session
 from repl_rl.transcript.format import strip_line
-from repl_rl.types import OutcomeKind, Stem, Trajectory
+from repl_rl.types import Line, OutcomeKind, Stem
 
 
-def can_leave(trajectory: Trajectory, num_lines: int) -> bool:
-    """Whether another trajectory can leave this one after so many lines, as far as it shows.
+def can_leave(before: Sequence[Line]) -> bool:
+    """Whether another trajectory can leave one behind these lines of it, as far as they show.
 
-    The next line begins a statement, and no line before it met a limit or had its output cut. The
-    last line may have been cut itself, or have ended the trajectory: others may write another one.
+    The next line begins a statement, and no line before it met a limit or had its output cut.
     Whether lines print the same again is for those who read sources to say.
     """
-    before = trajectory.lines[:num_lines]
-    if num_lines >= len(trajectory.lines) or any(line.outcome.is_truncated for line in before):
+    if any(line.outcome.is_truncated for line in before):
         return False
     kinds = [line.outcome.kind for line in before]
     if kinds and kinds[-1] is OutcomeKind.INCOMPLETE:

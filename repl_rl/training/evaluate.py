@@ -9,9 +9,11 @@ import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from repl_rl.engines.base import Engine
 from repl_rl.errors import ConfigError
+from repl_rl.rollout.runner import More
 from repl_rl.runs.pass_rate import NO_BASELINES, Baselines, Rate, rate_of, rates_by
 from repl_rl.runs.summary import is_solved, ungraded_warning
 from repl_rl.seeds import derive_seed
@@ -19,7 +21,7 @@ from repl_rl.show.bars import Update
 from repl_rl.show.display import Screen
 from repl_rl.tasks.base import Task
 from repl_rl.training.runtime import Runtime
-from repl_rl.types import Attempt, Scored, Split
+from repl_rl.types import Attempt, Scored, Split, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +95,7 @@ def run_counted(
     update: Update,
     *,
     on_scored: Callable[[Scored], None] = lambda _: None,
-    more: Callable[[Scored], Sequence[Attempt]] = lambda _: (),
+    more: More | None = None,
 ) -> list[Scored]:
     """Run attempts behind a bar that shows how many are solved and how fast tokens are sampled.
 
@@ -107,13 +109,18 @@ def run_counted(
         counts.num_solved += is_solved(scored)
         update(counts.num_scored, counts.note, counts.total)
 
-    def ask(scored: Scored) -> Sequence[Attempt]:
-        wanted = more(scored)
+    def counted(more: More, so_far: Trajectory) -> Sequence[Attempt]:
+        wanted = more(so_far)
         counts.add(len(wanted))
         return wanted
 
     update(0, counts.note)
-    return runtime.run(attempts, on_sampled=counts.sampled, on_scored=hear, more=ask)
+    return runtime.run(
+        attempts,
+        on_sampled=counts.sampled,
+        on_scored=hear,
+        more=None if more is None else partial(counted, more),
+    )
 
 
 class _Counts:

@@ -2,32 +2,31 @@
 
     Attempts of whole groups, factors -> roots, then attempts with stems -> Scored -> all rows
 
-Where a rollout is left, a coin says at each of its states, in order, until one is taken. So the
-place depends on what stands before it alone: whoever goes on from there is like any other that
-does, the first one too. A choice among the lines of the whole trajectory would not be: long ones
-would be left at other places than short ones (see `credit.tree`). Knows attempts and lines. Does
-not know models or the update.
+Where a rollout is left, a coin says at each of its states, as it comes to it, until one is taken:
+whoever leaves it there begins at once. So the place depends on what stands before it alone, and all
+that go on from there are alike, the first one too. A choice among the lines of the whole trajectory
+would not be: long ones would be left at other places than short ones (see `credit.tree`). Knows
+attempts and lines. Does not know models or the update.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from repl_rl.rollout.runner import More
 from repl_rl.rollout.stems import can_leave
 from repl_rl.rollout.volatile import kernel_sources, volatile_lines
 from repl_rl.seeds import derive_seed
 from repl_rl.transcript.format import problem_sources
-from repl_rl.types import Attempt, Scored, Stem
-
-More = Callable[[Scored], Sequence[Attempt]]
+from repl_rl.types import Attempt, Line, Scored, Stem, Trajectory
 
 
 class Run(Protocol):
-    """Rolls attempts out, and those that `more` asks for when one has ended."""
+    """Rolls attempts out, and those that `more` asks for on their way."""
 
     def __call__(self, attempts: Sequence[Attempt], *, more: More) -> list[Scored]: ...
 
@@ -49,29 +48,31 @@ def grow(
     """
     strides = [*itertools.accumulate(factors[:0:-1], lambda a, b: a * b, initial=1)][::-1]
     slots = {(one.group_index, one.sibling_index): one for one in attempts}
+    left: dict[tuple[int, int], tuple[int, int]] = {}
+    """Of each slot: the level that leaves it next, and the lines behind which it was left last."""
 
-    def leaving(scored: Scored) -> list[Attempt]:
-        """Who leaves this one, at each of the levels below its own."""
-        trajectory = scored.trajectory
-        group, slot = trajectory.group_index, trajectory.sibling_index
+    def leaving(so_far: Trajectory) -> list[Attempt]:
+        """Who leaves this one where it is now, if the next of the levels below its own does."""
+        group, slot = key = so_far.group_index, so_far.sibling_index
         own = next(level for level, stride in enumerate(strides) if slot % stride == 0)
-        at, wanted = trajectory.num_copied_lines, list[Attempt]()
-        for level in range(own + 1, len(strides)):
-            found = _place(scored, at, derive_seed(slots[group, slot].seed, "leave", level), setup)
-            if found is None:
-                break  # it ended before, so no level below leaves it either
-            at, stem = found, Stem(trajectory=trajectory, num_lines=found)
-            wanted += [
-                replace(slots[group, slot + step], stem=stem)
-                for step in range(strides[level], strides[level - 1], strides[level])
-            ]
-        return wanted
+        (level, last), at = left.get(key, (own + 1, 0)), len(so_far.lines)
+        # One that begins again, because its kernel was lost, comes to the same states again.
+        if level == len(strides) or at <= last:
+            return []
+        attempt = slots[key]
+        coin = random.Random(derive_seed(attempt.seed, "leave", level, at)).random()
+        sources = (*setup, *problem_sources(attempt.problem))
+        if coin >= _TAKEN or not _can_be_had_again(so_far.lines, sources):
+            return []
+        left[key] = level + 1, at
+        stem = Stem(trajectory=so_far, num_lines=at)
+        return [
+            replace(slots[group, slot + step], stem=stem)
+            for step in range(strides[level], strides[level - 1], strides[level])
+        ]
 
     roots = [one for one in attempts if one.sibling_index % strides[0] == 0]
-    made = {
-        (one.trajectory.group_index, one.trajectory.sibling_index): one
-        for one in run(roots, more=leaving)
-    }
+    made = _by_slot(run(roots, more=leaving))
     return [_of_slot(made, one, strides) for one in attempts]
 
 
@@ -93,16 +94,22 @@ def tree_metrics(scored: Sequence[Scored], factors: Sequence[int]) -> dict[str, 
     }
 
 
-def _place(scored: Scored, start: int, seed: int, setup: Sequence[str]) -> int | None:
-    """How many lines are kept where it is left, more than `start`; None where it ended before."""
-    trajectory, coin = scored.trajectory, random.Random(seed)
-    sources = (*setup, *problem_sources(scored.problem))
-    reasons_L = volatile_lines(kernel_sources(trajectory.lines), setup=sources)
-    for at in range(start + 1, len(trajectory.lines)):
-        is_fit = can_leave(trajectory, at) and not any(reasons_L[:at])
-        if is_fit and coin.random() < _TAKEN:
-            return at
-    return None
+def _can_be_had_again(lines: Sequence[Line], setup: Sequence[str]) -> bool:
+    return can_leave(lines) and not any(volatile_lines(kernel_sources(lines), setup=setup))
+
+
+def _by_slot(scored: Sequence[Scored]) -> dict[tuple[int, int], Scored]:
+    """Without those that left lines which the other one wrote otherwise when it began again."""
+    made: dict[tuple[int, int], Scored] = {}
+    for one in sorted(scored, key=lambda one: one.trajectory.sibling_index):  # who is left is first
+        trajectory = one.trajectory
+        if (branch := trajectory.branch) is not None:
+            other = made.get((trajectory.group_index, branch.sibling_index))
+            copied = trajectory.lines[: branch.num_lines]
+            if other is None or other.trajectory.lines[: branch.num_lines] != copied:
+                continue
+        made[trajectory.group_index, trajectory.sibling_index] = one
+    return made
 
 
 def _of_slot(

@@ -36,7 +36,7 @@ from repl_rl.engines.sync import sync
 from repl_rl.interrupts import Interrupts
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import Plan, TrajectorySampler
-from repl_rl.rollout.runner import RolloutRunner
+from repl_rl.rollout.runner import More, RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scoring, open_scorer
 from repl_rl.rollout.waits import Waits
@@ -100,7 +100,7 @@ class Runtime:
         *,
         on_sampled: Callable[[], None] = lambda: None,
         on_scored: Callable[[Scored], None] | None = None,
-        more: Callable[[Scored], Sequence[Attempt]] = lambda _: (),
+        more: More | None = None,
     ) -> list[Scored]:
         """See `RolloutRunner.run`."""
         return self._run(

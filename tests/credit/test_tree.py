@@ -75,6 +75,17 @@ def test_those_that_leave_one_who_is_not_there_are_held_against_each_other() -> 
     assert tree_credit(twigs).advantages == [[0.0, 1.0], [0.0, -1.0, -1.0], [0.0, 0.0, 0.0]]
 
 
+def test_who_ended_as_soon_as_it_was_left_is_held_against_those_that_left_it() -> None:
+    """0 ran out of time after the line behind which 1 left it: an edge of no lines is worth 0."""
+    twigs = [twig(0, 1, 0.0), twig(1, 2, 1.0, leaves=(0, 1)), twig(2, 1, 0.0)]
+    assert list(map(numbers, tree_edges(twigs))) == [
+        [(0, 1, 0.25, 0.5, 0.5), (1, 1, 0.5, 0.0, -1.0)],
+        [(1, 2, 0.5, 1.0, 1.0)],
+        [(0, 1, 0.25, 0.0, -0.5)],
+    ]
+    assert tree_credit(twigs).weights == [[1.5], [0.0, 0.75], [1.5]]
+
+
 def test_a_line_that_the_other_does_not_have_is_no_place_to_leave_it() -> None:
     found = tree_edges([twig(0, 1, 1.0), twig(1, 3, 0.0, leaves=(0, 2))])
     assert list(map(numbers, found)) == [[(0, 1, 1.0, 1.0, 0.0)], [(2, 3, 0.0, 0.0, 0.0)]]

@@ -15,7 +15,7 @@ from small_run import set_words, small
 pytestmark = [pytest.mark.train, pytest.mark.kernel]
 
 Command = Callable[..., Any]
-TREE = ("grpo.credit=tree", "grpo.branching=[2, 2, 2]", "grpo.group_size=8")
+TREE = ("grpo.credit=tree", "grpo.branching=[2, 2, 2]", "grpo.group_size=8", "seed=1")
 
 
 def test_a_run_whose_groups_branch_is_kept_and_runs_again(

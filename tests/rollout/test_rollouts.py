@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
 
 from repl_rl.config import RewardConfig, SamplingConfig
 from repl_rl.credit.rewards import RewardFunction, shaped
+from repl_rl.engines.base import SampledLine
 from repl_rl.engines.scripted import ScriptedEngine, script
+from repl_rl.errors import ConfigError
 from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer
@@ -90,21 +92,46 @@ def test_results_come_in_the_order_of_the_attempts() -> None:
     assert [item.trajectory.problem_id for item in scored] == ["a", "b", "c", "d"]
 
 
-def test_what_a_trajectory_asks_for_stands_behind_all_others() -> None:
-    """And begins once it has ended: nobody waits for a whole level."""
+class Waiting(ScriptedEngine):
+    """At the problem "waits" it writes lines until one of those that it asked for has ended."""
+
+    def __init__(self) -> None:
+        super().__init__(CODEC, script())
+        self.ended: list[str] = []
+
+    async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
+        await asyncio.sleep(0)  # the others' turn
+        goes_on = "waits" in CODEC.decode(ids) and "asked 1" not in self.ended
+        engine = ScriptedEngine(CODEC, script(" x\n" if goes_on else ""))
+        return await engine.line(ids, max_tokens=max_tokens, seed=seed)
+
+
+def test_what_a_trajectory_asks_for_on_its_way_stands_behind_all_others() -> None:
+    """And is rolled out meanwhile: who asks at its second line ends after one that it asked for."""
+    engine = Waiting()
+
+    def more(so_far: Trajectory) -> list[Attempt]:
+        is_asking = so_far.problem_id == "waits" and len(so_far.lines) == 2
+        return [asks("asked 1"), asks("asked 2")] if is_asking else []
+
     runner, _ = run_all(FakeKernels())
-    wanted = {"a": [asks("a1"), asks("a2")], "a1": [asks("a11")]}
-    ended: list[str] = []
+    sampler = LineSampler(engine, CODEC, PYTHON, SamplingConfig(max_lines=50), context_tokens=4096)
     scored = asyncio.run(
-        runner.run(
-            [asks("a"), asks("b")],
-            on_scored=lambda one: ended.append(one.problem.id),
-            more=lambda one: wanted.get(one.problem.id, []),
+        runner.sampling_by(sampler).run(
+            [asks("waits"), asks("b")],
+            on_scored=lambda one: engine.ended.append(one.problem.id),
+            more=more,
         )
     )
-    assert {item.problem.id for item in scored[:2]} == {"a", "b"}
-    assert [item.problem.id for item in scored] == ["a", "b", "a1", "a2", "a11"]
-    assert ended.index("a") < ended.index("a1") < ended.index("a11")
+    assert [item.problem.id for item in scored] == ["waits", "b", "asked 1", "asked 2"]
+    assert 2 < len(scored[0].trajectory.lines) < 50
+    assert engine.ended.index("asked 1") < engine.ended.index("waits")
+
+
+def test_a_sampler_of_a_users_own_is_not_asked_where_it_can_be_left() -> None:
+    runner, _ = run_all(FakeKernels())
+    with pytest.raises(ConfigError, match=r"ByProblem does not say .*expected sampling.sampler ="):
+        asyncio.run(runner.run([asks("a")], more=lambda _: []))
 
 
 def test_every_kernel_is_closed_again() -> None:

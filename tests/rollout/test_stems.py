@@ -16,6 +16,7 @@ from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.rollout.stems import can_leave
+from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import (
@@ -148,6 +149,33 @@ def test_where_a_line_does_something_else_it_begins_at_the_prompt() -> None:
     assert all(kernel.is_closed for kernel in kernels.kernels)
 
 
+def test_one_that_is_under_way_is_left_like_one_that_has_ended() -> None:
+    """Behind each line where it goes on it says how far it is; the last one of these ends it."""
+    kernels, states = FakeKernels(), list[Trajectory]()
+    engine = ScriptedEngine(CODEC, script(" a\n", " b\n", ""))
+    sampler = LineSampler(engine, CODEC, PYTHON, SamplingConfig(), context_tokens=4096)
+
+    async def all_of_it() -> tuple[Trajectory, list[Trajectory]]:
+        kernel = await kernels.acquire(seed=7)
+        prompt = make_prompt(OneTask(), PROBLEM, PYTHON)
+        ended = await sampler.sample(FIRST, prompt, kernel, on_state=states.append)
+        found = [
+            (await roll_out(kernels, leaving(one, at), " c\n", ""))[1]
+            for at, state in enumerate(states, 1)
+            for one in (ended, state)
+        ]
+        return ended, found
+
+    ended, found = asyncio.run(all_of_it())
+    assert [len(state.lines) for state in states] == [1, 2]
+    assert {state.stop_reason for state in states} == {StopReason.CANCELLED}
+    for at, state in enumerate(states, 1):
+        assert state.completion_ids == ended.completion_ids[: ended.lines[at].start]
+    assert found[0] == found[1]
+    assert found[2] == found[3]
+    assert found[0].branch != found[2].branch
+
+
 OK, ERROR, OPEN = OutcomeKind.OK_OUTPUT, OutcomeKind.NAME_ERROR, OutcomeKind.INCOMPLETE
 
 
@@ -166,5 +194,5 @@ def test_another_can_leave_before_statements_behind_lines_that_met_no_limit(
 ) -> None:
     assert callable(make_trajectory)
     trajectory: Trajectory = make_trajectory([(" x\n", kind, None) for kind in kinds])
-    assert [at for at in range(9) if can_leave(trajectory, at)] == places
+    assert [at for at in range(len(kinds)) if can_leave(trajectory.lines[:at])] == places
     assert trajectory.stop_reason is not StopReason.CANCELLED

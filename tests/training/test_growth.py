@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from repl_rl.training.growth import More, Run, distinct, grow, tree_metrics
+from repl_rl.rollout.runner import More
+from repl_rl.training.growth import Run, distinct, grow, tree_metrics
 from repl_rl.types import Attempt, Branch, OutcomeKind, Problem, Scored, Trajectory
 
 OK, SUBMITTED = OutcomeKind.OK_OUTPUT, OutcomeKind.SUBMITTED
@@ -25,21 +26,31 @@ def attempts(size: int, *, seed: int = 0) -> list[Attempt]:
 
 
 @pytest.fixture
-def run(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> Callable[[int], Run]:
-    """`run(num_lines)`: what rolls out so many lines, of which the last one submits."""
+def run(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> Callable[..., Run]:
+    """`run(num_lines, source)`: rolls out so many lines like `source`; the last one submits.
 
-    def of_length(num_lines: int) -> Run:
+    With `again`, slot 0 loses its kernel at the end and begins again, with lines like that.
+    """
+
+    def of_length(num_lines: int, source: str = " {}\n", again: str | None = None) -> Run:
         def make(attempts: Sequence[Attempt], *, more: More) -> list[Scored]:
             waiting, found = list(attempts), list[Scored]()
             while waiting:
-                found.append(make_scored(rolled_out(waiting.pop(0)), 0.0))
-                waiting += more(found[-1])
+                one = waiting.pop(0)
+                made = rolled_out(one)
+                waiting += states(made, more, own=one.stem.num_lines if one.stem else 0)
+                if again is not None and one.sibling_index == 0:
+                    lines = (replace(line, source=again) for line in made.lines)
+                    made = replace(made, lines=tuple(lines))
+                    waiting += states(made, more)
+                found.append(make_scored(made, 0.0))
+            assert distinct(found) == found, "nobody is rolled out twice"
             return found
 
         def rolled_out(one: Attempt) -> Trajectory:
             kinds = [OK] * (num_lines - 1) + [SUBMITTED]
             plain = make_trajectory(
-                [(f" {one.sibling_index}\n", kind, None) for kind in kinds],
+                [(source.format(one.sibling_index), kind, None) for kind in kinds],
                 group_index=one.group_index,
                 sibling_index=one.sibling_index,
             )
@@ -47,17 +58,24 @@ def run(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> Callable[[i
                 return plain
             other = one.stem.trajectory
             assert other.group_index == one.group_index
+            copied, own = other.lines[: one.stem.num_lines], plain.lines[one.stem.num_lines :]
             branch = Branch(
                 sibling_index=other.sibling_index, num_lines=one.stem.num_lines, seed=one.seed
             )
-            return replace(plain, branch=branch)
+            return replace(plain, lines=(*copied, *own), branch=branch)
 
         return make
 
     return of_length
 
 
-def test_each_level_leaves_what_the_levels_before_have_made(run: Callable[[int], Run]) -> None:
+def states(trajectory: Trajectory, more: More, *, own: int = 0) -> list[Attempt]:
+    """Who leaves it on its way, behind lines of its own."""
+    places = range(own + 1, len(trajectory.lines))
+    return [one for at in places for one in more(replace(trajectory, lines=trajectory.lines[:at]))]
+
+
+def test_each_level_leaves_what_the_levels_before_have_made(run: Callable[..., Run]) -> None:
     """Of 60 lines, so that a coin takes one of them for sure: [2, 2, 3] of two groups."""
     rows = grow(attempts(12), [2, 2, 3], run(60), setup=())
     assert [one.trajectory.sibling_index for one in rows] == [*range(12)] * 2
@@ -83,7 +101,7 @@ def test_each_level_leaves_what_the_levels_before_have_made(run: Callable[[int],
         assert before.num_lines < last[0].num_lines
 
 
-def test_the_same_seeds_are_left_at_the_same_lines(run: Callable[[int], Run]) -> None:
+def test_the_same_seeds_are_left_at_the_same_lines(run: Callable[..., Run]) -> None:
     def branches(seed: int) -> list[Branch | None]:
         rows = grow(attempts(8, seed=seed), [4, 2], run(5), setup=())
         return [row.trajectory.branch for row in rows]
@@ -92,7 +110,7 @@ def test_the_same_seeds_are_left_at_the_same_lines(run: Callable[[int], Run]) ->
     assert branches(1) != branches(2)
 
 
-def test_a_coin_takes_half_of_the_states(run: Callable[[int], Run]) -> None:
+def test_a_coin_takes_half_of_the_states(run: Callable[..., Run]) -> None:
     """Of three lines: half are left after one line, a quarter after two, a quarter nowhere."""
     counts = {1: 0, 2: 0, None: 0}
     for seed in range(100):
@@ -106,7 +124,7 @@ def test_a_coin_takes_half_of_the_states(run: Callable[[int], Run]) -> None:
 
 
 def test_one_that_ends_before_it_is_left_stands_for_all_that_would_leave_it(
-    run: Callable[[int], Run],
+    run: Callable[..., Run],
 ) -> None:
     rows = grow(attempts(8), [2, 2, 2], run(1), setup=())
     assert [row.trajectory.sibling_index for row in rows] == [0] * 4 + [4] * 4 + [0] * 4 + [4] * 4
@@ -116,7 +134,7 @@ def test_one_that_ends_before_it_is_left_stands_for_all_that_would_leave_it(
     assert found == {"group/leaves": 2.0, "group/stems_lost": 0}
 
 
-def test_what_lost_its_stem_is_counted(run: Callable[[int], Run]) -> None:
+def test_what_lost_its_stem_is_counted(run: Callable[..., Run]) -> None:
     """Of 60 lines, so that each group has 4 leaves; one of them began at the prompt after all."""
     rows = grow(attempts(4), [2, 2], run(60), setup=())
     lost = replace(rows[1], trajectory=replace(rows[1].trajectory, branch=None))
@@ -125,17 +143,16 @@ def test_what_lost_its_stem_is_counted(run: Callable[[int], Run]) -> None:
 
 
 def test_nobody_leaves_behind_a_line_that_may_print_something_else(
-    run: Callable[[int], Run], make_scored: MakeScored
+    run: Callable[..., Run],
 ) -> None:
-    def clocked(attempts: Sequence[Attempt], *, more: More) -> list[Scored]:
-        def more_of_clocked(one: Scored) -> Sequence[Attempt]:
-            return more(with_a_clock(one))
-
-        return [with_a_clock(one) for one in run(40)(attempts, more=more_of_clocked)]
-
-    def with_a_clock(one: Scored) -> Scored:
-        lines = [replace(line, source=" time.time()\n") for line in one.trajectory.lines]
-        return make_scored(replace(one.trajectory, lines=tuple(lines)), 0.0)
-
-    rows = grow(attempts(4), [2, 2], clocked, setup=("import time",))
+    rows = grow(attempts(4), [2, 2], run(40, " time.time()\n"), setup=("import time",))
     assert [row.trajectory.branch for row in rows] == [None] * 8
+
+
+@pytest.mark.parametrize(("again", "slots"), [(" 0\n", [0, 1, 2, 3]), (" z\n", [0, 0, 2, 3])])
+def test_one_that_began_again_is_left_by_those_who_copied_lines_that_it_has(
+    again: str, slots: list[int], run: Callable[..., Run]
+) -> None:
+    """Of 60 lines, so that each is left: where 0 writes others the second time, 1 has no place."""
+    rows = grow(attempts(4), [2, 2], run(60, again=again), setup=())
+    assert [row.trajectory.sibling_index for row in rows] == slots * 2
