@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from repl_rl.engines.base import Engine
 from repl_rl.engines.models import LoadedModel, logprobs
 from repl_rl.engines.patience import answered_within
+from repl_rl.engines.precision import Precision
 from repl_rl.engines.weights import named_weights
 from repl_rl.errors import DivergedError, EngineError
 from repl_rl.seeds import derive_seed
@@ -66,6 +67,16 @@ async def sync(
             return gap
     raise EngineError(
         f"the engine does not sample from the weights of step {version}: log-probabilities of "
-        f"{len(squares)} tokens differ by {gap:.2g} (root mean square); give a server the run's "
-        f"sampling.dtype as --dtype, or use the engine 'hf', which shares the trainer's weights"
+        f"{len(squares)} tokens differ by {gap:.2g} (root mean square); {_remedy(loaded.precision)}"
     )
+
+
+def _remedy(held: Precision) -> str:
+    if not held.is_shared:
+        return (
+            "give a server the run's sampling.dtype as --dtype, or use the engine 'hf', which "
+            "shares the trainer's weights"
+        )
+    if held.is_exact:
+        return "it shares the trainer's model, so its cache reads that model wrongly; use 'vllm'"
+    return "give grpo.dtype = 'float32' to see whether it is rounding alone"

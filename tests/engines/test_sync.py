@@ -143,9 +143,20 @@ def test_weights_that_are_no_numbers_are_a_divergence(loaded: LoadedModel) -> No
         gap(engine, loaded)
 
 
-def test_an_engine_at_another_temperature_is_found_out(loaded: LoadedModel) -> None:
-    with pytest.raises(EngineError, match="use the engine 'hf'"):
-        gap(open_engine(loaded.model, temperature=0.7), loaded)
+@pytest.mark.parametrize(
+    ("held", "remedy"),
+    [
+        (Precision(is_shared=False), "as --dtype, or use the engine 'hf', which shares"),
+        (Precision(), "its cache reads that model wrongly; use 'vllm'"),
+        (Precision(update=torch.bfloat16), "give grpo.dtype = 'float32' to see whether"),
+    ],
+)
+def test_an_engine_at_another_temperature_is_found_out(
+    held: Precision, remedy: str, loaded: LoadedModel
+) -> None:
+    engine = open_engine(loaded.model, temperature=0.1)
+    with pytest.raises(EngineError, match=remedy):
+        gap(engine, replace(loaded, precision=held))
 
 
 @pytest.mark.parametrize(("off", "is_found"), [(0.0009, False), (0.0011, True), (math.nan, True)])
