@@ -121,6 +121,7 @@ class Bench:
         self._seed = seed
         self._num_truth = num_truth
         self._problems = ProblemSequence(plan.task, seed=seed)
+        self._tree = replace(plan.config.grpo, branching=BRANCHING)
 
     def hard_problems(self) -> Iterator[int]:
         """Numbers of those solved at a rate between 0.2 and 0.8, for ever."""
@@ -164,7 +165,7 @@ class Bench:
         for number in problems:
             wanted = self._attempts([number], "tree")
             run, setup = self._runtime.run, self._runtime.origin.setup
-            leaves = distinct(grow(wanted, BRANCHING, run, setup=setup))
+            leaves = distinct(grow(wanted, self._tree, run, setup=setup))
             num_leaves += len(leaves)
             num_tokens += sum(one.trajectory.num_sampled for one in leaves)
             credit = tree_credit(twigs_of(leaves))

@@ -11,7 +11,7 @@ import argparse
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from policies import add_policy, group_attempts, opened
 
@@ -66,6 +66,7 @@ def measure(
     plan: Plan, runtime: Runtime, factors: Sequence[int], num_problems: int, rounds: int
 ) -> tuple[Cost, Cost]:
     problems, size = ProblemSequence(plan.task, seed=0), math.prod(factors)
+    tree = replace(plan.config.grpo, branching=tuple(factors))
     apart, trees = Cost(), Cost()
 
     def attempts(index: int) -> list[Attempt]:
@@ -86,7 +87,7 @@ def measure(
         cost.lines += sum(len(one.trajectory.own_lines) for one in found)
 
     def as_trees(wanted: Sequence[Attempt]) -> list[Scored]:
-        return grow(wanted, factors, runtime.run, setup=runtime.origin.setup)
+        return grow(wanted, tree, runtime.run, setup=runtime.origin.setup)
 
     timed(Cost(), runtime.run, attempts(0))  # memory, kernels
     for index in range(1, rounds + 1):

@@ -54,6 +54,7 @@ LONGEST = 1 << 63
 # No machine can give more than these, and its own error would not name the setting.
 MOST: Mapping[str, float] = {
     "data.held_out": 1,
+    "grpo.branch_probability": 1,
     "sandbox.standby": 1 << 16,
     "sandbox.kernel_cpu_s": 1 << 31,
     "sandbox.memory_mib": 1 << 24,
@@ -67,6 +68,7 @@ ABOVE_ZERO = frozenset(
         "sandbox.line_cpu_s",
         "sandbox.line_wall_s",
         "sandbox.grace_s",
+        "grpo.branch_probability",
         "lora.alpha",
         "warmstart.epochs",
         "warmstart.learning_rate",

@@ -256,6 +256,10 @@ class GRPOConfig:
     """For `credit = "tree"`: `[4, 2, 2]` rolls out 4 trajectories of a problem, then lets 1 other
     leave each of them at one of its lines, and again: 16, which is the group size. One that ends
     before it is left stands for all that would have left it."""
+    branch_probability: float = 0.5
+    """How likely a state is the one that others leave, of those that a trajectory comes to. Lower:
+    they leave later and share more, and more trajectories end before. It pays where they have more
+    than about six lines."""
     line_credit_weight: float = 0.5
     """Lambda: weight of line rewards beside the outcome; 0 is plain GRPO."""
     baseline: Baseline = "mean"

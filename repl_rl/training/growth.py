@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from repl_rl.config import GRPOConfig
 from repl_rl.rollout.runner import More
 from repl_rl.rollout.stems import can_leave
 from repl_rl.rollout.volatile import kernel_sources, volatile_lines
@@ -31,14 +32,10 @@ class Run(Protocol):
     def __call__(self, attempts: Sequence[Attempt], *, more: More) -> list[Scored]: ...
 
 
-_TAKEN = 0.5
-"""How likely a state is left, of those that can be and come before a trajectory's end."""
-
-
 def grow(
-    attempts: Sequence[Attempt], factors: Sequence[int], run: Run, *, setup: Sequence[str]
+    attempts: Sequence[Attempt], config: GRPOConfig, run: Run, *, setup: Sequence[str]
 ) -> list[Scored]:
-    """A row for each attempt, in their order; `factors` are those of `grpo.branching`.
+    """A row for each attempt, in their order, with the factors of `grpo.branching`.
 
     Attempts are those of whole groups, with as many siblings as the factors' product. A sibling's
     index is its slot: with [4, 2, 2] slots 0, 4, 8 and 12 begin at the prompt, 2 leaves 0, and 1
@@ -46,6 +43,7 @@ def grow(
     that would have left it, as the very same object. `setup` is what kernels ran before a problem's
     own sources.
     """
+    factors = config.branching
     strides = [*itertools.accumulate(factors[:0:-1], lambda a, b: a * b, initial=1)][::-1]
     slots = {(one.group_index, one.sibling_index): one for one in attempts}
     left: dict[tuple[int, int], tuple[int, int]] = {}
@@ -62,7 +60,7 @@ def grow(
         attempt = slots[key]
         coin = random.Random(derive_seed(attempt.seed, "leave", level, at)).random()
         sources = (*setup, *problem_sources(attempt.problem))
-        if coin >= _TAKEN or not _can_be_had_again(so_far.lines, sources):
+        if coin >= config.branch_probability or not _can_be_had_again(so_far.lines, sources):
             return []
         left[key] = level + 1, at
         stem = Stem(trajectory=so_far, num_lines=at)

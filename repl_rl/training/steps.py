@@ -163,9 +163,9 @@ class Training:
     ) -> list[Scored]:
         """A trajectory for each attempt."""
         run = partial(run_counted, self._runtime, update=update, on_scored=on_scored)
-        if not (factors := self._config.grpo.branching):
+        if not self._config.grpo.branching:
             return run(attempts)
-        return grow(attempts, factors, run, setup=self._runtime.origin.setup)
+        return grow(attempts, self._config.grpo, run, setup=self._runtime.origin.setup)
 
     def _roll_again(
         self, scored: list[Scored], numbers: Sequence[int], policy_version: int
