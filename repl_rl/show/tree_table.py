@@ -44,7 +44,7 @@ def tree_table(group: Sequence[Scored], *, shown: int) -> Table:
         text = shorten(clean(source).replace("\n", " "), max(8, _SOURCE - len(name)))
         table.add_row(
             Text(name + text, "bold" if is_shown else ""),
-            str(edge.stop) if len(lines) < 2 else f"{edge.start + 1}-{edge.stop}",
+            f"{edge.start + 1}-{edge.stop}" if len(lines) > 1 else f"{edge.stop}" if lines else "",
             _value(edge.after),
             signed(edge.advantage),
         )
