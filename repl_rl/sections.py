@@ -258,8 +258,7 @@ class GRPOConfig:
     before it is left stands for all that would have left it."""
     branch_probability: float = 0.5
     """How likely a state is the one that others leave, of those that a trajectory comes to. Lower:
-    they leave later and share more, and more trajectories end before. It pays where they have more
-    than about six lines."""
+    they leave later and share more, and more trajectories end before."""
     line_credit_weight: float = 0.5
     """Lambda: weight of line rewards beside the outcome; 0 is plain GRPO."""
     baseline: Baseline = "mean"
