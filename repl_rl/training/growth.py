@@ -103,8 +103,8 @@ def _by_slot(scored: Sequence[Scored]) -> dict[tuple[int, int], Scored]:
         trajectory = one.trajectory
         if (branch := trajectory.branch) is not None:
             other = made.get((trajectory.group_index, branch.sibling_index))
-            copied = trajectory.lines[: branch.num_lines]
-            if other is None or other.trajectory.lines[: branch.num_lines] != copied:
+            copied = trajectory.completion_ids[: trajectory.num_copied]
+            if other is None or other.trajectory.completion_ids[: len(copied)] != copied:
                 continue
         made[trajectory.group_index, trajectory.sibling_index] = one
     return made

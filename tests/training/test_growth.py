@@ -42,20 +42,23 @@ def run(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> Callable[..
             waiting, found = list(attempts), list[Scored]()
             while waiting:
                 one = waiting.pop(0)
-                made = rolled_out(one)
-                waiting += states(made, more, own=one.stem.num_lines if one.stem else 0)
+                made = rolled_out(one, source)
+                own = one.stem.num_lines if one.stem else 0
+                waiting += states(made, more, own=own)
                 if again is not None and one.sibling_index == 0:
-                    lines = (replace(line, source=again) for line in made.lines)
-                    made = replace(made, lines=tuple(lines))
+                    made = timed_otherwise(rolled_out(one, again))
                     waiting += states(made, more)
                 found.append(make_scored(made, 0.0))
             assert distinct(found) == found, "nobody is rolled out twice"
             return found
 
-        def rolled_out(one: Attempt) -> Trajectory:
+        def rolled_out(one: Attempt, source: str) -> Trajectory:
+            copied = one.stem.trajectory.lines[: one.stem.num_lines] if one.stem else ()
+            sources = [line.source for line in copied]
+            sources += [source.format(one.sibling_index)] * (num_lines - len(copied))
             kinds = [OK] * (num_lines - 1) + [SUBMITTED]
             plain = make_trajectory(
-                [(source.format(one.sibling_index), kind, None) for kind in kinds],
+                [(text, kind, None) for text, kind in zip(sources, kinds, strict=True)],
                 group_index=one.group_index,
                 sibling_index=one.sibling_index,
             )
@@ -63,15 +66,23 @@ def run(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> Callable[..
                 return plain
             other = one.stem.trajectory
             assert other.group_index == one.group_index
-            copied, own = other.lines[: one.stem.num_lines], plain.lines[one.stem.num_lines :]
             branch = Branch(
                 sibling_index=other.sibling_index, num_lines=one.stem.num_lines, seed=one.seed
             )
-            return replace(plain, lines=(*copied, *own), branch=branch)
+            return replace(plain, branch=branch)
 
         return make
 
     return of_length
+
+
+def timed_otherwise(trajectory: Trajectory) -> Trajectory:
+    """The same lines, which took another time."""
+    lines = [
+        replace(line, outcome=replace(line.outcome, wall_ms=line.outcome.wall_ms + 1))
+        for line in trajectory.lines
+    ]
+    return replace(trajectory, lines=tuple(lines))
 
 
 def states(trajectory: Trajectory, more: More, *, own: int = 0) -> list[Attempt]:
