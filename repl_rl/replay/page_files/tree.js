@@ -28,7 +28,8 @@ function pathTo(record, members) {
   const path = new Set();
   let end = Infinity;
   for (let one = record; one; ) {
-    one.edges.filter((edge) => edge.stop <= end).forEach((edge) => path.add(edge));
+    const before = one.edges.filter((edge) => edge.start < end && edge.stop <= end);
+    before.forEach((edge) => path.add(edge));
     end = one.branch?.lines ?? 0;
     const left = one.branch?.sibling;
     one = members.find((other) => other.sibling === left && end > 0 && other.edges[0]?.start < end);
@@ -45,7 +46,8 @@ function leavesText(branch) {
 function edgeHead(one, at, tree) {
   const { start, stop, advantage } = one.edges[at];
   const isCurrent = at === 0 && one === tree.current;
-  const lines = stop === start + 1 ? `line ${stop}` : `lines ${start + 1} to ${stop}`;
+  const many = stop > start ? `lines ${start + 1} to ${stop}` : "no more lines";
+  const lines = stop === start + 1 ? `line ${stop}` : many;
   const isApart = at === 0 && one.branch !== null && tree.first.includes(one);
   const apart = isApart ? [...leavesText(one.branch), ", not in this page"] : [];
   return make(
