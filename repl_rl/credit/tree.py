@@ -155,7 +155,7 @@ class _Tree:
                 self._begin[None, 0].append(at)
                 continue
             other = places.get(left.sibling_index)
-            if other is not None and left.num_lines <= twigs[other].num_lines:
+            if other is not None and left.num_lines <= _last_place(twigs[other]):
                 self._leaving[other, left.num_lines].append(at)
                 stops[other].add(left.num_lines)
             else:
@@ -204,10 +204,7 @@ class _Tree:
 
     def _find_values(self) -> dict[tuple[int, int], float | None]:
         """By (twig, start of an edge): the mean outcome of what this edge leads to."""
-        starts = [
-            (0 if twig.branch is None else twig.branch.num_lines, at)
-            for at, twig in enumerate(self._twigs)
-        ]
+        starts = [(_start(twig), at) for at, twig in enumerate(self._twigs)]
         starts += [(stop, at) for at, stops in enumerate(self._stops) for stop in stops]
         values: dict[tuple[int, int], float | None] = {}
         # What follows an edge begins behind more lines, so the last come first.
@@ -226,6 +223,16 @@ class _Tree:
         stops = self._stops[at]
         found = bisect.bisect_right(stops, start)
         return stops[found] if found < len(stops) else None
+
+
+def _start(twig: Twig) -> int:
+    """Lines before its own, which are copies."""
+    return 0 if twig.branch is None else twig.branch.num_lines
+
+
+def _last_place(twig: Twig) -> int:
+    """The most lines behind which somebody leaves it: its end, if it has a line of its own."""
+    return twig.num_lines if twig.num_lines > _start(twig) else twig.num_lines - 1
 
 
 def _beside(value: float, values: Sequence[float]) -> float:

@@ -86,6 +86,15 @@ def test_who_ended_as_soon_as_it_was_left_is_held_against_those_that_left_it() -
     assert tree_credit(twigs).weights == [[1.5], [0.0, 0.75], [1.5]]
 
 
+def test_one_without_a_line_of_its_own_is_left_nowhere() -> None:
+    """A file may say so: 1 ended where it left 0, and 2 says that it left 1 right there."""
+    twigs = [twig(0, 3, 1.0), twig(1, 3, 0.0, leaves=(0, 3)), twig(2, 5, 1.0, leaves=(1, 3))]
+    assert list(map(numbers, tree_edges(twigs)))[1:] == [
+        [(3, 3, 0.5, 0.0, -1.0)],
+        [(3, 5, 1.0, 1.0, 0.0)],
+    ]
+
+
 def test_a_line_that_the_other_does_not_have_is_no_place_to_leave_it() -> None:
     found = tree_edges([twig(0, 1, 1.0), twig(1, 3, 0.0, leaves=(0, 2))])
     assert list(map(numbers, found)) == [[(0, 1, 1.0, 1.0, 0.0)], [(2, 3, 0.0, 0.0, 0.0)]]
