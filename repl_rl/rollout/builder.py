@@ -80,6 +80,7 @@ class TrajectoryBuilder:
         """Copy the first lines of another trajectory, with all that stands before the next one."""
         other, stop = stem.trajectory, stem.num_tokens
         assert tuple(self.ids) == other.prompt_ids, "its own prompt is another"
+        assert stem.num_lines <= len(other.lines), "the other one has fewer lines"
         self.ids.extend(other.completion_ids[:stop])
         self._loss_mask.extend(other.loss_mask[:stop])
         self._logprobs.extend(other.logprobs[:stop])

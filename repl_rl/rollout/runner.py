@@ -83,19 +83,11 @@ class RolloutRunner:
         `on_scored` gets those it cut short, too: their stop reason is CANCELLED. ConfigError for
         `more` where the sampler is a user's own.
         """
-        sampler = self._sampler
-        if more is not None and not isinstance(sampler, LineSampler):
-            raise ConfigError(
-                f"{type(sampler).__name__} does not say where a trajectory can be left; expected "
-                f"sampling.sampler = 'lines'"
-            )
 
         async def one(attempt: Attempt, start: Start[Attempt]) -> Scored:
-            sample: _Sample = sampler.sample
-            if more is not None and isinstance(sampler, LineSampler):
-                sample = partial(sampler.sample, on_state=lambda so_far: start(more(so_far)))
             try:
                 with self.waits.trajectory():
+                    sample = self._sampling(more, start)
                     scored = await self._attempt(attempt, sample, on_sampled)
             except RolloutCancelled as cancelled:
                 if on_scored is not None:
@@ -106,6 +98,17 @@ class RolloutRunner:
             return scored
 
         return await run_growing(one, attempts, at_once=self._max_in_flight)
+
+    def _sampling(self, more: More | None, start: Start[Attempt]) -> _Sample:
+        sampler = self._sampler
+        if more is None:
+            return sampler.sample
+        if type(sampler) is not LineSampler:  # one that is derived from it may have another loop
+            raise ConfigError(
+                f"{type(sampler).__name__} does not say where a trajectory can be left; expected "
+                f"sampling.sampler = 'lines'"
+            )
+        return partial(sampler.sample, on_state=lambda so_far: start(more(so_far)))
 
     async def _attempt(
         self, attempt: Attempt, sample: _Sample, on_sampled: Callable[[], None]

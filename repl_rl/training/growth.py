@@ -3,10 +3,10 @@
     Attempts of whole groups, factors -> roots, then attempts with stems -> Scored -> all rows
 
 Where a rollout is left, a coin says at each of its states, as it comes to it, until one is taken:
-whoever leaves it there begins at once. So the place depends on what stands before it alone, and all
-that go on from there are alike, the first one too. A choice among the lines of the whole trajectory
-would not be: long ones would be left at other places than short ones (see `credit.tree`). Knows
-attempts and lines. Does not know models or the update.
+whoever leaves it there is asked for at once. So the place depends on what stands before it alone,
+and all that go on from there are alike, the first one too. A choice among the lines of the whole
+trajectory would not be: long ones would be left at other places than short ones (see
+`credit.tree`). Knows attempts and lines. Does not know models or the update.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from repl_rl.rollout.stems import can_leave
 from repl_rl.rollout.volatile import kernel_sources, volatile_lines
 from repl_rl.seeds import derive_seed
 from repl_rl.transcript.format import problem_sources
-from repl_rl.types import Attempt, Line, Scored, Stem, Trajectory
+from repl_rl.types import Attempt, Scored, Stem, Trajectory
 
 
 class Run(Protocol):
@@ -60,7 +60,10 @@ def grow(
         attempt = slots[key]
         coin = random.Random(derive_seed(attempt.seed, "leave", level, at)).random()
         sources = (*setup, *problem_sources(attempt.problem))
-        if coin >= config.branch_probability or not _can_be_had_again(so_far.lines, sources):
+        if coin >= config.branch_probability or not can_leave(so_far.lines):
+            return []
+        if any(volatile_lines(kernel_sources(so_far.lines), setup=sources)):
+            left[key] = len(strides), at  # so no later state can be had again
             return []
         left[key] = level + 1, at
         stem = Stem(trajectory=so_far, num_lines=at)
@@ -92,12 +95,9 @@ def tree_metrics(scored: Sequence[Scored], factors: Sequence[int]) -> dict[str, 
     }
 
 
-def _can_be_had_again(lines: Sequence[Line], setup: Sequence[str]) -> bool:
-    return can_leave(lines) and not any(volatile_lines(kernel_sources(lines), setup=setup))
-
-
 def _by_slot(scored: Sequence[Scored]) -> dict[tuple[int, int], Scored]:
-    """Without those that left lines which the other one wrote otherwise when it began again."""
+    """By group and slot; those are missing whose stem was written otherwise, by one that began
+    again."""
     made: dict[tuple[int, int], Scored] = {}
     for one in sorted(scored, key=lambda one: one.trajectory.sibling_index):  # who is left is first
         trajectory = one.trajectory
