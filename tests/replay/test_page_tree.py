@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from repl_rl.config import GRPOConfig
 from repl_rl.replay.annotated import annotate
 from repl_rl.replay.page import details_of, write_page
 from repl_rl.runs.trajectory_file import append, places
-from repl_rl.types import Scored
-from tree_kit import three_leaves
+from repl_rl.types import Reward, Scored, StopReason
+from tree_kit import SHARED, three_leaves
 
 
 def written(folder: Path, scored: Sequence[Scored]) -> Path:
@@ -135,6 +136,32 @@ def test_a_page_that_lacks_whom_one_leaves_says_so(
         (1, "s:2 sibling 2, line 1 advantage +0.000"),
         (1, "ends with +0.000 \u2013 nothing submitted"),
     ]
+
+
+def test_one_that_ended_as_it_was_left_is_not_on_the_way_to_those_that_left_it(
+    viewer: Viewer, tmp_path: Path, make_trajectory: MakeTrajectory
+) -> None:
+    """0 ran out of time behind the line where 1 left it, and is worth 0; 1 is worth 1."""
+    first, second, third = three_leaves(make_trajectory)
+    ended = replace(make_trajectory(SHARED, sibling_index=0), stop_reason=StopReason.TIME_LIMIT)
+    group = [
+        replace(
+            first, trajectory=ended, reward=Reward(line_rewards=(0.0, 0.0), outcome_reward=0.0)
+        ),
+        replace(second, reward=replace(second.reward, outcome_reward=1.0)),
+        third,
+    ]
+    page = viewer.open("#s:2", path=written(tmp_path, group))
+    wait_for(page, "s:2")
+    assert outline(page)[1:6] == [
+        (1, "s:1 sibling 0, lines 1 to 2 advantage +0.500"),
+        (1, "value after line 2 +0.500"),
+        (2, "s:1 goes on, no more lines advantage -1.000"),
+        (2, "ends with +0.000 \u2013 nothing submitted"),
+        (2, "s:2 sibling 1, lines 3 to 4 advantage +1.000 this one"),
+    ]
+    heads = page.locator(".tree .on-path > .edge .names").all_inner_texts()
+    assert heads == ["s:1", "s:2"]
 
 
 @pytest.mark.parametrize("width", [400, 1440])
