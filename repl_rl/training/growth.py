@@ -43,38 +43,53 @@ def grow(
     that would have left it, as the very same object. `setup` is what kernels ran before a problem's
     own sources.
     """
-    factors = config.branching
-    strides = [*itertools.accumulate(factors[:0:-1], lambda a, b: a * b, initial=1)][::-1]
-    slots = {(one.group_index, one.sibling_index): one for one in attempts}
-    left: dict[tuple[int, int], tuple[int, int]] = {}
-    """Of each slot: the level that leaves it next, and the lines behind which it was left last."""
+    growth = _Growth(attempts, config, setup)
+    roots = [one for one in attempts if one.sibling_index % growth.strides[0] == 0]
+    made = _by_slot(run(roots, more=growth.leaving))
+    return [_of_slot(made, one, growth.strides) for one in attempts]
 
-    def leaving(so_far: Trajectory) -> list[Attempt]:
+
+class _Growth:
+    """Who leaves whom, asked at the states of trajectories under way."""
+
+    def __init__(
+        self, attempts: Sequence[Attempt], config: GRPOConfig, setup: Sequence[str]
+    ) -> None:
+        products = itertools.accumulate(config.branching[:0:-1], lambda a, b: a * b, initial=1)
+        self.strides = [*products][::-1]
+        """Of each level, how far apart its slots lie."""
+        self._probability = config.branch_probability
+        self._setup = setup
+        self._slots = {(one.group_index, one.sibling_index): one for one in attempts}
+        self._left: dict[tuple[int, int], tuple[int, int]] = {}
+        """Of each slot: the level that leaves it next, and the lines behind which it was left."""
+
+    def leaving(self, so_far: Trajectory) -> list[Attempt]:
         """Who leaves this one where it is now, if the next of the levels below its own does."""
-        group, slot = key = so_far.group_index, so_far.sibling_index
-        own = next(level for level, stride in enumerate(strides) if slot % stride == 0)
-        (level, last), at = left.get(key, (own + 1, 0)), len(so_far.lines)
+        key, at = (so_far.group_index, so_far.sibling_index), len(so_far.lines)
+        level, last = self._left.get(key, (self._own_level(so_far.sibling_index) + 1, 0))
         # One that begins again, because its kernel was lost, comes to the same states again.
-        if level == len(strides) or at <= last:
+        if level == len(self.strides) or at <= last:
             return []
-        attempt = slots[key]
+        attempt = self._slots[key]
         coin = random.Random(derive_seed(attempt.seed, "leave", level, at)).random()
-        sources = (*setup, *problem_sources(attempt.problem))
-        if coin >= config.branch_probability or not can_leave(so_far.lines):
+        if coin >= self._probability or not can_leave(so_far.lines):
             return []
+        sources = (*self._setup, *problem_sources(attempt.problem))
         if any(volatile_lines(kernel_sources(so_far.lines), setup=sources)):
-            left[key] = len(strides), at  # so no later state can be had again
+            self._left[key] = len(self.strides), at  # so no later state can be had again
             return []
-        left[key] = level + 1, at
-        stem = Stem(trajectory=so_far, num_lines=at)
-        return [
-            replace(slots[group, slot + step], stem=stem)
-            for step in range(strides[level], strides[level - 1], strides[level])
-        ]
+        self._left[key] = level + 1, at
+        return self._with_stem(Stem(trajectory=so_far, num_lines=at), level)
 
-    roots = [one for one in attempts if one.sibling_index % strides[0] == 0]
-    made = _by_slot(run(roots, more=leaving))
-    return [_of_slot(made, one, strides) for one in attempts]
+    def _with_stem(self, stem: Stem, level: int) -> list[Attempt]:
+        """All of a level that leave the trajectory of `stem`."""
+        group, slot = stem.trajectory.group_index, stem.trajectory.sibling_index
+        steps = range(self.strides[level], self.strides[level - 1], self.strides[level])
+        return [replace(self._slots[group, slot + step], stem=stem) for step in steps]
+
+    def _own_level(self, slot: int) -> int:
+        return next(level for level, stride in enumerate(self.strides) if slot % stride == 0)
 
 
 def distinct(scored: Sequence[Scored]) -> list[Scored]:
