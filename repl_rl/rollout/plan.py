@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol, Self
 
-from repl_rl.config import Config
+from repl_rl.config import Config, GRPOConfig
 from repl_rl.credit.rewards import BoundReward, bound_reward
 from repl_rl.engines.base import EngineKind
 from repl_rl.engines.kinds import engine_kind
@@ -192,6 +192,11 @@ def _check_branching(config: Config, *, samples_lines: bool) -> None:
             raise ConfigError(
                 f"grpo.branching = {list(factors)} with grpo.credit = {grpo.credit!r}, which takes "
                 f"siblings for independent; give grpo.credit = 'tree'"
+            )
+        if grpo.branch_probability != GRPOConfig().branch_probability:
+            raise ConfigError(
+                f"grpo.branch_probability = {grpo.branch_probability} has no effect with "
+                f"grpo.credit = {grpo.credit!r}, which grows no trees; give grpo.credit = 'tree'"
             )
         return
     if len(factors) < 2 or min(factors) < 1 or factors[0] < 2:

@@ -216,3 +216,8 @@ def test_a_tree_that_makes_whole_groups_is_taken() -> None:
 def test_a_tree_that_cannot_be_grown_is_refused(changed: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_plan(resolve(overrides=[*TREE, *changed]), to_train=True)
+
+
+def test_a_chance_of_branches_without_trees_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"grpo.branch_probability = 0.3 has no effect"):
+        make_plan(resolve(overrides=["grpo.branch_probability=0.3"]), to_train=True)
