@@ -103,7 +103,12 @@ def line_rows(
     for _, group in groupby(items, key=lambda item: item.group_index):
         siblings = list(group)
         if config.credit == "tree":
-            rows += tree_advantages(siblings, weight=config.line_credit_weight, scale_by=scale_by)
+            rows += tree_advantages(
+                siblings,
+                weight=config.line_credit_weight,
+                branching=config.branching,
+                scale_by=scale_by,
+            )
             continue
         rows += line_advantages(
             [item.reward for item in siblings],
@@ -116,15 +121,21 @@ def line_rows(
 
 
 def tree_advantages(
-    siblings: Sequence[Earned], *, weight: float, scale_by: float | None = None
+    siblings: Sequence[Earned],
+    *,
+    weight: float,
+    branching: Sequence[int] = (),
+    scale_by: float | None = None,
 ) -> list[list[float]]:
     r"""Advantage of every line of a group that branches, [G][L]; 0 for lines that are copies.
 
         A[i, k] = w[i, k] * ((V[edge] - mean V[others]) / (std R + eps) + weight * (r[i, k] - b))
 
-    Values and weights w are those of `tree_credit`. b is the mean of line rewards r by these
-    weights, each line once. With scale "none" and `weight` 0 the expected update is the gradient of
-    E[R]; line rewards add what they do in `line_local`.
+    Values are those of `tree_credit`, and so are weights, times the siblings that `branching` has
+    for each trajectory from the prompt. The weights of a group that branches everywhere are so 1 at
+    its leaves, as in one without branches, and sum to its size at the prompt. b is the mean of line
+    rewards r by these weights, each line once. With scale "none" and `weight` 0 the expected update
+    is the gradient of E[R]; line rewards add what they do in `line_local`.
 
     A sibling that stands here again counts once, and gets 0 the second time. An unscorable one gets
     0 and is part of no value. Where all outcomes and all sums of line rewards are equal, all is 0.
@@ -156,11 +167,12 @@ def tree_advantages(
     ]
     total = math.fsum(w for _, w in weighed)
     mean = math.fsum(value * w for value, w in weighed) / total if total else 0.0
+    num_siblings = math.prod(branching[1:])
     for at, reward, values, weights in zip(
         places, known, found.advantages, found.weights, strict=True
     ):
         rows[at] = [
-            w * (value / scale + weight * (own - mean))
+            num_siblings * w * (value / scale + weight * (own - mean))
             for own, value, w in zip(reward.line_rewards, values, weights, strict=True)
         ]
     return rows

@@ -65,8 +65,8 @@ class TreeCredit:
     advantages: list[list[float]]
     """As in `Edge`."""
     weights: list[list[float]]
-    """The share of an edge in the mean over leaves, times their number: 1 in a group without
-    branches. An edge that is left by one other near its end has the weight of two leaves."""
+    """How much of a rollout an edge stands for: 1 from the prompt, and behind a state that others
+    leave an equal share of what leads to it."""
 
 
 def tree_credit(twigs: Sequence[Twig]) -> TreeCredit:
@@ -74,8 +74,9 @@ def tree_credit(twigs: Sequence[Twig]) -> TreeCredit:
 
     Unbiased: where a trajectory is left depends on what stands before that state alone, so from
     there on all that leave are alike, and the others' mean is a baseline that none of them moves.
-    Weights halve at a state that two leave: so what a line adds to the update is expected to be
-    what it adds to the gradient of the mean outcome of a single rollout.
+    A weight is shared out among all that go on from a state: so what a line adds to the update is
+    expected to be what it adds to the gradient of the mean outcome of a single rollout. It depends
+    on no number of leaves, as long trajectories are left more often.
 
     Edges of equal value get exactly 0, and so do an edge without others and one without an outcome.
 
@@ -88,7 +89,7 @@ def tree_credit(twigs: Sequence[Twig]) -> TreeCredit:
     >>> found.advantages
     [[0.5, 1.0], [0.0, -1.0], [-0.5]]
     >>> found.weights
-    [[1.5, 0.75], [0.0, 0.75], [1.5]]
+    [[1.0, 0.5], [0.0, 0.5], [1.0]]
     """
     found = TreeCredit(
         advantages=[[0.0] * twig.num_lines for twig in twigs],
@@ -166,11 +167,11 @@ class _Tree:
 
     def outline(self) -> list[Outlined]:
         found: list[Outlined] = []
-        num_leaves = float(sum(twig.outcome is not None for twig in self._twigs))
         ahead: list[Outlined] = []
         """Edges whose turn comes, the next one last."""
         for (_, start), twigs in reversed(self._begin.items()):
-            ahead += reversed(self._from(twigs, start, num_leaves, depth=0))
+            num_known = sum(self._values[at, start] is not None for at in twigs)
+            ahead += reversed(self._from(twigs, start, num_known, depth=0))
         while ahead:
             one = ahead.pop()
             found.append(one)
@@ -184,7 +185,9 @@ class _Tree:
     def _from(
         self, twigs: Sequence[int], start: int, weight: float, *, depth: int
     ) -> list[Outlined]:
-        """The edges of these twigs that begin behind `start` lines, which they share."""
+        """The edges of these twigs that begin behind `start` lines, which they share, and that
+        share `weight`.
+        """
         values = [self._values[at, start] for at in twigs]
         known = [value for value in values if value is not None]
         before = statistics.fmean(known) if known else None

@@ -83,7 +83,7 @@ def test_who_ended_as_soon_as_it_was_left_is_held_against_those_that_left_it() -
         [(1, 2, 0.5, 1.0, 1.0)],
         [(0, 1, 0.25, 0.0, -0.5)],
     ]
-    assert tree_credit(twigs).weights == [[1.5], [0.0, 0.75], [1.5]]
+    assert tree_credit(twigs).weights == [[1.0], [0.0, 0.5], [1.0]]
 
 
 def test_one_without_a_line_of_its_own_is_left_nowhere() -> None:

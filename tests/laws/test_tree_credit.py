@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -115,25 +115,31 @@ def reward(world: str, *, charge: float = 0.0) -> Reward:
     return Reward(line_rewards=lines, outcome_reward=OUTCOMES[world])
 
 
-def rows(leaves: list[Leaf], *, weight: float = 0.0) -> list[list[float]]:
+def rows(
+    leaves: list[Leaf], *, weight: float = 0.0, branching: Sequence[int] = ()
+) -> list[list[float]]:
     return tree_advantages(
         [Earned(0, leaf.slot, leaf.branch, reward(leaf.world, charge=-0.1)) for leaf in leaves],
         weight=weight,
+        branching=branching,
         scale_by=UNSCALED,
     )
 
 
 @pytest.mark.parametrize("factors", [[2], [2, 2], [2, 3], [3, 2], [2, 2, 2]])
 def test_the_expected_update_is_the_gradient_of_the_mean_outcome(factors: list[int]) -> None:
-    """Wherever somebody leaves, and however few there are in the end."""
+    """Wherever somebody leaves, and however few there are in the end: groups of more leaves weigh
+    no more, though these are the ones of long trajectories. What it is divided by is the same for
+    all groups.
+    """
     total: Gradient = {}
     mass = 0.0
     for p, leaves in trees(factors):
         mass += p
-        for leaf, row in zip(leaves, rows(leaves), strict=True):
+        for leaf, row in zip(leaves, rows(leaves, branching=factors), strict=True):
             for line, value in enumerate(row):
                 if value:
-                    add_score(total, leaf.world, line, p * value / len(leaves))
+                    add_score(total, leaf.world, line, p * value / math.prod(factors))
     assert mass == pytest.approx(1.0, abs=1e-12)
     aim = expected(OUTCOMES)
     assert set(aim) == set(GO_ON)
@@ -163,13 +169,13 @@ def test_a_place_that_depends_on_what_follows_it_is_another_gradient() -> None:
             chance = p * math.prod(q for q, _ in parts)
             for leaf, row in zip(leaves, rows(leaves), strict=True):
                 for line, value in enumerate(row):
-                    add_score(total, leaf.world, line, chance * value / len(leaves))
+                    add_score(total, leaf.world, line, chance * value / 2)
     aim = expected(OUTCOMES)
     assert max(abs(total[history] - aim[history]) for history in aim) > 0.01
 
 
 def test_lines_that_are_copies_count_for_nothing() -> None:
-    """Weights of what begins at the prompt sum to the number of leaves, and so on down."""
+    """Weights of what begins at the prompt are 1, and are shared out from there on down."""
     for _, leaves in trees([2, 2]):
         found = tree_credit(
             [Twig(sibling_index=o.slot, branch=o.branch, num_lines=len(o.world), outcome=1.0)
@@ -180,7 +186,7 @@ def test_lines_that_are_copies_count_for_nothing() -> None:
             assert weights[:own] == row[:own] == [0.0] * own
             assert all(weights[own:])
         first = [w[0] for leaf, w in zip(leaves, found.weights, strict=True) if not leaf.branch]
-        assert math.fsum(first) == pytest.approx(len(leaves))
+        assert first == [1.0, 1.0]
 
 
 @given(
@@ -219,11 +225,11 @@ def test_one_without_an_outcome_is_part_of_no_value() -> None:
 # The update
 
 
-def policy_gradient(model: Any, scored: list[Scored]) -> Tensors:
+def policy_gradient(model: Any, scored: list[Scored], config: GRPOConfig) -> Tensors:
     """Of minus advantage times log-probability over the tokens that each sampled itself, divided by
     their number."""
     loss: Any = 0.0
-    rows = advantage_rows(scored, GRPOConfig(credit="tree"))
+    rows = advantage_rows(scored, config)
     for item, row in zip(scored, rows, strict=True):
         one = item.trajectory
         ids = torch.tensor(one.prompt_ids + one.completion_ids)
@@ -255,6 +261,7 @@ def test_a_token_is_trained_once_however_many_share_it(
         make_scored(replace(second, branch=left_at), 0.0, (0.0, 0.0)),
         third,
     ]
-    catch = step([*distinct, third], credit="tree", branching=(2, 2))
+    config = GRPOConfig(credit="tree", branching=(2, 2))
+    catch = step([*distinct, third], credit=config.credit, branching=config.branching)
     model = type(random_qwen()).from_pretrained(model_folder)
-    assert difference(catch.gradients, policy_gradient(model, distinct)) < 1e-6
+    assert difference(catch.gradients, policy_gradient(model, distinct, config)) < 1e-6
