@@ -9,6 +9,7 @@ Arms that differ in the credit alone, from one warm start, with one sampler and 
     potential         charges as the steps of a potential
     tree              groups of [4, 2, 2]: a line is held against others from the very same state
     tree late         the same, where a state is left at a chance of 0.3 instead of 0.5
+    tree of 8         groups of [2, 2, 2], for about the tokens of groups of 5
     one line          groups of [4, 4]: four continuations of a state of each of four trajectories
     ... of 10         line_local 1.0 and potential in groups of 10
 
@@ -57,6 +58,7 @@ CREDITS: dict[str, dict[str, object]] = {
     "one line": {"grpo.credit": "tree", "grpo.branching": [4, 4], "grpo.group_size": 16},
 }
 CREDITS["tree late"] = {**CREDITS["tree"], "grpo.branch_probability": 0.3}
+CREDITS["tree of 8"] = {**CREDITS["tree"], "grpo.branching": [2, 2, 2], "grpo.group_size": 8}
 for _name in ("outcome", "line_local 1.0", "potential"):
     CREDITS[f"{_name} of 10"] = {**CREDITS[_name], "grpo.group_size": 10}
 
