@@ -228,9 +228,15 @@ class Trajectory:
         return self.lines[self.num_copied_lines :]
 
     @property
+    def own_mask(self) -> list[bool]:
+        """[T]: True where a token was sampled for it."""
+        copied = self.num_copied
+        return [False] * copied + list(self.loss_mask[copied:])
+
+    @property
     def num_sampled(self) -> int:
         """Tokens that were sampled for it."""
-        return sum(self.loss_mask[self.num_copied :])
+        return sum(self.own_mask)
 
     def value_of(self, line: Line) -> str | None:
         """`repr` of what one of its lines submitted or claimed; None where it did neither."""

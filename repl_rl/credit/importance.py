@@ -29,28 +29,29 @@ _MAX_LOG_RATIO = 100.0
 
 
 def line_ratios(trajectory: Trajectory, trainer_T: Sequence[float]) -> list[float]:
-    """p(line) / q(line) of every line, [L]: injected tokens are in no line, so they never count.
+    """p(line) / q(line) of every line of its own, [L]: injected tokens are in no line, so none
+    counts. The trainer scores a line that others share for the one alone who sampled it.
 
     Example: two tokens of -1.0 and -2.0 to the engine, -1.2 and -1.5 to the trainer, give exp(0.3).
     """
     gaps_T = _gaps(trajectory, trainer_T)
-    sums_L = [math.fsum(gaps_T[line.start : line.stop]) for line in trajectory.lines]
+    sums_L = [math.fsum(gaps_T[line.start : line.stop]) for line in trajectory.own_lines]
     return [math.exp(min(total, _MAX_LOG_RATIO)) for total in sums_L]
 
 
 def largest_gap(trajectory: Trajectory, trainer_T: Sequence[float]) -> float:
-    """The most that engine and trainer differ by at a sampled token, nats."""
-    gaps_T = _gaps(trajectory, trainer_T)
-    return max(abs(gap) for gap in compress(gaps_T, trajectory.loss_mask))
+    """The most that engine and trainer differ by at a token that was sampled for it, nats."""
+    gaps = compress(_gaps(trajectory, trainer_T), trajectory.own_mask)
+    return max(map(abs, gaps), default=0.0)
 
 
 def divergence(trajectory: Trajectory, trainer_T: Sequence[float]) -> tuple[float, int]:
-    """(sum over sampled tokens of the estimate k3 of KL(engine || trainer), nats; their number).
+    """(sum of the estimate k3 of KL(engine || trainer), nats, over tokens that were sampled for it;
+    their number).
 
     k3 is r - 1 - ln r with r = p / q: never negative (Schulman 2020, Approximating KL Divergence).
     """
-    gaps_T = _gaps(trajectory, trainer_T)
-    gaps = [gap for gap, is_sampled in zip(gaps_T, trajectory.loss_mask, strict=True) if is_sampled]
+    gaps = list(compress(_gaps(trajectory, trainer_T), trajectory.own_mask))
     return math.fsum(math.expm1(min(gap, _MAX_LOG_RATIO)) - gap for gap in gaps), len(gaps)
 
 
@@ -70,7 +71,7 @@ def weigh_lines(
     if trajectory.thought is not None:
         for token, gap in enumerate(_gaps(trajectory, trainer_T)[: trajectory.thought.stop]):
             weighed_T[token] *= min(math.exp(min(gap, _MAX_LOG_RATIO)), cap)
-    for line, ratio in zip(trajectory.lines, ratios_L, strict=True):
+    for line, ratio in zip(trajectory.own_lines, ratios_L, strict=True):
         for token in range(line.start, line.stop):
             weighed_T[token] *= min(ratio, cap)
     return weighed_T

@@ -40,10 +40,7 @@ def row_of(scored: Scored, advantages: Sequence[float]) -> Row:
     """
     trajectory = scored.trajectory
     _check(trajectory, advantages, num_rewards=len(scored.reward.line_rewards))
-    mask = [
-        int(is_sampled and at >= trajectory.num_copied)
-        for at, is_sampled in enumerate(trajectory.loss_mask)
-    ]
+    mask = [int(is_own) for is_own in trajectory.own_mask]
     return Row(
         ids=list(trajectory.completion_ids),
         mask=mask,

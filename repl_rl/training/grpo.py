@@ -370,10 +370,7 @@ def rollout_rows(
         "completion_ids": [list(t.completion_ids) for t in trajectories],
         "logprobs": [list(t.logprobs) for t in trajectories],
         "env_mask": [
-            [
-                int(is_sampled and at >= t.num_copied and not is_out)
-                for at, is_sampled in enumerate(t.loss_mask)
-            ]
+            [int(is_own and not is_out) for is_own in t.own_mask]
             for t, is_out in zip(trajectories, left_out, strict=True)
         ],
         "outcome_reward": [item.reward.outcome_reward for item in scored],

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -12,13 +12,19 @@ import torch
 
 from repl_rl.config import Config, GRPOConfig, Loss
 from repl_rl.credit.advantages import advantage_rows
-from repl_rl.credit.importance import importance_metrics, largest_gap, line_ratios, weigh_lines
+from repl_rl.credit.importance import (
+    divergence,
+    importance_metrics,
+    largest_gap,
+    line_ratios,
+    weigh_lines,
+)
 from repl_rl.engines.kinds import engine_kind
 from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
 from repl_rl.training.grpo import LineGRPOTrainer, pad_right
 from repl_rl.training.trainer import weighs_lines
-from repl_rl.types import OutcomeKind, Scored, Trajectory
+from repl_rl.types import Branch, OutcomeKind, Scored, Trajectory
 from trainer_kit import Step, difference, largest, model_of
 
 MakeTrajectory = Callable[..., Trajectory]
@@ -61,6 +67,23 @@ def test_the_largest_gap_is_that_of_a_sampled_token(two_lines: Trajectory) -> No
     assert largest_gap(two_lines, TRAINER_T) == pytest.approx(0.5)
 
 
+def test_a_line_that_is_a_copy_has_no_ratio_and_no_gap(two_lines: Trajectory) -> None:
+    """The trainer has no log-probability of it: 0 stands there."""
+    branch = replace(two_lines, branch=Branch(sibling_index=0, num_lines=1, seed=0))
+    trainer_T = (0.0,) * 4 + TRAINER_T[4:]
+    assert line_ratios(branch, trainer_T) == pytest.approx([math.exp(-0.7)])
+    assert largest_gap(branch, trainer_T) == pytest.approx(0.5)
+    assert divergence(branch, branch.logprobs) == (0.0, 3)
+    advantages_T = [0.0] * 4 + [-1.0] * 3 + [0.0] * 2
+    assert weigh_lines(branch, advantages_T, [0.5], cap=2.0) == [0.0] * 4 + [-0.5] * 3 + [0.0] * 2
+
+
+def test_one_that_ended_where_it_left_another_has_neither(two_lines: Trajectory) -> None:
+    branch = replace(two_lines, branch=Branch(sibling_index=0, num_lines=2, seed=0))
+    assert line_ratios(branch, TRAINER_T) == []
+    assert (largest_gap(branch, TRAINER_T), divergence(branch, TRAINER_T)) == (0.0, (0.0, 0))
+
+
 def test_metrics_tell_how_far_the_two_are_apart() -> None:
     assert importance_metrics([0.5, 1.0, 2.0, 4.5], [0.25, 0.75], cap=2.0) == {
         "importance/ratio_mean": 2.0,
@@ -98,7 +121,7 @@ def test_vespo_goes_without() -> None:
     grpo = GRPOConfig(loss_type="vespo")
     assert weighs_lines(grpo, Precision(is_shared=False)) is False
     with pytest.raises(ConfigError, match=r"vespo.*give grpo\.importance = 'off'"):
-        Config(grpo=dataclasses.replace(grpo, importance="line"))
+        Config(grpo=replace(grpo, importance="line"))
 
 
 # In the update
@@ -124,8 +147,8 @@ def sampled_with(
         for line in item.trajectory.lines:
             logprobs[line.start : line.stop] = trainer_T[line.start : line.stop]
             logprobs[line.start] += shift(i, line.index)
-        trajectory = dataclasses.replace(item.trajectory, logprobs=tuple(logprobs))
-        shifted.append(dataclasses.replace(item, trajectory=trajectory))
+        trajectory = replace(item.trajectory, logprobs=tuple(logprobs))
+        shifted.append(replace(item, trajectory=trajectory))
     return shifted
 
 
@@ -278,3 +301,26 @@ def test_weighing_advantages_is_weighing_the_loss(
     scale = largest(weighed.gradients)
     assert difference(folded.gradients, weighed.gradients) < 1e-5 * scale
     assert difference(folded.gradients, plain.gradients) > 1e-2 * scale
+
+
+@pytest.mark.train
+def test_a_line_that_siblings_share_is_no_disagreement(
+    step: Step, make_trajectory: MakeTrajectory, make_scored: Callable[..., Scored]
+) -> None:
+    """The trainer scores it for one of them, and the other has it with the engine's scores."""
+    shared = (" a+1\n", OK, "2\n>>>")
+    branch = Branch(sibling_index=0, num_lines=1, seed=3)
+    first = make_trajectory([shared, (" f(2)\n", OK, "[3]\n>>>")], sibling_index=0)
+    second = make_trajectory([shared, (" g\n", OK, ">>>")], sibling_index=1)
+    third = make_trajectory([(" b\n", OK, None)], sibling_index=2)
+    group = [
+        make_scored(first, 1.0, (0.0, 0.0)),
+        make_scored(replace(second, branch=branch), 0.0, (0.0, 0.0)),
+        *[make_scored(third, 0.0, (0.0,))] * 2,
+    ]
+    tree: dict[str, Any] = {"credit": "tree", "branching": (2, 2)}
+    logs = step(group, change=engine_of(lambda *_: 0.0), importance="line", **tree).logs
+    assert logs["importance/ratio_max"] == pytest.approx(1.0, abs=1e-4)
+    assert logs["importance/ratio_min"] == pytest.approx(1.0, abs=1e-4)
+    assert logs["importance/largest_gap"] < 1e-4
+    assert logs["inf_kld"] < 1e-6
