@@ -184,6 +184,11 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
     )
 
 
+_MASKS = ("mask_truncated_completions", "off_policy_mask_threshold")
+_TAKES_SHARED = "takes the lines of a trajectory out of the loss that others share"
+_WEIGHS_WHOLE = "weighs a trajectory whole: what it shares with others is in the row of one of them"
+
+
 def _check_branching(config: Config, *, samples_lines: bool) -> None:
     """ConfigError unless trees are asked for and can be grown, or neither."""
     grpo, factors = config.grpo, config.grpo.branching
@@ -213,6 +218,8 @@ def _check_branching(config: Config, *, samples_lines: bool) -> None:
         ("sampling.sampler = 'lines'", samples_lines),
         ("sampling.max_think_tokens = 0", not config.sampling.max_think_tokens),
         ("grpo.rerolls = 0", not grpo.rerolls),
+        *((f"no trl.{name}, which {_TAKES_SHARED}", not config.trl.get(name)) for name in _MASKS),
+        (f"no loss 'vespo', which {_WEIGHS_WHOLE}", grpo.loss_type != "vespo"),
     ):
         if not is_fit:
             raise ConfigError(f"grpo.credit = 'tree' takes {name}")

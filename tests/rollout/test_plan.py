@@ -210,6 +210,12 @@ def test_a_tree_that_makes_whole_groups_is_taken() -> None:
         (["grpo.branch_probability=0"], r"grpo.branch_probability = 0.0; expected more than 0"),
         (["grpo.branch_probability=1.5"], r"grpo.branch_probability = 1.5; expected at most 1"),
         (["grpo.rerolls=1"], r"grpo.credit = 'tree' takes grpo.rerolls = 0"),
+        (
+            ["trl.mask_truncated_completions=true"],
+            r"takes no trl.mask_truncated_completions, which takes the lines .* that others share",
+        ),
+        (["trl.off_policy_mask_threshold=0.5"], r"takes no trl.off_policy_mask_threshold"),
+        (["grpo.loss_type=vespo"], r"takes no loss 'vespo', which weighs a trajectory whole"),
         (["sampling.sampler=inline_calls:InlineCalls"], r"takes sampling.sampler = 'lines'"),
     ],
 )
