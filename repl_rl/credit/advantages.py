@@ -98,7 +98,8 @@ def line_rows(
 ) -> list[list[float]]:
     """Advantages of every line, one list [L_i] a trajectory: see `advantage_rows`."""
     if scale_by is None:
-        scale_by = batch_scale([item.reward for item in items], config.scale)
+        once = {(item.group_index, item.sibling_index): item.reward for item in items}
+        scale_by = batch_scale([*once.values()], config.scale)
     rows: list[list[float]] = []
     for _, group in groupby(items, key=lambda item: item.group_index):
         siblings = list(group)

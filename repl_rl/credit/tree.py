@@ -14,7 +14,7 @@ import bisect
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from repl_rl.types import Branch, Scored
@@ -136,6 +136,26 @@ def twigs_of(scored: Sequence[Scored]) -> list[Twig]:
         )
         for one in scored
     ]
+
+
+def shares(scored: Sequence[Scored]) -> list[float]:
+    """How much of a rollout the end of each stands for, whether it was scored or not.
+
+    Long trajectories are left more often, so a tree has too many long ends. With these weights a
+    mean over ends is expected to be that over rollouts of their own, whose weights are 1. Groups
+    (`group_index`) may stand in any order, each trajectory once.
+
+    Example: one of two rollouts, and one that left it, have a half each, the other has 1.
+    """
+    groups: defaultdict[int, list[int]] = defaultdict(list)
+    for at, one in enumerate(scored):
+        groups[one.trajectory.group_index].append(at)
+    found = [0.0] * len(scored)
+    for places in groups.values():
+        twigs = [replace(twig, outcome=0.0) for twig in twigs_of([scored[at] for at in places])]
+        for at, edges in zip(places, tree_edges(twigs), strict=True):
+            found[at] = edges[-1].weight
+    return found
 
 
 class _Tree:

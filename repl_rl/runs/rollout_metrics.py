@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from repl_rl.lines import runs_on
-from repl_rl.runs.summary import is_ungraded, line_shares, solve_counts
-from repl_rl.types import OutcomeKind, Scored, StopReason, Verdict, VerdictKind
+from repl_rl.runs.summary import is_solved, is_ungraded, line_shares
+from repl_rl.types import Line, OutcomeKind, Scored, StopReason, Verdict, VerdictKind
 
 _WENT_WELL = frozenset(
     {OutcomeKind.OK_OUTPUT, OutcomeKind.OK_SILENT, OutcomeKind.CLAIMED, OutcomeKind.SUBMITTED}
@@ -23,18 +23,28 @@ _WENT_WELL = frozenset(
 """Outcomes of a line after which an error before it is mended."""
 
 
-def rollout_metrics(scored: Sequence[Scored], *, seconds: float) -> dict[str, float]:
-    """All numbers of these trajectories, which took so many seconds together."""
+def rollout_metrics(
+    scored: Sequence[Scored], *, seconds: float, weights: Sequence[float] | None = None
+) -> dict[str, float]:
+    """All numbers of these trajectories, which took so many seconds together.
+
+    `weights` are those that each has in rates of success, where groups branch: see `tree.shares`.
+    """
     trajectories = [item.trajectory for item in scored]
     num_lines = sum(len(t.own_lines) for t in trajectories)
     num_tokens = sum(len(t.completion_ids) - t.num_copied for t in trajectories)
     num_sampled = sum(t.num_sampled for t in trajectories)
-    solved, total = solve_counts(scored).get("all", (0, 0))
-    outcomes = [s.reward.outcome_reward for s in scored if s.reward.outcome_reward is not None]
+    weighed = list(zip(scored, weights or [1.0] * len(scored), strict=True))
+    solved = [(float(is_solved(item)), weight) for item, weight in weighed]
+    outcomes = [
+        (item.reward.outcome_reward, weight)
+        for item, weight in weighed
+        if item.reward.outcome_reward is not None
+    ]
     stops = Counter(t.stop_reason for t in trajectories)
     return {
-        "solve_rate": solved / total if total else 0.0,
-        **({"outcome_mean": statistics.fmean(outcomes)} if outcomes else {}),
+        "solve_rate": _mean(solved),
+        **({"outcome_mean": _mean(outcomes)} if outcomes else {}),
         "ungraded_share": sum(map(is_ungraded, scored)) / len(scored),
         "active_tokens": num_sampled,
         "mask_ratio": num_sampled / num_tokens,
@@ -49,6 +59,12 @@ def rollout_metrics(scored: Sequence[Scored], *, seconds: float) -> dict[str, fl
         "rollout/tokens_per_s": num_sampled / seconds,
         "rollout/lines_per_s": num_lines / seconds,
     }
+
+
+def _mean(weighed: Sequence[tuple[float, float]]) -> float:
+    """Of (value, weight)."""
+    total = math.fsum(weight for _, weight in weighed)
+    return math.fsum(value * weight for value, weight in weighed) / total
 
 
 def line_metrics(scored: Sequence[Scored]) -> dict[str, float]:
@@ -69,14 +85,19 @@ def line_metrics(scored: Sequence[Scored]) -> dict[str, float]:
 
 def _recoveries(scored: Sequence[Scored]) -> dict[str, float]:
     """Share of lines with errors that a later line of the trajectory mends; none without errors."""
-    is_mended = [mended for item in scored for mended in _mended([*_kinds(item)])]
+    is_mended = [
+        is_mended
+        for item in scored
+        for line, is_mended in _mended(item.trajectory.lines)
+        if line.index >= item.trajectory.num_copied_lines
+    ]
     return {"line/recovery_share": statistics.fmean(is_mended)} if is_mended else {}
 
 
-def _mended(kinds: Sequence[OutcomeKind]) -> Iterator[bool]:
-    """For each error, whether a line after it went well."""
-    last = max((i for i, kind in enumerate(kinds) if kind in _WENT_WELL), default=-1)
-    yield from (i < last for i, kind in enumerate(kinds) if kind.traits.is_error)
+def _mended(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
+    """Each line with an error, and whether one after it went well."""
+    last = max((line.index for line in lines if line.outcome.kind in _WENT_WELL), default=-1)
+    yield from ((line, line.index < last) for line in lines if line.outcome.kind.traits.is_error)
 
 
 def _kinds(item: Scored) -> list[OutcomeKind]:
@@ -89,12 +110,12 @@ def farming_metrics(scored: Sequence[Scored]) -> dict[str, float]:
     The share of lines that are comments is `line/comment/share`.
     """
     kinds = [_kinds(item) for item in scored]
-    num_lines = sum(map(len, kinds)) or 1
+    own = [line.outcome.kind for item in scored for line in item.trajectory.own_lines]
     num_silent = sum(all(kind.traits.is_idle for kind in seen) for seen in kinds)
-    num_code = sum(not kind.traits.is_idle for seen in kinds for kind in seen)
+    num_code = sum(not kind.traits.is_idle for kind in own)
     num_first = sum(seen[:1] == [OutcomeKind.SUBMITTED] for seen in kinds)
     return {
-        "line/code_share": num_code / num_lines,
+        "line/code_share": num_code / (len(own) or 1),
         "trajectory/silent_share": num_silent / len(scored),
         "trajectory/first_line_submit_share": num_first / len(scored),
     }

@@ -8,10 +8,12 @@ that goes on reads it there. Knows cells and rates. Does not know the update.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from repl_rl.credit.tree import shares
 from repl_rl.runs.summary import is_solved, is_ungraded
 from repl_rl.seeds import derive_seed
 from repl_rl.tasks.base import Cell, TieredTask
@@ -25,8 +27,9 @@ LEAST = 0.1
 MEMORY = 0.8
 """Of a rate, what stays when a group of its cell comes in."""
 
-Outcome = tuple[str, int, bool]
-"""Cell, group, and whether one of its trajectories solved the problem."""
+Outcome = tuple[str, int, float, bool]
+"""Cell, group, how much of a rollout one of its trajectories stands for, and whether that one
+solved the problem."""
 
 
 class Curriculum:
@@ -78,11 +81,11 @@ class Curriculum:
 
     def hear(self, outcomes: Iterable[Outcome]) -> None:
         """What became of the trajectories of a step, those of all ranks."""
-        groups = defaultdict[tuple[str, int], list[bool]](list)
-        for name, group, solved in outcomes:
-            groups[name, group].append(solved)
+        groups = defaultdict[tuple[str, int], list[tuple[float, bool]]](list)
+        for name, group, weight, solved in outcomes:
+            groups[name, group].append((weight, solved))
         for (name, _), found in sorted(groups.items()):
-            rate = sum(found) / len(found)
+            rate = math.fsum(w for w, solved in found if solved) / math.fsum(w for w, _ in found)
             before = self._rates.get(name, rate)
             self._rates[name] = MEMORY * before + (1 - MEMORY) * rate
         self._drawn.clear()
@@ -94,8 +97,8 @@ class Curriculum:
 def outcomes(scored: Sequence[Scored]) -> list[Outcome]:
     """Those of one rank, for `hear`; what could not be graded says nothing of a cell."""
     return [
-        (str(cell_of(item.problem)), item.trajectory.group_index, is_solved(item))
-        for item in scored
+        (str(cell_of(item.problem)), item.trajectory.group_index, weight, is_solved(item))
+        for item, weight in zip(scored, shares(scored), strict=True)
         if not is_ungraded(item)
     ]
 

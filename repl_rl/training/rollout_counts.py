@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from repl_rl.credit.tree import shares
 from repl_rl.runs.rollout_metrics import percentiles, rollout_metrics
 from repl_rl.training.ranks import Ranks
 from repl_rl.training.runtime import Runtime
@@ -57,7 +58,7 @@ class RolloutCounts:
             return {}
         num_kept = sum(item.trajectory.num_sampled for item in scored)
         return {
-            **rollout_metrics(scored, seconds=seconds),
+            **rollout_metrics(scored, seconds=seconds, weights=shares(scored)),
             "rollout/retries": sum(one.num_retries for one in made),
             "rollout/wasted_tokens": sum(one.num_sampled for one in made) - num_kept,
             **percentiles("kernel/start", [ms for one in made for ms in one.starts_ms]),

@@ -19,8 +19,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repl_rl.config import GRPOConfig
-from repl_rl.credit.advantages import Earned, advantage_rows, batch_scale, tree_advantages
-from repl_rl.credit.tree import Twig, tree_credit
+from repl_rl.credit.advantages import (
+    Earned,
+    advantage_rows,
+    batch_scale,
+    line_rows,
+    tree_advantages,
+)
+from repl_rl.credit.tree import Twig, shares, tree_credit
 from repl_rl.types import Branch, OutcomeKind, Reward, Scored, Trajectory
 from trainer_kit import Step, Tensors, difference, random_qwen
 
@@ -148,6 +154,29 @@ def test_the_expected_update_is_the_gradient_of_the_mean_outcome(factors: list[i
     assert max(map(abs, aim.values())) > 0.05
 
 
+@pytest.mark.parametrize("factors", [[2, 2], [2, 3], [2, 2, 2]])
+def test_the_mean_over_ends_by_their_shares_is_that_of_rollouts(
+    factors: list[int],
+    make_trajectory: Callable[..., Trajectory],
+    make_scored: Callable[..., Scored],
+) -> None:
+    """That over all ends alike is another, as long trajectories are left more often."""
+    by_share = alike = 0.0
+    for p, leaves in trees(factors):
+        scored = []
+        for leaf in leaves:
+            lines = [(" a\n", OutcomeKind.OK_OUTPUT, ">>>")] * len(leaf.world)
+            one = make_trajectory(lines, sibling_index=leaf.slot)
+            scored.append(make_scored(replace(one, branch=leaf.branch), OUTCOMES[leaf.world]))
+        outcomes = [OUTCOMES[leaf.world] for leaf in leaves]
+        weighed = map(math.prod, zip(shares(scored), outcomes, strict=True))
+        by_share += p * math.fsum(weighed) / factors[0]
+        alike += p * sum(outcomes) / len(outcomes)
+    mean = sum(p * OUTCOMES[world] for p, world in completions(""))
+    assert by_share == pytest.approx(mean, abs=1e-12)
+    assert abs(alike - mean) > 0.005
+
+
 def test_a_place_that_depends_on_what_follows_it_is_another_gradient() -> None:
     """Left at its last line but one, a trajectory is left where it went wrong."""
     total: Gradient = {}
@@ -209,6 +238,20 @@ def test_one_that_stands_again_counts_once() -> None:
     again = [once[0], once[0], once[1], once[1]]
     first, second = tree_advantages(once, weight=0.5)
     assert tree_advantages(again, weight=0.5) == [first, [0.0] * 2, second, [0.0] * 3]
+
+
+def test_one_that_stands_again_counts_once_in_the_deviation_of_a_step() -> None:
+    config = GRPOConfig(credit="tree", scale="batch")
+    once = [
+        Earned(group, place, None, reward(world))
+        for group in range(2)
+        for place, world in enumerate(["ns", "nnn"])
+    ]
+    first, second, third, fourth = line_rows(once, config)
+    assert line_rows([*once, once[3], once[3]], config) == [
+        *[first, second, third, fourth],
+        *[[0.0] * 3] * 2,
+    ]
 
 
 def test_one_without_an_outcome_is_part_of_no_value() -> None:

@@ -21,7 +21,7 @@ from repl_rl.runs.summary import (
     wilson_interval,
 )
 from repl_rl.training.evaluate import percent, report
-from repl_rl.types import OutcomeKind, Scored, StopReason, Trajectory, Verdict, VerdictKind
+from repl_rl.types import Branch, OutcomeKind, Scored, StopReason, Trajectory, Verdict, VerdictKind
 
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]
@@ -109,6 +109,34 @@ def test_the_numbers_of_a_step_by_hand(four: list[Scored]) -> None:
         "rollout/lines_per_s": 3.0,
         "active_tokens": 12,
         "mask_ratio": 12 / 20,
+    }
+    assert {key: metrics[key] for key in expected} == pytest.approx(expected)
+
+
+def test_a_line_that_siblings_share_counts_once(
+    make_trajectory: MakeTrajectory, make_scored: MakeScored
+) -> None:
+    """A comment and an error are shared: of five lines two are code, and the error is mended once.
+    One that was not left stands for twice as much of a rollout as each of the two that share lines.
+    """
+    shared = [("# x\n", KIND.COMMENT, None), ("y\n", KIND.NAME_ERROR, None)]
+    first = make_trajectory([*shared, ("1\n", KIND.OK_OUTPUT, None)], sibling_index=0)
+    branch = Branch(sibling_index=0, num_lines=2, seed=0)
+    second = make_trajectory([*shared, ("# z\n", KIND.COMMENT, None)], sibling_index=1)
+    third = make_trajectory([("\n", KIND.BLANK, None)], sibling_index=2)
+    proved = Verdict(kind=VerdictKind.PROVED)
+    scored = [
+        make_scored(first, 1.0, verdict=proved),
+        make_scored(replace(second, branch=branch), 0.0),
+        make_scored(third, 1.0, verdict=proved),
+    ]
+    metrics = rollout_metrics(scored, seconds=1.0, weights=[0.5, 0.5, 1.0])
+    expected = {
+        "solve_rate": 1.5 / 2,
+        "outcome_mean": 1.5 / 2,
+        "line/code_share": 2 / 5,
+        "line/recovery_share": 1.0,
+        "line/per_trajectory": 5 / 3,
     }
     assert {key: metrics[key] for key in expected} == pytest.approx(expected)
 

@@ -48,10 +48,17 @@ def test_beyond_the_bounds_a_cell_is_drawn_less_often(rate: float, factor: float
 def test_a_rate_remembers_four_fifths() -> None:
     """A first group sets it, 2 of 4; then one of none solved: 0.8 * 0.5."""
     course = Curriculum(Two(), seed=0)
-    course.hear(("sum-1", 0, solved) for solved in (True, False, True, False))
+    course.hear(("sum-1", 0, 1.0, solved) for solved in (True, False, True, False))
     assert course.metrics() == {"curriculum/sum-1": 0.5}
-    course.hear([("sum-1", 1, False)])
+    course.hear([("sum-1", 1, 1.0, False)])
     assert course.metrics() == {"curriculum/sum-1": pytest.approx(0.4)}
+
+
+def test_a_trajectory_counts_for_as_much_of_a_rollout_as_it_stands_for() -> None:
+    """Two that share their beginning have a half each: 1.5 of 2 rollouts solved it."""
+    course = Curriculum(Two(), seed=0)
+    course.hear([("sum-1", 0, 0.5, True), ("sum-1", 0, 0.5, False), ("sum-1", 0, 1.0, True)])
+    assert course.metrics() == {"curriculum/sum-1": 0.75}
 
 
 def test_a_number_has_one_problem_until_the_next_step() -> None:
@@ -63,13 +70,13 @@ def test_a_number_has_one_problem_until_the_next_step() -> None:
 
 def test_one_that_goes_on_from_its_metrics_draws_the_same() -> None:
     course = Curriculum(Two(), seed=3)
-    course.hear(("ode-3", group, False) for group in range(5))
+    course.hear(("ode-3", group, 1.0, False) for group in range(5))
     resumed = Curriculum(Two(), seed=3, rates=rates_in({**course.metrics(), "loss": 1.0}))
     assert [course[n].id for n in range(50)] == [resumed[n].id for n in range(50)]
 
 
 def test_ranks_agree_whatever_the_order_of_rows() -> None:
-    rows = [("ode-3", group, group % 3 == 0) for group in range(9)]
+    rows = [("ode-3", group, 1.0, group % 3 == 0) for group in range(9)]
     one, other = (Curriculum(Two(), seed=0) for _ in range(2))
     one.hear(rows)
     other.hear(reversed(rows))
