@@ -263,7 +263,8 @@ class GRPOConfig:
     """Lambda: weight of line rewards beside the outcome; 0 is plain GRPO."""
     baseline: Baseline = "mean"
     """What a trajectory is compared with: the mean of its group, itself included, or of the
-    others. `leave_one_out` (RLOO, arXiv:2402.14740) does without the factor (G - 1) / G."""
+    others. `leave_one_out` (RLOO, arXiv:2402.14740) does without the factor (G - 1) / G. Credit
+    by trees always takes the others."""
     scale: Scale = "group"
     """The outcome advantage is divided by the standard deviation over this; `none`: undivided."""
 

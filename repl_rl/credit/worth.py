@@ -26,14 +26,16 @@ class Value:
     """
 
     mean: float
-    error: float
-    """Its standard error; 0 where nothing is left to chance."""
+    error: float | None
+    """Its standard error; None where one sample tells of none, 0 where nothing is left to chance or
+    all samples are equal."""
     count: int
 
     @classmethod
     def of(cls, outcomes: Sequence[float]) -> Value:
-        error = statistics.stdev(outcomes) / math.sqrt(len(outcomes)) if len(outcomes) > 1 else 0.0
-        return cls(mean=statistics.fmean(outcomes), error=error, count=len(outcomes))
+        count = len(outcomes)
+        error = statistics.stdev(outcomes) / math.sqrt(count) if count > 1 else None
+        return cls(mean=statistics.fmean(outcomes), error=error, count=count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +52,10 @@ class Worth:
         """The difference of the two, which were sampled apart."""
         if self.before is None or self.after is None:
             return None
+        before, after = self.before.error, self.after.error
         return Value(
             mean=self.after.mean - self.before.mean,
-            error=math.hypot(self.after.error, self.before.error),
+            error=None if before is None or after is None else math.hypot(after, before),
             count=min(self.after.count, self.before.count),
         )
 

@@ -128,7 +128,11 @@ ENGINE_AND_TRAINER = (
     ),
 )
 TRAJECTORIES = (
-    Metric("solve_rate", "share", "Trajectories of the step that solved their problem."),
+    Metric(
+        "solve_rate",
+        "share",
+        "Trajectories of the step that solved their problem; in trees, by what each stands for.",
+    ),
     Metric("outcome_mean", "", "Mean outcome reward of the scored trajectories.", "one is scored"),
     Metric(
         "ungraded_share", "share", "Trajectories whose answer has no verdict that the reward reads."

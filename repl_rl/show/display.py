@@ -370,7 +370,7 @@ def worth_table(rows: Sequence[Worth]) -> Table:
             Text(source),
             str(row.line.outcome.kind),
             *map(_mean, (row.before, row.after, gain)),
-            "" if gain is None else f"{1.96 * gain.error:.2f}",
+            "-" if gain is None or gain.error is None else f"{1.96 * gain.error:.2f}",
         )
     return table
 

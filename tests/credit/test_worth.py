@@ -20,7 +20,16 @@ LEFT = Branch(sibling_index=0, num_lines=1, seed=1)
 def test_a_value_is_a_mean_with_its_standard_error() -> None:
     """1, 0, 1, 1: mean 3/4, deviation 1/2, error 1/4."""
     assert Value.of([1.0, 0.0, 1.0, 1.0]) == Value(mean=0.75, error=0.25, count=4)
-    assert Value.of([-1.0]) == Value(mean=-1.0, error=0.0, count=1)
+    assert Value.of([-1.0]) == Value(mean=-1.0, error=None, count=1)
+
+
+def test_one_sample_before_a_line_tells_no_error(
+    make_trajectory: MakeTrajectory, make_scored: MakeScored
+) -> None:
+    """Though what comes after it, the end, is known."""
+    plain = make_scored(make_trajectory([("a\n", OK, None)]), 1.0)
+    (only,) = worths(plain, [make_scored(replace(plain.trajectory, group_index=0), 0.0)])
+    assert only.gain == Value(mean=1.0, error=None, count=1)
 
 
 def test_a_line_is_worth_what_the_state_after_it_has_more(

@@ -24,10 +24,14 @@ def worth_words(worth: Worth, *, is_end: bool) -> str:
     head = (
         f"nobody can say what {place} was worth"
         if gain is None
-        else f"{place} was worth {number(gain.mean)}, standard error {gain.error:.3f}"
+        else f"{place} was worth {number(gain.mean)}{_error(gain)}"
     )
     after = _value(worth.after, is_end=is_end)
     return f"{head}: before it {_value(worth.before)}, after it {after}"
+
+
+def _error(gain: Value) -> str:
+    return "" if gain.error is None else f", standard error {gain.error:.3f}"
 
 
 def _value(value: Value | None, *, is_end: bool = False) -> str:
