@@ -7,8 +7,10 @@ and 0.8, by rollouts of their own. Every estimator is the trainer's own code, wi
 and the mean of the others as baseline, so that all are in units of the outcome reward:
 
     outcome, line_local ...   from the group of 16 that holds the line
-    tree                      from groups of [4, 2, 2], on lines of theirs, with a truth of theirs
+    tree                      from groups of [4, 2, 2] of the same problems, on lines of theirs,
+                              with a truth of theirs
     K continuations           of the states before and after the line, other ones than the truth's
+    nothing                   0 for every line; `nothing of trees` for those of trees
 
 `agree` is the share of lines whose estimate has the sign of the truth (half a point for an estimate
 of 0), among those whose truth is two standard errors from 0. `rank` is Spearman's correlation, and
@@ -18,6 +20,7 @@ DIR/credit.svg.
 """
 
 import argparse
+import itertools
 import json
 import math
 import random
@@ -50,6 +53,7 @@ mpl.use("Agg")
 GROUP, BRANCHING = 16, (4, 2, 2)
 WEIGHTS = (0.25, 0.5, 1.0)
 CONTINUATIONS = (1, 2, 4, 9)
+NOTHING, NOTHING_OF_TREES = "nothing", "nothing of trees"
 PER_PROBLEM = 3
 """Trajectories of one problem whose lines are judged."""
 
@@ -98,10 +102,14 @@ def main() -> None:
     args.output.mkdir(parents=True, exist_ok=True)
     with opened(args) as (plan, runtime):
         bench = Bench(plan, runtime, seed=args.seed, num_truth=args.truth)
-        problems = bench.hard_problems()
+        problems, same = itertools.tee(bench.hard_problems())
         flat, flat_tokens, more = bench.flat_lines(problems, args.lines)
-        trees, tree_tokens = bench.tree_lines(problems, args.lines)
+        trees, tree_tokens = bench.tree_lines(same, args.lines)
+    for lines, name in ((flat, NOTHING), (trees, NOTHING_OF_TREES)):
+        for line in lines:
+            line.estimates[name] = 0.0
     costs = dict.fromkeys(FLAT, flat_tokens) | {"tree": tree_tokens}
+    costs |= dict.fromkeys((NOTHING, NOTHING_OF_TREES), 0.0)
     costs |= {name_of(count): flat_tokens + count * more for count in CONTINUATIONS}
     with (args.output / "lines.jsonl").open("w") as file:
         file.writelines(json.dumps(asdict(line)) + "\n" for line in (*flat, *trees))
@@ -200,6 +208,8 @@ class Bench:
                 for k in CONTINUATIONS
                 if k <= num_more
             }
+            assert first.error is not None
+            assert second.error is not None
             judged = Judged(
                 problem=scored.problem.id,
                 source=line.source,
@@ -249,6 +259,7 @@ def by_estimator(
     yield from ((name, flat) for name in FLAT)
     yield "tree", trees
     yield from ((name_of(count), flat) for count in CONTINUATIONS)
+    yield from ((NOTHING, flat), (NOTHING_OF_TREES, trees))
 
 
 def score(name: str, lines: Sequence[Judged], tokens: float) -> Score:
@@ -294,10 +305,11 @@ def by_outcome(lines: Sequence[Judged]) -> Iterator[str]:
         kinds[line.kind].append(line)
     for kind, found in sorted(kinds.items(), key=lambda pair: -len(pair[1])):
         worth = Value.of([line.truth for line in found])
+        error = "-" if worth.error is None else f"{worth.error:.3f}"
         charge = statistics.fmean(line.charge for line in found)
         says = "-" if not charge else "yes" if (charge > 0) == (worth.mean > 0) else "NO"
         yield (
-            f"{kind:<16} {len(found):>5}  {worth.mean:>+7.3f} ({worth.error:.3f})         "
+            f"{kind:<16} {len(found):>5}  {worth.mean:>+7.3f} ({error})         "
             f"{charge:>+9.2f}  {says}"
         )
 
@@ -307,6 +319,8 @@ def draw(table: Sequence[Score], path: Path) -> None:
 
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
     for one in table:
+        if one.name in (NOTHING, NOTHING_OF_TREES):
+            continue
         axes.plot(one.tokens, 100 * one.agree, "o")
         axes.annotate(one.name, (one.tokens, 100 * one.agree), fontsize=8)
     axes.set(xscale="log", xlabel="sampled tokens a trajectory", ylabel="sign agrees, % of lines")
