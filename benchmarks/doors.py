@@ -6,7 +6,8 @@
 
 A policy begins as one that opens the right door with probability HINT + (1 - HINT) / 5 and mistypes
 a share SLIP of its lines. It types half of those again. One wrong door, or one line that is not
-typed again, and the answer is wrong: of trajectories 0.6 ** 3 * 0.9 ** 6 = 11 % are right.
+typed again, and the answer is wrong, but where two such cancel: of trajectories
+0.6 ** 3 * 0.9 ** 6 = 11 % are right.
 """
 
 import random

@@ -14,14 +14,17 @@ Arms that differ in the credit alone, from one warm start, with one sampler and 
     ... of 10         line_local 1.0 and potential in groups of 10
 
 Each arm is trained with each learning rate of `--rates` and each seed. Success is on held-out
-problems, against sampled tokens; intervals are over seeds, by drawing them again 10,000 times.
+problems, against sampled tokens, or at `--at` tokens; intervals are over seeds, by drawing them
+again 10,000 times.
 `--set` and `--model` are those of `repl-rl train`, so the same is asked of other tiers
 (`--set task.tiers=[3]`) and other models. With `--small` the model is a small starter of the task,
 for tasks of few words such as `doors:Doors`. A call that is ended goes on when it is called again.
 
-Raw rows go to DIR/runs.jsonl. A second table has each arm at the best of its rates. A picture of
-some arms, DIR/learning.svg, has a panel for each rate. What would tell of cheating, DIR/habits.svg,
-has one for each habit: shares of code, comments and errors, and of submissions at line 1.
+Raw rows go to DIR/runs.jsonl. A second table has each arm at the rate that suits it best, by the
+very seeds that the table is of. A picture of some arms, DIR/learning.svg, has a panel for each
+rate. What would tell of cheating, DIR/habits.svg, has one for each habit: shares of code, comments
+and errors, and of submissions at line 1. `tree late` and `tree of 8` are there where `--arms` names
+them.
 """
 
 import argparse
@@ -62,6 +65,8 @@ CREDITS["tree of 8"] = {**CREDITS["tree"], "grpo.branching": [2, 2, 2], "grpo.gr
 for _name in ("outcome", "line_local 1.0", "potential"):
     CREDITS[f"{_name} of 10"] = {**CREDITS[_name], "grpo.group_size": 10}
 
+BY_NAME = ("tree late", "tree of 8")
+"""Arms that a call has to name."""
 DRAWN = ("outcome", "outcome of 10", "line_local 1.0 of 10", "tree")
 
 
@@ -72,10 +77,16 @@ def main() -> None:
     parser.add_argument("--task", default="sympy-proofs")
     parser.add_argument("--model", type=Path)
     parser.add_argument("--small", action="store_true")
-    parser.add_argument("--arms", nargs="+", default=[*CREDITS], choices=[*CREDITS])
+    parser.add_argument(
+        "--arms",
+        nargs="+",
+        default=[name for name in CREDITS if name not in BY_NAME],
+        choices=[*CREDITS],
+    )
     parser.add_argument("--rates", type=float, nargs="+", default=[5e-4])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--at", type=int, help="sampled tokens; otherwise as many as all runs have")
     parser.add_argument("--set", dest="overrides", action="append", default=[])
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
@@ -101,9 +112,10 @@ def main() -> None:
     (output / "runs.jsonl").write_text(rows)
     panels = {f"learning rate {rate:g}": list(drawn(runs, rate)) for rate in args.rates}
     if len(args.rates) > 1:
-        print(table(runs, baseline=next(arms(["outcome"], args.rates)).name), "\n")
+        print(table(runs, baseline=next(arms(["outcome"], args.rates)).name, tokens=args.at), "\n")
         runs = tuned(runs)
-    print(table(runs, baseline=next(run.arm for run in runs if run.arm.startswith("outcome at"))))
+    baseline = next(run.arm for run in runs if run.arm.startswith("outcome at"))
+    print(table(runs, baseline=baseline, tokens=args.at))
     draw(panels, output / "learning.svg")
     draw_habits(runs, output / "habits.svg")
 
