@@ -32,6 +32,7 @@ def advantages(
     baseline: Baseline = "mean",
     scale: Scale = "group",
     line_credit_weight: float = 0.5,
+    branching: Sequence[int] = (),
 ) -> list[list[float]]:
     """An advantage for each token of each trajectory, [T] a trajectory, 0 where none was sampled.
 
@@ -44,7 +45,11 @@ def advantages(
     return advantage_rows(
         scored,
         GRPOConfig(
-            credit=credit, baseline=baseline, scale=scale, line_credit_weight=line_credit_weight
+            credit=credit,
+            baseline=baseline,
+            scale=scale,
+            line_credit_weight=line_credit_weight,
+            branching=tuple(branching),
         ),
     )
 
