@@ -103,8 +103,11 @@ def line_rows(
 ) -> list[list[float]]:
     """Advantages of every line, one list [L_i] a trajectory: see `advantage_rows`."""
     if scale_by is None:
-        once = {(item.group_index, item.sibling_index): item.reward for item in items}
-        scale_by = batch_scale([*once.values()], config.scale)
+        rewards = [item.reward for item in items]
+        if config.credit == "tree":  # one may stand in the rows of those that would have left it
+            once = {(item.group_index, item.sibling_index): item.reward for item in items}
+            rewards = [*once.values()]
+        scale_by = batch_scale(rewards, config.scale)
     rows: list[list[float]] = []
     for _, group in groupby(items, key=lambda item: item.group_index):
         siblings = list(group)
