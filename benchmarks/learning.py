@@ -7,7 +7,7 @@ Arms that differ in the credit alone, from one warm start, with one sampler and 
     summed            the same, with what lines are charged added to the outcome
     line_local W      outcome, and W times a line's own charge to that line
     potential         charges as the steps of a potential
-    tree              groups of [4, 2, 2]: a line is held against others from the very same state
+    tree              groups of [4, 2, 2]: see `credit.tree`
     tree late         the same, where a state is left at a chance of 0.3 instead of 0.5
     tree of 8         groups of [2, 2, 2], for about the tokens of groups of 5
     one line          groups of [4, 4]: four continuations of a state of each of four trajectories

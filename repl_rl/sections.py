@@ -251,7 +251,7 @@ class GRPOConfig:
     estimate k3, weighed by the ratio: so the gradient is that of the divergence itself."""
     credit: Credit = "line_local"
     """Which lines answer for a line's reward; see `advantages.line_advantages`. `tree` holds each
-    line against others from the same state: see `branching`."""
+    line against others from the same state and the rest of its group: see `branching`."""
     branching: tuple[int, ...] = ()
     """For `credit = "tree"`: `[4, 2, 2]` rolls out 4 trajectories of a problem, then lets 1 other
     leave each of them at one of its lines, and again: 16, which is the group size. One that ends

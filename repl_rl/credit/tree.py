@@ -1,4 +1,5 @@
-"""Credit of a tree of trajectories: a line is held against others from the very state before it.
+"""Credit of a tree of trajectories: a line is held against others from the very state before it,
+and against the rest of the group.
 
     branches_G, outcomes_G -> edges_GE -> weight_GL, advantage_GL
 
@@ -44,7 +45,8 @@ class Edge:
     after: float | None
     """The value of the state that it ends at."""
     advantage: float
-    """`after` less the mean value of the other edges from its beginning."""
+    """`after` less the mean value of others: of the other edges from its beginning and, where that
+    is not the prompt, of the other trajectories from the prompt with all that leave them."""
     weight: float
 
 
@@ -74,6 +76,8 @@ def tree_credit(twigs: Sequence[Twig]) -> TreeCredit:
 
     Unbiased: where a trajectory is left depends on what stands before that state alone, so from
     there on all that leave are alike, and the others' mean is a baseline that none of them moves.
+    One other from the same state is a noisy one, so the rest of the group stands in it as well: the
+    same gradient, with half to a quarter of the variance (`benchmarks/noise.py`).
     A weight is shared out among all that go on from a state: so what a line adds to the update is
     expected to be what it adds to the gradient of the mean outcome of a single rollout. It depends
     on no number of leaves, as long trajectories are left more often.
@@ -87,7 +91,7 @@ def tree_credit(twigs: Sequence[Twig]) -> TreeCredit:
     ...     Twig(sibling_index=2, branch=None, num_lines=1, outcome=0.0),
     ... ])
     >>> found.advantages
-    [[0.5, 1.0], [0.0, -1.0], [-0.5]]
+    [[0.5, 1.0], [0.0, -0.5], [-0.5]]
     >>> found.weights
     [[1.0, 0.5], [0.0, 0.5], [1.0]]
     """
@@ -187,26 +191,39 @@ class _Tree:
 
     def outline(self) -> list[Outlined]:
         found: list[Outlined] = []
-        ahead: list[Outlined] = []
-        """Edges whose turn comes, the next one last."""
-        for (_, start), twigs in reversed(self._begin.items()):
+        ahead: list[tuple[Outlined, Sequence[float]]] = []
+        """Edges whose turn comes, the next one last, and the values of the other trees."""
+        for (left, start), twigs in reversed(self._begin.items()):
             num_known = sum(self._values[at, start] is not None for at in twigs)
-            ahead += reversed(self._from(twigs, start, num_known, depth=0))
+            edges = self._from(twigs, start, num_known, depth=0)
+            for one in reversed(edges):
+                values = [other.edge.after for other in edges if other is not one]
+                known = [value for value in values if value is not None]
+                # Of those that leave one who is not here, nobody knows whose trees they are.
+                ahead.append((one, known if left is None else ()))
         while ahead:
-            one = ahead.pop()
+            one, others = ahead.pop()
             found.append(one)
             at, stop = one.twig, one.edge.stop
             # One that ended right where it was left has an edge of no lines, which ends it.
             if one.edge.start < stop and (below := self._leaving.get((at, stop))):
-                weight = one.edge.weight
-                ahead += reversed(self._from([at, *below], stop, weight, depth=one.depth + 1))
+                edges = self._from(
+                    [at, *below], stop, one.edge.weight, depth=one.depth + 1, others=others
+                )
+                ahead += ((edge, others) for edge in reversed(edges))
         return found
 
     def _from(
-        self, twigs: Sequence[int], start: int, weight: float, *, depth: int
+        self,
+        twigs: Sequence[int],
+        start: int,
+        weight: float,
+        *,
+        depth: int,
+        others: Sequence[float] = (),
     ) -> list[Outlined]:
         """The edges of these twigs that begin behind `start` lines, which they share, and that
-        share `weight`.
+        share `weight`. `others` are values of the other trees.
         """
         values = [self._values[at, start] for at in twigs]
         known = [value for value in values if value is not None]
@@ -219,7 +236,7 @@ class _Tree:
                 stop=self._twigs[at].num_lines if stop is None else stop,
                 before=before,
                 after=value,
-                advantage=0.0 if value is None else _beside(value, known),
+                advantage=0.0 if value is None else _beside(value, [*known, *others]),
                 weight=0.0 if value is None else weight / len(known),
             )
             found.append(Outlined(depth, at, edge))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from repl_rl.credit.tree import Edge, Twig, tree_credit, tree_edges
 from repl_rl.types import Branch
 
@@ -24,12 +26,34 @@ def test_three_leaves_have_four_edges() -> None:
     """1 leaves 0 after two of its three lines. Outcomes 1, 0, 0.
 
     The state that they share is worth 1/2, and the prompt the mean of that and 0, which is 1/4.
+    Each of the two is held against the other and against 2: 1 - (0 + 0) / 2, and 0 - (1 + 0) / 2.
     """
     found = tree_edges([twig(0, 3, 1.0), twig(1, 4, 0.0, leaves=(0, 2)), twig(2, 1, 0.0)])
     assert list(map(numbers, found)) == [
         [(0, 2, 0.25, 0.5, 0.5), (2, 3, 0.5, 1.0, 1.0)],
-        [(2, 4, 0.5, 0.0, -1.0)],
+        [(2, 4, 0.5, 0.0, -0.5)],
         [(0, 1, 0.25, 0.0, -0.5)],
+    ]
+
+
+def test_another_tree_counts_once_however_many_leave_it() -> None:
+    """1 left 0, 3 left 2, and nobody left 4. The trees are worth 1/2, 1/2 and 1.
+
+    0 has 0 - (1 + 1/2 + 1) / 3 from where 1 leaves it; 3 has 0 - (1 + 1/2 + 1) / 3.
+    """
+    found = tree_edges(
+        [
+            *[twig(0, 2, 0.0), twig(1, 2, 1.0, leaves=(0, 1))],
+            *[twig(2, 2, 1.0), twig(3, 2, 0.0, leaves=(2, 1)), twig(4, 1, 1.0)],
+        ]
+    )
+    advantages = [[edge.advantage for edge in edges] for edges in found]
+    assert advantages == [
+        pytest.approx([-1 / 4, -5 / 6]),
+        pytest.approx([1 / 2]),
+        pytest.approx([-1 / 4, 1 / 2]),
+        pytest.approx([-5 / 6]),
+        pytest.approx([1 / 2]),
     ]
 
 
@@ -79,7 +103,7 @@ def test_who_ended_as_soon_as_it_was_left_is_held_against_those_that_left_it() -
     """0 ran out of time after the line behind which 1 left it: an edge of no lines is worth 0."""
     twigs = [twig(0, 1, 0.0), twig(1, 2, 1.0, leaves=(0, 1)), twig(2, 1, 0.0)]
     assert list(map(numbers, tree_edges(twigs))) == [
-        [(0, 1, 0.25, 0.5, 0.5), (1, 1, 0.5, 0.0, -1.0)],
+        [(0, 1, 0.25, 0.5, 0.5), (1, 1, 0.5, 0.0, -0.5)],
         [(1, 2, 0.5, 1.0, 1.0)],
         [(0, 1, 0.25, 0.0, -0.5)],
     ]

@@ -262,7 +262,7 @@ def test_one_without_an_outcome_is_part_of_no_value() -> None:
     )  # fmt: skip
     items = [Earned(0, 0, None, reward("ns")), lost, Earned(0, 2, None, reward("s"))]
     found = tree_advantages(items, weight=0.0, scale_by=UNSCALED)
-    assert found == [pytest.approx([1.4, 0.0]), [0.0, 0.0], pytest.approx([-1.4])]
+    assert found == [pytest.approx([1.4, 1.4]), [0.0, 0.0], pytest.approx([-1.4])]
 
 
 # The update

@@ -43,7 +43,7 @@ def test_each_trajectory_has_the_edges_of_its_own_lines(
         for one in (record["edges"] for record in found)
     ] == [
         [(0, 2, 0.25, 0.5, 0.5), (2, 3, 0.5, 1.0, 1.0)],
-        [(2, 4, 0.5, 0.0, -1.0)],
+        [(2, 4, 0.5, 0.0, -0.5)],
         [(0, 1, 0.25, 0.0, -0.5)],
     ]
 
@@ -88,7 +88,7 @@ def test_the_tree_is_indented_where_somebody_leaves(tree: Any) -> None:
         (1, "value after line 2 +0.500"),
         (2, "s:1 goes on, line 3 advantage +1.000"),
         (2, "ends with +1.000 \u2013 nothing submitted"),
-        (2, "s:2 sibling 1, lines 3 to 4 advantage -1.000 this one"),
+        (2, "s:2 sibling 1, lines 3 to 4 advantage -0.500 this one"),
         (2, "ends with +0.000 \u2013 nothing submitted"),
         (1, "s:3 sibling 2, line 1 advantage -0.500"),
         (1, "ends with +0.000 \u2013 nothing submitted"),
@@ -156,7 +156,7 @@ def test_one_that_ended_as_it_was_left_is_not_on_the_way_to_those_that_left_it(
     assert outline(page)[1:6] == [
         (1, "s:1 sibling 0, lines 1 to 2 advantage +0.500"),
         (1, "value after line 2 +0.500"),
-        (2, "s:1 goes on, no more lines advantage -1.000"),
+        (2, "s:1 goes on, no more lines advantage -0.500"),
         (2, "ends with +0.000 \u2013 nothing submitted"),
         (2, "s:2 sibling 1, lines 3 to 4 advantage +1.000 this one"),
     ]

@@ -21,7 +21,7 @@ its group                    lines   value  advantage
 prompt                              +0.250
 0  x = 1                       1-2  +0.500     +0.500
   0  submit_final_answer(_)      3  +1.000     +1.000
-  1* x + 2                     3-4  +0.000     -1.000
+  1* x + 2                     3-4  +0.000     -0.500
 2  submit_final_answer(4)        1  +0.000     -0.500
 """
 
@@ -42,12 +42,12 @@ def test_an_edge_is_a_row_indented_where_somebody_leaves(leaves: list[Scored]) -
 
 
 def test_what_was_not_scored_has_no_value(leaves: list[Scored]) -> None:
-    """0 is all that goes on from the state that 1 left, so it is held against nothing."""
+    """0 is all that goes on from the state that 1 left, so it is held against 2 alone."""
     lost = replace(leaves[1], reward=replace(leaves[1].reward, outcome_reward=None))
     rows = printed(lambda screen: screen.tree([leaves[0], lost, leaves[2]], shown=0)).splitlines()
     assert [row.split()[-2:] for row in rows[2:]] == [
         ["+1.000", "+1.000"],
-        ["+1.000", "+0.000"],
+        ["+1.000", "+1.000"],
         ["-", "+0.000"],
         ["+0.000", "-1.000"],
     ]
