@@ -45,8 +45,9 @@ class Edge:
     after: float | None
     """The value of the state that it ends at."""
     advantage: float
-    """`after` less the mean value of others: of the other edges from its beginning and, where that
-    is not the prompt, of the other trajectories from the prompt with all that leave them."""
+    """`after` less the mean value of others: the other edges from its beginning and, where that is
+    not the prompt, the rest of the group as one more. That is the mean value of the other
+    trajectories from the prompt, with all that leave them."""
     weight: float
 
 
@@ -76,8 +77,8 @@ def tree_credit(twigs: Sequence[Twig]) -> TreeCredit:
 
     Unbiased: where a trajectory is left depends on what stands before that state alone, so from
     there on all that leave are alike, and the others' mean is a baseline that none of them moves.
-    One other from the same state is a noisy one, so the rest of the group stands in it as well: the
-    same gradient, with half to a quarter of the variance (`benchmarks/noise.py`).
+    One other from the same state is a noisy one, so the rest of the group stands in it as well. The
+    gradient is the same. `benchmarks/noise.py` has its variance.
     A weight is shared out among all that go on from a state: so what a line adds to the update is
     expected to be what it adds to the gradient of the mean outcome of a single rollout. It depends
     on no number of leaves, as long trajectories are left more often.
@@ -191,8 +192,8 @@ class _Tree:
 
     def outline(self) -> list[Outlined]:
         found: list[Outlined] = []
-        ahead: list[tuple[Outlined, Sequence[float]]] = []
-        """Edges whose turn comes, the next one last, and the values of the other trees."""
+        ahead: list[tuple[Outlined, float | None]] = []
+        """Edges whose turn comes, the next one last, and the value of the rest of the group."""
         for (left, start), twigs in reversed(self._begin.items()):
             num_known = sum(self._values[at, start] is not None for at in twigs)
             edges = self._from(twigs, start, num_known, depth=0)
@@ -200,17 +201,17 @@ class _Tree:
                 values = [other.edge.after for other in edges if other is not one]
                 known = [value for value in values if value is not None]
                 # Of those that leave one who is not here, nobody knows whose trees they are.
-                ahead.append((one, known if left is None else ()))
+                ahead.append((one, statistics.fmean(known) if known and left is None else None))
         while ahead:
-            one, others = ahead.pop()
+            one, rest = ahead.pop()
             found.append(one)
             at, stop = one.twig, one.edge.stop
             # One that ended right where it was left has an edge of no lines, which ends it.
             if one.edge.start < stop and (below := self._leaving.get((at, stop))):
                 edges = self._from(
-                    [at, *below], stop, one.edge.weight, depth=one.depth + 1, others=others
+                    [at, *below], stop, one.edge.weight, depth=one.depth + 1, rest=rest
                 )
-                ahead += ((edge, others) for edge in reversed(edges))
+                ahead += ((edge, rest) for edge in reversed(edges))
         return found
 
     def _from(
@@ -220,14 +221,15 @@ class _Tree:
         weight: float,
         *,
         depth: int,
-        others: Sequence[float] = (),
+        rest: float | None = None,
     ) -> list[Outlined]:
         """The edges of these twigs that begin behind `start` lines, which they share, and that
-        share `weight`. `others` are values of the other trees.
+        share `weight`. `rest` is the value of the rest of the group.
         """
         values = [self._values[at, start] for at in twigs]
         known = [value for value in values if value is not None]
         before = statistics.fmean(known) if known else None
+        held = known if rest is None else [*known, rest]
         found = []
         for at, value in zip(twigs, values, strict=True):
             stop = self._next(at, start)
@@ -236,7 +238,7 @@ class _Tree:
                 stop=self._twigs[at].num_lines if stop is None else stop,
                 before=before,
                 after=value,
-                advantage=0.0 if value is None else _beside(value, [*known, *others]),
+                advantage=0.0 if value is None else _beside(value, held),
                 weight=0.0 if value is None else weight / len(known),
             )
             found.append(Outlined(depth, at, edge))

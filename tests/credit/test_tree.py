@@ -36,10 +36,11 @@ def test_three_leaves_have_four_edges() -> None:
     ]
 
 
-def test_another_tree_counts_once_however_many_leave_it() -> None:
+def test_the_rest_of_the_group_counts_as_one_more() -> None:
     """1 left 0, 3 left 2, and nobody left 4. The trees are worth 1/2, 1/2 and 1.
 
-    0 has 0 - (1 + 1/2 + 1) / 3 from where 1 leaves it; 3 has 0 - (1 + 1/2 + 1) / 3.
+    To 0 and 1 the rest is worth (1/2 + 1) / 2, as it is to 2 and 3: from where it is left 0 has
+    0 - (1 + 3/4) / 2, and 1 has 1 - (0 + 3/4) / 2.
     """
     found = tree_edges(
         [
@@ -49,10 +50,10 @@ def test_another_tree_counts_once_however_many_leave_it() -> None:
     )
     advantages = [[edge.advantage for edge in edges] for edges in found]
     assert advantages == [
-        pytest.approx([-1 / 4, -5 / 6]),
-        pytest.approx([1 / 2]),
-        pytest.approx([-1 / 4, 1 / 2]),
-        pytest.approx([-5 / 6]),
+        pytest.approx([-1 / 4, -7 / 8]),
+        pytest.approx([5 / 8]),
+        pytest.approx([-1 / 4, 5 / 8]),
+        pytest.approx([-7 / 8]),
         pytest.approx([1 / 2]),
     ]
 
