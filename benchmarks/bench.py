@@ -46,6 +46,7 @@ BENCHES = (
     Bench("update", 6, "an update beside TRL's", ("update.py", *REAL)),
     Bench("grader", 3, "verdicts and their latency", ("grader.py",)),
     Bench("tree", 8, "the cost of groups that branch", ("tree.py",)),
+    Bench("noise", 1, "how noisy updates of trees are", ("noise.py",)),
     Bench("credit", 60, "estimates of credit beside the truth", ("credit.py", "--output", "OUT")),
     Bench("length", 60, "credit against length", ("length.py", "--output", "OUT")),
     Bench("doors", 95, "credit where all lines matter", ("learning.py", *DOORS, "--output", "OUT")),
