@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from repl_rl.disk import append_whole, explained, written_aside
+from repl_rl.engines.vllm_server import _write
 from repl_rl.errors import StorageError
 from repl_rl.runs.folder import RunFolder, last_checkpoint, numbered_checkpoints
 from repl_rl.runs.trajectory_file import read_trajectories
@@ -72,6 +73,12 @@ def test_a_full_disk_leaves_the_checkpoint_that_was_there(
         write_again()
     assert [file.name for file in small_disk.iterdir()] == ["final"]
     assert (path / "config.json").read_text() == "{}"
+
+
+def test_weights_for_a_server_that_do_not_fit_are_one_line(small_disk: Path) -> None:
+    path = small_disk / "run-1.safetensors"
+    with pytest.raises(StorageError, match=f"^cannot write '{path}': No space left on device$"):
+        _write(weights().items(), path)
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO])

@@ -102,7 +102,8 @@ class Engine(Protocol):
         """Use `weights`, which are `version`, for every line that is asked for from here on.
 
         Lines in flight end before that, or go on with them. Raises EngineError if the weights did
-        not arrive. An engine that shares the trainer's weights reads none.
+        not arrive, StorageError if they go through a disk without room for them. An engine that
+        shares the trainer's weights reads none.
         """
         ...
 

@@ -29,6 +29,7 @@ import httpx
 from safetensors.torch import save_file
 
 from repl_rl.concurrency import run_all
+from repl_rl.disk import explained
 from repl_rl.engines.base import SampledLine, Weights, check_request, line_end
 from repl_rl.engines.vllm import logit_bias
 from repl_rl.engines.vllm_replica import Replica, Sampled, Unavailable, check_settings
@@ -270,11 +271,10 @@ def _make_folder(inside: Path | None) -> Path:
 
 
 def _write(weights: Weights, path: Path) -> None:
-    try:
-        # On the CPU one after another: merged ones are copies, for which a GPU may have no room.
+    """StorageError where the disk refuses."""
+    # On the CPU one after another: merged ones are copies, for which a GPU may have no room.
+    with explained(path):
         save_file({name: one.detach().cpu().contiguous() for name, one in weights}, path)
-    except OSError as error:
-        raise EngineError(f"cannot write weights to {path}: {error.strerror}") from None
 
 
 async def _persist(attempt: Callable[[], Awaitable[T]]) -> T:
