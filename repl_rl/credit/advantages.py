@@ -149,8 +149,7 @@ def tree_advantages(
     A sibling that stands here again counts once, and gets 0 the second time. An unscorable one gets
     0 and is part of no value. Where all outcomes and all sums of line rewards are equal, all is 0.
     """
-    first = {item.sibling_index: at for at, item in reversed(list(enumerate(siblings)))}
-    places = sorted(first.values())
+    places = _first_places(siblings)
     rows = [[0.0] * len(item.reward.line_rewards) for item in siblings]
     known = [siblings[at].reward for at in places]
     scored = [one for one in known if one.outcome_reward is not None]
@@ -158,17 +157,7 @@ def tree_advantages(
     if _all_equal(outcomes) and _all_equal(_sums([one.line_rewards for one in scored])):
         return rows
     scale = (_deviation(outcomes) if scale_by is None else scale_by) + EPSILON
-    found = tree_credit(
-        [
-            Twig(
-                sibling_index=siblings[at].sibling_index,
-                branch=siblings[at].branch,
-                num_lines=len(siblings[at].reward.line_rewards),
-                outcome=siblings[at].reward.outcome_reward,
-            )
-            for at in places
-        ]
-    )
+    found = tree_credit([_twig(siblings[at]) for at in places])
     weighed = [
         (value, w)
         for reward, weights in zip(known, found.weights, strict=True)
@@ -185,6 +174,40 @@ def tree_advantages(
             for own, value, w in zip(reward.line_rewards, values, weights, strict=True)
         ]
     return rows
+
+
+def tree_weights(items: Sequence[Earned], branching: Sequence[int]) -> list[list[float]]:
+    """w of `tree_advantages` for every line, [B][L], of scored and unscorable siblings alike.
+
+    Summed over tokens, they are the tokens that as many independent rollouts are expected to have.
+    """
+    num_siblings = math.prod(branching[1:])
+    rows: list[list[float]] = []
+    for _, group in groupby(items, key=lambda item: item.group_index):
+        siblings = list(group)
+        places = _first_places(siblings)
+        twigs = [replace(_twig(siblings[at]), outcome=0.0) for at in places]
+        weights = dict(zip(places, tree_credit(twigs).weights, strict=True))
+        for at, item in enumerate(siblings):
+            weights_L = weights.get(at, [0.0] * len(item.reward.line_rewards))
+            rows.append([num_siblings * w for w in weights_L])
+    return rows
+
+
+def _first_places(siblings: Sequence[Earned]) -> list[int]:
+    """Where each sibling of a group stands first."""
+    return sorted(
+        {item.sibling_index: at for at, item in reversed([*enumerate(siblings)])}.values()
+    )
+
+
+def _twig(item: Earned) -> Twig:
+    return Twig(
+        sibling_index=item.sibling_index,
+        branch=item.branch,
+        num_lines=len(item.reward.line_rewards),
+        outcome=item.reward.outcome_reward,
+    )
 
 
 def dead_groups(scored: Sequence[Scored], config: GRPOConfig) -> set[int]:

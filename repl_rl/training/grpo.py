@@ -10,6 +10,7 @@ clip metrics and the token count, and still attends to them. Everything else is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,7 +22,13 @@ from torch.nn.functional import pad
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from repl_rl.config import GRPOConfig
-from repl_rl.credit.advantages import dead_groups, earned, line_rows, token_advantages
+from repl_rl.credit.advantages import (
+    dead_groups,
+    earned,
+    line_rows,
+    token_advantages,
+    tree_weights,
+)
 from repl_rl.credit.importance import (
     divergence,
     importance_metrics,
@@ -53,6 +60,10 @@ _UNTRUE = (
 """Columns of TRL, which takes any completion without an end of sequence for cut. The rollouts'
 `stop/...` say why trajectories ended."""
 
+
+_DIVIDED_BY_TOKENS = ("dapo", "cispo")
+"""Losses that TRL divides by the tokens of a step. A tree's tokens stand for more than one each, so
+they are to count by their weights; TRL counts each once."""
 
 DROPS_CUT = "mask_truncated_completions"
 """The option of TRL that this module does the work of."""
@@ -202,10 +213,20 @@ class LineGRPOTrainer(GRPOTrainer):
     def _advantage_rows(self) -> list[list[float]]:
         """Advantages of this process's rows; siblings' rewards are gathered from the others."""
         own = [earned(item)._replace(reward=_bare(item.reward)) for item in self.scored]
-        lines = self._ranks.share(line_rows(self._ranks.gather(own), self._line_config))
+        items, config = self._ranks.gather(own), self._line_config
+        rows = self._token_rows(self._ranks.share(line_rows(items, config)))
+        if config.credit != "tree" or config.loss_type not in _DIVIDED_BY_TOKENS:
+            return rows
+        weights = self._token_rows(self._ranks.share(tree_weights(items, config.branching)))
+        counts = [(sum(w > 0 for w in weights_T), math.fsum(weights_T)) for weights_T in weights]
+        num_tokens, weighed = map(math.fsum, zip(*self._ranks.gather(counts), strict=True))
+        scale = num_tokens / weighed if weighed else 1.0
+        return [[scale * value for value in row_T] for row_T in rows]
+
+    def _token_rows(self, rows: Sequence[Sequence[float]]) -> list[list[float]]:
         return [
-            token_advantages(item.trajectory, advantages_L)
-            for item, advantages_L in zip(self.scored, lines, strict=True)
+            token_advantages(item.trajectory, row_L)
+            for item, row_L in zip(self.scored, rows, strict=True)
         ]
 
     def _weigh(self, rows: list[list[float]], out: dict[str, Any]) -> list[list[float]]:
