@@ -11,6 +11,7 @@ Knows Python. Does not know outcomes: `compare` finds out whether a line did dif
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
@@ -293,13 +294,17 @@ class _Flow:
                 return self._name(name, local)
             case ast.Attribute() if path := self._names.path(node, local):
                 return self._mention(path)
-        if isinstance(node, Comprehension) and (
-            outer := self._reason(node.generators[0].iter, local)  # `[x for x in x]`
-        ):
-            return outer
+        parts: Iterable[ast.AST] = ast.iter_child_nodes(node)
+        if isinstance(node, Comprehension):
+            first = node.generators[0]
+            if outer := self._reason(first.iter, local):  # `[x for x in x]`
+                return outer
+            # Each part once: one that is looked into twice at each depth takes 2 ** depth.
+            parts = (part for part in parts if part is not first)
+            parts = itertools.chain(parts, (first.target, *first.ifs))
         if isinstance(node, Comprehension | Scope):
             local = {**local, **own_names(node)}
-        return self._first(ast.iter_child_nodes(node), local)
+        return self._first(parts, local)
 
     def _name(self, name: str, local: Locals) -> _Taint | None:
         if name not in local and name in self._taints:

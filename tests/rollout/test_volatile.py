@@ -321,6 +321,18 @@ def test_a_text_that_doubles_with_each_line_is_let_go() -> None:
     assert volatile_lines(["s = 'id(0) '", *["s = s + s"] * 100, "eval(s)"])[-1] is None
 
 
+def test_what_stands_within_many_comprehensions_is_read_once() -> None:
+    """To look into it twice at each depth would take 2 ** 60."""
+    source = "time.time()"
+    for _ in range(60):
+        source = f"[x for x in {source}]"
+    assert volatile_lines(["import time", source, source.replace("time.time()", "[1]")]) == [
+        None,
+        CLOCK,
+        None,
+    ]
+
+
 def test_a_source_too_long_to_be_read_is_searched_for_names() -> None:
     tail = "+ 1" * 10_000
     sources = ["a = id(0)", f"b = a {tail}", "b", f"time.time() {tail}", f"x {tail}"]
