@@ -86,11 +86,11 @@ class Counts:
         Without its format, observations are not read.
         """
         self.trajectories += 1
-        self.sampled += sum(trajectory.loss_mask)
+        self.sampled += trajectory.num_sampled
         pairs = zip(span_mask(trajectory), trajectory.loss_mask, strict=True)
         self.mask_disagreements += sum(a != b for a, b in pairs)
-        self.lines += len(trajectory.lines)
-        self.run_on_lines += sum(runs_on(line.source) for line in trajectory.lines)
+        self.lines += len(trajectory.own_lines)
+        self.run_on_lines += sum(runs_on(line.source) for line in trajectory.own_lines)
         self._read(trajectory, codec, fmt)
         for before, observation, after in _triples(trajectory):
             self.observations += 1
@@ -101,7 +101,7 @@ class Counts:
     def _read(self, trajectory: Trajectory, codec: Codec, fmt: TranscriptFormat | None) -> None:
         ids = trajectory.completion_ids
         end = None if fmt is None else Encoding(fmt, codec).turn_end
-        for span in spans(trajectory):
+        for span in _own_spans(trajectory):
             if span.line_index < 0 and trajectory.thought is not None:
                 self._read_thought(trajectory, trajectory.thought, span, codec)
                 continue
@@ -133,7 +133,7 @@ class Counts:
     def take_witnessed(self, trajectory: Trajectory, witness: Witness) -> None:
         """Count sampled tokens that the engine did not sample after the tokens before them."""
         whole = trajectory.prompt_ids + trajectory.completion_ids
-        for span in spans(trajectory):
+        for span in _own_spans(trajectory):
             at, stop = (len(trajectory.prompt_ids) + i for i in span[:2])
             while span.is_sampled and at < stop:
                 sampled = witness.sampled.get(whole[:at], [])
@@ -151,7 +151,7 @@ class Counts:
         """Compare the sampler's log-probabilities with those of one forward over everything."""
         ids = [*trajectory.prompt_ids, *trajectory.completion_ids]
         fresh = logprobs(loaded, ids, len(trajectory.prompt_ids), temperature=temperature)
-        for span in spans(trajectory):
+        for span in _own_spans(trajectory):
             if span.is_sampled:
                 gaps = [abs(fresh[i] - trajectory.logprobs[i]) for i in range(*span[:2])]
                 self.boundary_gaps.append(gaps[0])
@@ -207,9 +207,14 @@ def _texts_in_place(trajectory: Trajectory, span: Span, codec: Codec) -> Iterato
         yield codec.decode(before + whole[at:stop]).removeprefix(codec.decode(before))
 
 
+def _own_spans(trajectory: Trajectory) -> Iterator[Span]:
+    """Those behind what it copied, which count where they were sampled."""
+    return (span for span in spans(trajectory) if span.start >= trajectory.num_copied)
+
+
 def _triples(trajectory: Trajectory) -> Iterator[tuple[Span | None, Span, Span | None]]:
     """Each observation with the line before and after it, if there is one."""
-    found = [None, *spans(trajectory), None]
+    found = [None, *_own_spans(trajectory), None]
     for before, span, after in zip(found, found[1:], found[2:], strict=False):
         if span is not None and not span.is_sampled:
             yield before, span, after

@@ -21,7 +21,7 @@ from repl_rl.testing.small_models import random_model
 from repl_rl.training.audit import Counts, Witness
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Finding, OutcomeKind, Trajectory
+from repl_rl.types import Branch, Finding, OutcomeKind, Trajectory
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 
@@ -53,6 +53,31 @@ def swap(trajectory: Trajectory, at: int, token: int) -> Trajectory:
 
 def findings(counts: Counts) -> dict[str, Finding]:
     return {finding.name: finding for finding in counts.findings(is_exact=True)}
+
+
+# Trees
+
+
+def test_what_siblings_share_is_counted_where_it_was_sampled(
+    make_trajectory: MakeTrajectory,
+) -> None:
+    """The recorded source of the line that they share is none of its tokens, and runs on."""
+    shared = (" a b\n", OK, "2\n>>>")
+    first = make_trajectory([shared, (" c\n", OK, "3\n>>>")], sibling_index=0)
+    line = replace(first.lines[0], source="ab\nx\n")
+    first = replace(first, lines=(line, *first.lines[1:]))
+    second = make_trajectory([shared, (" d\n", OK, "4\n>>>")], sibling_index=1)
+    second = replace(
+        second,
+        lines=(line, *second.lines[1:]),
+        branch=Branch(sibling_index=0, num_lines=1, seed=1),
+    )
+    counts = Counts()
+    for one in (first, second):
+        counts.take(one, ByteCodec(), PYTHON)
+    assert (counts.trajectories, counts.sampled, counts.lines) == (2, 5 + 3 + 3, 3)
+    assert (counts.misread_lines, counts.run_on_lines) == (1, 1)
+    assert (counts.observations, counts.misread_observations) == (3, 0)
 
 
 # Tokens
