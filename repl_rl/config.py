@@ -148,10 +148,10 @@ def _check_potential(reward: RewardConfig, grpo: GRPOConfig) -> None:
             f"reward.potential = {reward.potential} has no effect: grpo.credit is "
             f"{grpo.credit!r} at grpo.line_credit_weight = {grpo.line_credit_weight}"
         )
-    if grpo.credit == "line_local":
+    if grpo.credit in ("line_local", "tree"):
         raise ConfigError(
-            f"reward.potential = {reward.potential} with grpo.credit = 'line_local' would charge "
-            f"the last line, often the submission, for all progress before it; expected "
+            f"reward.potential = {reward.potential} with grpo.credit = {grpo.credit!r} would "
+            f"charge the last line, often the submission, for all progress before it; expected "
             f"grpo.credit 'return_to_go' or 'potential'"
         )
 

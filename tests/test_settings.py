@@ -201,7 +201,8 @@ def test_errors_may_not_outweigh_a_correct_answer() -> None:
     [
         (["grpo.credit=outcome"], "has no effect"),
         (["grpo.credit=return_to_go", "grpo.line_credit_weight=0"], "has no effect"),
-        (["grpo.credit=line_local"], "would charge the last line"),
+        (["grpo.credit=line_local"], "'line_local' would charge the last line"),
+        (["grpo.credit=tree"], "'tree' would charge the last line"),
     ],
 )
 def test_a_potential_needs_credit_that_sums_it_up(overrides: list[str], message: str) -> None:

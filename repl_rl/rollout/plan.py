@@ -186,7 +186,12 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
 
 _MASKS = ("mask_truncated_completions", "off_policy_mask_threshold")
 _TAKES_SHARED = "takes the lines of a trajectory out of the loss that others share"
-_WEIGHS_WHOLE = "weighs a trajectory whole: what it shares with others is in the row of one of them"
+_WHOLE = "what a trajectory shares with others is in the row of one of them"
+_LOSSES = {
+    "vespo": f"weighs a trajectory whole: {_WHOLE}",
+    **dict.fromkeys(("grpo", "sapo", "bnpo"), f"divides by a row's tokens: {_WHOLE}"),
+}
+"""Losses that trees do not take."""
 
 
 def _check_branching(config: Config, *, samples_lines: bool) -> None:
@@ -219,7 +224,10 @@ def _check_branching(config: Config, *, samples_lines: bool) -> None:
         ("sampling.max_think_tokens = 0", not config.sampling.max_think_tokens),
         ("grpo.rerolls = 0", not grpo.rerolls),
         *((f"no trl.{name}, which {_TAKES_SHARED}", not config.trl.get(name)) for name in _MASKS),
-        (f"no loss 'vespo', which {_WEIGHS_WHOLE}", grpo.loss_type != "vespo"),
+        *(
+            (f"no loss {name!r}, which {does}", grpo.loss_type != name)
+            for name, does in _LOSSES.items()
+        ),
     ):
         if not is_fit:
             raise ConfigError(f"grpo.credit = 'tree' takes {name}")

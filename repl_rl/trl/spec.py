@@ -84,7 +84,13 @@ class ReplSpec:
             if not text.startswith(_OURS) or text.startswith(_SAID_BY_TRL):
                 raise ConfigError(f"{text!r} is no setting of a ReplSpec; is it GRPOConfig's?")
         names = {"task": task, "transcript": transcript, "model": ELSEWHERE, "seed": seed}
-        self._plan = make_plan(settings.resolve(flags=names, overrides=overrides), to_train=True)
+        config = settings.resolve(flags=names, overrides=overrides)
+        if config.grpo.credit == "tree":
+            raise ConfigError(
+                "grpo.credit = 'tree' grows groups that only `repl-rl train` rolls out; expected "
+                "outcome, line_local, return_to_go or potential"
+            )
+        self._plan = make_plan(config, to_train=True)
         self._output = None if output is None else Path(output)
         if self._output is not None:
             if (self._output / "config.toml").exists():

@@ -216,6 +216,9 @@ def test_a_tree_that_makes_whole_groups_is_taken() -> None:
         ),
         (["trl.off_policy_mask_threshold=0.5"], r"takes no trl.off_policy_mask_threshold"),
         (["grpo.loss_type=vespo"], r"takes no loss 'vespo', which weighs a trajectory whole"),
+        (["grpo.loss_type=grpo"], r"takes no loss 'grpo', which divides by a row's tokens"),
+        (["grpo.loss_type=sapo"], r"takes no loss 'sapo', which divides by a row's tokens"),
+        (["grpo.loss_type=bnpo"], r"takes no loss 'bnpo', which divides by a row's tokens"),
         (["sampling.sampler=inline_calls:InlineCalls"], r"takes sampling.sampler = 'lines'"),
     ],
 )

@@ -332,8 +332,8 @@ def test_problems_that_read_the_same_are_one_row(tmp_path: Path) -> None:
     ("override", "expected"),
     [
         ("grpo.learning_rate=1e-5", "is no setting of a ReplSpec"),
+        ("grpo.credit=tree", "grows groups that only `repl-rl train` rolls out"),
         ("sampling.temperature=0.7", "is no setting of a ReplSpec"),
-        ("grpo.credit=tree", "grpo.branching"),
         ("no.such=1", "is no setting of a ReplSpec"),
     ],
 )
