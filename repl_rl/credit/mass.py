@@ -27,13 +27,17 @@ class AdvantageSums:
 
 
 def advantage_sums(scored: Sequence[Scored], rows: Sequence[Sequence[float]]) -> AdvantageSums:
-    """Sums over `scored` [B], whose tokens have the advantages `rows` [B][T]."""
+    """Sums over `scored` [B], whose tokens have the advantages `rows` [B][T].
+
+    One that stands here again has the advantages 0 the second time, and counts once.
+    """
+    once = {(item.trajectory.group_index, item.trajectory.sibling_index): item for item in scored}
     by_kind = dict.fromkeys(OutcomeKind, 0.0)
     for item, row_T in zip(scored, rows, strict=True):
         for line in item.trajectory.lines:
             by_kind[line.outcome.kind] += math.fsum(map(abs, row_T[line.start : line.stop]))
     return AdvantageSums(
-        num_tokens=sum(item.trajectory.num_sampled for item in scored),
+        num_tokens=sum(item.trajectory.num_sampled for item in once.values()),
         total=math.fsum(map(math.fsum, rows)),
         by_kind=by_kind,
     )

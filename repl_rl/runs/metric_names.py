@@ -68,16 +68,21 @@ UPDATE = (
     Metric("grad_norm", "", "Length of the gradient before it is clipped."),
     Metric("learning_rate", "", "Of this step."),
     Metric("epoch", "", "Share of the run's problems that were asked so far."),
-    Metric("num_tokens", "count", "Tokens of all trajectories so far, prompts included."),
+    Metric("num_tokens", "count", "Prompts of all rows, and tokens in the loss, so far."),
     Metric("step_time", "s", "Rollouts, forwards and backwards of the step, as TRL measures it."),
     Metric("reward", "", "Mean outcome reward of the scored trajectories.", "one is scored"),
     Metric("reward_std", "", "Its standard deviation.", "two are scored"),
     Metric("rewards/outcome_reward/mean", "", "The same as `reward`.", "one is scored"),
     Metric("rewards/outcome_reward/std", "", "The same as `reward_std`.", "two are scored"),
     Metric("frac_reward_zero_std", "share", "Groups whose trajectories all have one reward."),
-    Metric("completions/mean_length", "tokens", "Of completions, without injected tokens."),
-    Metric("completions/min_length", "tokens", "Of the shortest one."),
-    Metric("completions/max_length", "tokens", "Of the longest one."),
+    *(
+        Metric(f"completions/{which}_length", "tokens", text, "`grpo.credit` is not `tree`")
+        for which, text in (
+            ("mean", "Of completions, without injected tokens."),
+            ("min", "Of the shortest one."),
+            ("max", "Of the longest one."),
+        )
+    ),
     *(
         Metric(f"clip_ratio/{name}", "share", text, "the loss clips ratios")
         for name, text in (

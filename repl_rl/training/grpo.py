@@ -60,6 +60,9 @@ _UNTRUE = (
 """Columns of TRL, which takes any completion without an end of sequence for cut. The rollouts'
 `stop/...` say why trajectories ended."""
 
+_UNTRUE_OF_TREES = tuple(f"completions/{which}_length" for which in ("mean", "min", "max"))
+"""Columns on rows, of which one in a tree may be the end of a trajectory, or nothing."""
+
 
 _DIVIDED_BY_TOKENS = ("dapo", "cispo")
 """Losses that TRL divides by the tokens of a step. A tree's tokens stand for more than one each, so
@@ -271,8 +274,9 @@ class LineGRPOTrainer(GRPOTrainer):
         return super()._compute_loss(model, inputs)  # type: ignore  # TRL has no types
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """TRL's, without its columns on how completions end: see `_UNTRUE`."""
-        for name in _UNTRUE:
+        """TRL's, without columns that are not true here: see `_UNTRUE`."""
+        is_tree = self._line_config.credit == "tree"
+        for name in (*_UNTRUE, *(_UNTRUE_OF_TREES if is_tree else ())):
             self._metrics["train"].pop(name, None)
         for nats in self._metrics["train"].get("kl", ()):
             self._record({"mean_kl_penalty": self.beta * nats})

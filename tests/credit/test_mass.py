@@ -18,7 +18,7 @@ def scored(
 ) -> list[Scored]:
     """Two lines of two tokens each: an error, then one that runs."""
     lines = [("a\n", KIND.NAME_ERROR, None), ("b\n", KIND.OK_SILENT, None)]
-    return [make_scored(make_trajectory(lines), 1.0) for _ in range(2)]
+    return [make_scored(make_trajectory(lines, sibling_index=i), 1.0) for i in range(2)]
 
 
 def test_the_share_of_an_outcome_counts_both_signs(scored: list[Scored]) -> None:
@@ -29,6 +29,12 @@ def test_the_share_of_an_outcome_counts_both_signs(scored: list[Scored]) -> None
     assert found["line/ok_silent/adv_mass"] == 4 / 8
     assert found["line/timeout/adv_mass"] == 0.0
     assert found["mean_adv_loss"] == 4 / 8
+
+
+def test_one_that_stands_again_counts_once(scored: list[Scored]) -> None:
+    rows = [[-1.0, -1.0, 1.0, 1.0], [-2.0, 0.0, 0.0, -2.0]]
+    again = advantage_sums([*scored, scored[0]], [*rows, [0.0] * 4])
+    assert again == advantage_sums(scored, rows)
 
 
 def test_processes_add_up(scored: list[Scored]) -> None:
