@@ -16,7 +16,7 @@ import re
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import IntEnum
 from io import StringIO
@@ -25,6 +25,11 @@ from tokenize import TokenError, generate_tokens
 FILENAME = "<stdin>"
 MAX_PENDING_LINES = 64
 MAX_PENDING_CHARS = 4000
+MAX_LINES = 2 * MAX_PENDING_LINES
+"""Physical lines that `syntax` reads: each is parsed with all that stand before it."""
+MAX_COMPILED = 20_000
+"""Nodes that `syntax` compiles. CPython compiles a `finally` once for each way out of its `try`, so
+those within one another multiply."""
 # ValueError: NUL bytes, lone surrogates. The last three: a source that is nested too deeply.
 UNCOMPILABLE = (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError)
 TENTATIVE = codeop.Compile().flags | ast.PyCF_ONLY_AST
@@ -85,7 +90,7 @@ class Compiler:
 
         Warnings are dropped. Call it for the sources of a session in their order.
         """
-        if len(source) > MAX_PENDING_CHARS:
+        if len(source) > MAX_PENDING_CHARS or _num_lines(source) > MAX_LINES:
             return Syntax.UNKNOWN
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -97,6 +102,9 @@ class Compiler:
             if not has_ended and _may_go_on(source):
                 self._futures = futures
                 return Syntax.OPEN
+            if "finally" in text and self._num_compiled(text) > MAX_COMPILED:
+                found = max(found, Syntax.UNKNOWN)
+                continue
             found = max(found, _kind_of(self._compile(text, has_ended=has_ended)))
         return found
 
@@ -154,6 +162,40 @@ class Compiler:
             self._futures |= compiled.co_flags & FUTURES
         return compiled
 
+    def _num_compiled(self, text: str) -> int:
+        """About how many nodes the compiler writes out for a text; 0 where it does not parse."""
+        try:
+            flags = ast.PyCF_ONLY_AST | self._futures
+            tree: ast.Interactive = compile(
+                f"{text}\n", FILENAME, "single", flags, dont_inherit=True
+            )
+        except UNCOMPILABLE:
+            return 0
+        return _written(tree.body)[0]
+
+
+def _written(body: Sequence[ast.AST]) -> tuple[int, int]:
+    """(nodes, ways out) that statements have once they are compiled."""
+    size, exits = 0, 0
+    for node in body:
+        parts = list(ast.iter_child_nodes(node))
+        if not any(isinstance(part, _HOLDS_STATEMENTS) for part in parts):
+            size += sum(1 for _ in ast.walk(node))
+            exits += isinstance(node, ast.Return | ast.Break | ast.Continue)
+            continue
+        last = node.finalbody if isinstance(node, ast.Try | ast.TryStar) else []
+        inner, ways = _written([part for part in parts if part not in last])
+        # One copy for the end of the `try`, and one for an error.
+        copies = 2 + ways
+        size_last, ways_last = _written(last)
+        size += 1 + inner + copies * size_last
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            exits += ways + copies * ways_last
+    return size, exits
+
+
+_HOLDS_STATEMENTS = (ast.stmt, ast.ExceptHandler, ast.match_case)
+
 
 def _kind_of(statement: Statement) -> Syntax:
     if isinstance(statement, types.CodeType):
@@ -175,7 +217,8 @@ def _as_typed(error: SyntaxError, text: str) -> SyntaxError:
     """The error as a terminal would find it at the end of `text`."""
     error = _met_first(error, text)
     closing = ""
-    while match := NEVER_CLOSED.match(error.msg):
+    # No more often than there are brackets: one that a backslash hides is never closed.
+    while len(closing) < _num_brackets(text) and (match := NEVER_CLOSED.match(error.msg)):
         # This error hides the one at which a terminal stops: a terminal waits for what is open.
         closing += CLOSING[match[1]]
         closed = _compiled(f"{text}\n{closing}\n", 0)
@@ -247,4 +290,13 @@ def _silence() -> Iterator[None]:
 
 
 def _may_go_on(source: str) -> bool:
-    return len(source) <= MAX_PENDING_CHARS and source.count("\n") < MAX_PENDING_LINES
+    return len(source) <= MAX_PENDING_CHARS and _num_lines(source) <= MAX_PENDING_LINES
+
+
+def _num_lines(source: str) -> int:
+    """Of physical lines; `\r` ends one, too."""
+    return 1 + source.count("\n") + source.count("\r") - source.count("\r\n")
+
+
+def _num_brackets(text: str) -> int:
+    return sum(map(text.count, CLOSING))
