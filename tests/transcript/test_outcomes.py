@@ -134,6 +134,12 @@ def test_a_source_that_is_too_long_to_parse_is_its_own_key() -> None:
     assert statement_key("x = = 1") == "x = = 1"
 
 
+@pytest.mark.parametrize("source", [f"{'-' * 1900}1", f"1{'+1' * 980}", f"x{'.a' * 980}"])
+def test_a_source_that_is_nested_deeply_has_a_key(source: str) -> None:
+    assert statement_key(source) == statement_key(source)
+    assert statement_key(source) != statement_key(source[1:])
+
+
 def test_every_kind_comes_of_a_text_an_execution_or_the_loop() -> None:
     """The loop alone knows of a line without a newline, and of values that were handed over."""
     kind = OutcomeKind
