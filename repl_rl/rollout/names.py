@@ -16,6 +16,8 @@ from repl_rl.rollout.syntax import MAX_SOURCE_CHARS, Scope
 from repl_rl.rollout.variation import imports
 
 _BUILTINS = frozenset(vars(builtins))
+_MAX_PATH_CHARS = 200
+"""Longer ones are of no module."""
 
 
 class Known(NamedTuple):
@@ -65,7 +67,7 @@ class Names:
                 is_plain = name in _BUILTINS and name not in self._rebound
                 return f"builtins.{name}" if is_plain else None
             case ast.Attribute(value=value, attr=name):
-                return _joined(self.path(value, local), name)
+                return _dotted(self.path(value, local), name)
             case ast.Call(func=func, args=[first, *rest]):
                 return self._made(self.path(func, local), first, rest, local)
         return None
@@ -77,9 +79,9 @@ class Names:
             case "builtins.__import__" | "importlib.import_module":
                 return self.text(first, local)
             case "builtins.getattr" if rest:
-                return _joined(self.path(first, local), self.text(rest[0], local))
+                return _dotted(self.path(first, local), self.text(rest[0], local))
             case "builtins.vars":
-                return _joined(self.path(first, local), "__dict__")
+                return _dotted(self.path(first, local), "__dict__")
         return None
 
     def text(self, node: ast.expr, local: Locals) -> str | None:
@@ -90,8 +92,8 @@ class Names:
             case ast.Name(id=name) if name not in local:
                 return self.known.get(name, NOTHING).text
             case ast.BinOp(left=left, op=ast.Add(), right=right):
-                whole = _joined(self.text(left, local), self.text(right, local), by="")
-                return whole if whole is not None and len(whole) <= MAX_SOURCE_CHARS else None
+                parts = self.text(left, local), self.text(right, local)
+                return _joined(*parts, by="", most=MAX_SOURCE_CHARS)
         return None
 
     def hashes_by_place(self, node: ast.expr) -> bool:
@@ -108,8 +110,15 @@ class Names:
         return isinstance(node, ast.Lambda)
 
 
-def _joined(first: str | None, second: str | None, *, by: str = ".") -> str | None:
-    return None if first is None or second is None else f"{first}{by}{second}"
+def _dotted(path: str | None, name: str | None) -> str | None:
+    return _joined(path, name, by=".", most=_MAX_PATH_CHARS)
+
+
+def _joined(first: str | None, second: str | None, *, by: str, most: int) -> str | None:
+    """Both as one text; None where one is not known, or the text is longer than `most`."""
+    if first is None or second is None or len(first) + len(by) + len(second) > most:
+        return None
+    return f"{first}{by}{second}"
 
 
 def own_names(scope: ast.AST) -> dict[str, Known]:

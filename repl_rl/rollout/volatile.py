@@ -56,6 +56,11 @@ MAX_TEXTS = 20
 """Calls of `exec` and `eval` that are followed from one line: texts may run texts."""
 
 
+_MAX_NODES = 20_000
+"""Of syntax, that are looked at for one line: what functions and texts hold counts wherever they
+are used."""
+
+
 class _Taint(NamedTuple):
     """Why a value may be another each time, and the line (from 1) where that began."""
 
@@ -115,6 +120,7 @@ class _Flow:
         self._line = 0
         self._found: _Taint | None = None
         self._num_texts = 0
+        self._num_nodes = 0
         self._is_in_loop = False
         self._bodies: dict[int, _Taint | None] = {}
         """Of functions that the statement at hand uses, by identity of their syntax."""
@@ -123,7 +129,8 @@ class _Flow:
 
     def take(self, line: int, source: str) -> str | None:
         """Why `source` is volatile, None if it is not. Records what names mean after it."""
-        self._line, self._found, self._num_texts, self._is_in_loop = line, None, 0, False
+        self._line, self._found, self._is_in_loop = line, None, False
+        self._num_texts = self._num_nodes = 0
         try:
             for statement in statements(source):
                 self._visit(statement, None)
@@ -234,10 +241,12 @@ class _Flow:
         """Names and generators that a statement leaves in another state, through functions too."""
         yield from stored([node])
         for part in ast.walk(node):
+            self._count(1)
             match part:
                 case ast.Call(func=func) if (path := self._names.path(func, {})) in GENERATORS:
                     yield GENERATORS[path or ""]
                 case ast.Name(id=name) if body := self._names.known.get(name, NOTHING).body:
+                    self._count(sum(1 for _ in ast.walk(body)))
                     inside = own_names(body)
                     within = stored(ast.iter_child_nodes(body))
                     yield from (name for name in within if name not in inside)
@@ -271,6 +280,11 @@ class _Flow:
         elif control is not None:
             self._note(control, assigned_in_texts(shown))
 
+    def _count(self, nodes: int) -> None:
+        self._num_nodes += nodes
+        if self._num_nodes > _MAX_NODES:
+            raise TooLongError
+
     def _opened(self, text: str) -> list[ast.stmt]:
         self._num_texts += 1
         if self._num_texts > MAX_TEXTS:
@@ -287,6 +301,7 @@ class _Flow:
 
     def _reason(self, node: ast.AST, local: Locals) -> _Taint | None:
         """What taints the value of `node`: the first that is found in it."""
+        self._count(1)
         match node:
             case ast.Call():
                 return self._call(node, local)

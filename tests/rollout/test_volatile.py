@@ -321,6 +321,13 @@ def test_a_text_that_doubles_with_each_line_is_let_go() -> None:
     assert volatile_lines(["s = 'id(0) '", *["s = s + s"] * 100, "eval(s)"])[-1] is None
 
 
+def test_functions_that_texts_call_again_and_again_are_let_go() -> None:
+    """2,048 calls of a function of 2,048 names: such a line is searched for names."""
+    sources = ["a = 'a,'", "t = 'f();'", *["a = a + a; t = t + t"] * 11]
+    sources += ["exec('f = lambda: [' + a + '0]')", "exec(t)", "exec(t); time.time()"]
+    assert volatile_lines(sources) == [*[None] * 15, UNREAD]
+
+
 def test_what_stands_within_many_comprehensions_is_read_once() -> None:
     """To look into it twice at each depth would take 2 ** 60."""
     source = "time.time()"
