@@ -7,6 +7,7 @@ Knows tokens. Does not know kernels: nothing of a thought runs.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
@@ -62,8 +63,10 @@ def _kept(
     decode, marker = built.encoding.codec.decode, built.encoding.thought_end(after)
     if marker in decode([*ids, *sampled.ids]):
         sizes = range(1, len(sampled.ids) + 1)
-        size = next(n for n in sizes if marker in decode([*ids, *sampled.ids[:n]]))
-        return _cut(sampled, size), True
+        at = bisect.bisect_left(
+            sizes, x=True, key=lambda size: marker in decode([*ids, *sampled.ids[:size]])
+        )
+        return _cut(sampled, sizes[at]), True
     is_over = sampled.end is LineEnd.EOS
     return _cut(sampled, len(sampled.ids) - is_over), is_over
 
