@@ -114,7 +114,8 @@ def place(
 
     def train(aside: Path) -> None:
         settings = (*small(report__checkpoint_every=1), *LORA)
-        ended = repl_rl(*("train", "--model", "model", "--output", "made"), *settings)
+        # An adapter names its model by its place, and this test's folder goes with the test.
+        ended = repl_rl(*("train", "--model", str(tiny_model), "--output", "made"), *settings)
         assert ended.code == 0, ended.stderr
         (tmp_path / "made").rename(aside)
 
