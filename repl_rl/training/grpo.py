@@ -47,6 +47,7 @@ from repl_rl.training.options import refusals_explained
 from repl_rl.training.ranks import ALONE, Ranks
 from repl_rl.training.saving import Position, RandomState, written_by_all
 from repl_rl.training.token_tree import siblings_together
+from repl_rl.training.trl_rows import rollout_rows
 from repl_rl.types import Reward, Scored
 
 RollOut = Callable[[Sequence[str], int], list[Scored]]
@@ -378,28 +379,6 @@ class LineGRPOTrainer(GRPOTrainer):
 def _bare(reward: Reward) -> Reward:
     """As much of it as advantages depend on."""
     return Reward(line_rewards=reward.line_rewards, outcome_reward=reward.outcome_reward)
-
-
-def rollout_rows(
-    scored: Sequence[Scored], is_left_out: Sequence[bool] | None = None
-) -> dict[str, Any]:
-    """What TRL takes of trajectories: lists, one row each. A token of `env_mask` 0 has no loss.
-
-    Those are the injected ones, those that another branch has already, and all of rows that are
-    left out.
-    """
-    trajectories = [item.trajectory for item in scored]
-    left_out = [False] * len(scored) if is_left_out is None else is_left_out
-    return {
-        "prompt_ids": [list(t.prompt_ids) for t in trajectories],
-        "completion_ids": [list(t.completion_ids) for t in trajectories],
-        "logprobs": [list(t.logprobs) for t in trajectories],
-        "env_mask": [
-            [int(is_own and not is_out) for is_own in t.own_mask]
-            for t, is_out in zip(trajectories, left_out, strict=True)
-        ],
-        "outcome_reward": [item.reward.outcome_reward for item in scored],
-    }
 
 
 def outcome_reward(*, outcome_reward: list[float | None], **_: Any) -> list[float | None]:

@@ -33,10 +33,11 @@ from repl_rl.seeds import derive_seed
 from repl_rl.tasks.base import make_prompt
 from repl_rl.tasks.numbered import NumberedProblems
 from repl_rl.training.forbidden import check_trainable, forbidding_bias
-from repl_rl.training.grpo import LineGRPOTrainer, outcome_reward, rollout_rows
+from repl_rl.training.grpo import LineGRPOTrainer, outcome_reward
 from repl_rl.training.ranks import launched, refuse_shards
 from repl_rl.training.runtime import Runtime, open_runtime
 from repl_rl.training.trainer import by_name, said_by, weighs_lines
+from repl_rl.training.trl_rows import rollout_rows
 from repl_rl.transcript.format import PYTHON
 from repl_rl.trl.tools import Tools
 from repl_rl.types import Attempt, Scored, Split

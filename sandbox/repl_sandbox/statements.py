@@ -164,14 +164,8 @@ class Compiler:
 
     def _num_compiled(self, text: str) -> int:
         """About how many nodes the compiler writes out for a text; 0 where it does not parse."""
-        try:
-            flags = ast.PyCF_ONLY_AST | self._futures
-            tree: ast.Interactive = compile(
-                f"{text}\n", FILENAME, "single", flags, dont_inherit=True
-            )
-        except UNCOMPILABLE:
-            return 0
-        return _written(tree.body)[0]
+        tree: object = _compiled(f"{text}\n", ast.PyCF_ONLY_AST | self._futures)
+        return _written(tree.body)[0] if isinstance(tree, ast.Interactive) else 0
 
 
 def _written(body: Sequence[ast.AST]) -> tuple[int, int]:
