@@ -129,17 +129,19 @@ def test_each_step_asks_for_the_weights_of_the_one_before() -> None:
 
 
 def test_when_a_client_goes_away_its_error_comes_out_and_every_kernel_is_given_back() -> None:
-    trainer = Trainer()
+    """It goes away for the second sibling alone: had both asked in vain, both errors came out."""
 
     def go(request: Any) -> Any:
-        if SEEDS[request.sampling_params.seed] == SCRIPTS[0][1]:
+        if request.sampling_params.seed == derive_seed(1, 0):
             return tinker.TinkerError("gone")
         return trainer._write(request)
+
+    trainer = Trainer(go)
 
     async def inside() -> tuple[ExceptionGroup[Any], list[bool]]:
         async with rr.open_env("sympy-proofs") as env:
             with pytest.raises(ExceptionGroup) as caught:
-                await foreign_loop.train(env, Trainer(go), CODEC, steps=1, siblings=2)
+                await foreign_loop.train(env, trainer, CODEC, steps=1, siblings=2)
             return caught.value, [kernel.is_closed for kernel in env._kernels._kernels]
 
     caught, closed = asyncio.run(inside())
