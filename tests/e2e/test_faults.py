@@ -62,14 +62,14 @@ class Troubled(Plain):
 
 SETTINGS = (
     *small(report__checkpoint_every=9, grpo__learning_rate=1e-3),
-    *set_words("sampling.engine=troubled:Troubled", "sampling.engine_timeout_s=2"),
+    *set_words("sampling.engine=troubled:Troubled", "sampling.engine_timeout_s=8"),
 )
 
 
 @pytest.mark.parametrize(
     ("trouble", "said"),
     [
-        ("the engine hangs", "the engine took more than 2 s for a line and counts as hung; "),
+        ("the engine hangs", "the engine took more than 8 s for a line and counts as hung; "),
         ("no memory for a forward", "no memory for the rollouts; "),
         ("the fork server is killed", "the fork server is gone"),
         ("a forward for the update finds no memory", "no memory for the update; "),

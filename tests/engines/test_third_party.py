@@ -23,7 +23,7 @@ IS_WARM = "ignore:Module already imported so cannot be rewritten; anyio"
 PYTEST = str(Path(sys.executable).with_name("pytest"))
 
 BROKEN = """
-import copy, dataclasses, secrets
+import copy, dataclasses, itertools
 from plain_engine import PlainEngine
 from repl_rl.testing import EngineContract
 
@@ -53,8 +53,11 @@ class TestNoTemperature(Contract):
 
 class TestNoSeed(Contract):
     class Engine(PlainEngine):
+        calls = itertools.count(1)
+
         async def line(self, ids, *, max_tokens, seed):
-            return await super().line(ids, max_tokens=max_tokens, seed=secrets.randbits(40))
+            seed += next(self.calls)
+            return await super().line(ids, max_tokens=max_tokens, seed=seed)
 
 
 class TestFewSeeds(Contract):

@@ -236,11 +236,10 @@ def test_one_interrupt_ends_the_line_that_runs_and_two_end_the_kernel(command: C
 
     def work() -> tuple[str | None, str]:
         with Person(path) as person:
-            person.begin("while True: pass\n")
+            asked = person.begin("while True: pass\n")
             command.wait_for_work()
             command.process.send_signal(signal.SIGINT)
-            reply = person.client.get_shell_msg(timeout=TIMEOUT_S)
-            return reply["content"].get("ename"), person.see("x")
+            return person.reply(asked).get("ename"), person.see("x")
 
     assert sit_in_thread(work) == ("KeyboardInterrupt", "42\n")
     assert path.exists()

@@ -117,8 +117,10 @@ def test_an_interrupt_ends_the_line_and_keeps_the_state() -> None:
     async def use(manager: AsyncKernelManager, client: AsyncKernelClient) -> tuple[str, str]:
         await execute(client, "x = 5")
         line = asyncio.create_task(execute(client, "while True: pass\n"))
-        await asyncio.sleep(0.3)
-        await manager.interrupt_kernel()
+        while not line.done():
+            # Before the line begins it does nothing.
+            await manager.interrupt_kernel()
+            await asyncio.sleep(0.1)
         return (await line)[0]["ename"], (await execute(client, "x"))[1]
 
     assert run_with_kernel(use) == ("KeyboardInterrupt", "5\n")

@@ -38,8 +38,12 @@ class Server:
 
     def kernels(self) -> list[int]:
         """Processes below it, without the fork server and what wraps it."""
-        below = psutil.Process(self.process.pid).children(recursive=True)
-        return [one.pid for one in below if one.status() != psutil.STATUS_ZOMBIE]
+        found = []
+        for one in psutil.Process(self.process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):  # reaped meanwhile
+                if one.status() != psutil.STATUS_ZOMBIE:
+                    found.append(one.pid)
+        return found
 
 
 @pytest.fixture

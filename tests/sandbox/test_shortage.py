@@ -82,7 +82,7 @@ def test_forks_that_find_no_memory_are_waited_for(isolation: Isolation) -> None:
 
 
 def test_the_wait_for_memory_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools, "ACQUIRE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(pools, "ACQUIRE_TIMEOUT_S", 3.0)
     warmup = (NO_FORKS.format(num=1000),)
 
     async def use(pool: KernelPool) -> None:

@@ -61,7 +61,9 @@ class CellKernel:
     def folder(self) -> Path:
         return self._newborn.folder
 
-    async def run(self, cell: str, *, patience_s: float = INTERRUPT_S) -> tuple[str, str]:
+    async def run(
+        self, cell: str, *, patience_s: float = INTERRUPT_S, grace_s: float = GRACE_S
+    ) -> tuple[str, str]:
         """(how it ended, what it printed or is worth). A comm that it opens is called at once."""
         said: list[str] = []
 
@@ -77,7 +79,7 @@ class CellKernel:
         is_late = not await self._wait(asked, patience_s)
         if is_late:
             self._send(signal.SIGINT)
-            if not await self._wait(asked, GRACE_S):
+            if not await self._wait(asked, grace_s):
                 self._send(signal.SIGKILL)
                 asked.cancel()
                 return "killed", "".join(said)
@@ -131,7 +133,11 @@ async def perform(attack: Attack, kernel: CellKernel, names: dict[str, object]) 
         if end != "ok":
             return Outcome(f"{line!r}: {end}", end, said, False)
     is_slow = {"timeout", "killed"}.isdisjoint(attack.ends)
-    end, said = await kernel.run(last, patience_s=PATIENCE_S if is_slow else INTERRUPT_S)
+    end, said = await kernel.run(
+        last,
+        patience_s=PATIENCE_S if is_slow else INTERRUPT_S,
+        grace_s=GRACE_S if "killed" in attack.ends else PATIENCE_S,
+    )
     return Outcome(None, end, said, False)
 
 

@@ -44,8 +44,19 @@ class Person:
         """What came as streams."""
         return self.type(code)[1]
 
-    def begin(self, code: str) -> None:
-        """Type it, and see that the kernel has taken it up, not that it has ended."""
-        self.client.execute(code)
+    def begin(self, code: str) -> str:
+        """Type it, and see that the kernel has taken it up, not that it has ended. Its id."""
+        asked: str = self.client.execute(code)
         while self.client.get_iopub_msg(timeout=TIMEOUT_S)["msg_type"] != "execute_input":
             pass
+        return asked
+
+    def reply(self, asked: str) -> dict[str, Any]:
+        """The content of the answer to it. What else is answered, as a client asks again whether a
+        kernel is ready, is passed over.
+        """
+        while True:
+            reply = self.client.get_shell_msg(timeout=TIMEOUT_S)
+            if reply["parent_header"].get("msg_id") == asked:
+                content: dict[str, Any] = reply["content"]
+                return content

@@ -23,7 +23,7 @@ from documents import ROOT, commands
 from repl_rl.engines.vllm_server import VLLMServerEngine
 from repl_rl.testing.under_test import EngineOptions
 
-START_S = 100.0
+START_S = 300.0
 SETTINGS = (
     *("--max-model-len", "512", "--max-num-batched-tokens", "512", "--max-num-seqs", "16"),
     *("--kv-cache-memory-bytes", str(16 << 20), "--block-size", "32"),

@@ -119,7 +119,7 @@ class WatchedCommand:
                 # A terminal's Ctrl-C reaches the whole group.
                 os.killpg(process.pid, interrupt_with)
                 interrupt_when = None
-            time.sleep(0.05)
+            time.sleep(0.05 if interrupt_when is None else 0.01)
         process.wait()
         return seen
 

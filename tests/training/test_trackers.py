@@ -61,7 +61,10 @@ def killed_at(folder: RunFolder, step: int) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    # Files of one second are told apart by this number, and read in the order of their names.
+    writer = pytest.importorskip("tensorboard.summary.writer.event_file_writer")
+    monkeypatch.setattr(writer, "_global_uid", writer.AtomicCounter(0))
     return RunFolder(tmp_path / "run")
 
 

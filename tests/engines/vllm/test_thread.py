@@ -24,12 +24,17 @@ NONE: frozenset[int] = frozenset()
 
 
 class FakeCore:
-    """Samples the token 7, one a step and line; keeps what it was told."""
+    """Samples the token 7, one a step and line; keeps what it was told.
+
+    Those of `endless` have no last token.
+    """
 
     vocabulary, context_tokens = 48, 512
 
     def __init__(self) -> None:
         self.told: list[str] = []
+        self.endless: set[str] = set()
+        self.stepped = threading.Event()
         self.error: Exception | None = None
         self._left: dict[str, int] = {}
         self._asked: dict[str, tuple[tuple[int, ...], int]] = {}
@@ -48,11 +53,13 @@ class FakeCore:
         time.sleep(0.0005)
         if self.error is not None:
             raise self.error
-        self._left = {key: left - 1 for key, left in self._left.items()}
+        for key, left in self._left.items():
+            self._left[key] = max(left - 1, key in self.endless)
         done = [key for key, left in self._left.items() if left == 0]
         for key in done:
             del self._left[key]
             self.told.append(f"end {key}")
+        self.stepped.set()
         return [self._finished(key) for key in done]
 
     def _finished(self, key: str) -> Finished:
@@ -169,9 +176,11 @@ def test_sleep_waits_for_lines_in_flight(core: FakeCore) -> None:
 
 
 def test_a_cancelled_line_is_called_off_and_its_tokens_are_counted(core: FakeCore) -> None:
+    core.endless = {"0"}
+
     async def use(engine: VLLMEngine) -> int:
         doomed = begin(engine, 500)
-        await asyncio.sleep(0.02)
+        await asyncio.to_thread(core.stepped.wait, 5)
         doomed.cancel()
         await begin(engine, 2)
         return engine.num_sampled
@@ -188,6 +197,8 @@ def test_a_cancelled_line_is_called_off_and_its_tokens_are_counted(core: FakeCor
 
 
 def test_a_line_that_was_cancelled_at_once_is_never_started(core: FakeCore) -> None:
+    core.endless = {"1"}
+
     async def use(engine: VLLMEngine) -> None:
         first = begin(engine, 50)
         second = begin(engine, 50)
@@ -236,6 +247,8 @@ def test_an_update_that_fails_ends_the_engine(
 
 
 def test_an_update_that_waits_for_a_line_ends_when_the_engine_is_closed(core: FakeCore) -> None:
+    core.endless = {"0"}
+
     async def use(engine: VLLMEngine) -> tuple[object, ...]:
         line = begin(engine, 500)
         await asyncio.sleep(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import importlib.util
 import os
 import re
@@ -130,24 +131,24 @@ def test_most_of_a_request_comes_from_the_cache(farm: Farm, policy: Any) -> None
 
 
 def test_a_cancelled_line_is_given_up_by_the_server(farm: Farm, policy: Any) -> None:
+    async def when_running(count: int) -> float:
+        for _ in range(100):
+            await asyncio.sleep(0.02)
+            if (running := metric(url, "num_requests_running")) == count:
+                break
+        return running
+
     async def use(engine: VLLMServerEngine) -> list[float]:
         lines = [
             asyncio.ensure_future(engine.line(prompt(i), max_tokens=450, seed=i)) for i in range(4)
         ]
-        await asyncio.sleep(0.3)
-        counts = [metric(url, "num_requests_running")]
+        begun = await when_running(4)
         for line in lines:
             line.cancel()
-        for _ in range(100):
-            await asyncio.sleep(0.02)
-            counts.append(metric(url, "num_requests_running"))
-            if not counts[-1]:
-                break
-        return counts
+        return [begun, await when_running(0)]
 
     url = farm.urls[0]
-    counts = run(use, [url], policy, options=ENDLESS)
-    assert (counts[0], counts[-1]) == (4, 0)
+    assert run(use, [url], policy, options=ENDLESS) == [4, 0]
 
 
 def test_a_server_that_stands_still_is_passed_over(farm: Farm, policy: Any) -> None:
@@ -169,7 +170,9 @@ def test_a_server_that_stands_still_is_passed_over(farm: Farm, policy: Any) -> N
 
 def processes_at(url: str) -> list[int]:
     port = httpx.URL(url).port
-    found = [one for one in psutil.process_iter(["cmdline"]) if str(port) in one.info["cmdline"]]
+    running = psutil.process_iter(["cmdline"])
+    # A process that has ended, and that nobody has waited for, has no words.
+    found = [one for one in running if str(port) in (one.info["cmdline"] or ())]
     return [one.pid for parent in found for one in [parent, *parent.children(recursive=True)]]
 
 
@@ -214,26 +217,32 @@ def logprobs_of(policy: Any, ids: list[int], start: int) -> torch.Tensor:
 def test_a_line_in_flight_goes_on_with_the_new_weights_after_an_update(
     farm: Farm, policy: Any
 ) -> None:
-    """Its tokens are those of the old weights, and from one on those of the new ones."""
+    """Its tokens are those of the old weights, and from one on those of the new ones.
+
+    A machine may write the whole line before the update comes to the server: it is tried again.
+    """
 
     async def use(engine: VLLMServerEngine) -> tuple[SampledLine, list[int]]:
         line = asyncio.create_task(engine.line(prompt(0), max_tokens=400, seed=1))
-        await asyncio.sleep(0.5)
-        shake(policy)
-        await engine.sync(policy.named_parameters(), version=1)
+        await asyncio.sleep(0.3)
+        shake(changed)
+        await engine.sync(changed.named_parameters(), version=1)
         later = await engine.line(prompt(1), max_tokens=2, seed=1)
         return await line, [later.policy_version]
 
     start = len(prompt(0))
-    line, versions = run(use, farm.urls[:1], policy, options=ENDLESS)
-    ids, found = [*prompt(0), *line.ids], torch.tensor(line.logprobs)
-    is_new = (logprobs_of(policy, ids, start) - found).abs() < EXACT
+    for _ in range(10):
+        changed = copy.deepcopy(policy)
+        line, versions = run(use, farm.urls[:1], changed, options=ENDLESS)
+        ids, found = [*prompt(0), *line.ids], torch.tensor(line.logprobs)
+        is_new = (logprobs_of(changed, ids, start) - found).abs() < EXACT
+        if is_new[-1] and not is_new.all():
+            break
     turn = int(is_new.nonzero()[0])
     while not is_new[turn:].all():
         turn += 1
     assert 0 < turn < 399
-    first_policy = type(policy).from_pretrained(farm.folder).eval()
-    is_old = (logprobs_of(first_policy, ids, start) - found).abs() < EXACT
+    is_old = (logprobs_of(policy, ids, start) - found).abs() < EXACT
     assert is_old[:turn].all()
     assert [line.policy_version, *versions] == [1, 1]
 

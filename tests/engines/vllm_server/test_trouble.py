@@ -158,7 +158,7 @@ def test_a_server_that_stands_still_leaves_time_to_ask_the_other() -> None:
         servers[0].trouble = [None]
         return await line_of(engine)
 
-    line, servers = use(act, num_servers=2, line_timeout_s=1.0)
+    line, servers = use(act, num_servers=2, line_timeout_s=4.0)
     assert line.ids == EXPECTED
     assert [len(server.asked) for server in servers] == [1, 1]
 
