@@ -20,9 +20,15 @@ from pathlib import Path
 HERE = Path(__file__).parent
 REAL = ("--model", str(HERE.parent / ".real" / "SmolLM2-135M-Instruct.Q4_1.gguf"))
 """The model that `make real` downloads."""
-DOORS = (
-    *("--task", "doors:Doors", "--small", "--rates", "2e-3", "4e-3", "--steps", "20"),
-    *("--set", "sandbox.preload=[]", "--set", "eval.problems=100", "--set", "eval.every=4"),
+SMALL = (
+    *("--task", "doors:Doors", "--small", "--set", "sandbox.preload=[]"),
+    *("--set", "eval.problems=100"),
+)
+DOORS = (*SMALL, "--rates", "2e-3", "4e-3", "--steps", "20", "--set", "eval.every=4")
+FEW = (
+    *(*SMALL, "--rates", "1e-3", "1.5e-3", "2e-3", "--steps", "60", "--set", "eval.every=6"),
+    *("--set", "grpo.group_size=4", "--set", "grpo.problems_per_step=2"),
+    *("--at", "20000", "--arms", "outcome", "line_local 1.0"),
 )
 PACKAGES = ("repl-rl", "torch", "transformers", "trl", "ipykernel", "sympy")
 
@@ -50,6 +56,7 @@ BENCHES = (
     Bench("credit", 60, "estimates of credit beside the truth", ("credit.py", "--output", "OUT")),
     Bench("length", 60, "credit against length", ("length.py", "--output", "OUT")),
     Bench("doors", 95, "credit where all lines matter", ("learning.py", *DOORS, "--output", "OUT")),
+    Bench("few", 35, "the same, 8 trajectories a step", ("learning.py", *FEW, "--output", "OUT")),
     Bench("density", 120, "starts of 2, 4 and 8 lines", ("density.py", "--output", "OUT")),
     Bench("main-job", 75, "the default run, three seeds", ("main_job.py",)),
     Bench("learning", 480, "learning by credit", ("learning.py", "--output", "OUT")),

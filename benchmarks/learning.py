@@ -10,6 +10,7 @@ Arms that differ in the credit alone, from one warm start, with one sampler and 
     tree              groups of [4, 2, 2]: see `credit.tree`
     tree late         the same, where a state is left at a chance of 0.3 instead of 0.5
     tree 8,2          groups of [8, 2], at the same chance
+    tree 2,2          groups of [2, 2], at a chance of 0.5
     one line          groups of [4, 4]: four continuations of a state of each of four trajectories
     ... of 10         line_local 1.0 and potential in groups of 10
 
@@ -23,7 +24,7 @@ for tasks of few words such as `doors:Doors`. A call that is ended goes on when 
 Raw rows go to DIR/runs.jsonl. A second table has each arm at the rate that suits it best, by the
 very seeds that the table is of. A picture of some arms, DIR/learning.svg, has a panel for each
 rate. What would tell of cheating, DIR/habits.svg, has one for each habit: shares of code, comments
-and errors, and of submissions at line 1. `tree late` and `tree 8,2` are there where `--arms` names
+and errors, and of submissions at line 1. Trees other than the first are there where `--arms` names
 them.
 """
 
@@ -62,10 +63,11 @@ CREDITS: dict[str, dict[str, object]] = {
 }
 CREDITS["tree late"] = {**CREDITS["tree"], "grpo.branch_probability": 0.3}
 CREDITS["tree 8,2"] = {**CREDITS["tree late"], "grpo.branching": [8, 2]}
+CREDITS["tree 2,2"] = {**CREDITS["tree"], "grpo.branching": [2, 2], "grpo.group_size": 4}
 for _name in ("outcome", "line_local 1.0", "potential"):
     CREDITS[f"{_name} of 10"] = {**CREDITS[_name], "grpo.group_size": 10}
 
-BY_NAME = ("tree late", "tree 8,2")
+BY_NAME = ("tree late", "tree 8,2", "tree 2,2")
 """Arms that a call has to name."""
 DRAWN = ("outcome", "outcome of 10", "line_local 1.0 of 10", "tree")
 
