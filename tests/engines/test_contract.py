@@ -53,6 +53,7 @@ class TestVLLM(EngineContract):
 
 
 @needs_vllm
+@pytest.mark.timeout(400)  # the first waits for a server
 class TestVLLMServer(EngineContract):
     def open(self, model: Any, folder: Path, options: EngineOptions) -> Engine:
         return open_vllm_server(model, folder, options)

@@ -28,9 +28,10 @@ from repl_rl.testing.under_test import ENDLESS, USUAL, EngineOptions
 from repl_rl.testing.written import Written, prompt, trajectories, trajectory, worst_difference
 from vllm_serve import Farm
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"
-)
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
+    pytest.mark.timeout(400),  # the first waits for three servers
+]
 
 T = TypeVar("T")
 Use = Callable[[VLLMServerEngine], Awaitable[T]]
