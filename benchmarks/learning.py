@@ -24,8 +24,8 @@ for tasks of few words such as `doors:Doors`. A call that is ended goes on when 
 Raw rows go to DIR/runs.jsonl. A second table has each arm at the rate that suits it best, by the
 very seeds that the table is of. A picture of some arms, DIR/learning.svg, has a panel for each
 rate. What would tell of cheating, DIR/habits.svg, has one for each habit: shares of code, comments
-and errors, and of submissions at line 1. Trees other than the first are there where `--arms` names
-them.
+and errors, and of submissions at line 1. `tree late`, `tree 8,2` and `tree 2,2` are there where
+`--arms` names them.
 """
 
 import argparse

@@ -80,8 +80,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(
         interrupt_when=when(run),
         interrupt_with=signal.SIGKILL,
     )
-    rows = [len(read_metrics(path / "metrics.jsonl")) for path in (run, reference)]
-    if killed.code == 0 or rows[0] == rows[1]:
+    if killed.code == 0:
         pytest.skip(f"{phase} was over before it was seen")
     resumed = repl_rl("train", "--resume", "run")
     assert resumed.code == 0, resumed.stderr

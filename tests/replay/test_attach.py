@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from fixture_types import Record, Store, WithLine
+from jupyter_kernels import reply_to
 from person import TIMEOUT_S, Person
 from repl_rl.errors import ConfigError
 from repl_rl.replay.attach import attach
@@ -239,7 +240,7 @@ def test_one_interrupt_ends_the_line_that_runs_and_two_end_the_kernel(command: C
             asked = person.begin("while True: pass\n")
             command.wait_for_work()
             command.process.send_signal(signal.SIGINT)
-            return person.reply(asked).get("ename"), person.see("x")
+            return reply_to(asked, person.client).get("ename"), person.see("x")
 
     assert sit_in_thread(work) == ("KeyboardInterrupt", "42\n")
     assert path.exists()

@@ -19,6 +19,17 @@ TIMEOUT_S = 30.0
 Content = dict[str, Any]  # Any: JSON
 
 
+def reply_to(asked: str, client: BlockingKernelClient) -> Content:
+    """The content of the reply to this message; a client that waited has asked more often."""
+    while True:
+        try:
+            message = client.get_shell_msg(timeout=TIMEOUT_S)
+        except queue.Empty:
+            raise AssertionError("no reply") from None
+        if message["parent_header"]["msg_id"] == asked:
+            return dict(message["content"])
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """What came of a cell."""
@@ -66,14 +77,7 @@ class Session:
         return Shown(reply["content"], outputs)
 
     def reply(self, asked: str) -> Content:
-        """The content of the reply to this message; a client that waited has asked more often."""
-        while True:
-            try:
-                message = self.client.get_shell_msg(timeout=TIMEOUT_S)
-            except queue.Empty:
-                raise AssertionError("no reply") from None
-            if message["parent_header"]["msg_id"] == asked:
-                return dict(message["content"])
+        return reply_to(asked, self.client)
 
     def until(self, kind: str) -> Content:
         """The content of the next message of this kind on iopub."""

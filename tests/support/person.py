@@ -50,13 +50,3 @@ class Person:
         while self.client.get_iopub_msg(timeout=TIMEOUT_S)["msg_type"] != "execute_input":
             pass
         return asked
-
-    def reply(self, asked: str) -> dict[str, Any]:
-        """The content of the answer to it. What else is answered, as a client asks again whether a
-        kernel is ready, is passed over.
-        """
-        while True:
-            reply = self.client.get_shell_msg(timeout=TIMEOUT_S)
-            if reply["parent_header"].get("msg_id") == asked:
-                content: dict[str, Any] = reply["content"]
-                return content

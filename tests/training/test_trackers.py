@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tensorboard.summary.writer import event_file_writer
 
 from event_file import rows_of_events, rows_of_file, same_rows
 from repl_rl import interrupts
@@ -63,8 +64,7 @@ def killed_at(folder: RunFolder, step: int) -> None:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     # Files of one second are told apart by this number, and read in the order of their names.
-    writer = pytest.importorskip("tensorboard.summary.writer.event_file_writer")
-    monkeypatch.setattr(writer, "_global_uid", writer.AtomicCounter(0))
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(0))
     return RunFolder(tmp_path / "run")
 
 
