@@ -252,4 +252,5 @@ def _clean_environment() -> dict[str, str]:
         "PYTHONHASHSEED": "0",
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
+        "SYMPY_GROUND_TYPES": "python",
     }

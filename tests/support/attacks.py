@@ -233,7 +233,7 @@ ATTACKS = (
     Attack("read the environment",
            ("import os", "sorted(set(os.environ) - {{'LC_CTYPE'}})"), ("ok",),
            "['HOME', 'LANG', 'OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'PATH', "
-           "'PYTHONHASHSEED']\n"),
+           "'PYTHONHASHSEED', 'SYMPY_GROUND_TYPES']\n"),
     # Other consoles
     Attack("input", ("input()",), ("error:EOFError",)),
     Attack("a shell escape", ("!ls",), ("error:SyntaxError",)),
