@@ -11,7 +11,7 @@ Knows no expressions.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import islice
 from typing import Any
@@ -19,6 +19,8 @@ from typing import Any
 import sympy
 
 MANY = 10**4
+MOST_PRIME = 10**12
+"""Above it the next prime takes its time."""
 SCALES = tuple(sympy.Rational(scale) for scale in (8, 100, 1, MANY, "1/100"))
 
 
@@ -33,6 +35,14 @@ class Domain(StrEnum):
     COMPLEXES = "complexes"
 
 
+ASSUMPTIONS: Mapping[Domain, Mapping[str, bool]] = {
+    Domain.NATURALS: {"integer": True, "positive": True},
+    Domain.INTEGERS: {"integer": True},
+    Domain.RATIONALS: {"rational": True},
+    Domain.REALS: {"real": True},
+    Domain.COMPLEXES: {"complex": True},
+}
+"""What sympy is told of symbols there."""
 WHOLE = (Domain.NATURALS, Domain.INTEGERS)
 SMALL = (0, 1, -1, *(sign * size for size in range(2, 12) for sign in (1, -1)))
 NUM_FIRST = 3
@@ -107,7 +117,7 @@ def _drawn(symbol: Any, default: Domain, rng: random.Random, index: int, place: 
 def _fitted(symbol: Any, number: Any) -> Any:
     """`number`, or what is left of it where `symbol` claims a sign, a parity or to be prime."""
     sizes = [number, 2 * number, 2 * number + 1]
-    if number.is_Integer:
+    if symbol.is_prime and number.is_Integer and abs(number) <= MOST_PRIME:
         sizes.append(sympy.Integer(sympy.nextprime(abs(number))))
     shapes = (sign * size for size in sizes for sign in (1, -1))
     return next((shape for shape in shapes if _fits(symbol, shape)), None)

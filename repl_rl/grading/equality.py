@@ -1,8 +1,8 @@
 """Is this submission that answer? A ladder of tests, from cheap and certain to costly and weak.
 
-    finite and exact at all -> same form -> refuted at a secret point -> zero by a canonical form
-    (PROVED) -> refuted where digits can hide it, or at one of 20 points -> zero by simplifying
-    (PROVED) -> agreed at 20 points (SUPPORTED) -> UNDECIDED
+    finite and exact at all -> same form -> refuted or without a value at one of 20 secret points
+    -> zero by a canonical form (PROVED) -> refuted where digits can hide it, or where a step may
+    wait -> zero by simplifying (PROVED) -> agreed at 20 points (SUPPORTED) -> UNDECIDED
 
 Values are what `parse` returns. Order matters in lists and tuples, not in sets, mappings and lists
 of mappings. Sets of reals are compared as such (`regions`). A float never equals an exact answer,
@@ -19,19 +19,19 @@ from itertools import pairwise
 from typing import Any
 
 import sympy
+from sympy.core.function import AppliedUndef
 from sympy.core.relational import Relational
 
 from repl_rl.grading.parse import Value
-from repl_rl.grading.points import SLOW, Domain, Probe, probe, probe_named
+from repl_rl.grading.draws import ASSUMPTIONS, Domain
+from repl_rl.grading.points import SLOW, Probe, probe, probe_named
 from repl_rl.grading.regions import Unsolved, differ, is_condition
 from repl_rl.grading.vocabulary import FACTORIALS
 from repl_rl.types import Verdict, VerdictKind
 
-FIRST_LOOK = 5
-CLOSE_LOOK = 5
 ENOUGH_POINTS = 20
-FIRST_DIGITS = 30
-"""Enough for a plainly wrong answer, and cheap where the difference is 0."""
+CLOSE_LOOK = 5
+"""Points at which the difference is looked at as closely as texts can hide one."""
 ENOUGH_DIGITS = 100
 MAX_EXPANDED_POWER = 32
 """Of a sum: beyond it, expanding costs more than an answer is worth."""
@@ -47,6 +47,7 @@ Same = Callable[[Value, Value], Verdict]
 _STEPS = (
     *(sympy.floor, sympy.ceiling, sympy.Mod, sympy.Piecewise, sympy.Max, sympy.Min, sympy.sign),
 )
+_NOTHING = sympy.Symbol("x").assumptions0
 _INFINITE = (sympy.oo, -sympy.oo, sympy.zoo)
 _ORDER = [VerdictKind.PROVED, VerdictKind.SUPPORTED, VerdictKind.UNDECIDED]
 
@@ -116,15 +117,17 @@ def compare_expressions(
         return _wrong("inexact", "a float is not an exact answer")
     if got == expected:
         return Verdict(kind=VerdictKind.PROVED, method="structural")
+    got, expected = _without_unknown_functions(got, expected)
+    if got.has(*_STEPS):
+        got, expected = (settled(side, domain) for side in (got, expected))
     look = partial(probe, got, expected, domain=domain, seed=seed)
-    if failure := _failed(look(num_points=FIRST_LOOK, max_digits=FIRST_DIGITS)):
+    many = look(num_points=ENOUGH_POINTS, max_digits=ENOUGH_DIGITS)
+    if failure := _failed(many):
         return failure
     if method := zero_method(got - expected, _CANONICAL):
         return Verdict(kind=VerdictKind.PROVED, method=method)
-    if failure := _failed(look(num_points=CLOSE_LOOK, max_digits=None)):
-        return failure
-    many = look(num_points=ENOUGH_POINTS, max_digits=ENOUGH_DIGITS)
-    if failure := _failed(many) or _failed(probe_named(got, expected, domain=domain)):
+    close = look(num_points=CLOSE_LOOK, max_digits=None)
+    if failure := _failed(close) or _failed(probe_named(got, expected, domain=domain)):
         return failure
     if method := zero_method(got - expected, _COSTLY):
         return Verdict(kind=VerdictKind.PROVED, method=method)
@@ -143,9 +146,34 @@ def zero_method(difference: Any, forms: Sequence[Form] = ()) -> str | None:
     return None
 
 
+def has_steps(value: Value, steps: Collection[Any], domain: Domain) -> bool:
+    """Whether some part of `value` has one of the functions `steps`, and jumps in `domain` as far
+    as sympy knows."""
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, list | tuple | frozenset):
+        return any(has_steps(part, steps, domain) for part in value)
+    if not (isinstance(value, sympy.Basic) and value.has(*steps)):
+        return False
+    return bool(settled(value, domain).has(*steps))
+
+
+def settled(value: Any, domain: Domain) -> Any:
+    """`value` with symbols that declare nothing as what `domain` says: sign(exp(x)) is 1."""
+    plain = [symbol for symbol in value.free_symbols if symbol.assumptions0 == _NOTHING]
+    return value.xreplace({s: sympy.Symbol(s.name, **ASSUMPTIONS[domain]) for s in plain})
+
+
 def _may_jump_unseen(got: Any, expected: Any) -> bool:
     """Points say little of a step that only one side has: it may come beyond all of them."""
     return bool(got.free_symbols) and got.has(*_STEPS) and not expected.has(*_STEPS, sympy.Abs)
+
+
+def _without_unknown_functions(*sides: Any) -> list[Any]:
+    """Each value f(x) of a function that the problem declares as a symbol of its own."""
+    calls = {call for side in sides for call in side.atoms(AppliedUndef)}
+    values = {call: sympy.Dummy(str(call)) for call in calls}
+    return [side.xreplace(values) for side in sides]
 
 
 def _check_names(symbols: Collection[Any]) -> None:
@@ -160,7 +188,7 @@ def _failed(look: Probe) -> Verdict | None:
         evidence = f"differs at {look.counterexample}"
         return Verdict(kind=VerdictKind.REFUTED, method="numeric", evidence=evidence)
     if look.undefined is not None:
-        return _wrong("not finite", f"no finite number at {look.undefined}")
+        return _wrong("not finite", f"no certain value at {look.undefined}")
     return None
 
 

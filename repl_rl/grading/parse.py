@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import sympy
-from sympy.core.function import UndefinedFunction
+from sympy.core.function import AppliedUndef, UndefinedFunction
 
 from repl_rl.grading.bounded import CONSTRUCTORS, Malformed, bounded, expression, function, power
 from repl_rl.grading.clock import reading
+from repl_rl.grading.points import is_defined
 from repl_rl.grading.regions import is_condition
 from repl_rl.grading.vocabulary import CONSTANTS, FUNCTIONS, STRUCTURES, UNEVALUATED
 
@@ -158,6 +159,10 @@ def _name(name: str, symbols: Mapping[str, Any]) -> Value:
 
 
 def _call(name: str, args: list[Value], symbols: Mapping[str, Any]) -> Value:
+    return _kept(_called(name, args, symbols), args)
+
+
+def _called(name: str, args: list[Value], symbols: Mapping[str, Any]) -> Value:
     if isinstance(function_of := symbols.get(name), UndefinedFunction):
         return function_of(*(expression(arg) for arg in args))
     if name in UNEVALUATED:
@@ -175,6 +180,11 @@ def _call(name: str, args: list[Value], symbols: Mapping[str, Any]) -> Value:
 
 
 def _binary(op: ast.operator, left: Value, right: Value) -> Value:
+    result = _computed(op, left, right)
+    return _kept(result, [left, 1 / right if type(op) is ast.Div else right])
+
+
+def _computed(op: ast.operator, left: Value, right: Value) -> Value:
     if type(op) is ast.Pow:
         return power(expression(left), expression(right))
     if type(op) in _CONNECTIVES:
@@ -186,6 +196,22 @@ def _binary(op: ast.operator, left: Value, right: Value) -> Value:
     if type(op) not in _ARITHMETIC:
         raise Malformed(f"operator {type(op).__name__} is not part of an answer")
     return bounded(_ARITHMETIC[type(op)](*sides))
+
+
+def _kept(result: Value, operands: Sequence[Value]) -> Value:
+    """`result`, or nan where a part of an operand is gone that has no value: sympy takes 0*(0/0)
+    for 0 where it does not see that a divisor is 0, and 1/(1/0), too."""
+    if not isinstance(result, sympy.Expr) or result.is_Matrix:
+        return result
+    parts = {part for operand in operands for part in _parts(operand)}
+    is_whole = all(is_defined(part) for part in parts - _parts(result))
+    return result if is_whole else sympy.nan
+
+
+def _parts(value: Value) -> set[Any]:
+    """All in it that may have no value, but for what the problem says nothing of: f(x)."""
+    parts: set[Any] = value.atoms(*_MAY_FAIL) if isinstance(value, sympy.Expr) else set()
+    return {part for part in parts if not part.has(AppliedUndef)}
 
 
 def _collection(items: Value = ()) -> frozenset[Value]:
@@ -232,6 +258,10 @@ def _plain(value: Any) -> Value:
     return value
 
 
+_MAY_FAIL = (
+    *(sympy.Pow, sympy.Function, sympy.core.numbers.Infinity, sympy.core.numbers.NegativeInfinity),
+    *(sympy.core.numbers.ComplexInfinity, sympy.core.numbers.NaN),
+)
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: lambda a, b: a + b,
     ast.Sub: lambda a, b: a - b,

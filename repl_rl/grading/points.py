@@ -2,22 +2,25 @@
 
     two expressions, a domain, a seed -> how many points agree, or the first that does not
 
-The difference of the two is evaluated. sympy raises its precision until the digits are certain, so
-a difference counts however small it is. Only one that shows no certain digit within `max_digits`
-counts as zero. The seed comes with the problem and never enters a kernel, so no expression can be
-bent to fit the points.
+At a point three things are asked of `balls`: whether the known answer has a value there, whether
+the submission has one by itself, and whether their difference is 0. Nothing counts as 0 without a
+bound that says so, and what has no certain value where the known answer has one does not agree. The
+seed comes with the problem and never enters a kernel, so no expression can be bent to fit the
+points.
 
 Knows nothing of proofs and verdicts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import random
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import sympy
 
+from repl_rl.grading.balls import is_nonzero, log2_sizes, sign_of, value_of
 from repl_rl.grading.draws import Domain, Point, near, points
 from repl_rl.grading.vocabulary import FACTORIALS
 
@@ -26,30 +29,39 @@ __all__ = [
     "Domain",
     "Point",
     "Probe",
-    "difference_of",
+    "has_value",
+    "is_defined",
     "is_different",
-    "is_finite",
+    "order_of",
     "probe",
     "probe_named",
 ]
 
-DIGITS = 15
-"""Digits asked for; an uncertain one among them raises the precision."""
-NOISE = sympy.Float("1e-5")
-"""The share of a value by which two precisions may differ."""
 SPARE_DIGITS = 100
 """exp(pi*sqrt(163)) is no integer, though near one by 3e-30 of itself."""
 MOST_DIGITS = 5000
-SPECIAL_DIGITS = 200
+SPECIAL_DIGITS = 500
 """With functions that take seconds for thousands of digits."""
-MIN_NAMED, MAX_NAMED = 4, 10**6
-"""Numbers in a submission that are tried as points; those of a formula are smaller as a rule."""
-NUM_NAMED = 4
-GROWING = (sympy.Pow, sympy.exp, sympy.sinh, sympy.cosh, *FACTORIALS)
-"""What is large or small although it is written short."""
-
+MIN_NAMED = 4
+"""`draws` begins with smaller numbers."""
+NAMED_DIGITS = 400
+"""Taken at numbers that a submission names: what shows in none of them decides nothing."""
+MOST_NAMED = 40
+"""Numbers in a submission that are tried as points."""
+BEYOND = tuple(sympy.Integer(2) ** bits for bits in (100, 2000, 100_000))
+"""A step that stays may wait for a number that nobody names: a root of one, its exponential."""
 ENOUGH_TO_DRAW = 4
 """Points among which one is drawn, whatever the domain."""
+
+GROWING = (sympy.Pow, sympy.exp, *FACTORIALS)
+"""What is large or small although it is written short."""
+SATURATING = (sympy.sinh, sympy.cosh, sympy.tanh, sympy.coth, sympy.sech, sympy.csch)
+"""As large as exp of their argument, or as near to 1 as its inverse is to 0."""
+SLOW = (
+    *(sympy.gamma, sympy.loggamma, sympy.polygamma, sympy.zeta, sympy.LambertW, sympy.harmonic),
+    *(sympy.Ei, sympy.Si, sympy.Ci, sympy.li, sympy.RisingFactorial, sympy.FallingFactorial),
+)
+"""Special functions, which take seconds where elementary ones take milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,126 +70,144 @@ class Probe:
     is_enough: bool = False
     """As many agreed as were asked for, or the only one, for two constants."""
     counterexample: str | None = None
-    """A point where both sides are finite and differ."""
+    """A point where both sides have values, which differ."""
     undefined: str | None = None
-    """A drawn point where only the right side is finite."""
+    """A drawn point where the right side alone has a value, or digits do not show whether both are
+    one."""
 
 
 def probe(
     left: Any, right: Any, *, domain: Domain, seed: str, num_points: int, max_digits: int | None
 ) -> Probe:
-    """Compare at `num_points` points where both sides are defined, or until they differ.
+    """Compare at `num_points` points where the right side has a value, or until they differ.
 
-    Each takes at most `max_digits`; None: as many as the texts of both could hide a difference in.
+    Two numbers are equal if `max_digits` of them are; None: as many as the texts of both could hide
+    a difference in.
 
-    `left` may be undefined where `right` is not at one of the `FIRST` points alone, as (n**2 - 1) /
-    (n - 1) is at 1: drawn points do not hit a gap that can be closed.
+    `left` may have no value where `right` has one at the small whole numbers that are known to all,
+    as (n**2 - 1)/(n - 1) at 1: drawn points do not hit a gap that can be closed.
     """
-    left, right = _numeric(left), _numeric(right)
-    difference = left - right
     num_agreed = 0
     for point, is_drawn in _points(left, right, domain=domain, seed=seed, limit=3 * num_points):
-        most = max_digits or _hidden_digits(difference, point)
-        value = _certain(difference, point, max_digits=most)
-        if value is None and is_drawn and _certain(right, point, max_digits=most) is not None:
-            return Probe(num_agreed=num_agreed, undefined=_shown(point))
-        value = _trusted(value, difference, point, most)
-        if value is None:
+        pair = _Pair.at(point, left, right, max_digits)
+        if not pair.is_asked:
             continue
-        if value != 0:
+        if pair.differs:
             return Probe(num_agreed=num_agreed, counterexample=_shown(point))
-        num_agreed += 1
+        if pair.differs is None and is_drawn:
+            return Probe(num_agreed=num_agreed, undefined=_shown(point))
+        num_agreed += pair.differs is False
         if num_agreed == num_points or not point:
             return Probe(num_agreed=num_agreed, is_enough=True)
     return Probe(num_agreed=num_agreed)
 
 
 def probe_named(left: Any, right: Any, *, domain: Domain) -> Probe:
-    """Look at the numbers that `left` names and beyond them: a step may wait there.
+    """Look at the numbers that `left` names, and far beyond them: a step may wait there.
 
     Whoever wrote `left` chose these points, so where they agree, that says nothing.
     """
-    symbols = sorted(left.free_symbols | right.free_symbols, key=str)
-    named = {abs(part) for part in left.atoms(sympy.Integer)}
-    named |= {sympy.Integer(part.q) for part in left.atoms(sympy.Rational)}
-    sizes = sorted((size for size in named if MIN_NAMED <= size <= MAX_NAMED), reverse=True)
-    left, right = _numeric(left), _numeric(right)
-    for size in sizes[:NUM_NAMED]:
+    difference = left - right
+    symbols = sorted(difference.free_symbols, key=str)
+    for size in (*BEYOND, *_named(left)[:MOST_NAMED]) if symbols else ():
         for point in near(symbols, size, domain=domain):
-            value = _certain(left - right, point, max_digits=SPARE_DIGITS)
-            if _trusted(value, left - right, point, SPARE_DIGITS):
+            if is_nonzero(difference, point, zero_digits=SPARE_DIGITS, max_digits=NAMED_DIGITS):
                 return Probe(num_agreed=0, counterexample=_shown(point))
     return Probe(num_agreed=0)
 
 
-def is_finite(expression: Any, *, domain: Domain, seed: str) -> bool:
-    """Whether `expression` is a number at a point that is drawn from `domain`."""
+def _named(expression: Any) -> list[Any]:
+    """Sizes of its numbers, the largest first."""
+    parts = expression.atoms(sympy.Rational)
+    sizes = {sympy.Integer(abs(size)) for part in parts for size in (part.p, part.q)}
+    return sorted((size for size in sizes if size >= MIN_NAMED), reverse=True)
+
+
+def has_value(expression: Any, *, domain: Domain, seed: str) -> bool:
+    """Whether `expression` is a certain number at the points that are drawn from `domain`."""
     drawn = _points(expression, expression, domain=domain, seed=seed, limit=ENOUGH_TO_DRAW)
-    point = next(point for point, is_drawn in drawn if is_drawn)
-    return _certain(expression, point, max_digits=SPARE_DIGITS) is not None
+    return all(
+        _Pair.at(point, expression, expression, None).is_asked
+        for point, is_drawn in drawn
+        if is_drawn
+    )
+
+
+def is_defined(expression: Any) -> bool:
+    """Whether `expression` is a certain number where its symbols are fractions of no meaning."""
+    symbols = sorted(expression.free_symbols, key=str)
+    point = dict(zip(symbols, _somewhere(), strict=False))
+    _, most = _digits(expression, expression, point)
+    return value_of(expression, point, max_digits=most) is not None
+
+
+def _somewhere() -> Iterator[Any]:
+    rng = random.Random(0)
+    while True:
+        yield sympy.Rational(rng.randint(1, 10**6), 10**6 + 3)
 
 
 def is_different(left: Any, right: Any, point: Point) -> bool:
-    """Whether both are finite and different at `point`, which is exact."""
-    return bool(difference_of(left.subs(point), right.subs(point)))
+    """Whether both have values at `point`, which is exact, and different ones."""
+    return _Pair.at(point, left, right, None).differs is True
 
 
-def difference_of(left: Any, right: Any) -> Any:
-    """Of two constants: 0 where no digit tells them apart, None where one is not finite."""
-    difference = _numeric(left - right)
-    return _certain(difference, {}, max_digits=_hidden_digits(difference, {}))
-
-
-def _certain(expression: Any, point: Point, *, max_digits: int) -> Any:
-    """`expression` at `point`, 0 where no digit of it is certain, None where it is not finite.
-
-    The point is not substituted first: an exact power of a power would not fit into memory.
-    """
-    value = _evaluated(expression, point, DIGITS, max_digits)
-    if value is None or value == 0:
-        return value
-    finer = _evaluated(expression, point, 2 * DIGITS, 2 * max_digits)
-    if finer is None or abs(finer - value) <= NOISE * abs(value):
-        return finer
-    # The finer digits are other ones. The rest of a cancellation shrinks with the precision; the
-    # result of a division by a hidden zero does not.
-    return sympy.S.Zero if abs(finer) < NOISE * abs(value) else None
-
-
-def _trusted(value: Any, expression: Any, point: Point, max_digits: int) -> Any:
-    """`value`, or None where it is the quotient of digits that cancel, which is any number."""
-    if not value or not _divides_by_noise(expression, point, max_digits):
-        return value
-    most = _hidden_digits(expression, point)
-    if _divides_by_noise(expression, point, most):
+def order_of(left: Any, right: Any) -> int | None:
+    """Of two constants: -1, 0 or 1 for less, equal as far as digits show, and more; None where one
+    has no certain value, or they are in no order."""
+    digits, most = _digits(left, right, {})
+    values = [value_of(side, {}, max_digits=most) for side in (left, right)]
+    if None in values:
         return None
-    return _certain(expression, point, max_digits=most)
+    return sign_of(left - right, size=values[1], zero_digits=digits, max_digits=most)
 
 
-def _divides_by_noise(expression: Any, point: Point, max_digits: int) -> bool:
-    """Whether some divisor is a sum without one certain digit within `max_digits`."""
-    divisors = (
-        power.base
-        for power in expression.atoms(sympy.Pow)
-        if power.base.is_Add and power.exp.could_extract_minus_sign()
-    )
-    return any(_evaluated(base, point, DIGITS, max_digits) == 0 for base in divisors)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    """Two expressions at a point."""
+
+    is_asked: bool = True
+    """Whether the right one has a value."""
+    differs: bool | None = None
+    """None where one of them has no value, or no digits tell."""
+
+    @classmethod
+    def at(cls, point: Point, left: Any, right: Any, max_digits: int | None) -> Self:
+        digits, most = _digits(left, right, point)
+        size = value_of(right, point, max_digits=most)
+        if size is None:
+            return cls(is_asked=False)
+        if left is not right and value_of(left, point, max_digits=most) is None:
+            return cls()
+        # What both have in common is gone from the difference: the rest shows however small.
+        differs = is_nonzero(
+            left - right, point, zero_digits=max_digits or digits, max_digits=most, size=size
+        )
+        return cls(differs=differs)
 
 
-def _hidden_digits(expression: Any, point: Point) -> int:
-    """In how many digits of `expression` at `point` its text can hide something.
+def _digits(left: Any, right: Any, point: Point) -> tuple[int, int]:
+    """In how many digits two texts can hide a difference at `point`, and how many are taken to find
+    so many certain ones.
 
-    That follows from the length of its numbers and the size of what grows in it: 10**-60
-    hides in 60, a fraction of 1,900 digits that was cut from pi in twice as many.
+    That follows from the length of their numbers and the size of what grows in them: 10**-60 hides
+    in 60, a fraction of 1,900 digits that was cut from pi in twice as many.
     """
-    most = SPECIAL_DIGITS if expression.has(*SLOW) else MOST_DIGITS
-    bits = 0.0
-    for part in sympy.preorder_traversal(expression):
-        if part.is_Rational:
-            bits += int(part.p).bit_length() + int(part.q).bit_length()
-        elif isinstance(part, GROWING):
-            bits += _magnitude_bits(part, point)
-    return min(most, SPARE_DIGITS + int(0.31 * bits))
+    bits, growing, saturating = 0.0, [], []
+    for expression in (left, right, *point.values()):
+        for part in sympy.preorder_traversal(expression):
+            if part.is_Rational:
+                bits += int(part.p).bit_length() + int(part.q).bit_length()
+            elif isinstance(part, GROWING):
+                growing.append(part)
+            elif isinstance(part, SATURATING):
+                saturating.append(part.args[0])
+    bits += sum(map(abs, log2_sizes(growing, point)))
+    bits += sum(3 * 2.0 ** min(size, 20.0) for size in log2_sizes(saturating, point))
+    most = SPECIAL_DIGITS if any(one.has(*SLOW) for one in (left, right)) else MOST_DIGITS
+    hidden = SPARE_DIGITS + int(0.31 * bits)
+    digits = min(most, hidden)
+    return digits, digits + min(2 * most, hidden) + SPARE_DIGITS
 
 
 def _points(
@@ -188,62 +218,12 @@ def _points(
     return points(symbols, domain=domain, seed=seed, limit=limit)
 
 
-def _numeric(expression: Any) -> Any:
-    """With functions that take their time, or round to 1, as others that do not."""
-    for exact, numeric in {**_AT_ONCE, **_ROUNDED}.items():
-        expression = expression.replace(exact, numeric)
-    return expression
-
-
-def _evaluated(expression: Any, point: Point, count: int, max_digits: int) -> Any:
-    try:
-        number = expression.evalf(count, subs=point, maxn=max_digits)
-    except (ArithmeticError, TypeError, ValueError, NotImplementedError):
-        return None  # how sympy says that it cannot
-    if not number.is_number or not number.is_finite:
-        return None
-    parts = number.as_real_imag()
-    if not all(part.is_Number for part in parts):
-        return None
-    return sum(
-        (part * unit for part, unit in zip(parts, (1, sympy.I), strict=True) if _has_digits(part)),
-        start=sympy.S.Zero,
+def _shown(point: Point) -> str:
+    return ", ".join(f"{symbol} = {_number(value)}" for symbol, value in point.items()) or (
+        "their value"
     )
 
 
-def _has_digits(part: Any) -> bool:
-    """sympy gives a number without a certain digit a precision of one bit."""
-    return bool(part != 0) and not (part.is_Float and part._prec == 1)
-
-
-def _magnitude_bits(part: Any, point: Point) -> float:
-    value = _evaluated(part, point, DIGITS, SPARE_DIGITS)
-    return float(abs(sympy.log(abs(value), 2))) if value else 0.0
-
-
-def _shown(point: Point) -> str:
-    return ", ".join(f"{symbol} = {value}" for symbol, value in point.items()) or "their value"
-
-
-def _of_mpmath(name: str) -> Any:
-    """A function that sympy evaluates by the one of this name in mpmath, and knows nothing of."""
-    return type(name, (sympy.Function,), {})
-
-
-# sympy would write these out in thousands of terms.
-_AT_ONCE: Mapping[Any, Any] = {
-    sympy.RisingFactorial: _of_mpmath("rf"),
-    sympy.FallingFactorial: _of_mpmath("ff"),
-    sympy.harmonic: _of_mpmath("harmonic"),
-    sympy.polygamma: _of_mpmath("psi"),
-}
-_ROUNDED: Mapping[Any, Any] = {
-    # What is left of 1 - tanh(5000) shows in these alone: sympy takes tanh of mpmath, which is 1.
-    sympy.tanh: lambda argument: 1 - 2 / (sympy.exp(2 * argument) + 1),
-    sympy.coth: lambda argument: 1 + 2 / (sympy.exp(2 * argument) - 1),
-}
-SLOW = (
-    *(sympy.gamma, sympy.loggamma, sympy.polygamma, sympy.zeta, sympy.LambertW),
-    *(sympy.Ei, sympy.Si, sympy.Ci, sympy.li, *_AT_ONCE, *_AT_ONCE.values()),
-)
-"""Special functions, which take seconds where elementary ones take milliseconds."""
+def _number(value: Any) -> str:
+    is_long = value.is_Integer and abs(value) > BEYOND[0]
+    return f"a number of {int(value).bit_length()} bits" if is_long else str(value)

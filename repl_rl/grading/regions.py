@@ -19,7 +19,7 @@ import sympy
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
-from repl_rl.grading.points import difference_of
+from repl_rl.grading.points import order_of
 
 MAX_ENDS = 40
 
@@ -99,10 +99,10 @@ class _Ends:
 def _sign(left: Any, right: Any) -> int:
     if left == right:
         return 0
-    value = difference_of(left, right)
-    if value is None or not value.is_real:
+    sign = order_of(left, right)
+    if sign is None:
         raise Unsolved(f"{left} and {right} are in no order")
-    return int(sympy.sign(value))
+    return sign
 
 
 def _ends_of(value: Any) -> Sequence[Any]:

@@ -16,9 +16,9 @@ from typing import Any
 
 import sympy
 
-from repl_rl.grading.equality import compare_expressions
+from repl_rl.grading.equality import compare_expressions, has_steps
 from repl_rl.grading.parse import parse
-from repl_rl.grading.points import Domain, is_finite
+from repl_rl.grading.points import Domain, has_value
 from repl_rl.tasks.sympy_proofs.draft import STEPS, Draft, Kind, nonzero
 from repl_rl.types import Problem, Verdict, VerdictKind
 
@@ -45,12 +45,12 @@ def grade(problem: Problem, submission: str) -> Verdict:
     value = parse(submission, symbols=SYMBOLS[kind])
     if not isinstance(value, sympy.Expr):
         return Verdict(kind=VerdictKind.MALFORMED, evidence="not an expression")
-    if value.has(*STEPS):
+    domain = Domain.NATURALS if kind == "closed_sum" else Domain.REALS
+    if has_steps(value, STEPS, domain):
         return Verdict(kind=VerdictKind.MALFORMED, evidence="a step function")
     if kind == "antiderivative":
         return _judge_antiderivative(problem, value)
     expected = parse(problem.meta["answer"], symbols=SYMBOLS[kind])
-    domain = Domain.NATURALS if kind == "closed_sum" else Domain.REALS
     return compare_expressions(value, expected, seed=seed, domain=domain)
 
 
@@ -58,7 +58,7 @@ def _judge_antiderivative(problem: Problem, value: Any) -> Verdict:
     seed = problem.meta["points"]
     if value.has(sympy.Float):  # a difference can hide it
         return Verdict(kind=VerdictKind.WRONG, method="inexact")
-    if not is_finite(value, domain=Domain.REALS, seed=seed):
+    if not has_value(value, domain=Domain.REALS, seed=seed):
         return Verdict(kind=VerdictKind.WRONG, method="not finite")
     primitive = parse(problem.meta["answer"], symbols=("x",))
     return compare_expressions(_increase(value), _increase(primitive), seed=seed)

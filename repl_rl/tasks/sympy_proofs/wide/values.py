@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import sympy
-
 from repl_rl.grading.declared import declared
-from repl_rl.grading.equality import compare
+from repl_rl.grading.equality import compare, has_steps
 from repl_rl.grading.parse import parse
 from repl_rl.grading.points import Domain
 from repl_rl.tasks.sympy_proofs.draft import STEPS
@@ -26,7 +24,7 @@ def by_value(domain: Domain = Domain.REALS) -> Callable[[Problem, str], Verdict]
     def grade(problem: Problem, submission: str) -> Verdict:
         symbols = declared(problem.meta.get(NAMES, ""))
         value = parse(submission, symbols=symbols)
-        if isinstance(value, sympy.Basic) and value.has(*STEPS):
+        if has_steps(value, STEPS, domain):
             return Verdict(kind=VerdictKind.MALFORMED, evidence="a step function")
         expected = parse(problem.meta["answer"], symbols=symbols)
         return compare(value, expected, seed=problem.meta["points"], domain=domain)
