@@ -22,8 +22,8 @@ import sympy
 from sympy.core.function import AppliedUndef
 from sympy.core.relational import Relational
 
-from repl_rl.grading.parse import Value
 from repl_rl.grading.draws import ASSUMPTIONS, Domain
+from repl_rl.grading.parse import Value
 from repl_rl.grading.points import SLOW, Probe, probe, probe_named
 from repl_rl.grading.regions import Unsolved, differ, is_condition
 from repl_rl.grading.vocabulary import FACTORIALS

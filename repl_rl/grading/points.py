@@ -16,7 +16,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import sympy
 
@@ -57,6 +57,8 @@ GROWING = (sympy.Pow, sympy.exp, *FACTORIALS)
 """What is large or small although it is written short."""
 SATURATING = (sympy.sinh, sympy.cosh, sympy.tanh, sympy.coth, sympy.sech, sympy.csch)
 """As large as exp of their argument, or as near to 1 as its inverse is to 0."""
+MOST_ARGUMENT_BITS = 20.0
+"""An argument above 2**20 takes more than MOST_DIGITS."""
 SLOW = (
     *(sympy.gamma, sympy.loggamma, sympy.polygamma, sympy.zeta, sympy.LambertW, sympy.harmonic),
     *(sympy.Ei, sympy.Si, sympy.Ci, sympy.li, sympy.RisingFactorial, sympy.FallingFactorial),
@@ -87,16 +89,16 @@ def probe(
     `left` may have no value where `right` has one at the small whole numbers that are known to all,
     as (n**2 - 1)/(n - 1) at 1: drawn points do not hit a gap that can be closed.
     """
-    num_agreed = 0
+    pair, num_agreed = _Pair(left, right), 0
     for point, is_drawn in _points(left, right, domain=domain, seed=seed, limit=3 * num_points):
-        pair = _Pair.at(point, left, right, max_digits)
-        if not pair.is_asked:
+        met = pair.at(point, max_digits)
+        if not met.is_asked:
             continue
-        if pair.differs:
+        if met.differs:
             return Probe(num_agreed=num_agreed, counterexample=_shown(point))
-        if pair.differs is None and is_drawn:
+        if met.differs is None and is_drawn:
             return Probe(num_agreed=num_agreed, undefined=_shown(point))
-        num_agreed += pair.differs is False
+        num_agreed += met.differs is False
         if num_agreed == num_points or not point:
             return Probe(num_agreed=num_agreed, is_enough=True)
     return Probe(num_agreed=num_agreed)
@@ -126,18 +128,17 @@ def _named(expression: Any) -> list[Any]:
 def has_value(expression: Any, *, domain: Domain, seed: str) -> bool:
     """Whether `expression` is a certain number at the points that are drawn from `domain`."""
     drawn = _points(expression, expression, domain=domain, seed=seed, limit=ENOUGH_TO_DRAW)
-    return all(
-        _Pair.at(point, expression, expression, None).is_asked
-        for point, is_drawn in drawn
-        if is_drawn
-    )
+    return all(_has_value_at(expression, point) for point, is_drawn in drawn if is_drawn)
 
 
 def is_defined(expression: Any) -> bool:
     """Whether `expression` is a certain number where its symbols are fractions of no meaning."""
     symbols = sorted(expression.free_symbols, key=str)
-    point = dict(zip(symbols, _somewhere(), strict=False))
-    _, most = _digits(expression, expression, point)
+    return _has_value_at(expression, dict(zip(symbols, _somewhere(), strict=False)))
+
+
+def _has_value_at(expression: Any, point: Point) -> bool:
+    _, most = _Pair(expression, sympy.S.Zero).digits(point)
     return value_of(expression, point, max_digits=most) is not None
 
 
@@ -149,13 +150,13 @@ def _somewhere() -> Iterator[Any]:
 
 def is_different(left: Any, right: Any, point: Point) -> bool:
     """Whether both have values at `point`, which is exact, and different ones."""
-    return _Pair.at(point, left, right, None).differs is True
+    return _Pair(left, right).at(point).differs is True
 
 
 def order_of(left: Any, right: Any) -> int | None:
     """Of two constants: -1, 0 or 1 for less, equal as far as digits show, and more; None where one
     has no certain value, or they are in no order."""
-    digits, most = _digits(left, right, {})
+    digits, most = _Pair(left, right).digits({})
     values = [value_of(side, {}, max_digits=most) for side in (left, right)]
     if None in values:
         return None
@@ -163,7 +164,7 @@ def order_of(left: Any, right: Any) -> int | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Pair:
+class _Meeting:
     """Two expressions at a point."""
 
     is_asked: bool = True
@@ -171,43 +172,60 @@ class _Pair:
     differs: bool | None = None
     """None where one of them has no value, or no digits tell."""
 
-    @classmethod
-    def at(cls, point: Point, left: Any, right: Any, max_digits: int | None) -> Self:
-        digits, most = _digits(left, right, point)
-        size = value_of(right, point, max_digits=most)
-        if size is None:
-            return cls(is_asked=False)
-        if left is not right and value_of(left, point, max_digits=most) is None:
-            return cls()
-        # What both have in common is gone from the difference: the rest shows however small.
-        differs = is_nonzero(
-            left - right, point, zero_digits=max_digits or digits, max_digits=most, size=size
-        )
-        return cls(differs=differs)
 
-
-def _digits(left: Any, right: Any, point: Point) -> tuple[int, int]:
-    """In how many digits two texts can hide a difference at `point`, and how many are taken to find
-    so many certain ones.
+class _Pair:
+    """Two expressions, and in how many digits their texts can hide a difference.
 
     That follows from the length of their numbers and the size of what grows in them: 10**-60 hides
     in 60, a fraction of 1,900 digits that was cut from pi in twice as many.
     """
-    bits, growing, saturating = 0.0, [], []
-    for expression in (left, right, *point.values()):
+
+    def __init__(self, left: Any, right: Any) -> None:
+        self.left, self.right = left, right
+        # What both have in common is gone from the difference: the rest shows however small.
+        self.difference = left - right
+        self._growing: list[Any] = []
+        self._saturating: list[Any] = []
+        self._bits = self._read(left) + self._read(right)
+        self._most = SPECIAL_DIGITS if left.has(*SLOW) or right.has(*SLOW) else MOST_DIGITS
+
+    def _read(self, expression: Any) -> int:
+        bits = 0
         for part in sympy.preorder_traversal(expression):
             if part.is_Rational:
                 bits += int(part.p).bit_length() + int(part.q).bit_length()
             elif isinstance(part, GROWING):
-                growing.append(part)
+                self._growing.append(part)
             elif isinstance(part, SATURATING):
-                saturating.append(part.args[0])
-    bits += sum(map(abs, log2_sizes(growing, point)))
-    bits += sum(3 * 2.0 ** min(size, 20.0) for size in log2_sizes(saturating, point))
-    most = SPECIAL_DIGITS if any(one.has(*SLOW) for one in (left, right)) else MOST_DIGITS
-    hidden = SPARE_DIGITS + int(0.31 * bits)
-    digits = min(most, hidden)
-    return digits, digits + min(2 * most, hidden) + SPARE_DIGITS
+                self._saturating.append(part.args[0])
+        return bits
+
+    def digits(self, point: Point) -> tuple[int, int]:
+        """How many can hide a difference, and how many are taken to find so many certain ones."""
+        bits = float(self._bits + sum(map(_length, point.values())))
+        bits += sum(map(abs, log2_sizes(self._growing, point)))
+        arguments = log2_sizes(self._saturating, point)
+        bits += sum(3 * 2.0 ** min(size, MOST_ARGUMENT_BITS) for size in arguments)
+        hidden = SPARE_DIGITS + int(0.31 * bits)
+        digits = min(self._most, hidden)
+        return digits, digits + min(2 * self._most, hidden) + SPARE_DIGITS
+
+    def at(self, point: Point, max_digits: int | None = None) -> _Meeting:
+        digits, most = self.digits(point)
+        size = value_of(self.right, point, max_digits=most)
+        if size is None:
+            return _Meeting(is_asked=False)
+        if value_of(self.left, point, max_digits=most) is None:
+            return _Meeting()
+        digits = max_digits or digits
+        differs = is_nonzero(self.difference, point, zero_digits=digits, max_digits=most, size=size)
+        return _Meeting(differs=differs)
+
+
+def _length(expression: Any) -> int:
+    """Of its numbers, in bits."""
+    parts = expression.atoms(sympy.Rational)
+    return sum(int(part.p).bit_length() + int(part.q).bit_length() for part in parts)
 
 
 def _points(
