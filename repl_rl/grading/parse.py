@@ -115,7 +115,7 @@ def _build(node: ast.expr, symbols: Mapping[str, Any]) -> Value:
             return _binary(op, _build(left, symbols), _build(right, symbols))
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _RELATIONS:
             sides = [expression(_build(side, symbols)) for side in (left, right)]
-            return _plain(_RELATIONS[type(op)](*sides))
+            return _kept(_plain(_RELATIONS[type(op)](*sides)), sides)
         case ast.Tuple(elts=elements):
             return tuple(_build(element, symbols) for element in elements)
         case ast.List(elts=elements):
@@ -181,7 +181,7 @@ def _called(name: str, args: list[Value], symbols: Mapping[str, Any]) -> Value:
 
 def _binary(op: ast.operator, left: Value, right: Value) -> Value:
     result = _computed(op, left, right)
-    return _kept(result, [left, 1 / right if type(op) is ast.Div else right])
+    return _kept(result, (left, 1 / right if type(op) is ast.Div else right))
 
 
 def _computed(op: ast.operator, left: Value, right: Value) -> Value:
@@ -200,17 +200,20 @@ def _computed(op: ast.operator, left: Value, right: Value) -> Value:
 
 def _kept(result: Value, operands: Sequence[Value]) -> Value:
     """`result`, or nan where a part of an operand is gone that has no value: sympy takes 0*(0/0)
-    for 0 where it does not see that a divisor is 0, and 1/(1/0), too."""
-    if not isinstance(result, sympy.Expr) or result.is_Matrix:
-        return result
-    parts = {part for operand in operands for part in _parts(operand)}
-    is_whole = all(is_defined(part) for part in parts - _parts(result))
-    return result if is_whole else sympy.nan
+    for 0 where it does not see that a divisor is 0, and 1/(1/0), too. No condition is nan."""
+    lost = _parts(operands) - _parts(result)
+    if isinstance(result, sympy.Expr):
+        return result if all(map(is_defined, lost)) else sympy.nan
+    if not all(is_defined(part) for part in lost if part not in _ENDS):
+        raise Malformed("a condition or a set of what has no value")
+    return result
 
 
 def _parts(value: Value) -> set[Any]:
     """All in it that may have no value, but for what the problem says nothing of: f(x)."""
-    parts: set[Any] = value.atoms(*_MAY_FAIL) if isinstance(value, sympy.Expr) else set()
+    if isinstance(value, list | tuple | frozenset):
+        return {part for element in value for part in _parts(element)}
+    parts: set[Any] = value.atoms(*_MAY_FAIL) if isinstance(value, sympy.Basic) else set()
     return {part for part in parts if not part.has(AppliedUndef)}
 
 
@@ -258,10 +261,9 @@ def _plain(value: Any) -> Value:
     return value
 
 
-_MAY_FAIL = (
-    *(sympy.Pow, sympy.Function, sympy.core.numbers.Infinity, sympy.core.numbers.NegativeInfinity),
-    *(sympy.core.numbers.ComplexInfinity, sympy.core.numbers.NaN),
-)
+_ENDS = (sympy.oo, -sympy.oo)
+"""Of what is compared, or of a set, they are all right."""
+_MAY_FAIL = (sympy.Pow, sympy.Function, *map(type, (*_ENDS, sympy.zoo, sympy.nan)))
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: lambda a, b: a + b,
     ast.Sub: lambda a, b: a - b,
