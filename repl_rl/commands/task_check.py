@@ -12,6 +12,7 @@ import itertools
 import textwrap
 from collections.abc import Iterator
 
+from repl_rl.commands.best_constant import best_constant
 from repl_rl.errors import GraderError
 from repl_rl.grading.grader import Grader
 from repl_rl.tasks.base import DemonstrableTask, Task, make_prompt
@@ -52,6 +53,8 @@ def findings(task: Task, spec: str, *, seed: int) -> Iterator[Finding]:
     if problem is None:
         return
     yield asyncio.run(_graded(spec, problem))
+    if constant := asyncio.run(best_constant(task, spec, seed=seed)):
+        yield constant
     has = isinstance(task, DemonstrableTask)
     yield Finding(
         name="starter",

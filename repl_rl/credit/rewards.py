@@ -48,7 +48,7 @@ def shaped(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig
         config.max_line_charge,
     )
     steps = potential_steps(trajectory, weight=config.potential)
-    outcome = _outcome(verdict, config)
+    outcome = outcome_reward(verdict, config)
     terms: dict[str, float] = {}
     for line, charge in zip(trajectory.lines, charges, strict=True):
         if charge:
@@ -67,7 +67,8 @@ def shaped(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig
     )
 
 
-def _outcome(verdict: Verdict | None, config: RewardConfig) -> float | None:
+def outcome_reward(verdict: Verdict | None, config: RewardConfig) -> float | None:
+    """What an answer earns, or none; None for a verdict that has no price."""
     if verdict is None:
         return config.no_submission
     price = config.verdict.get(verdict.kind)
