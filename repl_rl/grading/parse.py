@@ -181,7 +181,8 @@ def _called(name: str, args: list[Value], symbols: Mapping[str, Any]) -> Value:
 
 def _binary(op: ast.operator, left: Value, right: Value) -> Value:
     result = _computed(op, left, right)
-    return _kept(result, (left, 1 / right if type(op) is ast.Div else right))
+    divisor = (1 / right,) if type(op) is ast.Div else ()
+    return _kept(result, (left, right, *divisor))
 
 
 def _computed(op: ast.operator, left: Value, right: Value) -> Value:

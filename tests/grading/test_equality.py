@@ -189,6 +189,69 @@ def test_the_domain_decides() -> None:
     assert judged("Abs(n)", "n", Domain.INTEGERS).kind is REFUTED
 
 
+ZERO = "(sin(1)**2 + cos(1)**2 - 1)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n + 0*(1/{0})",
+        "n*{0}/{0}",
+        "n + {0}*(1/{0})",
+        "n + log({0}) - log({0})",
+        "n*{0}**-2*{0}**2",
+        "n*(1/{0})**0",
+        "n + 1/(1/{0})",
+        "n + 1/(1/0)",
+        "n + 0/(sin(n)**2 + cos(n)**2 - 1)",
+        "Piecewise((n, 1/{0} > n), (n, True))",
+    ],
+)
+def test_what_sympy_drops_counts_as_it_is_written(text: str) -> None:
+    assert judged(text.format(ZERO), "n").kind is WRONG
+
+
+@pytest.mark.parametrize(
+    ("got", "expected"),
+    [
+        ("x + {0}", "x"),
+        ("x*(1 + {0})", "x"),
+        ("x + sqrt({0})", "x"),
+        ("x + acos(1 + {0})", "x"),
+        ("x + floor(1/2 + {0})", "x"),
+        ("x/(1 + {0})**3", "x"),
+        ("(2 + 11*I)**(1/3) + (2 - 11*I)**(1/3)", "4"),
+        ("cos(pi/7)*cos(2*pi/7)*cos(3*pi/7)", "1/8"),
+        ("16*atan(1/5) - 4*atan(1/239)", "pi"),
+    ],
+)
+def test_a_zero_that_sympy_does_not_see_does_no_harm(got: str, expected: str) -> None:
+    assert judged(got.format(ZERO), expected).is_solved
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "sqrt((n - 10**7)**2) + n - 10**7",
+        "sqrt(n**2 - 2*10**9*n + 10**18) + n - 10**9",
+        "((n - 10**9)**4)**(1/4) + n - 10**9",
+        "sqrt((log(n) - 10**4)**2) + log(n) - 10**4",
+        "sqrt((sqrt(n) - 10**9)**2) + sqrt(n) - 10**9",
+        "atan(tan(n/10**8)) - n/10**8",
+        "exp(n - 10**8)",
+    ],
+)
+def test_a_step_without_a_name_is_found_however_far(step: str) -> None:
+    assert judged(f"n + {step}", "n", Domain.NATURALS).kind is REFUTED
+
+
+def test_a_step_that_jumps_nowhere_in_the_domain_is_none() -> None:
+    assert judged("x*sign(exp(x))", "x").kind is PROVED
+    assert judged("(x, 2*sign(x**2 + 1))", "(x, 2)").kind is PROVED
+    assert judged("sign(n)*n", "n", Domain.NATURALS).kind is PROVED
+    assert judged("x + sign(x)**2 - 1", "x").kind is UNDECIDED
+
+
 @pytest.mark.parametrize(
     ("got", "expected"),
     [

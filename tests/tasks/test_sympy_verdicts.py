@@ -239,3 +239,10 @@ def test_a_tower_is_judged_in_no_time(tower: str) -> None:
     started = time.process_time()
     assert not TASK.grade(problem, tower).is_solved
     assert time.process_time() - started < 2
+
+
+def test_a_step_function_is_malformed_in_a_tuple_too_unless_it_jumps_nowhere() -> None:
+    problem = made("", "(x, 2)", family="limit", kind="tune", symbols="x")
+    assert TASK.grade(problem, "(x, 2*sign(exp(x)))").kind is PROVED
+    assert TASK.grade(problem, "(x, 2*sign(x)**2)").kind is VerdictKind.MALFORMED
+    assert TASK.grade(problem, "(x*floor(x)/floor(x), 2)").kind is not VerdictKind.UNDECIDED
