@@ -44,6 +44,23 @@ class Dying(Good):
     def grade(self, problem, submission):
         os._exit(3)
 
+class Halves(Good):
+    """Yes is right for one half of all problems."""
+
+    chance = 0.0
+
+    def problems(self, split, *, seed):
+        for number in range(40):
+            meta = {"answer": "'yes'" if number % 2 else "'no'"}
+            yield Problem(id=f"{number}", statement="?", meta=meta, chance=self.chance)
+
+    def grade(self, problem, submission):
+        is_right = submission == problem.meta["answer"]
+        return Verdict(kind=VerdictKind.PROVED if is_right else VerdictKind.WRONG)
+
+class Priced(Halves):
+    chance = 0.5
+
 class Unmarked(Good):
     prompt = "# Answer with a number."
 """
@@ -83,6 +100,20 @@ def test_a_fault_is_named_and_the_exit_code_is_1(check: Call, name: str, row: st
     code, out, _ = check(name)
     assert code == 1
     assert f"\n{row}" in out
+
+
+def test_a_constant_that_beats_chance_is_named(check: Call) -> None:
+    code, out, _ = check("Halves")
+    assert code == 1
+    row = "'yes' solves 20 of 40 problems and earns +0.50; `chance` says 0%"
+    assert f"\n!!  constant    {row}\n" in out
+
+
+def test_a_constant_that_is_priced_by_chance_earns_nothing(check: Call) -> None:
+    # 20 right answers get 1 each, 20 wrong ones lose 0.5 / (1 - 0.5) = 1 each.
+    code, out, _ = check("Priced")
+    assert code == 0
+    assert "solves 20 of 40 problems and earns +0.00; `chance` says 50%\n" in out
 
 
 def test_a_prompt_without_its_marker_is_refused(check: Call) -> None:
