@@ -136,5 +136,5 @@ class _Places(ast.NodeTransformer):
                 return self._put(ast.unparse(node))
         return node
 
-    def _put(self, text: str) -> ast.AST:
+    def _put(self, text: str) -> ast.expr:
         return ast.parse(self._change(text), mode="eval").body

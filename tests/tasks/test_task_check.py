@@ -45,8 +45,6 @@ class Dying(Good):
         os._exit(3)
 
 class Halves(Good):
-    """Yes is right for one half of all problems."""
-
     chance = 0.0
 
     def problems(self, split, *, seed):
