@@ -177,9 +177,9 @@ def _means(rng: random.Random, tier: int) -> Draft:
 
 
 RULES: Mapping[str, Rule] = {
-    "minimum": Rule(draft=_minimum, grade=by_value(), tiers=(1,), chance=0.05),
-    "integers": Rule(draft=_integers, grade=by_value(), tiers=(2, 3), chance=0.02),
-    "ratio": Rule(draft=_ratio, grade=by_value(), tiers=(3, 4), chance=0.05),
-    "means": Rule(draft=_means, grade=by_value(), tiers=(2,), chance=0.05, is_held_out=True),
+    "minimum": Rule(draft=_minimum, grade=by_value, tiers=(1,), chance=0.05),
+    "integers": Rule(draft=_integers, grade=by_value, tiers=(2, 3), chance=0.02),
+    "ratio": Rule(draft=_ratio, grade=by_value, tiers=(3, 4), chance=0.05),
+    "means": Rule(draft=_means, grade=by_value, tiers=(2,), chance=0.05, is_held_out=True),
     **squares.RULES,
 }
