@@ -47,6 +47,7 @@ def binding(text: str) -> str:
     names = [name for name, _, _ in pairs]
     (claims,) = {claims for _, _, claims in pairs}
     given = [f", {claim}=True" for claim in claims.split(",") if claim]
+    given = [", cls=Function"] if claims == "function" else given
     return f"{', '.join(names)} = symbols('{' '.join(names)}'{''.join(given)})"
 
 
