@@ -55,6 +55,8 @@ _OF_WORDS = {
 }
 _OF_SETS = {"N": {"integer", "positive"}, "Z": {"integer"}, "Q": {"rational"}, "R": set[str]()}
 _OF_BOUNDS = {">": {"positive"}, r"\gt": {"positive"}}
+_SIGNS = frozenset({"positive", "negative", "nonnegative", "nonzero"})
+_SINGLE = re.compile(r"(?i)\b(?:an|one|any) (?:antiderivative|primitive)")
 _INTEGRAL = re.compile(r"(?i)\\int(?![a-z])|\u222b|integra(?:l|te)|antiderivative|primitive")
 _COMPLEX = re.compile(r"(?i)complex|imaginary")
 
@@ -96,7 +98,16 @@ def stated(statement: str, names: Iterable[str]) -> Claims:
         for match in pattern.finditer(text):
             for name in re.findall(r"(?<![A-Za-z])[A-Za-z](?![A-Za-z])", match["names"]):
                 found.setdefault(name, []).append(_claims(match))
-    return {name: _joined(found[name]) for name in names if name in found and name not in WORDS}
+    return {
+        name: _joined(found[name]) - (_SIGNS if _is_below(name, text) else _NONE)
+        for name in names
+        if name in found and name not in WORDS
+    }
+
+
+def _is_below(name: str, text: str) -> bool:
+    """Whether a statement also speaks of negative values of `name`: then it tells cases apart."""
+    return bool(re.search(rf"(?<![A-Za-z\\]){name}\$? ?(?:<|\\l[et]|\u2264)", text))
 
 
 def implied(meanings: Sequence[str]) -> Claims:
@@ -108,15 +119,14 @@ def implied(meanings: Sequence[str]) -> Claims:
     }
 
 
-def constant_of(
-    statement: str, names: Sequence[str], meanings: Sequence[str]
-) -> tuple[str, str] | None:
-    r"""The constant of integration that a known answer ends in, and what it is a function of.
+def constant_of(statement: str, names: Sequence[str], meanings: Sequence[str]) -> dict[str, str]:
+    r"""The `constant` of integration that a known answer ends in, and the `variable`, if any.
 
-    x**2 + C, asked for by an integral, is ("C", "x"). With parameters the statement says dx.
+    x**2 + C, asked for by an integral, has C and x. With parameters the statement says dx. If one
+    antiderivative is asked for, the constant is left out: no answer needs it.
     """
     if not _INTEGRAL.search(statement):
-        return None
+        return {}
     for name in set(names).intersection(CONSTANTS):
         others = [other for other in names if other != name]
         if len(others) > 1:
@@ -125,8 +135,9 @@ def constant_of(
             ]
         is_told = re.search(rf"(?<![\\\w]){name}(?!\w)", statement) and "constant" not in statement
         if len(others) == 1 and not is_told and all(_adds(one, name) for one in meanings):
-            return name, others[0]
-    return None
+            needed = {} if _SINGLE.search(statement) else {"constant": name}
+            return {"variable": others[0], **needed}
+    return {}
 
 
 def _adds(text: str, name: str) -> bool:

@@ -58,7 +58,7 @@ def grade_math(meta: Mapping[str, str], submission: str) -> Verdict:
     symbols = _symbols(meta)
     got = parse(submission, symbols=symbols)
     meanings = [parse(one, symbols=symbols) for one in meta["value"].split("\n")]
-    same = partial(_same_family, meta, symbols) if "constant" in meta else matched
+    same = partial(_same_family, meta, symbols) if "variable" in meta else matched
     verdicts = [same(got, meaning, seed=meta["points"]) for meaning in meanings]
     return min(verdicts, key=lambda verdict: _BEST_FIRST.index(verdict.kind))
 
@@ -67,7 +67,7 @@ def _symbols(meta: Mapping[str, str]) -> dict[str, Any]:
     """By name. One that nothing is claimed of may be called as a function is, such as `beta`."""
     parts = meta.get("symbols", "").split()
     names = [part for part in parts if ":" not in part]
-    names += CONSTANTS if "constant" in meta else ()
+    names += CONSTANTS if "variable" in meta else ()
     claimed = declared(" ".join(part for part in parts if ":" in part))
     return {name: sympy.Symbol(name) for name in names} | claimed
 
@@ -75,11 +75,11 @@ def _symbols(meta: Mapping[str, str]) -> dict[str, Any]:
 def _same_family(
     meta: Mapping[str, str], symbols: Mapping[str, Any], got: Value, expected: Any, *, seed: str
 ) -> Verdict:
-    """Antiderivatives with a constant of any name; a single one of them is not all."""
+    """Antiderivatives with a constant of any name; where all are asked for, one is not all."""
     if not isinstance(got, sympy.Expr):
         return Verdict(kind=VerdictKind.WRONG, method="form", evidence="an expression is expected")
-    others = expected.free_symbols - {symbols[meta["constant"]]}
-    if not got.free_symbols - others:
+    others = expected.free_symbols - {symbols.get(meta.get("constant", ""))}
+    if "constant" in meta and not got.free_symbols - others:
         evidence = f"no constant of integration, such as {meta['constant']}"
         return Verdict(kind=VerdictKind.WRONG, method="constant", evidence=evidence)
     return compare_primitives(got, expected, symbols[meta["variable"]], seed=seed)

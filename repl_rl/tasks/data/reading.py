@@ -223,9 +223,7 @@ def _symbols(item: _Item, gold: Gold) -> tuple[dict[str, str], tuple[str, ...]]:
     symbols, setup = settled(
         names, column=item.symbols, statement=item.statement, meanings=meanings
     )
-    constant = constant_of(item.statement, names, meanings)
-    family = {"constant": constant[0], "variable": constant[1]} if constant else {}
-    return {"symbols": symbols, **family}, setup
+    return {"symbols": symbols, **constant_of(item.statement, names, meanings)}, setup
 
 
 def _sides(

@@ -94,6 +94,10 @@ def test_what_the_answer_alone_says_is_not_shown_to_a_policy(tmp_path: Path) -> 
         ("a non-integer n", ""),
         ("integers near n", ""),
         ("the number n", ""),
+        ("for n > 0", "positive"),
+        (r"for all $n \geq 0$", "nonnegative"),
+        ("for n > 0, and for n < 0", ""),
+        ("for n > 0.5", ""),
         ("a positive integer nabla", ""),
     ],
 )
@@ -132,6 +136,7 @@ INTEGRALS = [
     (r"Find $\int 2x\,dx$.", "x^2 + C", ["x**2 + C", "x**2 + K", "x**2 + 3*c - 1", "C1 + x**2"],
      ["x**2", "x**2 + 5", "x**2 + C*x", "2*x**2 + C", "C", "x**2 + C - C", "x**2 + C*0.5*x"]),
     (r"Integrate $\int a\cos(ax)\,dx$.", r"\sin(ax) + C", ["C2 + sin(a*x)"], ["sin(a*x)", "a + C"]),
+    ("Find an antiderivative of 2x.", "x^2 + C", ["x**2", "x**2 + 5", "x**2 + K"], ["x**2 + C*x"]),
     # No integral: C is a number of the problem.
     ("Which line is it?", "A*x + B + C", ["C + B + A*x"], ["A*x + B + K", "A*x + B"]),
 ]  # fmt: skip
