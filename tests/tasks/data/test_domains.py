@@ -137,6 +137,11 @@ INTEGRALS = [
      ["x**2", "x**2 + 5", "x**2 + C*x", "2*x**2 + C", "C", "x**2 + C - C", "x**2 + C*0.5*x"]),
     (r"Integrate $\int a\cos(ax)\,dx$.", r"\sin(ax) + C", ["C2 + sin(a*x)"], ["sin(a*x)", "a + C"]),
     ("Find an antiderivative of 2x.", "x^2 + C", ["x**2", "x**2 + 5", "x**2 + K"], ["x**2 + C*x"]),
+    # sympy integrates 1/x to log(x), which is log(|x|) and a constant on either side of 0.
+    (r"Find $\int \frac{dx}{x}$.", r"\ln|x| + C",
+     ["log(x) + C", "log(Abs(x)) + K", "log(-2*x) + C", "log(x**2)/2 + C"],
+     ["log(x)", "2*log(x) + C", "log(x + 1) + C", "log(x) + floor(x) + C", "C",
+      "log(x) + C + sqrt((x - 1)**2)/(x - 1)"]),
     # No integral: C is a number of the problem.
     ("Which line is it?", "A*x + B + C", ["C + B + A*x"], ["A*x + B + K", "A*x + B"]),
 ]  # fmt: skip
