@@ -6,7 +6,8 @@ somebody would try in one line (2 s of CPU each), and by answers that do not loo
 Prints the share that each solves, the most that a blind answer earns on average, and the lines of
 the shortest solution. Exit code 1 where a solution fails, a changed answer is proved, a blind
 answer pays, or one call solves a problem from tier 2 on. With --write the rates, and a new list of
-1,000 problems to measure on, become those that the package knows.
+1,000 problems to measure on, become those that the package knows; with --families and --tiers the
+part of both that belongs to these.
 """
 
 import argparse
@@ -68,15 +69,16 @@ async def table(args: argparse.Namespace) -> bool:
     async with open_env(overrides=overrides) as env:
         task = env.plan.task
         assert isinstance(task, TieredTask)
-        for cell in task.cells:
-            if cell.family in (args.families or [cell.family]) and cell.tier in (
-                args.tiers or [cell.tier]
-            ):
-                fine &= await row(env, cell, args, rates)
-        if args.write:
-            for number, cell in enumerate(task.cells):
+        for number, cell in enumerate(task.cells):
+            if cell.family not in (args.families or [cell.family]):
+                continue
+            if cell.tier not in (args.tiers or [cell.tier]):
+                continue
+            fine &= await row(env, cell, args, rates)
+            if args.write:
                 share_of_all = (NUM_FROZEN + number) // len(task.cells)
                 frozen[str(cell)] = await hard_seeds(env, cell, share_of_all)
+        if args.write:
             write(rates, frozen, task)
     return fine
 
@@ -102,7 +104,9 @@ async def hard_seeds(env: Env, cell: Cell, count: int) -> tuple[int, ...]:
 
 def write(rates: Rates, frozen: dict[str, tuple[int, ...]], task: TieredTask) -> None:
     path = Path(sys.modules[SympyProofs.__module__].__file__ or "").with_name("known.json")
-    listed = Known(baselines=rates, frozen=frozen, digest="")
+    old = known()
+    baselines = {name: old.baselines[name] | rates[name] for name in old.baselines}
+    listed = Known(baselines=baselines, frozen=old.frozen | frozen, digest="")
     path.write_bytes(msgspec.json.encode(listed))
     known.cache_clear()
     choose(task, TaskConfig(families=("all",), tiers=tuple(LINES), frozen=True))

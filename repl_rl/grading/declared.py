@@ -37,6 +37,20 @@ def declared(text: str) -> dict[str, Any]:
     return symbols
 
 
+def binding(text: str) -> str:
+    """Return the line that binds declared symbols in a kernel; all of them are declared alike.
+
+    >>> binding("x:real y:real")
+    "x, y = symbols('x y', real=True)"
+    """
+    pairs = [part.partition(":") for part in text.split()]
+    names = [name for name, _, _ in pairs]
+    (claims,) = {claims for _, _, claims in pairs}
+    given = [f", {claim}=True" for claim in claims.split(",") if claim]
+    given = [", cls=Function"] if claims == "function" else given
+    return f"{', '.join(names)} = symbols('{' '.join(names)}'{''.join(given)})"
+
+
 def _symbol(name: str, claims: list[str]) -> Any:
     if not name.isidentifier() or keyword.iskeyword(name) or name in WORDS:
         raise ValueError(f"{name!r} cannot be the name of a symbol")

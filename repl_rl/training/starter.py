@@ -43,7 +43,7 @@ from repl_sandbox.types import KernelSource
 END_OF_TEXT = "<|endoftext|>"
 COMMON_SHARE = 0.01
 """Share of all prompts: a line that so many have in common is one token."""
-VERSION = 1
+VERSION = 2
 """Version of how starters are made. Raise it where cached starters should be made anew."""
 _RECIPE = "recipe.json"
 

@@ -248,7 +248,9 @@ def test_the_installed_task_is_listed(call: Call) -> None:
 def test_the_lines_of_a_sample_problem_stand_below_each_other(call: Call) -> None:
     first, second, third, *_ = call("tasks", "sympy-proofs", "-n", "2")[1].split("\n")
     assert first[12:14] == third[12:14] == "  "
-    assert second == " " * 14 + "Answer: True, or an x where the sides differ."
+    assert (
+        second == " " * 14 + "Answer: True, or the least positive integer x where the sides differ."
+    )
 
 
 def test_a_polite_kill_goes_the_way_of_an_interrupt(call: Call) -> None:

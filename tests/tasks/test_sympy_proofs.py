@@ -30,7 +30,7 @@ RULES = {
 KINDS = [(family, kind) for family, rules in RULES.items() for kind in rules]
 RESIDUE = "Answer: the least non-negative integer."
 FORMS = {
-    "identity": "Answer: True, or an x where the sides differ.",
+    "identity": "Answer: True, or the least positive integer x where the sides differ.",
     "equation": "Answer: a list of all solutions, exact.",
     "modular": "Answer: an integer.",
     **dict.fromkeys(("congruence", "power", "inverse", "two_congruences"), RESIDUE),
@@ -94,7 +94,7 @@ def test_every_statement_ends_in_the_form_of_its_answer(family: str, kind: str) 
     lines = [problem.statement.split("\n") for problem in found]
     (form,) = {form for _, form in lines}
     assert form == FORMS.get(kind, FORMS.get(family))
-    assert len(form) <= 52
+    assert len(form) <= 70
 
 
 def test_one_statement_in_eight_is_held_out() -> None:
@@ -153,18 +153,45 @@ def gap(problem: Problem, at: str) -> float:
 
 
 @pytest.mark.parametrize("kind", RULES["identity"])
-def test_a_twin_does_not_show_at_the_points_that_are_tried_first(kind: str) -> None:
-    """Both sides agree at -1, 0, 1, 2, and a wave at multiples of pi/2; not at 3 and 7/3."""
-    points = ["-1", "0", "1", "2"]
-    if kind in ("pythagoras", "double_sine", "double_cosine"):
-        points += ["pi/2", "-pi/2", "pi", "7*pi/2"]
+def test_a_twin_shows_at_one_of_the_places_that_are_tried_first(kind: str) -> None:
+    """Both sides agree at 0 and at two of 1, 2 and 3, and a wave at multiples of pi/2."""
     twins = [
         p for p in of_family("identity") if (p.meta["kind"], p.meta["truth"]) == (kind, "False")
     ]
     assert len(twins) > 10
     for problem in twins:
+        points = ["0", *{"1", "2", "3"} - {problem.meta["answer"]}]
+        if kind in ("pythagoras", "double_sine", "double_cosine"):
+            points += ["pi/2", "-pi/2", "pi", "7*pi/2"]
         assert [gap(problem, point) for point in points] == [0.0] * len(points), problem.statement
-        assert min(gap(problem, "3"), gap(problem, "7/3")) > 1e-3, problem.statement
+        assert min(gap(problem, problem.meta["answer"]), gap(problem, "7/3")) > 1e-3
+
+
+def test_no_number_and_no_single_look_settle_an_identity() -> None:
+    """By a third of the false half at best; a look says what is false, and not which answer."""
+    found = list(of_family("identity"))
+    answers = Counter(problem.meta["answer"] for problem in found)
+    assert answers["True"] / len(found) < 0.56
+    assert max(answers[number] for number in "123") / len(found) < 0.22
+    assert set(answers) == {"True", "1", "2", "3"}
+    for place in ("-1", "1", "2", "3", "10", "7/3"):
+        looks = [gap(problem, place) == 0.0 for problem in found]
+        best = max(
+            sum(p.meta["answer"] == ("True" if same else number)
+                for p, same in zip(found, looks, strict=True))
+            for number in "123"
+        )  # fmt: skip
+        assert best / len(found) < 0.76, place
+
+
+def test_a_statement_that_asks_for_any_witness_takes_any() -> None:
+    """As those did that stored runs hold."""
+    meta = {"family": "identity", "kind": "square", "lhs": "x", "rhs": "x**2", "truth": "False"}
+    statements = ("an x where the sides differ", "the least positive integer x where they differ")
+    asked = [Problem(id="", statement=one, meta={**meta, "answer": "2"}) for one in statements]
+    for right in ("2", "7", "1/2", "-sqrt(2)"):
+        assert TASK.grade(asked[0], right).kind is PROVED, right
+        assert TASK.grade(asked[1], right).is_solved == (right == "2"), right
 
 
 def test_a_twin_looks_like_a_true_identity() -> None:
@@ -198,8 +225,8 @@ def mutants(problem: Problem) -> list[str]:
     answer = problem.meta["answer"]
     match problem.meta["family"]:
         case "identity":
-            other = {"True": "3", "3": "True"}[answer]
-            return [other, "False", "1", "3.0", "x", "None", "[True]", "I"]
+            others = [text for text in ("True", "1", "2", "3") if text != answer]
+            return [*others, "False", "7", "7/3", f"{answer}.0", "x", "None", "[True]", "I"]
         case "equation":
             return [f"{answer[:-1]}, 10007]".replace("[, ", "["), "x", "True", "Reals", "[0.5]"]
         case "modular":

@@ -26,6 +26,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "tier": ("level", "difficulty"),
     "split": ("split", "extra_info.split"),
     "grader": ("grader",),
+    "symbols": ("symbols",),
 }
 SOLUTION = "solution"
 """Where a row has no answer of its own, it ends in one."""

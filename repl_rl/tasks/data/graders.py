@@ -13,11 +13,15 @@ import ast
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import sympy
 
+from repl_rl.grading.declared import declared
 from repl_rl.grading.equality import compare
 from repl_rl.grading.parse import Malformed, Value, parse
+from repl_rl.grading.primitives import CONSTANTS, compare_primitives
 from repl_rl.types import Problem, Verdict, VerdictKind
 
 _DECIMAL = re.compile(r"-?\d+\.\d+")
@@ -49,13 +53,36 @@ class ByName:
 
 def grade_math(meta: Mapping[str, str], submission: str) -> Verdict:
     """The best verdict over all meanings of the known answer."""
-    symbols = tuple(meta.get("symbols", "").split())
     if is_same_decimal(submission, meta["answer"]):
         return Verdict(kind=VerdictKind.PROVED, method="decimal")
+    symbols = _symbols(meta)
     got = parse(submission, symbols=symbols)
     meanings = [parse(one, symbols=symbols) for one in meta["value"].split("\n")]
-    verdicts = [matched(got, meaning, seed=meta["points"]) for meaning in meanings]
+    same = partial(_same_family, meta, symbols) if "variable" in meta else matched
+    verdicts = [same(got, meaning, seed=meta["points"]) for meaning in meanings]
     return min(verdicts, key=lambda verdict: _BEST_FIRST.index(verdict.kind))
+
+
+def _symbols(meta: Mapping[str, str]) -> dict[str, Any]:
+    """By name. One that nothing is claimed of may be called as a function is, such as `beta`."""
+    parts = meta.get("symbols", "").split()
+    names = [part for part in parts if ":" not in part]
+    names += CONSTANTS if "variable" in meta else ()
+    claimed = declared(" ".join(part for part in parts if ":" in part))
+    return {name: sympy.Symbol(name) for name in names} | claimed
+
+
+def _same_family(
+    meta: Mapping[str, str], symbols: Mapping[str, Any], got: Value, expected: Any, *, seed: str
+) -> Verdict:
+    """Antiderivatives with a constant of any name; where all are asked for, one is not all."""
+    if not isinstance(got, sympy.Expr):
+        return Verdict(kind=VerdictKind.WRONG, method="form", evidence="an expression is expected")
+    others = expected.free_symbols - {symbols.get(meta.get("constant", ""))}
+    if "constant" in meta and not got.free_symbols - others:
+        evidence = f"no constant of integration, such as {meta['constant']}"
+        return Verdict(kind=VerdictKind.WRONG, method="constant", evidence=evidence)
+    return compare_primitives(got, expected, symbols[meta["variable"]], seed=seed)
 
 
 def grade_integer(meta: Mapping[str, str], submission: str) -> Verdict:

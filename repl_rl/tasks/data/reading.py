@@ -72,6 +72,8 @@ class _Item:
     grader: str
     labels: Mapping[str, str]
     split: str
+    symbols: str
+    """Declared by a column of the row."""
 
 
 def read(source: Source, data: DataConfig) -> Reading:
@@ -126,8 +128,9 @@ def _item(row: Row, columns: Columns, data: DataConfig) -> _Item:
             else answer_of(cell, is_solution=columns.answers_are_solutions)
         )
         labels = {}
-        for role in ("id", "family", "tier", "split"):
+        for role in ("id", "family", "tier", "split", "symbols"):
             labels[role] = _label(columns.value(row, role))
+        _check_declared(labels["symbols"])
     except ConfigError:
         raise
     except ValueError as error:
@@ -136,10 +139,19 @@ def _item(row: Row, columns: Columns, data: DataConfig) -> _Item:
         where=row.where,
         id=labels.pop("id"),
         split=labels.pop("split"),
+        symbols=labels.pop("symbols"),
         grader=grader,
         labels={name: label for name, label in labels.items() if label},
         **texts,
     )
+
+
+def _check_declared(symbols: str) -> None:
+    """ValueError for what a column cannot declare."""
+    if symbols:
+        from repl_rl.grading.declared import declared
+
+        declared(symbols)
 
 
 def _label(value: object) -> str:
@@ -190,15 +202,28 @@ def _problem(item: _Item, gold: Gold) -> Problem:
         "grader": gold.grader,
         "answer": item.answer,
         "value": gold.value,
-        "symbols": gold.symbols,
         "points": points,
         "row": item.where,
     }
     id_ = item.id or _digest(item.statement)[:12]
-    names = gold.symbols.split()
-    setup = (f"{', '.join(names)} = symbols({gold.symbols!r})",) if names else ()
+    known, setup = _symbols(item, gold)
+    meta |= known
     form = _TESTS_FORM if gold.grader == "tests" else ""
     return Problem(id=id_, statement=item.statement + form, meta=meta, setup=setup)
+
+
+def _symbols(item: _Item, gold: Gold) -> tuple[dict[str, str], tuple[str, ...]]:
+    """What grading has to know of the symbols, and the lines that bind them."""
+    if not (gold.symbols or item.symbols):
+        return {"symbols": ""}, ()
+    # sympy takes half a second to load
+    from repl_rl.tasks.data.domains import constant_of, settled
+
+    names, meanings = gold.symbols.split(), gold.value.split("\n") if gold.symbols else []
+    symbols, setup = settled(
+        names, column=item.symbols, statement=item.statement, meanings=meanings
+    )
+    return {"symbols": symbols, **constant_of(item.statement, names, meanings)}, setup
 
 
 def _sides(

@@ -18,20 +18,19 @@ import sympy
 
 from repl_rl.grading.equality import compare_expressions, has_steps
 from repl_rl.grading.parse import parse
-from repl_rl.grading.points import Domain, has_value
+from repl_rl.grading.points import Domain
+from repl_rl.grading.primitives import CONSTANTS, compare_primitives
 from repl_rl.tasks.sympy_proofs.draft import STEPS, Draft, Kind, nonzero
 from repl_rl.types import Problem, Verdict, VerdictKind
 
 X, N, K = sympy.symbols("x n k")
-Y = sympy.Symbol("y")
-"""A second place for x; no answer can name it."""
 
 IN_X = "an expression in x"
 """The form of an answer that is a function."""
 
 SYMBOLS: Mapping[str, tuple[str, ...]] = {
     "derivative": ("x",),
-    "antiderivative": ("x", "C", "C0", "C1", "C2", "c", "K"),
+    "antiderivative": ("x", *CONSTANTS),
     "definite": (),
     "sum": (),
     "closed_sum": ("n",),
@@ -48,25 +47,10 @@ def grade(problem: Problem, submission: str) -> Verdict:
     domain = Domain.NATURALS if kind == "closed_sum" else Domain.REALS
     if has_steps(value, STEPS, domain):
         return Verdict(kind=VerdictKind.MALFORMED, evidence="a step function")
-    if kind == "antiderivative":
-        return _judge_antiderivative(problem, value)
     expected = parse(problem.meta["answer"], symbols=SYMBOLS[kind])
+    if kind == "antiderivative":
+        return compare_primitives(value, expected, X, seed=seed)
     return compare_expressions(value, expected, seed=seed, domain=domain)
-
-
-def _judge_antiderivative(problem: Problem, value: Any) -> Verdict:
-    seed = problem.meta["points"]
-    if value.has(sympy.Float):  # a difference can hide it
-        return Verdict(kind=VerdictKind.WRONG, method="inexact")
-    if not has_value(value, domain=Domain.REALS, seed=seed):
-        return Verdict(kind=VerdictKind.WRONG, method="not finite")
-    primitive = parse(problem.meta["answer"], symbols=("x",))
-    return compare_expressions(_increase(value), _increase(primitive), seed=seed)
-
-
-def _increase(function: Any) -> Any:
-    """From y to x; a constant cancels."""
-    return function - function.subs(X, Y)
 
 
 def _derivative(rng: random.Random) -> Draft:

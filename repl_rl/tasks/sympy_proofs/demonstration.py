@@ -12,9 +12,8 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 
 from repl_rl.tasks.base import Script
-from repl_rl.tasks.sympy_proofs.identity import WITNESS
 from repl_rl.tasks.sympy_proofs.strategies import calculus, equation, identity, modular
-from repl_rl.tasks.sympy_proofs.strategies.strategy import SUBMIT_LAST, Strategy
+from repl_rl.tasks.sympy_proofs.strategies.strategy import GUESS, HOLDS, SUBMIT_LAST, Strategy
 from repl_rl.types import Problem
 
 # Chances of each habit, in 1.
@@ -137,7 +136,7 @@ def played(lines: Sequence[str], facts: Mapping[str, str], rng: random.Random) -
     """Template lines filled from facts and from what the interpreter says as they run."""
     seen = ""
     for template in lines[:MAX_LINES]:
-        if template.startswith("?") and seen == "0":
+        if template.startswith("?") and seen in HOLDS:
             continue
         line = _filled(template.removeprefix("?"), facts, seen)
         for source in _with_slips(line, rng):
@@ -148,7 +147,7 @@ def played(lines: Sequence[str], facts: Mapping[str, str], rng: random.Random) -
 def _filled(template: str, facts: Mapping[str, str], seen: str) -> str:
     if template == "submit_final_answer({seen})" and not _is_copied(seen):
         return SUBMIT_LAST
-    claim = "True" if seen in ("0", "True") else str(WITNESS)
+    claim = "True" if seen in HOLDS else "_" if seen.isdecimal() else GUESS
     return template.format_map({**facts, "seen": seen, "claim": claim})
 
 

@@ -2,8 +2,8 @@
 
     rng, tier -> Rule.draft -> Draft;  Problem, submission -> Rule.grade -> Verdict
 
-A tier says how many lines the shortest known solution has before its answer: see `LINES`. Knows no
-rule.
+A tier says how many statements the shortest known solution has before its answer: see `LINES`.
+Knows no rule.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from repl_rl.tasks.sympy_proofs.draft import Draft, Kind
 from repl_rl.types import Problem, Verdict
 
 LINES: Mapping[int, int] = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6}
-"""By tier: the least number of lines of a solution, its submission apart. From tier 2 on each uses
-what an earlier one has found."""
+"""By tier: the least number of lines of a solution, its submission apart, with one statement each.
+From tier 2 on each uses what an earlier one has found; joined by `;` they are one line."""
 
 Grade = Callable[[Problem, str], Verdict]
 

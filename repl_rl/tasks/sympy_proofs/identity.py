@@ -1,10 +1,11 @@
 """Identities, half of them false: `Prove or refute for all x: (x**2 - 5)**3 = x**6 - ...`.
 
-The answer is True, or a real x at which both sides differ. A right side is a polynomial, in some
-kinds times a wave or an exponential. A false identity is a true one with a twist: a multiple of a
-polynomial with the same powers is added that is 0 where a quick look falls, at -1, 0, 1, 2 and one
-place more. Waves are chosen to be 0 at all multiples of pi/2, so both sides agree there too.
-Elsewhere they differ: `WITNESS` is always an answer, and so is nearly every other number.
+The answer is True, or the least positive integer x at which both sides differ. A right side is a
+polynomial, in some kinds times a wave or an exponential. A false identity is a true one with a
+twist: a multiple of a polynomial with the same powers is added that is 0 where a quick look falls,
+at 0 and at two of 1, 2 and 3. The third is the answer, so no number is right for more than a third
+of the false ones, and one look at any place leaves it open. Waves are chosen to be 0 at all
+multiples of pi/2, so both sides agree there too.
 
 Knows no interpreter and no script.
 """
@@ -30,13 +31,22 @@ EVEN_ANGLES = (2, 6, 10)
 
 X = sympy.Symbol("x")
 
-ODD = sympy.expand(X * (X**2 - 1) * (X**2 - 4))
-"""x**5 - 5*x**3 + 4*x: 0 at -2, -1, 0, 1 and 2."""
-EVEN = sympy.expand(X * ODD)
-MIXED = sympy.expand(X * (X**2 - 1) * (X - 2) * (2 * X - 1))
-"""2*x**5 - 5*x**4 + 5*x**2 - 2*x: 0 at -1, 0, 1/2, 1 and 2."""
-WITNESS = 3
-"""At this x no polynomial that makes a twin is 0, and no function of a right side."""
+Twists = Mapping[int, Any]
+"""Polynomials by the one place of 1, 2 and 3 at which they are not 0; sympy ships no types."""
+
+ODD: Twists = {
+    place: sympy.expand(X * sympy.Mul(*(X**2 - zero**2 for zero in {1, 2, 3} - {place})))
+    for place in (1, 2, 3)
+}
+"""Such as x**5 - 5*x**3 + 4*x, by 3: 0 at -2, -1, 0, 1 and 2."""
+ODD_TWICE: Twists = {place: 2 * odd for place, odd in ODD.items()}
+EVEN: Twists = {place: sympy.expand(X * odd) for place, odd in ODD.items()}
+MIXED: Twists = {
+    1: sympy.expand(X * (X - 2) * (X - 3) * (X + 1) * (4 * X + 1)),
+    2: sympy.expand(X * (X - 1) * (X - 3) * (X + 1) * (3 * X - 1)),
+    3: sympy.expand(X * (X - 1) * (X - 2) * (X + 1) * (2 * X - 1)),
+}
+"""Without x**3, such as 2*x**5 - 5*x**4 + 5*x**2 - 2*x, by 3: 0 at -1, 0, 1/2, 1 and 2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +58,12 @@ class Sides:
     """Of the right side."""
     function: Any = 1
     """What it is multiplied by."""
-    twist: Any
-    """The right side of a twin has a multiple of this polynomial added."""
+    twists: Twists
+    """The right side of a twin has a multiple of one of these added."""
 
 
 def grade(problem: Problem, submission: str) -> Verdict:
-    """True is right where the identity holds; a number is right where both sides differ at it.
+    """True is right where the identity holds, else the least positive integer x against it.
 
     False is an answer that names no such number: never right, and worth as much as a wrong number.
     """
@@ -81,55 +91,63 @@ def _judge_witness(problem: Problem, value: Any) -> Verdict:
         return Verdict(kind=VerdictKind.MALFORMED, evidence="x is to be a plain real number")
     lhs, rhs = (parse(problem.meta[side], symbols=("x",)) for side in ("lhs", "rhs"))
     if is_different(lhs, rhs, {X: value}):
-        return Verdict(kind=VerdictKind.PROVED, method="witness")
+        if _is_asked_for(problem, value):
+            return Verdict(kind=VerdictKind.PROVED, method="witness")
+        evidence = f"the sides differ at x = {value}, which is not the least positive integer"
+        return Verdict(kind=VerdictKind.WRONG, method="witness", evidence=evidence)
     evidence = f"both sides are equal at x = {value}, or cannot be told apart"
     return Verdict(kind=VerdictKind.WRONG, method="witness", evidence=evidence)
+
+
+def _is_asked_for(problem: Problem, value: Any) -> bool:
+    """Whether a value at which the sides differ is that one; some statements take any."""
+    return "least" not in problem.statement or bool(value == int(problem.meta["answer"]))
 
 
 def _square(rng: random.Random) -> Sides:
     base, c = rng.randint(1, 6) * X**3 + nonzero(rng, 12) * X, nonzero(rng, 30)
     lhs = _joined(str(base**2), c * X**2)
-    return Sides(lhs=lhs, polynomial=base**2 + c * X**2, twist=EVEN)
+    return Sides(lhs=lhs, polynomial=base**2 + c * X**2, twists=EVEN)
 
 
 def _product(rng: random.Random) -> Sides:
     left = rng.randint(1, 9) * X**3 + nonzero(rng, 9)
     right = rng.randint(1, 9) * X**2 + nonzero(rng, 9) * X
-    return Sides(lhs=f"({left})*({right})", polynomial=left * right, twist=MIXED)
+    return Sides(lhs=f"({left})*({right})", polynomial=left * right, twists=MIXED)
 
 
 def _cube(rng: random.Random) -> Sides:
     base, c = rng.randint(1, 3) * X**2 + nonzero(rng, 5), nonzero(rng, 30)
     lhs = _joined(str(base**3), c * X**2)
-    return Sides(lhs=lhs, polynomial=base**3 + c * X**2, twist=EVEN)
+    return Sides(lhs=lhs, polynomial=base**3 + c * X**2, twists=EVEN)
 
 
 def _two_squares(rng: random.Random) -> Sides:
     left = rng.randint(1, 4) * X**3 + nonzero(rng, 7) * X
     right = rng.randint(1, 4) * X**2 + nonzero(rng, 7)
     lhs = f"({left})**2 - ({right})**2"
-    return Sides(lhs=lhs, polynomial=left**2 - right**2, twist=EVEN)
+    return Sides(lhs=lhs, polynomial=left**2 - right**2, twists=EVEN)
 
 
 def _pythagoras(rng: random.Random) -> Sides:
     polynomial, k = _quintic(rng), rng.choice(EVEN_ANGLES)
     lhs = f"{polynomial}*(1 - cos({k}*x)**2)"
     function = sympy.sin(k * X) ** 2
-    return Sides(lhs=lhs, polynomial=polynomial, function=function, twist=ODD)
+    return Sides(lhs=lhs, polynomial=polynomial, function=function, twists=ODD)
 
 
 def _double_sine(rng: random.Random) -> Sides:
     polynomial, k = _quintic(rng), rng.choice(ANGLES)
     lhs = str(2 * polynomial * sympy.sin(k * X) * sympy.cos(k * X))
     function = sympy.sin(2 * k * X)
-    return Sides(lhs=lhs, polynomial=polynomial, function=function, twist=ODD)
+    return Sides(lhs=lhs, polynomial=polynomial, function=function, twists=ODD)
 
 
 def _double_cosine(rng: random.Random) -> Sides:
     polynomial, k = _quintic(rng), rng.choice(EVEN_ANGLES)
     lhs = f"{polynomial}*(1 - cos({2 * k}*x))"
     function = sympy.sin(k * X) ** 2
-    return Sides(lhs=lhs, polynomial=2 * polynomial, function=function, twist=2 * ODD)
+    return Sides(lhs=lhs, polynomial=2 * polynomial, function=function, twists=ODD_TWICE)
 
 
 def _quintic(rng: random.Random) -> Any:
@@ -140,7 +158,7 @@ def _exp_square(rng: random.Random) -> Sides:
     base, k = rng.randint(1, 5) * X**3 + nonzero(rng, 9) * X, rng.randint(1, 5)
     lhs = f"(({base})*{sympy.exp(k * X)})**2"
     function = sympy.exp(2 * k * X)
-    return Sides(lhs=lhs, polynomial=base**2, function=function, twist=EVEN)
+    return Sides(lhs=lhs, polynomial=base**2, function=function, twists=EVEN)
 
 
 def _exp_product(rng: random.Random) -> Sides:
@@ -148,7 +166,7 @@ def _exp_product(rng: random.Random) -> Sides:
     k, m = rng.sample(range(1, 6), 2)
     lhs = f"x*({left})*{sympy.exp(k * X)}*({right})*{sympy.exp(m * X)}"
     function = sympy.exp((k + m) * X)
-    return Sides(lhs=lhs, polynomial=X * left * right, function=function, twist=ODD)
+    return Sides(lhs=lhs, polynomial=X * left * right, function=function, twists=ODD)
 
 
 def _joined(text: str, term: Any) -> str:
@@ -161,13 +179,15 @@ def _kind(make: Callable[[random.Random], Sides]) -> Kind:
         sides = make(rng)
         holds = rng.random() < 0.5
         polynomial = sympy.expand(sides.polynomial)
+        answer = "True"
         if not holds:
-            polynomial = _twin(polynomial, sides.twist, rng)
+            place = rng.choice(tuple(sides.twists))
+            polynomial, answer = _twin(polynomial, sides.twists[place], rng), str(place)
         rhs = str(polynomial) if sides.function == 1 else f"({polynomial})*{sides.function}"
         return Draft(
             question=f"Prove or refute for all x: {sides.lhs} = {rhs}",
-            form="True, or an x where the sides differ",
-            answer="True" if holds else str(WITNESS),
+            form="True, or the least positive integer x where the sides differ",
+            answer=answer,
             facts={"lhs": sides.lhs, "rhs": rhs, "truth": str(holds)},
         )
 
@@ -194,4 +214,4 @@ KINDS: Mapping[str, Kind] = {
 }
 
 CHANCES = dict.fromkeys(KINDS, 0.5)
-"""True is right for one half, and a large number for the other."""
+"""True is right for one half, and no number for more than a third of the other."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import random
 
 import pytest
@@ -48,6 +49,13 @@ def test_a_sum_of_floors_fails_in_one_class_of_integers() -> None:
     assert kit.is_proved(rule, problem, "[-3, True]")
     for wrong in ("[3, True]", "[Rational(12, 5), True]", "[False, True]", "[2, False]", "[2]"):
         assert not kit.is_proved(rule, problem, wrong), wrong
+
+
+@pytest.mark.parametrize("tier", [2, 3])
+def test_no_claim_of_floors_fails_at_a_number_that_somebody_has_time_to_try(tier: int) -> None:
+    for problem, _ in kit.drawn(kit.Case("identity", "floors", tier), 20):
+        answers = ast.literal_eval(problem.meta["answer"])
+        assert all(one is True or one > 10**7 for one in answers)
 
 
 def test_the_cube_of_a_cosine_is_known_by_its_coefficients() -> None:

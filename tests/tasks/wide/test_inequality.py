@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
+
+import sympy
 
 import rule_kit as kit
 from repl_rl.tasks.sympy_proofs.families import FAMILIES
@@ -65,3 +68,12 @@ def test_integers_between_irrational_roots_are_counted() -> None:
     assert inequality._count([(2, 3), (0, 2)]) == 4
     length = inequality._length([(0, 5), (0, 11)])
     assert math.isclose(length, 2 * (math.sqrt(11) - math.sqrt(5)))
+
+
+def test_no_small_fractions_find_the_least_value_of_means() -> None:
+    places = {Fraction(i, j) for i in range(1, 16) for j in range(1, 9)}
+    for problem, draft in kit.drawn(kit.Case("inequality", "means", 2), 6):
+        (_, f) = draft.setup
+        value = sympy.lambdify(("x", "y"), sympy.sympify(f.removeprefix("f = ")))
+        found = min(value(x, y) for x in places for y in places)
+        assert found > Fraction(problem.meta["answer"])

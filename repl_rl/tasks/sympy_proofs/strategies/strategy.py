@@ -2,8 +2,8 @@
 
 Fields in braces are facts of the problem; beside them stand
     {seen}      what the interpreter said last
-    {claim}     True if that was 0 or True, else a witness against every false identity
-A line that begins with `?` is played only if the interpreter did not say 0 last.
+    {claim}     True if that was 0 or True, `_` if it was another number, else a guess
+A line that begins with `?` is played only if the interpreter said neither 0 nor True last.
 
 Knows no family. Weights are relative within a table; they set how often a model sees a way of
 working, so they set what reinforcement has to choose from.
@@ -15,6 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SUBMIT_LAST = "submit_final_answer(_)"
+HOLDS = ("0", "True")
+"""Said of an identity that holds."""
+GUESS = "3"
+"""Where an identity fails, without a look: right one time in three."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -327,10 +327,10 @@ def _by_set(problem: Problem, submission: str) -> Verdict:
 
 
 RULES: Mapping[str, Rule] = {
-    "determinant": Rule(draft=_determinant, grade=by_value(), tiers=(1,), chance=0.02),
-    "remainder": Rule(draft=_remainder, grade=by_value(), tiers=(2, 3), chance=0.02),
-    "pencil": Rule(draft=_pencil, grade=by_value(), tiers=(3, 4), chance=0.05),
-    "sums": Rule(draft=_sums, grade=by_value(), tiers=(3, 4), chance=0.02),
-    "products": Rule(draft=_products, grade=by_value(), tiers=(4,), chance=0.02, is_held_out=True),
+    "determinant": Rule(draft=_determinant, grade=by_value, tiers=(1,), chance=0.02),
+    "remainder": Rule(draft=_remainder, grade=by_value, tiers=(2, 3), chance=0.02),
+    "pencil": Rule(draft=_pencil, grade=by_value, tiers=(3, 4), chance=0.05),
+    "sums": Rule(draft=_sums, grade=by_value, tiers=(3, 4), chance=0.02),
+    "products": Rule(draft=_products, grade=by_value, tiers=(4,), chance=0.02, is_held_out=True),
     "conjugates": Rule(draft=_conjugates, grade=_by_set, tiers=(5,), chance=0.02),
 }

@@ -16,11 +16,10 @@ import sympy
 
 from repl_rl.tasks.sympy_proofs.draft import Draft, nonzero
 from repl_rl.tasks.sympy_proofs.family import Rule
-from repl_rl.tasks.sympy_proofs.wide.values import NAMES, by_value
+from repl_rl.tasks.sympy_proofs.wide.values import BIND_P, NAMES, POSITIVE_P, by_value
 
 X, Y, C = sympy.symbols("x y c")
 P = sympy.Symbol("p", positive=True)
-POSITIVE_P = "p = symbols('p', positive=True)"
 
 
 def _implicit(rng: random.Random, tier: int) -> Draft:
@@ -73,7 +72,7 @@ def _median(rng: random.Random, tier: int) -> Draft:
         "is least, and that least value",
         form="a tuple (p, I)",
         answer=f"({p}, {least})",
-        setup=(POSITIVE_P, f"g = {u} + {2 * w}*x"),
+        setup=(BIND_P, f"g = {u} + {2 * w}*x"),
         solution=(
             "I = integrate((p - x)*g, (x, 0, p)) + integrate((x - p)*g, (x, p, 1))",
             "r = [s for s in solve(diff(I, p), p) if 0 < s < 1][0]",
@@ -145,8 +144,8 @@ def _radical(rng: random.Random, tier: int) -> Draft:
         question="Find the integral of f over 0 < x < 1 for p > 0, without unevaluated parts",
         form="an expression in p",
         answer=str(answer),
-        facts={NAMES: "p"},
-        setup=(POSITIVE_P, f"f = ({shown})/(2*sqrt({q.as_expr()}))"),
+        facts={NAMES: POSITIVE_P},
+        setup=(BIND_P, f"f = ({shown})/(2*sqrt({q.as_expr()}))"),
         solution=(
             "t, b = fraction(f)",
             "q = (b/2)**2",
@@ -203,9 +202,9 @@ def _polynomial(rng: random.Random, degree: int) -> Any:
 
 
 RULES: Mapping[str, Rule] = {
-    "implicit": Rule(draft=_implicit, grade=by_value(), tiers=(2,)),
-    "median": Rule(draft=_median, grade=by_value(), tiers=(2,)),
-    "paired": Rule(draft=_paired, grade=by_value(), tiers=(3,)),
-    "radical": Rule(draft=_radical, grade=by_value(), tiers=(4, 5)),
-    "inverse": Rule(draft=_inverse, grade=by_value(), tiers=(3,), is_held_out=True),
+    "implicit": Rule(draft=_implicit, grade=by_value, tiers=(2,)),
+    "median": Rule(draft=_median, grade=by_value, tiers=(2,)),
+    "paired": Rule(draft=_paired, grade=by_value, tiers=(3,)),
+    "radical": Rule(draft=_radical, grade=by_value, tiers=(4, 5)),
+    "inverse": Rule(draft=_inverse, grade=by_value, tiers=(3,), is_held_out=True),
 }

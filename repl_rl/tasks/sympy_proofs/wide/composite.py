@@ -115,7 +115,7 @@ def _meta(link: Link, rng: random.Random) -> Mapping[str, str]:
 def _rule(shape: Callable[[int], Uses], tiers: tuple[int, ...], *, is_held_out: bool) -> Rule:
     return Rule(
         draft=_composite(shape),
-        grade=by_value(),
+        grade=by_value,
         tiers=tiers,
         chance=CHANCE,
         is_held_out=is_held_out,

@@ -196,6 +196,6 @@ def power_sums(e: list[int]) -> list[int]:
 
 RULES: Mapping[str, Rule] = {
     "critical": Rule(draft=_critical, grade=by_set, tiers=(2, 3), chance=0.02),
-    "symmetric": Rule(draft=_symmetric, grade=by_value(), tiers=(4, 5), chance=0.02),
+    "symmetric": Rule(draft=_symmetric, grade=by_value, tiers=(4, 5), chance=0.02),
     "common": Rule(draft=_common, grade=by_set, tiers=(2, 3), chance=0.02, is_held_out=True),
 }

@@ -21,9 +21,10 @@ from repl_rl.tasks.sympy_proofs.wide import spans
 from repl_rl.tasks.sympy_proofs.wide.claims import Claim, by_claims, draw_claims
 from repl_rl.types import Problem
 
-PRIMES = tuple(sympy.primerange(101, 200))
-QUIET = 20
-"""No claim about integers fails between -QUIET and QUIET."""
+SIZES = (10**8, 10**9)
+"""Of the primes that claims about integers are made of."""
+SEARCHED = 10**7
+"""No such claim fails between -SEARCHED and SEARCHED: more than a line has time to try."""
 
 
 def _floors(rng: random.Random, tier: int) -> Draft:
@@ -36,11 +37,12 @@ def _floors(rng: random.Random, tier: int) -> Draft:
         facts=claims.facts,
         setup=("n = symbols('n', integer=True)", claims.line),
         solution=(
-            "D = [l - r for l, r in claims]",
-            "P = [ilcm(*[w.args[0].coeff(n).q for w in d.atoms(floor)]) for d in D]",
-            "R = [[d.subs(n, t) for t in range(p)] for d, p in zip(D, P)]",
-            "W = [next((t for t, v in enumerate(r) if v != 0), True) for r in R]",
-            "submit_final_answer(W)",
+            "S = [[w.replace(floor, lambda y: y) for w in pair] for pair in claims]",
+            "Y = [u - Rational(len(l.atoms(floor)) - 1, 2) for (u, v), (l, r) in zip(S, claims)]",
+            "T = [(y.coeff(n).q, y.coeff(n).p, y.subs(n, 0)) for y in map(expand, Y)]",
+            "E = [q*expand(v - y) for (u, v), y, (q, p, b) in zip(S, Y, T)]",
+            "N = [mod_inverse(p, q)*(-ceiling(e) - q*b) % q for e, (q, p, b) in zip(E, T)]",
+            "submit_final_answer([True if 0 <= e < 1 else w for e, w in zip(E, N)])",
         ),
         one_liners=(
             "[simplify(l - r) == 0 for l, r in claims]",
@@ -49,6 +51,9 @@ def _floors(rng: random.Random, tier: int) -> Draft:
             "[(l - r).subs(n, 0) == 0 or 0 for l, r in claims]",
             "[(l - r).subs(n, 50) == 0 or 50 for l, r in claims]",
             "[next((t for t in range(-9, 20) if (l - r).subs(n, t)), True) for l, r in claims]",
+            "[next((t for t in range(10**5) if (l - r).subs(n, t)), True) for l, r in claims]",
+            "[next((t for h in [lambdify(n, l - r, 'math')] for t in range(10**8) if h(t)), True)"
+            " for l, r in claims]",
             "[solve(l - r, n) for l, r in claims]",
         ),
     )
@@ -58,11 +63,11 @@ def _floor_claim(rng: random.Random, truth: bool, tier: int) -> Claim:
     """floor((g*m*(a*n + b) + e)/(g*q)) is floor(m*y) for 0 <= e < g. With e = -1 it is one less
     where q divides m*(a*n + b), with e = g one more where that is -1 modulo q."""
     while True:
-        q, m, g = rng.choice(PRIMES), rng.randint(2, tier), rng.randint(2, 5)
+        q, m, g = sympy.nextprime(rng.randint(*SIZES)), rng.randint(2, tier), rng.randint(2, 5)
         a, b = rng.randint(2, 99), rng.randint(-99, 99)
         e, residue = (rng.randrange(g), 0) if truth else rng.choice(((-1, 0), (g, -1)))
         fails = (residue * pow(m, -1, q) - b) * pow(a, -1, q) % q
-        if truth or QUIET < fails < q - QUIET:
+        if truth or SEARCHED < fails < q - SEARCHED:
             break
     left = " + ".join(f"floor(({m * a}*n + {m * b + k * q})/{m * q})" for k in range(m))
     right = f"floor(({g * m * a}*n + {g * m * b + e})/{g * q})"

@@ -143,7 +143,7 @@ def _means(rng: random.Random, tier: int) -> Draft:
     """Weighted means: a*x**p + b*y**q + ... + c/(x**r*y**s*...) has one critical point among
     positive values, its least one, which is drawn first."""
     symbols = (X, Y)
-    place = [sympy.Rational(rng.randint(1, 5), rng.randint(1, 3)) for _ in symbols]
+    place = [sympy.Rational(rng.randint(20, 99), rng.randint(20, 99)) for _ in symbols]
     powers = [rng.randint(1, 2) for _ in symbols]
     others = [rng.randint(1, 2) for _ in symbols]
     last = sympy.Mul(*(value**-r for value, r in zip(place, others, strict=True)))
@@ -172,14 +172,17 @@ def _means(rng: random.Random, tier: int) -> Draft:
             "solve([diff(f, t) for t in (x, y)], [x, y])",
             "solve(diff(f, x), x)",
             "stationary_points(f, x)",
+            "min(f.subs({x: a, y: b}) for a in G for b in G)".replace(
+                "G", "{Rational(i, j) for i in range(1, 16) for j in range(1, 9)}"
+            ),
         ),
     )
 
 
 RULES: Mapping[str, Rule] = {
-    "minimum": Rule(draft=_minimum, grade=by_value(), tiers=(1,), chance=0.05),
-    "integers": Rule(draft=_integers, grade=by_value(), tiers=(2, 3), chance=0.02),
-    "ratio": Rule(draft=_ratio, grade=by_value(), tiers=(3, 4), chance=0.05),
-    "means": Rule(draft=_means, grade=by_value(), tiers=(2,), chance=0.05, is_held_out=True),
+    "minimum": Rule(draft=_minimum, grade=by_value, tiers=(1,), chance=0.05),
+    "integers": Rule(draft=_integers, grade=by_value, tiers=(2, 3), chance=0.02),
+    "ratio": Rule(draft=_ratio, grade=by_value, tiers=(3, 4), chance=0.05),
+    "means": Rule(draft=_means, grade=by_value, tiers=(2,), chance=0.05, is_held_out=True),
     **squares.RULES,
 }

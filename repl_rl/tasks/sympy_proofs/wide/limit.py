@@ -17,12 +17,11 @@ import sympy
 from repl_rl.tasks.sympy_proofs.draft import Draft, nonzero
 from repl_rl.tasks.sympy_proofs.family import Rule
 from repl_rl.tasks.sympy_proofs.wide.series import ORDER, coefficients, iterable, unit
-from repl_rl.tasks.sympy_proofs.wide.values import NAMES, by_value
+from repl_rl.tasks.sympy_proofs.wide.values import BIND_P, NAMES, POSITIVE_P, by_value
 
 X = sympy.Symbol("x")
 P = sympy.Symbol("p", positive=True)
 Q = sympy.Symbol("q")
-POSITIVE_P = "p = symbols('p', positive=True)"
 
 
 def _ratio(rng: random.Random, tier: int) -> Draft:
@@ -91,10 +90,10 @@ def _fraction(rng: random.Random, tier: int) -> Draft:
         "find a, b and L for p > 0",
         form="a tuple (a, b, L) of expressions in p",
         answer=str((a, b, limit)),
-        facts={NAMES: "p"},
+        facts={NAMES: POSITIVE_P},
         setup=(
             "a, b = symbols('a b')",
-            POSITIVE_P,
+            BIND_P,
             f"f = {germ.expression} - (1 + a*x)/(1 + b*x)",
         ),
         solution=(
@@ -127,8 +126,8 @@ def _infinity(rng: random.Random, tier: int) -> Draft:
         question="f = A + B/x + o(1/x) as x -> oo; find A and B",
         form="a tuple (A, B) of expressions in p",
         answer=str((a, b)),
-        facts={NAMES: "p"},
-        setup=(POSITIVE_P, f"f = {f}"),
+        facts={NAMES: POSITIVE_P},
+        setup=(BIND_P, f"f = {f}"),
         solution=(
             "A = limit(f, x, oo)",
             "B = limit(x*(f - A), x, oo)",
@@ -279,8 +278,8 @@ def _riemann(rng: random.Random, tier: int) -> Draft:
         "to L, as n -> oo; find I and L",
         form="a tuple (I, L) of expressions in p",
         answer=str((area, sympy.cancel(slope / area))),
-        facts={NAMES: "p"},
-        setup=(POSITIVE_P, f"g = {g}"),
+        facts={NAMES: POSITIVE_P},
+        setup=(BIND_P, f"g = {g}"),
         solution=(
             "G = integrate(g, x)",
             "A = G.subs(x, 1) - G.subs(x, 0)",
@@ -297,11 +296,11 @@ def _riemann(rng: random.Random, tier: int) -> Draft:
 
 
 RULES: Mapping[str, Rule] = {
-    "ratio": Rule(draft=_ratio, grade=by_value(), tiers=(1,), chance=0.03),
-    "tune": Rule(draft=_tune, grade=by_value(), tiers=(2,)),
-    "infinity": Rule(draft=_infinity, grade=by_value(), tiers=(2,)),
-    "fraction": Rule(draft=_fraction, grade=by_value(), tiers=(3,)),
-    "iterate": Rule(draft=_iterate, grade=by_value(), tiers=(3, 4, 5), chance=0.02),
-    "commute": Rule(draft=_commute, grade=by_value(), tiers=(4,)),
-    "riemann": Rule(draft=_riemann, grade=by_value(), tiers=(3,), is_held_out=True),
+    "ratio": Rule(draft=_ratio, grade=by_value, tiers=(1,), chance=0.03),
+    "tune": Rule(draft=_tune, grade=by_value, tiers=(2,)),
+    "infinity": Rule(draft=_infinity, grade=by_value, tiers=(2,)),
+    "fraction": Rule(draft=_fraction, grade=by_value, tiers=(3,)),
+    "iterate": Rule(draft=_iterate, grade=by_value, tiers=(3, 4, 5), chance=0.02),
+    "commute": Rule(draft=_commute, grade=by_value, tiers=(4,)),
+    "riemann": Rule(draft=_riemann, grade=by_value, tiers=(3,), is_held_out=True),
 }

@@ -275,10 +275,10 @@ def _unimodular(rng: random.Random, size: int) -> Any:
 
 
 RULES: Mapping[str, Rule] = {
-    "first_order": Rule(draft=_first_order, grade=by_value(), tiers=(1,)),
-    "crossing": Rule(draft=_crossing, grade=by_value(), tiers=(2,)),
-    "bounded": Rule(draft=_bounded, grade=by_value(), tiers=(3,)),
-    "system": Rule(draft=_system, grade=by_value(), tiers=(4, 5)),
-    "polynomial": Rule(draft=_polynomial, grade=by_value(), tiers=(4, 5)),
-    "spectrum": Rule(draft=_spectrum, grade=by_value(), tiers=(4,), is_held_out=True),
+    "first_order": Rule(draft=_first_order, grade=by_value, tiers=(1,)),
+    "crossing": Rule(draft=_crossing, grade=by_value, tiers=(2,)),
+    "bounded": Rule(draft=_bounded, grade=by_value, tiers=(3,)),
+    "system": Rule(draft=_system, grade=by_value, tiers=(4, 5)),
+    "polynomial": Rule(draft=_polynomial, grade=by_value, tiers=(4, 5)),
+    "spectrum": Rule(draft=_spectrum, grade=by_value, tiers=(4,), is_held_out=True),
 }

@@ -3,7 +3,7 @@
     roots and weights -> values for n = 0, 1, 2, ... -> a recurrence that only they satisfy
 
 Each answer is a sum of powers of whole numbers with rational weights, or a quotient of two such
-sums, judged for whole numbers n. Knows no interpreter.
+sums, judged for n = 0, 1, 2, ... Knows no interpreter.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from typing import Any
 
 import sympy
 
-from repl_rl.grading.points import Domain
 from repl_rl.tasks.sympy_proofs.draft import Draft, nonzero
 from repl_rl.tasks.sympy_proofs.family import Rule
 from repl_rl.tasks.sympy_proofs.wide.values import NAMES, by_value
 
 FORM = "a closed form in n"
-FACTS = {NAMES: "n"}
+FACTS = {NAMES: "n:integer,nonnegative"}
 
 FUNCTIONS = "f, g, h = symbols('f g h', cls=Function)"
 
@@ -262,9 +261,9 @@ def _sum_of_powers(weights: Mapping[int, object]) -> str:
 
 
 RULES: Mapping[str, Rule] = {
-    "linear": Rule(draft=_linear, grade=by_value(Domain.NATURALS), tiers=(1,)),
-    "history": Rule(draft=_history, grade=by_value(Domain.NATURALS), tiers=(2, 3)),
-    "mobius": Rule(draft=_mobius, grade=by_value(Domain.NATURALS), tiers=(2, 3), is_held_out=True),
-    "forced": Rule(draft=_forced, grade=by_value(Domain.NATURALS), tiers=(4,)),
-    "cascade": Rule(draft=_cascade, grade=by_value(Domain.NATURALS), tiers=(5,)),
+    "linear": Rule(draft=_linear, grade=by_value, tiers=(1,)),
+    "history": Rule(draft=_history, grade=by_value, tiers=(2, 3)),
+    "mobius": Rule(draft=_mobius, grade=by_value, tiers=(2, 3), is_held_out=True),
+    "forced": Rule(draft=_forced, grade=by_value, tiers=(4,)),
+    "cascade": Rule(draft=_cascade, grade=by_value, tiers=(5,)),
 }

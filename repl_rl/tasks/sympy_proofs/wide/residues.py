@@ -273,8 +273,8 @@ def _shown(terms: Terms) -> str:
 
 
 RULES: Mapping[str, Rule] = {
-    "square_log": Rule(draft=_square_log, grade=by_value(), tiers=(3,), chance=0.02),
-    "two_logs": Rule(draft=_two_logs, grade=by_value(), tiers=(4, 5), chance=0.02),
-    "squares": Rule(draft=_squares, grade=by_value(), tiers=(4, 5), chance=0.02),
-    "lift": Rule(draft=_lift, grade=by_value(), tiers=(4, 5), chance=0.02, is_held_out=True),
+    "square_log": Rule(draft=_square_log, grade=by_value, tiers=(3,), chance=0.02),
+    "two_logs": Rule(draft=_two_logs, grade=by_value, tiers=(4, 5), chance=0.02),
+    "squares": Rule(draft=_squares, grade=by_value, tiers=(4, 5), chance=0.02),
+    "lift": Rule(draft=_lift, grade=by_value, tiers=(4, 5), chance=0.02, is_held_out=True),
 }

@@ -278,11 +278,9 @@ TRIGONOMETRIC = _exponential_world(_wave, "cos", "sin", "-I*log(z)")
 HYPERBOLIC = _exponential_world(_hyperbolic, "cosh", "sinh", "log(z)")
 
 RULES: Mapping[str, Rule] = {
-    "trigonometric": Rule(
-        draft=_span(TRIGONOMETRIC), grade=by_value(), tiers=(2, 3, 4), chance=0.05
-    ),
-    "fibonacci": Rule(draft=_span(FIBONACCI), grade=by_value(), tiers=(3, 4), chance=0.05),
+    "trigonometric": Rule(draft=_span(TRIGONOMETRIC), grade=by_value, tiers=(2, 3, 4), chance=0.05),
+    "fibonacci": Rule(draft=_span(FIBONACCI), grade=by_value, tiers=(3, 4), chance=0.05),
     "hyperbolic": Rule(
-        draft=_span(HYPERBOLIC), grade=by_value(), tiers=(2, 3), chance=0.05, is_held_out=True
+        draft=_span(HYPERBOLIC), grade=by_value, tiers=(2, 3), chance=0.05, is_held_out=True
     ),
 }

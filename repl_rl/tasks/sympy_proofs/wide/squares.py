@@ -15,6 +15,7 @@ from typing import Any
 
 import sympy
 
+from repl_rl.grading.declared import binding, declared
 from repl_rl.grading.equality import compare_expressions
 from repl_rl.grading.parse import Malformed, Value, parse
 from repl_rl.tasks.sympy_proofs.draft import Draft, nonzero
@@ -45,17 +46,16 @@ CALLS = (
 
 def grade(problem: Problem, submission: str) -> Verdict:
     """Pairs are taken for a certificate, numbers for a point."""
-    names = problem.meta[NAMES].split()
-    value = parse(submission, symbols=names)
+    symbols = declared(problem.meta[NAMES])
+    value = parse(submission, symbols=symbols)
     if not isinstance(value, list | tuple) or not 0 < len(value) <= MAX_SQUARES:
         raise Malformed("a list of pairs or of values is expected")
-    f = parse(problem.meta["f"], symbols=names)
-    symbols = [sympy.Symbol(name) for name in names]
+    f = parse(problem.meta["f"], symbols=symbols)
     if all(isinstance(part, list | tuple) and len(part) == 2 for part in value):
-        return _judge_squares(f, symbols, value, problem.meta["points"])
-    if len(value) == len(names) and all(map(_is_rational, value)):
-        return _judge_point(f, dict(zip(symbols, value, strict=True)))
-    raise Malformed(f"neither pairs (c, q) nor exact values of {', '.join(names)}")
+        return _judge_squares(f, list(symbols.values()), value, problem.meta["points"])
+    if len(value) == len(symbols) and all(map(_is_rational, value)):
+        return _judge_point(f, dict(zip(symbols.values(), value, strict=True)))
+    raise Malformed(f"neither pairs (c, q) nor exact values of {', '.join(symbols)}")
 
 
 def _judge_squares(f: Any, symbols: Sequence[Any], pairs: Value, seed: str) -> Verdict:
@@ -104,13 +104,13 @@ def _wrong(evidence: str) -> Verdict:
 def _draft(
     f: Any, names: Sequence[str], answer: str, solution: Sequence[str], calls: Sequence[str] = ()
 ) -> Draft:
-    listed = ", ".join(names)
+    listed, symbols = ", ".join(names), " ".join(f"{name}:real" for name in names)
     return Draft(
         question=QUESTION.format(listed),
         form=FORM.format(listed),
         answer=answer,
-        facts={"f": str(f), NAMES: " ".join(names)},
-        setup=(f"{listed} = symbols('{' '.join(names)}', real=True)", f"f = {f}"),
+        facts={"f": str(f), NAMES: symbols},
+        setup=(binding(symbols), f"f = {f}"),
         solution=tuple(solution),
         one_liners=(*CALLS, *calls),
     )

@@ -12,13 +12,12 @@ from collections.abc import Mapping
 
 import sympy
 
-from repl_rl.grading.points import Domain
 from repl_rl.tasks.sympy_proofs.draft import Draft, nonzero
 from repl_rl.tasks.sympy_proofs.family import Rule
 from repl_rl.tasks.sympy_proofs.wide.values import NAMES, by_value
 
 FORM = "a closed form in n"
-FACTS = {NAMES: "n"}
+FACTS = {NAMES: "n:integer,positive"}
 QUESTION = "Find a closed form of s for n = 1, 2, 3, ..."
 
 BASES = (2, 3, 4, 5, 6, 7, -3, -4, -5, -6)
@@ -211,13 +210,11 @@ def _polynomial(constant: int, first: int, second: int) -> str:
     return str(constant + first * K + second * K**2)
 
 
-_GRADE = by_value(Domain.NATURALS)
-
 RULES: Mapping[str, Rule] = {
-    "power": Rule(draft=_power, grade=_GRADE, tiers=(1,)),
-    "binomial": Rule(draft=_binomial, grade=_GRADE, tiers=(2, 3)),
-    "product": Rule(draft=_product, grade=_GRADE, tiers=(2, 3)),
-    "even": Rule(draft=_even, grade=_GRADE, tiers=(4,)),
-    "double": Rule(draft=_double, grade=_GRADE, tiers=(5,)),
-    "arctan": Rule(draft=_arctan, grade=_GRADE, tiers=(2, 3), is_held_out=True),
+    "power": Rule(draft=_power, grade=by_value, tiers=(1,)),
+    "binomial": Rule(draft=_binomial, grade=by_value, tiers=(2, 3)),
+    "product": Rule(draft=_product, grade=by_value, tiers=(2, 3)),
+    "even": Rule(draft=_even, grade=by_value, tiers=(4,)),
+    "double": Rule(draft=_double, grade=by_value, tiers=(5,)),
+    "arctan": Rule(draft=_arctan, grade=by_value, tiers=(2, 3), is_held_out=True),
 }
