@@ -42,6 +42,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
         *("log", "ln", "Abs", "sign", "re", "im", "conjugate", "arg"),
         *("LambertW", "Ei", "Si", "Ci", "li", "Shi", "Chi", "Max", "Min"),
         *("erf", "erfc", "erfi", "fresnels", "fresnelc", "polylog"),
+        *("beta", "lowergamma", "uppergamma"),
         *("floor", "ceiling", "Mod", "Eq", "Ne", "Lt", "Le", "Gt", "Ge"),
     )
 }
@@ -73,11 +74,30 @@ EXPANDING = frozenset(
 
 # As large as exp of their argument, somewhere.
 GROWING = frozenset(
-    ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "coth", "sech", "csch", "sinc")
+    (
+        "sin",
+        "cos",
+        "tan",
+        "cot",
+        "sec",
+        "csc",
+        "sinh",
+        "cosh",
+        "tanh",
+        "coth",
+        "sech",
+        "csch",
+        "sinc",
+    )
 )
 
 # Their digits take longer, the larger their arguments are.
-COSTLY = frozenset(("erf", "erfc", "erfi", "fresnels", "fresnelc", "Shi", "Chi", "polylog"))
+COSTLY = frozenset(
+    (
+        *("erf", "erfc", "erfi", "fresnels", "fresnelc", "Shi", "Chi", "polylog"),
+        *("beta", "lowergamma", "uppergamma"),
+    )
+)
 
 # Called with sets, conditions or tuples as well.
 STRUCTURES: Mapping[str, Callable[..., Any]] = {

@@ -14,7 +14,9 @@ _FONTS = (
     r"(?:text(?:bf|it|rm|sf|tt|up|sl|normal)?|math(?:bf|it|rm|sf|tt|normal)|mbox|hbox|emph|"
     r"boxed|fbox|boldsymbol|bm)"
 )
-_DRESSED = re.compile(rf"\\{_FONTS}\s*\{{(?P<argument>[^{{}}]*)\}}|\{{\\\w+\s(?P<declared>[^{{}}]*)\}}")
+_DRESSED = re.compile(
+    rf"\\{_FONTS}\s*\{{(?P<argument>[^{{}}]*)\}}|\{{\\\w+\s(?P<declared>[^{{}}]*)\}}"
+)
 _SPACES = re.compile(r"\\[ ,;:!]|~|\\q?quad(?![a-z])")
 _MATH = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"))
 _WORD = re.compile(r"\(?[A-J]\)?|\([a-j]\)|(?i:true|false|yes|no)")
@@ -25,7 +27,10 @@ _ANY_CASE = ("true", "false", "yes", "no")
 
 
 def undressed(text: str) -> str:
-    """Without dollars, fonts, a period and spaces around it; only where they are around all."""
+    """Return a text without what surrounds all of it: dollars, fonts, a period, spaces.
+
+    Fonts within it go where a choice is left, as of `(\\textbf{C})`.
+    """
     text = text.strip().removesuffix(".").strip()
     for opening, closing in _MATH:
         inside = text.removeprefix(opening).removesuffix(closing)
@@ -34,7 +39,8 @@ def undressed(text: str) -> str:
             break
     bare = _SPACES.sub(" ", text)
     while found := _DRESSED.search(bare):
-        bare = f"{bare[: found.start()]}{found['argument'] or found['declared'] or ''}{bare[found.end() :]}"
+        inside = found["argument"] or found["declared"] or ""
+        bare = f"{bare[: found.start()]}{inside}{bare[found.end() :]}"
     bare = bare.strip().removesuffix(".").strip()
     return bare if is_choice(bare) or _DRESSED.fullmatch(text) else text
 

@@ -18,7 +18,9 @@ MAX_CHARS = 400
 """Of one decimal."""
 _MAX_EXPONENT = 400
 _NUMBER = re.compile(r"(\d*\.\d+|\d+\.?)(?:[eE]([+-]?\d+))?")
-_TIMES_TEN = re.compile(r"\s*(?:\\times|\\cdot|\*|\u00d7)\s*10\s*(?:\^|\*\*)\s*\{?\s*([+-]?\d+)\s*\}?")
+_TIMES_TEN = re.compile(
+    r"\s*(?:\\times|\\cdot|\*|\u00d7)\s*10\s*(?:\^|\*\*)\s*\{?\s*([+-]?\d+)\s*\}?"
+)
 _GROUPING = re.compile(r"(?<=\d)(?:\{,\}|,\\!|\\[,;: ]|~|,)\s*(?=\d{3})")
 _EUROPEAN = re.compile(r"(?<=\d)\{,\}(?=\d)")
 

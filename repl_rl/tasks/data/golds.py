@@ -140,10 +140,11 @@ def _is_nothing(text: str, value: Any) -> str:
     from repl_rl.grading.parse import parse
     from repl_rl.grading.regions import Unsolved, differ, is_condition
 
-    for node in ast.walk(ast.parse(text, mode="eval")):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Interval":
-            if not isinstance(parse(ast.unparse(node), symbols=names_in(text)), sympy.Interval):
-                return "an interval of which the ends do not rise"
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    intervals = [ast.unparse(call) for call in calls if ast.unparse(call.func) == "Interval"]
+    values = [parse(one, symbols=names_in(text)) for one in intervals]
+    if not all(isinstance(one, sympy.Interval) for one in values):
+        return "an interval of which the ends do not rise"
     if any(part.has(sympy.nan, sympy.zoo) for part in _parts(value)):
         return "a value that is none"
     if isinstance(value, bool):

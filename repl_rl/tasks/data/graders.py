@@ -123,6 +123,8 @@ def _strings(submission: str, *, is_list: bool = False) -> list[str] | None:
 
 
 def _hashable(value: Value) -> Value:
+    if isinstance(value, dict):
+        return frozenset((key, _hashable(one)) for key, one in value.items())
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 

@@ -88,17 +88,17 @@ def _bare(atoms: Atoms) -> Atoms:
             atoms = atoms[:-1]
             if atoms and atoms[-1].text == "." == last.text:
                 raise ValueError("dots, which leave a part out")
-        elif len(atoms) == 1 and first.kind == "group":
-            atoms = first.parts[0]
-        elif len(atoms) == 1 and first.kind == "text" and _is_formula(first):
+        elif len(atoms) == 1 and (first.kind == "group" or _is_formula(first)):
             atoms = first.parts[0]
         else:
             break
     return atoms
 
 
-def _is_formula(text: Atom) -> bool:
-    return any(one.kind not in ("letter", "word", "text") for one in text.parts[0])
+def _is_formula(atom: Atom) -> bool:
+    """Whether it is a text, but of more than words."""
+    words = ("letter", "word", "text")
+    return atom.kind == "text" and any(one.kind not in words for one in atom.parts[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,9 @@ class _Answer:
         if len(names) > 1:
             yield f"[{', '.join([self._single(value)] * len(names))}]"
             yield from self._mapping(names, [value] * len(names))
-        elif _has_unknowns(self._quantity(value)[0]) and not (is_enclosed(value) or is_region(value)):
+        elif _has_unknowns(self._quantity(value)[0]) and not (
+            is_enclosed(value) or is_region(value)
+        ):
             yield from (f"Eq({names[0]}, {one})" for one in self._several(value))
 
     def _mapping(self, names: Sequence[str], values: Sequence[Atoms]) -> Iterator[str]:

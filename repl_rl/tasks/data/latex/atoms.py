@@ -64,18 +64,49 @@ _MARKS: Mapping[str, str] = {
     **dict.fromkeys(("setminus", "backslash", "smallsetminus"), "setminus"),
     **dict.fromkeys(("degree", "textdegree"), "deg"),
     **dict.fromkeys(("$", "pounds", "euro", "textdollar"), "$"),
-    **{"lt": "<", "gt": ">", "{": "{", "}": "}", "lbrace": "{", "rbrace": "}", "colon": ":"},
-    **{"%": "%", "prime": "'", "lbrack": "[", "rbrack": "]", "lparen": "(", "rparen": ")"},
+    "lt": "<",
+    "gt": ">",
+    "{": "{",
+    "}": "}",
+    "lbrace": "{",
+    "rbrace": "}",
+    "colon": ":",
+    "%": "%",
+    "prime": "'",
+    "lbrack": "[",
+    "rbrack": "]",
+    "lparen": "(",
+    "rparen": ")",
     **{name: name for name in ("pm", "mp", "in", "cup", "cap", "infty", "circ", "angle")},
     **{name: name for name in ("langle", "rangle", "lfloor", "rfloor", "lceil", "rceil")},
-    **{"\\": "newline", "cr": "newline", "newline": "newline", "bigcup": "cup", "bigcap": "cap"},
+    "\\": "newline",
+    "cr": "newline",
+    "newline": "newline",
+    "bigcup": "cup",
+    "bigcap": "cap",
 }
 """Commands without arguments, under one name each."""
 _CHARACTERS: Mapping[str, str] = {
-    **{"\u2212": "-", "\u00d7": "*", "\u00b7": "*", "\u22c5": "*", "\u00f7": "/", "\u2217": "*"},
-    **{"\u2264": "<=", "\u2265": ">=", "\u2260": "!=", "\u221e": "infty", "\u222a": "cup"},
-    **{"\u2229": "cap", "\u2208": "in", "\u00b0": "deg", "\u00b1": "pm", "\u2205": "emptyset"},
-    **{"\u20ac": "$", "\u00a3": "$", "\u2032": "'", "\u2019": "'"},
+    "\u2212": "-",
+    "\u00d7": "*",
+    "\u00b7": "*",
+    "\u22c5": "*",
+    "\u00f7": "/",
+    "\u2217": "*",
+    "\u2264": "<=",
+    "\u2265": ">=",
+    "\u2260": "!=",
+    "\u221e": "infty",
+    "\u222a": "cup",
+    "\u2229": "cap",
+    "\u2208": "in",
+    "\u00b0": "deg",
+    "\u00b1": "pm",
+    "\u2205": "emptyset",
+    "\u20ac": "$",
+    "\u00a3": "$",
+    "\u2032": "'",
+    "\u2019": "'",
     **{one: one for one in "+-*/^_!=<>()[],;:|&'"},
 }
 _UNICODE: Mapping[str, str] = {
@@ -113,7 +144,10 @@ _BOXES = ("boxed", "fbox", "ensuremath")
 _STRUCTURES: Mapping[str, str] = {
     **dict.fromkeys(("frac", "dfrac", "tfrac", "cfrac"), "frac"),
     **dict.fromkeys(("binom", "dbinom", "tbinom"), "binom"),
-    **{"sqrt": "sqrt", "overline": "overline", "mathbb": "mathbb", "Bbb": "mathbb"},
+    "sqrt": "sqrt",
+    "overline": "overline",
+    "mathbb": "mathbb",
+    "Bbb": "mathbb",
 }
 _MATRICES = ("matrix", "pmatrix", "bmatrix", "Bmatrix", "smallmatrix", "psmallmatrix", "array")
 _ENVIRONMENTS = frozenset((*_MATRICES, "bsmallmatrix", "cases"))
@@ -137,10 +171,21 @@ FUNCTIONS = {
             *("log", "lg", "exp", "sech", "csch"),
         )
     },
+    **{
+        name: name
+        for name in (
+            *("asin", "acos", "atan", "acot", "asec", "acsc"),
+            *("asinh", "acosh", "atanh", "acoth", "asech", "acsch"),
+        )
+    },
     **{f"arc{name}": f"a{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc")},
     **{f"ar{name}": f"a{name}" for name in ("sinh", "cosh", "tanh")},
     **{f"arc{name}": f"a{name}" for name in ("sinh", "cosh", "tanh")},
-    **{"ln": "ln", "cosec": "csc", "tg": "tan", "ctg": "cot", "arctg": "atan"},
+    "ln": "ln",
+    "cosec": "csc",
+    "tg": "tan",
+    "ctg": "cot",
+    "arctg": "atan",
 }
 """Commands that are functions, and their names in sympy."""
 _PLAIN = {"sqrt", "pi", *FUNCTIONS} - {"lg", "tg"}

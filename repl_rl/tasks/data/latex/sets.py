@@ -19,7 +19,10 @@ Several = Callable[[Atoms], list[str]]
 
 _OPERATIONS: Mapping[str, str] = {"cup": "Union", "cap": "Intersection", "setminus": "Complement"}
 _NUMBERS: Mapping[str, str] = {
-    **{"R": "Reals", "Z": "Integers", "Q": "Rationals", "C": "Complexes"},
+    "R": "Reals",
+    "Z": "Integers",
+    "Q": "Rationals",
+    "C": "Complexes",
 }
 """Not the natural ones, of which nobody knows whether 0 is one."""
 _INFINITE = "oo"
@@ -129,7 +132,10 @@ def enclosed(atoms: Atoms, several: Several) -> Iterator[str]:
         yield f"({inside})"
         yield f"Matrix([{inside}])"
     elif (left, right) in (("(", ")"), ("[", "]")):
-        yield f"{left}{inside}{right}"
+        pair = f"{left}{inside}{right}"
+        both = [pair, *([interval(atoms, several).text] if is_interval(atoms) else [])]
+        yield from both[::-1] if is_interval(atoms) and is_only_interval(atoms) else both
+        return
     elif len(values) != 2 or left not in "([" or right not in ")]":
         raise ValueError("brackets that do not fit")
     if is_interval(atoms):

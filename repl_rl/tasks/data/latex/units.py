@@ -14,7 +14,23 @@ _PREFIXED = ("m", "g", "s", "L", "l", "W", "J", "N", "V", "A", "F", "C", "K", "T
 _PREFIXES = ("", "k", "c", "m", "M", "G", "n", "d", "h")
 _METRIC = {f"{prefix}{unit}" for prefix in _PREFIXES for unit in _PREFIXED}
 _SHORT = {
-    *("h", "d", "ft", "yd", "mi", "oz", "lb", "lbs", "sec", "min", "hr", "hrs", "mph", "mol", "rad"),
+    *(
+        "h",
+        "d",
+        "ft",
+        "yd",
+        "mi",
+        "oz",
+        "lb",
+        "lbs",
+        "sec",
+        "min",
+        "hr",
+        "hrs",
+        "mph",
+        "mol",
+        "rad",
+    ),
     *("rpm", "eV", "keV", "MeV", "cal", "kcal", "kWh", "atm", "ha", "deg", "degC", "degF"),
     *("degK", "in", "in.", "ft.", "sq", "u", "kph", "cc", "Btu", "gal", "qt", "pt", "dB", "bar"),
     *("a.m.", "p.m.", "ohm", "\\Omega", "USD", "EUR"),
