@@ -58,7 +58,7 @@ COUNTED: Mapping[str, Callable[..., Any]] = {
 
 # Of those, what is called with fractions, too.
 CONTINUOUS = frozenset(
-    ("factorial", "binomial", "gamma", "loggamma", "harmonic", "zeta", "digamma", "polygamma")
+    ("factorial", "binomial", "gamma", "loggamma", "zeta", "digamma", "polygamma")
 )
 
 # As large as their arguments are many, and larger.

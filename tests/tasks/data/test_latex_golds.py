@@ -16,7 +16,7 @@ import sympy
 
 from repl_rl.grading.equality import compare
 from repl_rl.grading.parse import parse
-from repl_rl.tasks.data.golds import Gold, Refused, meanings, names_in, plain
+from repl_rl.tasks.data.golds import Gold, Refused, is_python, meanings, names_in, plain
 from repl_rl.tasks.data.graders import ByName
 from repl_rl.types import Problem
 
@@ -100,11 +100,12 @@ def test_what_dresses_an_answer_changes_none_of_its_meanings(dress: str) -> None
     for row in READ:
         gold = row["gold"]
         is_half_open = "[" in gold or "]" in gold or r"\left" in gold or r"\text" in gold
-        if "$" in gold or gold[0] == "\\" and gold[1] in "([" or gold.endswith("."):
+        if "$" in gold or (gold[0] == "\\" and gold[1] in "([") or gold.endswith("."):
             continue
         if dress == "larger brackets" and (is_half_open or r"\math" in gold):
             continue
-        if plain(gold, "math") is None and meanings(DRESSES[dress](gold)) != meanings(gold):
+        is_latex = plain(gold, "auto") is None and not is_python(gold)
+        if is_latex and meanings(DRESSES[dress](gold)) != meanings(gold):
             differing.append(gold)
     assert differing == []
 

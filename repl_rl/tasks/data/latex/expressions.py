@@ -47,7 +47,7 @@ _CHOSEN = frozenset("CPA")
 _VECTORS = frozenset("ijk")
 _PRODUCT = re.compile(
     r"[a-c]{0,2}[x-z]{0,3}|[kmn]{2,3}|[p-r]{2,3}|[rst]{2,3}|[uv]{2}|r?h|[bhlw]{2,3}|"
-    r"[a-dknt]i|i[a-ckntxyz]"
+    r"[kmnpr]x|[kn]t|abc|mgh|[a-dknt]i|i[a-ckntxyz]"
 )
 """Letters that one multiplies, as in `2xy`; they spell no word."""
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from repl_rl.tasks.data.latex.atoms import FUNCTIONS, Atom, Atoms
+from repl_rl.tasks.data.latex.atoms import FUNCTIONS, PROSE, Atom, Atoms
 from repl_rl.tasks.data.latex.brackets import flattened, outside
 from repl_rl.tasks.data.latex.units import LETTERS, is_unit
 
 _PERCENT = re.compile(r"%|per ?cent|percentage points?", re.IGNORECASE)
 _TEMPERATURE = re.compile(r"(?:deg|degrees?) (?:C|F|K|Celsius|Fahrenheit|Kelvin)", re.IGNORECASE)
+_UPRIGHT = PROSE | {"mathrm", "mathsf", "rm", "sf"}
+"""Fonts that tell a unit from an unknown."""
 _MARKS: Mapping[str, str] = {"*": "*", "/": "/", "%": "%", "deg": "deg", "'": "'"}
 
 
@@ -60,8 +62,10 @@ def _may_follow(before: Atoms, behind: Atoms, text: str, letters_are_units: bool
     if has_degrees:
         is_angle = any(one.kind == "command" and one.text in FUNCTIONS.values() for one in inside)
         return not is_angle
-    if not any(one.kind in ("letter", "word") for one in behind):
+    if all(one.font in _UPRIGHT for one in behind if one.kind in ("letter", "word", "text")):
         return True
+    if any(one.kind == "text" and one.font not in _UPRIGHT for one in behind):
+        return False
     is_number = not any(one.kind in ("letter", "word", "text") for one in inside)
     if behind[0].kind == "letter" and len(behind) == 1:
         return letters_are_units and is_number and text in LETTERS
