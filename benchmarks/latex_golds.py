@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -104,4 +103,4 @@ def read_by_math_verify(pair: Pair) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

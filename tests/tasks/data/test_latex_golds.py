@@ -159,3 +159,24 @@ def test_each_letter_of_a_product_is_in_its_meaning() -> None:
         text = rng.choice((" ", r" \, ", r" \cdot ", " + ")).join([r"2\pi", *parts])
         (meaning,) = meanings(text)
         assert {name[0] for name in names_in(meaning)} == set(chosen), (text, meaning)
+
+
+PIECES = (
+    *r"\{}()[]^_$,.+-=<>|!'~& 02xyei",
+    *(r"\frac", r"\text{", r"\left", r"\\", r"\begin{pmatrix}", r"\end{pmatrix}", r"\pm ", "{,}"),
+)
+
+
+def test_a_broken_text_is_read_or_refused_and_raises_nothing_else() -> None:
+    rng = random.Random(0)
+    outcomes = set()
+    for _ in range(400):
+        text = rng.choice(ROWS)["gold"]
+        for _ in range(3):
+            at = rng.randint(0, len(text))
+            text = text[:at] + rng.choice(PIECES) + text[at + rng.randint(0, 2) :]
+        try:
+            outcomes.add(bool(meanings(text)))
+        except ValueError:
+            outcomes.add(False)
+    assert outcomes == {True, False}

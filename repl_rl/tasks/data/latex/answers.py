@@ -55,6 +55,8 @@ def readings(text: str) -> list[str]:
     for atoms, mode in itertools.product(_variants(text.strip()), _MODES):
         try:
             found |= dict.fromkeys(_Answer(mode).readings(atoms))
+        except RecursionError:
+            why = why or "nested too deep"
         except ValueError as error:
             why = why or str(error)
     if not found:

@@ -30,7 +30,7 @@ MAX_CHARS = 4000
 MAX_DIGITS = 2000
 
 Kind = Literal["number", "letter", "word", "text", "mark", "group", "command", "matrix"]
-Gap = Literal["", "blank", "thin", "negative"]
+Gap = Literal["", "blank", "thin", "negative", "wide"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,8 @@ _UNICODE: Mapping[str, str] = {
     "\u202f": " ",
 }
 _GAPS: Mapping[str, Gap] = {
-    **dict.fromkeys((",", ":", ";", ">", " ", "quad", "qquad", "enspace", "thinspace"), "thin"),
+    **dict.fromkeys((",", ":", ";", ">", " ", "enspace", "thinspace"), "thin"),
+    **dict.fromkeys(("quad", "qquad"), "wide"),
     **dict.fromkeys(("space", "nobreakspace", "medspace", "thickspace"), "thin"),
     **dict.fromkeys(("!", "negthinspace"), "negative"),
 }
@@ -243,7 +244,7 @@ def _flat(nodes: Sequence[Any]) -> Iterator[Atom]:
     gap: Gap = ""
     for atom in _spaced(nodes):
         if isinstance(atom, str):
-            gap = atom if atom != "blank" or not gap else gap
+            gap = atom if (atom != "blank" or not gap) and gap != "wide" else gap
         else:
             yield replace(atom, gap=gap or atom.gap)
             gap = ""
@@ -319,7 +320,7 @@ def _of_macro(node: Any) -> Iterator[Atom | Gap]:
     elif name in _BOXES and len(arguments) == 1:
         yield Atom("group", parts=(_inside(arguments[0]),))
     elif (name in PROSE or name in FONTS) and arguments:
-        yield _text(arguments[-1:], name)
+        yield _text(arguments[-1:], name) if _inside(arguments[-1]) else "blank"
     elif name == "sqrt" and len(given) == 2 and _inside(given[1]) == (Atom("mark", "("),):
         index = (_inside(given[0]),) if given[0] is not None else ()
         yield Atom("command", "sqrt", parts=index)  # sqrt(...), its argument stands behind it
@@ -454,7 +455,7 @@ def _number(atoms: Atoms, start: int, *, join_commas: bool) -> tuple[int, Atom]:
 def _separator(atoms: Atoms, index: int, join_commas: bool) -> int | None:
     """How many atoms part the digits before `index` from those behind; None where none follow."""
     following = atoms[index : index + 2]
-    if following and following[0].kind == "number" and following[0].gap:
+    if following and following[0].kind == "number" and following[0].gap in ("blank", "thin"):
         return 0
     if len(following) == 2 and following[1].kind == "number":
         mark, digits = following

@@ -179,6 +179,8 @@ class _Reader:
         atom = self._peek()
         if atom is None:
             return False
+        if atom.gap == "wide" and (atom.kind != "mark" or atom.text in _OPENING):
+            raise ValueError("a wide space, which parts two values")
         if atom.kind == "mark":
             return atom.text in _OPENING
         if atom.kind == "number" and not (atom.gap and self.atoms[self.index - 1].kind == "group"):
@@ -235,6 +237,10 @@ class _Reader:
             raise ValueError("nothing in an exponent")
         if atom.kind == "mark" and atom.text not in ("(", "infty"):
             raise ValueError(f"{shown(atom)} in an exponent")
+        inside = atom.parts[0] if atom.kind == "group" else (atom,)
+        is_index = len(inside) == 3 and _is_bracketed(inside)
+        if is_index or [one.text for one in inside] == ["T"]:
+            raise ValueError("a derivative, an index or a transpose, which is no power")
         found = self._primary()
         return ast.UnaryOp(ast.USub(), found) if sign == "-" else found
 

@@ -67,11 +67,12 @@ def _may_follow(before: Atoms, behind: Atoms, text: str, letters_are_units: bool
     if any(one.kind == "text" and one.font not in _UPRIGHT for one in behind):
         return False
     is_number = not any(one.kind in ("letter", "word", "text") for one in inside)
-    if behind[0].kind == "letter" and len(behind) == 1:
-        return letters_are_units and is_number and text in LETTERS
-    is_numeric = all(one.text == "pi" for one in inside if one.kind in ("letter", "word", "text"))
-    has_run = all(one.kind != "letter" for one in behind)
-    return is_number or (is_numeric and has_run)
+    bare = [one.text for one in behind if one.kind == "letter"]
+    if bare:
+        return letters_are_units and is_number and LETTERS.issuperset(bare)
+    return is_number or all(
+        one.text == "pi" for one in inside if one.kind in ("letter", "word", "text")
+    )
 
 
 def plain_text(atoms: Atoms) -> str | None:

@@ -71,7 +71,7 @@ def name_of(atoms: Atoms) -> str:
     if is_enclosed(atoms) and atoms[0].text == "(":
         names = [name_of(part) for part in split(atoms[1:-1], (",",))]
         return f"({', '.join(names)})" if len(names) > 1 and all(names) else ""
-    if all(one.kind in ("text", "word", "letter") for one in atoms) and atoms[0].kind == "text":
+    if len(atoms) == 1 and atoms[0].kind == "text":
         return repr(atoms[0].text)
     places = [index for index, one in enumerate(atoms) if one.text == "angle"]
     if places and places[0] <= 1 and all(_spelled(one) for one in atoms[places[0] + 1 :]):
