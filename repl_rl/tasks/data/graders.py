@@ -70,7 +70,8 @@ def grade_integer(meta: Mapping[str, str], submission: str) -> Verdict:
 
 def grade_exact(meta: Mapping[str, str], submission: str) -> Verdict:
     """The same text, but for blanks, the form of its characters and brackets around a letter."""
-    return _same_text(said_by(submission), [meta["value"]])
+    found = _same_text(unquoted(submission), [meta["value"]])
+    return found if found.is_solved else _same_text(said_by(submission), [meta["value"]])
 
 
 def _same_text(said: str, known: Sequence[str]) -> Verdict:

@@ -148,6 +148,9 @@ def test_an_integer_is_exact(submission: str, kind: str) -> None:
         ("A, C", "['C', 'A']", True),
         ("A, C", "['A', 'B']", False),
         ("A, C", "'A'", False),
+        ("['a', 'b']", "['a', 'b']", True),
+        ("a, b", "['a', 'b']", True),
+        ("a, b", "['b', 'a']", False),
     ],
 )
 def test_a_text_is_the_same_text(answer: str, submission: str, is_right: bool) -> None:
