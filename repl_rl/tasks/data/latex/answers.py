@@ -336,6 +336,8 @@ def _choice(atoms: Atoms) -> tuple[str, Atoms] | None:
     spelled = "".join(one.text for one in atoms[:3])
     if found := _CHOICE.fullmatch(spelled):
         rest = atoms[3:]
+        if rest and rest[0].text in ("-", "+"):
+            raise ValueError("a choice in front of a number, or a term of a sum")
         if not rest or rest[0].kind != "mark" or rest[0].text == "$":
             return found[1], rest
     return None
