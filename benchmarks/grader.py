@@ -15,7 +15,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -93,11 +93,13 @@ async def by_ours(deadline_s: float) -> list[Judged]:
     return judged
 
 
-def by_function(judge: Callable[[Pair], bool], deadline_s: float) -> list[Judged]:
+def by_function(
+    judge: Callable[[Pair], bool], deadline_s: float, asked: Iterable[Pair] | None = None
+) -> list[Judged]:
     """In a child that is killed at the deadline and started again."""
     judged = []
     child, pipe = started(judge)
-    for pair in pairs():
+    for pair in pairs() if asked is None else asked:
         before = time.monotonic()
         pipe.send(pair)
         is_late = not pipe.poll(deadline_s)

@@ -11,7 +11,15 @@ from typing import Any
 
 import sympy
 
-from repl_rl.grading.vocabulary import COUNTED, EXPANDING, FACTORIALS, FUNCTIONS, GROWING
+from repl_rl.grading.vocabulary import (
+    CONTINUOUS,
+    COSTLY,
+    COUNTED,
+    EXPANDING,
+    FACTORIALS,
+    FUNCTIONS,
+    GROWING,
+)
 
 MAX_BITS = 8192
 """Of a numerator or denominator, written or computed."""
@@ -37,6 +45,8 @@ def function(name: str, args: list[Any]) -> Any:
     for arg in args if name in GROWING else ():
         if arg.is_number and not arg.is_Rational:
             _check_exponent(arg)
+    for arg in args if name in COSTLY else ():
+        _check_exponent(arg)
     return bounded(FUNCTIONS[name](*args))
 
 
@@ -104,20 +114,22 @@ def _check_factors(base: Any, count: Any) -> None:
         raise Malformed(f"a product of more than {MAX_FACTORS} factors")
 
 
-def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
+def _counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def bounded_function(*args: Any) -> Any:
         for arg in args:
-            _check_small(arg)
+            _check_small(arg, is_whole=name not in CONTINUOUS)
         return function(*args)
 
     return bounded_function
 
 
-def _check_small(argument: Any) -> None:
-    if argument.is_number and not argument.is_Integer:
-        raise Malformed("a factorial of a number that is not whole")
-    if any(abs(number) > MAX_FACTORIAL for number in argument.atoms(sympy.Number)):
-        raise Malformed(f"factorials are read of integers up to {MAX_FACTORIAL}")
+def _check_small(argument: Any, *, is_whole: bool = True) -> None:
+    if argument.is_number and not (argument.is_Integer if is_whole else argument.is_Rational):
+        kind = "whole" if is_whole else "rational"
+        raise Malformed(f"a factorial of a number that is not {kind}")
+    numbers = argument.atoms(sympy.Rational)
+    if any(abs(number) > MAX_FACTORIAL or number.q > MAX_FACTORIAL for number in numbers):
+        raise Malformed(f"factorials are read of numbers up to {MAX_FACTORIAL}")
     if argument.has(sympy.Pow, sympy.exp, *FACTORIALS):
         raise Malformed("a factorial that grows faster than factorials do")
 
@@ -167,7 +179,7 @@ CONSTRUCTORS: Mapping[str, Callable[..., Any]] = {
     "FallingFactorial": _falling,
     "rf": _rising,
     "ff": _falling,
-    **{name: _counted(function) for name, function in COUNTED.items()},
+    **{name: _counted(name, function) for name, function in COUNTED.items()},
     "Rational": _fraction,
     "Fraction": _fraction,
     "Integer": lambda number: _fraction(number),

@@ -297,8 +297,10 @@ _COLLECTIONS: Mapping[str, Callable[..., Any]] = {
     "set": _collection,
     "frozenset": _collection,
     "FiniteSet": lambda *elements: frozenset(elements),
-    "Matrix": _matrix,
-    "ImmutableMatrix": _matrix,
+    "Point2D": lambda *numbers: numbers,
+    "Point3D": lambda *numbers: numbers,
+    **dict.fromkeys(("Matrix", "ImmutableMatrix"), _matrix),
+    **dict.fromkeys(("ImmutableDenseMatrix", "MutableDenseMatrix"), _matrix),
 }
 
 WORDS = frozenset(

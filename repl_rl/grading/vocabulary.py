@@ -37,9 +37,12 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     name: getattr(sympy, name)
     for name in (
         *("sin", "cos", "tan", "cot", "sec", "csc", "asin", "acos", "atan", "atan2"),
+        *("acot", "asec", "acsc", "acoth", "asech", "acsch", "sinc"),
         *("sinh", "cosh", "tanh", "coth", "sech", "csch", "asinh", "acosh", "atanh"),
         *("log", "ln", "Abs", "sign", "re", "im", "conjugate", "arg"),
-        *("LambertW", "Ei", "Si", "Ci", "li", "Max", "Min"),
+        *("LambertW", "Ei", "Si", "Ci", "li", "Shi", "Chi", "Max", "Min"),
+        *("erf", "erfc", "erfi", "fresnels", "fresnelc", "polylog"),
+        *("beta", "lowergamma", "uppergamma"),
         *("floor", "ceiling", "Mod", "Eq", "Ne", "Lt", "Le", "Gt", "Ge"),
     )
 }
@@ -52,6 +55,11 @@ COUNTED: Mapping[str, Callable[..., Any]] = {
         *("fibonacci", "lucas", "catalan", "harmonic", "zeta", "digamma", "polygamma"),
     )
 }
+
+# Of those, what is called with fractions, too.
+CONTINUOUS = frozenset(
+    ("factorial", "binomial", "gamma", "loggamma", "zeta", "digamma", "polygamma")
+)
 
 # As large as their arguments are many, and larger.
 FACTORIALS: tuple[Any, ...] = (
@@ -66,7 +74,29 @@ EXPANDING = frozenset(
 
 # As large as exp of their argument, somewhere.
 GROWING = frozenset(
-    ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "coth", "sech", "csch")
+    (
+        "sin",
+        "cos",
+        "tan",
+        "cot",
+        "sec",
+        "csc",
+        "sinh",
+        "cosh",
+        "tanh",
+        "coth",
+        "sech",
+        "csch",
+        "sinc",
+    )
+)
+
+# Their digits take longer, the larger their arguments are.
+COSTLY = frozenset(
+    (
+        *("erf", "erfc", "erfi", "fresnels", "fresnelc", "Shi", "Chi", "polylog"),
+        *("beta", "lowergamma", "uppergamma"),
+    )
 )
 
 # Called with sets, conditions or tuples as well.

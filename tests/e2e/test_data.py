@@ -13,7 +13,7 @@ import pytest
 from repl_rl.runs.folder import read_versions
 from small_run import small
 
-pytest.importorskip("latex2sympy2_extended")
+pytest.importorskip("pylatexenc")
 pytestmark = [pytest.mark.train, pytest.mark.kernel, pytest.mark.timeout(300)]
 
 Command = Callable[..., Any]

@@ -128,7 +128,7 @@ def place(
 @pytest.mark.parametrize("document", RUNS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_every_command_runs(document: Path, repl_rl: Command, place: Path) -> None:
     if document.name == "problems.md":
-        pytest.importorskip("latex2sympy2_extended")
+        pytest.importorskip("pylatexenc")
     assert (place / "runs" / "RUN").is_dir()
     for shown in RUNS[document]:
         words = asked(shown)

@@ -13,7 +13,7 @@ import asyncio
 import importlib.util
 import os
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -21,20 +21,19 @@ from typing import Any
 from repl_rl.concurrency import run_all
 from repl_rl.errors import ConfigError
 from repl_rl.grading.grader import Grader
+from repl_rl.tasks.data.words import is_choice, undressed
 from repl_rl.types import Problem, Verdict, VerdictKind
 
 SPEC = "repl_rl.tasks.data.golds:GoldReader"
 DEADLINE_S = 5.0
 """For one answer. Most are read in 5 ms."""
-_PARSER = "latex2sympy2_extended"
+_PARSER = "pylatexenc"
 _MOST_WORKERS = 8
 _FOR_A_WORKER = 100
 """Answers that are worth starting another process for."""
 _MAX_DIGITS = 2000
 
 _INTEGER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)")
-_WORD = re.compile(r"(\\text\s*\{)?\s*(\(?[A-J]\)?|\([a-j]\)|(?i:true|false|yes|no))\s*(?(1)\})")
-"""A choice or a word; a small letter alone is an unknown."""
 _PYTHON = re.compile(r"\*|\w\(")
 """What LaTeX has no use for."""
 
@@ -70,15 +69,23 @@ def plain(answer: str, grader: str) -> Gold | Refused | None:
     bare = answer.strip().strip("$").strip().removesuffix(".")
     if grader == "tests":
         return _tests(answer)
-    if grader == "exact" or (grader == "auto" and _WORD.fullmatch(bare)):
+    if grader == "exact" or (grader == "auto" and is_choice(undressed(answer))):
         return Gold("exact", answer)
-    if (
-        _INTEGER.fullmatch(bare)
-        and len(bare) <= _MAX_DIGITS
-        and (grader != "math" or "," not in bare)
-    ):
-        return Gold("integer" if grader != "math" else "math", str(int(bare.replace(",", ""))))
-    return Refused("no integer") if grader == "integer" else None
+    if not _INTEGER.fullmatch(bare) or len(bare) > _MAX_DIGITS:
+        return Refused("no integer") if grader == "integer" else None
+    whole = str(int(bare.replace(",", "")))
+    if grader == "integer" or (grader == "auto" and "," not in bare):
+        return Gold("integer", whole)
+    return Gold("math", "\n".join([whole, *_listed(bare)]))
+
+
+def _listed(integer: str) -> list[str]:
+    """What 98,118,122 is as a list, where no part of it begins with a 0."""
+    parts = integer.split(",")
+    if len(parts) == 1 or any(part.startswith("0") for part in parts):
+        return []
+    is_set = len(set(parts)) == len(parts)
+    return [f"[{', '.join(parts)}]", *([f"{{{', '.join(parts)}}}"] if is_set else [])]
 
 
 def _tests(source: str) -> Gold | Refused:
@@ -110,24 +117,64 @@ def meanings(answer: str) -> list[str]:
     texts = [answer.strip()] if is_python(answer.strip()) else readings(answer)
     kept, why = [], ""
     for text in texts:
+        if text.startswith("'"):  # a choice
+            kept.append(text)
+            continue
         try:
             value = parse(text, symbols=names_in(text))
         except Malformed as error:
             why = why or str(error)
             continue
-        if matched(value, value, seed="0").is_solved:
-            kept.append(text)
+        if (nothing := _is_nothing(text, value)) or matched(value, value, seed="0").is_solved:
+            why = why or nothing
+            kept += [] if nothing else [text]
     if not kept:
         raise ValueError(why or "it does not equal itself")
     return kept
+
+
+def _is_nothing(text: str, value: Any) -> str:
+    """Why a reading is no answer: an interval of which the ends fall, 1/0, what is never true."""
+    import sympy
+
+    from repl_rl.grading.parse import parse
+    from repl_rl.grading.regions import Unsolved, differ, is_condition
+
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    intervals = [ast.unparse(call) for call in calls if ast.unparse(call.func) == "Interval"]
+    values = [parse(one, symbols=names_in(text)) for one in intervals]
+    if not all(isinstance(one, sympy.Interval) for one in values):
+        return "an interval of which the ends do not rise"
+    if any(part.has(sympy.nan, sympy.zoo) for part in _parts(value)):
+        return "a value that is none"
+    if isinstance(value, bool):
+        return "a relation of numbers"
+    try:
+        is_empty = is_condition(value) and not differ(value, frozenset()).place
+    except Unsolved:
+        is_empty = False
+    return "a condition that nothing meets" if is_empty else ""
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """All sympy objects of a value."""
+    import sympy
+
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, list | tuple | frozenset):
+        for one in value:
+            yield from _parts(one)
+    elif isinstance(value, sympy.Basic | sympy.MatrixBase):
+        yield value
 
 
 def is_python(text: str) -> bool:
     """Whether it is an expression of Python that LaTeX could not be."""
     from repl_rl.grading.parse import Malformed, parse
 
-    if not _PYTHON.search(text) or re.search(r"[\\$^]", text):
-        return False
+    if not _PYTHON.search(text) or re.search(r"[\\$^]|\d\.|\.\d", text):
+        return False  # decimals of Python are rounded
     names = names_in(text)
     if {"e", "i"} & set(names):  # constants in LaTeX, names in Python
         return False
@@ -157,7 +204,7 @@ def _outside(pairs: list[tuple[str, str]]) -> list[Gold | Refused]:
     """The same from grader's processes."""
     if importlib.util.find_spec(_PARSER) is None:
         raise ConfigError(
-            f"reading the answer {pairs[0][0][:40]!r} takes the package math-verify, which is not "
+            f"reading the answer {pairs[0][0][:40]!r} takes the package pylatexenc, which is not "
             f"installed; install 'repl-rl[data]', or compare texts with --set data.grader=exact"
         )
 

@@ -1,7 +1,8 @@
 r"""Graders by name, for problems that carry all that grading takes in their `meta`.
 
     meta["grader"]  math | integer | exact | tests
-    meta["value"]   the known answer as `grading.parse` reads it, one meaning a line
+    meta["value"]   the known answer as `grading.parse` reads it, one meaning a line; a choice
+                    among them stands in quotes
 
 `ByName` needs no file and no argument, so a grader's process makes one wherever it runs. LaTeX was
 read when the rows were (`golds`); a submission is a Python value, or a text, and never LaTeX.
@@ -10,8 +11,6 @@ read when the rows were (`golds`); a submission is a Python value, or a text, an
 from __future__ import annotations
 
 import ast
-import re
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -22,11 +21,10 @@ from repl_rl.grading.declared import declared
 from repl_rl.grading.equality import compare
 from repl_rl.grading.parse import Malformed, Value, parse
 from repl_rl.grading.primitives import CONSTANTS, compare_primitives
+from repl_rl.tasks.data.decimals import with_fractions
+from repl_rl.tasks.data.words import normal_text
 from repl_rl.types import Problem, Verdict, VerdictKind
 
-_DECIMAL = re.compile(r"-?\d+\.\d+")
-_LONGEST_DECIMAL = 400
-_ANY_CASE = ("true", "false", "yes", "no")
 _BEST_FIRST = (
     *(VerdictKind.PROVED, VerdictKind.SUPPORTED, VerdictKind.UNDECIDED),
     *(VerdictKind.REFUTED, VerdictKind.WRONG, VerdictKind.MALFORMED),
@@ -53,14 +51,16 @@ class ByName:
 
 def grade_math(meta: Mapping[str, str], submission: str) -> Verdict:
     """The best verdict over all meanings of the known answer."""
-    if is_same_decimal(submission, meta["answer"]):
-        return Verdict(kind=VerdictKind.PROVED, method="decimal")
-    symbols = _symbols(meta)
-    got = parse(submission, symbols=symbols)
-    meanings = [parse(one, symbols=symbols) for one in meta["value"].split("\n")]
+    symbols, lines = _symbols(meta), meta["value"].split("\n")
+    choices = [unquoted(line) for line in lines if line.startswith("'")]
+    if choices and (said := said_by(submission)) != submission:
+        return _same_text(said, choices)
+    got = parse(with_fractions(submission, meta["answer"]), symbols=symbols)
+    meanings = [parse(line, symbols=symbols) for line in lines if not line.startswith("'")]
     same = partial(_same_family, meta, symbols) if "variable" in meta else matched
     verdicts = [same(got, meaning, seed=meta["points"]) for meaning in meanings]
-    return min(verdicts, key=lambda verdict: _BEST_FIRST.index(verdict.kind))
+    other = Verdict(kind=VerdictKind.WRONG, method="form", evidence="a choice is expected")
+    return min(verdicts, key=lambda verdict: _BEST_FIRST.index(verdict.kind), default=other)
 
 
 def _symbols(meta: Mapping[str, str]) -> dict[str, Any]:
@@ -96,7 +96,12 @@ def grade_integer(meta: Mapping[str, str], submission: str) -> Verdict:
 
 def grade_exact(meta: Mapping[str, str], submission: str) -> Verdict:
     """The same text, but for blanks, the form of its characters and brackets around a letter."""
-    is_same = normal_text(unquoted(submission)) == normal_text(meta["value"])
+    found = _same_text(unquoted(submission), [meta["value"]])
+    return found if found.is_solved else _same_text(said_by(submission), [meta["value"]])
+
+
+def _same_text(said: str, known: Sequence[str]) -> Verdict:
+    is_same = normal_text(said) in map(normal_text, known)
     return Verdict(kind=VerdictKind.PROVED if is_same else VerdictKind.WRONG, method="text")
 
 
@@ -118,37 +123,35 @@ def matched(got: Value, expected: Value, *, seed: str) -> Verdict:
     return compare(got, expected, seed=seed)
 
 
-def is_same_decimal(submission: str, answer: str) -> bool:
-    """Whether both spell one decimal number, as 2.875 does 23/8: no digit of it is rounded."""
-    answer = answer.strip("$ ")
-    if not (_DECIMAL.fullmatch(submission) and _DECIMAL.fullmatch(answer)):
-        return False
-    if max(len(submission), len(answer)) > _LONGEST_DECIMAL:
-        return False
-    return bool(sympy.Rational(submission) == sympy.Rational(answer))
-
-
 def unquoted(submission: str) -> str:
     """What a submitted string says; any other submission as it stands."""
+    (text,) = _strings(submission) or [submission]
+    return text
+
+
+def said_by(submission: str) -> str:
+    """What a submitted string says, or the strings of a list or a set between commas."""
+    found = _strings(submission, is_list=True)
+    return submission if found is None else ", ".join(found)
+
+
+def _strings(submission: str, *, is_list: bool = False) -> list[str] | None:
+    """The string that it is, or the strings of its list; None for anything else."""
     try:
         tree = ast.parse(submission.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return submission
-    is_text = isinstance(tree, ast.Constant) and isinstance(tree.value, str)
-    return str(tree.value) if is_text and isinstance(tree, ast.Constant) else submission
-
-
-def normal_text(text: str) -> str:
-    """One form for texts that a reader would call the same."""
-    text = " ".join(unicodedata.normalize("NFKC", text).split())
-    if letter := re.fullmatch(r"\\text\s*\{(.*)\}|\$(.*)\$", text):
-        text = (letter[1] or letter[2] or "").strip()
-    if choice := re.fullmatch(r"\(?\s*([A-Za-z])\s*\)?\.?", text):
-        return choice[1].upper()
-    return text.casefold() if text.casefold() in _ANY_CASE else text
+        return None
+    parts = [tree]
+    if is_list and isinstance(tree, ast.List | ast.Tuple | ast.Set):
+        parts = tree.elts
+    texts = [one.value for one in parts if isinstance(one, ast.Constant)]
+    strings = [text for text in texts if isinstance(text, str)]
+    return strings if strings and len(strings) == len(parts) else None
 
 
 def _hashable(value: Value) -> Value:
+    if isinstance(value, dict):
+        return frozenset((key, _hashable(one)) for key, one in value.items())
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 

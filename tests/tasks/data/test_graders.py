@@ -13,7 +13,7 @@ def problem(answer: str, grader: str = "auto") -> Problem:
     """A problem as reading makes it, in this process."""
     gold = plain(answer, grader)
     if gold is None:
-        pytest.importorskip("latex2sympy2_extended")
+        pytest.importorskip("pylatexenc")
         texts = meanings(answer)
         names = sorted({name for text in texts for name in names_in(text)})
         gold = Gold("math", "\n".join(texts), " ".join(names))
@@ -58,6 +58,12 @@ def graded(answer: str, submission: str, grader: str = "auto") -> Verdict:
         ("n(n+1)/2", "n**2/2 + n/2"),
         (r"\infty", "oo"),
         ("2 + 3i", "2 + 3*I"),
+        (r"\$18.90", "18.9"),
+        ("x = 3.5", "3.5"),
+        ("0.00001", "1e-05"),
+        ("(0.5, 1.25)", "(0.5, 1.25)"),
+        ("12.50", "Decimal('12.50')"),
+        (r"12.5\%", "0.125"),
     ],
 )
 def test_the_known_answer_is_solved_in_each_of_its_forms(answer: str, submission: str) -> None:
@@ -88,6 +94,12 @@ def test_the_known_answer_is_solved_in_each_of_its_forms(answer: str, submission
         ("5", "True"),
         (r"\frac12", "'\\\\frac12'"),
         ("n(n+1)/2", "k*(k+1)/2"),
+        (r"\$18.90", "18.900000000000002"),
+        ("(0.5, 1.25)", "(0.5, 1.2500000000000002)"),
+        (r"(0.5, \frac13)", "(0.5, 0.3333333333333333)"),
+        ("0.3", "0.1*3"),
+        ("2.875", "2.87500000000000000001"),
+        ("1, 2", "[{1: 2}, {2: 1}]"),
     ],
 )
 def test_what_is_nearly_the_known_answer_is_not(answer: str, submission: str) -> None:
@@ -131,6 +143,14 @@ def test_an_integer_is_exact(submission: str, kind: str) -> None:
         ("True", "1", False),
         ("x = 1", "'x=1'", False),
         ("[1, 2]", "[1, 2]", True),
+        (r"\textbf{(C)}", "'c'", True),
+        ("A, C", "'C and A'", True),
+        ("A, C", "['C', 'A']", True),
+        ("A, C", "['A', 'B']", False),
+        ("A, C", "'A'", False),
+        ("['a', 'b']", "['a', 'b']", True),
+        ("a, b", "['a', 'b']", True),
+        ("a, b", "['b', 'a']", False),
     ],
 )
 def test_a_text_is_the_same_text(answer: str, submission: str, is_right: bool) -> None:

@@ -267,7 +267,7 @@ def test_the_largest_row_fits_into_a_message() -> None:
 
 
 def test_the_unknowns_of_an_answer_are_bound() -> None:
-    pytest.importorskip("latex2sympy2_extended")
+    pytest.importorskip("pylatexenc")
     one, two = problems(
         [{"problem": "a", "answer": "x + 1"}, {"problem": "b", "answer": "x \\cdot y_1"}]
     )

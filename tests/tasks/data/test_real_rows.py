@@ -18,7 +18,7 @@ from repl_rl.tasks.base import StoredTask, load_task
 from repl_rl.tasks.data.graders import ByName
 from repl_rl.types import Problem, Split
 
-pytest.importorskip("latex2sympy2_extended")
+pytest.importorskip("pylatexenc")
 PATH = os.environ.get("REPL_RL_COMPMATH", "")
 pytestmark = [
     pytest.mark.skipif(not PATH, reason="REPL_RL_COMPMATH names no file"),

@@ -1,0 +1,13 @@
+r"""What a gold answer in LaTeX may mean, spelled as Python that `grading.parse` reads.
+
+    text -> atoms (`atoms`) -> lists, sets, relations, units, choices (`answers`)
+         -> expressions (`expressions`)
+
+Everything that is read is read once and whole. What these modules have no rule for is refused: a
+reading that is silently another thing is worse than none. No module knows a submission or a
+verdict.
+"""
+
+from repl_rl.tasks.data.latex.answers import readings
+
+__all__ = ["readings"]
