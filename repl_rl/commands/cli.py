@@ -29,7 +29,7 @@ from repl_rl.commands.reward import reward
 from repl_rl.commands.rollout import play, rollout
 from repl_rl.commands.serve_env import serve_env
 from repl_rl.commands.warmstart import warmstart
-from repl_rl.errors import ConfigError, ReplRLError
+from repl_rl.errors import ConfigError, ReplRLError, how_to_install
 from repl_rl.interrupts import end_as_interrupted, exit_code, heard
 from repl_rl.terminal import one_row
 from repl_rl.training.ranks import is_launched, launched, refuse_several
@@ -80,8 +80,8 @@ def main() -> None:
         if missing not in _EXTRA_OF:
             raise
         _fail(
-            f"{missing} is not installed, but this command needs it; in a checkout of repl-rl: "
-            f"pip install --editable '.[{_EXTRA_OF[missing]}]'",
+            f"{missing} is not installed, but this command needs it; "
+            f"{how_to_install(_EXTRA_OF[missing])}",
             USAGE_ERROR,
         )
     except (ReplRLError, SandboxError) as error:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from repl_rl.errors import ConfigError
+from repl_rl.errors import ConfigError, how_to_install
 
 MAX_ROW_BYTES = 1 << 24
 """A row with a long solution has a thousandth of it."""
@@ -87,7 +87,7 @@ def _parquet(path: Path) -> Iterator[Row]:
     except ModuleNotFoundError:
         raise ConfigError(
             f"{path.name}: reading parquet takes the package pyarrow, which is not installed; "
-            f"install 'repl-rl[data]', or make it a .jsonl file"
+            f"make it a .jsonl file, or {how_to_install('data')}"
         ) from None
     number = 0
     try:
