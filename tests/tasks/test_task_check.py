@@ -44,6 +44,34 @@ class Dying(Good):
     def grade(self, problem, submission):
         os._exit(3)
 
+class Counting(Good):
+    # Ten problems, each with its number as its answer.
+    def problems(self, split, *, seed):
+        for number in range(10):
+            yield Problem(id=f"{number}", statement=f"{split} {number}?")
+
+    def reference(self, problem):
+        return problem.id
+
+    def grade(self, problem, submission):
+        kind = VerdictKind.PROVED if self.is_right(problem, submission) else VerdictKind.WRONG
+        return Verdict(kind=kind)
+
+    def is_right(self, problem, submission):
+        return submission == problem.id
+
+class Refuted(Counting):
+    def is_right(self, problem, submission):
+        return submission == problem.id and problem.id not in "37"
+
+class Prefixed(Counting):
+    def is_right(self, problem, submission):
+        return submission in ("0", problem.id)
+
+class Tolerant(Counting):
+    def is_right(self, problem, submission):
+        return bool(submission)
+
 class Unmarked(Good):
     prompt = "# Answer with a number."
 """
@@ -61,7 +89,10 @@ def check(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
 def test_a_task_that_can_be_trained_on_passes(check: Call) -> None:
     code, out, _ = check("Good")
     assert code == 0
-    assert out.startswith("train-0  1 + 1?\n\nwhat a policy sees of train-0:\n\n    Python 3.")
+    assert out.startswith(
+        "1 of the problems to train on:\n\ntrain-0  1 + 1?\n\nwhat a policy sees of train-0:\n\n"
+        "    Python 3."
+    )
     assert out.endswith(
         "    >>> # Answer with a number.\n    >>> # 1 + 1?\n    >>>\n\n"
         "ok  problems    in both splits\n"
@@ -77,12 +108,25 @@ def test_a_task_that_can_be_trained_on_passes(check: Call) -> None:
         ("Empty", "!!  problems    none in split train and held_out"),
         ("Evaluating", "!!  grader      submit_final_answer((): SyntaxError"),
         ("Dying", "!!  grader      submit_final_answer(0): worker died"),
+        (
+            "Refuted",
+            "!!  reference   6 of 8 own answers are right; not those of 3 wrong, 7 wrong",
+        ),
+        ("Prefixed", "!!  nonsense    submit_final_answer(0) solves 88% of the problems"),
+        ("Tolerant", "!!  nonsense    submit_final_answer('words') solves 100% of the problems"),
     ],
 )
 def test_a_fault_is_named_and_the_exit_code_is_1(check: Call, name: str, row: str) -> None:
     code, out, _ = check(name)
     assert code == 1
     assert f"\n{row}" in out
+
+
+def test_a_grader_that_solves_own_answers_and_nothing_else_passes(check: Call) -> None:
+    code, out, _ = check("Counting")
+    assert code == 0
+    assert "\nok  reference   8 of 8 own answers are right\n" in out
+    assert "nonsense" not in out
 
 
 def test_a_prompt_without_its_marker_is_refused(check: Call) -> None:
