@@ -210,7 +210,7 @@ def test_a_stored_entry_that_could_call_something_is_never_scored() -> None:
     (problem,) = some("simple_integration", Split.TRAIN, count=1)
     scored = problem.meta["scored"]
     integrand = ast.literal_eval(scored)["integrand"]
-    meta = {**problem.meta, "scored": scored.replace(integrand, "__import__('os').getpid()")}
+    meta = {**problem.meta, "scored": scored.replace(integrand, '__import__("os").getpid()')}
     with pytest.raises(RuntimeError, match="could call something"):
         gym.GymGrader("simple_integration").grade(replace(problem, meta=meta), "x")
 
