@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,21 +39,34 @@ class Choices:
         shown = [] if has_them else [f"({letter}) {text}" for letter, text in rows]
         return "\n".join([statement, *shown, _FORM])
 
-    def letter(self, answer: str) -> str:
+    def letter(self, answer: str, *, are_places: bool = False) -> str:
         """The letter that is shown for the right one, by its label, its text or its number from 0.
 
-        Raises ValueError where it is none of them, or may be two.
+        `are_places`: numbers are no texts. Raises ValueError where it is none of them, or may be
+        two.
         """
         bare = answer.strip()
         letters = self.labels or tuple(string.ascii_uppercase[: len(self.texts)])
-        found = {index for index, text in enumerate(self.texts) if text == bare}
-        found |= {index for index, one in enumerate(letters) if one == bare.strip("().")}
-        if not self.labels and bare.isdecimal() and int(bare) < len(self.texts):
+        found = {index for index, one in enumerate(letters) if one == bare.strip("().")}
+        if self.is_place(bare):
             found.add(int(bare))
+        if not (are_places and self.is_place(bare)):
+            found |= {index for index, text in enumerate(self.texts) if text == bare}
         if len(found) != 1:
             which = "none" if not found else "more than one"
             raise ValueError(f"{which} of the {len(self.texts)} choices")
         return string.ascii_uppercase[found.pop()]
+
+    def is_place(self, answer: str) -> bool:
+        """Whether it may be a number of one, counted from 0."""
+        is_number = answer.isdecimal() and len(answer) < 3
+        return is_number and not self.labels and int(answer) < len(self.texts)
+
+
+def are_places(rows: Iterable[tuple[Choices, str]]) -> bool:
+    """Whether the answers of all rows are places of their choices, and some no text of theirs."""
+    seen = [(choices.is_place(answer), answer in choices.texts) for choices, answer in rows]
+    return all(is_place for is_place, _ in seen) and not all(is_text for _, is_text in seen)
 
 
 def choices_of(value: Any) -> Choices:

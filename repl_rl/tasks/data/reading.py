@@ -8,17 +8,19 @@ is wrong with a row is a ConfigError that names it. Knows neither files nor proc
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import get_args
 
 from repl_rl.config import DataConfig, GraderName
 from repl_rl.errors import ConfigError
-from repl_rl.tasks.data.choices import Choices, choices_of
+from repl_rl.tasks.data.choices import are_places, choices_of
 from repl_rl.tasks.data.columns import ColumnFinder, Columns, is_empty
 from repl_rl.tasks.data.golds import Gold, Refused, read_golds
 from repl_rl.tasks.data.rows import Row
@@ -86,7 +88,8 @@ def read(source: Source, data: DataConfig) -> Reading:
     if not rows:
         raise ConfigError(f"{source.name} holds no rows")
     columns = finder.columns()
-    items = [_item(row, columns, data) for row in rows]
+    by_place = _are_places(rows, columns)
+    items = [_item(row, columns, data, by_place=by_place) for row in rows]
     if data.split is not None:
         items = _of_split(items, data.split, columns, source)
     elif source.has_splits:
@@ -116,7 +119,20 @@ def read(source: Source, data: DataConfig) -> Reading:
     )
 
 
-def _item(row: Row, columns: Columns, data: DataConfig) -> _Item:
+def _are_places(rows: Sequence[Row], columns: Columns) -> bool:
+    """Whether a number that answers a row with choices counts them from 0."""
+    if "choices" not in columns.taken:
+        return False
+    found = []
+    for row in rows:
+        choices, answer = (row.values.get(columns.taken[one]) for one in ("choices", "answer"))
+        with contextlib.suppress(ValueError):  # which is said where the row is read
+            if not is_empty(choices) and not is_empty(answer):
+                found.append((choices_of(choices), answer_of(answer)))
+    return are_places(found)
+
+
+def _item(row: Row, columns: Columns, data: DataConfig, *, by_place: bool) -> _Item:
     role = "statement"
     try:
         statement = statement_of(columns.value(row, role))
@@ -130,7 +146,11 @@ def _item(row: Row, columns: Columns, data: DataConfig) -> _Item:
             choices, grader = choices_of(cell), "exact"
             statement = statement_of(choices.below(statement))
         role = "answer"
-        answer, why = _answer(columns.value(row, role), grader, columns, choices)
+        is_solution = columns.answers_are_solutions
+        letter = partial(choices.letter, are_places=by_place) if choices else None
+        answer, why = _answer(
+            columns.value(row, role), grader, is_solution=is_solution, letter=letter
+        )
         labels = {}
         for role in ("id", "family", "tier", "split"):
             labels[role] = _label(columns.value(row, role))
@@ -152,16 +172,16 @@ def _item(row: Row, columns: Columns, data: DataConfig) -> _Item:
 
 
 def _answer(
-    cell: object, grader: str, columns: Columns, choices: Choices | None
+    cell: object, grader: str, *, is_solution: bool, letter: Callable[[str], str] | None
 ) -> tuple[str, str]:
-    """(answer, why there is none): one of both is empty, but for what is shown of a refused one."""
+    """(answer, ""), or (what is shown of a cell without one, why there is none)."""
     if is_empty(cell):
         return "", "no answer"
     try:
         if grader == "tests":
             return tests_of(cell), ""
-        found = answer_of(cell, is_solution=columns.answers_are_solutions)
-        return choices.letter(found) if choices else found, ""
+        found = answer_of(cell, is_solution=is_solution)
+        return letter(found) if letter else found, ""
     except ValueError as error:
         return (cell if isinstance(cell, str) else json.dumps(cell, default=str)), str(error)
 

@@ -313,6 +313,17 @@ def test_a_number_that_may_be_a_place_or_a_text_refuses_its_row(answer: str, why
     assert said.endswith(f"; refused answers 1: a.jsonl:1 '{answer}' ({why})")
 
 
+def test_numbers_are_places_where_some_of_them_are_no_text() -> None:
+    """As a file of exams has them, whose choices may be numbers, too."""
+    rows = [
+        {"question": "a?", "choices": ["2", "0", "1", "3"], "answer": "1"},
+        {"question": "b?", "choices": ["red", "blue", "pink", "grey"], "answer": "3"},
+    ]
+    assert [one.meta["value"] for one in problems(rows)] == ["B", "D"]
+    by_text = [rows[0], {"question": "c?", "choices": ["5", "7"], "answer": "7"}]
+    assert reading(by_text).said.endswith("(more than one of the 4 choices)")
+
+
 def rows_with_question(count: int) -> list[Values]:
     return [{"question": row["problem"], "answer": row["answer"]} for row in rows_of(count)]
 
