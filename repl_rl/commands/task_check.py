@@ -37,8 +37,6 @@ def shown_prompt(task: Task, problem: Problem) -> str:
 def samples(task: Task, *, count: int, seed: int) -> Iterator[str]:
     """Problems to train on, and what a policy sees of the first."""
     problems = list(itertools.islice(task.problems(Split.TRAIN, seed=seed), count))
-    if problems:
-        yield f"{len(problems)} of the problems to train on:\n"
     for problem in problems:
         # Further lines of a statement stand below its first.
         below = "\n" + " " * len(f"{problem.id}  ")
@@ -54,7 +52,9 @@ def findings(task: Task, spec: str, *, seed: int) -> Iterator[Finding]:
     lacking = [str(split) for split, problem in sides.items() if problem is None]
     yield Finding(
         name="problems",
-        text=f"none in split {' and '.join(lacking)}" if lacking else "in both splits",
+        text=f"none in split {' and '.join(lacking)}"
+        if lacking
+        else "in both splits; those above are to train on",
         passed=not lacking,
     )
     problem = next(filter(None, sides.values()), None)
