@@ -10,11 +10,16 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-_BETWEEN = (", ", ",", " ", "\n", "")
+_BETWEEN = (", ", ",", " ", "\n", " \u00d7 ", "")
 """What may stand between the elements of a list that is written without brackets."""
+_FRACTION = re.compile(r"Fraction\((-?\d+), (\d+)\)")
+_DECIMAL = re.compile(r"Decimal\('([-+.\w]+)'\)")
+_MATRIX = re.compile(r"\w*Matrix\((\[.*\])\)", re.DOTALL)
+_IMAGINARY = re.compile(r"\*?\bI\b")
 _WORDS = {True: ("true", "Yes", "yes"), False: ("false", "No", "no"), None: ("null",)}
 
 
@@ -24,8 +29,20 @@ def spellings(submission: str) -> list[str]:
         value = ast.literal_eval(submission.strip())
         texts = [value] if isinstance(value, str) else [submission, *_spelled(value)]
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        return [submission]
+        texts = [submission, *_of_classes(submission.strip())]
     return list(dict.fromkeys(texts))
+
+
+def _of_classes(text: str) -> Iterator[str]:
+    """What `repr` of fractions, decimals and sympy's matrices and complex numbers stands for."""
+    if found := _FRACTION.fullmatch(text):
+        yield f"{found[1]}/{found[2]}"
+    elif found := _DECIMAL.fullmatch(text):
+        yield found[1]
+    elif found := _MATRIX.fullmatch(text):
+        yield from spellings(found[1])
+    elif _IMAGINARY.search(text):
+        yield _IMAGINARY.sub("i", text)
 
 
 def is_same_value(submission: str, answer: str) -> bool:

@@ -259,6 +259,29 @@ def test_a_right_answer_is_right_as_the_value_that_a_policy_has(family: str) -> 
         assert grader.grade(problem, value).is_solved, (problem.meta["answer"], value)
 
 
+@pytest.mark.parametrize(
+    ("family", "answer", "value"),
+    [
+        ("fraction_simplification", "$131/319$", "Fraction(131, 319)"),
+        ("coin_flip", "0.125", "Fraction(1, 8)"),
+        ("decimal_arithmetic", "0.10", "Decimal('0.1')"),
+        ("complex_arithmetic", "4.0 - 7.0i", "4 - 7*I"),
+        ("rotate_matrix", "1 2\n3 4", "Matrix([[1, 2], [3, 4]])"),
+        ("prime_factorization", "3 \u00d7 3 \u00d7 71", "[3, 3, 71]"),
+    ],
+)
+def test_a_right_answer_is_right_as_an_object_of_a_library(
+    family: str, answer: str, value: str
+) -> None:
+    (problem,) = entries_of(family, 1)
+    scored = {
+        "fraction_simplification": {"simplified_numerator": 131, "simplified_denominator": 319},
+        "complex_arithmetic": {"result": (4, -7)},
+    }
+    meta = {**problem.meta, "answer": answer, "scored": repr(scored.get(family, {}))}
+    assert gym.GymGrader(family).grade(replace(problem, meta=meta), value).is_solved
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_the_literal_of_an_answer_is_right_and_nonsense_wrong_whatever_the_family() -> None:
