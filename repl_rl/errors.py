@@ -15,6 +15,15 @@ ReplRLError
 from __future__ import annotations
 
 
+def how_to_install(extra: str) -> str:
+    """What a person types for an extra of this project, which is on no index of packages.
+
+    >>> print(how_to_install("gym"))
+    in a checkout of repl-rl: pip install --editable '.[gym]'
+    """
+    return f"in a checkout of repl-rl: pip install --editable '.[{extra}]'"
+
+
 class ReplRLError(Exception):
     """Root of all errors raised by repl_rl.
 

@@ -5,15 +5,19 @@ Knows names and modules; does not know what the thing is.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import os
 import re
 import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from repl_rl.errors import ConfigError
+from repl_rl.errors import ConfigError, ReplRLError
 
 _SPEC = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
@@ -79,9 +83,9 @@ def load_spec(spec: str) -> object:
     search_too(Path.cwd())
     module, _, attribute = spec.partition(":")
     try:
-        return EntryPoint(name="", value=spec, group="").load()
+        with users_code():
+            return EntryPoint(name="", value=spec, group="").load()
     except ModuleNotFoundError as error:
-        # A module that is there but lacks one of its own imports is the user's bug: show it whole.
         if error.name is None or not module.startswith(error.name):
             raise
         file = error.name.replace(".", "/") + ".py"
@@ -95,6 +99,47 @@ def load_spec(spec: str) -> object:
         near = difflib.get_close_matches(attribute, names, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ConfigError(f"module {module!r} has no {attribute!r}{hint}") from None
+
+
+@contextlib.contextmanager
+def users_code() -> Iterator[None]:
+    """Name what fails in a user's module by its last line there: `mult.py:5: NameError: ...`.
+
+    Raises ConfigError for it. What fails in no file of a user's, or says itself what is wrong, goes
+    through as it is.
+    """
+    try:
+        yield
+    except ReplRLError:
+        raise
+    except Exception as error:  # a user's module may raise anything
+        if (place := _last_place(error)) is None:
+            raise
+        raise ConfigError(f"{place}: {type(error).__name__}: {_message(error)}") from error
+
+
+def _last_place(error: Exception) -> str | None:
+    """`file:line` of the last frame that lies in no library; None where there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [(frame.filename, frame.lineno) for frame in frames]
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        places.append((error.filename, error.lineno))
+    own = [(Path(file), line) for file, line in places if _is_users(file)]
+    if not own:
+        return None
+    path, line = own[-1]
+    here = Path.cwd()
+    return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{line}"
+
+
+def _is_users(file: str) -> bool:
+    libraries = (sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), Path(__file__).parent)
+    path = Path(file)
+    return path.is_file() and not any(path.is_relative_to(one) for one in libraries)
+
+
+def _message(error: Exception) -> str:
+    return error.msg if isinstance(error, SyntaxError) else str(error)
 
 
 def resolve_model(name: str) -> str:

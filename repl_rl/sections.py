@@ -27,7 +27,8 @@ class TaskConfig:
 
     name: str = "sympy-proofs"
     """Where problems and verdicts come from: an entry point's name, `module:Class`, or data: a file
-    `rows.jsonl`, `.json` or `.parquet`, `hf:owner/name[@revision]`, `reasoning-gym:family`."""
+    `rows.jsonl`, `.json`, `.parquet`, `.csv` or `.tsv`, `hf:owner/name[@revision]`,
+    `reasoning-gym:family`."""
     families: tuple[str, ...] = ()
     """Families of problems to draw from; `["all"]`: all that have one of the tiers; empty: the
     task's own choice."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from repl_rl.errors import ConfigError
+from repl_rl.errors import ConfigError, ReplRLError
 from repl_rl.plugins import load_spec, resolve_model, resolve_spec
 from repl_rl.seeds import derive_seed
 
@@ -46,10 +46,35 @@ def test_a_module_of_the_current_folder_is_found(here: Path) -> None:
     assert load_spec("own_task_a:THING") == 42
 
 
-def test_a_module_that_lacks_an_import_of_its_own_is_shown_whole(here: Path) -> None:
-    (here / "own_task_b.py").write_text("import no_such_library\n")
-    with pytest.raises(ModuleNotFoundError, match="no_such_library"):
-        load_spec("own_task_b:Thing")
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("\nimport no_such_library", "2: ModuleNotFoundError: No module named 'no_such_library'"),
+        ("def f(a: Split): ...", "1: NameError: name 'Split' is not defined"),
+        (
+            "import json\njson.loads('')",
+            "2: JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
+        ),
+        ("def f(:", "1: SyntaxError: invalid syntax"),
+        ("def f():\n    1 / 0\nf()", "2: ZeroDivisionError: division by zero"),
+        ("import os\nos.sep.no", "2: AttributeError: 'str' object has no attribute 'no'"),
+    ],
+)
+def test_what_fails_in_a_module_of_a_user_is_named_by_its_last_line_there(
+    here: Path, source: str, message: str
+) -> None:
+    name = f"own_task_{derive_seed(0, source):x}"
+    (here / f"{name}.py").write_text(f"{source}\n")
+    with pytest.raises(ConfigError) as told:
+        load_spec(f"{name}:Thing")
+    assert str(told.value) == f"{name}.py:{message}"
+
+
+def test_a_module_of_a_user_may_say_itself_what_is_wrong(here: Path) -> None:
+    source = "from repl_rl import ReplRLError\nraise ReplRLError('no file of mine')\n"
+    (here / "own_task_c.py").write_text(source)
+    with pytest.raises(ReplRLError, match=r"^no file of mine$"):
+        load_spec("own_task_c:Thing")
 
 
 @pytest.mark.parametrize("spec", ["os:", ":Thing", "a b:c", "os:path:x"])

@@ -29,7 +29,7 @@ from repl_rl.commands.reward import reward
 from repl_rl.commands.rollout import play, rollout
 from repl_rl.commands.serve_env import serve_env
 from repl_rl.commands.warmstart import warmstart
-from repl_rl.errors import ConfigError, ReplRLError
+from repl_rl.errors import ConfigError, ReplRLError, how_to_install
 from repl_rl.interrupts import end_as_interrupted, exit_code, heard
 from repl_rl.terminal import one_row
 from repl_rl.training.ranks import is_launched, launched, refuse_several
@@ -74,19 +74,27 @@ def main() -> None:
         detail = str(error.__cause__ or error)  # click has its own type for it
         _fail(f"interrupted{detail and '; '}{detail}", exit_code())
     except (ConfigError, SettingError) as error:
-        _fail(one_row(str(error)), USAGE_ERROR)
+        lacking = _lacking(error.__cause__)
+        _fail(one_row(f"{error}; {lacking}" if lacking else str(error)), USAGE_ERROR)
     except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in _EXTRA_OF:
+        if not (lacking := _lacking(error)):
             raise
-        _fail(
-            f"{missing} is not installed, but this command needs it; in a checkout of repl-rl: "
-            f"pip install --editable '.[{_EXTRA_OF[missing]}]'",
-            USAGE_ERROR,
-        )
+        _fail(lacking, USAGE_ERROR)
     except (ReplRLError, SandboxError) as error:
         # It may quote the last words of another process, on rows of their own.
         _fail(clean(str(error)), shared.FAILED)
+
+
+def _lacking(error: BaseException | None) -> str:
+    """How to install what a ModuleNotFoundError misses; empty for what is in no extra."""
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    package = (missing or "").partition(".")[0]
+    if package not in _EXTRA_OF:
+        return ""
+    return (
+        f"{package} is not installed, but this command needs it; "
+        f"{how_to_install(_EXTRA_OF[package])}"
+    )
 
 
 def _fail(message: str, code: int) -> None:
@@ -351,6 +359,7 @@ def tasks(
     from importlib.metadata import entry_points
 
     from repl_rl.commands.task_check import findings, samples
+    from repl_rl.plugins import users_code
     from repl_rl.rollout.plan import make_task_plan
     from repl_rl.settings import resolve
 
@@ -361,10 +370,12 @@ def tasks(
     flags = {} if name is None else {"task": name}
     config = resolve(files=files, overrides=overrides, flags=flags)
     plan = shared.said(make_task_plan(config))
-    for text in samples(plan.task, count=count, seed=seed):
-        click.echo(text)
-    click.echo()
-    shared.report(list(findings(plan.task, plan.task_spec, seed=seed)))
+    with users_code():
+        for text in samples(plan.task, count=count, seed=seed):
+            click.echo(text)
+        click.echo()
+        found = list(findings(plan.task, plan.task_spec, seed=seed))
+    shared.report(found)
 
 
 @cli.command()

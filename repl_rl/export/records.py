@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from repl_rl.errors import ConfigError
+from repl_rl.errors import ConfigError, how_to_install
 from repl_rl.export.row import Row, row_of
 from repl_rl.transcript.format import spans
 from repl_rl.types import Scored, StopReason, Trajectory
@@ -38,9 +38,7 @@ def tinker_datum(scored: Scored, advantages: Sequence[float], *, with_mask: bool
     except ModuleNotFoundError as error:
         if error.name != "tinker":
             raise
-        raise ConfigError(
-            "tinker is not installed; in a checkout of repl-rl: pip install --editable '.[tinker]'"
-        ) from None
+        raise ConfigError(f"tinker is not installed; {how_to_install('tinker')}") from None
     row, prompt_ids = row_of(scored, advantages), scored.trajectory.prompt_ids
     ids, before = [*prompt_ids, *row.ids], [0] * len(prompt_ids)
     inputs = {

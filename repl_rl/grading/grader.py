@@ -139,7 +139,7 @@ class _Worker:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 limit=MAX_MESSAGE_BYTES,
-                env=_clean_environment(),
+                env=clean_environment(),
                 start_new_session=True,
             )
         except OSError as error:
@@ -242,7 +242,7 @@ def _blamed(reason: str) -> Verdict:
     return Verdict(kind=VerdictKind.MALFORMED, method="reference", evidence=evidence)
 
 
-def _clean_environment() -> dict[str, str]:
+def clean_environment() -> dict[str, str]:
     """What the worker needs to find the same modules, and nothing else of the trainer's shell."""
     search_path = os.pathsep.join(path or os.getcwd() for path in sys.path)
     return {

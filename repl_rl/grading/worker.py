@@ -34,6 +34,8 @@ from repl_rl.types import Problem, Verdict, VerdictKind
 from repl_sandbox import confine
 
 _PR_SET_PDEATHSIG = 1
+BLANK = "''"
+"""The submission that stands for a reference where a problem has none: an empty text."""
 LIBRARIES = (
     *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache"),
     *("/etc/localtime", "/usr/share/zoneinfo", "/dev/null", "/dev/urandom"),
@@ -51,9 +53,9 @@ class GradingTask(Protocol):
 
 @runtime_checkable
 class ReferenceTask(GradingTask, Protocol):
-    """A task that knows an answer to each of its problems."""
+    """A task that knows an answer to its problems, None where nobody does."""
 
-    def reference(self, problem: Problem) -> str: ...
+    def reference(self, problem: Problem) -> str | None: ...
 
 
 def main() -> None:
@@ -133,11 +135,15 @@ def answer(request: Request, judges: dict[str, GradingTask]) -> Reply:
 
 
 def judged(judge: GradingTask, problem: Problem, submission: str | None) -> Verdict | None:
-    """None only where the reference is asked for and the task has none."""
+    """None only where the reference is asked for and the task does not say any."""
     if submission is None:
         if not isinstance(judge, ReferenceTask):
             return None
         submission = judge.reference(problem)
+        if submission is None:  # that another one is judged says as much of the grader
+            blank = judge.grade(problem, BLANK)
+            is_judged = blank.kind is not VerdictKind.UNDECIDED
+            return replace(blank, kind=VerdictKind.PROVED if is_judged else blank.kind)
     return clipped(judge.grade(problem, submission))
 
 

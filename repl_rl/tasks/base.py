@@ -13,8 +13,8 @@ from typing import Protocol, runtime_checkable
 
 from repl_rl.config import DataConfig, TaskConfig
 from repl_rl.errors import ConfigError
-from repl_rl.plugins import load_spec, resolve_spec
-from repl_rl.tasks.data.names import find_file, is_data, is_file
+from repl_rl.plugins import load_spec, resolve_spec, users_code
+from repl_rl.tasks.data.names import check_no_file, find_file, is_data, is_file
 from repl_rl.transcript.format import PROBLEM_MARKER, Prompt, TranscriptFormat, setup_sources
 from repl_rl.types import Problem, Split, Verdict
 
@@ -65,10 +65,11 @@ class DemonstrableTask(Task, Protocol):
 class ReferencedTask(Task, Protocol):
     """A task that knows an answer to each problem; with it the grader finds out who is to blame."""
 
-    def reference(self, problem: Problem) -> str:
-        """One submission that solves `problem`, as text.
+    def reference(self, problem: Problem) -> str | None:
+        """One submission that solves `problem`, as text; None where nobody knows any.
 
         Graded where a submission could not be: if this one can be in time, that one is malformed.
+        For None an empty text is graded in its place, and may be judged in any way.
         """
         ...
 
@@ -223,6 +224,7 @@ def check_task(name: str) -> None:
     if is_file(name):
         find_file(name)
     elif not is_data(name):
+        check_no_file(name)
         resolve_spec(name, group="repl_rl.tasks")
 
 
@@ -240,12 +242,14 @@ def load_task(name: str, data: DataConfig | None = None) -> tuple[Task, str]:
         from repl_rl.tasks.data.task import open_data
 
         return open_data(name, data or DataConfig())
+    check_no_file(name)
     _check_unread(name, data or DataConfig())
     spec = resolve_spec(name, group="repl_rl.tasks")
     factory = load_spec(spec)
     if not callable(factory):
         raise ConfigError(f"{spec!r} is not a class that makes a task")
-    task = factory()
+    with users_code():
+        task = factory()
     missing = [part for part in ("name", "prompt", "problems", "grade") if not hasattr(task, part)]
     if missing:
         raise ConfigError(f"{spec!r} is no task: it lacks {', '.join(missing)}")

@@ -15,6 +15,8 @@ Needs pytest, and torch for the small models whose lines are sampled: the extra 
 else in `repl_rl` imports it.
 """
 
+from repl_rl.errors import how_to_install
+
 try:
     import pytest
 
@@ -27,8 +29,7 @@ except ModuleNotFoundError as error:
     if error.name not in ("pytest", "torch", "transformers"):
         raise
     raise ModuleNotFoundError(
-        f"{error.name} is not installed, which repl_rl.testing takes; in a checkout of repl-rl: "
-        f"pip install --editable '.[testing]'",
+        f"{error.name} is not installed, which repl_rl.testing takes; {how_to_install('testing')}",
         name=error.name,
     ) from None
 

@@ -35,6 +35,8 @@ _MEASURED = ("eval", "before", "after")
 """What the names of files begin with that hold attempts at held-out problems."""
 _MOST_TRIES = 4
 """Attempts for each demonstration that is wanted: a task's scripts may fail, some by intention."""
+_NUM_NAMED = 10
+"""Transcripts that are named."""
 _WHOLE = (StopReason.SUBMITTED, StopReason.EOS)
 
 
@@ -91,9 +93,7 @@ class Gathering:
         self._runtime = runtime
         self._screen = screen
         self._encoding = Encoding(plan.format(loaded.chat_template), loaded.codec)
-        # Beside those of this measurement: another one may ask for more of them.
-        measured = {attempt.problem.statement for attempt in held_out}
-        self._held_out = measured | set(_rows(plan.task, Split.HELD_OUT))
+        self._held_out = held_out_problems(plan.task, held_out)
         self._lessons = Lessons()
 
     def gather(self, sources: Sources) -> Lessons:
@@ -238,6 +238,44 @@ class Gathering:
                 update(counts.total(), f"{counts[True]} solved")
 
             return self._runtime.sampling_by(sampler).run(attempts, on_scored=hear)
+
+
+def held_out_problems(task: Task, measured: Sequence[Attempt]) -> dict[str, Problem]:
+    """By their statements, all that no lesson may be.
+
+    Beside those of this measurement all held-out rows: another one may ask for more of them.
+    """
+    asked = {attempt.problem.statement: attempt.problem for attempt in measured}
+    return asked | _rows(task, Split.HELD_OUT)
+
+
+def name_held_out(
+    plan: Plan, sources: Sources, measured: Sequence[Attempt], screen: Screen
+) -> None:
+    """Say which transcripts by hand are left out, and why, before a model is loaded.
+
+    Raises ConfigError where there is nothing else to show.
+    """
+    held = held_out_problems(plan.task, measured)
+    named = [
+        f"{one.lines[0].place}: {_name(held[one.problem.statement])} is held out"
+        for one in sources.written
+        if one.problem.statement in held
+    ]
+    more = [f"{len(named) - _NUM_NAMED} more"] if len(named) > _NUM_NAMED else []
+    said = "; ".join(named[:_NUM_NAMED] + more)
+    is_all = len(named) == len(sources.written) and not sources.runs
+    if named and is_all and not plan.config.warmstart.demonstrations:
+        raise ConfigError(
+            f"nothing to show the model: {said}; expected transcripts of problems to train on, "
+            f"which `repl-rl tasks` lists"
+        )
+    if named:
+        screen.say(f"left out: {said}")
+
+
+def _name(problem: Problem) -> str:
+    return problem.meta.get("row", f"problem {problem.id}")
 
 
 def _rows(task: Task, split: Split) -> dict[str, Problem]:

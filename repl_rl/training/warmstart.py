@@ -39,7 +39,7 @@ from repl_rl.tasks.base import baselines_of
 from repl_rl.training.ending import end
 from repl_rl.training.evaluate import Report, held_out_attempts
 from repl_rl.training.held_out import HeldOut
-from repl_rl.training.lessons import Gathering, Lessons
+from repl_rl.training.lessons import Gathering, Lessons, name_held_out
 from repl_rl.training.runtime import Runtime, estimate, open_runtime
 from repl_rl.training.sft import adamw, example_of, fit
 from repl_rl.training.sink import Sink, open_sink
@@ -119,6 +119,7 @@ def warm_start(plan: Plan, path: Path, screen: Screen, sources: Sources) -> Warm
     device = pick_device(config.sampling.device).type
     precision(config, plan.engine, device=device)  # refuses what cannot be
     held_out = held_out_attempts(plan.task, count=config.eval.problems, seed=config.seed)
+    name_held_out(plan, sources, held_out, screen)
     set_seed(derive_seed(config.seed, "torch") % 2**32)
     policy = resolve_model(config.model)
     loaded: LoadedModel = estimate_warm(plan, policy, say=screen.say)()

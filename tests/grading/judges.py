@@ -66,6 +66,19 @@ class Referee(Judge):
         return super().grade(problem, submission)
 
 
+class Clueless(Judge):
+    """Knows no answer; breaks on a blank one where the problem says so."""
+
+    def reference(self, problem: Problem) -> None:
+        return None
+
+    def grade(self, problem: Problem, submission: str) -> Verdict:
+        if submission == "''" and problem.meta.get("breaks"):
+            raise KeyError("a blank")
+        verdict = super().grade(problem, submission)
+        return Verdict(kind=VerdictKind.WRONG) if submission == "''" else verdict
+
+
 def parse_what_never_ends() -> None:
     """The parser, with a word in it that takes for ever."""
 

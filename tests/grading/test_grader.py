@@ -118,6 +118,18 @@ def test_a_submission_is_to_blame_where_the_reference_is_judged(
     assert served.kind is VerdictKind.PROVED
 
 
+def test_where_nobody_knows_an_answer_a_blank_one_says_who_is_to_blame() -> None:
+    hung, served = graded("hang", "2", deadline_s=2.0, task_spec="judges:Clueless")
+    assert (hung.kind, hung.grader_error) == (VerdictKind.MALFORMED, None)
+    assert served.kind is VerdictKind.PROVED
+    breaking = replace(PROBLEM, meta={"breaks": "yes"})
+    (failed,) = graded("raise", task_spec="judges:Clueless", problem=breaking)
+    assert (failed.kind, failed.grader_error) == (
+        VerdictKind.UNDECIDED,
+        "KeyError: 'no such certificate'",
+    )
+
+
 @pytest.mark.parametrize("reference", ["hang", "die", "raise"])
 def test_the_grader_is_to_blame_where_the_reference_fails_as_well(reference: str) -> None:
     problem = replace(PROBLEM, meta={"reference": reference})

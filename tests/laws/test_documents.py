@@ -124,6 +124,13 @@ def test_every_extra_exists(shown: Shown) -> None:
         assert set(names.split(",")) <= extras.keys()
 
 
+def test_nobody_is_told_to_install_a_name_that_is_on_no_index() -> None:
+    """Until there is a release, anybody may take the name: all that is said works in a checkout."""
+    said = [*DOCUMENTS, *ROOT.glob("examples/*"), *ROOT.glob("repl_rl/**/*.py"), ROOT / "Makefile"]
+    told = re.compile(r"repl-rl\[|pip install (?:-\S+ )*'?repl[-_]rl")
+    assert [by_name(one) for one in said if one.is_file() and told.search(one.read_text())] == []
+
+
 # The site
 
 

@@ -59,6 +59,34 @@ class Halves(Good):
 class Priced(Halves):
     chance = 0.5
 
+class Counting(Good):
+    # Ten problems, each with its number as its answer.
+    def problems(self, split, *, seed):
+        for number in range(10):
+            yield Problem(id=f"{number}", statement=f"{split} {number}?")
+
+    def reference(self, problem):
+        return problem.id
+
+    def grade(self, problem, submission):
+        kind = VerdictKind.PROVED if self.is_right(problem, submission) else VerdictKind.WRONG
+        return Verdict(kind=kind)
+
+    def is_right(self, problem, submission):
+        return submission == problem.id
+
+class Refuted(Counting):
+    def is_right(self, problem, submission):
+        return submission == problem.id and problem.id not in "37"
+
+class Prefixed(Counting):
+    def is_right(self, problem, submission):
+        return submission in ("0", problem.id)
+
+class Tolerant(Counting):
+    def is_right(self, problem, submission):
+        return bool(submission)
+
 class Unmarked(Good):
     prompt = "# Answer with a number."
 """
@@ -79,7 +107,7 @@ def test_a_task_that_can_be_trained_on_passes(check: Call) -> None:
     assert out.startswith("train-0  1 + 1?\n\nwhat a policy sees of train-0:\n\n    Python 3.")
     assert out.endswith(
         "    >>> # Answer with a number.\n    >>> # 1 + 1?\n    >>>\n\n"
-        "ok  problems    in both splits\n"
+        "ok  problems    in both splits; those above are to train on\n"
         "ok  grader      0 proved, True wrong, 'words' wrong, [1, 2] wrong, ( wrong\n"
         "ok  starter     no demonstrate(): training takes --model PATH\n"
     )
@@ -92,6 +120,12 @@ def test_a_task_that_can_be_trained_on_passes(check: Call) -> None:
         ("Empty", "!!  problems    none in split train and held_out"),
         ("Evaluating", "!!  grader      submit_final_answer((): SyntaxError"),
         ("Dying", "!!  grader      submit_final_answer(0): worker died"),
+        (
+            "Refuted",
+            "!!  reference   6 of 8 own answers are right; not those of 3 wrong, 7 wrong",
+        ),
+        ("Prefixed", "!!  nonsense    submit_final_answer(0) solves 88% of the problems"),
+        ("Tolerant", "!!  nonsense    submit_final_answer('words') solves 100% of the problems"),
     ],
 )
 def test_a_fault_is_named_and_the_exit_code_is_1(check: Call, name: str, row: str) -> None:
@@ -112,6 +146,13 @@ def test_a_constant_that_is_priced_by_chance_earns_nothing(check: Call) -> None:
     code, out, _ = check("Priced")
     assert code == 0
     assert "solves 20 of 40 problems and earns +0.00; `chance` says 50%\n" in out
+
+
+def test_a_grader_that_solves_own_answers_and_nothing_else_passes(check: Call) -> None:
+    code, out, _ = check("Counting")
+    assert code == 0
+    assert "\nok  reference   8 of 8 own answers are right\n" in out
+    assert "nonsense" not in out
 
 
 def test_a_prompt_without_its_marker_is_refused(check: Call) -> None:

@@ -30,7 +30,7 @@ from repl_rl.runs.trajectory_file import append
 from repl_rl.runs.warm import WarmRecord, write_record
 from repl_rl.settings import resolve
 from repl_rl.show.display import Screen
-from repl_rl.training.lessons import Gathering
+from repl_rl.training.lessons import Gathering, name_held_out
 from repl_rl.training.sft import adamw, example_of, fit
 from repl_rl.training.sources import Sources, adapted, check_sources
 from repl_rl.training.token_tree import IGNORED
@@ -259,6 +259,22 @@ def test_no_row_is_shown_that_a_file_holds_out_measured_or_not(tmp_path: Path) -
     found = gathering(plan).gather(Sources(written=tuple(written)))
     assert [one.problem.id for one in found.scored] == ["0"]
     assert found.left_out["held out"] == 1
+
+
+def test_a_transcript_of_a_held_out_row_is_named_before_anything_is_loaded(tmp_path: Path) -> None:
+    plan = rows_plan(tmp_path)
+    train, held = (by_hand(("submit_final_answer(2)", ""), asks=f"Row {i}") for i in range(2))
+    shown = io.StringIO()
+    screen = Screen(Console(file=shown, width=200))
+    name_held_out(plan, Sources(written=(train, held)), [], screen)
+    assert shown.getvalue() == f"left out: {held.lines[0].place}: rows.jsonl:2 is held out\n"
+    with pytest.raises(ConfigError) as told:
+        name_held_out(plan, Sources(written=(held,)), [], screen)
+    assert str(told.value) == (
+        f"nothing to show the model: {held.lines[0].place}: rows.jsonl:2 is held out; expected "
+        "transcripts of problems to train on, which `repl-rl tasks` lists"
+    )
+    name_held_out(plan, Sources(written=(held,), runs=(tmp_path,)), [], screen)
 
 
 def test_a_rows_transcript_by_hand_has_its_answer(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from repl_rl.concurrency import run_all
-from repl_rl.errors import ConfigError
+from repl_rl.errors import ConfigError, how_to_install
 from repl_rl.grading.grader import Grader
 from repl_rl.tasks.data.words import is_choice, undressed
 from repl_rl.types import Problem, Verdict, VerdictKind
@@ -205,7 +205,7 @@ def _outside(pairs: list[tuple[str, str]]) -> list[Gold | Refused]:
     if importlib.util.find_spec(_PARSER) is None:
         raise ConfigError(
             f"reading the answer {pairs[0][0][:40]!r} takes the package pylatexenc, which is not "
-            f"installed; install 'repl-rl[data]', or compare texts with --set data.grader=exact"
+            f"installed; compare texts with --set data.grader=exact, or {how_to_install('data')}"
         )
 
     async def ask() -> list[Verdict]:

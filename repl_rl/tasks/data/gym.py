@@ -2,9 +2,9 @@
 
     family, split, seed -> problems;  a submission -> the family's own score
 
-A problem is a function of (family, seed, index): the grader's process makes it again and asks the
-family, in another process than the one that trains. Some families evaluate an answer as Python to
-score it. Theirs are read by `grading.parse` first, which lets only values through.
+A problem carries its entry, all that the score reads. The score is asked in the grader's process,
+which never makes the problem again. Some families evaluate an answer as Python to score it. Theirs
+are read by `grading.parse` first, which lets only values through.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import ast
 import difflib
 import hashlib
 import inspect
-import random
+import itertools
 import re
 import sys
-from collections.abc import Iterator
-from functools import cache, lru_cache
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Any
 
@@ -25,98 +26,113 @@ from repl_rl.config import DataConfig
 from repl_rl.errors import ConfigError
 from repl_rl.grading.parse import Malformed, parse
 from repl_rl.tasks.data.golds import names_in
-from repl_rl.tasks.data.graders import unquoted
+from repl_rl.tasks.data.gym_draws import CHUNK, Entry, dataset, drawn, entry_at, library
 from repl_rl.tasks.data.names import GYM
 from repl_rl.tasks.data.reading import Reading, share
-from repl_rl.tasks.data.texts import statement_of
+from repl_rl.tasks.data.texts import MAX_CHARS, statement_of
+from repl_rl.tasks.data.values import is_same_value, spellings
 from repl_rl.texts import read_text
 from repl_rl.types import Problem, Split, Verdict, VerdictKind
 
-SPEC = "repl_rl.tasks.data.gym:GymGrader"
-CHUNK = 500
-"""Problems of one of the library's data sets, as it makes them by default."""
-_MOST_REPEATED = 20
-"""Chunks without a problem of the wanted side, after which there is none."""
+_MOST_REPEATED = 20 * CHUNK
+"""Entries without a problem of the wanted side, after which there is none."""
+_NUM_TRIED = 2
+"""Entries on which a family's score is tried before anything begins."""
+NONSENSE = ("(", "words", "0")
+"""What answers not every problem of a family."""
 _UNCALLED = re.compile(r"[\w\s.,+\-*/%<>!?#|]*", re.ASCII)
 """No bracket of any kind, no quote, no colon."""
-_EVALUATES = re.compile(r"\b(?:eval|exec|parse_expr|sympify|parse_latex)\(")
+_EVALUATORS = {"eval", "exec", "parse_expr", "sympify", "parse_latex"}
+_COMPUTES = (
+    *(ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Name),
+    *(ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context),
+    *(ast.List, ast.Tuple, ast.Set, ast.Dict),
+)
+"""Syntax that calls nothing."""
 
 
 class GymGrader:
     """Scores what was submitted as the family does; solved is 1.0, and nothing less."""
 
-    def __init__(self) -> None:
-        _library()  # takes seconds, which no deadline should count
+    def __init__(self, family: str) -> None:
+        self._made = dataset(family, 0)  # takes seconds, which no deadline should count
+        self._evaluates = evaluates(type(self._made).__module__)
 
     def grade(self, problem: Problem, submission: str) -> Verdict:
-        """Raises RuntimeError where the library makes another problem of the seed."""
-        meta = problem.meta
-        made = dataset(meta["family"], int(meta["seed"]))
-        entry = made[int(meta["index"])]
-        if _digest(entry["question"]) != meta["question"]:
-            raise RuntimeError("this version of reasoning-gym makes another problem of the seed")
-        text = unquoted(submission)
-        if entry["answer"] is not None and text == str(entry["answer"]):
+        """The best verdict over all texts that the submitted value may stand for.
+
+        Raises what the score raises on each of them, and RuntimeError for a problem that it cannot
+        be asked about.
+        """
+        entry, texts = entry_of(problem), spellings(submission)
+        if entry.answer in texts:
             return Verdict(kind=VerdictKind.PROVED, method="text")
-        if evaluates(type(made).__module__) and not is_harmless(text):
+        if entry.answer is not None and is_same_value(submission, entry.answer):
+            return Verdict(kind=VerdictKind.PROVED, method="value")
+        if self._evaluates:
+            if not is_harmless_entry(entry):
+                raise RuntimeError("the problem holds what could call something")
+            texts = list(filter(is_harmless, texts))
+        if not texts:
             evidence = "this family evaluates answers, and this one is no plain value"
             return Verdict(kind=VerdictKind.MALFORMED, method="parse", evidence=evidence)
-        score = float(made.score_answer(text, entry))
+        score = best_score(self._made.score_answer, texts, entry)
         kind = VerdictKind.SUPPORTED if score == 1.0 else VerdictKind.WRONG
         return Verdict(kind=kind, method="reasoning-gym", evidence=f"score {score:g}")
 
-    def reference(self, problem: Problem) -> str:
-        """The family's own answer."""
-        return repr(problem.meta["answer"])
+    def reference(self, problem: Problem) -> str | None:
+        """The family's own answer; None where it has none."""
+        answer = problem.meta.get("answer")
+        return None if answer is None else repr(answer)
+
+
+class _Graders:
+    """`graders.leg_counting()` is the grader of that family: a spec names it, family and all."""
+
+    def __getattr__(self, family: str) -> Callable[[], GymGrader]:
+        return partial(GymGrader, family)
+
+
+graders = _Graders()
 
 
 class GymTask(GymGrader):
     """One family as a task. A hash of the question chooses its side, whatever the seed."""
 
     def __init__(self, name: str, data: DataConfig) -> None:
-        super().__init__()
         self.name = name
         self.prompt = read_text("data.txt")
         self._family = name.removeprefix(GYM)
         self._held_out = data.held_out
         _check_family(self._family)
+        super().__init__(self._family)
 
     def read(self) -> Reading:
-        """The version of the library, on which its problems depend."""
+        """The version of the library, on which its problems depend, and what its score is worth.
+
+        Raises ConfigError where the score calls the family's own answers wrong.
+        """
         made_by = f"{self.name}: made by reasoning-gym {version('reasoning-gym')}"
-        return Reading(sides={}, said=made_by, record=made_by)
+        doubt = doubt_of(self._family)
+        return Reading(sides={}, said=made_by + (doubt and f"; {doubt}"), record=made_by)
 
     def problems(self, split: Split, *, seed: int) -> Iterator[Problem]:
         """Problems of one side in a seeded order; it ends where a family has no others."""
-        rng = random.Random(f"{seed}/{split}")
         seen: set[str] = set()
         num_barren = 0
-        while num_barren < _MOST_REPEATED:
+        for entry in drawn(self._family, f"{seed}/{split}"):
             num_barren += 1
-            for problem in self._chunk(rng.getrandbits(31)):
-                is_held = share(problem.statement) < self._held_out
-                if is_held is (split is Split.HELD_OUT) and problem.id not in seen:
-                    seen.add(problem.id)
-                    num_barren = 0
-                    yield problem
-
-    def _chunk(self, seed: int) -> Iterator[Problem]:
-        made = dataset(self._family, seed)
-        for index in range(CHUNK):
-            entry = made[index]
-            question = _digest(entry["question"])
+            if num_barren > _MOST_REPEATED:
+                return
             try:
-                statement = statement_of(entry["question"])
+                problem = problem_of(self._family, entry)
             except ValueError:  # too long to be sent to a grader
                 continue
-            meta = {
-                "family": self._family,
-                "seed": str(seed),
-                "index": str(index),
-                "question": question,
-                "answer": str(entry["answer"]),
-            }
-            yield Problem(id=question[:12], statement=statement, meta=meta)
+            is_held = share(problem.statement) < self._held_out
+            if is_held is (split is Split.HELD_OUT) and problem.id not in seen:
+                seen.add(problem.id)
+                num_barren = 0
+                yield problem
 
 
 def open_family(name: str, data: DataConfig) -> tuple[GymTask, str]:
@@ -125,11 +141,91 @@ def open_family(name: str, data: DataConfig) -> tuple[GymTask, str]:
         raise ConfigError(
             f"{name!r} makes its own problems: of [data] it takes data.held_out alone"
         )
-    return GymTask(name, data), SPEC
+    return GymTask(name, data), f"{__name__}:graders.{name.removeprefix(GYM)}"
+
+
+def problem_of(family: str, entry: Entry) -> Problem:
+    """The problem that an entry is. Raises ValueError for one that is too long."""
+    if len(entry.metadata) > MAX_CHARS:
+        raise ValueError("too much that a score reads")
+    question = _digest(entry.question)
+    meta = {
+        "family": family,
+        "seed": str(entry.seed),
+        "index": str(entry.index),
+        "question": question,
+        "scored": entry.metadata,
+    }
+    if entry.answer is not None:
+        meta["answer"] = entry.answer
+    return Problem(id=question[:12], statement=statement_of(entry.question), meta=meta)
+
+
+def entry_of(problem: Problem) -> Entry:
+    """The entry of a problem. Raises RuntimeError where it has none and cannot be made again."""
+    meta = problem.meta
+    seed, index = int(meta["seed"]), int(meta["index"])
+    if "scored" in meta:
+        answer, metadata = meta.get("answer"), meta["scored"]
+        return Entry(
+            question=problem.statement, answer=answer, metadata=metadata, seed=seed, index=index
+        )
+    made = entry_at(meta["family"], seed=seed, index=index)  # of a run that stored no entries
+    if _digest(made.question) != meta["question"]:
+        raise RuntimeError("reasoning-gym makes another problem of the seed here")
+    return made
+
+
+def best_score(
+    score: Callable[[str, dict[str, Any]], float], texts: Sequence[str], entry: Entry
+) -> float:
+    """Over all texts. Raises what the score raises where it does so on each."""
+    scores, errors = [], []
+    for text in texts:
+        try:
+            scores.append(float(score(text, entry.for_score())))
+        except Exception as error:  # noqa: BLE001 of a text that it does not expect, a score may raise anything
+            errors.append(error)
+    if not scores:
+        raise errors[0]
+    return max(scores)
+
+
+def doubt_of(family: str) -> str:
+    """A clause on what the score of a family takes for right and is not; empty for nothing.
+
+    Raises ConfigError where it calls the family's own answers wrong, so that nothing can be solved.
+    """
+    made = dataset(family, 0)
+    entries = [entry_at(family, seed=0, index=index) for index in range(_NUM_TRIED)]
+    answers = [one.answer for one in entries if one.answer is not None]
+
+    def is_right(text: str, entry: Entry) -> bool:
+        try:
+            return best_score(made.score_answer, [text], entry) == 1.0
+        except Exception:  # noqa: BLE001 of a text that it does not expect, a score may raise anything
+            return False
+
+    def is_own(text: str, entry: Entry) -> bool:
+        return text == entry.answer or is_same_value(text, entry.answer or "")
+
+    if answers and not any(is_right(one.answer, one) for one in entries if one.answer is not None):
+        raise ConfigError(
+            f"reasoning-gym:{family} cannot be trained on: its score calls its own answers wrong, "
+            f"such as {answers[0]!r}; expected another family"
+        )
+    taken = [
+        text
+        for text, entry in itertools.product(NONSENSE, entries)
+        if is_right(text, entry) and not is_own(text, entry)
+    ]
+    if len(set(answers)) == len(entries) and all(is_right(answers[0], one) for one in entries):
+        taken.append(answers[0])
+    return f"its score takes {taken[0]!r} for right where it is wrong" if taken else ""
 
 
 def _check_family(family: str) -> None:
-    known = _library().factory.DATASETS
+    known = library().factory.DATASETS
     if family not in known:
         near = difflib.get_close_matches(family, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(known))}"
@@ -142,41 +238,56 @@ def _check_family(family: str) -> None:
         ) from None
 
 
+def is_harmless_entry(entry: Entry) -> bool:
+    """Whether no text in it, such as an integrand, could call anything where it is evaluated."""
+    return all(map(is_harmless, _texts([entry.answer or "", ast.literal_eval(entry.metadata)])))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _texts([*value, *value.values()])
+    elif isinstance(value, list | tuple | set):
+        for one in value:
+            yield from _texts(one)
+
+
 def is_harmless(text: str) -> bool:
-    """Whether evaluating it could only compute: a literal, a plain value, or nothing to call."""
+    """Whether evaluating it could only compute: a plain value, or nothing to call."""
     try:
-        ast.literal_eval(text)
-        return True
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        pass
-    try:
+        if all(map(_only_computes, ast.walk(ast.parse(text.strip(), mode="eval")))):
+            return True
         parse(text, symbols=names_in(text))
         return True
-    except Malformed:
+    except (SyntaxError, ValueError, RecursionError, MemoryError, Malformed):
         return _UNCALLED.fullmatch(text) is not None and "__" not in text
+
+
+def _only_computes(node: ast.AST) -> bool:
+    """A text within a text is as harmless as it is by itself: sympy evaluates it once more."""
+    if isinstance(node, ast.Constant):
+        value = node.value
+        return is_harmless(value) if isinstance(value, str) else not isinstance(value, bytes)
+    return isinstance(node, _COMPUTES)
 
 
 @cache
 def evaluates(module: str) -> bool:
-    """Whether the module of a family has what could run an answer."""
-    return _EVALUATES.search(inspect.getsource(sys.modules[module])) is not None
-
-
-@lru_cache(maxsize=8)
-def dataset(family: str, seed: int) -> Any:  # of the library, which has no types
-    return _library().create_dataset(family, seed=seed, size=CHUNK)
+    """Whether the score of a family's module reaches what could run an answer."""
+    names: dict[str, set[str]] = defaultdict(set)
+    for function in ast.walk(ast.parse(inspect.getsource(sys.modules[module]))):
+        if isinstance(function, ast.FunctionDef):
+            inside = list(ast.walk(function))
+            names[function.name] |= {one.id for one in inside if isinstance(one, ast.Name)}
+            names[function.name] |= {one.attr for one in inside if isinstance(one, ast.Attribute)}
+    reached, waiting = set[str](), ["score_answer"]
+    while waiting:
+        if (name := waiting.pop()) not in reached:
+            reached.add(name)
+            waiting += names.get(name, ())
+    return not _EVALUATORS.isdisjoint(reached - names.keys())
 
 
 def _digest(question: str) -> str:
     return hashlib.blake2b(question.encode(), digest_size=16).hexdigest()
-
-
-def _library() -> Any:
-    try:
-        import reasoning_gym
-    except ModuleNotFoundError:
-        raise ConfigError(
-            "reasoning-gym:... takes the package reasoning-gym, which is not installed; install "
-            "'repl-rl[gym]'"
-        ) from None
-    return reasoning_gym

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from repl_rl.config import DataConfig
-from repl_rl.errors import ConfigError
+from repl_rl.errors import ConfigError, how_to_install
 from repl_rl.tasks.data.names import split_hub_name
 from repl_rl.tasks.data.reading import Source
 from repl_rl.tasks.data.rows import Row
@@ -37,7 +37,7 @@ def _splits(
     except ModuleNotFoundError:
         raise ConfigError(
             f"{name!r}: reading the hub takes the package datasets, which is not installed; "
-            f"install 'repl-rl[data]'"
+            f"{how_to_install('data')}"
         ) from None
     try:
         found = datasets.load_dataset(repository, config, revision=revision)

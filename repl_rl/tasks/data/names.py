@@ -1,17 +1,19 @@
 """Which names of tasks stand for data, and of what kind. Loads nothing.
 
-rows.jsonl, rows.json, rows.parquet -> a file;  hf:owner/name -> the hub;  reasoning-gym:family
+rows.jsonl, .json, .parquet, .csv, .tsv -> a file;  hf:owner/name -> the hub;  reasoning-gym:family
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import found_beside
 
-SUFFIXES = (".jsonl", ".json", ".parquet")
+SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".tsv")
+KINDS = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
 HUB, GYM = "hf:", "reasoning-gym:"
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+(@[\w./-]+)?")
 
@@ -34,12 +36,40 @@ def find_file(name: str) -> Path:
     path = found_beside(Path(name).expanduser())
     if path is None:
         raise ConfigError(
-            f"no such file {name!r}; expected a .jsonl, .json or .parquet file in the current "
-            f"folder, or beside a file that --config names"
+            f"no such file {name!r}; expected a file of rows ({KINDS}) in the current folder, or "
+            f"beside a file that --config names"
         )
     if not path.is_file():
-        raise ConfigError(f"{name!r} is no file; expected rows in a .jsonl, .json or .parquet file")
+        raise ConfigError(f"{name!r} is no file; expected a file of rows: {KINDS}")
     return path
+
+
+def check_no_file(name: str) -> None:
+    """ConfigError, with what is meant, for the name of a file that is none of rows."""
+    if ":" in name:
+        return
+    path = Path(name).expanduser()
+    if path.suffix == ".py":
+        classes = _classes(found_beside(path) or path)
+        folder = "" if path.parent == Path() else f" in the folder {str(path.parent)!r}"
+        meant = f"did you mean {path.stem}:{classes[0]}{folder}?" if classes else "expected one"
+        raise ConfigError(f"{name!r} names no class: a task is module:Class; {meant}")
+    if path.is_file():
+        raise ConfigError(f"{name!r} is no file of rows that is read: expected {KINDS}")
+
+
+def _classes(path: Path) -> list[str]:
+    """Classes of a file of Python, those that have problems first; the file is not run."""
+    try:
+        body = ast.parse(path.read_text()).body
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    found = [one for one in body if isinstance(one, ast.ClassDef)]
+    return [one.name for one in sorted(found, key=lambda one: not _has_problems(one))]
+
+
+def _has_problems(found: ast.ClassDef) -> bool:
+    return any(isinstance(one, ast.FunctionDef) and one.name == "problems" for one in found.body)
 
 
 def split_hub_name(name: str) -> tuple[str, str | None]:

@@ -8,16 +8,20 @@ is wrong with a row is a ConfigError that names it. Knows neither files nor proc
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import get_args
 
 from repl_rl.config import DataConfig, GraderName
 from repl_rl.errors import ConfigError
-from repl_rl.tasks.data.columns import Columns, find_columns
+from repl_rl.tasks.data.choices import are_places, choices_of
+from repl_rl.tasks.data.columns import ColumnFinder, Columns, is_empty
 from repl_rl.tasks.data.golds import Gold, Refused, read_golds
 from repl_rl.tasks.data.rows import Row
 from repl_rl.tasks.data.texts import answer_of, statement_of, tests_of
@@ -74,25 +78,32 @@ class _Item:
     split: str
     symbols: str
     """Declared by a column of the row."""
+    num_choices: int = 0
+    why: str = ""
+    """Why there is no answer; empty where there is one."""
 
 
 def read(source: Source, data: DataConfig) -> Reading:
     """All problems of a source. Raises ConfigError, with file and line, for what is wrong."""
-    rows = iter(islice(source.rows, data.limit or None))
-    first = next(rows, None)
-    if first is None:
+    finder = ColumnFinder(data)
+    rows = [finder.kept(row) for row in islice(source.rows, data.limit or None)]
+    if not rows:
         raise ConfigError(f"{source.name} holds no rows")
-    columns = find_columns(first, data)
-    items = [_item(row, columns, data) for row in (first, *rows)]
+    columns = finder.columns()
+    by_place = _are_places(rows, columns)
+    items = [_item(row, columns, data, by_place=by_place) for row in rows]
     if data.split is not None:
         items = _of_split(items, data.split, columns, source)
     elif source.has_splits:
         items = [replace(one, id=f"{one.split}/{one.id}") if one.id else one for one in items]
-    kept, otherwise = _distinct(items)
+    unanswered = [(one, one.why) for one in items if one.why]
+    kept, otherwise = _distinct([one for one in items if not one.why])
     golds = read_golds((item.answer, item.grader) for item in kept)
     found = [(item, golds[item.answer, item.grader]) for item in kept]
     problems = [(item, _problem(item, gold)) for item, gold in found if isinstance(gold, Gold)]
-    unread = [(item, gold.why) for item, gold in found if isinstance(gold, Refused)]
+    refused = [(item, gold.why) for item, gold in found if isinstance(gold, Refused)]
+    order = {item.where: number for number, item in enumerate(items)}
+    unread = sorted([*unanswered, *refused], key=lambda one: order[one[0].where])
     if not problems:
         item, why = unread[0]
         raise ConfigError(
@@ -101,7 +112,7 @@ def read(source: Source, data: DataConfig) -> Reading:
             f"data.grader=exact compares texts"
         )
     sides, refused = _sides(problems, data), [*unread, *otherwise]
-    num_repeated = len(items) - len(kept) - len(otherwise)
+    num_repeated = len(items) - len(kept) - len(otherwise) - len(unanswered)
     counts = f"{len(problems)} of {len(items)} rows taken, {len(refused)} refused"
     return Reading(
         sides=sides,
@@ -110,22 +121,37 @@ def read(source: Source, data: DataConfig) -> Reading:
     )
 
 
-def _item(row: Row, columns: Columns, data: DataConfig) -> _Item:
-    texts = {}
+def _are_places(rows: Sequence[Row], columns: Columns) -> bool:
+    """Whether a number that answers a row with choices counts them from 0."""
+    if "choices" not in columns.taken:
+        return False
+    found = []
+    for row in rows:
+        choices, answer = (row.values.get(columns.taken[one]) for one in ("choices", "answer"))
+        with contextlib.suppress(ValueError):  # which is said where the row is read
+            if not is_empty(choices) and not is_empty(answer):
+                found.append((choices_of(choices), answer_of(answer)))
+    return are_places(found)
+
+
+def _item(row: Row, columns: Columns, data: DataConfig, *, by_place: bool) -> _Item:
     role = "statement"
     try:
-        texts[role] = statement_of(columns.value(row, role))
+        statement = statement_of(columns.value(row, role))
         role, grader = "grader", _label(columns.value(row, "grader")) or data.grader
         if grader not in get_args(GraderName):
             raise ValueError(f"{grader!r} is none of {', '.join(get_args(GraderName))}")
         if (grader == "tests") is not (data.grader == "tests"):
             raise ValueError("tests are for all rows or for none; see data.grader=tests")
+        role, choices = "choices", None
+        if grader in ("auto", "exact") and not is_empty(cell := columns.value(row, role)):
+            choices, grader = choices_of(cell), "exact"
+            statement = statement_of(choices.below(statement))
         role = "answer"
-        cell = columns.value(row, role)
-        texts[role] = (
-            tests_of(cell)
-            if grader == "tests"
-            else answer_of(cell, is_solution=columns.answers_are_solutions)
+        is_solution = columns.answers_are_solutions
+        letter = partial(choices.letter, are_places=by_place) if choices else None
+        answer, why = _answer(
+            columns.value(row, role), grader, is_solution=is_solution, letter=letter
         )
         labels = {}
         for role in ("id", "family", "tier", "split", "symbols"):
@@ -142,7 +168,10 @@ def _item(row: Row, columns: Columns, data: DataConfig) -> _Item:
         symbols=labels.pop("symbols"),
         grader=grader,
         labels={name: label for name, label in labels.items() if label},
-        **texts,
+        statement=statement,
+        answer=answer,
+        num_choices=len(choices.texts) if choices else 0,
+        why=why,
     )
 
 
@@ -152,6 +181,21 @@ def _check_declared(symbols: str) -> None:
         from repl_rl.grading.declared import declared
 
         declared(symbols)
+
+
+def _answer(
+    cell: object, grader: str, *, is_solution: bool, letter: Callable[[str], str] | None
+) -> tuple[str, str]:
+    """(answer, ""), or (what is shown of a cell without one, why there is none)."""
+    if is_empty(cell):
+        return "", "no answer"
+    try:
+        if grader == "tests":
+            return tests_of(cell), ""
+        found = answer_of(cell, is_solution=is_solution)
+        return letter(found) if letter else found, ""
+    except ValueError as error:
+        return (cell if isinstance(cell, str) else json.dumps(cell, default=str)), str(error)
 
 
 def _label(value: object) -> str:
@@ -209,7 +253,13 @@ def _problem(item: _Item, gold: Gold) -> Problem:
     known, setup = _symbols(item, gold)
     meta |= known
     form = _TESTS_FORM if gold.grader == "tests" else ""
-    return Problem(id=id_, statement=item.statement + form, meta=meta, setup=setup)
+    return Problem(
+        id=id_,
+        statement=item.statement + form,
+        meta=meta,
+        setup=setup,
+        chance=1 / item.num_choices if item.num_choices else 0.0,
+    )
 
 
 def _symbols(item: _Item, gold: Gold) -> tuple[dict[str, str], tuple[str, ...]]:

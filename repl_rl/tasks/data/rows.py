@@ -1,6 +1,6 @@
 """Rows of a file, one by one, each with the place that an error names.
 
-    rows.jsonl | rows.json | rows.parquet -> Row, Row, ...
+    rows.jsonl | rows.json | rows.parquet | rows.csv | rows.tsv -> Row, Row, ...
 
 Numbers stay the text that the file has: a gold answer must not be rounded. Whatever cannot be read
 is a ConfigError with file and line. Knows files. Does not know what a column means.
@@ -8,6 +8,7 @@ is a ConfigError with file and line. Knows files. Does not know what a column me
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from repl_rl.errors import ConfigError
+from repl_rl.errors import ConfigError, how_to_install
 
 MAX_ROW_BYTES = 1 << 24
 """A row with a long solution has a thousandth of it."""
@@ -41,6 +42,8 @@ def read_rows(path: Path) -> Iterator[Row]:
             yield from _parquet(path)
         elif path.suffix == ".json":
             yield from _json(path)
+        elif path.suffix in (".csv", ".tsv"):
+            yield from _table(path, delimiter="," if path.suffix == ".csv" else "\t")
         else:
             yield from _json_lines(path)
     except OSError as error:
@@ -80,6 +83,42 @@ def _json(path: Path) -> Iterator[Row]:
         yield _row(f"{path.name}: row {number}", values)
 
 
+def _table(path: Path, *, delimiter: str) -> Iterator[Row]:
+    """Rows below a row of names, as spreadsheets write them; quoted cells may have more lines."""
+    csv.field_size_limit(MAX_ROW_BYTES)
+    names: list[str] = []
+    line = 1
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, delimiter=delimiter, strict=True)
+        try:
+            for cells in reader:
+                where, line = f"{path.name}:{line}", reader.line_num + 1
+                if not names:
+                    names = _names(where, cells)
+                elif cells:
+                    yield Row(where, dict(zip(names, _filling(where, names, cells), strict=True)))
+        except UnicodeDecodeError:
+            raise ConfigError(f"{path.name}: not UTF-8 from line {line} on") from None
+        except csv.Error as error:
+            raise ConfigError(f"{path.name}:{line}: no row of cells: {error}") from None
+
+
+def _names(where: str, cells: list[str]) -> list[str]:
+    twice = [name for name in cells if cells.count(name) > 1]
+    if twice:
+        raise ConfigError(f"{where}: two columns are named {twice[0]!r}; expected a name for each")
+    return cells
+
+
+def _filling(where: str, names: list[str], cells: list[str]) -> list[str]:
+    if len(cells) != len(names):
+        raise ConfigError(
+            f"{where}: {len(cells)} cells in a table of {len(names)} columns; a cell that holds "
+            f"what stands between cells is put in quotes"
+        )
+    return cells
+
+
 def _parquet(path: Path) -> Iterator[Row]:
     try:
         import pyarrow.lib
@@ -87,7 +126,7 @@ def _parquet(path: Path) -> Iterator[Row]:
     except ModuleNotFoundError:
         raise ConfigError(
             f"{path.name}: reading parquet takes the package pyarrow, which is not installed; "
-            f"install 'repl-rl[data]', or make it a .jsonl file"
+            f"make it a .jsonl file, or {how_to_install('data')}"
         ) from None
     number = 0
     try:

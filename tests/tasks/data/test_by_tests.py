@@ -12,7 +12,7 @@ from repl_rl.config import DataConfig
 from repl_rl.grading.grader import Grader
 from repl_rl.tasks.base import load_task
 from repl_rl.tasks.data.by_tests import read_tests
-from repl_rl.types import Split
+from repl_rl.types import Split, Verdict, VerdictKind
 
 TESTS = ["assert double(2) == 4", "assert double('ab') == 'abab'", "assert double([]) == []"]
 
@@ -71,3 +71,21 @@ def test_the_function_is_called_in_a_kernel_of_its_own(tmp_path: Path) -> None:
         "right": "proved",
         "a name": "malformed",
     }
+
+
+@pytest.mark.kernel
+def test_what_lasts_longer_than_a_verdict_may_has_a_price(tmp_path: Path) -> None:
+    """Nobody has written the function, so an empty text says that the grader is not to blame."""
+    tests = [f"assert double({n}) == {2 * n}" for n in range(4)]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"question": "Write double(x).", "tests": tests}) + "\n")
+    task, spec = load_task(str(path), DataConfig(grader="tests", held_out=0.0))
+    (problem,) = task.problems(Split.TRAIN, seed=0)
+
+    async def verdict() -> Verdict:
+        async with Grader(deadline_s=4.0) as grader:
+            source = "import time\ndef double(x):\n    time.sleep(1.5)\n    return 2 * x"
+            return await grader.grade(spec, problem, repr(source))
+
+    found = asyncio.run(verdict())
+    assert (found.kind, found.grader_error) == (VerdictKind.MALFORMED, None)

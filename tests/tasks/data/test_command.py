@@ -38,7 +38,8 @@ def test_a_file_is_a_task(call: Call, tmp_path: Path) -> None:
     )
     assert "\n    >>> from sympy import *\n" in out
     assert "\n    >>> # What is " in out
-    assert "ok  problems    in both splits\nok  grader      0 " in out
+    said = "ok  problems    in both splits; those above are to train on\nok  grader      0 "
+    assert said in out
 
 
 @pytest.mark.parametrize(
@@ -58,6 +59,23 @@ def test_a_file_is_a_task(call: Call, tmp_path: Path) -> None:
         (("tasks", "rows.jsonl", "--set", "data.config=main"), "data.config = 'main' has no"),
         (("tasks", "sympy-proofs", "--set", "data.limit=5"), "data.limit = 5 has no effect"),
         (("tasks", "hf:name"), "'hf:name' names no data set; expected hf:owner/name[@revision]"),
+        (
+            ("tasks", "rows.jsonl.gz"),
+            "'rows.jsonl.gz' is no file of rows that is read: expected .jsonl, .json, .parquet, "
+            ".csv or .tsv",
+        ),
+        (("train", "--task", "rows.txt", "--model", "."), "'rows.txt' is no file of rows that is"),
+        (
+            ("tasks", "mult.py"),
+            "'mult.py' names no class: a task is module:Class; did you mean mult:Product?",
+        ),
+        (
+            ("tasks", "some/mult.py"),
+            "'some/mult.py' names no class: a task is module:Class; did you mean mult:Product in "
+            "the folder 'some'?",
+        ),
+        (("tasks", "no.py"), "'no.py' names no class: a task is module:Class; expected one"),
+        (("tasks", "broken:Task"), "broken.py:2: NameError: name 'Split' is not defined"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value[1:]),
 )
@@ -67,11 +85,30 @@ def test_what_cannot_be_read_ends_with_code_2(
     write(tmp_path / "rows.jsonl")
     (tmp_path / "bad.jsonl").write_bytes(b'{"problem": "1?", "answer": "1"}\n"\xff"\n')
     (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "rows.jsonl.gz").touch()
+    (tmp_path / "rows.txt").touch()
+    (tmp_path / "some").mkdir()
+    for folder in ("", "some"):
+        source = "class Other: ...\nclass Product:\n    def problems(self): ...\n"
+        (tmp_path / folder / "mult.py").write_text(source)
+    (tmp_path / "broken.py").write_text("class Task:\n    def problems(self, split: Split): ...\n")
     (tmp_path / "folder.jsonl").mkdir()
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
     assert err.startswith(f"repl-rl: {message}")
     assert err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_table_is_a_task(call: Call, tmp_path: Path) -> None:
+    rows = "".join(f"{row['problem']},{row['answer']}\n" for row in ROWS)
+    (tmp_path / "rows.csv").write_text(f"problem,answer\n{rows}")
+    code, _, err = call("tasks", "rows.csv", "-n", "1")
+    assert code == 0
+    assert err == (
+        "repl-rl: rows.csv: problems 20, held out 1; statement 'problem', answer 'answer'; graded "
+        "by integer 20\n"
+    )
 
 
 @pytest.mark.slow

@@ -162,4 +162,4 @@ def test_a_text_is_the_same_text(answer: str, submission: str, is_right: bool) -
 )
 def test_the_reference_solves_its_problem(answer: str, grader: str) -> None:
     asked = problem(answer, grader)
-    assert ByName().grade(asked, ByName().reference(asked)).is_solved
+    assert ByName().grade(asked, ByName().reference(asked) or "").is_solved

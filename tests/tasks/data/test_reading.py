@@ -114,12 +114,13 @@ def test_a_row_may_have_a_grader_of_its_own() -> None:
             "data.statement=COLUMN",
         ),
         (
-            [*rows_of(1), {"problem": "3?", "answer": None}],
+            [*rows_of(1), {"problem": "3?"}],
             "a.jsonl:2: no answer: column 'answer' is missing or empty",
         ),
         (
-            [*rows_of(1), {"problem": "3?", "answer": " "}],
-            "a.jsonl:2: answer 'answer': an empty text",
+            [{"problem": "3?", "answer": None}, {"problem": "4?", "answer": ""}],
+            "a.jsonl:1: no answer: column 'answer' is empty in every row; it has 'problem', "
+            "'answer'; name one with --set data.answer=COLUMN",
         ),
         (
             [*rows_of(1), {"problem": "", "answer": "2"}],
@@ -140,12 +141,26 @@ def test_a_row_may_have_a_grader_of_its_own() -> None:
             "--set data.answer=answer",
         ),
         (
+            [
+                {"question": "1 + 1?", "input": "", "answer": "2"},
+                {"question": "1 + 2?", "input": "Ann has a cat.", "answer": "3"},
+            ],
+            "a.jsonl:2: 'question' and 'input' may both be the statement, and differ; name one "
+            "with --set data.statement=question",
+        ),
+        (
+            [{"question": "1?", "answer": "1", "choices": "1 or 2"}],
+            "a.jsonl:1: choices 'choices': a list of texts is expected, or texts by their labels",
+        ),
+        (
             [{"id": "7", **row} for row in rows_of(2)],
             "a.jsonl:2: id '7' is that of a.jsonl:1, too",
         ),
         (
             [{"problem": "1?", "answer": ["1", "2"]}],
-            "a.jsonl:1: answer 'answer': a list of 2 where one answer is expected",
+            'a.jsonl:1: the answer \'["1", "2"]\' cannot be read (a list of 2 where one answer '
+            "is expected), nor can any other of a.jsonl; --set data.answer=COLUMN names another "
+            "column, and data.grader=exact compares texts",
         ),
         (
             [{"problem": "1?", "answer": "1", "level": {"a": "b"}}],
@@ -153,7 +168,9 @@ def test_a_row_may_have_a_grader_of_its_own() -> None:
         ),
         (
             [{"problem": "1?", "solution": "First.\nThen."}],
-            "a.jsonl:1: answer 'solution': a solution with neither #### nor \\boxed{}",
+            "a.jsonl:1: the answer 'First.\\nThen.' cannot be read (a solution with neither #### "
+            "nor \\boxed{}), nor can any other of a.jsonl; --set data.answer=COLUMN names another "
+            "column, and data.grader=exact compares texts",
         ),
         (
             [{"problem": "1?", "answer": "1", "split": "hard"}, {**rows_of(1)[0], "split": "test"}],
@@ -182,6 +199,133 @@ def test_an_answer_that_cannot_be_read_refuses_its_row() -> None:
     assert sum(map(len, found.sides.values())) == 3
     assert found.said.endswith("; refused answers 1: a.jsonl:4 'one half' (no integer)")
     assert found.record.endswith(", 3 of 4 rows taken, 1 refused")
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown", "why"),
+    [
+        (None, "", "no answer"),
+        ("", "", "no answer"),
+        (" ", " ", "an empty text"),
+        (["3", "4"], '["3", "4"]', "a list of 2 where one answer is expected"),
+        ({"value": "3"}, '{"value": "3"}', "an object where one answer is expected"),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 2])
+def test_a_row_without_one_answer_is_refused_wherever_it_stands(
+    place: int, answer: object, shown: str, why: str
+) -> None:
+    rows = rows_of(2)
+    rows.insert(place, {"problem": "3?", "answer": answer})
+    found = reading(rows)
+    assert sum(map(len, found.sides.values())) == 2
+    assert found.said.endswith(f"; refused answers 1: a.jsonl:{place + 1} {shown!r} ({why})")
+
+
+# Rows as public data sets have them
+
+
+@pytest.mark.parametrize(
+    ("row", "statement", "grader", "value"),
+    [
+        ({"question": "1 + 1?", "answer": "One and one.\n#### 2"}, "1 + 1?", "integer", "2"),
+        (
+            {"problem": "1 + 1?", "solution": r"So \boxed{2}.", "answer": "2", "level": "Level 1"},
+            "1 + 1?",
+            "integer",
+            "2",
+        ),
+        (
+            {"ID": "2024-I-1", "Problem": "1 + 1?", "Solution": "So 2.", "Answer": "2"},
+            "1 + 1?",
+            "integer",
+            "2",
+        ),
+        (
+            {"question": "1 + 1?", "final_answer": ["$2$"], "is_multiple_answer": False},
+            "1 + 1?",
+            "integer",
+            "2",
+        ),
+        (
+            {
+                "prompt": [{"role": "user", "content": "1 + 1?"}],
+                "reward_model": {"ground_truth": "2", "style": "rule"},
+                "data_source": "math_dapo",
+                "extra_info": {"index": "a-1"},
+            },
+            "1 + 1?",
+            "integer",
+            "2",
+        ),
+    ],
+)
+def test_rows_of_data_sets_are_read(row: Values, statement: str, grader: str, value: str) -> None:
+    (problem,) = problems([row])
+    assert (problem.statement, problem.meta["grader"], problem.meta["value"]) == (
+        statement,
+        grader,
+        value,
+    )
+
+
+RED_BLUE = "Which?\n(A) red\n(B) blue\n(C) 1\nSubmit the letter of the right choice, as a string."
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"question": "Which?", "choices": ["red", "blue", "1"], "answer": "B"},
+        {"question": "Which?", "choices": ["red", "blue", "1"], "answer": "blue"},
+        {"question": "Which?", "options": ["A) red", "B) blue", "C) 1"], "answer": "B"},
+        {"question": "Which?", "options": {"A": "red", "B": "blue", "C": "1"}, "answer": "B"},
+        {
+            "question": "Which?",
+            "choices": {"text": ["red", "blue", "1"], "label": ["1", "2", "3"]},
+            "answerKey": "2",
+        },
+        {
+            "question": "Which?\n(A) red\n(B) blue\n(C) 1",
+            "choices": ["red", "blue", "1"],
+            "answer": "B",
+        },
+    ],
+)
+def test_choices_are_shown_and_a_letter_is_the_answer(row: Values) -> None:
+    (problem,) = problems([row])
+    assert problem.statement == RED_BLUE
+    assert (problem.meta["grader"], problem.meta["value"]) == ("exact", "B")
+    assert problem.chance == pytest.approx(1 / 3)
+
+
+def test_a_number_is_the_choice_of_that_place_from_0_on() -> None:
+    (problem,) = problems([{"question": "?", "choices": ["red", "blue"], "answer": "1"}])
+    assert problem.meta["value"] == "B"
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [("1", "more than one of the 3 choices"), ("7", "none of the 3 choices")],
+)
+def test_a_number_that_may_be_a_place_or_a_text_refuses_its_row(answer: str, why: str) -> None:
+    asked = {"question": "Which?", "choices": ["2", "3", "1"], "answer": answer}
+    said = reading([asked, *rows_with_question(2)]).said
+    assert said.endswith(f"; refused answers 1: a.jsonl:1 '{answer}' ({why})")
+
+
+def test_numbers_are_places_where_some_of_them_are_no_text() -> None:
+    """As a file of exams has them, whose choices may be numbers, too."""
+    rows = [
+        {"question": "a?", "choices": ["2", "0", "1", "3"], "answer": "1"},
+        {"question": "b?", "choices": ["red", "blue", "pink", "grey"], "answer": "3"},
+    ]
+    assert [one.meta["value"] for one in problems(rows)] == ["B", "D"]
+    by_text = [rows[0], {"question": "c?", "choices": ["5", "7"], "answer": "7"}]
+    assert reading(by_text).said.endswith("(more than one of the 4 choices)")
+
+
+def rows_with_question(count: int) -> list[Values]:
+    return [{"question": row["problem"], "answer": row["answer"]} for row in rows_of(count)]
 
 
 def test_where_no_answer_can_be_read_the_first_is_named() -> None:

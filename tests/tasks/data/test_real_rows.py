@@ -52,7 +52,7 @@ def test_no_statement_asks_for_a_box(problems: list[Problem]) -> None:
 
 
 def test_each_answer_solves_its_problem(problems: list[Problem]) -> None:
-    assert missed(problems, lambda problem: [ByName().reference(problem)]) == []
+    assert missed(problems, lambda problem: [ByName().reference(problem) or ""]) == []
 
 
 def test_an_equivalent_answer_solves_it(problems: list[Problem]) -> None:
@@ -81,7 +81,7 @@ def missed(problems: list[Problem], texts: object) -> list[tuple[str, str, str]]
 
 def equivalents(problem: Problem) -> Iterator[str]:
     """Other spellings of the same value; the elements of a list, if it is one."""
-    value = parse(ByName().reference(problem))
+    value = parse(ByName().reference(problem) or "")
     if isinstance(value, list | tuple):
         opening, closing = "[]" if isinstance(value, list) else "()"
         yield f"{opening}{', '.join(f'{one} + sqrt(2) - sqrt(8)/2' for one in value)}{closing}"
@@ -93,7 +93,7 @@ def equivalents(problem: Problem) -> Iterator[str]:
 
 
 def near_misses(problem: Problem) -> Iterator[str]:
-    value = parse(ByName().reference(problem))
+    value = parse(ByName().reference(problem) or "")
     if isinstance(value, list | tuple):
         yield str(list(value[:-1]))
         yield str([*value[:-1], value[-1] + 1])

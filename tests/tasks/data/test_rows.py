@@ -102,4 +102,40 @@ def test_without_its_library_parquet_names_what_to_install(
         monkeypatch.setitem(__import__("sys").modules, name, None)
     said = refusal(write(tmp_path / "a.parquet", b"PAR1"))
     assert "takes the package pyarrow" in said
-    assert "'repl-rl[data]'" in said
+    assert said.endswith("in a checkout of repl-rl: pip install --editable '.[data]'")
+
+
+# Tables
+
+
+def test_a_table_is_rows_below_their_names(tmp_path: Path) -> None:
+    """A number keeps its digits; a quoted cell may hold commas, quotes and several lines."""
+    content = '\ufeffproblem,answer\r\n"1, 2 ""and""\n3?",0.10\r\n\r\n4?,\r\n'
+    assert list(read_rows(write(tmp_path / "a.csv", content))) == [
+        Row("a.csv:2", {"problem": '1, 2 "and"\n3?', "answer": "0.10"}),
+        Row("a.csv:5", {"problem": "4?", "answer": ""}),
+    ]
+    assert list(read_rows(write(tmp_path / "a.tsv", "problem\tanswer\n1, 2\t3\n"))) == [
+        Row("a.tsv:2", {"problem": "1, 2", "answer": "3"})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            b"a,b\n1\n",
+            "a.csv:2: 1 cells in a table of 2 columns; a cell that holds what stands between cells "
+            "is put in quotes",
+        ),
+        (b"a,b\n1,2\n1,2,3\n", "a.csv:3: 3 cells in a table of 2 columns; "),
+        (b"a,a\n1,2\n", "a.csv:1: two columns are named 'a'; expected a name for each"),
+        (b'a,b\n"1"2,3\n', "a.csv:2: no row of cells: "),
+        (b'a,b\n1,2\n"3,4\n', "a.csv:3: no row of cells: "),
+        (b"a,b\n1,\xff\n", "a.csv: not UTF-8 from line "),
+    ],
+)
+def test_what_is_no_table_is_named_by_its_line(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    assert refusal(write(tmp_path / "a.csv", content)).startswith(message)

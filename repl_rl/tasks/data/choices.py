@@ -1,0 +1,87 @@
+r"""Choices of a row: shown below its statement, and answered by a letter.
+
+    ["red", "blue"], answer "1" -> "(A) red\n(B) blue", answer "B"
+    {"text": ["red", "blue"], "label": ["1", "2"]}, answer "1" -> the same choices, answer "A"
+
+Pure functions of text. Raises ValueError with a reason; whoever knows the row says where.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from repl_rl.tasks.data.texts import answer_of, statement_of
+
+_FORM = "Submit the letter of the right choice, as a string."
+_LETTERED = re.compile(r"\(?([A-Z])[).:]\s*(.+)")
+"""A choice that begins with its letter."""
+_MOST = len(string.ascii_uppercase)
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What one may choose from, in the order of the row."""
+
+    texts: tuple[str, ...]
+    labels: tuple[str, ...]
+    """The row's own names of them; empty: they have none."""
+
+    def below(self, statement: str) -> str:
+        """The statement with the choices below it, unless it has them already."""
+        rows = list(zip(string.ascii_uppercase, self.texts, strict=False))
+        has_them = all(
+            re.search(rf"\b{letter}[).:]*\s*{re.escape(text)}", statement) for letter, text in rows
+        )
+        shown = [] if has_them else [f"({letter}) {text}" for letter, text in rows]
+        return "\n".join([statement, *shown, _FORM])
+
+    def letter(self, answer: str, *, are_places: bool = False) -> str:
+        """The letter that is shown for the right one, by its label, its text or its number from 0.
+
+        `are_places`: numbers are no texts. Raises ValueError where it is none of them, or may be
+        two.
+        """
+        bare = answer.strip()
+        letters = self.labels or tuple(string.ascii_uppercase[: len(self.texts)])
+        found = {index for index, one in enumerate(letters) if one == bare.strip("().")}
+        if self.is_place(bare):
+            found.add(int(bare))
+        if not (are_places and self.is_place(bare)):
+            found |= {index for index, text in enumerate(self.texts) if text == bare}
+        if len(found) != 1:
+            which = "none" if not found else "more than one"
+            raise ValueError(f"{which} of the {len(self.texts)} choices")
+        return string.ascii_uppercase[found.pop()]
+
+    def is_place(self, answer: str) -> bool:
+        """Whether it may be a number of one, counted from 0."""
+        is_number = answer.isdecimal() and len(answer) < 3
+        return is_number and not self.labels and int(answer) < len(self.texts)
+
+
+def are_places(rows: Iterable[tuple[Choices, str]]) -> bool:
+    """Whether the answers of all rows are places of their choices, and some no text of theirs."""
+    seen = [(choices.is_place(answer), answer in choices.texts) for choices, answer in rows]
+    return all(is_place for is_place, _ in seen) and not all(is_text for _, is_text in seen)
+
+
+def choices_of(value: Any) -> Choices:
+    """The choices in a cell: texts, texts by their labels, or both in two lists."""
+    labels: Sequence[Any] = ()
+    if isinstance(value, dict) and {"text", "label"} <= value.keys():
+        value, labels = value["text"], value["label"]
+    elif isinstance(value, dict):
+        value, labels = list(value.values()), list(value)
+    if not isinstance(value, list) or not isinstance(labels, list | tuple):
+        raise ValueError("a list of texts is expected, or texts by their labels")
+    if not 2 <= len(value) <= _MOST or (labels and len(labels) != len(value)):
+        raise ValueError(f"{len(value)} texts; expected 2 to {_MOST}, each with its label")
+    texts = tuple(" ".join(statement_of(answer_of(one)).split()) for one in value)
+    lettered = [found for text in texts if (found := _LETTERED.fullmatch(text))]
+    if [found[1] for found in lettered] == list(string.ascii_uppercase[: len(texts)]):
+        texts = tuple(found[2] for found in lettered)
+    return Choices(texts, tuple(answer_of(one) for one in labels))
