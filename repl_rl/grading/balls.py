@@ -434,6 +434,10 @@ _CONTINUOUS: Mapping[Any, Callable[..., acb]] = {
     },
     sympy.Si: acb.si,
     sympy.Shi: acb.shi,
+    sympy.sinc: acb.sinc,
+    sympy.fresnels: acb.fresnel_s,
+    sympy.fresnelc: acb.fresnel_c,
+    sympy.beta: lambda x, y: x.gamma() * y.gamma() / (x + y).gamma(),
     sympy.factorial: _factorial_of,
     sympy.polygamma: lambda order, x: x.digamma() if order == 0 else x.polygamma(order),
     sympy.conjugate: acb.conjugate,
@@ -457,6 +461,9 @@ _WITH_CUTS: Mapping[Any, Callable[..., acb]] = {
     sympy.Ci: acb.ci,
     sympy.Chi: acb.chi,
     sympy.li: acb.li,
+    sympy.polylog: lambda order, z: z.polylog(order),
+    sympy.lowergamma: lambda order, z: z.gamma_lower(order),
+    sympy.uppergamma: lambda order, z: z.gamma_upper(order),
 }
 _RULES: Mapping[Any, Callable[..., Ball]] = {
     **{function: _plain(rule) for function, rule in _CONTINUOUS.items()},
