@@ -315,7 +315,7 @@ class _Child:
             self._answers = answers(repl, door, stock.pristine.with_objects(repl))
             self._limit(born_pages, memory_mib=limits["memory_mib"], cpu_s=limits["kernel_cpu_s"])
             if self._confinement is not None:
-                self._confinement.seal()
+                self._confinement.seal(has_zmq=self._is_console)
             return error
         # Nothing else would report it: the streams lead nowhere.
         except Exception:  # noqa: BLE001
