@@ -22,6 +22,7 @@ import resource
 import select
 import shutil
 import signal
+import site
 import socket
 import sys
 import traceback
@@ -54,14 +55,12 @@ MAX_FILE_BYTES = 1 << 20
 """What an unsealed kernel may write into one file. A sealed one can open none for writing."""
 
 
-def main(control_fd: int, base_fd: int) -> None:
+def main(control: socket.socket, base_fd: int, config: dict[str, Any]) -> None:
     """Serve until the control socket closes. Errors before that are reported on that socket.
 
     base_fd: the folder that holds the runtime folder. From inside the namespaces there is no other
              way to it.
     """
-    control = socket.socket(fileno=control_fd)
-    config = json.loads(control.recv(MAX_PACKET_BYTES))
     # A politer signal has no effect before `serve`.
     _die_with_parent(signal.SIGKILL, parent=config["parent_pid"])
     # An arena for each thread of a console would be 64 MiB of address space at a moment of its
@@ -69,6 +68,8 @@ def main(control_fd: int, base_fd: int) -> None:
     ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
     # Python 3.13 keeps the text of `-c` there, as the source of all code from "<string>".
     linecache.clearcache()
+    # Of a folder with another name in every run.
+    site.USER_BASE = site.USER_SITE = None
     # Set by bubblewrap, and different in every run.
     os.environ.pop("PWD", None)
     try:
@@ -143,6 +144,9 @@ def _warm_up(config: dict[str, Any]) -> _Stock:
     # Code in a kernel finds plain Python: it cannot import this package by name.
     for name in [name for name in sys.modules if name.partition(".")[0] == "repl_sandbox"]:
         del sys.modules[name]
+    if metadata := sys.modules.get("importlib.metadata"):
+        # It keeps what it has listed before there were walls.
+        metadata.MetadataPathFinder().invalidate_caches()
     gc.collect()
     gc.freeze()
     return _Stock(console, pristine)
@@ -154,8 +158,7 @@ def _console(config: dict[str, Any]) -> ReplKernel | NotebookKernel:
         return ReplKernel(log=log)
     from repl_sandbox.jupyter.cells import make_notebook_kernel  # IPython takes half a second
 
-    readable = (config["confinement"] or {}).get("readable", [])
-    return make_notebook_kernel(log, Path(config["runtime"]), readable)
+    return make_notebook_kernel(log, Path(config["runtime"]))
 
 
 class _Zygote:
@@ -347,6 +350,7 @@ class _Child:
         os.chdir(home)
         os.environ["HOME"] = str(home)
         sys.argv = [""]
+        del sys.orig_argv[1:]
         sys.path[:0] = [""]
 
     def _home(self) -> Path:

@@ -19,7 +19,7 @@ def say(body): send(len(body).to_bytes(4, "big") + body)
 """
 DENIED = ("error:PermissionError",)
 HIDDEN = ("error:PermissionError", "error:FileNotFoundError")
-UNIMPORTABLE = ("error:ModuleNotFoundError", "error:PermissionError")
+UNIMPORTABLE = ("error:ModuleNotFoundError",)
 OVER = ("killed", "died")
 
 

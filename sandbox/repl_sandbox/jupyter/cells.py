@@ -21,9 +21,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
-from importlib.machinery import PathFinder
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -217,17 +214,11 @@ class Shared:
             return self._socket.send_multipart(parts, **options)
 
 
-def make_notebook_kernel(log: Any, folder: Path, readable: Sequence[str]) -> NotebookKernel:
+def make_notebook_kernel(log: Any, folder: Path) -> NotebookKernel:
     """In the fork server: IPython's shell with no file of a person's.
 
-    folder:   where it may make its profile, which stays empty.
-    readable: what its kernels may read.
+    folder: where it may make its profile, which stays empty.
     """
-    # A kernel can list no folder of packages. So what is there is looked up here, and kept.
-    for place in {os.path.dirname(path) for path in readable}:
-        PathFinder.find_spec("", [place])
-    with suppress(PackageNotFoundError):
-        distribution("matplotlib-inline")
     config = Config()
     config.HistoryManager.hist_file = ":memory:"
     config.IPCompleter.use_jedi = False
