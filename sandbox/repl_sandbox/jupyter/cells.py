@@ -11,6 +11,7 @@ Knows messages. Does not know deadlines, limits or who forked it.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import platform
@@ -63,6 +64,35 @@ class SealedShell(ZMQInteractiveShell):  # type: ignore[misc]  # ipykernel ships
             raise ValueError(f"a sealed kernel opens no window: %matplotlib {gui}; use inline")
 
 
+class OwnLoop:
+    """The event loop of the thread that runs cells, of which ipykernel asks whether it runs.
+
+    `asyncio.run` leaves none, and a cell can leave anything, also a policy of its own.
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def put_right(self) -> None:
+        """Let the thread have a loop that is open and at rest."""
+        asyncio.events._set_running_loop(None)
+        try:
+            if _rests(asyncio.get_event_loop()):
+                return
+        # Of a policy of the cell's. With Python 3.12 a warning may be among them.
+        except Exception:  # noqa: BLE001
+            pass
+        # One for all cells: each holds three descriptors.
+        if self._loop is None or not _rests(self._loop):
+            self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop_policy(None)
+        asyncio.set_event_loop(self._loop)
+
+
+def _rests(loop: asyncio.AbstractEventLoop) -> bool:
+    return not loop.is_closed() and not loop.is_running()
+
+
 class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel ships no types
     """Built once in the fork server. A child that serves a client calls `open` and then `serve`."""
 
@@ -77,6 +107,7 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
     iopub_socket = traitlets.Any()
     turn = traitlets.Any()
     """Of whoever sends on iopub: an interrupt may find the main thread within it."""
+    loop = traitlets.Instance(OwnLoop, ())
     printed = traitlets.Any()
     """Streams with something to send. Its methods are C, which no interrupt divides."""
 
@@ -124,6 +155,7 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
 
     def pre_handler_hook(self) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.loop.put_right()
 
     def post_handler_hook(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
