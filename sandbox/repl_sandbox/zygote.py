@@ -38,7 +38,7 @@ from repl_sandbox.direct import answers, listen
 from repl_sandbox.jupyter import fonts
 from repl_sandbox.jupyter.lines import ReplKernel
 from repl_sandbox.pristine import Pristine
-from repl_sandbox.repl import Answer, Repl, seed_generators
+from repl_sandbox.repl import Answer, Repl, refuse_hook, seed_generators
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 
 if TYPE_CHECKING:
@@ -311,6 +311,8 @@ class _Child:
                         key=self._request["key"].encode(),
                         is_sealed=self._confinement is not None,
                     )
+                else:
+                    vars(sys)["addaudithook"] = refuse_hook
                 is_notebook = self._is_console and self._config["is_notebook"]
                 set_up = stock.console.set_up if is_notebook else repl.set_up
                 error = _set_up(set_up, self._config["setup"])

@@ -133,6 +133,13 @@ def test_an_exception_that_cannot_be_shown_is_still_an_error(run_all: RunAll) ->
     assert after.output == "1\n"
 
 
+@pytest.mark.parametrize("name", ["'x y'", "''", "'x' * 101", "type('S', (str,), {})('x y')"])
+def test_an_error_of_a_class_with_any_name_ends_no_kernel(run_all: RunAll, name: str) -> None:
+    raised, after = run_all(f"raise type({name}, (Exception,), {{}})", "6 * 7")
+    assert (raised.status, raised.error_type) == (ExecStatus.ERROR, "Exception")
+    assert after.output == "42\n"
+
+
 @pytest.mark.parametrize(
     "source",
     [
@@ -204,7 +211,8 @@ import json, sys
 frame = sys._getframe()
 while "asked" not in frame.f_locals: frame = frame.f_back
 
-write, asked = frame.f_locals["send"], frame.f_locals["number"]
+(write,) = [c for c in frame.f_code.co_consts if getattr(c, "__name__", "") == "sendall"]
+asked = frame.f_locals["number"]
 def send(body): write(len(body).to_bytes(4, "big") + body)
 
 def shout():

@@ -13,7 +13,7 @@ import sys
 frame = sys._getframe()
 while "asked" not in frame.f_locals: frame = frame.f_back
 
-send = frame.f_locals["send"]
+(send,) = [c for c in frame.f_code.co_consts if getattr(c, "__name__", "") == "sendall"]
 def say(body): send(len(body).to_bytes(4, "big") + body)
 
 """
