@@ -56,6 +56,7 @@ _EXTRA_OF = {
 def main() -> None:
     """Entry point. Exit codes: 0 done, 1 our side failed, 2 bad usage or config, 130 and 143 for
     SIGINT and SIGTERM."""
+    open_streams()
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -87,6 +88,13 @@ def main() -> None:
     except (ReplRLError, SandboxError) as error:
         # It may quote the last words of another process, on rows of their own.
         _fail(clean(str(error)), shared.FAILED)
+
+
+def open_streams() -> None:
+    """Give this process the standard streams that it was started without, empty ones."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # as long as the process
 
 
 def _fail(message: str, code: int) -> None:
