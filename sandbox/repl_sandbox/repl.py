@@ -72,9 +72,15 @@ class Answer(NamedTuple):
 class Repl:
     """One `__main__` namespace and the rules by which lines run in it."""
 
-    def __init__(self, *, max_output_chars: int, max_value_chars: int) -> None:
+    def __init__(
+        self,
+        *,
+        max_output_chars: int,
+        max_value_chars: int,
+        spilt: Callable[[], str] = str,
+    ) -> None:
         self._max_value_chars = max_value_chars
-        self._capture = Capture(max_chars=max_output_chars)
+        self._capture = Capture(max_chars=max_output_chars, spilt=spilt)
         self._compiler = Compiler()
         self._main = _fresh_main()
         # Not by way of the module: a line can give that another class.

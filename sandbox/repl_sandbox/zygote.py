@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from repl_sandbox.capture import Spill
 from repl_sandbox.children import LOOK_AGAIN_S, Children, become_subreaper
 from repl_sandbox.confine import PR_SET_PDEATHSIG, Confinement, limit
 from repl_sandbox.direct import answers, listen
@@ -297,8 +298,8 @@ class _Child:
         assert isinstance(limits, dict)
         repl_limits = {key: limits[key] for key in ("max_output_chars", "max_value_chars")}
         try:
-            self._settle()
-            repl = Repl(**repl_limits)
+            spill = self._settle()
+            repl = Repl(**repl_limits, spilt=spill.take)
             with open("/proc/self/statm", "rb") as statm:
                 door = listen(self._folder)
                 if self._is_console:
@@ -310,6 +311,7 @@ class _Child:
                         repl,
                         key=self._request["key"].encode(),
                         is_sealed=self._confinement is not None,
+                        spilt=spill.take,
                     )
                 else:
                     vars(sys)["addaudithook"] = refuse_hook
@@ -326,7 +328,7 @@ class _Child:
         except Exception:  # noqa: BLE001
             return traceback.format_exc()
 
-    def _settle(self) -> None:
+    def _settle(self) -> Spill:
         """Leave the zygote behind: its session, signals, streams, folder."""
         os.setsid()
         # While it lives, what it started must not be killed because another kernel ends.
@@ -341,9 +343,10 @@ class _Child:
             Path("/proc/self/oom_score_adj").write_text("1000")
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         null = os.open(os.devnull, os.O_RDWR)
-        for fd in (0, 1, 2):
-            os.dup2(null, fd)
+        os.dup2(null, 0)
+        spill = Spill()
         _close_all_but(
+            spill.fd,
             self._control.fileno(),
             *([] if self._confinement is None else [self._confinement.kept_fd]),
         )
@@ -354,6 +357,7 @@ class _Child:
         sys.argv = [""]
         del sys.orig_argv[1:]
         sys.path[:0] = [""]
+        return spill
 
     def _home(self) -> Path:
         """The kernel's current folder: the same for all that can neither read nor write it."""

@@ -72,6 +72,11 @@ def test_a_flood_arrives_whole_and_in_order(kernel: Session) -> None:
     assert shown.text() == "".join(f"{i}\n" for i in range(3_000))
 
 
+def test_what_is_written_past_the_streams_is_shown(kernel: Session) -> None:
+    shown = kernel.cell("import os; print('a'); os.write(1, b'1\\n'); print('b'); 1 / 0")
+    assert shown.text() == "a\n1\nb\n"
+
+
 def test_a_silent_cell_says_nothing_and_ends(kernel: Session) -> None:
     assert kernel.cell("1 + 1", silent=True).outputs == []
     assert kernel.cell("print('b')", store_history=False).text() == "b\n"

@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -39,6 +39,7 @@ from repl_sandbox.repl import Answer, Repl, seed_generators
 
 NO_INPUT = "a sealed kernel has nobody to ask: input() is not available"
 NO_FOLDER = "a sealed kernel can write no files: there is no temporary folder"
+STREAMS = ("stdout", "stderr")
 FLUSH_S = 0.2
 """How long after a cell has printed it goes out, as with ipykernel."""
 
@@ -108,10 +109,13 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
     turn = traitlets.Any()
     """Of whoever sends on iopub: an interrupt may find the main thread within it."""
     loop = traitlets.Instance(OwnLoop, ())
+    spilt = traitlets.Any()
+    """What was written past the streams: see `capture.Spill`."""
+    out = traitlets.Any()
     printed = traitlets.Any()
     """Streams with something to send. Its methods are C, which no interrupt divides."""
 
-    def open(self, _repl: Repl, *, key: bytes, is_sealed: bool) -> None:
+    def open(self, _repl: Repl, *, key: bytes, is_sealed: bool, spilt: Callable[[], str]) -> None:
         """See `Served.open_channels`; output goes to iopub from here on."""
         self.open_channels(key=key)
         self.turn, self.printed = threading.RLock(), SimpleQueue()
@@ -130,7 +134,9 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
             tempfile.tempdir = "/tmp"
             vars(tempfile)["mkdtemp"] = refuse_folder
         os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
-        sys.stdout, sys.stderr = (Printed(self, name) for name in ("stdout", "stderr"))
+        self.spilt = spilt
+        sys.stdout, sys.stderr = (Printed(self, name) for name in STREAMS)
+        self.out = sys.stdout
         threading.Thread(target=self._flush_late, daemon=True, name="IOPub").start()
 
     def _flush_late(self) -> None:
@@ -158,6 +164,9 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
         self.loop.put_right()
 
     def post_handler_hook(self) -> None:
+        if spilt := self.spilt():
+            self.out.write(spilt)
+            self.out.flush()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def raw_input(self, prompt: str = "") -> str:
@@ -215,7 +224,7 @@ class Printed(io.TextIOBase):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         if not self._kept:
             self._kernel.printed.put(self)
-        self._kept.append(text)
+        self._kept.append(self._kernel.spilt() + text)
         return len(text)
 
     def flush(self) -> None:
