@@ -56,6 +56,7 @@ _EXTRA_OF = {
 def main() -> None:
     """Entry point. Exit codes: 0 done, 1 our side failed, 2 bad usage or config, 130 and 143 for
     SIGINT and SIGTERM."""
+    open_streams()
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -95,6 +96,13 @@ def _lacking(error: BaseException | None) -> str:
         f"{package} is not installed, but this command needs it; "
         f"{how_to_install(_EXTRA_OF[package])}"
     )
+
+
+def open_streams() -> None:
+    """Give this process the standard streams that it was started without, empty ones."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # as long as the process
 
 
 def _fail(message: str, code: int) -> None:

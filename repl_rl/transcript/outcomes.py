@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from repl_rl.transcript.format import HAVE, SUBMIT
 from repl_rl.transcript.imitations import begins_as_output, imitates_output, parse
@@ -74,7 +74,8 @@ def _error_kind(source: str, error_type: str, syntax: Syntax) -> OutcomeKind:
         return OutcomeKind.BAD_SUBMIT
     kind = _FROM_ERROR.get(error_type, OutcomeKind.RUNTIME_ERROR)
     if kind is OutcomeKind.SYNTAX_ERROR and syntax is not Syntax.UNKNOWN:
-        return OutcomeKind.RUNTIME_ERROR  # raised by what it ran
+        # Raised by what it ran, which is a text of its own or something else.
+        return kind if _runs_text(source) else OutcomeKind.RUNTIME_ERROR
     return kind
 
 
@@ -172,8 +173,17 @@ def _standing_alone(source: str, arguments: Sequence[ast.expr]) -> str | None:
 
 
 def _calls_submit(source: str) -> bool:
-    tree = parse(source) if SUBMIT in source else None
+    return SUBMIT in source and _calls(source, {SUBMIT})
+
+
+def _runs_text(source: str) -> bool:
+    """True where a source hands a text to the compiler: `exec("1+")` costs what `1+` does."""
+    return _calls(source, {"exec", "eval", "compile"})
+
+
+def _calls(source: str, names: Collection[str]) -> bool:
+    tree = parse(source)
     return tree is not None and any(
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == SUBMIT
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
         for node in ast.walk(tree)
     )

@@ -1,1 +1,20 @@
 """Runs untrusted Python, one stateful interpreter per process. Knows no models, tokens, rewards."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from repl_sandbox.pool import KernelPool
+    from repl_sandbox.types import ExecStatus, Execution, Isolation, Limits, SandboxError
+
+__all__ = ["ExecStatus", "Execution", "Isolation", "KernelPool", "Limits", "SandboxError"]
+
+
+def __getattr__(name: str) -> object:
+    """The names above, imported when they are asked for: a fork server needs none of a pool's."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    place = "pool" if name == "KernelPool" else "types"
+    return getattr(import_module(f"{__name__}.{place}"), name)

@@ -8,12 +8,19 @@ rendering or who writes.
 
 from __future__ import annotations
 
+import os
 from codecs import utf_8_decode
+from collections.abc import Callable
 from io import RawIOBase, TextIOWrapper
 from typing import Any
 
 MAX_WRITTEN_CHARS = 1 << 20
 """Even the shortest `print` reaches this within the CPU time of a line."""
+
+
+SPILL_BYTES = 1 << 16
+"""What a pipe holds."""
+READ = os.read
 
 
 class OutputLimit(RuntimeError):
@@ -27,8 +34,9 @@ OutputLimit.__module__ = "builtins"
 class Capture:
     """Keeps `max_chars` from the head and `max_chars` from the tail of what is written."""
 
-    def __init__(self, *, max_chars: int) -> None:
+    def __init__(self, *, max_chars: int, spilt: Callable[[], str] = str) -> None:
         self._max_chars = max_chars
+        self._spilt = spilt
         self.clear()
 
     def clear(self) -> None:
@@ -53,6 +61,7 @@ class Capture:
 
     def take_unlimited(self, text: str) -> None:
         """Keep `text` without raising: for the traceback that ends a line."""
+        text = self._spilt() + text
         self._num_written += len(text)
         room = self._max_chars - self._num_head
         if room > 0:
@@ -68,6 +77,7 @@ class Capture:
 
     def kept(self) -> tuple[str, str, int]:
         """(head, tail, how many characters between them are gone)."""
+        self.take_unlimited("")
         self._cut_tail()
         num_omitted = self._num_written - self._num_head - self._num_tail
         return "".join(self._head), "".join(self._tail), num_omitted
@@ -76,6 +86,27 @@ class Capture:
         tail = "".join(self._tail)[-self._max_chars :]
         self._tail = [tail]
         self._num_tail = len(tail)
+
+
+class Spill:
+    """What is written past Python's streams, on this process's own descriptors 1 and 2.
+
+    A writer that fills it before anybody has read gets an error, as at a terminal that is stopped.
+    """
+
+    def __init__(self) -> None:
+        self.fd, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        for fd in (1, 2):
+            os.dup2(writer, fd)
+        os.close(writer)
+
+    def take(self) -> str:
+        """What has come since the last time."""
+        try:
+            return utf_8_decode(READ(self.fd, SPILL_BYTES), "replace", True)[0]
+        # Nothing has, or a line has closed it.
+        except OSError:
+            return ""
 
 
 class _End(RawIOBase):

@@ -61,8 +61,12 @@ class Confinement:
         if self._namespace is not None:
             _check(_LIBC.unshare(CLONE_NEWPID), "unshare")
             self._return()
-        # Each kernel is process 1 of its namespace, so one filter fits all.
-        self._filter = make_filter(own_pid=1) if has_namespaces else None
+        # Each kernel is process 1 of its namespace, so these fit all.
+        self._filters = (
+            [make_filter(own_pid=1, has_zmq=has_zmq) for has_zmq in (False, True)]
+            if has_namespaces
+            else None
+        )
         is_open = os.geteuid() == 0 and _all_may_read(readable)
         self._uids = uids(uid_slot) if is_open else range(0)
         self._num_forks = 0
@@ -106,9 +110,13 @@ class Confinement:
         if os.getppid() != parent:
             os._exit(1)
 
-    def seal(self) -> None:
+    def seal(self, *, has_zmq: bool) -> None:
         """In the child, with all its threads: leave only the calls that a computation needs."""
-        seccomp.install(self._filter or make_filter(own_pid=os.getpid()))
+        seccomp.install(
+            self._filters[has_zmq]
+            if self._filters
+            else make_filter(own_pid=os.getpid(), has_zmq=has_zmq)
+        )
 
     def _return(self) -> None:
         """Let the next child that is not a kernel be born in our own namespace."""
@@ -138,9 +146,9 @@ def _give_up(ruleset: int) -> None:
     _check(_LIBC.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl")
 
 
-def make_filter(*, own_pid: int) -> bytes:
+def make_filter(*, own_pid: int, has_zmq: bool = False) -> bytes:
     """The seccomp program of a kernel with this number on this machine."""
-    return seccomp.make_filter(platform.machine(), own_pid=own_pid)
+    return seccomp.make_filter(platform.machine(), own_pid=own_pid, has_zmq=has_zmq)
 
 
 def limit(ceilings: Mapping[int, int]) -> None:

@@ -15,8 +15,9 @@ import socket
 from collections.abc import Iterator
 from operator import is_
 from pathlib import Path
+from typing import Any
 
-from repl_sandbox.pristine import Pristine
+from repl_sandbox.pristine import Fixed, Pristine
 from repl_sandbox.repl import Answer, Repl
 from repl_sandbox.sockets import DIRECT, SIZE_BYTES, socket_path
 
@@ -38,27 +39,46 @@ def listen(folder: Path) -> socket.socket:
 def answers(repl: Repl, door: socket.socket, pristine: Pristine) -> Iterator[socket.socket]:
     """Answer a question at each step, until the owner hangs up; yield the socket of the next one.
 
-    A kernel whose own code has changed ends without an answer. The names below are local, because
-    a line could give the names of a module to something else.
+    A kernel whose own code has changed ends without an answer.
     """
+    loop: Iterator[socket.socket] = LOOP.function(
+        door=door,
+        receive=door.recv,
+        send=door.sendall,
+        answer_to=_answer,
+        repl=repl,
+        checks=pristine.checks,
+    )()
+    return loop
+
+
+# Any: names that `Fixed` makes constants.
+def _loop(
+    door: Any, receive: Any, send: Any, answer_to: Any, repl: Any, checks: Any
+) -> Iterator[socket.socket]:
     yield door
     connection, _ = door.accept()
-    door.close()
-    receive, send, die = connection.recv, connection.sendall, os._exit
-    scan, encode, size_of, whole = SCAN, ENCODE, int.from_bytes, socket.MSG_WAITALL
-    every, each, same, checks = all, map, is_, pristine.checks
-    yield connection
-    while len(size := receive(SIZE_BYTES, whole)) == SIZE_BYTES:
-        asked = receive(size_of(size, "big"), whole)
-        (number, mode, source), _end = scan(asked.decode("ascii"), 0)
-        answer = _answer(repl, mode, source)
+    # From here on the same object is the connection: its methods are constants.
+    dup2(connection.fileno(), door.fileno(), False)
+    connection.close()
+    yield door
+    while len(size := receive(SIZE_BYTES, WHOLE)) == SIZE_BYTES:
+        asked = receive(size_of(size, "big"), WHOLE)
+        (number, mode, source), _end = SCAN(asked.decode("ascii"), 0)
+        answer = answer_to(repl, mode, source)
         for fetch, holders, names, values in checks:
-            if not every(each(same, each(fetch, holders, names), values)):
+            if not all(map(is_, map(fetch, holders, names), values)):
                 die(1)
-        (body,) = encode((number, *answer), 0)
+        (body,) = ENCODE((number, *answer), 0)
         body = body.encode("ascii")
-        send(body.__len__().to_bytes(SIZE_BYTES, "big") + body)
-        yield connection
+        send(len(body).to_bytes(SIZE_BYTES, "big") + body)
+        yield door
+
+
+size_of, dup2, die, WHOLE = int.from_bytes, os.dup2, os._exit, socket.MSG_WAITALL
+LOOP = Fixed.of(_loop)
+"""Runs as long as the kernel. A line reaches the frame of whatever runs, and could give its local
+names to something else: this one has none that outlives an answer."""
 
 
 def _answer(repl: Repl, mode: str, source: str) -> Answer:

@@ -9,6 +9,7 @@ trainer's event loop stands still. Knows kernels as a whole. Does not know what 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -56,7 +57,7 @@ class KernelPool:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: Limits | None = None,
         *,
         preload: Sequence[str] = ("sympy",),
         warmup: Sequence[str] | None = None,
@@ -66,7 +67,7 @@ class KernelPool:
     ) -> None:
         if standby < 0:
             raise ValueError(f"standby must be 0 or more, not {standby}")
-        self._limits = limits
+        self._limits = limits = limits or Limits()
         self._preload = tuple(preload)
         default_warmup = SYMPY_WARMUP if "sympy" in preload else ()
         self._warmup = tuple(default_warmup if warmup is None else warmup)
@@ -77,6 +78,7 @@ class KernelPool:
         self._link = ZygoteLink(limits, setup=setup)
         self._kernels: set[SupervisedKernel] = set()
         self._num_waiting = 0
+        self._seeds = itertools.count()
         self._is_open = False
 
     async def __aenter__(self) -> Self:
@@ -105,13 +107,17 @@ class KernelPool:
     ) -> None:
         await self.aclose()
 
-    async def acquire(self, *, seed: int) -> SupervisedKernel:
+    async def acquire(self, *, seed: int | None = None) -> SupervisedKernel:
         """A fresh kernel. The caller closes it. When the pool closes, it closes those left.
+
+        seed: what its `random` starts from; the number of kernels that had none before it, if none
+              is given.
 
         Raises SandboxError if the fork server is gone, a folder could not be made, a setup source
         failed or no kernel came in time. Where there is no memory for a kernel, it is waited for.
         """
         self._require_open()
+        seed = next(self._seeds) if seed is None else seed
         self._num_waiting += 1
         try:
             newborn = await self._newborn(until_s=time.monotonic() + ACQUIRE_TIMEOUT_S)

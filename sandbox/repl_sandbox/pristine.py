@@ -9,7 +9,10 @@ no honest line has a reason to do that. Knows Python's objects. Does not know wh
 
 from __future__ import annotations
 
+import ast
 import builtins
+import inspect
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import getitem, length_hint
@@ -26,6 +29,60 @@ Check = tuple[Callable[[Any, Any], object], tuple[Any, ...], tuple[Any, ...], tu
 
 These are columns, not rows, so that functions in C can go through them.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A function to be, whose parameters and global names become constants of its code.
+
+    A frame's local names, a closure's cells and a module's names can be changed while it runs. Its
+    code cannot.
+    """
+
+    code: CodeType
+    values: dict[str, object]
+    """Placeholder among its constants -> what a global name stands for."""
+
+    @staticmethod
+    def of(function: Callable[..., Any]) -> Fixed:
+        """Take a function of plain arguments, as its source has it."""
+        assert isinstance(function, FunctionType)
+        tree = ast.parse(inspect.getsource(function))
+        (definition,) = tree.body
+        assert isinstance(definition, ast.FunctionDef)
+        names = [each.arg for each in definition.args.args]
+        shared = {**vars(builtins), **function.__globals__}
+        definition.args.args, definition.returns = [], None
+        written = set(function.__code__.co_varnames) - set(names)
+        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - written
+        fixed = ast.fix_missing_locations(_Fixing(used).visit(tree))
+        with warnings.catch_warnings():
+            # A call of what looks like text.
+            warnings.simplefilter("ignore", SyntaxWarning)
+            module = compile(fixed, function.__code__.co_filename, "exec")
+        (code,) = (const for const in module.co_consts if isinstance(const, CodeType))
+        return Fixed(code, {_placeholder(name): shared[name] for name in used - set(names)})
+
+    def function(self, **given: object) -> Callable[[], Any]:
+        """The function for these arguments."""
+        values = self.values | {_placeholder(name): value for name, value in given.items()}
+        constants = tuple(
+            values[const] if isinstance(const, str) and const in values else const
+            for const in self.code.co_consts
+        )
+        return FunctionType(self.code.replace(co_consts=constants), {})
+
+
+class _Fixing(ast.NodeTransformer):
+    def __init__(self, names: set[str]) -> None:
+        self._names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(_placeholder(node.id)) if node.id in self._names else node
+
+
+def _placeholder(name: str) -> str:
+    return f"<{name}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +122,12 @@ class Pristine:
 
     def with_objects(self, root: object) -> Pristine:
         """The same, with an object of one of these classes and those of ours that it holds."""
-        links = [(root, name, held) for name, held in vars(root).items() if _is_own(type(held))]
-        objects = [root, *(held for _root, _name, held in links)]
+        links = [
+            (root, name, held)
+            for name, held in vars(root).items()
+            if type(held) is dict or _is_own(type(held))
+        ]
+        objects = [root, *(held for _root, _name, held in links if type(held) is not dict)]
         # An additional entry in one of them would hide a method of the same name.
         more = (
             _check(getattr, [*_parts(objects, OBJECT_PARTS), *links]),

@@ -18,8 +18,13 @@ ANSI = re.compile(
     r"|\x1b[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC and other strings: titles, links
     r"|\x1b[ -/]*[0-~]"
 )
-# C0 except \t and \n, DEL and C1, and the marks that reorder text on a screen.
-UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# C0 except \t, \n and \r, DEL and C1, and the marks that reorder text on a screen.
+UNSEEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+# Lines, columns and places of the cursor: what stands behind these stands elsewhere on a screen.
+MOVES = re.compile(r"\x1b\[[0-?]*[ -/]*[A-I`adefuZ]|\x1b[DEM78]|[\b\v\f\r\x1c-\x1e\x85]")
+APART = re.compile("(?<=[^\n])\r+(?=[^\r\n])")
 SURROGATE = re.compile("[\ud800-\udfff]")
 ADDRESS = re.compile(r"(?<= at )0x[0-9a-fA-F]+")
 
@@ -32,10 +37,14 @@ class Rendered:
 
 
 def clean(text: str) -> str:
-    """`text` without terminal sequences, control characters, bidi marks and lone surrogates."""
+    r"""`text` without terminal sequences, control characters, bidi marks and lone surrogates.
+
+    What a screen would show in two places does not run together: `12\r34` is `12\n34`.
+    """
     if text.isascii() and text.isprintable():
         return text
-    return SURROGATE.sub("\ufffd", UNSEEN.sub("", ANSI.sub("", text)))
+    text = UNSEEN.sub("", ANSI.sub("", MOVES.sub("\r", text)))
+    return SURROGATE.sub("\ufffd", APART.sub("\n", text).replace("\r", ""))
 
 
 def number_addresses(text: str, ordinals: MutableMapping[str, str]) -> str:

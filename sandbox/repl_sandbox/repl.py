@@ -12,11 +12,12 @@ from __future__ import annotations
 # Not `signal`: it makes enums of all results, which takes longer than the calls.
 import _signal  # type: ignore[import-not-found]  # typeshed leaves it out
 import builtins
+import gc
 import random
 import re
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from importlib.machinery import BuiltinImporter
 from io import StringIO, TextIOWrapper
 from typing import NamedTuple
@@ -42,6 +43,17 @@ OWN_LIMIT = GET_LIMIT()
 MAX_LIMIT = 2**31 - 1
 BUILTINS = vars(builtins)
 PRISTINE_BUILTINS = dict(BUILTINS)
+OWN_BUILTINS = {"__builtins__": builtins}
+CLEAR_CALLBACKS = gc.callbacks.clear
+MAX_NAME_CHARS = 100
+MONITORING_TOOLS: Sequence[int] = ()
+MONITORED_EVENTS: Sequence[int] = ()
+SET_MONITOR: Callable[[int, int, None], object] = print
+if sys.version_info >= (3, 12):
+    MONITORING_TOOLS = range(6)
+    _events = vars(sys.monitoring.events).values()
+    MONITORED_EVENTS = tuple(event for event in _events if event.bit_count() == 1)
+    SET_MONITOR = sys.monitoring.register_callback
 
 
 class Answer(NamedTuple):
@@ -60,11 +72,19 @@ class Answer(NamedTuple):
 class Repl:
     """One `__main__` namespace and the rules by which lines run in it."""
 
-    def __init__(self, *, max_output_chars: int, max_value_chars: int) -> None:
+    def __init__(
+        self,
+        *,
+        max_output_chars: int,
+        max_value_chars: int,
+        spilt: Callable[[], str] = str,
+    ) -> None:
         self._max_value_chars = max_value_chars
-        self._capture = Capture(max_chars=max_output_chars)
+        self._capture = Capture(max_chars=max_output_chars, spilt=spilt)
         self._compiler = Compiler()
         self._main = _fresh_main()
+        # Not by way of the module: a line can give that another class.
+        self._names = vars(self._main)
         self._home = _Home()
         self._recursion_limit = OWN_LIMIT
         # Only an interactive session has them.
@@ -97,14 +117,13 @@ class Repl:
     def _guard(self, step: Callable[[], Answer]) -> Answer:
         self._capture.clear()
         self._home.enter(self._capture)
+        # Local names come last: code of a line's that still runs could change what they hold.
         try:
-            answer = step()
+            done = (step(), self._home.leave(), self._capture.kept())  # type: ignore[func-returns-value]
         # An interrupt may come between two statements of ours. The kernel must survive it.
         except BaseException as error:  # noqa: BLE001
-            answer = self._failed(error)
-        finally:
-            self._home.leave()
-        head, tail, num_omitted = self._capture.kept()
+            done = (self._failed(error), self._home.leave(), self._capture.kept())  # type: ignore[func-returns-value]
+        answer, _left, (head, tail, num_omitted) = done
         return Answer(answer.status, head, tail, num_omitted, answer.error_type, answer.value)
 
     def _run(self, source: str) -> Answer:
@@ -112,17 +131,12 @@ class Repl:
         if statements is None:
             self._capture.clear()
             return Answer(status="incomplete")
-        answer = Answer()
-        for statement in statements:
+        todo = iter(statements)
+        for statement in todo:
             error = self._execute(statement)
-            if error is None:
-                continue
-            _remember(error)
-            failed = self._failed(error)
-            answer = answer if answer.error_type else failed
-            if isinstance(error, KeyboardInterrupt | OutputLimit):
-                break
-        return answer
+            if error is not None:
+                return self._failed(error, todo)
+        return Answer()
 
     def _set_up(self, source: str) -> Answer:
         answer = self._run(source)
@@ -138,41 +152,61 @@ class Repl:
         try:
             # With `*`: a plain call takes no share of the recursion limit once the interpreter has
             # specialised it, and `_depth` counts that share.
-            exec(*(statement, self._main.__dict__))
+            exec(*(statement, self._names))
         # User code may raise anything, also SystemExit and GeneratorExit. The kernel goes on.
         except BaseException as error:  # noqa: BLE001
             # The first frame is this one. A class of the user may define a `with_traceback`.
             trace = error.__traceback__ and error.__traceback__.tb_next
             return BaseException.with_traceback(error, trace)
         finally:
-            # Names bound beforehand, and C functions: a trace function or a builtin may be hostile.
-            SET_PROFILE(None)
-            SET_TRACE(None)
-            BUILTINS.update(PRISTINE_BUILTINS)
+            self._put_back()
             if GET_LIMIT() != limit:
                 self._recursion_limit = GET_LIMIT()
             SET_LIMIT(OWN_LIMIT)
         return None
 
+    def _put_back(self) -> None:
+        """Leave nothing of a statement's that runs by itself, or in which names are looked up."""
+        _quiet(BUILTINS.update, PRISTINE_BUILTINS)
+        _quiet(self._names.update, OWN_BUILTINS)
+
     def _evaluate(self, expression: str) -> Answer:
         try:
-            value = eval(compile(expression.strip(), FILENAME, "eval"), self._main.__dict__)
+            value = eval(compile(expression.strip(), FILENAME, "eval"), self._names)
             text = repr(value)
         finally:
-            SET_PROFILE(None)
-            SET_TRACE(None)
-            BUILTINS.update(PRISTINE_BUILTINS)
+            self._put_back()
         if len(text) > self._max_value_chars:
             raise OutputLimit(f"the repr of the value is over {self._max_value_chars} characters")
         return Answer(value=str(text))
 
-    def _failed(self, error: BaseException) -> Answer:
+    def _failed(self, error: BaseException, rest: Iterable[Statement] = ()) -> Answer:
+        """Show an error and go on. The answer is made first, and held where no name leads."""
+        return (
+            Answer(status="error", error_type=_class_name(error)),
+            self._go_on(error, rest),  # type: ignore[func-returns-value]
+        )[0]
+
+    def _go_on(self, error: BaseException, rest: Iterable[Statement]) -> None:
+        """Show the error, and run what was typed behind it."""
+        _remember(error)
+        self._show(error)
+        if isinstance(error, KeyboardInterrupt | OutputLimit):
+            return
+        for statement in rest:
+            following = self._execute(statement)
+            if following is not None:
+                _remember(following)
+                self._show(following)
+            if isinstance(following, KeyboardInterrupt | OutputLimit):
+                return
+
+    def _show(self, error: BaseException) -> None:
         try:
             self._capture.take_unlimited(format_error(error))
         # Formatting runs a `__str__` that user code wrote, and there may be no memory left.
         except BaseException:  # noqa: BLE001
             self._capture.take_unlimited("<the traceback could not be shown>\n")
-        return Answer(status="error", error_type=CLASS_NAME(type(error)))
 
 
 class _Home:
@@ -218,6 +252,31 @@ def _is_bent(stream: TextIOWrapper) -> bool:
         return True
 
 
+def _quiet(call: Callable[..., object], *given: object) -> None:
+    """Call it, and end what a line has left to run at calls, lines and collections of garbage.
+
+    C functions, by names bound beforehand. In one line: what dies in the call may set a trace
+    function, which can jump over lines.
+    """
+    call(*given), CLEAR_CALLBACKS(), SET_PROFILE(None), SET_TRACE(None)
+    for tool in MONITORING_TOOLS:
+        for event in MONITORED_EVENTS:
+            SET_MONITOR(tool, event, None)
+
+
+def _class_name(error: BaseException) -> str:
+    """As a traceback has it, if it is one; any text may stand there."""
+    name = CLASS_NAME(type(error))
+    is_name = str.__len__(name) <= MAX_NAME_CHARS and str.isidentifier(name)
+    return name if is_name else "Exception"
+
+
+def refuse_hook(hook: object) -> None:
+    """`sys.addaudithook` of a kernel: a hook would run beside all later lines, and nobody could
+    take it away."""
+    raise RuntimeError("a kernel takes no audit hooks")
+
+
 def _depth() -> int:
     """How much of the recursion limit our own frames take, below those of a statement.
 
@@ -250,7 +309,7 @@ def format_error(error: BaseException) -> str:
     stderr, sys.stderr = sys.stderr, StringIO()
     shown = sys.stderr
     try:
-        SHOW_TRACEBACK(type(error), error, error.__traceback__)
+        _quiet(SHOW_TRACEBACK, type(error), error, error.__traceback__)
     finally:
         sys.stderr = stderr
     text = FRAME.sub(_short_frame, shown.getvalue())
@@ -263,9 +322,10 @@ def _short_frame(match: re.Match[str]) -> str:
 
 def _remember(error: BaseException) -> None:
     """Keep of the last error what a REPL keeps, for `pdb.pm()` and others."""
-    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    last = {"last_type": type(error), "last_value": error, "last_traceback": error.__traceback__}
     if sys.version_info >= (3, 12):
-        sys.last_exc = error
+        last["last_exc"] = error
+    _quiet(vars(sys).update, last)
 
 
 def _fresh_main() -> types.ModuleType:

@@ -41,12 +41,12 @@ INSTRUCTION = struct.Struct("<HBBI")  # code, steps to skip if true, if false, o
 Code = bytes
 
 
-def make_filter(machine: str, *, own_pid: int) -> bytes:
+def make_filter(machine: str, *, own_pid: int, has_zmq: bool = False) -> bytes:
     """The program for a machine by its name in `os.uname`. UnsupportedMachineError if unknown.
 
-    `own_pid` is the only process that it lets the kernel signal.
+    `own_pid` is the only process that it lets the kernel signal. `has_zmq`: see `syscalls.guards`.
     """
-    codes = _codes(numbers(machine), guards(own_pid=own_pid))
+    codes = _codes(numbers(machine), guards(own_pid=own_pid, has_zmq=has_zmq))
     return b"".join(
         (
             # First the ABI: in another one, such as i386's `int 0x80`, a number is another call.

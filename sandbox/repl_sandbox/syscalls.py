@@ -212,8 +212,12 @@ CLOCKS = (*range(10), 11)
 UNUSUAL_MESSAGE = int(socket.MSG_OOB)
 
 
-def guards(*, own_pid: int) -> dict[str, Guard]:
-    """The calls that depend on their arguments. `own_pid` is what the kernel's `getpid` says."""
+def guards(*, own_pid: int, has_zmq: bool = False) -> dict[str, Guard]:
+    """The calls that depend on their arguments. `own_pid` is what the kernel's `getpid` says.
+
+    has_zmq: whether threads of libzmq may still start, which ask by their own numbers how they are
+             scheduled, and abort the process on an error.
+    """
     to_itself = Guard((OneOf(0, (own_pid,)),))
     # The number of another process would show that it exists, and what it does.
     of_itself = OneOf(0, (0, own_pid))
@@ -231,9 +235,9 @@ def guards(*, own_pid: int) -> dict[str, Guard]:
         "getpgid": Guard((of_itself,)),
         "getsid": Guard((of_itself,)),
         "sched_getaffinity": Guard((of_itself,)),
-        # No error, as for `sched_setscheduler`: threads of libzmq ask, by their own numbers.
-        "sched_getparam": Guard((of_itself,), otherwise=0),
-        "sched_getscheduler": Guard((of_itself,), otherwise=0),
+        # Success without an answer leaves what was in the caller's memory before.
+        "sched_getparam": Guard((of_itself,), otherwise=0 if has_zmq else errno.EPERM),
+        "sched_getscheduler": Guard((of_itself,), otherwise=0 if has_zmq else errno.EPERM),
         "clock_gettime": by_a_clock,
         "clock_getres": by_a_clock,
         "clock_nanosleep": by_a_clock,

@@ -22,6 +22,7 @@ import resource
 import select
 import shutil
 import signal
+import site
 import socket
 import sys
 import traceback
@@ -31,13 +32,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from repl_sandbox.capture import Spill
 from repl_sandbox.children import LOOK_AGAIN_S, Children, become_subreaper
 from repl_sandbox.confine import PR_SET_PDEATHSIG, Confinement, limit
 from repl_sandbox.direct import answers, listen
 from repl_sandbox.jupyter import fonts
 from repl_sandbox.jupyter.lines import ReplKernel
 from repl_sandbox.pristine import Pristine
-from repl_sandbox.repl import Answer, Repl, seed_generators
+from repl_sandbox.repl import Answer, Repl, refuse_hook, seed_generators
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 
 if TYPE_CHECKING:
@@ -54,14 +56,12 @@ MAX_FILE_BYTES = 1 << 20
 """What an unsealed kernel may write into one file. A sealed one can open none for writing."""
 
 
-def main(control_fd: int, base_fd: int) -> None:
+def main(control: socket.socket, base_fd: int, config: dict[str, Any]) -> None:
     """Serve until the control socket closes. Errors before that are reported on that socket.
 
     base_fd: the folder that holds the runtime folder. From inside the namespaces there is no other
              way to it.
     """
-    control = socket.socket(fileno=control_fd)
-    config = json.loads(control.recv(MAX_PACKET_BYTES))
     # A politer signal has no effect before `serve`.
     _die_with_parent(signal.SIGKILL, parent=config["parent_pid"])
     # An arena for each thread of a console would be 64 MiB of address space at a moment of its
@@ -69,6 +69,8 @@ def main(control_fd: int, base_fd: int) -> None:
     ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
     # Python 3.13 keeps the text of `-c` there, as the source of all code from "<string>".
     linecache.clearcache()
+    # Of a folder with another name in every run.
+    site.USER_BASE = site.USER_SITE = None
     # Set by bubblewrap, and different in every run.
     os.environ.pop("PWD", None)
     try:
@@ -143,6 +145,9 @@ def _warm_up(config: dict[str, Any]) -> _Stock:
     # Code in a kernel finds plain Python: it cannot import this package by name.
     for name in [name for name in sys.modules if name.partition(".")[0] == "repl_sandbox"]:
         del sys.modules[name]
+    if metadata := sys.modules.get("importlib.metadata"):
+        # It keeps what it has listed before there were walls.
+        metadata.MetadataPathFinder().invalidate_caches()
     gc.collect()
     gc.freeze()
     return _Stock(console, pristine)
@@ -154,8 +159,7 @@ def _console(config: dict[str, Any]) -> ReplKernel | NotebookKernel:
         return ReplKernel(log=log)
     from repl_sandbox.jupyter.cells import make_notebook_kernel  # IPython takes half a second
 
-    readable = (config["confinement"] or {}).get("readable", [])
-    return make_notebook_kernel(log, Path(config["runtime"]), readable)
+    return make_notebook_kernel(log, Path(config["runtime"]))
 
 
 class _Zygote:
@@ -294,8 +298,8 @@ class _Child:
         assert isinstance(limits, dict)
         repl_limits = {key: limits[key] for key in ("max_output_chars", "max_value_chars")}
         try:
-            self._settle()
-            repl = Repl(**repl_limits)
+            spill = self._settle()
+            repl = Repl(**repl_limits, spilt=spill.take)
             with open("/proc/self/statm", "rb") as statm:
                 door = listen(self._folder)
                 if self._is_console:
@@ -307,7 +311,10 @@ class _Child:
                         repl,
                         key=self._request["key"].encode(),
                         is_sealed=self._confinement is not None,
+                        spilt=spill.take,
                     )
+                else:
+                    vars(sys)["addaudithook"] = refuse_hook
                 is_notebook = self._is_console and self._config["is_notebook"]
                 set_up = stock.console.set_up if is_notebook else repl.set_up
                 error = _set_up(set_up, self._config["setup"])
@@ -315,13 +322,13 @@ class _Child:
             self._answers = answers(repl, door, stock.pristine.with_objects(repl))
             self._limit(born_pages, memory_mib=limits["memory_mib"], cpu_s=limits["kernel_cpu_s"])
             if self._confinement is not None:
-                self._confinement.seal()
+                self._confinement.seal(has_zmq=self._is_console)
             return error
         # Nothing else would report it: the streams lead nowhere.
         except Exception:  # noqa: BLE001
             return traceback.format_exc()
 
-    def _settle(self) -> None:
+    def _settle(self) -> Spill:
         """Leave the zygote behind: its session, signals, streams, folder."""
         os.setsid()
         # While it lives, what it started must not be killed because another kernel ends.
@@ -336,9 +343,10 @@ class _Child:
             Path("/proc/self/oom_score_adj").write_text("1000")
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         null = os.open(os.devnull, os.O_RDWR)
-        for fd in (0, 1, 2):
-            os.dup2(null, fd)
+        os.dup2(null, 0)
+        spill = Spill()
         _close_all_but(
+            spill.fd,
             self._control.fileno(),
             *([] if self._confinement is None else [self._confinement.kept_fd]),
         )
@@ -347,7 +355,9 @@ class _Child:
         os.chdir(home)
         os.environ["HOME"] = str(home)
         sys.argv = [""]
+        del sys.orig_argv[1:]
         sys.path[:0] = [""]
+        return spill
 
     def _home(self) -> Path:
         """The kernel's current folder: the same for all that can neither read nor write it."""

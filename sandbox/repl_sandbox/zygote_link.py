@@ -39,9 +39,8 @@ END_TIMEOUT_S = 5.0
 FLAGS = ("-s", "-P")
 # Not `-m`: `sys.path` would have to hold this package, which only the trainer may read.
 BOOT = (
-    "import sys; control, base, package, *folders = sys.argv[1:];"
-    "sys.path += [f for f in folders if f not in sys.path]; sys.path.insert(0, package);"
-    "from repl_sandbox.zygote import main; del sys.path[0]; main(int(control), int(base))"
+    "import sys; control, base, package = sys.argv[1:]; sys.path.insert(0, package);"
+    "from repl_sandbox.boot import boot; del sys.path[0]; boot(int(control), int(base))"
 )
 
 
@@ -146,7 +145,8 @@ class ZygoteLink:
     def _plan(self, level: Level, readable: Sequence[Path]) -> dict[str, object]:
         """What differs between levels in the fork server's configuration."""
         if level is Level.NONE:
-            return {"parent_pid": os.getpid(), "confinement": None}
+            folders = list(map(str, package_folders()))
+            return {"parent_pid": os.getpid(), "confinement": None, "folders": folders}
         slot = self._uid_slot.take() if os.geteuid() == 0 else 0
         confinement = {
             "readable": [str(path) for path in [*readable, *self._own]],
@@ -157,6 +157,8 @@ class ZygoteLink:
         return {
             "parent_pid": 0 if level is Level.STRICT else os.getpid(),
             "confinement": confinement,
+            # A `.pth` file that adds a folder to `sys.path` may be invisible behind the walls.
+            "folders": [entry for entry in sys.path if os.path.isabs(entry)],
         }
 
     def order(
@@ -344,9 +346,7 @@ def _spawn(
     package = Path(__file__).resolve().parent
     base_fd = os.open(runtime.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     fds = (control_fd, base_fd)
-    # A `.pth` file that adds a folder to `sys.path` may be invisible behind the walls.
-    arguments = (*fds, package.parent, *package_folders())
-    program = [sys.executable, *FLAGS, "-c", BOOT, *map(str, arguments)]
+    program = [sys.executable, *FLAGS, "-c", BOOT, *map(str, (*fds, package.parent))]
     if level is Level.STRICT:
         bwrap = bubblewrap.find()
         assert bwrap is not None, "the level `strict` was not to be tried"

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from repl_rl.commands import attempts, play
+from repl_rl.commands.cli import open_streams
 from repl_rl.errors import GraderError
 from repl_rl.rollout import scoring
 from repl_rl.runs.trajectory_file import places
@@ -146,6 +147,14 @@ def test_the_end_of_input_ends_the_sequence(typed: Typed, tmp_path: Path) -> Non
     assert scored.trajectory.stop_reason is StopReason.EOS
     assert scored.reward.outcome_reward == -0.6
     assert "verdict      nothing submitted\n" in out
+
+
+def test_a_closed_input_has_ended(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    open_streams()
+    with sys.stdin as opened:
+        code, *_ = typed(opened.read())
+    assert code == 0
 
 
 def test_the_limit_of_lines_stands(typed: Typed, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -133,6 +134,13 @@ def test_an_exception_that_cannot_be_shown_is_still_an_error(run_all: RunAll) ->
     assert after.output == "1\n"
 
 
+@pytest.mark.parametrize("name", ["'x y'", "''", "'x' * 101", "type('S', (str,), {})('x y')"])
+def test_an_error_of_a_class_with_any_name_ends_no_kernel(run_all: RunAll, name: str) -> None:
+    raised, after = run_all(f"raise type({name}, (Exception,), {{}})", "6 * 7")
+    assert (raised.status, raised.error_type) == (ExecStatus.ERROR, "Exception")
+    assert after.output == "42\n"
+
+
 @pytest.mark.parametrize(
     "source",
     [
@@ -160,9 +168,27 @@ def test_a_displayhook_can_do_what_a_line_can(run_all: RunAll) -> None:
     assert printed.output == "fine\n"
 
 
-def test_the_streams_of_the_process_lead_nowhere(run_unsealed: RunAll) -> None:
+def test_the_streams_of_the_process_lead_nowhere_else(run_unsealed: RunAll) -> None:
     (links,) = run_unsealed("import os; [os.readlink(f'/proc/self/fd/{fd}') for fd in range(3)]")
-    assert links.output == "['/dev/null', '/dev/null', '/dev/null']\n"
+    assert re.fullmatch(r"\['/dev/null', '(pipe:\[\d+\])', '\1'\]\n", links.output)
+
+
+def test_what_is_written_past_the_streams_is_shown_where_it_was_written(run_all: RunAll) -> None:
+    written, failed, full, after = run_all(
+        "import os; print('a'); os.write(1, b'1\\n') and print('b'); _ = os.write(2, b'2\\n')",
+        "_ = os.write(1, b'3\\n'); 1 / 0",
+        "while True: _ = os.write(1, bytes(1 << 12))\n",
+        "6 * 7",
+    )
+    assert written.output == "a\n1\nb\n2\n"
+    assert failed.output.startswith("3\nTraceback")
+    assert full.error_type == "BlockingIOError"
+    assert after.output == "42\n"
+
+
+def test_what_a_program_writes_is_shown(run_unsealed: RunAll) -> None:
+    (written,) = run_unsealed("import subprocess; _ = subprocess.run(['echo', 'hello'])")
+    assert written.output == "hello\n"
 
 
 def test_no_descriptor_leads_to_the_fork_server(run_unsealed: RunAll) -> None:
@@ -204,7 +230,8 @@ import json, sys
 frame = sys._getframe()
 while "asked" not in frame.f_locals: frame = frame.f_back
 
-write, asked = frame.f_locals["send"], frame.f_locals["number"]
+(write,) = [c for c in frame.f_code.co_consts if getattr(c, "__name__", "") == "sendall"]
+asked = frame.f_locals["number"]
 def send(body): write(len(body).to_bytes(4, "big") + body)
 
 def shout():

@@ -2,10 +2,11 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
 
 from jupyter_kernels import TIMEOUT_S, Session, session
@@ -71,6 +72,11 @@ def test_a_flood_arrives_whole_and_in_order(kernel: Session) -> None:
     assert shown.text() == "".join(f"{i}\n" for i in range(3_000))
 
 
+def test_what_is_written_past_the_streams_is_shown(kernel: Session) -> None:
+    shown = kernel.cell("import os; print('a'); os.write(1, b'1\\n'); print('b'); 1 / 0")
+    assert shown.text() == "a\n1\nb\n"
+
+
 def test_a_silent_cell_says_nothing_and_ends(kernel: Session) -> None:
     assert kernel.cell("1 + 1", silent=True).outputs == []
     assert kernel.cell("print('b')", store_history=False).text() == "b\n"
@@ -131,6 +137,88 @@ def test_await_at_the_top_of_a_cell(kernel: Session) -> None:
         "import asyncio\nawait asyncio.sleep(0.01)\nasync def f(): return 7\nawait f()"
     )
     assert shown.data() == {"text/plain": "7"}
+
+
+RUN = "import asyncio\nasync def f(): return 7\n"
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        RUN + "asyncio.run(f())",
+        RUN + "asyncio.run(f()); asyncio.run(f())",
+        RUN + "await f()",
+        "import asyncio; asyncio.set_event_loop(None)",
+        "import asyncio; asyncio.get_event_loop().close()",
+        "import asyncio; l = asyncio.new_event_loop(); asyncio.set_event_loop(l); l.close()",
+        "import asyncio; asyncio.set_event_loop('no loop')",
+        RUN + "asyncio.new_event_loop().run_until_complete(f())",
+        RUN + "with asyncio.Runner() as r: r.run(f())",
+        RUN + "asyncio.run(asyncio.wait_for(asyncio.sleep(9), 0.01))",
+        "import asyncio; asyncio.events._set_running_loop(asyncio.new_event_loop())",
+        "import asyncio; asyncio.get_event_loop().is_running = lambda: True",
+        "import asyncio\nclass P(asyncio.DefaultEventLoopPolicy):\n"
+        "    def get_event_loop(self): raise SystemError('none')\n"
+        "asyncio.set_event_loop_policy(P())",
+        "import asyncio; asyncio.set_event_loop_policy(None)",
+        "import warnings; warnings.simplefilter('error')",
+        "%autoawait asyncio",
+        "%autoawait False",
+    ],
+)
+def test_a_cell_is_answered_whatever_the_one_before_has_left(cell: str) -> None:
+    with session("repl-rl") as own:
+        for _ in range(2):
+            own.cell(cell)
+            assert own.cell("x = 6 * 7; assert x == 42").reply["status"] == "ok"
+
+
+@pytest.mark.parametrize("stream", ["5", "None"])
+def test_cells_are_answered_also_where_nothing_can_be_printed(stream: str) -> None:
+    with session("repl-rl") as own:
+        own.cell(f"import sys; sys.stdout = sys.stderr = {stream}")
+        assert own.cell("6 * 7").reply["status"] in ("ok", "error")
+        assert own.reply(own.client.kernel_info())["status"] == "ok"
+
+
+def test_asyncio_runs_in_cell_after_cell(kernel: Session) -> None:
+    for _ in range(30):
+        assert kernel.cell(RUN + "asyncio.run(f())").data() == {"text/plain": "7"}
+        assert kernel.cell("await f()").data() == {"text/plain": "7"}
+
+
+RAISING: dict[str, Callable[[BlockingKernelClient], str]] = {
+    "execute": lambda client: client.execute("1"),
+    "complete": lambda client: client.complete("le"),
+    "inspect": lambda client: client.inspect("len"),
+    "history": lambda client: client.history(hist_access_type="tail", n=1),
+    "is_complete": lambda client: client.is_complete("x"),
+}
+
+
+@pytest.mark.parametrize("error", ["ValueError('why')", "SystemExit", "GeneratorExit", "E"])
+def test_a_request_whose_handler_raises_is_answered_with_the_error(error: str) -> None:
+    with session("repl-rl") as own:
+        own.cell("class E(BaseException):\n    def __str__(self): raise E\n")
+        own.cell(f"def fail(*given, **named): raise {error}")
+        own.cell(f"for n in {list(RAISING)}: setattr(get_ipython().kernel, 'do_' + n, fail)")
+        for ask in RAISING.values():
+            asked = ask(own.client)
+            content = own.reply(asked)
+            assert (content["status"], content["ename"]) == ("error", error.partition("(")[0])
+            while own.until("status")["execution_state"] != "idle":
+                pass
+
+
+def test_a_message_for_a_part_of_the_kernel_that_is_not_there_ends_in_idle(
+    kernel: Session,
+) -> None:
+    message = kernel.client.session.msg("execute_request", {"code": "1"})
+    message["header"]["subshell_id"] = "none"
+    kernel.client.shell_channel.send(message)
+    while kernel.until("status")["execution_state"] != "idle":
+        pass
+    assert kernel.cell("6 * 7").data() == {"text/plain": "42"}
 
 
 def test_nobody_is_asked_for_input(kernel: Session) -> None:

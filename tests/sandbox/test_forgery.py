@@ -121,6 +121,78 @@ OWN = {
         "    if getattr(o, '__qualname__', '') == 'Repl._execute' and hasattr(o, '__code__'):\n"
         "        o.__code__ = (lambda self, statement: None).__code__\n\n"
     ),
+    "the local names of the generator that answers": (
+        "import ctypes, sys\n"
+        'def ok(answer, _): return (f\'[{answer[0]},"ok","","",0,null,null]\',)\n\n'
+        "frame = sys._getframe()\n"
+        "while frame:\n"
+        "    known = frame.f_locals\n"
+        "    known |= {name: ok for name in ('encode', 'ENCODE') if name in known}\n"
+        "    ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), 0)\n"
+        "    frame = frame.f_back\n\n"
+    ),
+    "the constants of the generator that answers": (
+        "import gc; gc.unfreeze()\n"
+        "for o in gc.get_objects():\n"
+        "    if type(o).__name__ == 'function' and o.__name__ in ('_loop', '_answer'):\n"
+        "        o.__code__ = (lambda *given: ('ok', '', '', 0, None, None)).__code__\n"
+        "\n"
+    ),
+    "the names of the module that lines are": (
+        "import __main__\n"
+        "class Names(dict):\n"
+        "    def __missing__(self, name): return 0\n\n"
+        "class Main(type(__main__)):\n"
+        "    __dict__ = property(lambda self: NAMES)\n\n"
+        "NAMES = Names(globals())\n"
+        "__main__.__class__ = Main\n"
+        "E = KeyError\n"
+    ),
+    "the builtins of the module that lines are": (
+        "class Names(dict):\n"
+        "    def __missing__(self, name): return 0\n\n"
+        "__builtins__ = Names(vars(__builtins__))\n"
+        "E = KeyError\n"
+    ),
+    "an audit hook": (
+        "import sys\n"
+        "def trace(frame, event, given): return trace\n\n"
+        "def hook(event, given):\n"
+        "    if event == 'exec': raise RuntimeError('not run')\n\n"
+        "sys.addaudithook(hook)\n"
+    ),
+    "a trace function that is set while a traceback is made": (
+        "import io, sys\n"
+        "def trace(frame, event, given):\n"
+        "    known = frame.f_locals\n"
+        "    if 'run' in frame.f_code.co_name: known |= {'failed': OK, 'answer': OK}\n"
+        "    return trace\n\n"
+        "class Ok:\n"
+        "    status, error_type, head, tail, num_omitted, value = 'ok', None, '', '', 0, None\n\n"
+        "OK = Ok()\n"
+        "def spy(*given, **named):\n"
+        "    frame = sys._getframe(1)\n"
+        "    while frame: frame.f_trace, frame = trace, frame.f_back\n"
+        "    sys.settrace(trace)\n"
+        "    raise OSError\n\n"
+        "io.open = spy\n"
+        "import traceback; traceback._print_exception_bltin = spy\n"
+        "E = KeyError\n"
+    ),
+    "a trace function that is set while builtins are put back": (
+        "import builtins, sys\n"
+        "def trace(frame, event, given):\n"
+        "    known = frame.f_locals\n"
+        "    if 'run' in frame.f_code.co_name: known |= {'error': None}\n"
+        "    return trace\n\n"
+        "class Planted:\n"
+        "    def __del__(self):\n"
+        "        frame = sys._getframe(1)\n"
+        "        while frame: frame.f_trace, frame = trace, frame.f_back\n"
+        "        builtins.len = Planted()\n"
+        "        sys.settrace(trace)\n\n"
+        "builtins.len = Planted()\n"
+    ),
     "what compiles a line": (
         "import sys; r = sys._getframe(1).f_locals['self']\n"
         "r._compiler = type('C', (), {'statements': lambda *a: []})()\n"
@@ -131,7 +203,10 @@ OWN = {
         "signal.setitimer(signal.ITIMER_PROF, 1e-4, 1e-4)\n"
     ),
 }
-ERRORS = ("1 / 0", "raise E", "undefined", "int('x')", "raise MemoryError")
+ERRORS = (
+    *("1 / 0", "raise E", "undefined", "int('x')", "raise MemoryError"),
+    "__import__('statistics').mean([])",
+)
 
 
 @pytest.mark.parametrize("bent", [*SHARED, *OWN])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from jupyter_kernels import TIMEOUT_S, Session, session, use_plain_specs
-from repl_sandbox.jupyter.launch import accept, listen
+from repl_sandbox.jupyter.launch import accept, listen, read_connection
 from repl_sandbox.sockets import PORTS
 
 pytestmark = pytest.mark.kernel
@@ -80,6 +81,34 @@ def test_it_ends_with_the_client_that_started_it(tmp_path: Path) -> None:
     )
     pid = int(done.stdout)
     wait_until(lambda: not _runs(pid))
+
+
+FIELDS = ("transport", "ip", "key", *PORTS)
+WHOLE: dict[str, object] = {
+    "transport": "tcp",
+    "ip": "127.0.0.1",
+    "key": "k",
+    **dict.fromkeys(PORTS, 1),
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "{}", '{"key": "k"}', "5", "NaN", "[" * 100_000, json.dumps(FIELDS)),
+        json.dumps([[name, 1] for name in FIELDS]),
+        *(json.dumps(WHOLE | {name: None}) for name in FIELDS),
+        *(json.dumps(WHOLE | {name: [1.5]}) for name in FIELDS),
+        json.dumps(WHOLE | {"transport": "udp"}),
+        json.dumps(WHOLE | {"shell_port": 1 << 70}),
+    ],
+)
+def test_what_a_client_cannot_have_meant_is_one_line(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "kernel.json"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=re.escape(str(file))) as raised:
+        read_connection(file)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"key": "k"}'])

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import repl_sandbox
 from repl_sandbox import zygote_link
 from repl_sandbox.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Execution, Isolation, Limits, SandboxError, SettingError
@@ -371,3 +373,29 @@ def test_what_is_preloaded_can_be_imported_and_what_is_not_cannot() -> None:
 
     assert asyncio.run(ask(("sympy",))) is None
     assert asyncio.run(ask(())) in ("ModuleNotFoundError", "PermissionError")
+
+
+def test_a_pool_is_had_by_what_one_types_first() -> None:
+    async def use() -> list[str]:
+        async with repl_sandbox.KernelPool() as pool:
+            kernels = [await pool.acquire() for _ in range(2)]
+            return [(await kernel.run("factorint(120)")).output for kernel in kernels] + [
+                (await kernel.run("import random; random.random()")).output for kernel in kernels
+            ]
+
+    *_, one, other = asyncio.run(use())
+    assert (one, other) == tuple(f"{random.Random(seed).random()}\n" for seed in range(2))
+
+
+def test_the_packages_names_are_imported_when_they_are_asked_for() -> None:
+    for name in repl_sandbox.__all__:
+        assert getattr(repl_sandbox, name).__module__.startswith("repl_sandbox.")
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        repl_sandbox.nothing  # noqa: B018
+    done = subprocess.run(
+        [sys.executable, "-c", "import repl_sandbox, sys; print('asyncio' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "False\n"

@@ -1,5 +1,7 @@
 """Text a kernel wrote becomes text a transcript may hold."""
 
+import pytest
+
 from repl_sandbox.render import clean, number_addresses, render
 
 
@@ -23,7 +25,8 @@ def test_terminal_sequences_go_whole() -> None:
 
 
 def test_control_and_bidi_characters_go_newline_and_tab_stay() -> None:
-    assert clean("a\0\x07\x08\r\x0b\x7f\x85\u202e\u2066\u200fb\tc\n") == "ab\tc\n"
+    assert clean("a\0\x07\x7f\u202e\u2066\u200fb\tc\n") == "ab\tc\n"
+    assert clean("a\0\x07\x08\r\x0b\x7f\x85\u202e\u2066\u200fb\tc\n") == "a\nb\tc\n"
 
 
 def test_lone_surrogates_are_replaced() -> None:
@@ -59,3 +62,19 @@ def test_a_tail_without_a_gap_joins_its_head() -> None:
 
 def test_an_address_across_head_and_tail_of_one_text_is_one_address() -> None:
     assert shown("<f at 0x7f", "01>") == "<f at 0x1>\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("12\r34", "12\n34"),
+        ("1\f2\v3\b4\x855", "1\n2\n3\n4\n5"),
+        ("one\r\ntwo\r\r\nthree\r", "one\ntwo\nthree"),
+        ("\r12\n\r34", "12\n34"),
+        ("1\x1b[2;5H2\x1b[C3\x1b[A4\x1bE5", "1\n2\n3\n4\n5"),
+        ("\x1b[31m12\x1b[0m34\x1b[2K5\x07\x006", "123456"),
+        ("50%\r\x1b[K100%\n", "50%\n100%\n"),
+    ],
+)
+def test_what_a_screen_shows_in_two_places_does_not_run_together(written: str, shown: str) -> None:
+    assert clean(written) == shown

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.jupyter.options import add_options, configured
 from repl_sandbox.jupyter.resident import serve
 from repl_sandbox.jupyter.resident_client import ResidentClient, connect
+from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.types import Isolation
 from repl_sandbox.zygote_link import ZygoteLink
 
@@ -97,13 +99,49 @@ def test_who_wants_other_kernels_gets_a_server_of_its_own(server: Server) -> Non
         assert lines.cell("6 * 7").text() == "42\n"
 
 
+FOREIGN = (
+    *(b"", b"hello", b"[]", b"{}", b"null", b"5", b"\xff", b"NaN", b'"key"', b'["key"]'),
+    *(b'{"key": 5}', b'{"key": ""}', b'{"key": NaN}', b'{"key": "\\ud800"}', b'{"key": {}}'),
+    *(b'{"configuration": 5}', b'{"configuration": {}, "key": "k"}', b'{"key": "k'),
+    *(b'{"configuration": {"memory_mib": 1e400}}', b'{"configuration": {"lines": "no"}}'),
+    b'{"configuration": {"memory_mib": ' + b"9" * 10_000 + b"}}",
+    b'{"key": "' + b"k" * 100_000 + b'"}',
+    b"[" * 100_000,
+    b'{"configuration": ' * 5_000,
+    b'{"key": "k"}',  # before it has said what it wants
+)
+
+
+def test_more_clients_than_it_can_hold_wait_and_end_nothing(place: Path) -> None:
+    few = (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    with subprocess.Popen(
+        SERVE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, few),
+    ) as process:
+        first_rows(process)
+        with contextlib.ExitStack() as stack:
+            for _ in range(100):
+                connection = connect(place)
+                assert connection is not None
+                stack.enter_context(connection)
+            time.sleep(0.1)  # until it has taken as many as it can
+        with session("repl-rl") as one:
+            assert one.manager.provisioner.is_resident
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=TIMEOUT_S) == 130
+
+
 def test_a_client_that_speaks_something_else_is_left(server: Server) -> None:
     before = server.kernels()
-    for packet in (b"", b"hello", b"[]", b"{}", b'{"key": 5}', b'{"configuration": 5}'):
+    for packet in FOREIGN:
         connection = connect(server.address)
         assert connection is not None
         with connection:
             connection.send(packet)
+            answer = connection.recv(MAX_PACKET_BYTES)
+            assert b"is not understood" in answer or not packet
             assert connection.recv(100) == b""
     with session("repl-rl") as one:
         assert one.manager.provisioner.is_resident

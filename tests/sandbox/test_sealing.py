@@ -4,25 +4,21 @@ A kernel may harm itself; what it must not do is read, change, signal or start a
 """
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from attacks import ATTACKS, Attack
 from cell_attacks import CELL_ATTACKS
+from labs import ROOT, USERS, run_lab
 from repl_sandbox.canary import PROBES
 from shared_work import once, shared_folder
 
 # The first test of a level and a user runs its table.
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).resolve().parents[2]
 LAB = ROOT / "tests" / "support" / "attack_lab.py"
 CELL_LAB = LAB.with_name("cell_lab.py")
 OF_ITS_OWN = frozenset(
@@ -40,8 +36,6 @@ OF_ITS_OWN = frozenset(
     }
 )
 """Attacks on a kernel itself, or on its answers."""
-NOBODY = 65534
-USERS = [0, NOBODY] if os.geteuid() == 0 else [os.geteuid()]
 
 
 Outcomes = Callable[[str, int], dict[str, dict[str, object]]]
@@ -82,20 +76,6 @@ def cell_outcomes(tmp_path_factory: pytest.TempPathFactory) -> CellOutcomes:
         return made
 
     return found
-
-
-def run_lab(lab: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, str(lab), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=550,
-        cwd="/",
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
 
 
 @pytest.fixture(params=USERS, ids=lambda uid: f"uid{uid}")

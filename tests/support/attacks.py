@@ -13,13 +13,13 @@ import sys
 frame = sys._getframe()
 while "asked" not in frame.f_locals: frame = frame.f_back
 
-send = frame.f_locals["send"]
+(send,) = [c for c in frame.f_code.co_consts if getattr(c, "__name__", "") == "sendall"]
 def say(body): send(len(body).to_bytes(4, "big") + body)
 
 """
 DENIED = ("error:PermissionError",)
 HIDDEN = ("error:PermissionError", "error:FileNotFoundError")
-UNIMPORTABLE = ("error:ModuleNotFoundError", "error:PermissionError")
+UNIMPORTABLE = ("error:ModuleNotFoundError",)
 OVER = ("killed", "died")
 
 
@@ -211,8 +211,9 @@ ATTACKS = (
     raw("the victim's niceness", "syscall({getpriority}, 0, {victim})"),
     raw("the victim's files beside its own", "syscall({kcmp}, {victim}, {victim}, 2, 0, 0)"),
     Attack("tell the victim from nobody by its scheduler",
-           (RAW, "[(libc.sched_getscheduler(pid), libc.sched_getparam(pid, ctypes.c_buffer(8)))"
-            " for pid in ({victim}, 4194297)]"), ("ok",), "[(0, 0), (0, 0)]\n"),
+           (RAW, "len({{(libc.sched_getscheduler(pid),"
+            " libc.sched_getparam(pid, ctypes.c_buffer(8))) for pid in ({victim}, 4194297)}})"),
+           ("ok",), "1\n"),
     Attack("tell the victim from nobody by a lock",
            (RAW, "for pid in ({victim}, 4194297):\n"
             "    libc.syscall({futex}, ctypes.byref(ctypes.c_int(pid)), 128 | 6, 0, 0, 0, 0)\n"

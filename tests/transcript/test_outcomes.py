@@ -85,8 +85,27 @@ def test_what_does_not_compile_is_so_whatever_the_kernel_says(
     [Execution(status=ExecStatus.INCOMPLETE), *map(failed, ["SyntaxError", "TabError"])],
 )
 def test_what_compiles_is_neither_a_syntax_error_nor_open(execution: Execution) -> None:
-    """The kernel says so of `exec("1+")`, or lies."""
+    """What it ran raised that, or the kernel lies."""
     assert kind_of("x", execution) is OutcomeKind.RUNTIME_ERROR
+
+
+@pytest.mark.parametrize(
+    ("source", "error_type", "kind"),
+    [
+        ("exec('1+')", "SyntaxError", OutcomeKind.SYNTAX_ERROR),
+        ("y = eval(text)", "IndentationError", OutcomeKind.SYNTAX_ERROR),
+        ("code = compile('x = = 1', '', 'exec')", "SyntaxError", OutcomeKind.SYNTAX_ERROR),
+        ("if x:\n    exec(s)\n", "TabError", OutcomeKind.SYNTAX_ERROR),
+        ("exec('nothing')", "NameError", OutcomeKind.NAME_ERROR),
+        ("exec('1/0')", "ZeroDivisionError", OutcomeKind.RUNTIME_ERROR),
+        ("parse_expr('1+')", "SyntaxError", OutcomeKind.RUNTIME_ERROR),
+        ("raise SyntaxError", "SyntaxError", OutcomeKind.RUNTIME_ERROR),
+    ],
+)
+def test_a_text_that_is_run_costs_what_it_would_cost_as_a_line(
+    source: str, error_type: str, kind: OutcomeKind
+) -> None:
+    assert kind_of(source, failed(error_type)) is kind
 
 
 @pytest.mark.parametrize(

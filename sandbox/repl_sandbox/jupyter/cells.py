@@ -11,6 +11,7 @@ Knows messages. Does not know deadlines, limits or who forked it.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import platform
@@ -20,10 +21,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
-from importlib.machinery import PathFinder
-from importlib.metadata import PackageNotFoundError, distribution
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -41,6 +39,7 @@ from repl_sandbox.repl import Answer, Repl, seed_generators
 
 NO_INPUT = "a sealed kernel has nobody to ask: input() is not available"
 NO_FOLDER = "a sealed kernel can write no files: there is no temporary folder"
+STREAMS = ("stdout", "stderr")
 FLUSH_S = 0.2
 """How long after a cell has printed it goes out, as with ipykernel."""
 
@@ -66,6 +65,35 @@ class SealedShell(ZMQInteractiveShell):  # type: ignore[misc]  # ipykernel ships
             raise ValueError(f"a sealed kernel opens no window: %matplotlib {gui}; use inline")
 
 
+class OwnLoop:
+    """The event loop of the thread that runs cells, of which ipykernel asks whether it runs.
+
+    `asyncio.run` leaves none, and a cell can leave anything, also a policy of its own.
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def put_right(self) -> None:
+        """Let the thread have a loop that is open and at rest."""
+        asyncio.events._set_running_loop(None)
+        try:
+            if _rests(asyncio.get_event_loop()):
+                return
+        # Of a policy of the cell's. With Python 3.12 a warning may be among them.
+        except Exception:  # noqa: BLE001
+            pass
+        # One for all cells: each holds three descriptors.
+        if self._loop is None or not _rests(self._loop):
+            self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop_policy(None)
+        asyncio.set_event_loop(self._loop)
+
+
+def _rests(loop: asyncio.AbstractEventLoop) -> bool:
+    return not loop.is_closed() and not loop.is_running()
+
+
 class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel ships no types
     """Built once in the fork server. A child that serves a client calls `open` and then `serve`."""
 
@@ -80,10 +108,14 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
     iopub_socket = traitlets.Any()
     turn = traitlets.Any()
     """Of whoever sends on iopub: an interrupt may find the main thread within it."""
+    loop = traitlets.Instance(OwnLoop, ())
+    spilt = traitlets.Any()
+    """What was written past the streams: see `capture.Spill`."""
+    out = traitlets.Any()
     printed = traitlets.Any()
     """Streams with something to send. Its methods are C, which no interrupt divides."""
 
-    def open(self, _repl: Repl, *, key: bytes, is_sealed: bool) -> None:
+    def open(self, _repl: Repl, *, key: bytes, is_sealed: bool, spilt: Callable[[], str]) -> None:
         """See `Served.open_channels`; output goes to iopub from here on."""
         self.open_channels(key=key)
         self.turn, self.printed = threading.RLock(), SimpleQueue()
@@ -102,7 +134,9 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
             tempfile.tempdir = "/tmp"
             vars(tempfile)["mkdtemp"] = refuse_folder
         os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
-        sys.stdout, sys.stderr = (Printed(self, name) for name in ("stdout", "stderr"))
+        self.spilt = spilt
+        sys.stdout, sys.stderr = (Printed(self, name) for name in STREAMS)
+        self.out = sys.stdout
         threading.Thread(target=self._flush_late, daemon=True, name="IOPub").start()
 
     def _flush_late(self) -> None:
@@ -127,8 +161,12 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
 
     def pre_handler_hook(self) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.loop.put_right()
 
     def post_handler_hook(self) -> None:
+        if spilt := self.spilt():
+            self.out.write(spilt)
+            self.out.flush()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def raw_input(self, prompt: str = "") -> str:
@@ -186,7 +224,7 @@ class Printed(io.TextIOBase):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         if not self._kept:
             self._kernel.printed.put(self)
-        self._kept.append(text)
+        self._kept.append(self._kernel.spilt() + text)
         return len(text)
 
     def flush(self) -> None:
@@ -217,17 +255,11 @@ class Shared:
             return self._socket.send_multipart(parts, **options)
 
 
-def make_notebook_kernel(log: Any, folder: Path, readable: Sequence[str]) -> NotebookKernel:
+def make_notebook_kernel(log: Any, folder: Path) -> NotebookKernel:
     """In the fork server: IPython's shell with no file of a person's.
 
-    folder:   where it may make its profile, which stays empty.
-    readable: what its kernels may read.
+    folder: where it may make its profile, which stays empty.
     """
-    # A kernel can list no folder of packages. So what is there is looked up here, and kept.
-    for place in {os.path.dirname(path) for path in readable}:
-        PathFinder.find_spec("", [place])
-    with suppress(PackageNotFoundError):
-        distribution("matplotlib-inline")
     config = Config()
     config.HistoryManager.hist_file = ":memory:"
     config.IPCompleter.use_jedi = False

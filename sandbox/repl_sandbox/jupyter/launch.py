@@ -32,6 +32,7 @@ from repl_sandbox.sockets import PORTS, STDIN, socket_path
 from repl_sandbox.types import SandboxError
 
 SCHEME = "hmac-sha256"
+MAX_PORT = (1 << 16) - 1
 COPIED_BYTES = 1 << 16
 LOOK_AGAIN_MS = 1000
 
@@ -177,13 +178,23 @@ def read_connection(file: Path) -> dict[str, Any]:
     https://jupyter-client.readthedocs.io/en/stable/kernels.html#connection-files
     """
     try:
-        found = json.loads(file.read_text())
-        lacking = {"transport", "ip", "key", *PORTS} - set(found)
-    except (OSError, ValueError, TypeError) as error:
+        found = dict(json.loads(file.read_text()))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{file}: no connection file of Jupyter's: {error}") from None
-    if lacking:
+    if lacking := {"transport", "ip", "key", *PORTS} - set(found):
         names = ", ".join(sorted(lacking))
         raise ValueError(f"{file}: no connection file of Jupyter's: it lacks {names}")
+    for name, kind in {
+        "transport": str,
+        "ip": str,
+        "key": str,
+        **dict.fromkeys(PORTS, int),
+    }.items():
+        if type(found[name]) is not kind or (kind is int and not 0 <= found[name] <= MAX_PORT):
+            wanted = f"a port up to {MAX_PORT}" if kind is int else "text"
+            raise ValueError(f"{file}: {name} is {found[name]!r:.60}; expected {wanted}")
+    if found["transport"] not in ("tcp", "ipc"):
+        raise ValueError(f"{file}: transport is {found['transport']!r:.60}; expected tcp or ipc")
     if found.get("signature_scheme", SCHEME) != SCHEME:
         raise ValueError(f"{file}: signature_scheme is {found['signature_scheme']!r}, not {SCHEME}")
     encrypting = [name for name in sorted(found) if name.startswith("curve_")]
@@ -191,7 +202,7 @@ def read_connection(file: Path) -> dict[str, Any]:
         raise ValueError(
             f"{file}: {', '.join(encrypting)}: this kernel does not encrypt (CurveZMQ)"
         )
-    return dict(found)
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

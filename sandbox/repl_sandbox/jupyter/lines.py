@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import platform
 import signal
+from collections.abc import Callable
 
 import traitlets
 from ipykernel.kernelbase import Kernel, kernel_protocol_version
@@ -51,7 +52,7 @@ class ReplKernel(Served, Kernel):  # type: ignore[misc]  # ipykernel ships no ty
             "supported_features": [],
         }
 
-    def open(self, repl: Repl, *, key: bytes, is_sealed: bool) -> None:
+    def open(self, repl: Repl, *, key: bytes, is_sealed: bool, spilt: Callable[[], str]) -> None:
         """Be the kernel of this REPL: see `Served.open_channels`."""
         self.repl = repl
         self.open_channels(key=key)

@@ -10,8 +10,10 @@ decided by the user who runs the process at the other end. Knows packets. Does n
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
+import re
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,6 +35,10 @@ from repl_sandbox.types import SandboxError, SettingError
 FIRST_PASSED_FD = 3
 """By systemd's convention for what it has opened: `man sd_listen_fds`."""
 LOOK_AGAIN_S = 0.5
+BUSY = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
+"""Too many clients at once, or one that has left: others wait until there is room."""
+KEY = re.compile("[ -~]{1,256}")
+MAX_SHOWN_BYTES = 60
 HEAD_START_S = 0.2
 """For kernels that clients wait for: to start a fork server keeps this process from giving them."""
 
@@ -99,7 +105,13 @@ class Resident:
         loop = asyncio.get_running_loop()
         listener.setblocking(False)
         while True:
-            connection, _ = await loop.sock_accept(listener)
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except OSError as error:
+                if error.errno not in BUSY:
+                    raise
+                await asyncio.sleep(LOOK_AGAIN_S)
+                continue
             connection.setblocking(False)
             tasks.create_task(self._attend(_Client(connection)))
 
@@ -108,20 +120,19 @@ class Resident:
         loop = asyncio.get_running_loop()
         with client.connection as connection:
             try:
-                while is_own(connection):
-                    request = json.loads(await loop.sock_recv(connection, MAX_PACKET_BYTES))
-                    if "configuration" in request:
-                        await self._choose(
-                            client, Configuration.from_json(request["configuration"])
-                        )
+                while is_own(connection) and (
+                    packet := await loop.sock_recv(connection, MAX_PACKET_BYTES)
+                ):
+                    request = read_request(packet)
+                    if isinstance(request, Configuration):
+                        await self._choose(client, request)
                     else:
-                        await _give(client, request["key"].encode())
-            except SandboxError as error:
+                        await _give(client, request)
+            except (SandboxError, ValueError) as error:
                 with suppress(OSError):
                     connection.send(json.dumps({"error": str(error)}).encode())
-            # It hung up, which is an empty packet, or it speaks something else.
-            except (OSError, ValueError, KeyError, TypeError, AttributeError):
-                pass
+            except OSError:
+                pass  # it hung up
             finally:
                 await self._leave(client)
 
@@ -145,10 +156,28 @@ class Resident:
             await self._end_bare()
 
 
+def read_request(packet: bytes) -> Configuration | bytes:
+    """The kind of kernel that a client wants, or the key of one. ValueError for anything else."""
+    try:
+        found = json.loads(packet)
+        if set(found) == {"configuration"}:
+            return Configuration.from_json(found["configuration"])
+        if KEY.fullmatch(found["key"]):
+            return bytes(found["key"], "ascii")
+    # RecursionError: brackets in brackets. The others: values of another type.
+    except (ValueError, RecursionError, TypeError, KeyError):
+        pass
+    shown = packet[:MAX_SHOWN_BYTES].decode("ascii", "backslashreplace")
+    raise ValueError(
+        f"a request that is not understood: {shown}; expected a `configuration` of kernels with "
+        "the fields and types of this version, or a `key` of 1 to 256 printable characters"
+    )
+
+
 async def _give(client: _Client, key: bytes) -> None:
     """Give it a kernel, in the place of the last one. ValueError if it did not say what kind."""
     if client.server is None:
-        raise ValueError("a key before a configuration")
+        raise ValueError("a request that is not understood: a `key` before a `configuration`")
     if client.newborn is not None:
         await end(client.newborn)
     client.newborn = await client.server.kernel(key, client.newborn)

@@ -47,7 +47,7 @@ class ResidentClient:
         sockets have the same names. SandboxError if there is none.
         """
         reply, fds = self._ask({"key": key.decode()})
-        if "error" in reply or not fds:
+        if "folder" not in reply or not fds:
             raise SandboxError(str(reply.get("error", "the resident server sent no kernel")))
         place = Path(str(reply["folder"]))
         return Newborn(folder=place, key=key, pidfd=fds[0], is_console=True)
@@ -63,7 +63,10 @@ class ResidentClient:
             raise SandboxError(f"the resident server does not answer: {error}") from error
         if not packet:
             raise SandboxError("the resident server has ended")
-        return json.loads(packet), fds
+        try:
+            return dict(json.loads(packet)), fds
+        except (ValueError, TypeError, RecursionError):
+            raise SandboxError("the resident server answers what is not understood") from None
 
 
 def resident_address() -> Path:

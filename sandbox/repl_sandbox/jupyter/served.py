@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from traceback import format_exception
 from typing import Any
 
 import zmq
@@ -41,6 +42,10 @@ class Served:
     iopub_socket: Any
     dispatch_shell: Any
     process_control: Any
+    shell_handlers: dict[str, Any]
+    control_handlers: dict[str, Any]
+    execution_count: Any
+    _publish_status: Any
     listeners: dict[int, socket.socket]
     early: deque[list[zmq.Frame]]
     """Messages of the shell channel that were taken in and are not served yet."""
@@ -71,6 +76,9 @@ class Served:
             made.bind(address)
         self.shell_stream, self.control_stream = opened[SHELL], opened[CONTROL]
         self.iopub_socket = opened[IOPUB]
+        for handlers in (self.shell_handlers, self.control_handlers):
+            for name, handler in handlers.items():
+                handlers[name] = self._replying(name, handler)
         echo = opened[HEARTBEAT]
         # The heart beats while a line runs, because zmq.proxy releases the interpreter lock.
         threading.Thread(target=zmq.proxy, args=(echo, echo), daemon=True).start()
@@ -97,8 +105,33 @@ class Served:
     def _serve_stock(self, channel: zmq.Socket[bytes]) -> None:
         handle = self.dispatch_shell if channel is self.shell_stream else self.process_control
         while not self.is_stopped and (parts := _receive(channel)) is not None:
-            _finish(handle(parts))
+            self._dispatch(handle, parts)
             self.serve_early()
+
+    def _dispatch(self, handle: Any, parts: list[zmq.Frame]) -> None:
+        """Serve one message. What goes wrong ends in `idle`, so that nobody waits for more."""
+        try:
+            _finish(handle(parts))
+        # Beside its handler, a message meets what a client sent and what a cell left behind.
+        # It is not logged: a log goes to whatever a cell has put in the place of stderr.
+        except Exception:  # noqa: BLE001
+            self._publish_status("idle", "control" if handle == self.process_control else "shell")
+
+    def _replying(self, name: str, handler: Any) -> Any:
+        """The handler of a request, with a reply that is an error where it raises."""
+
+        async def handle(stream: Any, ident: Any, parent: Any) -> None:
+            try:
+                handled = handler(stream, ident, parent)
+                if handled is not None:
+                    _finish(handled)
+            # A cell may make it raise anything. The kernel goes on.
+            except BaseException as error:  # noqa: BLE001
+                content = _as_error(error) | {"execution_count": self.execution_count}
+                reply = name.removesuffix("_request") + "_reply"
+                self.session.send(stream, reply, content, parent, ident=ident)
+
+        return handle if name.endswith("_request") else handler
 
     def read_early(self) -> None:
         """Take in what waits on the shell channel, to be served as what came before a reply."""
@@ -108,7 +141,7 @@ class Served:
     def serve_early(self) -> None:
         """Serve what was taken in."""
         while self.early:
-            _finish(self.dispatch_shell(self.early.popleft()))
+            self._dispatch(self.dispatch_shell, self.early.popleft())
 
     async def shutdown_request(self, stream: Any, ident: Any, parent: Any) -> None:
         """Reply, then leave `serve`."""
@@ -141,3 +174,16 @@ def _finish(handler: Coroutine[Any, Any, None]) -> None:
     except StopIteration:
         return
     raise RuntimeError("a handler waits")
+
+
+def _as_error(error: BaseException) -> dict[str, object]:
+    """The content of a reply. Messages are UTF-8, which has no lone surrogates."""
+    try:
+        text = str(error)
+        lines = format_exception(error)
+    # The error may be of a cell's own class.
+    except BaseException:  # noqa: BLE001
+        text, lines = "", []
+    texts = [each.encode("utf-8", "backslashreplace").decode() for each in (text, *lines)]
+    name = type(error).__name__
+    return {"status": "error", "ename": name, "evalue": texts[0], "traceback": texts[1:]}
