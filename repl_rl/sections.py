@@ -330,7 +330,7 @@ class EvalConfig:
     """What is measured."""
 
     problems: int = 200
-    """Held-out problems, one trajectory each, before and after training."""
+    """Held-out problems, one trajectory each, before and after training; 0: none."""
     every: int = 0
     """Steps between two measurements while training; 0: none. Where a rollout feeds several steps,
     the next rollout waits for them. The weights that did best stay in `checkpoints/best`."""

@@ -37,6 +37,7 @@ from repl_rl.training.ranks import is_launched, launched, refuse_several
 if TYPE_CHECKING:
     from repl_rl.config import Config
     from repl_rl.rollout.plan import Plan
+    from repl_rl.training.evaluate import Report
 from repl_sandbox.render import clean
 from repl_sandbox.types import SandboxError, SettingError
 
@@ -175,9 +176,17 @@ def train(
         *([["repl-rl", "push", run, "OWNER/NAME"]] if _may_push(config) else []),
     )
     click.echo(
-        f"\nheld-out solve rate: {100 * before.rate:.1f} % before, {100 * after.rate:.1f} % after\n"
+        f"\nheld-out solve rate: {_solved(before)} before, {_solved(after)} after\n"
         f"run folder: {path}\n\n{next_commands}"
     )
+
+
+def _solved(report: Report | None) -> str:
+    """A rate in a sentence."""
+    if report is None:
+        return "not measured"
+    ungraded = report.all.ungraded
+    return f"{100 * report.rate:.1f} %" + (f" ({ungraded} not graded)" if ungraded else "")
 
 
 def _estimate(plan: Plan, policy: str) -> None:

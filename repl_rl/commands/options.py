@@ -277,12 +277,13 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
                 f"{schedule!r} spreads over all steps, so the run would be another; begin a new one"
             )
         say(f"{key} = {now}, {was} before")
-    if resume.has_ended(begun, steps=plan.config.grpo.steps):
+    grpo, measures = plan.config.grpo, plan.config.eval.problems > 0
+    if resume.has_ended(begun, steps=grpo.steps, measures=measures):
         raise ConfigError(
             f"{str(run)!r} has ended after step {begun.step}; give it more to do with --set "
             f"grpo.steps=N"
         )
-    if begun.step > plan.config.grpo.steps:
+    if begun.step > grpo.steps:
         raise ConfigError(
             f"{str(run)!r} is at step {begun.step}; expected grpo.steps of at least that"
         )

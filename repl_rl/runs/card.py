@@ -190,6 +190,8 @@ class _Card:
             yield "LoRA, merged", f"rank {rank}, alpha {self.config.lora.alpha:g}"
 
     def _measured(self) -> str:
+        if not self.curve.evaluations:
+            return "Not measured."
         found = {one.place.step: one for one in self.curve.evaluations}
         wanted = {"before": 0, "after": self.step} if self.step else {"without training": 0}
         rows = [(name, *_rate(found.get(step))) for name, step in wanted.items()]

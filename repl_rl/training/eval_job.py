@@ -14,6 +14,7 @@ from typing import Any
 
 from repl_rl.config import Config
 from repl_rl.engines.models import LoadedModel
+from repl_rl.errors import ConfigError
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import RunFolder, check_output
 from repl_rl.runs.pass_rate import Difference, Rate, difference
@@ -37,7 +38,7 @@ class Evaluation:
     policy: str
     samples: int
     """Attempts at each problem."""
-    scored: Sequence[Scored]
+    scored: Sequence[Scored]  # [problems * samples]
     report: Report
     output: Path | None
 
@@ -49,7 +50,7 @@ class Evaluation:
             "model": self.policy,
             "seed": self.config.seed,
             "temperature": self.config.sampling.temperature,
-            "problems": self.config.eval.problems,
+            "problems": len(self.scored) // self.samples,
             "samples": self.samples,
             **_facts(found.all),
             "by_family": {name: _facts(rate) for name, rate in found.by_family.items()},
@@ -109,6 +110,11 @@ def evaluate(
     config = plan.config
     if output is not None:
         check_output(output)
+    if not config.eval.problems:
+        raise ConfigError(
+            "eval.problems = 0, so there is nothing to measure; choose how many: "
+            "--set eval.problems=200"
+        )
     attempts = held_out_attempts(
         plan.task, count=config.eval.problems, seed=config.seed, samples=samples
     )

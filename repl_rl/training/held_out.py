@@ -55,8 +55,13 @@ class HeldOut:
         self._keep_best = keep_best
         self._ranks = ranks
 
-    def measure(self, step: int) -> Report:
-        """The solve rate after so many updates, one trajectory for each problem."""
+    def measure(self, step: int) -> Report | None:
+        """The solve rate after so many updates, one trajectory for each problem.
+
+        None where there is no problem: nothing is measured, and nothing is written.
+        """
+        if not self._attempts:
+            return None
         name = evaluation_name(step)
         if step not in self._rates:
             scored = self._sample(step, name)
@@ -64,7 +69,7 @@ class HeldOut:
             scored = list(read_trajectories(self._sink.folder.trajectories(name)))
         else:
             scored = []
-        return self._ranks.from_first(report(scored, self._baselines))
+        return self._ranks.from_first(report(scored, self._baselines) if scored else None)
 
     def _sample(self, step: int, name: str) -> list[Scored]:
         """The rows of all ranks, for the first one."""

@@ -37,7 +37,7 @@ from repl_rl.show.display import Screen, silent
 from repl_rl.tasks.base import Task, TieredTask, baselines_of, demonstrable
 from repl_rl.training.curriculum import Curriculum, rates_in
 from repl_rl.training.ending import end
-from repl_rl.training.evaluate import Report, held_out_attempts
+from repl_rl.training.evaluate import NOT_MEASURED, Report, held_out_attempts
 from repl_rl.training.held_out import HeldOut
 from repl_rl.training.ranks import (
     Ranks,
@@ -85,13 +85,15 @@ def train(
     recipe: Recipe = DEFAULT_RECIPE,
     resume: bool = False,
     merge: bool = False,
-) -> tuple[Report, Report]:
+) -> tuple[Report | None, Report | None]:
     """Run `plan` into the folder `path`; the held-out reports from before and after.
 
         plan = make_plan(resolve(overrides=["grpo.steps=10"]), to_train=True)
         with Screen() as screen:  # of repl_rl.show.display
             before, after = train(plan, Path("runs/mine"), screen)
         print(after.rate - before.rate)
+
+    Both are None where `eval.problems` is 0.
 
     With `resume` the run in `path` goes on from its newest whole checkpoint, as if it had never
     been ended. With `merge` its adapter is made into a whole model in `checkpoints/merged`.
@@ -151,7 +153,7 @@ def _run(
     problems: ProblemSequence,
     held_out: Sequence[Attempt],
     ranks: Ranks,
-) -> tuple[Report, Report]:
+) -> tuple[Report | None, Report | None]:
     config = plan.config
     set_seed(derive_seed(config.seed, "torch") % 2**32)
     policy = ranks.from_first(_policy(plan, screen, recipe=recipe, run=run, ranks=ranks))
@@ -195,13 +197,13 @@ def _run(
             ranks=ranks,
         )
         before = measured.measure(0)
-        screen.say(f"held-out before: {before}")
+        screen.say(f"held-out before: {before or NOT_MEASURED}")
         _update(config, loaded, training, path, screen, interrupts, run, ranks)
         if folder is not None:
             _keep(folder.final_checkpoint, loaded)
         runtime.sync(config.grpo.steps)
         after = measured.measure(config.grpo.steps) if config.grpo.steps else before
-        screen.say(f"held-out after:  {after}")
+        screen.say(f"held-out after:  {after or NOT_MEASURED}")
     return before, after
 
 

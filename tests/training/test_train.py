@@ -101,12 +101,16 @@ def train(make_trajectory: Callable[..., Trajectory], make_scored: Callable[...,
     return make
 
 
+ATTEMPT = Attempt(problem=Problem(id="a", statement="?"), group_index=0, sibling_index=0, seed=0)
+
+
 def trained(
     config: Config,
     run: Callable[[Sequence[Attempt]], list[Scored]],
     *,
     keep_best: Callable[[], None] | None = None,
     rates: Mapping[int, float] | None = None,
+    attempts: Sequence[Attempt] = (ATTEMPT,),
 ) -> tuple[Training, HeldOut, Rows, io.StringIO]:
     runtime: Any = SimpleNamespace(
         engine=SimpleNamespace(num_sampled=0, busy_s=0.0, prefix_tokens=(0, 0)),
@@ -123,7 +127,7 @@ def trained(
     problems = ProblemSequence(few(train="abc"), seed=0)
     screen, interrupts = Screen(Console(file=out)), Interrupts()
     held_out = HeldOut(
-        [], runtime, screen,
+        attempts, runtime, screen,
         sink=sink, interrupts=interrupts, rates=rates or {}, keep_best=keep_best,
     )  # fmt: skip
     training = Training(
@@ -151,6 +155,26 @@ def test_what_could_not_be_graded_is_warned_of_once_in_each_phase(train: Train) 
         "eval_submit_share": 0.0,
         "eval_ran_share": 1.0,
     }
+
+
+def test_where_no_problem_is_asked_nothing_is_measured_written_or_kept() -> None:
+    def never(*_: object) -> Any:
+        raise AssertionError
+
+    _, held_out, rows, out = trained(Config(), never, keep_best=never, attempts=())
+    assert held_out.measure(0) is None
+    assert held_out.measure(4) is None
+    assert (rows, out.getvalue()) == ([], "")
+
+
+def test_a_measurement_of_no_problem_is_not_spoken_of_between_steps(train: Train) -> None:
+    config = Config(model="m", eval=EvalConfig(problems=0, every=1))
+    scored = train(config)[0]._runtime.run([])
+    training, _, rows, out = trained(config, lambda _: scored, attempts=())
+    training.collect([0], 1)
+    training.log(1, 2, {"loss": 0.0})
+    assert "held-out" not in out.getvalue()
+    assert [row["step"] for row in rows] == [1]
 
 
 TWICE = Config(model="m", grpo=GRPOConfig(passes=2), eval=EvalConfig(every=3))
