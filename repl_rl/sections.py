@@ -282,7 +282,8 @@ class GRPOConfig:
 class LoraConfig:
     """An adapter (LoRA, arXiv:2106.09685): small matrices are trained beside weights that stay.
 
-    They take a learning rate about ten times as high. Gradients and optimiser have their size, and
+    They take a learning rate about ten times as high, which is what `grpo.learning_rate` is by
+    default where `rank` is not 0. Gradients and optimiser have their size, and
     the reference of `grpo.kl_beta` takes no second copy of the model.
     """
 

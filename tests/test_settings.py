@@ -32,6 +32,22 @@ def test_a_model_may_come_from_an_override(override: str) -> None:
     assert resolve(overrides=[override]) == Config(model="folder")
 
 
+def rate(*overrides: str, saved: str = "") -> float:
+    return resolve(saved=saved, overrides=overrides).grpo.learning_rate
+
+
+def test_an_adapter_has_a_learning_rate_of_its_own() -> None:
+    assert rate("model=folder", "lora.rank=16") == 1e-5
+    assert rate("model=folder", "lora.rank=0") == 1e-6
+    assert rate("model=folder", "lora.rank=16", "grpo.learning_rate=3e-6") == 3e-6
+    assert rate("lora.rank=16") == 5e-4  # of the starter
+
+
+def test_a_stored_run_keeps_the_rate_that_it_had() -> None:
+    config = resolve(overrides=["model=folder", "lora.rank=16", "grpo.learning_rate=1e-6"])
+    assert rate(saved=to_toml(config)) == 1e-6
+
+
 def write(path: Path, text: str) -> Path:
     path.write_text(text)
     return path

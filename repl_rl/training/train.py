@@ -168,6 +168,7 @@ def _run(
         if run is not None:
             _say_ranks(run, ranks, screen)
         screen.say(f"run: {path}, seed {config.seed}{f', {ranks}' if ranks.are_several else ''}")
+        screen.say(f"trains: {_trained(config)}")
         say_runtime(runtime, screen)
         reached = 0 if run is None else run.step
         sink = None
@@ -205,6 +206,11 @@ def _run(
         after = measured.measure(config.grpo.steps) if config.grpo.steps else before
         screen.say(f"held-out after:  {after or NOT_MEASURED}")
     return before, after
+
+
+def _trained(config: Config) -> str:
+    what = f"an adapter of rank {config.lora.rank}" if config.lora.rank else "all weights"
+    return f"{what}, learning rate {config.grpo.learning_rate:g}"
 
 
 def _policy(plan: Plan, screen: Screen, *, recipe: Recipe, run: Begun | None, ranks: Ranks) -> str:
