@@ -251,6 +251,10 @@ def evaluate(
     from repl_rl.show.display import Screen
 
     plan = shared.plan_of_run(run_or_model, options)
+    if not plan.config.eval.problems:
+        raise ConfigError("eval.problems = 0 measures nothing; add --set eval.problems=200")
+    for path in (run_or_model, *against):
+        shared.say_graded_otherwise(path)
     others = {str(path): shared.with_model(plan, path) for path in against}
     if output is not None:
         check_output(output)
@@ -317,6 +321,7 @@ def show(path: Path, count: int, *, best: bool, worst: bool) -> None:
     from repl_rl.replay.jobs import Wanted, last_file
     from repl_rl.replay.many import Options
     from repl_rl.replay.vocabulary import find_decode
+    from repl_rl.runs.folder import graded_otherwise
     from repl_rl.runs.trajectory_file import Selection
     from repl_rl.show.display import Screen
 
@@ -337,6 +342,9 @@ def show(path: Path, count: int, *, best: bool, worst: bool) -> None:
         if siblings := trees.get(place.group):
             shown = scored.trajectory.sibling_index
             screen.tree([read(one) for one in siblings], shown=shown)
+    versions = ({} if place.origin is None else place.origin.versions for place in found)
+    for text in list(filter(None, (graded_otherwise(one, path) for one in versions)))[:1]:
+        shared.say(text)
 
 
 @cli.command()

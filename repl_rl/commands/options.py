@@ -211,6 +211,16 @@ def plan_of_run(path: Path, options: dict[str, Any]) -> Plan:
     return said(plan)
 
 
+def say_graded_otherwise(path: Path) -> None:
+    """Say so where another version of the grader judged the run that `path` belongs to."""
+    from repl_rl.runs.checkpoints import run_of
+    from repl_rl.runs.folder import graded_otherwise, read_versions
+
+    run = run_of(path)
+    if run is not None and (text := graded_otherwise(read_versions(run), run)) is not None:
+        say(text)
+
+
 def plan_beside(path: Path, model: Path | None, options: dict[str, Any]) -> Plan:
     """The plan of the run that a file or folder of trajectories lies in, for its model or another.
 

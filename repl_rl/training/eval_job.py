@@ -14,7 +14,6 @@ from typing import Any
 
 from repl_rl.config import Config
 from repl_rl.engines.models import LoadedModel
-from repl_rl.errors import ConfigError
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import RunFolder, check_output
 from repl_rl.runs.pass_rate import Difference, Rate, difference
@@ -103,18 +102,13 @@ class Comparison:
 def evaluate(
     plan: Plan, screen: Screen, *, samples: int = 1, output: Path | None = None
 ) -> Evaluation:
-    """Make `samples` attempts at each held-out problem; `output` keeps their trajectories.
+    """Make `samples` attempts at each of `eval.problems`, one at least; `output` keeps them.
 
     Raises ConfigError before anything is started if the plan cannot work.
     """
     config = plan.config
     if output is not None:
         check_output(output)
-    if not config.eval.problems:
-        raise ConfigError(
-            "eval.problems = 0, so there is nothing to measure; choose how many: "
-            "--set eval.problems=200"
-        )
     attempts = held_out_attempts(
         plan.task, count=config.eval.problems, seed=config.seed, samples=samples
     )

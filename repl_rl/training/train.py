@@ -28,7 +28,15 @@ from repl_rl.interrupts import Interrupts
 from repl_rl.plugins import resolve_model
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import Plan
-from repl_rl.runs.folder import CHECKPOINTS, METRICS, RunFolder, check_output, read_versions
+from repl_rl.runs.folder import (
+    CHECKPOINTS,
+    GRADER,
+    METRICS,
+    RunFolder,
+    check_output,
+    graded_by,
+    read_versions,
+)
 from repl_rl.runs.metrics import read_rows
 from repl_rl.runs.resume import Begun, begun, cut, evaluated_steps
 from repl_rl.seeds import derive_seed
@@ -270,6 +278,7 @@ def _say_resumed(run: Begun, origin: Origin, screen: Screen) -> None:
     for text in cut(run):
         screen.say(text)
     was = read_versions(run.run)
+    was[GRADER] = str(graded_by(was))
     for name, version in origin.versions.items():
         if was.get(name, version) != version:
             screen.warn(f"the run began with {name} {was[name]}, and goes on with {version}")

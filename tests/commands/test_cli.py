@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import shutil
 import signal
 import tomllib
 from collections.abc import Callable
@@ -15,9 +17,9 @@ from repl_rl.commands.options import before_libraries, say
 from repl_rl.config import Config
 from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import RunFolder
-from repl_rl.runs.trajectory_file import append
+from repl_rl.runs.trajectory_file import append, read_trajectories
 from repl_rl.settings import resolve
-from repl_rl.types import OutcomeKind, Scored, Trajectory
+from repl_rl.types import Origin, OutcomeKind, Scored, Trajectory
 from repl_sandbox import bubblewrap, confine
 from repl_sandbox.types import SandboxError
 from tiny_model import save_tiny_model
@@ -239,6 +241,40 @@ def test_show_prints_the_best_first(
     assert code == 0
     assert ">>> good" in out
     assert ">>> bad" not in out
+
+
+SCORE_AGAIN = "to score it again: repl-rl replay run --rescore\n"
+
+
+@pytest.mark.parametrize(("made_by", "is_said"), [(None, 1), ("1", 1), ("2", 0), ("x", 1)])
+def test_show_says_once_what_another_grader_judged(
+    call: Call, stored: Path, tmp_path: Path, made_by: str | None, is_said: int
+) -> None:
+    versions = {} if made_by is None else {"grading": made_by}
+    origin = Origin(config="", setup=(), tokenizer=None, isolation="", versions=versions)
+    (scored,) = read_trajectories(stored)
+    RunFolder(tmp_path / "run")
+    append(tmp_path / "run" / "trajectories" / "step-000000.jsonl", [scored] * 2, origin=origin)
+    _, _, err = call("show", "run")
+    assert err.count(SCORE_AGAIN) == is_said
+    if is_said:
+        assert "repl-rl: run was graded by version 1 of the grader, here it is 2: verdicts" in err
+
+
+def test_eval_says_what_another_grader_judged(call: Call, tmp_path: Path, model: str) -> None:
+    run = RunFolder(tmp_path / "run").path
+    (run / "config.toml").write_text("")
+    shutil.copytree(model, run / "checkpoints" / "final")
+    for versions, is_said in (({"policy": "p"}, True), ({"grading": "2"}, False)):
+        (run / "versions.json").write_text(json.dumps(versions))
+        _, _, err = call("eval", "run", "--picture", "nowhere.txt")
+        assert (SCORE_AGAIN in err) is is_said
+
+
+def test_an_evaluation_of_no_problem_is_refused(call: Call, model: str) -> None:
+    code, _, err = call("eval", model, "--set", "eval.problems=0")
+    assert code == 2
+    assert err == "repl-rl: eval.problems = 0 measures nothing; add --set eval.problems=200\n"
 
 
 def test_the_installed_task_is_listed(call: Call) -> None:
