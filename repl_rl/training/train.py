@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+import pickle
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from transformers.trainer_utils import set_seed
 
 from repl_rl.config import Config
 from repl_rl.disk import written_aside
-from repl_rl.engines.models import LoadedModel, pick_device
+from repl_rl.engines.models import LoadedModel, pick_device, why_no_pickle
 from repl_rl.engines.precision import precision
 from repl_rl.engines.shortage import shortage_explained
 from repl_rl.errors import ConfigError
@@ -346,12 +347,28 @@ def _update(
             ranks=ranks,
         )
         if checkpoint is not None and checkpoint.name == f"checkpoint-{config.grpo.steps}":
-            trainer.load_weights(checkpoint)
+            with _readable(checkpoint):
+                trainer.load_weights(checkpoint)
         elif config.grpo.steps:
             with last_step_kept(trainer, ranks), peers_named():
-                with shortage_explained("the update", remedy=_LESS_TO_UPDATE):
+                with (
+                    shortage_explained("the update", remedy=_LESS_TO_UPDATE),
+                    _readable(checkpoint),
+                ):
                     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
                 interrupts.release()
+
+
+@contextlib.contextmanager
+def _readable(checkpoint: Path | None) -> Iterator[None]:
+    """ConfigError for a checkpoint whose pickles are not what a run has written."""
+    try:
+        yield
+    except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
+        reason = why_no_pickle(error)
+        if reason is None or checkpoint is None:
+            raise
+        raise ConfigError(f"cannot go on from {str(checkpoint)!r}: {reason}") from None
 
 
 def policy_folder(plan: Plan, screen: Screen, *, recipe: Recipe = DEFAULT_RECIPE) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
 from collections.abc import Callable
@@ -207,8 +206,19 @@ def test_a_run_that_measures_nothing_goes_on_and_says_no_rate(
     assert repl_rl("show", "run", "-n", "1").code == 0
     measured = repl_rl("eval", "run")
     assert (measured.code, "eval.problems = 0" in measured.stderr) == (2, True)
-    one = repl_rl("eval", "run", "--json", "--set", "eval.problems=1")
-    assert json.loads(one.stdout)["problems"] == 1
+
+
+def test_a_pickle_that_no_run_has_written_is_not_loaded(
+    repl_rl: Command, tiny_model: Path, tmp_path: Path
+) -> None:
+    words = ("train", "--model", str(tiny_model), *UNMEASURED, "--set", "grpo.steps=1")
+    assert repl_rl(*words, "--output", "run").code == 0
+    (state,) = (tmp_path / "run").glob("checkpoints/checkpoint-1/optimizer.pt")
+    state.write_bytes(b"cos\nmkdir\n(S'unpickled'\ntR.")
+    resumed = repl_rl("train", "--resume", "run", "--set", "grpo.steps=2")
+    assert (resumed.code, "Traceback" in resumed.stderr) == (2, False)
+    assert "a pickle in it has more than weights, which may be code" in resumed.stderr
+    assert not (tmp_path / "unpickled").exists()
 
 
 @pytest.mark.long

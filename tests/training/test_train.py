@@ -20,7 +20,8 @@ from repl_rl.interrupts import Interrupts
 from repl_rl.rollout.plan import make_plan
 from repl_rl.rollout.waits import Waits
 from repl_rl.show.display import Screen, silent
-from repl_rl.training.evaluate import held_out_attempts
+from repl_rl.training.eval_job import Evaluation
+from repl_rl.training.evaluate import held_out_attempts, report
 from repl_rl.training.held_out import HeldOut
 from repl_rl.training.steps import ProblemSequence, StepCallback, Training
 from repl_rl.training.train import train as train_plan
@@ -165,6 +166,15 @@ def test_where_no_problem_is_asked_nothing_is_measured_written_or_kept() -> None
     assert held_out.measure(0) is None
     assert held_out.measure(4) is None
     assert (rows, out.getvalue()) == ([], "")
+
+
+def test_facts_count_the_problems_that_were_asked_not_those_that_were_wanted(train: Train) -> None:
+    scored = train(Config())[0]._runtime.run([]) * 3
+    config = Config(eval=EvalConfig(problems=200))
+    found = Evaluation(
+        config=config, policy="p", samples=3, scored=scored, report=report(scored), output=None
+    )
+    assert (found.facts()["problems"], found.facts()["total"]) == (1, 3)
 
 
 def test_a_measurement_of_no_problem_is_not_spoken_of_between_steps(train: Train) -> None:
