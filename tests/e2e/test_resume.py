@@ -185,6 +185,7 @@ def test_a_longer_run_goes_on_where_the_shorter_one_ended(
 UNMEASURED = (*SETTINGS, *set_words("eval.problems=0", "grpo.steps=2"))
 
 
+@pytest.mark.timeout(300)
 def test_a_run_that_measures_nothing_goes_on_and_says_no_rate(
     repl_rl: Command, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -208,6 +209,7 @@ def test_a_run_that_measures_nothing_goes_on_and_says_no_rate(
     assert (measured.code, "eval.problems = 0" in measured.stderr) == (2, True)
 
 
+@pytest.mark.timeout(300)
 def test_a_pickle_that_no_run_has_written_is_not_loaded(
     repl_rl: Command, tiny_model: Path, tmp_path: Path
 ) -> None:
