@@ -45,7 +45,7 @@ TIMES = ("rollout", "kernel", "grading", "sync", "update", "other")
 HEAD = ("size", "engine", "rollout tokens/s", "update tokens/s", *TIMES, "peak GiB")
 NO_PEAK = "-"
 """On a CPU, whose memory torch does not count."""
-PLUGINS = ("pytest_timeout",)
+PLUGINS = ("pytest_timeout", "repl_rl.golden.pytest_plugin")
 """Of pytest. The others that a machine has may warn, and a warning ends a session of tests."""
 SECONDS = 570.0
 Row = Mapping[str, str]

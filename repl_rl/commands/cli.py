@@ -31,7 +31,7 @@ from repl_rl.commands.serve_env import serve_env
 from repl_rl.commands.warmstart import warmstart
 from repl_rl.errors import ConfigError, ReplRLError
 from repl_rl.interrupts import end_as_interrupted, exit_code, heard
-from repl_rl.terminal import one_row
+from repl_rl.terminal import forget_odd_size, one_row
 from repl_rl.training.ranks import is_launched, launched, refuse_several
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    forget_odd_size()
     if not is_launched():
         # With several GPUs transformers would split batches over them behind our back.
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")

@@ -243,6 +243,18 @@ def test_show_prints_the_best_first(
     assert ">>> bad" not in out
 
 
+@pytest.mark.parametrize("value", ["0", "1", "-5", "", "x", "99999999999", "9" * 5000])
+@pytest.mark.parametrize("name", ["COLUMNS", "LINES"])
+def test_a_size_that_no_terminal_has_changes_nothing(
+    call: Call, stored: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.delenv(name, raising=False)
+    expected = call("show", stored.name)
+    monkeypatch.setenv(name, value)
+    assert call("show", stored.name) == expected
+    assert ">>> x" in expected[1]
+
+
 SCORE_AGAIN = "to score it again: repl-rl replay run --rescore\n"
 
 
