@@ -96,6 +96,26 @@ def find(name: str) -> list[Setting]:
     return found
 
 
+def example(section: str, value: object) -> str:
+    """A setting of this section that may have been meant by a value for the section itself."""
+    inside = [one for one in find(section) if not one.is_section]
+    alike = [one for one in inside if type(one.default) is type(value)]
+    return f"{(alike or inside)[0].key}={value}"
+
+
+def option_hint(option: str, value: str) -> str | None:
+    """What to type in place of an option that no command has; None where nothing is alike."""
+    word = option.lstrip("-").replace("-", "_").lower()
+    if saying := SAYINGS.get(word):
+        return saying
+    try:
+        found = find(word)[0]
+    except ConfigError:
+        return None
+    wanted = found.key if not found.is_section else find(word)[1].key
+    return f"use --set {wanted}={value}"
+
+
 def unknown(name: str, known: Iterable[str] | None = None) -> ConfigError:
     """What to raise for a key that nothing reads.
 

@@ -11,14 +11,14 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from repl_rl.config import Config
 from repl_rl.errors import ConfigError
 from repl_rl.preset import ADAPTER_PRESET, STARTER_PRESET
-from repl_rl.reference import choices, section_of, unknown
+from repl_rl.reference import choices, example, section_of, unknown
 
 _WIDTH = 80
 """Columns of a comment."""
@@ -263,8 +263,11 @@ def _check(shape: type, values: Mapping[str, Any], prefix: str) -> None:
             raise unknown(name)
         hint = hints[key]
         if section := section_of(hint):
-            if isinstance(value, Mapping):
-                _check(section, value, f"{name}.")
+            if not isinstance(value, Mapping):
+                raise ConfigError(f"{name} is a section: {example(name, value)}")
+            _check(section, value, f"{name}.")
+        elif get_origin(hint) is tuple and isinstance(value, str):
+            raise ConfigError(f"{name} is a list: --set '{name}={toml_value([value])}'")
         elif (words := choices(hint)) and value not in words:
             raise ConfigError(f"{name} = {value!r}; expected one of {', '.join(words)}")
         elif isinstance(value, Mapping):

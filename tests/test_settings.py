@@ -32,6 +32,21 @@ def test_a_model_may_come_from_an_override(override: str) -> None:
     assert resolve(overrides=[override]) == Config(model="folder")
 
 
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("lora=16", "lora is a section: lora.rank=16"),
+        ("grpo=2", "grpo is a section: grpo.steps=2"),
+        ("sampling=hf", "sampling is a section: sampling."),
+        ("report.trackers=tensorboard", "is a list: --set 'report.trackers=[\"tensorboard\"]'"),
+        ("task.families=ode", "is a list: --set 'task.families=[\"ode\"]'"),
+    ],
+)
+def test_a_value_of_another_shape_is_said_in_words_of_settings(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        resolve(overrides=[override])
+
+
 def rate(*overrides: str, saved: str = "") -> float:
     return resolve(saved=saved, overrides=overrides).grpo.learning_rate
 
@@ -119,8 +134,8 @@ def test_an_unknown_key_names_the_nearest(override: str, message: str) -> None:
         ("grpo.steps=true", r"grpo\.steps: expected `int`, got `bool`"),
         ("grpo.gradient_checkpointing=1", r"grpo\.gradient_checkpointing: expected `bool \| str`"),
         ("sampling.temperature=hot", r"sampling\.temperature: expected `float`, got `str`"),
-        ("grpo=3", r"grpo: expected `object`, got `int`"),
-        ("sandbox.preload=sympy", r"sandbox\.preload: expected `array`, got `str`"),
+        ("grpo=3", r"grpo is a section: grpo\.steps=3"),
+        ("sandbox.preload=sympy", r"^sandbox\.preload is a list: --set 'sandbox\.preload=\["),
         ("reward.line.timeout=x", r"reward\.line.*: expected `float`, got `str`"),
         ("model=3", r"model: expected `str \| null`, got `int`"),
     ],

@@ -70,7 +70,7 @@ def main() -> None:
     try:
         cli(standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        _with_hint(error).show()
         sys.exit(USAGE_ERROR)
     except (KeyboardInterrupt, click.Abort) as error:
         detail = str(error.__cause__ or error)  # click has its own type for it
@@ -89,6 +89,23 @@ def main() -> None:
     except (ReplRLError, SandboxError) as error:
         # It may quote the last words of another process, on rows of their own.
         _fail(clean(str(error)), shared.FAILED)
+
+
+def _with_hint(error: click.ClickException) -> click.ClickException:
+    """The same error; for an option that is a setting, one that says how to set it."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return error
+    if all(option.name != "overrides" for option in error.ctx.command.params):
+        return error
+    from repl_rl.reference import option_hint
+
+    words = sys.argv[1:]
+    behind = words[words.index(error.option_name) + 1 :] if error.option_name in words else []
+    given = next((word for word in behind[:1] if not word.startswith("-")), "VALUE")
+    hint = option_hint(error.option_name, given)
+    if hint is None:
+        return error
+    return click.UsageError(f"No such option {error.option_name!r}; {hint}", ctx=error.ctx)
 
 
 def _fail(message: str, code: int) -> None:

@@ -229,6 +229,24 @@ def test_an_unknown_command_is_bad_usage(call: Call) -> None:
     assert "No such command 'trian'" in err
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("train", "--lora", "16"), "No such option '--lora'; use --set lora.rank=16"),
+        (("train", "--steps", "2"), "No such option '--steps'; use --set grpo.steps=2"),
+        (("warmstart", "--lr"), "No such option '--lr'; use grpo.learning_rate"),
+        (("train", "--max-tokens", "64"), "use --set sampling.max_tokens=64"),
+        (("train", "--learning-rate", "1"), "use --set grpo.learning_rate=1"),
+    ],
+)
+def test_an_option_that_is_a_setting_says_how_to_set_it(
+    call: Call, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], hint: str
+) -> None:
+    code, _, err = call(*words)
+    assert code == 2
+    assert hint in err
+
+
 def test_show_prints_the_best_first(
     call: Call, tmp_path: Path, make_trajectory: MakeTrajectory, make_scored: MakeScored
 ) -> None:
