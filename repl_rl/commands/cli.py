@@ -93,6 +93,8 @@ def main() -> None:
 
 def _with_hint(error: click.ClickException) -> click.ClickException:
     """The same error; for an option that is a setting, one that says how to set it."""
+    if isinstance(error, click.NoSuchCommand) and (full := _full_name(error.command_name)):
+        return click.UsageError(f"No such command {error.command_name!r}; it is {full!r}")
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return error
     if all(option.name != "overrides" for option in error.ctx.command.params):
@@ -106,6 +108,14 @@ def _with_hint(error: click.ClickException) -> click.ClickException:
     if hint is None:
         return error
     return click.UsageError(f"No such option {error.option_name!r}; {hint}", ctx=error.ctx)
+
+
+def _full_name(name: str) -> str | None:
+    """The command of this name within a group; None where there is none."""
+    for group in (one for one in cli.commands.values() if isinstance(one, click.Group)):
+        if name in group.commands:
+            return f"repl-rl {group.name} {name}"
+    return None
 
 
 def _fail(message: str, code: int) -> None:
@@ -130,6 +140,14 @@ for command in (
     *(reward, config_command, merge_command, push, kernels, serve_env),
 ):
     cli.add_command(command)
+
+
+@cli.command(name="help")
+@click.pass_context
+def show_help(context: click.Context) -> None:
+    """Print what --help prints."""
+    assert context.parent is not None
+    click.echo(context.parent.get_help())
 
 
 @cli.command()

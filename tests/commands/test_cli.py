@@ -223,6 +223,16 @@ def test_kernels_that_cannot_be_had_are_one_line_and_exit_code_2(
     assert err.startswith(f"repl-rl: {message}")
 
 
+def test_help_is_a_command_too(call: Call) -> None:
+    assert call("help") == call("--help")
+
+
+def test_a_command_of_a_group_says_its_full_name(call: Call) -> None:
+    code, _, err = call("explain")
+    assert code == 2
+    assert "No such command 'explain'; it is 'repl-rl reward explain'" in err
+
+
 def test_an_unknown_command_is_bad_usage(call: Call) -> None:
     code, _, err = call("trian")
     assert code == 2
