@@ -266,8 +266,9 @@ def _check(shape: type, values: Mapping[str, Any], prefix: str) -> None:
             if not isinstance(value, Mapping):
                 raise ConfigError(f"{name} is a section: {example(name, value)}")
             _check(section, value, f"{name}.")
-        elif get_origin(hint) is tuple and isinstance(value, str):
-            raise ConfigError(f"{name} is a list: --set '{name}={toml_value([value])}'")
+        elif get_origin(hint) is tuple and isinstance(value, str | int | float):
+            parts = value.split(",") if isinstance(value, str) else [value]
+            raise ConfigError(f"{name} is a list: --set '{name}={toml_value(parts)}'")
         elif (words := choices(hint)) and value not in words:
             raise ConfigError(f"{name} = {value!r}; expected one of {', '.join(words)}")
         elif isinstance(value, Mapping):

@@ -39,6 +39,8 @@ def test_a_model_may_come_from_an_override(override: str) -> None:
         ("grpo=2", "grpo is a section: grpo.steps=2"),
         ("sampling=hf", "sampling is a section: sampling."),
         ("report.trackers=tensorboard", "is a list: --set 'report.trackers=[\"tensorboard\"]'"),
+        ("task.families=ode,limit", 'is a list: --set \'task.families=["ode","limit"]\''),
+        ("grpo.branching=4", "grpo.branching is a list: --set 'grpo.branching=[4]'"),
         ("task.families=ode", "is a list: --set 'task.families=[\"ode\"]'"),
     ],
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from functools import partial
@@ -93,8 +94,9 @@ def main() -> None:
 
 def _with_hint(error: click.ClickException) -> click.ClickException:
     """The same error; for an option that is a setting, one that says how to set it."""
-    if isinstance(error, click.NoSuchCommand) and (full := _full_name(error.command_name)):
-        return click.UsageError(f"No such command {error.command_name!r}; it is {full!r}")
+    named = re.match(r"No such command '([\w-]+)'", error.message)
+    if named is not None and (full := _full_name(named[1])):
+        return click.UsageError(f"No such command {named[1]!r}; it is {full!r}")
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return error
     if all(option.name != "overrides" for option in error.ctx.command.params):
