@@ -168,6 +168,14 @@ def test_where_no_problem_is_asked_nothing_is_measured_written_or_kept() -> None
     assert (rows, out.getvalue()) == ([], "")
 
 
+def test_a_measurement_on_record_whose_file_is_gone_stops_no_run(tmp_path: Path) -> None:
+    _, held_out, rows, _ = trained(Config(), lambda _: [], rates={0: 0.5})
+    folder: Any = held_out._sink.folder  # type: ignore[union-attr]
+    folder.trajectories = lambda name: tmp_path / name
+    assert held_out.measure(0) is None
+    assert rows == []
+
+
 def test_facts_count_the_problems_that_were_asked_not_those_that_were_wanted(train: Train) -> None:
     scored = train(Config())[0]._runtime.run([]) * 3
     config = Config(eval=EvalConfig(problems=200))
