@@ -40,9 +40,11 @@ class Moved(HFEngine):
         await super().sync(weights, version=version)
 
     async def aclose(self) -> None:
+        if not hasattr(self, "_copy"):
+            return
         await super().aclose()
         # Nobody else has the copy.
-        for name in ("_copy", "_model"):
+        for name in ("_copy", "_model", "_cast"):
             self.__dict__.pop(name, None)
 
 
@@ -54,6 +56,7 @@ class TestHFOnDevice(EngineContract):
             eos_ids=options.eos_ids,
             num_rows=options.num_rows,
             temperature=options.temperature,
+            forbidden_ids=options.forbidden_ids,
         )
 
 
