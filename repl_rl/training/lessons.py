@@ -250,9 +250,10 @@ def _rows(task: Task, split: Split) -> dict[str, Problem]:
 def _check_answer(written: Written, found: Scored) -> None:
     """ConfigError, with file and line, where a row's known answer is not the one by hand."""
     if found.verdict is not None and not is_solved(found):
+        word, where = found.verdict.kind.word, written.lines[-1].place
         raise ConfigError(
-            f"{written.lines[-1].place}: {found.trajectory.submission} is {found.verdict.kind} by "
-            f"the answer of {found.problem.id}; correct it, or set warmstart.keep = 'all'"
+            f"{where}: {found.trajectory.submission} is {word} by the answer of "
+            f"{found.problem.id}; correct it, or set warmstart.keep = 'all'"
         )
 
 

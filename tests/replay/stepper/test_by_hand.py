@@ -37,7 +37,7 @@ def test_a_submission_by_hand_is_judged_and_scored(stepper: MakeStepper) -> None
         await seat.press("n", "i")
         await seat.write("y")
         await seat.write("submit_final_answer(3)")
-        assert "here proved +0.900" in seat.rows[2]  # 1 - 0.1
+        assert "here right +0.900" in seat.rows[2]  # 1 - 0.1
         assert "? help" in seat.rows[-1]  # nothing can follow, so nothing is asked
 
     sit(stepper(), act)
