@@ -19,8 +19,9 @@ from repl_rl.engines.models import LoadedModel
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.plan import Plan
 from repl_rl.rollout.scripts import ScriptSampler, Written, fixed_script
+from repl_rl.runs.run_files import files
 from repl_rl.runs.summary import is_solved
-from repl_rl.runs.trajectory_file import files, read_trajectories
+from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.seeds import derive_seed
 from repl_rl.show.display import Screen
 from repl_rl.tasks.base import DemonstrableTask, Script, Task, make_prompt
