@@ -150,7 +150,7 @@ def train(
         if config.model is not None:
             _estimate(plan, config.model)
         return
-    from repl_rl.commands.leaving import commands, leaving
+    from repl_rl.commands.leaving import leaving, next_after_end, question_of
     from repl_rl.runs.folder import check_output, new_run_path
     from repl_rl.show.display import Screen, silent
 
@@ -166,14 +166,8 @@ def train(
     left = leaving(path, code, checkpoint_every=config.report.checkpoint_every)
     with left, Screen() as screen:
         before, after = job(plan, path, screen)
-    run, other_seed = str(path), ["--seed", str(config.seed + 1)]
-    next_commands = commands(
-        ["repl-rl", "eval", run, *code],
-        ["repl-rl", "show", run, "--worst"],
-        ["repl-rl", "replay", run, "--best", *code],
-        ["repl-rl", "train", *code, "--config", f"{run}/config.toml", *other_seed],
-        *([["repl-rl", "push", run, "OWNER/NAME"]] if _may_push(config) else []),
-    )
+    question = question_of(plan.task, seed=config.seed)
+    next_commands = next_after_end(path, code, question=question, may_push=_may_push(config))
     click.echo(
         f"\nheld-out solve rate: {100 * before.rate:.1f} % before, {100 * after.rate:.1f} % after\n"
         f"run folder: {path}\n\n{next_commands}"
