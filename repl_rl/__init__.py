@@ -20,6 +20,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from repl_rl.config import Config as Config
+    from repl_rl.config import RewardConfig as RewardConfig
     from repl_rl.credit.advantages import advantages as advantages
     from repl_rl.credit.rewards import RunningReward as RunningReward
     from repl_rl.credit.rewards import shaped as shaped
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from repl_rl.types import VerdictKind as VerdictKind
 
 _HOMES = {
-    "config": ("Config",),
+    "config": ("Config", "RewardConfig"),
     "credit.advantages": ("advantages",),
     "credit.rewards": ("RunningReward", "shaped"),
     "engines.base": ("Engine", "EngineKind", "SampledLine"),

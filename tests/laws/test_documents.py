@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -13,7 +14,18 @@ import click
 import pytest
 
 import repl_rl
-from documents import DOCUMENTS, PAGES, ROOT, Shown, commands, headings, project
+from documents import (
+    DOCUMENTS,
+    GENERATED,
+    PAGES,
+    ROOT,
+    Shown,
+    commands,
+    headings,
+    indented,
+    programs,
+    project,
+)
 from repl_rl.commands.cli import cli
 from repl_rl.reference import settings
 from repl_rl.runs.metric_names import METRICS, SECTIONS
@@ -122,6 +134,40 @@ def test_every_extra_exists(shown: Shown) -> None:
     assert isinstance(extras, dict)
     for names in re.findall(r"\[(.*)\]", shown.words[-1]):
         assert set(names.split(",")) <= extras.keys()
+
+
+# Programs: tests/e2e/test_documents.py runs them
+
+NOT_YET = {ROOT / "docs" / "problems.md", ROOT / "sandbox" / "README.md"}
+"""Pages whose programs are indented, not fenced."""
+
+
+@pytest.mark.parametrize("document", [*set(DOCUMENTS) - NOT_YET - {GENERATED}], ids=by_name)
+def test_python_stands_in_fences_where_it_is_run(document: Path) -> None:
+    """What is indented is a command, a transcript, a file: no program that no test runs."""
+    hidden = [
+        block
+        for block in indented(document)
+        if re.search(r"^(?:import|from|class|async def|def|with|for) .*[\w:]$", block, re.MULTILINE)
+        and is_python(block)
+    ]
+    assert hidden == []
+
+
+def is_python(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=by_name)
+def test_every_program_is_python(document: Path) -> None:
+    for program in programs(document):
+        ast.parse(program.text)
+        rows = program.text.splitlines()
+        assert max(map(len, rows)) <= 110, "a page has room for so many"
 
 
 # The site
