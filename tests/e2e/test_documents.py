@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from chat_model import save_chat_model
 from documents import DOCUMENTS, ROOT, Program, Shown, commands, programs
 from shared_work import once, shared_folder
 from small_run import set_words, small
@@ -156,6 +155,8 @@ def reason_not_to_run_program(program: Program) -> str:
         return "a fragment"
     if "openenv" in program.text:
         return "takes a server: tests/adapters/openenv does"
+    if "environment_factory" in program.text:
+        return "samples for minutes: tests/adapters/trl/test_tools.py does, with a scripted model"
     return ""
 
 
@@ -163,8 +164,6 @@ def prepare(program: Program, folder: Path, *, place: Path) -> None:
     """Put there what the program names and a reader has; nothing else is there."""
     if '"MODEL"' in program.text or "=MODEL" in program.text:
         (folder / "MODEL").symlink_to(place / "model")
-    if '"CHAT_MODEL"' in program.text:
-        save_chat_model(folder / "CHAT_MODEL")
     if 'load_run("runs/mine"' in program.text:
         shutil.copytree(place / "runs" / "RUN", folder / "runs" / "mine")
     if "plain_engine" in program.text:
