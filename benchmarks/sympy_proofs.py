@@ -129,8 +129,8 @@ async def row(env: Env, cell: Cell, args: argparse.Namespace, rates: Rates) -> b
     if not args.no_calls:
         calls = await few_at_once(try_one_liners(env, *one) for one in drawn)
         rate, earned = await best_blind(env, [problem for problem, _ in drawn])
-        rates["one call"][str(cell)] = share(calls) if cell.tier > 1 else share(solved)
-        rates["blind"][str(cell)] = rate
+        rates["best single call"][str(cell)] = share(calls) if cell.tier > 1 else share(solved)
+        rates["guessing"][str(cell)] = rate
         shares += [f"{share(calls):.0%}", f"{rate:.0%}", f"{earned:+.2f}"]
     cells = (f"{per_s:.0f}", *shares, str(lines))
     print(f"{cell.family} {cell.tier}".ljust(15) + "".join(f"{x:>10}" for x in cells), flush=True)

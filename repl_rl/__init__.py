@@ -20,6 +20,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from repl_rl.config import Config as Config
+    from repl_rl.config import RewardConfig as RewardConfig
     from repl_rl.credit.advantages import advantages as advantages
     from repl_rl.credit.rewards import RunningReward as RunningReward
     from repl_rl.credit.rewards import shaped as shaped
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from repl_rl.rollout.plan import Plan as Plan
     from repl_rl.rollout.plan import make_plan as make_plan
     from repl_rl.rollout.sampler import LineSampler as LineSampler
-    from repl_rl.runs.trajectory_file import load_run as load_run
+    from repl_rl.runs.run_files import load_run as load_run
     from repl_rl.settings import resolve as resolve
     from repl_rl.tasks.base import DemonstrableTask as DemonstrableTask
     from repl_rl.tasks.base import Task as Task
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from repl_rl.types import VerdictKind as VerdictKind
 
 _HOMES = {
-    "config": ("Config",),
+    "config": ("Config", "RewardConfig"),
     "credit.advantages": ("advantages",),
     "credit.rewards": ("RunningReward", "shaped"),
     "engines.base": ("Engine", "EngineKind", "SampledLine"),
@@ -69,7 +70,7 @@ _HOMES = {
     "rollout.episode": ("Episode", "Step"),
     "rollout.plan": ("Plan", "make_plan"),
     "rollout.sampler": ("LineSampler",),
-    "runs.trajectory_file": ("load_run",),
+    "runs.run_files": ("load_run",),
     "settings": ("resolve",),
     "tasks.base": ("DemonstrableTask", "Task", "load_task"),
     "training.train": ("train",),

@@ -154,7 +154,8 @@ def field_docs(shape: type) -> dict[str, str]:
 
 
 def _paragraph(text: str) -> str:
-    return " ".join(text.split())
+    """On one row, without the example at its end."""
+    return " ".join(text.partition(">>>")[0].split())
 
 
 def section_of(hint: Any) -> type | None:

@@ -172,6 +172,9 @@ class RewardConfig:
     difference between a correct answer and any other. Ending without a submission costs more than
     the worst answer after the highest charge, so silence never beats an honest attempt. Where a
     guess is often right (`Problem.chance`), this holds of the average of right and wrong ones.
+
+    >>> RewardConfig().no_submission
+    -0.6
     """
 
     function: str = "shaped"

@@ -279,6 +279,11 @@ class VerdictKind(StrEnum):
         """Judged, and not solved."""
         return self in (VerdictKind.REFUTED, VerdictKind.WRONG, VerdictKind.MALFORMED)
 
+    @property
+    def word(self) -> str:
+        """`right`, `wrong` or `undecided`: what a person reads of an answer."""
+        return "right" if self.is_solved else "wrong" if self.is_failed else str(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedLemma:
@@ -301,8 +306,10 @@ class JudgedLemma:
 
     @property
     def word(self) -> str:
-        """What became of it, in a word: the grader's, or `unused`."""
-        return "unused" if self.kind is VerdictKind.PROVED and not self.is_used else str(self.kind)
+        """`right`, `wrong`, `undecided`, or `unused` where it is right and nothing builds on it."""
+        if self.kind is None:
+            return "not judged"
+        return "unused" if self.kind is VerdictKind.PROVED and not self.is_used else self.kind.word
 
     @property
     def is_wrong(self) -> bool:

@@ -205,7 +205,7 @@ def train(
         if config.model is not None:
             _estimate(plan, config.model)
         return
-    from repl_rl.commands.leaving import commands, leaving
+    from repl_rl.commands.leaving import leaving, next_after_end, question_of
     from repl_rl.runs.folder import check_output, new_run_path
     from repl_rl.show.display import Screen, silent
 
@@ -221,14 +221,8 @@ def train(
     left = leaving(path, code, checkpoint_every=config.report.checkpoint_every)
     with left, Screen() as screen:
         before, after = job(plan, path, screen)
-    run, other_seed = str(path), ["--seed", str(config.seed + 1)]
-    next_commands = commands(
-        ["repl-rl", "eval", run, *code],
-        ["repl-rl", "show", run, "--worst"],
-        ["repl-rl", "replay", run, "--best", *code],
-        ["repl-rl", "train", *code, "--config", f"{run}/config.toml", *other_seed],
-        *([["repl-rl", "push", run, "OWNER/NAME"]] if _may_push(config) else []),
-    )
+    question = question_of(plan.task, seed=config.seed)
+    next_commands = next_after_end(path, code, question=question, may_push=_may_push(config))
     click.echo(
         f"\nheld-out solve rate: {_solved(before)} before, {_solved(after)} after\n"
         f"run folder: {path}\n\n{next_commands}"
@@ -263,8 +257,8 @@ def _may_push(config: Config) -> bool:
 
 
 @cli.command(name="eval")
-@click.argument("run_or_model", type=Path)
-@shared.CONFIG
+@shared.run_argument("run_or_model", metavar="[RUN_OR_MODEL]")
+@shared.OF_RUN
 @click.option(
     "-k",
     "samples",
@@ -293,10 +287,10 @@ def evaluate(
     is_json: bool,
     **options: Any,
 ) -> None:
-    """Measure a run's last checkpoint, or a model.
+    """Measure a run's last checkpoint [of the newest run in runs/], or a model.
 
-    Prints the solve rate on held-out problems: overall, by family and by tier. A run and each of
-    its checkpoints bring their own task and settings; what it is measured against has them, too.
+    Prints the solve rate on held-out problems: overall, by family and by tier. Task and settings
+    come from the run, and apply to --against as well.
     """
     from rich.console import Console
 
@@ -339,14 +333,15 @@ def evaluate(
 
 
 @cli.command()
-@click.argument("run_or_model", type=Path)
-@shared.CONFIG
+@shared.run_argument("run_or_model", metavar="[RUN_OR_MODEL]")
+@shared.OF_RUN
 @shared.count(32, "Trajectories to sample.")
 def audit(run_or_model: Path, count: int, **options: Any) -> None:
     """Check that what is sampled is what is trained.
 
-    Checks tokens, mask and log-probabilities of new rollouts and of a run's stored ones. Exit code
-    1 if something is wrong. ARCHITECTURE.md, section Audit, says what each line means.
+    Checks tokens, mask and log-probabilities of new rollouts and of a run's stored ones, by default
+    of the newest in runs/. Exit code 1 if something is wrong. ARCHITECTURE.md, section Audit,
+    says what each line means.
     """
     from repl_rl.show.display import Screen
 
@@ -361,18 +356,20 @@ def audit(run_or_model: Path, count: int, **options: Any) -> None:
 
 
 @cli.command()
-@click.argument("path", type=Path)
-@shared.BEST
-@shared.WORST
+@shared.run_argument()
+@shared.with_options(shared.PART, shared.BEST, shared.WORST)
 @shared.count(3, "How many to show.")
-def show(path: Path, count: int, *, best: bool, worst: bool) -> None:
-    """Print stored trajectories in colours.
+def show(
+    path: Path, count: int, *, step: int | None, held_out: bool, best: bool, worst: bool
+) -> None:
+    """Print stored trajectories with outcome and reward of each line.
 
-    They come from a run's last file, or from a .jsonl file. Where siblings leave one another, their
-    tree follows: the value of each state, and the advantage of the lines that lead to it.
+    RUN is a run folder [the newest in runs/], whose last training step is shown, or a .jsonl file.
+    Where siblings leave one another, their tree follows: the value of each state, and the advantage
+    of the lines that lead to it.
     """
     from repl_rl.replay.annotated import branching_groups, read
-    from repl_rl.replay.jobs import Wanted, last_file
+    from repl_rl.replay.jobs import Wanted
     from repl_rl.replay.many import Options
     from repl_rl.replay.vocabulary import find_decode
     from repl_rl.runs.folder import graded_otherwise
@@ -381,6 +378,7 @@ def show(path: Path, count: int, *, best: bool, worst: bool) -> None:
 
     wanted = Wanted(
         path=path,
+        part=shared.part(step=step, held_out=held_out),
         selection=Selection(which=shared.order(best=best, worst=worst)),
         count=count,
         options=Options(),
@@ -388,7 +386,7 @@ def show(path: Path, count: int, *, best: bool, worst: bool) -> None:
         say=shared.say,
     )
     screen = Screen()
-    found = wanted.find(last_file)
+    found = wanted.find()
     trees = branching_groups({place.path for place in found})
     for place in found:
         scored = read(place)

@@ -1,6 +1,6 @@
 """Why a line was pushed up or down: the ledger of what a run stored, or of golden transcripts.
 
-    run folder, .jsonl or .repl -> scored -> advantages of the update -> [(where, Ledger)] by group
+    .jsonl or .repl -> scored -> advantages of the update -> [(where, Ledger)] by group
 
 The advantages are those of the update itself. Knows no screens and no flags.
 """
@@ -20,7 +20,7 @@ from repl_rl.golden.suites import Suite
 from repl_rl.golden.text import SUFFIX
 from repl_rl.replay.annotated import annotate
 from repl_rl.replay.scene import config_of
-from repl_rl.runs.trajectory_file import Place, last_step, places
+from repl_rl.runs.trajectory_file import Place, places
 
 Group = list[tuple[str, Ledger]]
 """Siblings: (file and number, ledger) of each."""
@@ -29,7 +29,7 @@ Group = list[tuple[str, Ledger]]
 def explain(
     path: Path, *, files: Sequence[Path] = (), overrides: Sequence[str] = ()
 ) -> list[Group]:
-    """Every trajectory of a file, or of a run's last step.
+    """Every trajectory of a file.
 
     The group with the largest gradient comes first, and in it the trajectory with the largest
     share: many groups of a run have no gradient. The transcripts of a golden file are one group, in
@@ -42,7 +42,7 @@ def explain(
     if path.suffix == SUFFIX:
         return [_golden(path, files, overrides)]
     members: defaultdict[object, list[Place]] = defaultdict(list)
-    for place in places(last_step(path)):
+    for place in places(path):
         members[place.group].append(place)
     found = [*itertools.chain(*members.values())]
     if not found:

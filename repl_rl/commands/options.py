@@ -21,6 +21,7 @@ from repl_rl.types import Finding
 if TYPE_CHECKING:
     from repl_rl.config import Config
     from repl_rl.rollout.plan import Plan, TaskPlan
+    from repl_rl.runs.run_files import Part
 
 FAILED = 1
 
@@ -57,6 +58,17 @@ def _may_bring_code(file: Path) -> bool:
     return run_of(file.absolute().parent) is None
 
 
+def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """A decorator that gives a command these options; `--help` lists them in this order."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 TASK = click.option(
     "--task",
     metavar="NAME",
@@ -86,6 +98,38 @@ OVERRIDES = click.option(
     metavar="SECTION.KEY=VALUE",
     help="One setting; see repl-rl config.",
 )
+
+
+def _or_newest(
+    _context: click.Context, _argument: click.Parameter, given: Path | tuple[Path, ...] | None
+) -> Path | tuple[Path, ...]:
+    """What a person named; else the newest run, which is said."""
+    if given:
+        return given
+    from repl_rl.runs.resume import newest_run
+
+    run = newest_run(Path("runs"))
+    say(f"{run}, the newest run")
+    return run if given is None else (run,)
+
+
+def run_argument(
+    name: str = "path", *, metavar: str = "[RUN]", nargs: int = 1
+) -> Callable[[Command], Command]:
+    """The run that a command is about, or several; by default the newest in runs/."""
+    return click.argument(
+        name, nargs=nargs, required=False, type=Path, metavar=metavar, callback=_or_newest
+    )
+
+
+STEP = click.option(
+    "--step", type=click.IntRange(min=0), metavar="N", help="The training step N [the last]."
+)
+HELD_OUT = click.option(
+    "--held-out", is_flag=True, help="The last evaluation, or the one after step N."
+)
+PART = with_options(STEP, HELD_OUT)
+"""Which part of a run is looked at; `part` makes a `Part` of it."""
 BEST = click.option("--best", is_flag=True, help="Highest reward first.")
 WORST = click.option("--worst", is_flag=True, help="Lowest reward first.")
 SEED = click.option("--seed", type=int, help="Seed of everything random.")
@@ -103,19 +147,10 @@ def count(default: int | None, what: str) -> Callable[[Command], Command]:
     )
 
 
-def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """A decorator that gives a command these options; `--help` lists them in this order."""
-
-    def decorate(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
 CONFIG = with_options(TASK, MODEL, ENGINE, FILES, OVERRIDES, SEED)
 """The options of most commands, which make a config."""
+OF_RUN = with_options(TASK, ENGINE, FILES, OVERRIDES, SEED)
+"""The same where the argument says which model."""
 
 
 def resolve(options: dict[str, Any], *, saved: str = "") -> Config:
@@ -270,7 +305,7 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
     from repl_rl.rollout.plan import make_plan
     from repl_rl.runs import resume
 
-    run = resume.newest_run(Path("runs")) if path == Path() else path
+    run = resume.newest_run(Path("runs"), to_resume=True) if path == Path() else path
     begun = resume.begun(run)
     saved = settings.read_config(run / "config.toml")
     plan = make_plan(resolve({**options, "files": ()}, saved=saved), to_train=True)
@@ -298,6 +333,13 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
             f"{str(run)!r} is at step {begun.step}; expected grpo.steps of at least that"
         )
     return run, said(plan)
+
+
+def part(*, step: int | None, held_out: bool) -> Part:
+    """What `PART` asks for."""
+    from repl_rl.runs.run_files import Part
+
+    return Part(step=step, held_out=held_out)
 
 
 def order(*, best: bool, worst: bool) -> Literal["best", "worst"] | None:

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import click
 
-from repl_rl.commands.options import check_picture
+from repl_rl.commands.options import check_picture, run_argument
 from repl_rl.errors import ConfigError
 from repl_rl.runs.metrics import Curve, read_curve
 from repl_rl.show.plot_style import MAX_PENS, SUFFIXES
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, type=Path, metavar="RUN...")
+@run_argument("runs", metavar="[RUN...]", nargs=-1)
 @click.option("--output", type=Path, metavar="FILE", help="A .png or an .svg, in place of both.")
 def plot(runs: tuple[Path, ...], output: Path | None) -> None:
     """Draw the learning curves of runs.
@@ -27,8 +27,8 @@ def plot(runs: tuple[Path, ...], output: Path | None) -> None:
     Draws the solve rate against steps, tokens and time; of one run also what became of its lines
     and what its time went into. Several runs share a picture.
 
-    Writes curve.png and curve.svg into the folder of the run. Those of several runs are curves.png
-    and curves.svg in the current folder.
+    RUN is by default the newest in runs/. Writes curve.png and curve.svg into the folder of the
+    run. Those of several runs are curves.png and curves.svg in the current folder.
     """
     different = list({run.resolve(): run for run in runs}.values())
     paths = _paths(different, output)

@@ -21,11 +21,13 @@ from repl_rl.types import OutcomeKind
 
 if TYPE_CHECKING:
     from repl_rl.replay.jobs import Wanted
+    from repl_rl.runs.run_files import Part
 
 DIFFERS = 1
 
 
 _selecting = shared.with_options(
+    shared.PART,
     click.option("--id", "id", metavar="ID", help="FILE:NUMBER, as shown, or a problem's."),
     shared.BEST,
     shared.WORST,
@@ -42,7 +44,7 @@ _selecting = shared.with_options(
 
 
 @click.command()
-@click.argument("path", type=Path, metavar="RUN")
+@shared.run_argument()
 @_selecting
 @shared.count(None, "At most this many.")
 @click.option(
@@ -72,16 +74,17 @@ def replay(
     By default you step in a live kernel, line by line. Flags run all of them again, score them
     anew, or write a notebook or a page.
 
-    RUN is a run folder or a .jsonl file. Without a filter, a run's last file is stepped through or
-    makes the notebook, its last step makes the page, and all of its files are run or scored again.
-    --best and --worst put these in order and are no filter.
+    RUN is a run folder [the newest in runs/] or a .jsonl file. A run's last training step is
+    stepped through, or makes the page or the notebook. --step and --held-out choose another part.
+    Filters search all of a run, and all of it is run or scored again, unless a part is chosen.
+    --best and --worst only put trajectories in order.
 
     Exit code 1 where a line diverged (--execute) or a reward changed (--rescore).
     """
     modes = {"--execute": execute, "--rescore": rescore, "--notebook": notebook, "--html": html}
     chosen = [name for name, value in modes.items() if value]
     _check_modes(chosen, output=output, model=model)
-    selection = _selection(conditions)
+    part, selection = _part(conditions), _selection(conditions)
     if model is not None:
         model = shared.named_model(model)
         _before_model(model)
@@ -90,6 +93,7 @@ def replay(
 
     wanted = jobs.Wanted(
         path=path,
+        part=part,
         selection=selection,
         count=count,
         options=Options(files=files, overrides=overrides),
@@ -136,7 +140,7 @@ def _do(wanted: Wanted, mode: str, out: Path | None) -> tuple[list[str], bool]:
 
 
 @click.command()
-@click.argument("path", type=Path, metavar="RUN")
+@shared.run_argument()
 @_selecting
 @click.option("--line", type=int, required=True, help="From 1; the state before it is rebuilt.")
 def attach(
@@ -148,19 +152,20 @@ def attach(
     in the kernel; a second Ctrl-C ends it.
     """
     from repl_rl.replay.attach import attach as stand
-    from repl_rl.replay.jobs import Wanted, last_file
+    from repl_rl.replay.jobs import Wanted
     from repl_rl.replay.many import Options
     from repl_sandbox.console import console_command, missing_console
 
     options = Options(files=files, overrides=overrides)
     place = Wanted(
         path=path,
+        part=_part(conditions),
         selection=_selection(conditions),
         count=1,
         options=options,
         model=None,
         say=shared.say,
-    ).find(last_file)[0]
+    ).find()[0]
 
     def on_ready(connection: Path) -> None:
         click.echo(
@@ -180,6 +185,10 @@ def _before_model(name: str) -> None:
 
     # The default engine: a policy goes on in this process, whatever the run sampled with.
     shared.before_libraries(Config(model=name))
+
+
+def _part(conditions: dict[str, Any]) -> Part:
+    return shared.part(step=conditions.pop("step"), held_out=conditions.pop("held_out"))
 
 
 def _selection(conditions: dict[str, Any]) -> Selection:

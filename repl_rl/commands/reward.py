@@ -86,7 +86,8 @@ def mutate(
 
 
 @reward.command()
-@click.argument("path", type=Path, metavar="TRAJECTORY")
+@shared.run_argument()
+@shared.PART
 @click.option(
     "--id", "problem_id", metavar="ID", help="FILE:NUMBER, or that of a problem, or a title."
 )
@@ -103,12 +104,15 @@ def mutate(
 @_options
 def explain(
     path: Path,
+    step: int | None,
     problem_id: str | None,
     count: int,
     branches: int | None,
     model: Path | None,
     files: tuple[Path, ...],
     overrides: tuple[str, ...],
+    *,
+    held_out: bool,
 ) -> None:
     """Print each line's reward, advantage and share.
 
@@ -116,8 +120,9 @@ def explain(
     run's group with the largest gradient comes first. Groups whose siblings all earned the same
     have no gradient.
 
-    TRAJECTORY is a run folder (its last step), a trajectories/*.jsonl file or a .repl file, whose
-    transcripts count as siblings. Stored trajectories keep their stored rewards.
+    RUN is a run folder [the newest in runs/], whose last training step is explained, a .jsonl file,
+    or a .repl file, whose transcripts count as siblings. Stored trajectories keep their stored
+    rewards.
 
     With --branches, a line's worth is the mean outcome reward of what follows the state after it,
     less that of the state before it. A state is had again by running the lines before in a kernel
@@ -125,13 +130,17 @@ def explain(
     """
     from repl_rl.commands.explain import explain as find
     from repl_rl.commands.explain import mass
+    from repl_rl.runs.run_files import part_of
     from repl_rl.show.display import Screen
 
-    if branches is not None and path.suffix == ".repl":
+    is_golden = path.suffix == ".repl"
+    if branches is not None and is_golden:
         raise ConfigError(
             "--branches goes on from what a model sampled; expected a run or a .jsonl"
         )
-    groups = find(path, files=files, overrides=overrides)
+    part = shared.part(step=step, held_out=held_out)
+    source = path if is_golden and not part.is_chosen else part_of(path, part, say=shared.say)
+    groups = find(source, files=files, overrides=overrides)
     wanted = [
         (where, ledger)
         for group in groups

@@ -14,7 +14,7 @@ from repl_rl.commands.rollout_subject import Subject, score
 from repl_rl.engines.models import LoadedModel
 from repl_rl.rollout.plan import Plan
 from repl_rl.rollout.sampler import LineSampler
-from repl_rl.show.display import Screen, render_trajectory
+from repl_rl.show.display import Screen
 from repl_rl.show.rollout_view import LineStream
 from repl_rl.tasks.base import make_prompt
 from repl_rl.training.audit import Counts, Witness
@@ -54,7 +54,7 @@ def run_shown(runtime: Runtime, attempt: Attempt, loaded: LoadedModel, screen: S
         sampler.on_line = LineStream(loaded.codec, screen.say).hear
         return runtime.run([attempt])[0]
     scored = runtime.run([attempt])[0]
-    screen.say(render_trajectory(scored, loaded.codec.decode))
+    screen.transcript(scored, loaded.codec.decode)
     return scored
 
 

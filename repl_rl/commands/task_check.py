@@ -86,7 +86,7 @@ async def _graded(spec: str, problem: Problem) -> Finding:
         if verdict.grader_error is not None:
             text = f"submit_final_answer({answer}): {verdict.grader_error}"
             return Finding(name="grader", text=text, passed=False)
-    text = ", ".join(f"{answer} {verdict.kind}" for answer, verdict in verdicts.items())
+    text = ", ".join(f"{answer} {verdict.kind.word}" for answer, verdict in verdicts.items())
     return Finding(name="grader", text=text)
 
 

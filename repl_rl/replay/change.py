@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from repl_rl.show.verdict_words import kind_words
 from repl_rl.terminal import signed
 from repl_rl.types import Reward, Scored, VerdictKind
 
@@ -57,7 +58,7 @@ class Change:
         """What differs, a few words each: the verdict, the outcome reward, lines from 1."""
         was, now = self.before, self.after
         if was.verdict is not now.verdict:
-            yield f"{_word(was.verdict)} -> {_word(now.verdict)}"
+            yield f"{kind_words(was.verdict)} -> {kind_words(now.verdict)}"
         outcomes = was.reward.outcome_reward, now.reward.outcome_reward
         if not _is_same(*outcomes):
             yield f"outcome {_numbers(*outcomes)}"
@@ -70,10 +71,6 @@ class Change:
     def is_real(self) -> bool:
         """False where verdict and rewards agree: evidence and milliseconds do not count."""
         return any(True for _ in self.differences())
-
-
-def _word(verdict: VerdictKind | None) -> str:
-    return "nothing submitted" if verdict is None else str(verdict)
 
 
 def _is_same(was: float | None, now: float | None) -> bool:

@@ -25,16 +25,8 @@ from repl_rl.replay.scene import Scene, other_walls
 from repl_rl.replay.target import check_apart, check_replaceable, new_file
 from repl_rl.rollout.plan import make_task_plan
 from repl_rl.rollout.scoring import open_scorer
-from repl_rl.runs.trajectory_file import (
-    Place,
-    Selection,
-    files,
-    head_of,
-    is_cut_off,
-    last_step,
-    rows_of,
-    select,
-)
+from repl_rl.runs.run_files import Part, files, part_of
+from repl_rl.runs.trajectory_file import Place, Selection, head_of, is_cut_off, rows_of, select
 from repl_rl.show.bars import Update
 from repl_rl.show.display import Screen
 from repl_rl.types import Origin, Scored
@@ -48,6 +40,7 @@ class Wanted:
 
     path: Path
     """A run's folder, that of the trajectories in it, or a file of them."""
+    part: Part
     selection: Selection
     count: int | None
     options: Options
@@ -56,13 +49,14 @@ class Wanted:
     say: Callable[[str], None]
     """Gets what a person should know beside the result."""
 
-    def find(self, where: Callable[[Path], list[Path]] = files) -> list[Place]:
-        """The trajectories; `where` chooses the files to look in if there is no filter.
+    def find(self, *, in_all: bool = False) -> list[Place]:
+        """The trajectories, of one part of a run; of all its files with a filter, or `in_all`.
 
-        Raises ConfigError where there is none.
+        A part that is chosen holds in any case. Raises ConfigError where there is none.
         """
         is_filtered = self.selection != Selection(which=self.selection.which)
-        looked_at = files(self.path) if is_filtered else where(self.path)
+        takes_all = (is_filtered or in_all) and not self.part.is_chosen
+        looked_at = files(self.path) if takes_all else [part_of(self.path, self.part, say=self.say)]
         found = list(itertools.islice(select(looked_at, self.selection), self.count))
         if not found:
             raise ConfigError(self._nothing(looked_at))
@@ -70,9 +64,9 @@ class Wanted:
             self.say(f"{file.name} ends in the middle of a row, which is left out")
         return found
 
-    def find_alike(self, where: Callable[[Path], list[Path]]) -> list[Place]:
+    def find_alike(self) -> list[Place]:
         """As `find`, but only those of the first one's origin: one scene fits them all."""
-        found = self.find(where)
+        found = self.find()
         alike = [place for place in found if place.origin == found[0].origin]
         if (num_others := len(found) - len(alike)) > 0:
             self.say(
@@ -98,20 +92,15 @@ class Wanted:
         )
 
 
-def last_file(path: Path) -> list[Path]:
-    """A run's last, or the file itself."""
-    return files(path)[-1:]
-
-
 def run_again(wanted: Wanted, screen: Screen) -> tuple[list[str], bool]:
     """(rows of the report, whether all is as recorded)."""
-    reruns = asyncio.run(execute(wanted.find(), wanted.options, screen, say=wanted.say))
+    reruns = asyncio.run(execute(wanted.find(in_all=True), wanted.options, screen, say=wanted.say))
     return list(rerun_rows(reruns)), not any(one.divergence for one in reruns)
 
 
 def score_again(wanted: Wanted, screen: Screen, *, output: Path | None) -> tuple[list[str], bool]:
     """(rows of the report, whether no reward changed). Writes what it scored to `output`."""
-    found = wanted.find()
+    found = wanted.find(in_all=True)
     if output is not None:
         _check_output(output, found)
     with _written_to(output) as write:
@@ -157,7 +146,7 @@ def write_one_notebook(wanted: Wanted, out: Path) -> list[str]:
     """Write the first trajectory as a notebook; returns rows of the report."""
     from repl_rl.replay.notebook import SUFFIXES, write_notebook
 
-    place = wanted.find(last_file)[0]
+    place = wanted.find()[0]
     check_apart(out, [place.path])
     check_replaceable(out, SUFFIXES)
     scene = wanted.options.scene(place)
@@ -172,7 +161,7 @@ def write_html(wanted: Wanted, screen: Screen, out: Path) -> list[str]:
     """Write the trajectories as a page; returns rows of the report."""
     from repl_rl.replay.page import SUFFIXES, write_page
 
-    found = wanted.find_alike(lambda path: [last_step(path)])
+    found = wanted.find_alike()
     check_apart(out, {place.path for place in found})
     check_replaceable(out, SUFFIXES)
     kept = found if wanted.count is not None else found[:_PAGE_HOLDS]
@@ -212,7 +201,7 @@ def step_through(wanted: Wanted) -> int:
     """Let a person step through live kernels until they quit; returns the exit code."""
     messages: list[str] = []
     # A row on stderr would lie behind the stepper's screen.
-    found = replace(wanted, say=messages.append).find_alike(last_file)
+    found = replace(wanted, say=messages.append).find_alike()
     return asyncio.run(_walk(wanted, found, messages))
 
 

@@ -20,6 +20,7 @@ import nbformat
 from repl_rl.credit.ledger import Entry
 from repl_rl.replay.annotated import Annotated
 from repl_rl.replay.target import whole_file
+from repl_rl.show.verdict_words import verdict_words
 from repl_rl.transcript.format import HAVE, SUBMIT, is_thought, spans, strip_line
 from repl_rl.types import LineOutcome, OutcomeKind, Trajectory
 from repl_sandbox.render import clean
@@ -293,6 +294,7 @@ def _introduction(item: Annotated) -> Cell:
     about = _about(item)
     shown = ("trajectory", "problem", "seed", "policy_version", "stop_reason", "verdict")
     names = (*shown, "outcome_reward", "total_reward", "submission")
+    about["verdict"] = verdict_words(item.ledger.scored.verdict)
     facts = "\n".join(f"{name:<16}{clean(str(about[name]))}" for name in names)
     statement = _cleaned(item.ledger.scored.problem.statement)
     text = _INTRODUCTION.format(facts=_fenced(facts), statement=_fenced(statement))

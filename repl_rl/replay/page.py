@@ -26,8 +26,9 @@ from repl_rl.credit.ledger import Entry
 from repl_rl.credit.tree import Edge
 from repl_rl.replay.annotated import Annotated
 from repl_rl.replay.target import whole_file
+from repl_rl.show.verdict_words import kind_words
 from repl_rl.transcript.format import spans
-from repl_rl.types import OutcomeKind
+from repl_rl.types import OutcomeKind, VerdictKind
 
 SUFFIXES = (".html", ".htm")
 """Of files that are written here."""
@@ -69,7 +70,9 @@ def _frame(title: str, notes: Sequence[str]) -> tuple[str, str]:
     """What stands before the trajectories of a page, and what after."""
     style = "".join(map(_read, _STYLES))
     script = "".join(map(_read, _SCRIPTS))
-    page = {"notes": list(notes), "tones": {kind: kind.traits.tone for kind in OutcomeKind}}
+    verdicts = {kind: kind_words(kind) for kind in VerdictKind} | {"none": kind_words(None)}
+    tones = {kind: kind.traits.tone for kind in OutcomeKind}
+    page = {"notes": list(notes), "tones": tones, "verdicts": verdicts}
     parts = {
         "title": html.escape(title),
         "policy": _policy(style, script),

@@ -18,7 +18,7 @@ from repl_rl.types import Scored
 
 Interval = tuple[float, float]
 Baselines = Mapping[str, Mapping[str, float]]
-"""Rates of others, such as `one call`, by their names and by the cell of a problem, `ode-3`."""
+"""Rates of others by their names, such as `guessing`, and by the cell of a problem, `ode-3`."""
 NO_BASELINES: Baselines = {}
 
 

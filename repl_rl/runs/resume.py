@@ -64,15 +64,19 @@ def begun(run: Path) -> Begun:
     return Begun(run=run, checkpoint=whole[-1] if whole else None, policy=policy)
 
 
-def newest_run(root: Path) -> Path:
-    """The run under `root` that was written to last; ConfigError where there is none."""
+def newest_run(root: Path, *, to_resume: bool = False) -> Path:
+    """The run under `root` that was written to last; ConfigError where there is none.
+
+    A warm start is one, but none `to_resume`.
+    """
     found = {
         path.parent: path.stat().st_mtime
         for path in root.glob(f"*/{METRICS}")
-        if read_record(path.parent) is None
+        if not to_resume or read_record(path.parent) is None
     }
     if not found:
-        raise ConfigError(f"no run in {str(root)!r} to resume; name its folder")
+        what = "no run to resume" if to_resume else "no run"
+        raise ConfigError(f"{what} in {str(root)!r}; name its folder")
     return max(found, key=lambda run: (found[run], run.name))
 
 

@@ -21,7 +21,6 @@ from msgspec import UNSET, UnsetType
 from repl_rl.disk import append_whole
 from repl_rl.errors import ConfigError
 from repl_rl.runs.trajectory_rows import (
-    EXPECTED,
     FIRST_WITH_ORIGIN,
     FOLDER,
     FORMAT,
@@ -34,7 +33,6 @@ from repl_rl.runs.trajectory_rows import (
     rows,
     size,
 )
-from repl_rl.runs.warm import LESSONS
 from repl_rl.types import Origin, OutcomeKind, Scored
 
 
@@ -169,44 +167,6 @@ def _last_origin(path: Path) -> Origin | UnsetType | None:
     return last
 
 
-def files(path: Path) -> list[Path]:
-    """The file itself, or all of a run's that hold something, in the order of its steps.
-
-    A run may be given by the folder of them in it, too.
-    Raises ConfigError where there is none.
-    """
-    if _is_folder(path):
-        found = _in_run(path)
-        if not found:
-            raise ConfigError(f"no trajectories in {str(path)!r}; expected a run folder")
-        return found
-    if not size(path):
-        raise ConfigError(f"{str(path)!r} is empty; {EXPECTED}")
-    return [path]
-
-
-def _is_folder(path: Path) -> bool:
-    return os.path.isdir(path)  # unlike `Path.is_dir`, False for what it may not look at
-
-
-def _in_run(folder: Path) -> list[Path]:
-    inside = folder / FOLDER
-    if folder.absolute().name == FOLDER and not _is_folder(inside):
-        inside = folder
-    return sorted(filter(size, inside.glob("*.jsonl")), key=_rank)
-
-
-def _rank(path: Path) -> tuple[int, str]:
-    """The order in which a run writes its files: what measures a policy, then what it is taught.
-
-    Some runs call their evaluations `before` and `after`. A warm start begins with its lessons.
-    """
-    kind, _, number = path.stem.rpartition("-")
-    if kind in ("eval", "step"):
-        return 1, f"{number} {kind}"
-    return {LESSONS: 0, "before": 0, "after": 2}.get(path.stem, 1), path.stem
-
-
 def read_trajectories(path: Path) -> Iterator[Scored]:
     """The records of one file, one at a time.
 
@@ -217,17 +177,6 @@ def read_trajectories(path: Path) -> Iterator[Scored]:
         scored = decode_row(row, f"{path}:{number}").scored
         if scored is not UNSET:
             yield scored
-
-
-def load_run(path: Path | str) -> Iterator[Scored]:
-    """All trajectories of a run's folder, or of one file, in the order in which they were made.
-
-        answered = [scored for scored in load_run("runs/mine") if scored.verdict is not None]
-
-    Raises ConfigError where there are none, and for a row that is none.
-    """
-    for file in files(Path(path)):
-        yield from read_trajectories(file)
 
 
 def places(path: Path) -> Iterator[Place]:
@@ -299,16 +248,6 @@ def _may_hold(row: bytes, text: str) -> bool:
         return True
     # Any other character stands as it is, or as its number.
     return text.encode() in row or b"\\u00" in row
-
-
-def last_step(path: Path) -> Path:
-    """The file itself, or that of a run's last step, for evaluations have no siblings.
-
-    Of a run without a step, its last file. Raises ConfigError where there is none.
-    """
-    found = files(path)
-    steps = [file for file in found if file.stem.startswith("step-")]
-    return (steps or found)[-1]
 
 
 def is_cut_off(path: Path) -> bool:

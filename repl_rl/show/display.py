@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.live import Live
 from rich.rule import Rule
@@ -22,26 +21,20 @@ from rich.text import Text
 from repl_rl.credit.ledger import Ledger
 from repl_rl.credit.worth import Value, Worth
 from repl_rl.show.bars import Clock, Note, Phase, Tenths, Update, bars
-from repl_rl.show.transcript_rows import By, Decode, Row, transcript_rows
+from repl_rl.show.marked import ERROR, SAMPLED, judged_lemma, legend, marked_trajectory
+from repl_rl.show.transcript_rows import Decode
 from repl_rl.show.tree_table import tree_table
+from repl_rl.show.verdict_words import verdict_words
 from repl_rl.terminal import one_row, shorten, signed
-from repl_rl.types import JudgedLemma, Line, OutcomeKind, Scored, StopReason, Trajectory
+from repl_rl.types import Scored, StopReason, Trajectory
 from repl_sandbox.render import clean
 
-PROMPT, SAMPLED, INJECTED, ERROR, COPIED = "dim", "bold green", "cyan", "bold red", "dim green"
-_STYLES = {
-    By.PROMPT: PROMPT,
-    By.SAMPLED: SAMPLED,
-    By.COPIED: COPIED,
-    By.INJECTED: INJECTED,
-    By.ERROR: ERROR,
-}
 _BARS = " .:-=+*#"
 _TREND = 16
 _SOURCE = 28
 """Characters of a line in a ledger."""
-_LOG_WIDTH, _BESIDE = 92, 26
-"""Columns of a trajectory in a log, and how many of them its marks take."""
+_LOG_WIDTH = 92
+"""Columns of a trajectory in a log."""
 _QUIET_S, _QUIET_INSIDE_S = 5.0, 60.0
 """In a log: the time in which a phase, or one of the many parts of phases, reports at most once."""
 
@@ -166,24 +159,24 @@ class Screen:
         self.say("  ".join([f"step {step}/{total}", *cells, *left]))
 
     def sample(self, title: str, scored: Scored, decode: Decode | None = None) -> None:
-        """A trajectory in colours, which distinguish sampled, injected and erroneous lines."""
-        verdict = "nothing submitted" if scored.verdict is None else str(scored.verdict.kind)
-        self._console.print(_heading(title + _lineage(scored.trajectory), verdict))
-        if self._has_colours:
-            text = render_trajectory(scored, decode)
-        else:
-            room = self._console.width if self._console.is_terminal else _LOG_WIDTH
-            text = marked_trajectory(scored, decode, width=room)
+        """A trajectory under its reward and verdict, with outcome and reward beside its lines."""
+        self._console.print(_heading(title, scored))
+        self.transcript(scored, decode)
+        has_copies = scored.trajectory.branch is not None
+        below = legend(has_copies=has_copies)
+        self._console.print(Rule(below, style="dim", align="left"))
+
+    def transcript(self, scored: Scored, decode: Decode | None = None) -> None:
+        """The lines of a trajectory alone. A terminal wraps what is too long, a log keeps it."""
+        is_terminal = self._console.is_terminal
+        width = self._console.width if is_terminal else _LOG_WIDTH
+        text = marked_trajectory(scored, decode, width=width, wraps=is_terminal)
         text.rstrip()  # in place: the newline that ends it is the console's
         self.say(text)
-        has_copies = scored.trajectory.branch is not None
-        self._console.print(Rule(self._legend(has_copies), style="dim", align="left"))
 
     def ledger(self, title: str, ledger: Ledger) -> None:
         """What each line of a trajectory earned, and its share of its group's gradient."""
-        verdict = ledger.scored.verdict
-        shown = "nothing submitted" if verdict is None else str(verdict.kind)
-        self._console.print(_heading(title + _lineage(ledger.scored.trajectory), shown))
+        self._console.print(_heading(title, ledger.scored))
         self._console.print(ledger_table(ledger))
         self._console.print(ledger_terms(ledger))
 
@@ -194,16 +187,6 @@ class Screen:
     def tree(self, group: Sequence[Scored], *, shown: int) -> None:
         """A group that branches, with what states and lines are worth; `shown` is a sibling."""
         self._console.print(tree_table(group, shown=shown))
-
-    @property
-    def _has_colours(self) -> bool:
-        return self._console.color_system is not None and not self._console.no_color
-
-    def _legend(self, has_copies: bool) -> Text:
-        if self._has_colours:
-            return legend().append("  copied" if has_copies else "", COPIED)
-        copies = "   = copied" if has_copies else ""
-        return Text(f"+ sampled, trained   . injected{copies}")
 
     def _refresh(self) -> None:
         if self._live.is_started:
@@ -234,9 +217,11 @@ def silent() -> Screen:
     return Screen(Console(quiet=True, force_terminal=False))
 
 
-def _heading(title: str, verdict: str) -> Rule:
+def _heading(title: str, scored: Scored) -> Rule:
     """On one row: a title may name a problem, and a file may give a problem any id."""
-    return Rule(Text(one_row(f"{title}: {verdict}")), style="dim", align="left")
+    name = one_row(title + _lineage(scored.trajectory))
+    worth = f"{signed(scored.reward.total, '+.2f')}, {verdict_words(scored.verdict)}"
+    return Rule(Text(f"{name}: reward {worth}"), style="dim", align="left")
 
 
 def _lineage(trajectory: Trajectory) -> str:
@@ -264,78 +249,6 @@ def trend(values: Sequence[float], width: int = _TREND) -> str:
     if span == 0:
         return _BARS[1] * width
     return "".join(_BARS[1 + round((mean - low) / span * (len(_BARS) - 2))] for mean in means)
-
-
-def legend() -> Text:
-    """What the colours of a trajectory mean."""
-    return Text.assemble(
-        ("prompt", PROMPT), "  ", ("sampled", SAMPLED), "  ", ("injected", INJECTED), "  ",
-        ("sampled, error", ERROR),
-    )  # fmt: skip
-
-
-def render_trajectory(scored: Scored, decode: Decode | None = None) -> Text:
-    """The transcript as rich text. What a policy or a kernel wrote is never read as markup.
-
-    `decode` turns the ids into text; `transcript_rows` says what happens without it.
-    """
-    text = Text()
-    for row in transcript_rows(scored, decode):
-        for piece, by in row.pieces:
-            text.append(piece, style=_STYLES[by])
-        for line, reward in row.ended:
-            is_claim = judged_lemma(scored, line) is not None
-            if reward or is_claim or line.outcome.kind.traits.is_error:
-                worth = _worth(line, reward, scored)
-                style = "dim" if is_claim and reward >= 0 else "dim red"
-                text.append(f"   <- {line.outcome.kind} {worth}", style=style)
-        text.append("\n")
-    return text
-
-
-def marked_trajectory(scored: Scored, decode: Decode | None = None, *, width: int) -> Text:
-    """The transcript without colours: a mark to the right of each row says who wrote it.
-
-    Outcomes, rewards and the verdict stand beside the marks, `width` characters in all. A row that
-    is too long for that is not cut.
-    """
-    at = width - _BESIDE
-    rows = [_marked(row, scored, at) for row in transcript_rows(scored, decode)]
-    return Text("".join(f"{row}\n" for row in rows))
-
-
-def _marked(row: Row, scored: Scored, at: int) -> str:
-    by = {by for _, by in row.pieces}
-    if by & {By.SAMPLED, By.ERROR, By.COPIED}:
-        ended = (
-            # A claim has two words behind its outcome: less room for that.
-            f"{line.outcome.kind:{8 if judged_lemma(scored, line) else 14}}"
-            f"{_worth(line, reward, scored)}"
-            for line, reward in row.ended
-        )
-        mark = "=" if By.COPIED in by else "+"
-        return _beside(row.text, at, f"{mark}   " + ", ".join(map(str.rstrip, ended)))
-    return _beside(row.text, at, ".") if By.INJECTED in by else _beside(row.text, at + 8, "prompt")
-
-
-def _beside(text: str, at: int, mark: str) -> str:
-    return f"{text}{' ' * max(1, at - cell_len(text))}{mark}".rstrip()
-
-
-def _worth(line: Line, reward: float, scored: Scored) -> str:
-    """What a line earned, and what became of its lemma; of a submission without, the verdict."""
-    lemma = judged_lemma(scored, line)
-    if lemma is not None:
-        return f"{signed(reward, '+.2f')} {lemma.word}"
-    if reward or line.outcome.kind.traits.is_error:
-        return signed(reward, "+.2f")
-    is_submitted = line.outcome.kind is OutcomeKind.SUBMITTED
-    return str(scored.verdict.kind) if is_submitted and scored.verdict is not None else ""
-
-
-def judged_lemma(scored: Scored, line: Line) -> JudgedLemma | None:
-    """What became of the lemma that a line claimed; None where nothing is known of one."""
-    return None if scored.verdict is None else scored.verdict.lemma_of(line.index)
 
 
 def ledger_table(ledger: Ledger) -> Table:

@@ -42,14 +42,17 @@ def table(rows: Rows) -> str:
         for name, rate in rows.items()
     ]
     text = _aligned([head, *cells])
+    if others:
+        text += f"\nbaselines, without any model: {', '.join(others)}"
     if num_ungraded := rows["all"].ungraded:
         text += f"\nnot graded, and so not solved: {num_ungraded}"
     return text
 
 
 def comparison(name: str, found: Rate, others: Mapping[str, tuple[Rate, Difference]]) -> str:
-    """A model beside others, with what it solves more of the same problems."""
-    rows = [["", "solved", "difference, 95 % interval"], [one_row(name), _percent(found.rate), ""]]
+    """A model beside others: in their rows, what it solves more of the same problems."""
+    ahead = f"{one_row(name)} ahead by, 95 % interval"
+    rows = [["", "solved", ahead], [one_row(name), _percent(found.rate), ""]]
     for other, (rate, gap) in others.items():
         low, high = gap.interval
         shown = f"{100 * gap.mean:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"

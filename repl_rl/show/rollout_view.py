@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.text import Text
 
 from repl_rl.rollout.builder import TrajectoryBuilder
-from repl_rl.show.display import ERROR, INJECTED, PROMPT, SAMPLED, judged_lemma
+from repl_rl.show.marked import ERROR, INJECTED, PROMPT, SAMPLED, judged_lemma
+from repl_rl.show.verdict_words import kind_words
 from repl_rl.terminal import shorten
 from repl_rl.transcript.format import spans
 from repl_rl.transcript.tokens import Codec
@@ -133,8 +134,8 @@ def result_rows(scored: Scored) -> Iterator[Text]:
 
 def _verdict(verdict: Verdict | None) -> str:
     if verdict is None:
-        return "nothing submitted"
-    parts = [str(verdict.kind)]
+        return kind_words(None)
+    parts = [kind_words(verdict.kind)]
     if verdict.method:
         parts.append(f"by {_inert(verdict.method)}")
     parts += map(_inert, filter(None, (verdict.evidence, verdict.grader_error)))

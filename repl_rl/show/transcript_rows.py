@@ -70,7 +70,7 @@ def transcript_rows(scored: Scored, decode: Decode | None) -> Iterator[Row]:
             if number:
                 yield row
                 row = Row()
-            if part:
+            if text:  # a blank row has its writer, too
                 row.pieces.append((part, by))
         if line is not None:
             row.ended.append((line, scored.reward.line_rewards[line.index]))

@@ -133,7 +133,7 @@ class MeasuredTask(Task, Protocol):
     """A task that knows what others solve of its problems."""
 
     baselines: Mapping[str, Mapping[str, float]]
-    """Rates by the name of who has them, such as `one call`, and by cell, such as `ode-3`."""
+    """Rates by the name of who has them, such as `guessing`, and by cell, such as `ode-3`."""
 
 
 def baselines_of(task: Task) -> Mapping[str, Mapping[str, float]]:

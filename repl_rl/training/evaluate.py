@@ -50,7 +50,8 @@ class Report:
         low, high = found.interval
         rate = f"{percent(found.solved, found.total)} (95 % interval {low:.1%} to {high:.1%})"
         if found.baselines:
-            rate += "".join(f"; {name} {share:.1%}" for name, share in found.baselines.items())
+            shares = ", ".join(f"{name} {share:.1%}" for name, share in found.baselines.items())
+            rate += f"; baselines: {shares}"
         if not found.ungraded:
             return rate
         graded = percent(found.solved, found.total - found.ungraded)

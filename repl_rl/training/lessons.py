@@ -19,8 +19,9 @@ from repl_rl.engines.models import LoadedModel
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.plan import Plan
 from repl_rl.rollout.scripts import ScriptSampler, Written, fixed_script
+from repl_rl.runs.run_files import files
 from repl_rl.runs.summary import is_solved
-from repl_rl.runs.trajectory_file import files, read_trajectories
+from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.seeds import derive_seed
 from repl_rl.show.display import Screen
 from repl_rl.tasks.base import DemonstrableTask, Script, Task, make_prompt
@@ -288,9 +289,10 @@ def _rows(task: Task, split: Split) -> dict[str, Problem]:
 def _check_answer(written: Written, found: Scored) -> None:
     """ConfigError, with file and line, where a row's known answer is not the one by hand."""
     if found.verdict is not None and not is_solved(found):
+        word, where = found.verdict.kind.word, written.lines[-1].place
         raise ConfigError(
-            f"{written.lines[-1].place}: {found.trajectory.submission} is {found.verdict.kind} by "
-            f"the answer of {found.problem.id}; correct it, or set warmstart.keep = 'all'"
+            f"{where}: {found.trajectory.submission} is {word} by the answer of "
+            f"{found.problem.id}; correct it, or set warmstart.keep = 'all'"
         )
 
 

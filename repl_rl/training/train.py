@@ -88,8 +88,8 @@ _LESS_TO_UPDATE = "lower grpo.micro_batch_size or sampling.max_tokens"
 
 def train(
     plan: Plan,
-    path: Path,
-    screen: Screen,
+    path: Path | str,
+    screen: Screen | None = None,
     *,
     recipe: Recipe = DEFAULT_RECIPE,
     resume: bool = False,
@@ -98,11 +98,10 @@ def train(
     """Run `plan` into the folder `path`; the held-out reports from before and after.
 
         plan = make_plan(resolve(overrides=["grpo.steps=10"]), to_train=True)
-        with Screen() as screen:  # of repl_rl.show.display
-            before, after = train(plan, Path("runs/mine"), screen)
+        before, after = train(plan, "runs/mine")
         print(after.rate - before.rate)
 
-    Both are None where `eval.problems` is 0.
+    Both are None where `eval.problems` is 0. Without a `screen` nothing is shown.
 
     With `resume` the run in `path` goes on from its newest whole checkpoint, as if it had never
     been ended. With `merge` its adapter is made into a whole model in `checkpoints/merged`.
@@ -114,6 +113,7 @@ def train(
     readable and no process behind.
     """
     config, ranks = plan.config, launched()
+    path, screen = Path(path), screen or silent()
     if merge:
         plan.require_adapter()
     refuse_shards()

@@ -104,7 +104,7 @@ def test_a_submission_ends_it_with_a_verdict_and_a_reward(typed: Typed, tmp_path
     ]
     assert scored.trajectory.stop_reason is StopReason.SUBMITTED
     assert scored.reward.outcome_reward == 1.0
-    assert "verdict      proved, by structural, it is 4\n" in out
+    assert "verdict      right (exact), by structural, it is 4\n" in out
     assert "reward       +1.000 = outcome +1.000, lines +0.000\n" in out
     assert out.endswith("run folder: game\nnext: repl-rl replay game\n")
 

@@ -130,7 +130,7 @@ def test_the_transcripts_of_a_file_are_siblings(call: Call) -> None:
 def test_one_trajectory_is_found_by_its_title(call: Call) -> None:
     title = "those over it are scaled"
     out = call("reward", "explain", f"{GOLDEN}/cap.repl", "--id", title)[1]
-    assert out.startswith(f"cap.repl:16 {title}: wrong ")
+    assert out.startswith(f"cap.repl:16 {title}: reward -0.40, wrong ")
     assert out.count("of the gradient") == 1
     assert "\nline/syntax_error -0.400  outcome/wrong +0.000\n" in out
 

@@ -27,7 +27,7 @@ def test_rates_of_cells_stand_in_the_metrics_and_are_what_a_run_goes_on_from(
     given = ("train", "--model", str(tiny_model), *small(**limits), *CHOICE)
     begun = repl_rl(*given, "--output", "run")
     assert begun.code == 0, begun.stderr
-    assert "one call" in begun.stdout
+    assert "; baselines: best single call " in begun.stdout
     rows = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "loss" in row]
     cells = rates_in(rows[-1])
     assert cells

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from documents import DOCUMENTS, ROOT, Shown, commands
+from documents import DOCUMENTS, ROOT, Program, Shown, commands, programs
 from shared_work import once, shared_folder
 from small_run import set_words, small
 
@@ -130,6 +133,8 @@ def test_every_command_runs(document: Path, repl_rl: Command, place: Path) -> No
     if document.name == "problems.md":
         pytest.importorskip("pylatexenc")
     assert (place / "runs" / "RUN").is_dir()
+    for program in filter(lambda one: one.title, programs(document)):
+        (place / str(program.title)).write_text(program.text)
     for shown in RUNS[document]:
         words = asked(shown)
         ended = repl_rl(*words)
@@ -137,6 +142,60 @@ def test_every_command_runs(document: Path, repl_rl: Command, place: Path) -> No
         fine = (0, 1) if words[0] == "ask" else (0,)
         assert ended.code in fine, (str(shown), ended.stdout, ended.stderr)
         assert ended.left_behind == [], str(shown)
+
+
+# Programs
+
+PROGRAMS = [one for document in DOCUMENTS for one in programs(document)]
+
+
+def reason_not_to_run_program(program: Program) -> str:
+    """The one list of what is held to its syntax alone; empty for what runs."""
+    if program.is_fragment:
+        return "a fragment"
+    if "openenv" in program.text:
+        return "takes a server: tests/adapters/openenv does"
+    if "environment_factory" in program.text:
+        return "samples for minutes: tests/adapters/trl/test_tools.py does, with a scripted model"
+    return ""
+
+
+def prepare(program: Program, folder: Path, *, place: Path) -> None:
+    """Put there what the program names and a reader has; nothing else is there."""
+    if '"MODEL"' in program.text or "=MODEL" in program.text:
+        (folder / "MODEL").symlink_to(place / "model")
+    if 'load_run("runs/mine"' in program.text:
+        shutil.copytree(place / "runs" / "RUN", folder / "runs" / "mine")
+    if "plain_engine" in program.text:
+        shutil.copy(ROOT / "examples" / "plain_engine.py", folder)
+
+
+@pytest.mark.parametrize(
+    "program", [one for one in PROGRAMS if not reason_not_to_run_program(one)], ids=str
+)
+def test_every_program_runs_as_printed_from_an_empty_folder(
+    program: Program, place: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("empty")
+    prepare(program, folder, place=place)
+    name = program.title or "program.py"
+    (folder / name).write_text(program.text)
+    through = ("-m", "pytest", "-q", "-p", "no:cacheprovider") if name.startswith("test_") else ()
+    ended = subprocess.run(
+        [sys.executable, *through, name],
+        cwd=folder,
+        env=os.environ | {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_few_programs_are_not_run() -> None:
+    kept = [one for one in PROGRAMS if reason_not_to_run_program(one)]
+    assert len(kept) < len(PROGRAMS) / 2
 
 
 def test_few_commands_are_not_run() -> None:

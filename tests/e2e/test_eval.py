@@ -64,7 +64,7 @@ def test_at_temperature_0_all_attempts_at_a_problem_are_the_same(
         *("eval", str(tiny_model), "-k", "2", "--temperature", "0", "--output", "kept", *small())
     )
     assert ended.code == 0, ended.stderr
-    head = r"^ +solved  of +95 % interval  pass@2 +one call +blind\n"
+    head = r"^ +solved  of +95 % interval  pass@2 +best single call +guessing\n"
     assert re.search(head, ended.stdout, re.MULTILINE)
     sampled: dict[int, set[tuple[int, ...]]] = {}
     for item in read_trajectories(tmp_path / "kept" / "trajectories" / "eval.jsonl"):

@@ -13,7 +13,8 @@ import pytest
 
 from recorded_run import plant
 from repl_rl.replay import many
-from repl_rl.runs.trajectory_file import append, files, read_trajectories
+from repl_rl.runs.run_files import files
+from repl_rl.runs.trajectory_file import append, read_trajectories
 from repl_rl.types import Origin, Scored
 
 pytestmark = pytest.mark.kernel

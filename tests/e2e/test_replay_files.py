@@ -46,9 +46,9 @@ def test_a_page_is_of_those_that_were_made_as_the_first_was(
 def test_the_help_says_in_which_files_is_looked(call: Call) -> None:
     _, shown, _ = call("replay", "--help")
     assert (
-        "Without a filter, a run's last file is stepped through or makes the notebook, its last "
-        "step makes the page, and all of its files are run or scored again. --best and --worst put "
-        "these in order and are no filter."
+        "A run's last training step is stepped through, or makes the page or the notebook. --step "
+        "and --held-out choose another part. Filters search all of a run, and all of it is run or "
+        "scored again, unless a part is chosen. --best and --worst only put trajectories in order."
     ) in " ".join(shown.split())
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import documents
+
 pytestmark = pytest.mark.kernel
 
 ROOT = Path(__file__).parents[2]
@@ -35,8 +37,7 @@ def run(program: str) -> str:
 
 
 def test_the_first_program_of_the_page_on_python_runs() -> None:
-    (program,) = programs("docs/python.md")
-    shown = run(program)
+    shown = run(documents.programs(ROOT / "docs" / "python.md")[0].text)
     assert ">>> # Work in steps" in shown
     assert "(x - 2)*(x + 2)\n>>> ok_output 0.0\n" in shown
     assert "Verdict(" in shown

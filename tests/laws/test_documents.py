@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -13,7 +14,18 @@ import click
 import pytest
 
 import repl_rl
-from documents import DOCUMENTS, PAGES, ROOT, Shown, commands, headings, project
+from documents import (
+    DOCUMENTS,
+    GENERATED,
+    PAGES,
+    ROOT,
+    Shown,
+    commands,
+    headings,
+    indented,
+    programs,
+    project,
+)
 from repl_rl.commands.cli import cli
 from repl_rl.reference import settings
 from repl_rl.runs.metric_names import METRICS, SECTIONS
@@ -129,6 +141,40 @@ def test_nobody_is_told_to_install_a_name_that_is_on_no_index() -> None:
     said = [*DOCUMENTS, *ROOT.glob("examples/*"), *ROOT.glob("repl_rl/**/*.py"), ROOT / "Makefile"]
     told = re.compile(r"repl-rl\[|pip install (?:-\S+ )*'?repl[-_]rl")
     assert [by_name(one) for one in said if one.is_file() and told.search(one.read_text())] == []
+
+
+# Programs: tests/e2e/test_documents.py runs them
+
+NOT_YET = {ROOT / "docs" / "problems.md", ROOT / "sandbox" / "README.md"}
+"""Pages whose programs are indented, not fenced."""
+
+
+@pytest.mark.parametrize("document", [*set(DOCUMENTS) - NOT_YET - {GENERATED}], ids=by_name)
+def test_python_stands_in_fences_where_it_is_run(document: Path) -> None:
+    """What is indented is a command, a transcript, a file: no program that no test runs."""
+    hidden = [
+        block
+        for block in indented(document)
+        if re.search(r"^(?:import|from|class|async def|def|with|for) .*[\w:]$", block, re.MULTILINE)
+        and is_python(block)
+    ]
+    assert hidden == []
+
+
+def is_python(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=by_name)
+def test_every_program_is_python(document: Path) -> None:
+    for program in programs(document):
+        ast.parse(program.text)
+        rows = program.text.splitlines()
+        assert max(map(len, rows)) <= 110, "a page has room for so many"
 
 
 # The site

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.replay import jobs as replay_jobs
 from repl_rl.replay.jobs import Wanted, step_through
 from repl_rl.replay.many import Options
+from repl_rl.runs.run_files import Part
 from repl_rl.runs.trajectory_file import Selection, append
 from trajectory_kit import FULL, ROW, row
 
@@ -30,6 +32,7 @@ def wanted(said: list[str], tmp_path: Path) -> Callable[..., Wanted]:
         path.write_bytes(content)
         return Wanted(
             path=path,
+            part=Part(),
             selection=Selection(),
             count=None,
             options=Options(),
@@ -82,3 +85,51 @@ def test_that_a_model_is_read_is_told_before_it_is(
     append(tmp_path / "one.jsonl", [FULL])
     with pytest.raises(ConfigError, match=r"read after 'reading the model m \.\.\.'"):
         step_through(wanted((tmp_path / "one.jsonl").read_bytes(), model="m"))
+
+
+@pytest.fixture
+def of_run(said: list[str], tmp_path: Path) -> Callable[..., Wanted]:
+    """`of_run(part, **conditions)`: what is wanted of a run of two steps, measured twice."""
+    for name in ("eval-000000", "step-000000", "step-000001", "eval-000002"):
+        (tmp_path / "trajectories").mkdir(exist_ok=True)
+        append(tmp_path / "trajectories" / f"{name}.jsonl", [FULL])
+
+    def make(part: Part, **conditions: Any) -> Wanted:
+        return Wanted(
+            path=tmp_path,
+            part=part,
+            selection=Selection(**conditions),
+            count=None,
+            options=Options(),
+            model=None,
+            say=said.append,
+        )
+
+    return make
+
+
+ALL = ["eval-000000:1", "step-000000:1", "step-000001:1", "eval-000002:1"]
+
+
+@pytest.mark.parametrize(
+    ("part", "conditions", "in_all", "found"),
+    [
+        (Part(), {}, False, ["step-000001:1"]),
+        (Part(), {"which": "best"}, False, ["step-000001:1"]),
+        (Part(), {}, True, ALL),
+        (Part(), {"id": "p-1"}, False, ALL),
+        (Part(step=0), {"id": "p-1"}, False, ["step-000000:1"]),
+        (Part(step=0), {}, True, ["step-000000:1"]),
+        (Part(held_out=True), {}, False, ["eval-000002:1"]),
+        (Part(held_out=True), {}, True, ["eval-000002:1"]),
+    ],
+)
+def test_a_run_opens_at_its_last_step_and_a_filter_searches_all_but_what_is_chosen_holds(
+    of_run: Callable[..., Wanted],
+    part: Part,
+    conditions: dict[str, Any],
+    *,
+    in_all: bool,
+    found: list[str],
+) -> None:
+    assert [place.id for place in of_run(part, **conditions).find(in_all=in_all)] == found

@@ -153,3 +153,12 @@ def test_a_file_that_cannot_be_written_is_told(
     path = tmp_path / "no" / "a.ipynb"
     with pytest.raises(ConfigError, match=r"no/a\.ipynb.*No such file or directory; name a file"):
         write_notebook(path, annotated(make_trajectory([])), setup=SETUP)
+
+
+def test_a_person_reads_right_or_wrong_where_programs_read_the_kind(
+    make_trajectory: MakeTrajectory,
+) -> None:
+    verdict = Verdict(kind=VerdictKind.REFUTED, evidence="it holds for all x")
+    notebook = notebook_of(make_trajectory([]), verdict=verdict, outcome=-0.6)
+    assert "verdict         wrong (it holds for all x)\n" in notebook.cells[0].source
+    assert notebook.metadata.repl_rl["verdict"] == "refuted"

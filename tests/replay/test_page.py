@@ -262,3 +262,14 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_a_folder_in_the_place_of_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="it is a folder"):
         write_page(tmp_path, [], title="a run")
+
+
+def test_a_page_has_the_words_for_each_verdict(annotate: MakeAnnotated, tmp_path: Path) -> None:
+    write_page(tmp_path / "p.html", [annotate(" x\n")], title="t")
+    words = {"proved": "right (exact)", "wrong": "wrong", "none": "nothing submitted"}
+    page = json.loads(
+        re.findall(r'<script[^>]*id="page"[^>]*>(.*?)</script>', (tmp_path / "p.html").read_text())[
+            0
+        ]
+    )
+    assert words.items() <= page["verdicts"].items()

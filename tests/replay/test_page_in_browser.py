@@ -324,3 +324,10 @@ def test_a_wrong_answer_is_not_shown_in_the_colour_of_a_right_one(
         right.locator(".outcome.submitted").first.evaluate("found => getComputedStyle(found).color")
         == good
     )
+
+
+def test_the_page_says_right_or_wrong_and_how_that_is_known(viewer: Viewer) -> None:
+    page = viewer.open("#step:1")
+    assert page.locator("#ledger .chip").first.inner_text() == "\u2713 right (exact)"
+    labels = page.locator("#filter-verdict option").all_inner_texts()
+    assert {"right (exact) (1)", "nothing submitted (1)"} <= set(labels)

@@ -139,7 +139,7 @@ def test_nothing_is_told_of_what_is_the_same() -> None:
 
 def test_verdict_outcome_and_lines_are_told_in_this_order() -> None:
     assert told(worth(PROVED, 1.0, -0.3, 0.0), worth(WRONG, 0.0, -0.3, -0.05)) == [
-        "proved -> wrong",
+        "right (exact) -> wrong",
         "outcome +1.000 -> +0.000",
         "line 2 +0.000 -> -0.050",
     ]
@@ -165,7 +165,7 @@ def test_what_could_not_be_scored_is_not_worth_zero() -> None:
 
 
 def test_a_submission_that_is_gone_is_told() -> None:
-    assert told(worth(PROVED, 1.0), worth(None, 1.0)) == ["proved -> nothing submitted"]
+    assert told(worth(PROVED, 1.0), worth(None, 1.0)) == ["right (exact) -> nothing submitted"]
 
 
 def test_a_small_change_is_told_with_the_digits_that_show_it() -> None:

@@ -149,7 +149,7 @@ def test_the_newest_run_is_the_one_that_was_written_last(run: Path, tmp_path: Pa
     os.utime(run / "metrics.jsonl", (2e9, 2e9))
     os.utime(other / "metrics.jsonl", (1e9, 1e9))
     assert newest_run(tmp_path) == run
-    with pytest.raises(ConfigError, match=r"no run in .* to resume; name its folder"):
+    with pytest.raises(ConfigError, match=r"no run in .*; name its folder"):
         newest_run(tmp_path / "nowhere")
 
 

@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 from repl_rl.errors import ConfigError
+from repl_rl.runs.run_files import files
 from repl_rl.runs.trajectory_file import (
     append,
     check_appendable,
-    files,
     is_cut_off,
     places,
     read_trajectories,

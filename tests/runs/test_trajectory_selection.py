@@ -1,4 +1,4 @@
-"""How trajectories are found again: the places of records, the files of a run, selection."""
+"""How trajectories are found again: the places of records, and selection."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from repl_rl.errors import ConfigError
-from repl_rl.runs.trajectory_file import append, files, last_step, places
+from repl_rl.runs.trajectory_file import append, places
 from repl_rl.types import OutcomeKind, Scored, Trajectory, VerdictKind
 from trajectory_kit import FULL, HERE, ROW, full_with, row, titles
 
@@ -50,78 +49,15 @@ def test_a_glance_tells_what_lists_and_filters_need(tmp_path: Path) -> None:
     assert place.glance.reward.total == pytest.approx(-0.3)
 
 
-# Files of a run
+# Folders
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """Its files were made in the order of their names backwards."""
+def test_a_place_knows_the_run_it_lies_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "trajectories").mkdir()
-    for name in ("step-000010", "step-000002", "before", "after"):
-        append(tmp_path / "trajectories" / f"{name}.jsonl", [FULL])
-    return tmp_path
-
-
-def test_files_of_a_run_come_in_the_order_of_its_steps(run: Path) -> None:
-    assert [path.stem for path in files(run)] == ["before", "step-000002", "step-000010", "after"]
-
-
-def test_the_folder_of_trajectories_stands_for_its_run(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inside = run / "trajectories"
-    assert files(inside) == files(run)
-    assert last_step(inside).stem == "step-000010"
-    monkeypatch.chdir(inside)
-    assert [path.stem for path in files(Path())] == [path.stem for path in files(run)]
-
-
-def test_a_run_may_have_the_name_of_that_folder(run: Path) -> None:
-    other = run / "b" / "trajectories"
-    (run / "trajectories").rename(run / "c")
-    other.mkdir(parents=True)
-    (run / "c").rename(other / "trajectories")
-    assert [path.stem for path in files(other)] == ["before", "step-000002", "step-000010", "after"]
-
-
-def test_any_other_folder_is_no_run(tmp_path: Path) -> None:
-    append(tmp_path / "s.jsonl", [FULL])
-    with pytest.raises(ConfigError, match="no trajectories in"):
-        files(tmp_path)
-
-
-def test_a_file_of_a_run_that_holds_nothing_is_passed_over(run: Path) -> None:
-    (run / "trajectories" / "step-000011.jsonl").touch()
-    assert [path.stem for path in files(run)] == ["before", "step-000002", "step-000010", "after"]
-
-
-def test_the_last_step_is_no_evaluation(run: Path) -> None:
-    assert last_step(run).stem == "step-000010"
-
-
-def test_a_file_is_its_own_last_step(run: Path) -> None:
-    assert last_step(run / "trajectories" / "after.jsonl").stem == "after"
-
-
-def test_of_a_run_without_a_step_the_last_file_is_taken(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no trajectories in"):
-        last_step(tmp_path)
-    (tmp_path / "trajectories").mkdir()
-    append(tmp_path / "trajectories" / "before.jsonl", [FULL])
-    assert last_step(tmp_path).stem == "before"
-
-
-def test_of_a_warm_start_the_last_file_is_its_last_measurement(tmp_path: Path) -> None:
-    (tmp_path / "trajectories").mkdir()
-    for name in ("lessons", "eval-000000", "eval-000029"):
-        append(tmp_path / "trajectories" / f"{name}.jsonl", [FULL])
-    assert [path.stem for path in files(tmp_path)] == ["lessons", "eval-000000", "eval-000029"]
-
-
-def test_a_place_knows_the_run_it_lies_in(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(run / "trajectories")
+    append(tmp_path / "trajectories" / "after.jsonl", [FULL])
+    monkeypatch.chdir(tmp_path / "trajectories")
     (place,) = places(Path("after.jsonl"))
-    assert place.run == run
+    assert place.run == tmp_path
 
 
 def test_a_file_elsewhere_lies_in_no_run(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import io
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -14,10 +13,8 @@ from rich.console import Console
 from repl_rl.credit.ledger import ledgers
 from repl_rl.runs.rollout_metrics import rollout_metrics
 from repl_rl.show.bars import Phase
-from repl_rl.show.display import Screen, marked_trajectory, render_trajectory, trend
-from repl_rl.transcript.format import PYTHON
-from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import OutcomeKind, Scored, Trajectory, Verdict, VerdictKind
+from repl_rl.show.display import Screen, trend
+from repl_rl.types import OutcomeKind, Scored, Trajectory
 
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]
@@ -79,35 +76,6 @@ def test_what_is_said_is_shown_as_it_was_written(text: str) -> None:
     file = io.StringIO()
     Screen(Console(file=file, width=80)).say(text)
     assert file.getvalue() == f"{text}\n"
-
-
-def test_a_trajectory_reads_as_its_transcript(sampled: Sampled) -> None:
-    assert render_trajectory(sampled(" 1+1\n", "2\n")).plain == ">>> 1+1\n2\n>>> y\n"
-
-
-def test_an_open_statement_shows_the_secondary_prompt(
-    make_trajectory: MakeTrajectory, make_scored: MakeScored
-) -> None:
-    parts = [(" f(\n", KIND.INCOMPLETE, "..."), (" )\n", KIND.OK_SILENT, None)]
-    text = render_trajectory(make_scored(make_trajectory(parts), 1.0)).plain
-    assert text == ">>> f(\n... )\n"
-
-
-def test_no_prompt_is_shown_that_was_never_there(
-    make_trajectory: MakeTrajectory, make_scored: MakeScored
-) -> None:
-    parts = [(" 1+1\n", KIND.OK_OUTPUT, "Out[1]: 2\nIn [2]:"), (" y\n", KIND.BLANK, None)]
-    scored = make_scored(make_trajectory(parts, prompt="In [1]:"), 1.0)
-    shown = render_trajectory(scored, ByteCodec().decode).plain
-    assert shown == "In [1]: 1+1\nOut[1]: 2\nIn [2]: y\n"
-
-
-def test_an_error_shows_its_kind_and_its_price(
-    make_trajectory: MakeTrajectory, make_scored: MakeScored
-) -> None:
-    trajectory = make_trajectory([(" q\n", KIND.NAME_ERROR, None)])
-    text = render_trajectory(make_scored(trajectory, 0.0, [-0.1])).plain
-    assert text == ">>> q   <- name_error -0.10\n"
 
 
 def test_a_wide_character_is_shown(sampled: Sampled) -> None:
@@ -215,62 +183,6 @@ def test_a_title_is_one_row(sampled: Sampled) -> None:
     file = io.StringIO()
     Screen(Console(file=file, width=80)).sample("a\nb", sampled(" x\n", ""))
     assert file.getvalue().startswith("a\\nb: ")
-
-
-README = Path(__file__).resolve().parents[2] / "README.md"
-
-
-@pytest.fixture
-def in_readme(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> Scored:
-    """The trajectory that the README begins with."""
-    statements = (
-        "from sympy import *",
-        "x, n, k = symbols('x n k')",
-        "# Work in steps; the last line is submit_final_answer(...).",
-        "# Solve over the reals: 2*x**2 + 7*x + 3 = 0",
-        "# Answer: a list of all solutions, exact.",
-    )
-    refused = (
-        '  File "<stdin>", line 1\n'
-        "    solve(2*x**2 + 7*x + 3, x))\n"
-        "                              ^\n"
-        "SyntaxError: unmatched ')'\n>>>"
-    )
-    parts = [
-        (" # all roots\n", KIND.COMMENT, ">>>"),
-        (" solve(2*x**2 + 7*x + 3, x))\n", KIND.SYNTAX_ERROR, refused),
-        (" solve(2*x**2 + 7*x + 3, x)\n", KIND.OK_OUTPUT, "[-3, -1/2]\n>>>"),
-        (" submit_final_answer(_)\n", KIND.SUBMITTED, None),
-    ]
-    prompt = PYTHON.render_prompt(statements, python_version="3.11.7")
-    trajectory = make_trajectory(parts, prompt=prompt)
-    return make_scored(trajectory, 1.0, [0.0, -0.3, 0.0, 0.0], Verdict(kind=VerdictKind.PROVED))
-
-
-@pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}])
-def test_without_colours_marks_say_what_was_sampled_as_the_readme_has_them(
-    in_readme: Scored, environment: dict[str, str]
-) -> None:
-    file = io.StringIO()
-    console = Console(
-        file=file, width=92, force_terminal=bool(environment), _environ={**environment}
-    )
-    Screen(console).sample("title", in_readme)
-    shown = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue()).splitlines()
-    block = re.findall(r"(?:^    .*\n)+", README.read_text(), re.MULTILINE)[0]
-    assert shown[1:-1] == [row[4:] for row in block.splitlines()]
-    assert shown[-1].startswith("+ sampled, trained   . injected")
-
-
-def test_marks_fit_a_terminal_without_colours(in_readme: Scored) -> None:
-    rows = marked_trajectory(in_readme, width=80).plain.splitlines()
-    assert rows[8] == f"{'>>> solve(2*x**2 + 7*x + 3, x))':54}+   syntax_error  -0.30"
-    assert max(map(len, rows)) <= 80
-
-
-def test_a_row_too_long_for_its_mark_is_not_cut(sampled: Sampled) -> None:
-    rows = marked_trajectory(sampled(f" {'y' * 90}\n", ""), width=80).plain.splitlines()
-    assert rows[0] == f">>> {'y' * 90} +   ok_output"
 
 
 # Bars

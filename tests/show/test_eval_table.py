@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,12 +32,21 @@ def test_one_attempt_has_no_column_of_passes() -> None:
     assert "pass@" not in table({"all": rate(1, 2)})
 
 
+def test_baselines_are_named_as_what_they_are() -> None:
+    one = replace(rate(1, 2), baselines={"best single call": 1.0, "guessing": 0.175})
+    assert table({"all": one}).splitlines() == [
+        "     solved  of   95 % interval  best single call  guessing",
+        "all  50.0 %   2  25.0 to 75.0 %           100.0 %    17.5 %",
+        "baselines, without any model: best single call, guessing",
+    ]
+
+
 def test_a_comparison_says_how_much_more_is_solved() -> None:
     gap = Difference(mean=0.41, interval=(0.339, 0.481))
     assert comparison("run", rate(91, 100), {"start": (rate(50, 100), gap)}).splitlines() == [
-        "       solved  difference, 95 % interval",
+        "       solved  run ahead by, 95 % interval",
         "run    91.0 %",
-        "start  50.0 %     +41.0 (+33.9 to +48.1)",
+        "start  50.0 %       +41.0 (+33.9 to +48.1)",
     ]
 
 

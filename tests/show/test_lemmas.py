@@ -11,7 +11,8 @@ from rich.console import Console
 
 from repl_rl.credit.ledger import ledgers
 from repl_rl.runs.rollout_metrics import lemma_metrics, rollout_metrics
-from repl_rl.show.display import ledger_table, marked_trajectory, render_trajectory
+from repl_rl.show.display import ledger_table
+from repl_rl.show.marked import marked_trajectory
 from repl_rl.show.rollout_view import result_rows
 from repl_rl.types import (
     Claim,
@@ -66,7 +67,7 @@ def test_a_ledger_says_of_each_claim_what_became_of_it_and_what_it_earned(scored
     [ledger] = ledgers([scored], [[0.5] * len(scored.trajectory.completion_ids)])
     rows = [row.split()[2:5] for row in shown(ledger_table(ledger)) if row.startswith("have")]
     assert rows == [
-        ["claimed", "proved", "+0.080"],
+        ["claimed", "right", "+0.080"],
         ["claimed", "unused", "+0.000"],
         ["claimed", "wrong", "-0.080"],
     ]
@@ -76,18 +77,16 @@ def test_a_transcript_says_it_beside_the_lines(scored: Scored) -> None:
     marked = marked_trajectory(scored, width=80).plain.splitlines()
     marks = [row.partition("+   ")[2].split() for row in marked if "have" in row]
     assert marks == [
-        ["claimed", "+0.08", "proved"],
+        ["claimed", "+0.08", "right"],
         ["claimed", "+0.00", "unused"],
         ["claimed", "-0.08", "wrong"],
     ]
     assert max(map(len, marked)) <= 80
-    coloured = render_trajectory(scored).plain
-    assert "1)   <- claimed +0.00 unused\n" in coloured
 
 
 def test_a_result_names_the_lemma_of_each_line(scored: Scored) -> None:
     rows = [row.plain for row in result_rows(scored)]
-    assert "  line 1     +0.080  claimed a proved" in rows
+    assert "  line 1     +0.080  claimed a right" in rows
     assert "  line 2     +0.000  claimed b unused" in rows
     assert "  line 3     -0.080  claimed c wrong" in rows
 

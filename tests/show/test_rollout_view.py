@@ -106,7 +106,7 @@ def test_a_result_says_why_what_and_how_much(
     assert plain(result_rows(scored)) == [
         "stopped      submitted",
         "submission   '[red]'",
-        "verdict      proved, by structural, equal",
+        "verdict      right (exact), by structural, equal",
         "reward       +0.700 = outcome +1.000, lines -0.300",
         "  line 1     -0.300  syntax_error",
     ]

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from fixture_types import MakeTrajectory
 from repl_rl.runs.trajectory_file import append
-from repl_rl.show.display import Screen, render_trajectory
+from repl_rl.show.display import Screen
+from repl_rl.show.marked import marked_trajectory
 from repl_rl.types import Scored
 from tree_kit import three_leaves
 
@@ -55,7 +56,7 @@ def test_what_was_not_scored_has_no_value(leaves: list[Scored]) -> None:
 
 def test_copied_lines_are_marked(leaves: list[Scored]) -> None:
     rows = printed(lambda screen: screen.sample("s:2", leaves[1])).splitlines()
-    assert rows[0].startswith("s:2, leaves sibling 0 after line 2: nothing submitted")
+    assert rows[0].startswith("s:2, leaves sibling 0 after line 2: reward +0.00, nothing")
     marks = [(row[3:66].strip(), row[66:67]) for row in rows[1:-1]]
     assert marks == [
         ("x = 1", "="),
@@ -72,7 +73,7 @@ def test_copied_lines_are_marked(leaves: list[Scored]) -> None:
 
 
 def test_copied_lines_are_dim_in_colours(leaves: list[Scored]) -> None:
-    found = render_trajectory(leaves[1])
+    found = marked_trajectory(leaves[1], width=80)
     styles = {found.plain[span.start : span.end].strip(): span.style for span in found.spans}
     assert (styles["x = 1"], styles["x + 2"]) == ("dim green", "bold green")
 

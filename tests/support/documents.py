@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import textwrap
 import tomllib
 from dataclasses import dataclass
 from functools import cache
@@ -41,12 +42,52 @@ class Shown:
         return f"{self.document}: {shlex.join(self.words)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A block of Python as it stands in a document."""
+
+    document: str
+    line: int
+    """Of the document, from 1."""
+    title: str | None
+    """The name of the file that a reader puts it into, where the page gives one."""
+    text: str
+
+    @property
+    def is_fragment(self) -> bool:
+        """Whether its first line says that something of another project is missing."""
+        return self.text.startswith("# A fragment: ")
+
+    def __str__(self) -> str:
+        return f"{self.document}:{self.line}"
+
+
+def programs(document: Path) -> list[Program]:
+    """The fenced blocks of Python, in order."""
+    text = document.read_text()
+    found = re.finditer(
+        r'^```python(?: title="([^"]+)")?\n(.*?)^```$', text, re.MULTILINE | re.DOTALL
+    )
+    name = document.relative_to(ROOT).as_posix()
+    return [Program(name, text.count("\n", 0, one.start()) + 1, one[1], one[2]) for one in found]
+
+
+def _without_programs(document: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def indented(document: Path) -> list[str]:
+    """The blocks that are set off by four spaces."""
+    blocks = re.findall(r"^(?:    .*\n|\n)+", _without_programs(document), re.MULTILINE)
+    return [text for block in blocks if (text := textwrap.dedent(block).strip())]
+
+
 @cache
 def commands(document: Path) -> list[Shown]:
     """In the order of the document, each once. A row that ends in a backslash goes on below."""
     if document == GENERATED:
         return []  # what it has indented is the help of commands
-    text = re.sub(r"\\\n\s*", "", document.read_text())
+    text = re.sub(r"\\\n\s*", "", _without_programs(document))
     name = document.relative_to(ROOT).as_posix()
     found = [_shown(name, row) for row in re.findall(r"^    (\S.*)$", text, re.MULTILINE)]
     return [shown for shown in dict.fromkeys(found) if shown is not None]

@@ -108,7 +108,7 @@ def test_a_task_that_can_be_trained_on_passes(check: Call) -> None:
     assert out.endswith(
         "    >>> # Answer with a number.\n    >>> # 1 + 1?\n    >>>\n\n"
         "ok  problems    in both splits; those above are to train on\n"
-        "ok  grader      0 proved, True wrong, 'words' wrong, [1, 2] wrong, ( wrong\n"
+        "ok  grader      0 right, True wrong, 'words' wrong, [1, 2] wrong, ( wrong\n"
         "ok  starter     no demonstrate(): training takes --model PATH\n"
     )
 

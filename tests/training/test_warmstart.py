@@ -412,5 +412,6 @@ def test_a_run_of_grpo_does_not_go_on_in_a_warm_start(tmp_path: Path) -> None:
     write_record(path, WarmRecord(transcripts=1, steps=1, learning_rate=0.1))
     with pytest.raises(ConfigError, match="is a warm start, which is not gone on with"):
         begun(path)
-    with pytest.raises(ConfigError, match="no run in"):
-        newest_run(tmp_path / "runs")
+    with pytest.raises(ConfigError, match="no run to resume in"):
+        newest_run(tmp_path / "runs", to_resume=True)
+    assert newest_run(tmp_path / "runs") == path

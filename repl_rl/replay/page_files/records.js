@@ -49,8 +49,9 @@ function toneOf(verdict) {
   return (VERDICTS[verdict] ?? VERDICTS.none)[1];
 }
 
+/** In the words of a person: right or wrong, and how that is known. */
 function verdictName(kind) {
-  return kind === "none" ? "nothing submitted" : kind;
+  return PAGE.verdicts[kind] ?? kind;
 }
 
 function verdictChip(kind) {

@@ -36,7 +36,7 @@ from repl_rl.replay.stepper.texts import clipped, first_rows, styled
 from repl_rl.replay.stepper.walk import Walk
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.trajectory_file import Place
-from repl_rl.show.display import PROMPT
+from repl_rl.show.marked import PROMPT
 from repl_rl.transcript.format import strip_line
 from repl_sandbox.types import KernelSource
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from repl_rl.replay.live import LiveLine
 from repl_rl.replay.stepper.texts import DIFFERS, DIM, milliseconds, shown, styled
 from repl_rl.replay.stepper.walk import Walk
-from repl_rl.show.display import INJECTED, SAMPLED
+from repl_rl.show.marked import INJECTED, SAMPLED
 from repl_rl.transcript.format import strip_line
 from repl_rl.types import Line, LineOutcome
 

@@ -79,13 +79,13 @@ class Face(Vertical):
         )
 
     def ask(self, question: Text, value: str = "") -> None:
-        """Put a question in place of the status, with an answer that may be changed."""
+        """Put a question in place of the status, with an answer that typing replaces."""
         self.add_class("asks")
         self.query_one("#question Static", Static).update(question)
         field = self.query_one(Field)
         field.value = value
-        field.cursor_position = len(value)
         field.focus()
+        field.action_select_all()
 
     def close_question(self) -> None:
         self.remove_class("asks")

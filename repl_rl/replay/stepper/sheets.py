@@ -19,9 +19,9 @@ from repl_rl.replay.live import Variable
 from repl_rl.replay.stepper.keys import KEYS, MARKS
 from repl_rl.replay.stepper.sampled import Tokens
 from repl_rl.replay.stepper.texts import DIM, KEY, TITLE, clipped, number, shown, styled
-from repl_rl.replay.stepper.views import verdict
+from repl_rl.replay.stepper.views import judged
 from repl_rl.replay.stepper.walk import Walk
-from repl_rl.show.display import INJECTED, SAMPLED
+from repl_rl.show.marked import INJECTED, SAMPLED
 from repl_rl.transcript.format import spans
 
 _MAX_TOKENS = 2000
@@ -180,10 +180,10 @@ def _details(walk: Walk, notes: Sequence[str]) -> Iterator[tuple[str, str]]:
         else:
             yield f"lemma {clipped(lemma.name, 60)}", "not claimed"
     if found is not None:
-        judged = f"{found.kind} by {found.method or 'no method'} {found.evidence}".rstrip()
-        yield "verdict", f"{judged}\n{found.grader_error or ''}".rstrip()
+        how = f"{judged(scored)} by {found.method or 'no method'} {found.evidence}".rstrip()
+        yield "verdict", f"{how}\n{found.grader_error or ''}".rstrip()
     else:
-        yield "verdict", verdict(scored)
+        yield "verdict", judged(scored)
     terms = [f"{name} {number(value)}" for name, value in scored.reward.terms.items()]
     outcome = f"outcome {number(scored.reward.outcome_reward)}"
     yield "reward", "\n".join([f"total {number(scored.reward.total)}", outcome, *terms])
@@ -196,7 +196,7 @@ def _details(walk: Walk, notes: Sequence[str]) -> Iterator[tuple[str, str]]:
     if walk.worth is not None and walk.worth.scored is not None:
         branch = walk.worth.scored
         submission = branch.trajectory.submission or "nothing"
-        yield "this branch", f"{verdict(branch)} {number(walk.worth.total)}: {submission}"
+        yield "this branch", f"{judged(branch)} {number(walk.worth.total)}: {submission}"
     if notes:
         yield "notes", "\n".join(notes)
 

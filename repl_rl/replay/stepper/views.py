@@ -27,7 +27,8 @@ from repl_rl.replay.stepper.texts import (
     styled,
 )
 from repl_rl.replay.stepper.walk import Walk, opens_a_block
-from repl_rl.show.display import ERROR, INJECTED, PROMPT, SAMPLED
+from repl_rl.show.marked import ERROR, INJECTED, PROMPT, SAMPLED
+from repl_rl.show.verdict_words import kind_words
 from repl_rl.transcript.format import strip_line
 from repl_rl.types import Scored
 
@@ -57,10 +58,6 @@ def head(walk: Walk, *, place: str, width: int) -> Text:
     return stacked([first, fitted(Text(statement), width)])
 
 
-def verdict(scored: Scored) -> str:
-    return "no answer" if scored.verdict is None else str(scored.verdict.kind)
-
-
 def transcript(walk: Walk, *, width: int, height: int) -> Text:
     """A row of names, then the lines around the one at hand: what ran, and what is ahead."""
     height = max(1, height - 1)
@@ -83,7 +80,8 @@ def transcript(walk: Walk, *, width: int, height: int) -> Text:
 def _names(walk: Walk, width: int) -> Text:
     """What was earned in all, and the names of the columns."""
     scored = walk.item.ledger.scored
-    left = Text.assemble((f"{verdict(scored)} {number(scored.reward.total)}", TITLE))
+    earned = f"{judged(scored, briefly=walk.live.is_branch)} {number(scored.reward.total)}"
+    left = Text.assemble((earned, TITLE))
     if walk.live.is_branch:
         left.append("   here ", DIM)
         left.append(_here(walk), TITLE)
@@ -93,12 +91,19 @@ def _names(walk: Walk, width: int) -> Text:
     return _row(left, styled(" ".join(cells), DIM), width)
 
 
+def judged(scored: Scored, *, briefly: bool = False) -> str:
+    """Right or wrong, and how that is known where there is room for it."""
+    if scored.verdict is None:
+        return "no answer"
+    return scored.verdict.kind.word if briefly else kind_words(scored.verdict.kind)
+
+
 def _here(walk: Walk) -> str:
     if walk.worth is None:
         return "not scored"
     if walk.worth.scored is None:
         return f"{number(walk.worth.total)} so far"
-    return f"{verdict(walk.worth.scored)} {number(walk.worth.total)}"
+    return f"{judged(walk.worth.scored, briefly=True)} {number(walk.worth.total)}"
 
 
 def _row(left: Text, right: Text, width: int) -> Text:

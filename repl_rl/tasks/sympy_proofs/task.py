@@ -98,7 +98,7 @@ class Known(msgspec.Struct, frozen=True):
     """What was measured of the cells: `benchmarks/sympy_proofs.py --write` makes the file."""
 
     baselines: dict[str, dict[str, float]]
-    """Shares of problems, by `one call` and `blind`, by cell."""
+    """Shares of problems, by `best single call` and `guessing`, by cell."""
     frozen: dict[str, tuple[int, ...]]
     """Seeds of held-out problems by cell; from tier 2 on no call alone solves one."""
     digest: str

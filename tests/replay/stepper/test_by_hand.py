@@ -10,6 +10,11 @@ def test_an_edited_line_begins_as_the_recorded_one(stepper: MakeStepper) -> None
     assert rows[-2].rstrip() == ">>> 1+1"
 
 
+def test_typing_replaces_the_recorded_line_and_an_arrow_keeps_it(stepper: MakeStepper) -> None:
+    assert after(stepper(), "n", "i", "7")[-2].rstrip() == ">>> 7"
+    assert after(stepper(), "n", "i", "end", "7")[-2].rstrip() == ">>> 1+17"
+
+
 def test_a_branch_earns_line_by_line_beside_the_recorded_rewards(stepper: MakeStepper) -> None:
     async def act(seat: Seat) -> None:
         await seat.press("n", "i")
@@ -37,7 +42,7 @@ def test_a_submission_by_hand_is_judged_and_scored(stepper: MakeStepper) -> None
         await seat.press("n", "i")
         await seat.write("y")
         await seat.write("submit_final_answer(3)")
-        assert "here proved +0.900" in seat.rows[2]  # 1 - 0.1
+        assert "here right +0.900" in seat.rows[2]  # 1 - 0.1
         assert "? help" in seat.rows[-1]  # nothing can follow, so nothing is asked
 
     sit(stepper(), act)

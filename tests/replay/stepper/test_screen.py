@@ -12,7 +12,7 @@ def test_the_head_says_who_it_is_and_where_one_stands(stepper: MakeStepper) -> N
     rows = after(stepper(LINES, LINES), "n")
     assert " ".join(rows[0].split()) == "step-000003:1 line 1/5 sibling 1 of 2 1 of 2"
     assert rows[1].startswith("What is 1 + 1?")
-    assert rows[2].startswith("proved +0.900")  # 1 for the answer, -0.1 for a line
+    assert rows[2].startswith("right (exact) +0.900")  # 1 for the answer, -0.1 for a line
 
 
 def test_80_by_24_holds_the_line_at_hand_both_outputs_and_the_keys(stepper: MakeStepper) -> None:
