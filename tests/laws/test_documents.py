@@ -145,11 +145,8 @@ def test_nobody_is_told_to_install_a_name_that_is_on_no_index() -> None:
 
 # Programs: tests/e2e/test_documents.py runs them
 
-NOT_YET = {ROOT / "docs" / "problems.md", ROOT / "sandbox" / "README.md"}
-"""Pages whose programs are indented, not fenced."""
 
-
-@pytest.mark.parametrize("document", [*set(DOCUMENTS) - NOT_YET - {GENERATED}], ids=by_name)
+@pytest.mark.parametrize("document", [one for one in DOCUMENTS if one != GENERATED], ids=by_name)
 def test_python_stands_in_fences_where_it_is_run(document: Path) -> None:
     """What is indented is a command, a transcript, a file: no program that no test runs."""
     hidden = [
