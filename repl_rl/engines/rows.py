@@ -34,6 +34,8 @@ class Row:
     """Tokens whose keys and values the row holds."""
     request: Request | None = None
     last_used: int = 0
+    turn: int = 0
+    """Who has a lower one was given its request before."""
 
     @property
     def num_new(self) -> int:
@@ -86,12 +88,19 @@ class Prompts:
     def piece(self, row: Row) -> list[int]:
         """What a row is to hold after the next forward: all of its request, or the beginning."""
         assert row.request is not None
-        is_first = not row.cached and self.goes_on(row.request.ids)
+        # A row that holds less than the beginning is on its way through it.
+        is_first = len(row.cached) < len(self.beginning) and self.goes_on(row.request.ids)
         return self.beginning if is_first else row.request.ids
 
     def is_at_start(self, row: Row) -> bool:
-        """Whether a row with a request reads a prompt next: it holds nothing, or the beginning."""
-        return not row.cached or row.cached == self.beginning
+        """Whether a row with a request reads a prompt next: it holds nothing, or the beginning.
+
+        Also where it is on its way through the prompt, and has not drawn from what follows it.
+        """
+        request, held = row.request, row.cached
+        if request is not None and not request.sampled:
+            held = held[: request.num_kept]
+        return not held or held == self.beginning
 
     def is_being_read(self, ids: list[int], rows: list[Row]) -> bool:
         """Whether one of `rows` is about to read what a request of these ids could be given."""
