@@ -64,15 +64,15 @@ class FixedStep:
         self._places[:] = spare
         self._nothing = self._host.numpy().copy()
         self._input = self._host.to(device)
-        token, position, row, column, slot, drawn = self._input.split(sizes)
+        token, position, row, column, slot, drawn = torch.split(self._input, sizes)
         self._token, self._position, self._draws = token, position, drawn.view(torch.float64)
         self.view = View(shape, slot, row, column)
-        self._answer = torch.zeros(
-            (shape.rows, 2), dtype=torch.float64, pin_memory=self._is_cuda
-        )
+        self._answer = torch.zeros((shape.rows, 2), dtype=torch.float64, pin_memory=self._is_cuda)
         self._output: torch.Tensor | None = None
-        self._copied = torch.cuda.Event() if self._is_cuda else None
-        self._done = torch.cuda.Event() if self._is_cuda else None
+        # Any: torch's events and streams are untyped.
+        make_event: Any = torch.cuda.Event
+        self._copied = make_event() if self._is_cuda else None
+        self._done = make_event() if self._is_cuda else None
 
     @torch.no_grad()
     def forward(self) -> torch.Tensor | None:
@@ -94,7 +94,8 @@ class FixedStep:
 
     def capture(self, pool: Any = None) -> Any:
         """Make it one CUDA graph; returns the pool of memory that further ones may share."""
-        stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        make_stream: Any = torch.cuda.Stream
+        stream, graph = make_stream(), torch.cuda.CUDAGraph()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream), in_view(self.view):
             # Libraries choose kernels and take their memory at the first calls.
@@ -130,7 +131,7 @@ class FixedStep:
 
     @property
     def is_done(self) -> bool:
-        return self._done is None or self._done.query()
+        return self._done is None or bool(self._done.query())
 
     @property
     def answer(self) -> list[list[float]]:

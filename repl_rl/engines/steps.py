@@ -133,9 +133,7 @@ class Steps:
         assert self._narrow is not None
         assert self._wide is not None
         # Who came first reads first: none waits for ever.
-        active = sorted(
-            (row for row in rows if row.request is not None), key=lambda row: row.turn
-        )
+        active = sorted((row for row in rows if row.request is not None), key=lambda row: row.turn)
         if long := taken(active, prompts, self._wide.shape, LONG + 1):
             self._wide.launch(long, ())
         reads = taken(active, prompts, self._narrow.shape, 1, LONG)
@@ -143,7 +141,8 @@ class Steps:
         if not (reads or ready):
             return []
         self._narrow.launch(reads, [_draw(row) for row in ready])
-        while not self._narrow.is_done:
+        # Nobody tells an event loop that a GPU is done.
+        while not self._narrow.is_done:  # noqa: ASYNC110
             await asyncio.sleep(0)
         answer = self._narrow.answer
         return [(row, int(answer[row.index][0]), answer[row.index][1]) for row in ready]
