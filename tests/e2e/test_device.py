@@ -40,6 +40,8 @@ class Moved(HFEngine):
         await super().sync(weights, version=version)
 
     async def aclose(self) -> None:
+        if not hasattr(self, "_copy"):
+            return
         await super().aclose()
         # Nobody else has the copy.
         for name in ("_copy", "_model", "_cast"):
