@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import functools
 import gc
+import itertools
 import json
 import math
 import os
@@ -73,7 +74,8 @@ class Job:
 
         never: frozenset[int] = frozenset()
         started = time.perf_counter()
-        engine = HFEngine(
+        make = functools.partial(
+            HFEngine,
             loaded.model,
             newline_ids=never,
             eos_ids=never,
@@ -82,6 +84,13 @@ class Job:
             dtype=loaded.precision.sampling,
             is_fixed=is_fixed,
         )
+        engine = make()
+        if is_fixed and engine._steps is None and self.is_cuda:
+            import torch
+
+            self.note(**{f"open {num_rows} graph by default": engine.about})
+            torch.backends.cuda.enable_cudnn_sdp(False)
+            engine = make()
         self.note(**{f"open {num_rows} {'graph' if is_fixed else 'plain'}": (
             f"{time.perf_counter() - started:.2f} s, {engine.about or 'as on a CPU'}"
         )})  # fmt: skip
@@ -231,7 +240,7 @@ def _rolled_out(job: Job, *, is_fixed: bool, count: int | None = None) -> Iterat
                 f"{kind} {name} tokens/s": round(num / took),
                 f"{kind} {name} tokens": num,
                 f"{kind} {name} lines a trajectory": round(lines, 1),
-                f"{kind} {name} stops": _counts(str(one.trajectory.stop) for one in scored),
+                f"{kind} {name} stops": _counts(str(one.trajectory.stop_reason) for one in scored),
             }
             if not is_fixed:
                 break
@@ -335,7 +344,7 @@ def replay(job: Job) -> Iterator[Cells]:
             yield {f"narrow 319 {kind} ms": _ms(job, engine._steps._narrow)}
             asyncio.run(engine.aclose())
             del engine
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # the next kernel may do
             yield {f"narrow 319 {kind} ms": f"{type(error).__name__}: {str(error)[:200]}"}
     torch.cuda.synchronize()
 
@@ -404,7 +413,8 @@ def grpo(job: Job) -> Iterator[Cells]:
     from repl_rl.training.train import train
 
     path = job.folder / "run"
-    train(plan, path, silent())
+    with hf_with(True):
+        train(plan, path, silent())
     rows = [json.loads(row) for row in (path / "metrics.jsonl").read_text().splitlines()]
     for number, row in enumerate(row for row in rows if "time/update" in row):
         times = {k.removeprefix("time/"): round(v, 2) for k, v in row.items() if "time/" in k}
@@ -460,7 +470,7 @@ def warm(job: Job) -> Iterator[Cells]:
             as_trees=as_trees,
             callbacks=[Clock()],
         )
-        each = [b - a for a, b in zip(times, times[1:], strict=False)]
+        each = [b - a for a, b in itertools.pairwise(times)]
         yield {f"{'trees' if as_trees else 'padded'} s a step": round(statistics.median(each), 3)}
 
 
@@ -567,6 +577,10 @@ def row(name: str, args: argparse.Namespace, limit: float) -> Cells:
 def measure(name: str, job: Job) -> None:
     """Print what a row finds, a line of JSON each; a traceback ends it."""
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
+    if not job.is_cuda:
+        import torch
+
+        torch.set_num_threads(1)  # of models of this size; other work may be on the machine
     try:
         for cells in ROWS[name][0](job):
             job.note(**cells)

@@ -345,15 +345,17 @@ class HFEngine:
         self._waiting = [request for request in self._waiting if not request.done.cancelled()]
         self._make_room(max((len(one.ids) + one.max_tokens for one in self._waiting), default=0))
         free = [row for row in self._rows if row.request is None]
+        reading = self._prompts.reading(self._rows)
         for request in list(self._waiting):
             if not free:
                 break
-            if self._prompts.is_being_read(request.ids, self._rows):
+            if self._prompts.is_being_read(request.ids, reading):
                 continue
             self._waiting.remove(request)
             row = best_row(free, request.ids)
             free.remove(row)
             self._seat(request, row)
+            reading += self._prompts.reading([row])
         return bool(self._waiting) or any(row.request is not None for row in self._rows)
 
     def _seat(self, request: Request, row: Row) -> None:

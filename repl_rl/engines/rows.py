@@ -50,9 +50,15 @@ class Row:
 
 def best_row(free: list[Row], ids: list[int]) -> Row:
     """The free row that holds most of `ids`, or the one unused for longest."""
-    if matches := [row for row in free if row.cached and ids[: len(row.cached)] == row.cached]:
+    if matches := [row for row in free if row.cached and _begins(row.cached, ids)]:
         return max(matches, key=lambda row: len(row.cached))
     return min(free, key=lambda row: row.last_used)
+
+
+def _begins(held: list[int], ids: list[int]) -> bool:
+    """Whether a list that is not empty begins another; most fail at their last token."""
+    num = len(held)
+    return num <= len(ids) and held[-1] == ids[num - 1] and ids[:num] == held
 
 
 class Prompts:
@@ -102,9 +108,13 @@ class Prompts:
             held = held[: request.num_kept]
         return not held or held == self.beginning
 
-    def is_being_read(self, ids: list[int], rows: list[Row]) -> bool:
-        """Whether one of `rows` is about to read what a request of these ids could be given."""
-        reading = [row for row in rows if row.request is not None and self.is_at_start(row)]
+    def reading(self, rows: list[Row]) -> list[Row]:
+        """Those of `rows` that read a prompt next."""
+        return [row for row in rows if row.request is not None and self.is_at_start(row)]
+
+    def is_being_read(self, ids: list[int], reading: list[Row]) -> bool:
+        """Whether one of those that read a prompt reads what a request of these ids could be
+        given."""
         return any(
             row.request is not None
             and (

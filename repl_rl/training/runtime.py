@@ -194,7 +194,7 @@ def open_runtime(
             runtime = Runtime(
                 walls=pool.walls,
                 engine=engine,
-                about_engine=_about_engine(plan, loaded, row_tokens=row_tokens),
+                about_engine=_about_engine(plan, loaded, opened, row_tokens=row_tokens),
                 origin=make_origin(
                     config,
                     setup=setup,
@@ -227,7 +227,7 @@ def open_runtime(
             loop.run(stack.aclose())
 
 
-def _about_engine(plan: Plan, loaded: LoadedModel, *, row_tokens: int) -> str:
+def _about_engine(plan: Plan, loaded: LoadedModel, opened: Engine, *, row_tokens: int) -> str:
     """The engine in a few words, with the memory that it will take for keys and values."""
     kind, num_rows = plan.engine, plan.config.sampling.max_in_flight
     about = f"{kind.name}: {kind.about(plan.config)}"
@@ -237,7 +237,8 @@ def _about_engine(plan: Plan, loaded: LoadedModel, *, row_tokens: int) -> str:
     if kind.shares_weights:
         dtype = keys_in(dtype, loaded.model.device.type)
     size = cache_bytes(loaded, num_rows=num_rows, row_tokens=row_tokens, dtype=dtype)
-    return f"{about}, keys and values up to {size / 2**20:,.0f} MiB"
+    more = f"; {said}" if (said := getattr(opened, "about", "")) else ""
+    return f"{about}, keys and values up to {size / 2**20:,.0f} MiB{more}"
 
 
 def load_policy(
