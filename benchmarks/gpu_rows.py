@@ -530,7 +530,7 @@ def main() -> None:
     if args.case:
         measure(args.case, Job(args.device, args.sizes, model))
         return
-    found: dict[str, Cells] = json.loads(args.output.read_text()) if args.output.exists() else {}
+    found: dict[str, Any] = json.loads(args.output.read_text()) if args.output.exists() else {}
     found["machine"] = about(args.device)
     deadline = time.monotonic() + args.seconds
     for name in args.rows or [name for name in ROWS if not found.get(name, {}).get("is whole")]:

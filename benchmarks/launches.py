@@ -22,7 +22,7 @@ from repl_rl.engines.policy import Policy
 from repl_rl.engines.shadow import Shadow
 from repl_rl.engines.step_cache import NAME, Shape, StepCache, View, in_view, install
 
-SIZE = {
+SIZE: dict[str, Any] = {
     "vocab_size": 64,
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -57,11 +57,11 @@ class Op(NamedTuple):
     """Of all tensors that go in."""
 
 
-class Launches(TorchDispatchMode):
+class Launches(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped upstream
     """Records ops that compute something."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.ops: list[Op] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -54,7 +54,7 @@ class FixedStep:
         self._is_cuda = device.type == "cuda"
         self._columns = torch.arange(cache.num_columns, device=device)
         num, spare = shape.num_tokens, cache.num_columns - 1
-        sizes = (num, num, num, num, shape.slots, shape.rows)
+        sizes = [num, num, num, num, shape.slots, shape.rows]
         self._host = torch.zeros(sum(sizes), dtype=torch.long, pin_memory=self._is_cuda)
         self._tokens, self._positions, self._rows, self._places, self._slots, uniform = np.split(
             self._host.numpy(), np.cumsum(sizes)[:-1]

@@ -118,8 +118,9 @@ def measure(
         num_rows = config.sampling.max_in_flight
         dtype = keys_in(held.sampling, device) if engine.shares_weights else held.sampling
         keys = cache_bytes(files, num_rows=num_rows, row_tokens=row_tokens, dtype=dtype)
-    is_cast = engine.shares_weights and held.sampling is not held.weights  # see `CastWeights`
-    if engine.holds_weights or is_cast:
+    # See `CastWeights` and, on a GPU, `Shadow`.
+    is_cast = held.sampling is not held.weights or device == "cuda"
+    if engine.holds_weights or (engine.shares_weights and is_cast):
         keys += num * held.sampling.itemsize
     weights = num * held.weights.itemsize
     is_copied = is_training and config.grpo.kl_beta != 0

@@ -45,3 +45,7 @@ class Shadow:
             own.pop(name).copy_(weight)
         if own:
             raise RuntimeError(f"the model has no {next(iter(own))!r}, a copy of it has")
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(weight.nbytes for weight in self.model.parameters())

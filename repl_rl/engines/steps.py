@@ -34,8 +34,8 @@ LONG = 64
 FEWEST_COLUMNS = 256
 """Of the smallest bucket that is tried where memory is short."""
 _KEPT = 0.1
-"""Share of the device's memory up to which keys stay there during an update: graphs would have to
-be captured again."""
+"""Share of the device's memory up to which keys and weights stay there during an update: in other
+places graphs would have to be captured again."""
 
 
 class Steps:
@@ -46,11 +46,12 @@ class Steps:
         self, model: Any, policy: Policy, *, num_rows: int, num_tokens: int, dtype: torch.dtype
     ) -> None:
         install()
+        self._model = model
         self._device: torch.device = model.device
         self._policy = policy
         self._num_rows = num_rows
         self._dtype = dtype
-        self._shadow = Shadow(model, dtype=dtype, attention=NAME)
+        self._shadow: Shadow | None = None
         self._cache: StepCache | None = None
         self._narrow: FixedStep | None = None
         self._wide: FixedStep | None = None
@@ -73,9 +74,11 @@ class Steps:
         return self._num_columns - 1
 
     def open(self) -> None:
-        """Take memory for keys and capture the steps, where that is not done."""
+        """Copy the weights, take memory for keys and capture the steps, where that is not done."""
         if self._cache is not None:
             return
+        if self._shadow is None:
+            self._shadow = Shadow(self._model, dtype=self._dtype, attention=NAME)
         config = self._shadow.model.config
         cache = self._cache = StepCache(
             config, num_rows=self._num_rows, num_columns=self._num_columns, dtype=self._dtype
@@ -101,10 +104,12 @@ class Steps:
 
     def rest(self) -> None:
         """The trainer may want memory: what rows hold is worth nothing any more."""
-        if self._cache is not None and self._device.type == "cuda":
-            _, total = torch.cuda.mem_get_info(self._device)
-            if self._cache.num_bytes > _KEPT * total:
-                self.close()
+        if self._cache is None or self._shadow is None or self._device.type != "cuda":
+            return
+        _, total = torch.cuda.mem_get_info(self._device)
+        if self._cache.num_bytes + self._shadow.num_bytes > _KEPT * total:
+            self._shadow = None
+            self.close()
 
     def grow(self, num_tokens: int, *, most: int) -> None:
         """Room for longer rows, at least doubled up to `most` tokens; they hold nothing then."""
@@ -115,7 +120,8 @@ class Steps:
 
     def load(self) -> None:
         """Take the model's weights as they are."""
-        self._shadow.load()
+        if self._shadow is not None:
+            self._shadow.load()
 
     def clear(self) -> None:
         """Forget what may not be finite."""

@@ -15,7 +15,7 @@ from peft import LoraConfig, get_peft_model
 from engine_kit import ARCHITECTURES, EOS, NEWLINE
 from repl_rl.engines.fixed_step import Draw, Read
 from repl_rl.engines.hf import HFEngine
-from repl_rl.engines.step_cache import StepCache
+from repl_rl.engines.step_cache import StepCache, in_view
 from repl_rl.engines.steps import WIDE, Steps
 from repl_rl.testing.small_models import random_model, shake
 from repl_rl.testing.written import Written, prompt, trajectories, trajectory, worst_difference
@@ -108,6 +108,7 @@ def test_an_update_is_seen_and_moves_no_tensor(any_model: Any) -> None:
     async def use(engine: HFEngine) -> Written:
         steps = engine._steps
         assert steps is not None
+        assert steps._shadow is not None
         before = [one.data_ptr() for one in steps._shadow.model.parameters()]
         await engine.line(prompt(0, 20), max_tokens=8, seed=1)
         shake(any_model)
@@ -292,12 +293,12 @@ def test_ops_and_shapes_do_not_depend_on_what_goes_through(name: str) -> None:
         ([], []),
     ]
     seen = []
-    with launches.in_view(view):
+    with in_view(view):
         step.forward()
     for reads, draws in others:
         step._lay_out(reads, draws)
         step._input.copy_(step._host)
-        with launches.in_view(view), launches.Launches() as launched:
+        with in_view(view), launches.Launches() as launched:
             step.forward()
         seen.append(launched.ops)
     assert seen[0] == seen[1] == seen[2]
@@ -320,7 +321,7 @@ def test_a_step_traces_as_a_whole(name: str) -> None:
     step, view = launches.make_step(make(name))
     step._lay_out([Read(1, 0, [5, 6, 7])], [Draw(0, 0, 4, 0.3), Draw(1, 3, 9, 0.6)])
     step._input.copy_(step._host)
-    with launches.in_view(view):
+    with in_view(view):
         plain = step.forward()
         traced = torch.compile(step.forward, fullgraph=True, backend="aot_eager")()
     assert plain is not None
