@@ -24,7 +24,7 @@ from repl_rl.engines.rows import Prompts, Row
 from repl_rl.engines.shadow import Shadow
 from repl_rl.engines.step_cache import NAME, Shape, StepCache, install
 
-SLOTS, WIDTH = 8, 16
+FEWEST_SLOTS, ROWS_A_SLOT, WIDTH = 8, 8, 16
 """64 rows in lines of 12 tokens and 8 observed need 5.3 slots a step on average; 8 keep 0.99 of the
 rate, 4 only 0.74."""
 WIDE_SLOTS, WIDE = 8, 128
@@ -83,7 +83,8 @@ class Steps:
         cache = self._cache = StepCache(
             config, num_rows=self._num_rows, num_columns=self._num_columns, dtype=self._dtype
         )
-        shapes = (Shape(SLOTS, WIDTH, self._num_rows), Shape(WIDE_SLOTS, WIDE, 0))
+        slots = max(FEWEST_SLOTS, self._num_rows // ROWS_A_SLOT)
+        shapes = (Shape(slots, WIDTH, self._num_rows), Shape(WIDE_SLOTS, WIDE, 0))
         narrow, wide = (
             FixedStep(self._shadow.model, cache, self._policy, shape, device=self._device)
             for shape in shapes
@@ -138,12 +139,15 @@ class Steps:
         log-probability. The event loop goes on while a GPU is at work."""
         assert self._narrow is not None
         assert self._wide is not None
+        active = [row for row in rows if row.request is not None]
+        ready = [row for row in active if not num_unread(row, prompts)]
+        reading = [row for row in active if num_unread(row, prompts)]
         # Who came first reads first: none waits for ever.
-        active = sorted((row for row in rows if row.request is not None), key=lambda row: row.turn)
-        if long := taken(active, prompts, self._wide.shape, LONG + 1):
+        reading.sort(key=lambda row: row.turn)
+        if long := taken(reading, prompts, self._wide.shape, LONG + 1):
             self._wide.launch(long, ())
-        reads = taken(active, prompts, self._narrow.shape, 1, LONG)
-        ready = [row for row in active if not unread(row, prompts)]
+        reads = taken(reading, prompts, self._narrow.shape, 1, LONG)
+        ready += [row for row in reading if not num_unread(row, prompts)]
         if not (reads or ready):
             return []
         self._narrow.launch(reads, [_draw(row) for row in ready])
@@ -180,12 +184,11 @@ class Steps:
         return torch.tensor(found)
 
 
-def unread(row: Row, prompts: Prompts) -> list[int]:
-    """What a row reads before it draws: its last token is for the draw, unless there is more
+def num_unread(row: Row, prompts: Prompts) -> int:
+    """Tokens that a row reads before it draws: its last one is for the draw, unless there is more
     behind what it reads first."""
     piece = prompts.piece(row)
-    end = len(piece) - (piece is not prompts.beginning)
-    return piece[len(row.cached) : end]
+    return len(piece) - (piece is not prompts.beginning) - len(row.cached)
 
 
 def taken(
@@ -195,9 +198,11 @@ def taken(
     on."""
     found: list[Read] = []
     for row in rows:
-        while len(found) < shape.slots and least <= len(ids := unread(row, prompts)) <= most:
-            found.append(Read(row.index, len(row.cached), ids[: shape.width]))
-            row.cached.extend(ids[: shape.width])
+        while len(found) < shape.slots and least <= (num := num_unread(row, prompts)) <= most:
+            start = len(row.cached)
+            ids = prompts.piece(row)[start : start + min(num, shape.width)]
+            found.append(Read(row.index, start, ids))
+            row.cached.extend(ids)
     return found
 
 
