@@ -60,7 +60,8 @@ class HFEngine:
     """See the module. `num_rows` bounds the lines in flight; more wait for a free row.
 
     Forwards compute in `dtype`; float32 leaves them to the model's weights. No id in
-    `forbidden_ids` is ever sampled.
+    `forbidden_ids` is ever sampled. With `is_fixed` steps have a fixed shape, in a copy of the
+    model (see `steps`): by default on a GPU.
     Rows double their columns up to `row_tokens`, and grow beyond it only for a request that does.
     Raises ConfigError for a model that cannot go on from a row's keys and values.
     """
