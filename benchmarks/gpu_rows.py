@@ -111,7 +111,7 @@ class Job:
 def laws(job: Job) -> Iterator[Cells]:
     """The laws of engines, on the device, with steps of fixed shape and without."""
     command = [
-        *(sys.executable, "-m", "pytest", "tests/e2e/test_device.py", "-v", "--maxfail=8"),
+        *(sys.executable, "-m", "pytest", "tests/e2e/test_device.py", "-vv", "--maxfail=8"),
         *("-k", "FixedShape", "-p", "no:cacheprovider", "-p", "no:benchmark", "--tb=short"),
         *("-W", "default"),
     ]
