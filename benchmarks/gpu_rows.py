@@ -111,20 +111,27 @@ class Job:
 def laws(job: Job) -> Iterator[Cells]:
     """The laws of engines, on the device, with steps of fixed shape and without."""
     command = [
-        *(sys.executable, "-m", "pytest", "tests/e2e/test_device.py", "-q", "--maxfail=8"),
+        *(sys.executable, "-m", "pytest", "tests/e2e/test_device.py", "-vv", "--maxfail=8"),
         *("-k", "FixedShape", "-p", "no:cacheprovider", "-p", "no:benchmark", "--tb=short"),
         *("-W", "default"),
     ]
-    done = subprocess.run(
+    process = subprocess.Popen(
         command,
         cwd=ROOT,
-        env=os.environ | {"REPL_RL_TEST_DEVICE": job.device},
-        capture_output=True,
+        env=os.environ | {"REPL_RL_TEST_DEVICE": job.device, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
     )
-    lines = done.stdout.strip().splitlines()
-    tail = "\n".join(lines[-60:]) if done.returncode else lines[-1:]
-    yield {"passed": done.returncode == 0, "said": tail, "errors": done.stderr[-1500:]}
+    assert process.stdout is not None
+    said: list[str] = []
+    for line in process.stdout:
+        said.append(line.rstrip())
+        passed = sum(" PASSED" in one for one in said)
+        yield {"passed": passed, "last": said[-1]}
+    if process.wait():
+        yield {"said": [line for line in said if " PASSED" not in line][-90:]}
+        raise RuntimeError(f"pytest ended with {process.returncode}")
 
 
 # 2. Line tax
@@ -504,7 +511,7 @@ def compiled(job: Job) -> Iterator[Cells]:
 
 
 ROWS: dict[str, tuple[Callable[[Job], Iterator[Cells]], float]] = {
-    "laws": (laws, 110),
+    "laws": (laws, 150),
     "line tax": (line_tax, 60),
     "rollout": (rollout, 75),
     "gap": (gap, 60),

@@ -87,7 +87,7 @@ class SamplingConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model is. `auto`: a GPU where there is one."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """What the engine computes in. `auto`: as the update does, which `hf` cannot exceed."""
+    """What the engine computes in. `auto`: as the update, which `hf` cannot exceed on a CPU."""
     temperature: float = 1.0
     """What logits are divided by. 0 takes the likeliest token: engine `hf` alone, for `eval`."""
     run_on: RunOn = "allow"

@@ -33,7 +33,7 @@ from repl_rl.engines.precision import autocast, keys_in, unwrapped
 from repl_rl.engines.row_batch import COLUMNS, Batch, Part, packed, padded, up_to_multiple
 from repl_rl.engines.row_cache import RowCache, context_tokens
 from repl_rl.engines.rows import Prompts, Request, Row, best_row
-from repl_rl.engines.steps import Steps
+from repl_rl.engines.steps import Steps, is_shortage
 from repl_rl.errors import ConfigError, EngineError
 
 _FEW_RUNS = 4
@@ -60,7 +60,8 @@ class HFEngine:
     """See the module. `num_rows` bounds the lines in flight; more wait for a free row.
 
     Forwards compute in `dtype`; float32 leaves them to the model's weights. No id in
-    `forbidden_ids` is ever sampled.
+    `forbidden_ids` is ever sampled. With `is_fixed` steps have a fixed shape, in a copy of the
+    model (see `steps`): by default on a GPU.
     Rows double their columns up to `row_tokens`, and grow beyond it only for a request that does.
     Raises ConfigError for a model that cannot go on from a row's keys and values.
     """
@@ -153,6 +154,7 @@ class HFEngine:
         ids, stops = self._trial()
         with self._model_borrowed(), torch.no_grad(), unwrapped(self._model):
             expected = self._whole(ids, stops)  # (4, P, V)
+        self._cast.forget()
         found = steps.tried(ids, stops)
         tokens = found[..., 0].long().to(expected.device)
         own = self._policy.logprobs(expected).gather(-1, tokens[..., None])[..., 0]
@@ -311,7 +313,9 @@ class HFEngine:
                 self._drop()
                 steps.grow(num_tokens, most=self._context_tokens)
             steps.open()
-        except torch.OutOfMemoryError as error:
+        except RuntimeError as error:
+            if not is_shortage(error):
+                raise
             self._do_without_steps(error)
             warnings.warn(f"the engine 'hf' has {self.about}", stacklevel=2)
 

@@ -59,9 +59,9 @@ class Steps:
         while True:
             try:
                 self.open()
-            except torch.OutOfMemoryError:
+            except RuntimeError as error:
                 self.close()
-                if self._num_columns <= FEWEST_COLUMNS:
+                if not is_shortage(error) or self._num_columns <= FEWEST_COLUMNS:
                     raise
                 half = up_to_multiple(self._num_columns // 2, COLUMNS)
                 self._num_columns = max(FEWEST_COLUMNS, half)
@@ -182,6 +182,13 @@ class Steps:
             found.append([answer[row] for row in rows])
             held = list(each)
         return torch.tensor(found)
+
+
+def is_shortage(error: BaseException | None) -> bool:
+    """Whether it is a lack of memory, or what a capture made of one."""
+    while error is not None and not isinstance(error, torch.OutOfMemoryError):
+        error = error.__context__
+    return error is not None
 
 
 def num_unread(row: Row, prompts: Prompts) -> int:
