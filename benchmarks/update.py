@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from memory import MALLOC, taken
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     LlamaConfig,
@@ -129,9 +130,20 @@ def main() -> None:
 
 
 def save_model(folder: Path, shape: PreTrainedConfig) -> None:
-    """Random weights, and a tokenizer that uses few of them."""
+    """A model without weights, and a tokenizer that uses few of its ids."""
     save_tiny_model(folder)
-    AutoModelForCausalLM.from_config(shape).save_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    shape.save_pretrained(folder)
+
+
+def load(args: argparse.Namespace, dtype: torch.dtype) -> Any:
+    """The model, with random weights where it has none of its own."""
+    if list(Path(args.model).glob("*.safetensors")) or not Path(args.model).is_dir():
+        return AutoModelForCausalLM.from_pretrained(args.model, dtype=dtype).to(args.device)
+    torch.manual_seed(0)
+    with torch.device(args.device):
+        config = AutoConfig.from_pretrained(args.model)
+        return AutoModelForCausalLM.from_config(config, dtype=dtype)
 
 
 def trajectories(args: argparse.Namespace) -> list[Trajectory]:
@@ -185,6 +197,7 @@ def measured(args: argparse.Namespace) -> tuple[float, float, float, float]:
             f"sampling.max_tokens={longest}",
             *(f"grpo.steps={args.steps}", f"grpo.problems_per_step={args.groups}"),
             *(f"grpo.group_size={args.siblings}", "grpo.line_credit_weight=0"),
+            *(("grpo.micro_batch_size=64",) if args.device == "cuda" else ()),
             *args.set,
         ]
     )
@@ -207,6 +220,8 @@ def measured(args: argparse.Namespace) -> tuple[float, float, float, float]:
         trainer._save_checkpoint = lambda *_, **__: None
         Path("/proc/self/clear_refs").write_text("5")
         before = taken(torch.device("cpu"), "VmRSS")
+        if args.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
         trainer.train()
         if args.device == "cuda":
             peak = torch.cuda.max_memory_allocated()
@@ -232,7 +247,7 @@ def made(config: Config, rows: list[Trajectory], args: argparse.Namespace, folde
     ]
     held = precision(config, engine_kind("hf"), device=args.device)
     tokenizer = AutoTokenizer.from_pretrained(args.model)
-    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=held.weights).to(args.device)
+    model = load(args, held.weights)
     ours = make_trainer(
         model=model,
         tokenizer=tokenizer,
@@ -250,7 +265,7 @@ def made(config: Config, rows: list[Trajectory], args: argparse.Namespace, folde
     fed = ours.collect([str(i) for i in range(len(rows))])
     stock_args: Any = ours.args  # a GRPOConfig
     return GRPOTrainer(
-        model=AutoModelForCausalLM.from_pretrained(args.model, dtype=held.weights),
+        model=load(args, held.weights),
         args=stock_args,
         reward_funcs=[outcome_reward],
         rollout_func=lambda prompts, _: fed,
