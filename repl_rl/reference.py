@@ -25,7 +25,7 @@ from repl_rl.bounds import ABOVE_ZERO, LEAST, MOST
 from repl_rl.config import Config
 from repl_rl.errors import ConfigError
 from repl_rl.foreign_words import SAYINGS
-from repl_rl.preset import STARTER_PRESET
+from repl_rl.preset import ADAPTER_PRESET, STARTER_PRESET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +38,8 @@ class Setting:
     """What it takes, in words; empty for a section."""
     default: Any
     """As TOML has it: a number, a word, a list, None where it is not set, or a mapping of these."""
-    for_starter: Any
-    """The default where the policy is the starter; the same as `default` for most."""
+    others: Mapping[str, Any]
+    """Defaults of certain policies, by what these are called in a sentence."""
     doc: str
     """One paragraph."""
 
@@ -60,7 +60,7 @@ def settings(shape: type = Config, prefix: str = "") -> Iterator[Setting]:
             key=key,
             kind="" if section else f"{type_words(hint)}{_bounds(key)}",
             default=default,
-            for_starter=_preset(key, default),
+            others=_others(key),
             doc=_paragraph(section.__doc__ or "") if section else docs.get(field.name, ""),
         )
         if section:
@@ -78,7 +78,7 @@ def _prices(key: str, hint: Any, defaults: Mapping[str, float], doc: str) -> Ite
             key=f"{key}.{name}",
             kind=type_words(value),
             default=default,
-            for_starter=default,
+            others={},
             doc=doc,
         )
 
@@ -94,6 +94,26 @@ def find(name: str) -> list[Setting]:
     if not found:
         raise unknown(name)
     return found
+
+
+def example(section: str, value: object) -> str:
+    """A setting of this section that may have been meant by a value for the section itself."""
+    inside = [one for one in find(section) if not one.is_section]
+    alike = [one for one in inside if type(one.default) is type(value)]
+    return f"{(alike or inside)[0].key}={value}"
+
+
+def option_hint(option: str, value: str) -> str | None:
+    """What to type in place of an option that no command has; None where nothing is alike."""
+    word = option.lstrip("-").replace("-", "_").lower()
+    if saying := SAYINGS.get(word):
+        return saying
+    try:
+        found = find(word)[0]
+    except ConfigError:
+        return None
+    wanted = found.key if not found.is_section else find(word)[1].key
+    return f"use --set {wanted}={value}"
 
 
 def unknown(name: str, known: Iterable[str] | None = None) -> ConfigError:
@@ -186,6 +206,11 @@ def _default(field: dataclasses.Field[Any]) -> Any:  # any setting's
     return msgspec.to_builtins(made)
 
 
-def _preset(key: str, default: Any) -> Any:
+def _others(key: str) -> dict[str, Any]:
     section, _, leaf = key.rpartition(".")
-    return STARTER_PRESET.get(section, {}).get(leaf, default)
+    presets = {"the starter": STARTER_PRESET, "an adapter": ADAPTER_PRESET}
+    return {
+        name: preset[section][leaf]
+        for name, preset in presets.items()
+        if leaf in preset.get(section, {})
+    }

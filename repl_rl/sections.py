@@ -289,7 +289,8 @@ class GRPOConfig:
 class LoraConfig:
     """An adapter (LoRA, arXiv:2106.09685): small matrices are trained beside weights that stay.
 
-    They take a learning rate about ten times as high. Gradients and optimiser have their size, and
+    They take a learning rate about ten times as high, which is what `grpo.learning_rate` is by
+    default where `rank` is not 0. Gradients and optimiser have their size, and
     the reference of `grpo.kl_beta` takes no second copy of the model.
     """
 
@@ -337,7 +338,7 @@ class EvalConfig:
     """What is measured."""
 
     problems: int = 200
-    """Held-out problems, one trajectory each, before and after training."""
+    """Held-out problems, one trajectory each, before and after training; 0: none."""
     every: int = 0
     """Steps between two measurements while training; 0: none. Where a rollout feeds several steps,
     the next rollout waits for them. The weights that did best stay in `checkpoints/best`."""

@@ -1,4 +1,4 @@
-"""Make one Config of what a user set: defaults <- preset <- TOML files <- flags <- `--set`.
+"""Make one Config of what a user set: defaults <- presets <- TOML files <- flags <- `--set`.
 
 A run saves its resolved config as TOML, and that file starts the same run again.
 """
@@ -11,14 +11,14 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from repl_rl.config import Config
 from repl_rl.errors import ConfigError
-from repl_rl.preset import STARTER_PRESET
-from repl_rl.reference import choices, section_of, unknown
+from repl_rl.preset import ADAPTER_PRESET, STARTER_PRESET
+from repl_rl.reference import choices, example, section_of, unknown
 
 _WIDTH = 80
 """Columns of a comment."""
@@ -44,10 +44,10 @@ def resolve(
     overrides: Sequence[str] = (),
     flags: Mapping[str, Any] | None = None,
 ) -> Config:
-    """Defaults, then the preset, then TOML files, then flags, then `section.key=value` overrides.
+    """Defaults, then a preset, then TOML files, then flags, then `section.key=value` overrides.
 
     `saved` is TOML too, that of a run, below the files. The preset is the starter's unless one of
-    these names a model.
+    these names a model, and that of adapters where `lora.rank` gives a model one.
     Raises ConfigError for an unknown key (the nearest is named) and for a value of another type.
 
         >>> resolve(overrides=["grpo.steps=10"], flags={"seed": 3}).grpo.steps
@@ -63,8 +63,17 @@ def resolve(
     layers: dict[str, Any] = {}
     if user.get("model") is None:
         _merge(layers, STARTER_PRESET)
+    elif _has_adapter(user):
+        _merge(layers, ADAPTER_PRESET)
     _merge(layers, user)
     return _build(layers)
+
+
+def _has_adapter(user: Mapping[str, Any]) -> bool:
+    """False as well where the rank is no number: that is refused later."""
+    section = user.get("lora")
+    rank = section.get("rank") if isinstance(section, dict) else None
+    return isinstance(rank, int) and rank > 0
 
 
 _FORMER = {
@@ -254,8 +263,12 @@ def _check(shape: type, values: Mapping[str, Any], prefix: str) -> None:
             raise unknown(name)
         hint = hints[key]
         if section := section_of(hint):
-            if isinstance(value, Mapping):
-                _check(section, value, f"{name}.")
+            if not isinstance(value, Mapping):
+                raise ConfigError(f"{name} is a section: {example(name, value)}")
+            _check(section, value, f"{name}.")
+        elif get_origin(hint) is tuple and isinstance(value, str | int | float):
+            parts = value.split(",") if isinstance(value, str) else [value]
+            raise ConfigError(f"{name} is a list: --set '{name}={toml_value(parts)}'")
         elif (words := choices(hint)) and value not in words:
             raise ConfigError(f"{name} = {value!r}; expected one of {', '.join(words)}")
         elif isinstance(value, Mapping):

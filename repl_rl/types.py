@@ -245,6 +245,11 @@ class Trajectory:
         return next((claim.value for claim in self.claims if claim.line == line.index), None)
 
 
+GRADING = 2
+"""Version of what submissions are judged by. Raised by hand with a change that may judge one
+otherwise: what was judged before then says that it may be out of date."""
+
+
 class VerdictKind(StrEnum):
     """What the grader can conclude about a submission.
 

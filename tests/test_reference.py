@@ -64,9 +64,11 @@ def test_what_a_setting_takes_is_said_in_words(key: str, kind: str) -> None:
     assert one(key).kind == kind
 
 
-def test_a_default_may_be_another_where_the_policy_is_the_starter() -> None:
-    assert (one("grpo.steps").default, one("grpo.steps").for_starter) == (200, 100)
-    assert (one("grpo.scale").default, one("grpo.scale").for_starter) == ("group", "group")
+def test_a_default_may_be_another_for_the_starter_and_for_an_adapter() -> None:
+    assert (one("grpo.steps").default, one("grpo.steps").others) == (200, {"the starter": 100})
+    assert one("grpo.scale").others == {}
+    rate = one("grpo.learning_rate")
+    assert (rate.default, rate.others) == (1e-6, {"the starter": 5e-4, "an adapter": 1e-5})
 
 
 def test_every_outcome_has_a_key_whether_it_is_priced_or_not() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from functools import partial
@@ -31,12 +32,13 @@ from repl_rl.commands.serve_env import serve_env
 from repl_rl.commands.warmstart import warmstart
 from repl_rl.errors import ConfigError, ReplRLError
 from repl_rl.interrupts import end_as_interrupted, exit_code, heard
-from repl_rl.terminal import one_row
+from repl_rl.terminal import forget_odd_size, one_row
 from repl_rl.training.ranks import is_launched, launched, refuse_several
 
 if TYPE_CHECKING:
     from repl_rl.config import Config
     from repl_rl.rollout.plan import Plan
+    from repl_rl.training.evaluate import Report
 from repl_sandbox.render import clean
 from repl_sandbox.types import SandboxError, SettingError
 
@@ -59,6 +61,7 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    forget_odd_size()
     if not is_launched():
         # With several GPUs transformers would split batches over them behind our back.
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
@@ -68,7 +71,7 @@ def main() -> None:
     try:
         cli(standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        _with_hint(error).show()
         sys.exit(USAGE_ERROR)
     except (KeyboardInterrupt, click.Abort) as error:
         detail = str(error.__cause__ or error)  # click has its own type for it
@@ -87,6 +90,34 @@ def main() -> None:
     except (ReplRLError, SandboxError) as error:
         # It may quote the last words of another process, on rows of their own.
         _fail(clean(str(error)), shared.FAILED)
+
+
+def _with_hint(error: click.ClickException) -> click.ClickException:
+    """The same error; for an option that is a setting, one that says how to set it."""
+    named = re.match(r"No such command '([\w-]+)'", error.message)
+    if named is not None and (full := _full_name(named[1])):
+        return click.UsageError(f"No such command {named[1]!r}; it is {full!r}")
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return error
+    if all(option.name != "overrides" for option in error.ctx.command.params):
+        return error
+    from repl_rl.reference import option_hint
+
+    words = sys.argv[1:]
+    behind = words[words.index(error.option_name) + 1 :] if error.option_name in words else []
+    given = next((word for word in behind[:1] if not word.startswith("-")), "VALUE")
+    hint = option_hint(error.option_name, given)
+    if hint is None:
+        return error
+    return click.UsageError(f"No such option {error.option_name!r}; {hint}", ctx=error.ctx)
+
+
+def _full_name(name: str) -> str | None:
+    """The command of this name within a group; None where there is none."""
+    for group in (one for one in cli.commands.values() if isinstance(one, click.Group)):
+        if name in group.commands:
+            return f"repl-rl {group.name} {name}"
+    return None
 
 
 def _fail(message: str, code: int) -> None:
@@ -111,6 +142,14 @@ for command in (
     *(reward, config_command, merge_command, push, kernels, serve_env),
 ):
     cli.add_command(command)
+
+
+@cli.command(name="help")
+@click.pass_context
+def show_help(context: click.Context) -> None:
+    """Print what --help prints."""
+    assert context.parent is not None
+    click.echo(context.parent.get_help())
 
 
 @cli.command()
@@ -175,9 +214,17 @@ def train(
         *([["repl-rl", "push", run, "OWNER/NAME"]] if _may_push(config) else []),
     )
     click.echo(
-        f"\nheld-out solve rate: {100 * before.rate:.1f} % before, {100 * after.rate:.1f} % after\n"
+        f"\nheld-out solve rate: {_solved(before)} before, {_solved(after)} after\n"
         f"run folder: {path}\n\n{next_commands}"
     )
+
+
+def _solved(report: Report | None) -> str:
+    """A rate in a sentence."""
+    if report is None:
+        return "not measured"
+    ungraded = report.all.ungraded
+    return f"{100 * report.rate:.1f} %" + (f" ({ungraded} not graded)" if ungraded else "")
 
 
 def _estimate(plan: Plan, policy: str) -> None:
@@ -242,6 +289,10 @@ def evaluate(
     from repl_rl.show.display import Screen
 
     plan = shared.plan_of_run(run_or_model, options)
+    if not plan.config.eval.problems:
+        raise ConfigError("eval.problems = 0 measures nothing; add --set eval.problems=200")
+    for path in (run_or_model, *against):
+        shared.say_graded_otherwise(path)
     others = {str(path): shared.with_model(plan, path) for path in against}
     if output is not None:
         check_output(output)
@@ -308,6 +359,7 @@ def show(path: Path, count: int, *, best: bool, worst: bool) -> None:
     from repl_rl.replay.jobs import Wanted, last_file
     from repl_rl.replay.many import Options
     from repl_rl.replay.vocabulary import find_decode
+    from repl_rl.runs.folder import graded_otherwise
     from repl_rl.runs.trajectory_file import Selection
     from repl_rl.show.display import Screen
 
@@ -328,6 +380,9 @@ def show(path: Path, count: int, *, best: bool, worst: bool) -> None:
         if siblings := trees.get(place.group):
             shown = scored.trajectory.sibling_index
             screen.tree([read(one) for one in siblings], shown=shown)
+    versions = ({} if place.origin is None else place.origin.versions for place in found)
+    for text in list(filter(None, (graded_otherwise(one, path) for one in versions)))[:1]:
+        shared.say(text)
 
 
 @cli.command()

@@ -46,9 +46,8 @@ def rows(found: list[Setting]) -> Iterator[str]:
 
 def _entry(one: Setting) -> Iterator[str]:
     yield f"[{one.key}]" if one.is_section or isinstance(one.default, dict) else _equation(one)
-    kind = one.kind
-    if one.for_starter != one.default:
-        kind += f"; {_value(one.for_starter)} where the policy is the starter"
+    others = (f"; {_value(value)} for {name}" for name, value in one.others.items())
+    kind = one.kind + "".join(others)
     for text in filter(None, (kind, one.doc)):
         yield from textwrap.wrap(
             text, _WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False

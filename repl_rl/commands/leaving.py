@@ -47,6 +47,8 @@ def left_by(run: Path, *, checkpoint_every: int) -> str:
     held = f"after step {step}: {run} holds metrics and trajectories" if step else f"{run} is begun"
     if weights is not None:
         return f"{held}, and whole weights in {weights.relative_to(run)}"
+    if not step:
+        return f"{held}, and nothing was trained yet"
     return f"{held}, but no weights: the first checkpoint comes after step {checkpoint_every}"
 
 

@@ -211,6 +211,16 @@ def plan_of_run(path: Path, options: dict[str, Any]) -> Plan:
     return said(plan)
 
 
+def say_graded_otherwise(path: Path) -> None:
+    """Say so where another version of the grader judged the run that `path` belongs to."""
+    from repl_rl.runs.checkpoints import run_of
+    from repl_rl.runs.folder import graded_otherwise, read_versions
+
+    run = run_of(path)
+    if run is not None and (text := graded_otherwise(read_versions(run), run)) is not None:
+        say(text)
+
+
 def plan_beside(path: Path, model: Path | None, options: dict[str, Any]) -> Plan:
     """The plan of the run that a file or folder of trajectories lies in, for its model or another.
 
@@ -277,12 +287,13 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
                 f"{schedule!r} spreads over all steps, so the run would be another; begin a new one"
             )
         say(f"{key} = {now}, {was} before")
-    if resume.has_ended(begun, steps=plan.config.grpo.steps):
+    grpo, measures = plan.config.grpo, plan.config.eval.problems > 0
+    if resume.has_ended(begun, steps=grpo.steps, measures=measures):
         raise ConfigError(
             f"{str(run)!r} has ended after step {begun.step}; give it more to do with --set "
             f"grpo.steps=N"
         )
-    if begun.step > plan.config.grpo.steps:
+    if begun.step > grpo.steps:
         raise ConfigError(
             f"{str(run)!r} is at step {begun.step}; expected grpo.steps of at least that"
         )

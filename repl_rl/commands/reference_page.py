@@ -80,9 +80,8 @@ def _table(rows: Iterable[Setting]) -> str:
 def _default(one: Setting) -> str:
     if isinstance(one.default, dict):
         return ""  # the rows below have it, value by value
-    if one.for_starter == one.default:
-        return _value(one.default)
-    return f"{_value(one.default)}; {_value(one.for_starter)} for the starter"
+    others = (f"; {_value(value)} for {name}" for name, value in one.others.items())
+    return _value(one.default) + "".join(others)
 
 
 def _value(value: object) -> str:

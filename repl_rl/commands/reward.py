@@ -76,10 +76,12 @@ def mutate(
         click.echo(f"survived  {mutant.key:22}{mutant.change:18}{fate}")
     counts = Counter(fate for _, fate in fates)
     text = ", ".join(f"{count} {fate}" for fate, count in sorted(counts.items()))
-    click.echo(f"{len(fates)} mutants: {text}")
+    click.echo(f"{len(fates)} mutants: {text}" if fates else "0 mutants")
     for suite in suites.suites:
         if unread := ", ".join(suite.unread()):
-            click.echo(f"{suite.file.path}: {suite.config.reward.function} reads no {unread}")
+            what = f"{suite.config.reward.function} reads no {unread}"
+            none_left = "" if fates else ", so nothing under [reward] can be varied"
+            click.echo(f"{suite.file.path}: {what}{none_left}")
     sys.exit(MISSED if survivors else 0)
 
 

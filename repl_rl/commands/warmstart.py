@@ -232,9 +232,11 @@ def _summary(path: Path, warmed: Warmed, files: Sequence[Path], plan: Plan) -> s
         ["repl-rl", "show", str(path), "--worst"],
         ["repl-rl", "train", *code, *task, "--model", str(path)],
     )
-    before = "not measured" if warmed.before is None else str(warmed.before)
+    from repl_rl.training.evaluate import NOT_MEASURED
+
     return (
-        f"\nheld-out before: {before}\nheld-out after:  {warmed.after}\n"
+        f"\nheld-out before: {warmed.before or NOT_MEASURED}\n"
+        f"held-out after:  {warmed.after or NOT_MEASURED}\n"
         f"run folder: {path}\n\n{next_commands}"
     )
 
@@ -248,6 +250,6 @@ def _facts(path: Path, warmed: Warmed) -> str:
         "steps": warmed.record.steps,
         "learning_rate": warmed.record.learning_rate,
         "before": None if warmed.before is None else warmed.before.facts(),
-        "after": warmed.after.facts(),
+        "after": None if warmed.after is None else warmed.after.facts(),
     }
     return json.dumps(facts)

@@ -5,6 +5,7 @@ Tokens only: an engine knows no text, no kernel, no reward.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
@@ -33,6 +34,40 @@ def line_end(last_id: int, *, newline_ids: Set[int], eos_ids: Set[int]) -> LineE
     if last_id in newline_ids:
         return LineEnd.NEWLINE
     return LineEnd.EOS if last_id in eos_ids else LineEnd.LENGTH
+
+
+_LOGPROBS = (-1e6, 1e-3)
+"""A logarithm of 0 does not come from sampling, and rounding lifts one hardly above 0."""
+
+
+def fault_of_line(
+    ids: Sequence[object],
+    logprobs: Sequence[object],
+    *,
+    vocabulary: int | None = None,
+    forbidden: Set[int] = frozenset(),
+) -> str | None:
+    """Say why no engine of ours samples these tokens, which another process sent; None for a line.
+
+    >>> fault_of_line([7, True], [-0.5, -0.5])
+    'its tokens are not integers alone'
+    """
+    if not all(type(one) is int for one in ids):
+        return "its tokens are not integers alone"
+    if vocabulary is not None and not all(0 <= one < vocabulary for one in ids):  # type: ignore[operator]
+        return f"its tokens are not within the vocabulary of {vocabulary:,}"
+    if not forbidden.isdisjoint(ids):
+        return "its tokens are among those that were forbidden"
+    if len(ids) != len(logprobs):
+        return f"it has {len(logprobs)} log-probabilities for {len(ids)} tokens"
+    if not all(type(one) in (int, float) for one in logprobs):
+        return "its log-probabilities are not numbers alone"
+    if any(one != one or one in (math.inf, -math.inf) for one in logprobs):
+        return NOT_FINITE
+    least, most = _LOGPROBS
+    if not all(least <= one <= most for one in logprobs):  # type: ignore[operator]
+        return "its log-probabilities are none: expected negative numbers"
+    return None
 
 
 def check_request(

@@ -6,6 +6,7 @@ Knows transformers. Does not know tasks, kernels or training.
 from __future__ import annotations
 
 import contextlib
+import pickle
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -287,6 +288,19 @@ def _refused(name: str) -> Iterator[None]:
     except (OSError, ValueError, SafetensorError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(f"cannot load a model from {name!r}: {reason}") from None
+    except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
+        if (found := why_no_pickle(error)) is None:
+            raise
+        raise ConfigError(f"cannot load a model from {name!r}: {found}") from None
+
+
+def why_no_pickle(error: Exception) -> str | None:
+    """Say what torch found in a pickle of weights; None for an error that is not of its reader."""
+    if isinstance(error, RuntimeError) and not str(error).startswith("PytorchStreamReader"):
+        return None
+    if isinstance(error, pickle.UnpicklingError):
+        return "a pickle in it has more than weights, which may be code and is not loaded"
+    return "a pickle of weights in it is cut off"
 
 
 def _codec(name: str, tokenizer: Any, config: Any, generation: Any) -> TokenizerCodec:

@@ -11,13 +11,12 @@ is not ours: it is neither made nor closed here.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
 
 import tinker
 
-from repl_rl.engines.base import SampledLine, Weights, check_request, line_end
+from repl_rl.engines.base import SampledLine, Weights, check_request, fault_of_line, line_end
 from repl_rl.errors import ConfigError, EngineError
 from repl_rl.transcript.tokens import Codec
 
@@ -105,13 +104,10 @@ class TinkerEngine:
         sizes = [len(one.tokens) for one in sequences]
         if len(sizes) != 1 or sizes[0] == 0:
             raise EngineError(f"the client sent sequences of {sizes} tokens; expected one with any")
-        ids, logprobs = tuple(sequences[0].tokens), sequences[0].logprobs
-        if logprobs is None or len(logprobs) != len(ids) or not all(map(math.isfinite, logprobs)):
-            count = "no" if logprobs is None else len(logprobs)
-            raise EngineError(
-                f"the client sent {len(ids)} tokens and {count} log-probabilities; expected a "
-                f"finite one for each"
-            )
+        ids, logprobs = tuple(sequences[0].tokens), tuple(sequences[0].logprobs or ())
+        fault = fault_of_line(ids, logprobs, vocabulary=self._sizes["vocabulary"])
+        if fault is not None:
+            raise EngineError(f"the client sent what is no line: {fault}")
         behind = next((at for at, one in enumerate(ids[:-1]) if one in self._stop_ids), None)
         if behind is not None:
             raise EngineError(
@@ -124,7 +120,7 @@ class TinkerEngine:
                 f"stop at the ids in SamplingParams.stop and keep the one it meets, not at strings"
             )
         end = line_end(ids[-1], **self._ends)
-        return SampledLine(ids=ids, logprobs=tuple(logprobs), end=end, policy_version=version)
+        return SampledLine(ids=ids, logprobs=logprobs, end=end, policy_version=version)
 
     def use(self, client: SamplingClient, *, version: int) -> None:
         """Sample every line that is asked for from here on with another client.

@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 
-from repl_rl.engines.base import NOT_FINITE
+from repl_rl.engines.base import NOT_FINITE, fault_of_line
 from repl_rl.errors import ConfigError, EngineError
 
 START = (
@@ -95,7 +95,7 @@ class Replica:
         models = await self._ask("GET", "/v1/models")
         try:
             context = int(models["data"][0]["max_model_len"])
-        except (LookupError, TypeError, ValueError):
+        except (LookupError, TypeError, ValueError, OverflowError):
             raise Unavailable("what answers is no vLLM server") from None
         if context < row_tokens:
             raise ConfigError(
@@ -106,7 +106,7 @@ class Replica:
     async def _check_control(self) -> None:
         """Whether its weights can be followed; a server that says nothing of them still samples."""
         try:
-            is_paused = (await self._ask("GET", "/is_paused"))["is_paused"]
+            is_paused = _value(await self._ask("GET", "/is_paused"), "is_paused")
         except _Refused as error:
             if error.status != 404:
                 raise
@@ -136,14 +136,16 @@ class Replica:
         """Log-probability of the only token allowed; None if the model does not have it."""
         params = {"max_tokens": 1, "logprobs": 0, "detokenize": False, "ignore_eos": True}
         try:
-            _, (logprob,) = await self._generate(
+            _, logprobs = await self._generate(
                 [0], {**params, "allowed_token_ids": [token]}, timeout_s=_FIRST_S
             )
         except _Refused as error:
             if error.status == 404:
                 raise
             return None
-        return logprob
+        if len(logprobs) != 1:
+            raise Unavailable(f"it sampled {len(logprobs)} tokens where one was asked for")
+        return logprobs[0]
 
     async def sample(
         self, ids: Sequence[int], params: Mapping[str, Any], *, timeout_s: float
@@ -189,12 +191,12 @@ class Replica:
         if self._label is None:
             return
         try:
-            label = (await self._ask("GET", "/weight_info")).get("weight_version")
+            label = _value(await self._ask("GET", "/weight_info"), "weight_version")
         except _Refused as error:
             raise Unavailable(str(error)) from None
         if label != self._label:
             raise Unavailable(
-                f"it has the weights {label!r}, not {self._label!r}: it was started anew, or "
+                f"it has the weights {_word(label)}, not {self._label!r}: it was started anew, or "
                 f"serves another run"
             )
         self._confirmed_at = time.monotonic()
@@ -233,7 +235,7 @@ class Replica:
         await self._control("/pause", params={"mode": "keep"})
         await self._load(path)
         # Pausing has done this, too. Keys and values of old weights would go unnoticed, so ask.
-        if not (await self._control("/reset_prefix_cache")).get("success"):
+        if not _value(await self._control("/reset_prefix_cache"), "success"):
             raise EngineError(f"{self.url} keeps keys and values of the old weights")
         await self._control("/update_weight_version", json={"new_version": label})
 
@@ -248,9 +250,12 @@ class Replica:
                     f"the server at {self.url} cannot load: {error}; {START}"
                 ) from None
             raise
-        errors = [result["error"] for result in reply["results"]]  # one for each of its workers
+        results = _value(reply, "results")
+        workers = results if isinstance(results, list) else []
+        errors = [_value(worker, "error") for worker in workers]
         if not errors or any(errors):
-            raise EngineError(f"{self.url} did not take the weights: {errors or 'no worker'}")
+            why = next(map(_word, filter(None, errors)), "no worker")
+            raise EngineError(f"{self.url} did not take the weights: {why}")
 
     async def _control(
         self, path: str, *, timeout_s: float | None = _CONTROL_S, **content: Any
@@ -283,7 +288,7 @@ class Replica:
             raise _Refused(response.status_code, _reason(response))
         try:
             return response.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             raise Unavailable(f"{path} answers no JSON") from None
 
 
@@ -317,10 +322,22 @@ def _reason(response: httpx.Response) -> str:
     """A server's own words about an error, in one line."""
     try:
         error = response.json()["error"]
-        text = error["message"] if isinstance(error, dict) else str(error)
-    except (ValueError, LookupError, TypeError):
+        text = str(error["message"] if isinstance(error, dict) else error)
+    except (ValueError, LookupError, TypeError, RecursionError):
         text = response.text
     return textwrap.shorten(text, 300) or response.reason_phrase
+
+
+def _value(reply: Any, name: str) -> Any:
+    """The value of this name; Unavailable for a reply that has none."""
+    if not isinstance(reply, dict) or name not in reply:
+        raise Unavailable(f"its reply has no {name!r}")
+    return reply[name]
+
+
+def _word(value: object) -> str:
+    """A server's word in a sentence; of what is no text, the kind."""
+    return repr(textwrap.shorten(value, 300)) if isinstance(value, str) else type(value).__name__
 
 
 def _sampled(reply: Any) -> Sampled:
@@ -329,15 +346,15 @@ def _sampled(reply: Any) -> Sampled:
         (choice,) = reply["choices"]
         ids = tuple(choice["token_ids"])
         positions = choice["logprobs"]["content"]
-        logprobs = tuple(float(position["logprob"]) for position in positions)
+        logprobs = tuple(position["logprob"] for position in positions)
         named = tuple(position["token"] for position in positions)
         reason = choice["finish_reason"]
     except (LookupError, TypeError, ValueError) as error:
         raise Unavailable(f"its reply is none to a line: {error!r}") from None
     if reason not in ("stop", "length"):
-        raise Unavailable(f"it ended a line by {reason!r}")
+        raise Unavailable(f"it ended a line by {_word(reason)}")
+    if (fault := fault_of_line(ids, logprobs)) is not None:
+        raise Unavailable(fault)
     if not ids or named != tuple(f"token_id:{token}" for token in ids):
-        raise Unavailable(f"its log-probabilities are of {named[:4]}, its tokens {ids[:4]}")
-    if not all(map(math.isfinite, logprobs)):
-        raise Unavailable(NOT_FINITE)
-    return ids, logprobs
+        raise Unavailable(f"its log-probabilities are of other tokens than {ids[:4]}")
+    return ids, tuple(map(float, logprobs))

@@ -30,7 +30,7 @@ from safetensors.torch import save_file
 
 from repl_rl.concurrency import run_all
 from repl_rl.disk import explained
-from repl_rl.engines.base import SampledLine, Weights, check_request, line_end
+from repl_rl.engines.base import SampledLine, Weights, check_request, fault_of_line, line_end
 from repl_rl.engines.vllm import logit_bias
 from repl_rl.engines.vllm_replica import Replica, Sampled, Unavailable, check_settings
 from repl_rl.errors import ConfigError, EngineError
@@ -74,6 +74,7 @@ class VLLMServerEngine:
         self._eos_ids = eos_ids
         self._stop_ids = newline_ids | eos_ids
         self._vocabulary = vocabulary
+        self._forbidden_ids = forbidden_ids
         self._row_tokens = row_tokens
         self._line_timeout_s = line_timeout_s
         self._sync_timeout_s = sync_timeout_s
@@ -213,7 +214,12 @@ class VLLMServerEngine:
 
     def _check_sampled(self, sampled: Sampled, max_tokens: int) -> None:
         """Unavailable unless this is exactly one whole line."""
-        ids, _ = sampled
+        ids, logprobs = sampled
+        fault = fault_of_line(
+            ids, logprobs, vocabulary=self._vocabulary, forbidden=self._forbidden_ids
+        )
+        if fault is not None:
+            raise Unavailable(fault)
         is_whole = ids[-1] in self._stop_ids or len(ids) == max_tokens
         if not is_whole or len(ids) > max_tokens or not self._stop_ids.isdisjoint(ids[:-1]):
             raise Unavailable(f"{len(ids)} of {max_tokens} tokens are no line: {ids[-8:]}")

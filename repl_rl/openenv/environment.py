@@ -20,6 +20,7 @@ import threading
 import uuid
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import asdict
+from types import NoneType
 from typing import Any
 
 from openenv.core.env_server.interfaces import Environment
@@ -30,11 +31,13 @@ from repl_rl.errors import ConfigError
 from repl_rl.rollout.env import Env, EnvEpisode
 from repl_rl.rollout.episode import Step
 from repl_rl.tasks.numbered import NumberedProblems
+from repl_rl.terminal import one_row, shorten
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.types import Scored, Split
 
 NAME = "repl-rl"
 """Of the environment, in paths such as /repl-rl/splits."""
+_SHOWN_CHARS = 200
 _WAIT_S = 600.0
 """More than a kernel, a line and its verdict may take together."""
 
@@ -113,8 +116,9 @@ class ReplEnvironment(Environment):
         Raises ConfigError for what there is not, and the episode before stays. Raises SandboxError
         where no kernel can be started.
         """
-        if unknown or not isinstance(seed, int | None):
-            raise ConfigError(f"reset of seed {seed!r}, {unknown}; expected a number, split, index")
+        if unknown or type(seed) not in (int, NoneType):
+            sent = shorten(one_row(f"seed {seed!r}, {unknown}"), _SHOWN_CHARS)
+            raise ConfigError(f"reset of {sent}; expected a number, split, index")
         async with self._turn():
             if index is None:
                 index = (seed or 0) % max(1, await self.num_tasks(split))

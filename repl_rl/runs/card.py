@@ -190,6 +190,8 @@ class _Card:
             yield "LoRA, merged", f"rank {rank}, alpha {self.config.lora.alpha:g}"
 
     def _measured(self) -> str:
+        if not self.curve.evaluations:
+            return "Not measured."
         found = {one.place.step: one for one in self.curve.evaluations}
         wanted = {"before": 0, "after": self.step} if self.step else {"without training": 0}
         rows = [(name, *_rate(found.get(step))) for name, step in wanted.items()]
@@ -224,7 +226,11 @@ class _Card:
         )
 
     def _settings(self) -> Iterator[str]:
-        for key, _, value in differences(Config(), self.config):
+        # What a rank implies is said where it is not so. No warm start reads it.
+        rank = self.config.lora.rank if self.warm is None else 0
+        bases = (Config(), resolve(flags={"model": "MODEL", "lora": {"rank": rank}}))
+        found = {key: value for one in bases for key, _, value in differences(one, self.config)}
+        for key, value in found.items():
             if not key.startswith(_OWN) and value != "null":  # TOML has no null
                 yield f"{key} = {toml_value(_public(json.loads(value)))}\n"
 

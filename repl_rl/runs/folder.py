@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import sys
 import tempfile
 import weakref
@@ -28,13 +29,16 @@ from repl_rl.errors import ConfigError
 from repl_rl.runs.trajectory_file import append
 from repl_rl.runs.trust import trust
 from repl_rl.settings import to_toml
-from repl_rl.types import Origin, Scored
+from repl_rl.types import GRADING, Origin, Scored
 
 METRICS, CHECKPOINTS, FINAL, BEST = "metrics.jsonl", "checkpoints", "final", "best"
 COMPLETE = "COMPLETE"
 """In a checkpoint, the file that was written last: with it a run can go on from there."""
 TOKENIZER = "tokenizer"
 """Of a run, the folder of its policy's tokenizer."""
+
+GRADER = "grading"
+"""Among versions, that of the grader. A run of version 1 does not name it."""
 
 _PACKAGES = (
     *("torch", "transformers", "trl", "accelerate", "peft", "tokenizers", "numpy"),
@@ -91,6 +95,8 @@ class RunFolder:
             "device": device,
             "isolation": origin.isolation,
         }
+        if before := read_versions(self.path):  # a run that goes on holds older verdicts, too
+            found[GRADER] = str(min(graded_by(before), graded_by(found)))
         replace_file(self.path / "versions.json", json.dumps(found, indent=2).encode() + b"\n")
         replace_file(self.path / "config.toml", origin.config.encode())
 
@@ -175,13 +181,33 @@ def make_origin(
 
     `data` is what its task has read, with a digest: a run that goes on says where it differs.
     """
-    versions = installed_versions(config.sandbox.preload)
+    versions = {**installed_versions(config.sandbox.preload), GRADER: str(GRADING)}
     return Origin(
         config=to_toml(config),
         setup=tuple(setup),
         tokenizer=tokenizer,
         isolation=isolation,
         versions=versions if data is None else {**versions, "data": data},
+    )
+
+
+def graded_by(versions: Mapping[str, str]) -> int:
+    """The version of the grader whose verdicts these are."""
+    found = versions.get(GRADER, "")
+    return int(found) if re.fullmatch(r"\d{1,9}", found, re.ASCII) else 1
+
+
+def graded_otherwise(versions: Mapping[str, str], where: Path) -> str | None:
+    """A sentence for what was judged by another version of the grader; None for this one's.
+
+    `versions` are those of what lies in `where`.
+    """
+    if (was := graded_by(versions)) == GRADING:
+        return None
+    again = shlex.join(["repl-rl", "replay", str(where), "--rescore"])
+    return (
+        f"{where} was graded by version {was} of the grader, here it is {GRADING}: verdicts may "
+        f"differ; to score it again: {again}"
     )
 
 

@@ -39,7 +39,7 @@ EVALUATION = (
     Metric("eval_solve_rate", "share", "Held-out problems that were solved."),
     Metric("eval_total", "count", "Held-out problems that were asked."),
     Metric("eval_ungraded", "count", "Of these, answers without a verdict; they count as failed."),
-    Metric("eval_submit_share", "share", "Trajectories that submitted an answer.", "any was asked"),
+    Metric("eval_submit_share", "share", "Trajectories that submitted an answer."),
     Metric(
         "eval_ran_share",
         "share",

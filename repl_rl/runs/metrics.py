@@ -19,9 +19,8 @@ from repl_rl.runs.folder import METRICS
 from repl_rl.runs.summary import wilson_interval
 from repl_rl.types import OutcomeKind
 
-EVALUATED = "eval_solve_rate"
-"""The number that a row of an evaluation has."""
-_EVALUATIONS = ("eval_", "held_out_before/", "held_out_after/")
+_EVALUATION = "eval_"
+_EVALUATIONS = (_EVALUATION, "held_out_before/", "held_out_after/")
 """What the names of an evaluation's numbers begin with."""
 
 
@@ -149,12 +148,18 @@ def _number(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def measured_rate(row: Row, begin: str = _EVALUATION) -> float | None:
+    """The rate of an evaluation on record; None where no problem was asked."""
+    rate = row.numbers.get(f"{begin}solve_rate", math.nan)
+    return rate if 0 <= rate <= 1 and row.numbers.get(f"{begin}total") != 0 else None
+
+
 def curve_of(rows: Iterable[Row]) -> Curve:
     """Steps and evaluations of these rows. Of two rows with one step the later counts."""
     trained, measured = dict[int, Row](), dict[int, tuple[str, Row]]()
     for row in rows:
         begin = _begin_of_evaluation(row)
-        if begin is not None:
+        if begin is not None and measured_rate(row, begin) is not None:
             measured[row.step] = begin, row
         # Row 0 of a run stands before its first step.
         if row.step > 0 and ("solve_rate" in row.numbers or begin is None):
@@ -166,8 +171,7 @@ def curve_of(rows: Iterable[Row]) -> Curve:
 
 def _begin_of_evaluation(row: Row) -> str | None:
     """What the names of its numbers begin with; None where the row has no such rate."""
-    rates = {begin: row.numbers.get(f"{begin}solve_rate", math.nan) for begin in _EVALUATIONS}
-    return next((begin for begin, rate in rates.items() if 0 <= rate <= 1), None)
+    return next((begin for begin in _EVALUATIONS if f"{begin}solve_rate" in row.numbers), None)
 
 
 def _steps(rows: Sequence[Row]) -> list[Step]:

@@ -28,6 +28,7 @@ class Rate:
 
     solved: int
     total: int
+    """One at least: nothing measured has no rate."""
     ungraded: int
     """Of `total`: neither solved nor failed."""
     interval: Interval
@@ -39,8 +40,8 @@ class Rate:
 
     @property
     def rate(self) -> float:
-        """The mean of all attempts, avg@k where each problem has k; 0 where there are none."""
-        return self.solved / self.total if self.total else 0.0
+        """The mean of all attempts, avg@k where each problem has k."""
+        return self.solved / self.total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,15 +55,16 @@ class Difference:
 
 def rate_of(scored: Sequence[Scored], baselines: Baselines = NO_BASELINES) -> Rate:
     """The rate of these attempts, as many at each problem as at any other."""
+    assert scored, "nothing measured has no rate"
     shares = _shares(scored)
-    samples = len(scored) // max(1, len(shares))
+    samples = len(scored) // len(shares)
     return Rate(
         solved=sum(map(is_solved, scored)),
         total=len(scored),
         ungraded=sum(map(is_ungraded, scored)),
         interval=clustered_interval(list(shares.values())),
-        passes=pass_rates(scored, samples) if samples else {},
-        baselines={name: _mean(scored, rates) for name, rates in baselines.items() if scored},
+        passes=pass_rates(scored, samples),
+        baselines={name: _mean(scored, rates) for name, rates in baselines.items()},
     )
 
 
@@ -95,8 +97,6 @@ def clustered_interval(shares: Sequence[float]) -> Interval:
     sample size of Kish 1965). With one attempt a problem this is Wilson's interval itself.
     Example: two problems, always and never solved in 100 attempts each, say as much as 2 attempts.
     """
-    if not shares:
-        return 0.0, 1.0
     rate, spread = statistics.fmean(shares), statistics.pvariance(shares)
     size = len(shares) * rate * (1 - rate) / spread if spread else float(len(shares))
     return wilson_interval(rate * size, size)

@@ -23,7 +23,7 @@ from repl_rl.runs.folder import (
     numbered_checkpoints,
     read_versions,
 )
-from repl_rl.runs.metrics import EVALUATED, read_rows, row_of
+from repl_rl.runs.metrics import measured_rate, read_rows, row_of
 from repl_rl.runs.trackers import note_rows
 from repl_rl.runs.warm import read_record
 
@@ -76,15 +76,19 @@ def newest_run(root: Path) -> Path:
     return max(found, key=lambda run: (found[run], run.name))
 
 
-def has_ended(run: Begun, *, steps: int) -> bool:
-    """Whether a run of so many steps has nothing left to do."""
-    is_measured = (steps in evaluated_steps(run.run)) and (run.run / CHECKPOINTS / FINAL).is_dir()
-    return run.step >= steps and is_measured
+def has_ended(run: Begun, *, steps: int, measures: bool) -> bool:
+    """Whether a run of so many steps has nothing left to do.
+
+    measures: held-out problems, after its last step as well
+    """
+    is_measured = not measures or steps in evaluated_steps(run.run)
+    return run.step >= steps and is_measured and (run.run / CHECKPOINTS / FINAL).is_dir()
 
 
 def evaluated_steps(run: Path) -> dict[int, float]:
     """The steps after which an evaluation is on record, with the rate that it found."""
-    return {row.step: row.numbers[EVALUATED] for row in read_rows(run) if EVALUATED in row.numbers}
+    rates = ((row.step, measured_rate(row)) for row in read_rows(run))
+    return {step: rate for step, rate in rates if rate is not None}
 
 
 def cut(run: Begun) -> list[str]:

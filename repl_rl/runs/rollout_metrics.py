@@ -131,7 +131,7 @@ def habits(scored: Sequence[Scored]) -> dict[str, float]:
     ran = [not kind.traits.is_error and kind is not OutcomeKind.CUT for kind in kinds]
     submitted = [item.trajectory.stop_reason is StopReason.SUBMITTED for item in scored]
     return {
-        **({"submit_share": statistics.fmean(submitted)} if submitted else {}),
+        "submit_share": statistics.fmean(submitted),
         **({"ran_share": statistics.fmean(ran)} if ran else {}),
     }
 

@@ -8,6 +8,7 @@ Knows a task's sequences. Does not know who asks.
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 
 from repl_rl.errors import ConfigError
@@ -49,7 +50,7 @@ class NumberedProblems:
         """The problem of this number, from 0 on. Raises ConfigError where there is none."""
         if not isinstance(index, int) or isinstance(index, bool) or index < 0:
             raise ConfigError(f"index = {index!r}; expected a whole number from 0 on")
-        found = self._first(_split(split), index + 1)
+        found = self._first(_split(split), min(index + 1, sys.maxsize))
         if index >= len(found):
             raise ConfigError(
                 f"there is no problem {index} in the split {split!r}, which has {len(found)}; "

@@ -37,7 +37,7 @@ class Evaluation:
     policy: str
     samples: int
     """Attempts at each problem."""
-    scored: Sequence[Scored]
+    scored: Sequence[Scored]  # [problems * samples]
     report: Report
     output: Path | None
 
@@ -49,7 +49,7 @@ class Evaluation:
             "model": self.policy,
             "seed": self.config.seed,
             "temperature": self.config.sampling.temperature,
-            "problems": self.config.eval.problems,
+            "problems": len(self.scored) // self.samples,
             "samples": self.samples,
             **_facts(found.all),
             "by_family": {name: _facts(rate) for name, rate in found.by_family.items()},
@@ -102,7 +102,7 @@ class Comparison:
 def evaluate(
     plan: Plan, screen: Screen, *, samples: int = 1, output: Path | None = None
 ) -> Evaluation:
-    """Make `samples` attempts at each held-out problem; `output` keeps their trajectories.
+    """Make `samples` attempts at each of `eval.problems`, one at least; `output` keeps them.
 
     Raises ConfigError before anything is started if the plan cannot work.
     """

@@ -23,6 +23,9 @@ from repl_rl.tasks.base import Task
 from repl_rl.training.runtime import Runtime
 from repl_rl.types import Attempt, Scored, Split, Trajectory
 
+NOT_MEASURED = "not measured"
+"""What stands in place of a report where no problem was asked."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
@@ -63,7 +66,10 @@ def held_out_attempts(task: Task, *, count: int, seed: int, samples: int = 1) ->
     source = task.problems(Split.HELD_OUT, seed=derive_seed(seed, "held-out"))
     problems = list(itertools.islice(source, count))
     if count and not problems:
-        raise ConfigError(f"task {task.name!r} has no problems in its split {Split.HELD_OUT!s}")
+        raise ConfigError(
+            f"task {task.name!r} has no problems in its split {Split.HELD_OUT!s}; "
+            f"eval.problems = 0 trains without a measurement"
+        )
     return [
         Attempt(
             problem=problem,
@@ -155,7 +161,7 @@ def warn_of_ungraded(scored: Sequence[Scored], screen: Screen) -> bool:
 
 
 def report(scored: Sequence[Scored], baselines: Baselines = NO_BASELINES) -> Report:
-    """Count what was solved, beside what others solve of such problems."""
+    """Count what was solved of these, one at least, beside what others solve of such problems."""
     return Report(
         all=rate_of(scored, baselines),
         by_family=rates_by(scored, "family", baselines),

@@ -55,16 +55,22 @@ class HeldOut:
         self._keep_best = keep_best
         self._ranks = ranks
 
-    def measure(self, step: int) -> Report:
-        """The solve rate after so many updates, one trajectory for each problem."""
+    def measure(self, step: int) -> Report | None:
+        """The solve rate after so many updates, one trajectory for each problem.
+
+        None where there is no problem: nothing is measured, and nothing is written. None as well
+        where a measurement is on record and somebody has taken its file away.
+        """
+        if not self._attempts:
+            return None
         name = evaluation_name(step)
         if step not in self._rates:
             scored = self._sample(step, name)
-        elif self._sink is not None:
-            scored = list(read_trajectories(self._sink.folder.trajectories(name)))
+        elif self._sink is not None and (file := self._sink.folder.trajectories(name)).exists():
+            scored = list(read_trajectories(file))
         else:
             scored = []
-        return self._ranks.from_first(report(scored, self._baselines))
+        return self._ranks.from_first(report(scored, self._baselines) if scored else None)
 
     def _sample(self, step: int, name: str) -> list[Scored]:
         """The rows of all ranks, for the first one."""

@@ -39,7 +39,7 @@ def check_push(name: str, *, say: Callable[[str], None]) -> None:
     from huggingface_hub import constants, get_token
 
     if constants.HF_HUB_OFFLINE:
-        raise _refusal(name, "HF_HUB_OFFLINE is set")
+        raise ConfigError(f"cannot push to {name!r}: HF_HUB_OFFLINE is set; unset it")
     if get_token() is None:
         raise _refusal(name, "nobody is logged in to the hub here")
     say(f"asking the hub for leave to push to {name}")

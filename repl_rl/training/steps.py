@@ -87,8 +87,8 @@ class Training:
         gap = runtime.sync(policy_version)
         if policy_version and self._is_due(self._config.eval.every, policy_version):
             self._laps.begin(_EVALUATION)
-            found = self._held_out.measure(policy_version)
-            self._screen.say(f"held-out, step {policy_version}: {found}")
+            if (found := self._held_out.measure(policy_version)) is not None:
+                self._screen.say(f"held-out, step {policy_version}: {found}")
         update = self._screen.inside("sampling", len(numbers))
         self._laps.begin("rollout")
         counted = RolloutCounts(runtime, self._ranks)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+import pickle
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from transformers.trainer_utils import set_seed
 
 from repl_rl.config import Config
 from repl_rl.disk import written_aside
-from repl_rl.engines.models import LoadedModel, pick_device
+from repl_rl.engines.models import LoadedModel, pick_device, why_no_pickle
 from repl_rl.engines.precision import precision
 from repl_rl.engines.shortage import shortage_explained
 from repl_rl.errors import ConfigError
@@ -28,7 +29,15 @@ from repl_rl.interrupts import Interrupts
 from repl_rl.plugins import resolve_model
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import Plan
-from repl_rl.runs.folder import CHECKPOINTS, METRICS, RunFolder, check_output, read_versions
+from repl_rl.runs.folder import (
+    CHECKPOINTS,
+    GRADER,
+    METRICS,
+    RunFolder,
+    check_output,
+    graded_by,
+    read_versions,
+)
 from repl_rl.runs.metrics import read_rows
 from repl_rl.runs.resume import Begun, begun, cut, evaluated_steps
 from repl_rl.seeds import derive_seed
@@ -37,7 +46,7 @@ from repl_rl.show.display import Screen, silent
 from repl_rl.tasks.base import Task, TieredTask, baselines_of, demonstrable
 from repl_rl.training.curriculum import Curriculum, rates_in
 from repl_rl.training.ending import end
-from repl_rl.training.evaluate import Report, held_out_attempts
+from repl_rl.training.evaluate import NOT_MEASURED, Report, held_out_attempts
 from repl_rl.training.held_out import HeldOut
 from repl_rl.training.ranks import (
     Ranks,
@@ -85,13 +94,15 @@ def train(
     recipe: Recipe = DEFAULT_RECIPE,
     resume: bool = False,
     merge: bool = False,
-) -> tuple[Report, Report]:
+) -> tuple[Report | None, Report | None]:
     """Run `plan` into the folder `path`; the held-out reports from before and after.
 
         plan = make_plan(resolve(overrides=["grpo.steps=10"]), to_train=True)
         with Screen() as screen:  # of repl_rl.show.display
             before, after = train(plan, Path("runs/mine"), screen)
         print(after.rate - before.rate)
+
+    Both are None where `eval.problems` is 0.
 
     With `resume` the run in `path` goes on from its newest whole checkpoint, as if it had never
     been ended. With `merge` its adapter is made into a whole model in `checkpoints/merged`.
@@ -151,7 +162,7 @@ def _run(
     problems: ProblemSequence,
     held_out: Sequence[Attempt],
     ranks: Ranks,
-) -> tuple[Report, Report]:
+) -> tuple[Report | None, Report | None]:
     config = plan.config
     set_seed(derive_seed(config.seed, "torch") % 2**32)
     policy = ranks.from_first(_policy(plan, screen, recipe=recipe, run=run, ranks=ranks))
@@ -167,6 +178,7 @@ def _run(
         if run is not None:
             _say_ranks(run, ranks, screen)
         screen.say(f"run: {path}, seed {config.seed}{f', {ranks}' if ranks.are_several else ''}")
+        screen.say(f"trains: {_trained(config)}")
         say_runtime(runtime, screen)
         reached = 0 if run is None else run.step
         sink = None
@@ -196,14 +208,19 @@ def _run(
             ranks=ranks,
         )
         before = measured.measure(0)
-        screen.say(f"held-out before: {before}")
+        screen.say(f"held-out before: {before or NOT_MEASURED}")
         _update(chosen, loaded, training, path, screen, interrupts, run, ranks)
         if folder is not None:
             _keep(folder.final_checkpoint, loaded)
         runtime.sync(config.grpo.steps)
         after = measured.measure(config.grpo.steps) if config.grpo.steps else before
-        screen.say(f"held-out after:  {after}")
+        screen.say(f"held-out after:  {after or NOT_MEASURED}")
     return before, after
+
+
+def _trained(config: Config) -> str:
+    what = f"an adapter of rank {config.lora.rank}" if config.lora.rank else "all weights"
+    return f"{what}, learning rate {config.grpo.learning_rate:g}"
 
 
 def _policy(plan: Plan, screen: Screen, *, recipe: Recipe, run: Begun | None, ranks: Ranks) -> str:
@@ -263,6 +280,7 @@ def _say_resumed(run: Begun, origin: Origin, screen: Screen) -> None:
     for text in cut(run):
         screen.say(text)
     was = read_versions(run.run)
+    was[GRADER] = str(graded_by(was))
     for name, version in origin.versions.items():
         if was.get(name, version) != version:
             screen.warn(f"the run began with {name} {was[name]}, and goes on with {version}")
@@ -328,12 +346,28 @@ def _update(
             ranks=ranks,
         )
         if checkpoint is not None and checkpoint.name == f"checkpoint-{config.grpo.steps}":
-            trainer.load_weights(checkpoint)
+            with _readable(checkpoint):
+                trainer.load_weights(checkpoint)
         elif config.grpo.steps:
             with last_step_kept(trainer, ranks), peers_named():
-                with shortage_explained("the update", remedy=_LESS_TO_UPDATE):
+                with (
+                    shortage_explained("the update", remedy=_LESS_TO_UPDATE),
+                    _readable(checkpoint),
+                ):
                     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
                 interrupts.release()
+
+
+@contextlib.contextmanager
+def _readable(checkpoint: Path | None) -> Iterator[None]:
+    """ConfigError for a checkpoint whose pickles are not what a run has written."""
+    try:
+        yield
+    except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
+        reason = why_no_pickle(error)
+        if reason is None or checkpoint is None:
+            raise
+        raise ConfigError(f"cannot go on from {str(checkpoint)!r}: {reason}") from None
 
 
 def policy_folder(plan: Plan, screen: Screen, *, recipe: Recipe = DEFAULT_RECIPE) -> str:

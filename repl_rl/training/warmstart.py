@@ -37,7 +37,7 @@ from repl_rl.show.bars import Update
 from repl_rl.show.display import Screen
 from repl_rl.tasks.base import baselines_of
 from repl_rl.training.ending import end
-from repl_rl.training.evaluate import Report, held_out_attempts
+from repl_rl.training.evaluate import NOT_MEASURED, Report, held_out_attempts
 from repl_rl.training.held_out import HeldOut
 from repl_rl.training.lessons import Gathering, Lessons
 from repl_rl.training.runtime import Runtime, estimate, open_runtime
@@ -86,7 +86,8 @@ class Warmed:
     record: WarmRecord
     before: Measured | None
     """None where `warmstart.problems_before` is 0."""
-    after: Measured
+    after: Measured | None
+    """None where `eval.problems` is 0."""
 
 
 def estimate_warm(
@@ -132,16 +133,15 @@ def warm_start(plan: Plan, path: Path, screen: Screen, sources: Sources) -> Warm
         screen.say(f"shown: {lessons}")
         with open_sink(folder, config, warn=screen.warn, shield=interrupts.shield) as sink:
             measure = partial(_measure, plan, runtime, screen, sink, interrupts)
-            first = held_out[: config.warmstart.problems_before]
-            before = measure(first, 0) if first else None
-            screen.say(f"held-out before: {before or 'not measured'}")
+            before = measure(held_out[: config.warmstart.problems_before], 0)
+            screen.say(f"held-out before: {before or NOT_MEASURED}")
             runtime.sleep()
             with shortage_explained("the update", remedy="lower grpo.micro_batch_size"):
                 _fit(config, loaded, lessons.scored, record, screen, sink)
             _keep(folder, loaded)
             runtime.sync(record.steps)
             after = measure(held_out, record.steps)
-            screen.say(f"held-out after:  {after}")
+            screen.say(f"held-out after:  {after or NOT_MEASURED}")
     end(path, config, screen, is_merged=False)
     return Warmed(record=record, before=before, after=after)
 
@@ -177,7 +177,7 @@ def _measure(
     interrupts: Interrupts,
     attempts: Sequence[Attempt],
     step: int,
-) -> Measured:
+) -> Measured | None:
     measured = HeldOut(
         attempts,
         runtime,
@@ -186,10 +186,10 @@ def _measure(
         interrupts=interrupts,
         baselines=baselines_of(plan.task),
     )
-    found = measured.measure(step)
+    if (found := measured.measure(step)) is None:
+        return None
     file = sink.folder.trajectories(evaluation_name(step))
-    scored = list(read_trajectories(file)) if attempts else []
-    return Measured(report=found, habits=habits(scored))
+    return Measured(report=found, habits=habits(list(read_trajectories(file))))
 
 
 def _fit(

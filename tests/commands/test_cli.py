@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import shutil
 import signal
 import tomllib
 from collections.abc import Callable
@@ -15,9 +17,9 @@ from repl_rl.commands.options import before_libraries, say
 from repl_rl.config import Config
 from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import RunFolder
-from repl_rl.runs.trajectory_file import append
+from repl_rl.runs.trajectory_file import append, read_trajectories
 from repl_rl.settings import resolve
-from repl_rl.types import OutcomeKind, Scored, Trajectory
+from repl_rl.types import Origin, OutcomeKind, Scored, Trajectory
 from repl_sandbox import bubblewrap, confine
 from repl_sandbox.types import SandboxError
 from tiny_model import save_tiny_model
@@ -221,10 +223,38 @@ def test_kernels_that_cannot_be_had_are_one_line_and_exit_code_2(
     assert err.startswith(f"repl-rl: {message}")
 
 
+def test_help_is_a_command_too(call: Call) -> None:
+    assert call("help") == call("--help")
+
+
+def test_a_command_of_a_group_says_its_full_name(call: Call) -> None:
+    code, _, err = call("explain")
+    assert code == 2
+    assert "No such command 'explain'; it is 'repl-rl reward explain'" in err
+
+
 def test_an_unknown_command_is_bad_usage(call: Call) -> None:
     code, _, err = call("trian")
     assert code == 2
     assert "No such command 'trian'" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("train", "--lora", "16"), "No such option '--lora'; use --set lora.rank=16"),
+        (("train", "--steps", "2"), "No such option '--steps'; use --set grpo.steps=2"),
+        (("warmstart", "--lr"), "No such option '--lr'; use grpo.learning_rate"),
+        (("train", "--max-tokens", "64"), "use --set sampling.max_tokens=64"),
+        (("train", "--learning-rate", "1"), "use --set grpo.learning_rate=1"),
+    ],
+)
+def test_an_option_that_is_a_setting_says_how_to_set_it(
+    call: Call, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], hint: str
+) -> None:
+    code, _, err = call(*words)
+    assert code == 2
+    assert hint in err
 
 
 def test_show_prints_the_best_first(
@@ -239,6 +269,52 @@ def test_show_prints_the_best_first(
     assert code == 0
     assert ">>> good" in out
     assert ">>> bad" not in out
+
+
+@pytest.mark.parametrize("value", ["0", "1", "-5", "", "x", "99999999999", "9" * 5000])
+@pytest.mark.parametrize("name", ["COLUMNS", "LINES"])
+def test_a_size_that_no_terminal_has_changes_nothing(
+    call: Call, stored: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.delenv(name, raising=False)
+    expected = call("show", stored.name)
+    monkeypatch.setenv(name, value)
+    assert call("show", stored.name) == expected
+    assert ">>> x" in expected[1]
+
+
+SCORE_AGAIN = "to score it again: repl-rl replay run --rescore\n"
+
+
+@pytest.mark.parametrize(("made_by", "is_said"), [(None, 1), ("1", 1), ("2", 0), ("x", 1)])
+def test_show_says_once_what_another_grader_judged(
+    call: Call, stored: Path, tmp_path: Path, made_by: str | None, is_said: int
+) -> None:
+    versions = {} if made_by is None else {"grading": made_by}
+    origin = Origin(config="", setup=(), tokenizer=None, isolation="", versions=versions)
+    (scored,) = read_trajectories(stored)
+    RunFolder(tmp_path / "run")
+    append(tmp_path / "run" / "trajectories" / "step-000000.jsonl", [scored] * 2, origin=origin)
+    _, _, err = call("show", "run")
+    assert err.count(SCORE_AGAIN) == is_said
+    if is_said:
+        assert "repl-rl: run was graded by version 1 of the grader, here it is 2: verdicts" in err
+
+
+def test_eval_says_what_another_grader_judged(call: Call, tmp_path: Path, model: str) -> None:
+    run = RunFolder(tmp_path / "run").path
+    (run / "config.toml").write_text("")
+    shutil.copytree(model, run / "checkpoints" / "final")
+    for versions, is_said in (({"policy": "p"}, True), ({"grading": "2"}, False)):
+        (run / "versions.json").write_text(json.dumps(versions))
+        _, _, err = call("eval", "run", "--picture", "nowhere.txt")
+        assert (SCORE_AGAIN in err) is is_said
+
+
+def test_an_evaluation_of_no_problem_is_refused(call: Call, model: str) -> None:
+    code, _, err = call("eval", model, "--set", "eval.problems=0")
+    assert code == 2
+    assert err == "repl-rl: eval.problems = 0 measures nothing; add --set eval.problems=200\n"
 
 
 def test_the_installed_task_is_listed(call: Call) -> None:

@@ -180,3 +180,61 @@ def test_a_longer_run_goes_on_where_the_shorter_one_ended(
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [row["step"] for row in rows if "loss" in row] == [1, 2, 3, 4, 5, 6, 7]
     assert [row["step"] for row in rows if "eval_solve_rate" in row] == [0, 2, 4, 5, 6, 7]
+
+
+UNMEASURED = (*SETTINGS, *set_words("eval.problems=0", "grpo.steps=2"))
+
+
+@pytest.mark.timeout(300)
+def test_a_run_that_measures_nothing_goes_on_and_says_no_rate(
+    repl_rl: Command, tiny_model: Path, tmp_path: Path
+) -> None:
+    first = repl_rl("train", "--model", str(tiny_model), "--output", "run", *UNMEASURED)
+    assert first.code == 0, first.stderr
+    assert "held-out solve rate: not measured before, not measured after\n" in first.stdout
+    resumed = repl_rl("train", "--resume", "run", "--set", "grpo.steps=3")
+    assert resumed.code == 0, resumed.stderr
+    assert "resumed after step 2\n" in resumed.stdout
+    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    assert not [name for row in rows for name in row if name.startswith("eval_")]
+    assert same_rows(tmp_path / "run")
+    again = repl_rl("train", "--resume", "run", "--set", "grpo.steps=3")
+    assert (again.code, "has ended after step 3" in again.stderr) == (2, True)
+    card = (tmp_path / "run" / "checkpoints" / "final" / "README.md").read_text()
+    assert "## Held-out problems\n\nNot measured.\n" in card
+    assert repl_rl("plot", "run").code == 0
+    assert repl_rl("show", "run", "-n", "1").code == 0
+    measured = repl_rl("eval", "run")
+    assert (measured.code, "eval.problems = 0" in measured.stderr) == (2, True)
+
+
+@pytest.mark.timeout(300)
+def test_a_pickle_that_no_run_has_written_is_not_loaded(
+    repl_rl: Command, tiny_model: Path, tmp_path: Path
+) -> None:
+    words = ("train", "--model", str(tiny_model), *UNMEASURED, "--set", "grpo.steps=1")
+    assert repl_rl(*words, "--output", "run").code == 0
+    (state,) = (tmp_path / "run").glob("checkpoints/checkpoint-1/optimizer.pt")
+    state.write_bytes(b"cos\nmkdir\n(S'unpickled'\ntR.")
+    resumed = repl_rl("train", "--resume", "run", "--set", "grpo.steps=2")
+    assert (resumed.code, "Traceback" in resumed.stderr) == (2, False)
+    assert "a pickle in it has more than weights, which may be code" in resumed.stderr
+    assert not (tmp_path / "unpickled").exists()
+
+
+@pytest.mark.long
+def test_a_killed_run_that_measures_nothing_goes_on_as_if_it_had_not_been(
+    repl_rl: Command, tiny_model: Path, tmp_path: Path
+) -> None:
+    words = ("train", "--model", str(tiny_model), *UNMEASURED, "--set", "grpo.steps=5")
+    assert repl_rl(*words, "--output", "whole").code == 0
+    killed = repl_rl(
+        *(*words, "--output", "run"),
+        interrupt_when=exists(tmp_path / "run" / "checkpoints" / "checkpoint-2" / "COMPLETE"),
+        interrupt_with=signal.SIGKILL,
+    )
+    assert killed.code == -signal.SIGKILL, killed.stderr
+    resumed = repl_rl("train", "--resume", "run")
+    assert resumed.code == 0, resumed.stderr
+    assert differences(tmp_path / "whole", tmp_path / "run") == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -117,6 +119,43 @@ def test_a_broken_folder_is_a_config_error_of_one_line(
     with pytest.raises(ConfigError, match="cannot load a model from") as error:
         load_model(str(folder), device=CPU, precision=Precision())
     assert "\n" not in str(error.value)
+
+
+class Hostile:
+    """Makes a folder where it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, ("unpickled",)
+
+
+def torch_file(content: object) -> bytes:
+    file = io.BytesIO()
+    torch.save(content, file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (torch_file({"a": Hostile()}), "has more than weights, which may be code"),
+        (torch_file({"a": torch.zeros(9)})[:-200], "is cut off"),
+        (b"", "is cut off"),
+    ],
+)
+def test_a_pickle_is_read_as_weights_or_not_at_all(
+    folder: Path,
+    content: bytes,
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(content)
+    with pytest.raises(ConfigError, match=f"cannot load a model from .*{reason}") as error:
+        load_model(str(folder), device=CPU, precision=Precision())
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "unpickled").exists()
 
 
 @pytest.mark.parametrize("name", ["/no/such", "no-slash", "a/b/c", "../up"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -29,25 +30,17 @@ def test_cells_are_rates_and_shares_of_all_steps(gpu: ModuleType) -> None:
     assert list(found.values()) == ["250", "200", "20%", "10%", "10%", "5%", "50%", "5%", "3.2"]
 
 
-def test_what_was_not_measured_says_so(gpu: ModuleType) -> None:
-    row = dict.fromkeys(gpu.HEAD, gpu.NOTHING) | {"size": "0.6B", "engine": "vllm"}
-    text = gpu.page([row], "a machine", "")
-    assert text.endswith(f"| 0.6B | vllm | {' | '.join([gpu.NOTHING] * (len(gpu.HEAD) - 2))} |\n")
-    assert f"a run that goes on): {gpu.NOTHING}\n" in text
+def test_what_was_not_measured_has_no_row(gpu: ModuleType) -> None:
+    assert gpu.measured("0.6B", "no_such_engine", "cuda", math.inf) is None
+    assert gpu.measured("0.6B", "hf", "cuda", -math.inf) is None
+    assert gpu.page([], "a machine", "not run").endswith("in GiB.\n\n")
 
 
 def test_the_section_takes_the_place_of_the_one_before(gpu: ModuleType, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("# Engines\n\n## On a GPU\nold\n")
-    gpu.put(page, "## On a GPU\nnew\n")
-    assert page.read_text() == "# Engines\n\n## On a GPU\nnew\n"
-
-
-def test_the_page_is_the_programs(gpu: ModuleType) -> None:
-    """Whatever machine wrote it."""
-    shown = (ROOT / "docs" / "engines.md").read_text()
-    words = gpu.INTRODUCTION.replace("{machine}", "\0").replace("{tests}", "\0")
-    assert [part for part in words.split("\0") if part not in shown] == []
+    page.write_text("# Engines\n\n## On a GPU\n\n### Measured\nold\n")
+    gpu.put(page, "### Measured\nnew\n")
+    assert page.read_text() == "# Engines\n\n## On a GPU\n\n### Measured\nnew\n"
 
 
 @pytest.mark.train
@@ -61,6 +54,6 @@ def test_a_training_fills_the_page(gpu: ModuleType, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (row,) = [line for line in (tmp_path / "page.md").read_text().split("\n") if "| tiny" in line]
     _, size, engine, *numbers, peak, _ = (cell.strip() for cell in row.split("|"))
-    assert (size, engine, peak) == ("tiny", "hf", gpu.NOTHING)
+    assert (size, engine, peak) == ("tiny", "hf", gpu.NO_PEAK)
     assert all(float(number.strip("%").replace(",", "")) >= 0 for number in numbers)
     assert sum(float(number.strip("%")) for number in numbers[2:]) == pytest.approx(100, abs=3)

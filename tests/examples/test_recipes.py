@@ -69,8 +69,8 @@ MACHINES = {
     "0.5b-12gb-lora": Machine(QWEN_HALF, "cuda", 12),
     "1.7b-24gb-lora": Machine(qwen3(2048, layers=28, heads=16, is_tied=True), "cuda", 24),
     "8b-80gb-lora-server": Machine(qwen3(4096, layers=36, heads=32, is_tied=False), "cuda", 40),
-    "smollm2-135m-laptop-lora": Machine(SMOL, "cpu", 8),
-    "smollm2-135m-laptop-whole": Machine(SMOL, "cpu", 8),
+    "smollm2-135m-cpu-lora": Machine(SMOL, "cpu", 8),
+    "smollm2-135m-cpu-whole": Machine(SMOL, "cpu", 8),
 }
 
 

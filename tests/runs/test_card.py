@@ -120,6 +120,16 @@ def test_the_card_of_the_best_weights_is_that_of_their_measurement(tmp_path: Pat
     assert "| after | 80.0 % | 73.9 % to 85.0 % | 200 |" in text
 
 
+@pytest.mark.parametrize("rate", ["1e-6", "1e-5", "2e-4"])
+def test_the_settings_of_an_adapter_give_its_learning_rate(tmp_path: Path, rate: str) -> None:
+    run = ended_run(tmp_path / "run", "lora.rank=16", f"grpo.learning_rate={rate}")
+    (tmp_path / "settings.toml").write_text(
+        section(card_of(run), "Settings").partition("```toml\n")[2].removesuffix("```")
+    )
+    again = resolve(files=[tmp_path / "settings.toml"], flags={"model": "owner/small"})
+    assert again.grpo.learning_rate == float(rate)
+
+
 @pytest.mark.parametrize("base", [None, "/home/somebody/my models/small one"])
 def test_no_folder_of_this_machine_is_in_a_card(tmp_path: Path, base: str | None) -> None:
     model = "/home/somebody/my models/small one"

@@ -162,8 +162,14 @@ def test_an_evaluation_has_the_interval_of_its_problems() -> None:
 
 def test_an_evaluation_with_numbers_that_cannot_be_is_none() -> None:
     assert curve_of([row(1, eval_solve_rate=1.5, eval_total=10)]).evaluations == ()
-    (found,) = curve_of([row(1, eval_solve_rate=0.5, eval_total=0)]).evaluations
-    assert found.interval is None
+
+
+def test_a_measurement_of_no_problem_is_none_and_no_step_either() -> None:
+    """Earlier versions wrote such a row, beside that of the step."""
+    taken, empty = row(1, solve_rate=0.25), row(1, eval_solve_rate=0.0, eval_total=0)
+    curve = curve_of([row(0, eval_solve_rate=0.0, eval_total=0), taken, empty])
+    assert curve.evaluations == ()
+    assert [step.numbers for step in curve.steps] == [taken.numbers]
 
 
 def test_a_step_that_was_taken_twice_counts_as_it_was_last() -> None:

@@ -106,9 +106,9 @@ def test_attempts_at_one_problem_count_for_less_than_as_many_problems(
     assert clustered_interval(shares) == pytest.approx(wilson_interval(solved, size))
 
 
-def test_nothing_measured_says_nothing() -> None:
-    found = rate_of([])
-    assert (found.rate, found.interval, found.passes) == (0.0, (0.0, 1.0), {})
+def test_nothing_measured_has_no_rate() -> None:
+    with pytest.raises(AssertionError, match="nothing measured has no rate"):
+        rate_of([])
 
 
 def test_a_rate_tells_all_of_it(samples: Callable[..., list[Scored]]) -> None:

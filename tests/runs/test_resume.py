@@ -107,10 +107,27 @@ def test_a_later_checkpoint_that_is_not_whole_goes(run: Path) -> None:
 
 
 def test_a_run_has_ended_once_its_last_weights_are_kept_and_measured(run: Path) -> None:
-    assert not has_ended(begun(run), steps=6)
-    assert not has_ended(begun(run), steps=4)
+    assert not has_ended(begun(run), steps=6, measures=True)
+    assert not has_ended(begun(run), steps=4, measures=True)
     (run / "checkpoints" / "final").mkdir()
-    assert has_ended(begun(run), steps=4)
+    assert has_ended(begun(run), steps=4, measures=True)
+
+
+def test_a_run_that_measures_nothing_has_ended_once_its_last_weights_are_kept(run: Path) -> None:
+    rows = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(row for row in rows if "eval_" not in row))
+    assert not has_ended(begun(run), steps=4, measures=False)
+    (run / "checkpoints" / "final").mkdir()
+    assert has_ended(begun(run), steps=4, measures=False)
+    assert not has_ended(begun(run), steps=4, measures=True)
+
+
+def test_a_measurement_of_no_problem_is_not_on_record(run: Path) -> None:
+    """Earlier versions wrote such rows, without a file of trajectories."""
+    row = {"step": 5, "eval_solve_rate": 0.0, "eval_total": 0}
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    assert 5 not in evaluated_steps(run)
 
 
 def test_weights_alone_are_refused_with_what_to_do(run: Path) -> None:

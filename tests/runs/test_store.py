@@ -91,6 +91,14 @@ def test_versions_that_cannot_be_read_are_none(tmp_path: Path, foreign: str) -> 
     assert read_versions(tmp_path) == {}
 
 
+def test_a_run_that_goes_on_keeps_the_oldest_version_of_its_graders(tmp_path: Path) -> None:
+    (tmp_path / "versions.json").write_text('{"policy": "p"}')
+    origin = make_origin(Config(), setup=(), tokenizer=None, isolation="")
+    assert origin.versions["grading"] == "2"
+    RunFolder(tmp_path).write_config(origin, policy="p", device="cpu")
+    assert read_versions(tmp_path)["grading"] == "1"
+
+
 def test_only_texts_are_versions(tmp_path: Path) -> None:
     (tmp_path / "versions.json").write_text('{"policy": 5, "torch": "2"}')
     assert read_versions(tmp_path) == {"torch": "2"}
@@ -108,7 +116,7 @@ def test_an_origin_holds_what_it_takes_to_run_lines_again() -> None:
         setup=("x = 1",),
         tokenizer="owner/name",
         isolation="basic",
-        versions=installed_versions(["sympy"]),
+        versions={**installed_versions(["sympy"]), "grading": "2"},
     )
 
 

@@ -182,7 +182,6 @@ def test_habits_by_hand(make_trajectory: MakeTrajectory, make_scored: MakeScored
         for some, stop in zip(kinds, stops, strict=True)
     ]
     assert habits(scored) == {"submit_share": 1 / 2, "ran_share": 1 / 3}
-    assert habits([]) == {}
 
 
 def test_every_outcome_and_every_end_has_a_metric(four: list[Scored]) -> None:

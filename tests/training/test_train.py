@@ -20,7 +20,8 @@ from repl_rl.interrupts import Interrupts
 from repl_rl.rollout.plan import make_plan
 from repl_rl.rollout.waits import Waits
 from repl_rl.show.display import Screen, silent
-from repl_rl.training.evaluate import held_out_attempts
+from repl_rl.training.eval_job import Evaluation
+from repl_rl.training.evaluate import held_out_attempts, report
 from repl_rl.training.held_out import HeldOut
 from repl_rl.training.steps import ProblemSequence, StepCallback, Training
 from repl_rl.training.train import train as train_plan
@@ -101,12 +102,16 @@ def train(make_trajectory: Callable[..., Trajectory], make_scored: Callable[...,
     return make
 
 
+ATTEMPT = Attempt(problem=Problem(id="a", statement="?"), group_index=0, sibling_index=0, seed=0)
+
+
 def trained(
     config: Config,
     run: Callable[[Sequence[Attempt]], list[Scored]],
     *,
     keep_best: Callable[[], None] | None = None,
     rates: Mapping[int, float] | None = None,
+    attempts: Sequence[Attempt] = (ATTEMPT,),
 ) -> tuple[Training, HeldOut, Rows, io.StringIO]:
     runtime: Any = SimpleNamespace(
         engine=SimpleNamespace(num_sampled=0, busy_s=0.0, prefix_tokens=(0, 0)),
@@ -123,7 +128,7 @@ def trained(
     problems = ProblemSequence(few(train="abc"), seed=0)
     screen, interrupts = Screen(Console(file=out)), Interrupts()
     held_out = HeldOut(
-        [], runtime, screen,
+        attempts, runtime, screen,
         sink=sink, interrupts=interrupts, rates=rates or {}, keep_best=keep_best,
     )  # fmt: skip
     training = Training(
@@ -151,6 +156,43 @@ def test_what_could_not_be_graded_is_warned_of_once_in_each_phase(train: Train) 
         "eval_submit_share": 0.0,
         "eval_ran_share": 1.0,
     }
+
+
+def test_where_no_problem_is_asked_nothing_is_measured_written_or_kept() -> None:
+    def never(*_: object) -> Any:
+        raise AssertionError
+
+    _, held_out, rows, out = trained(Config(), never, keep_best=never, attempts=())
+    assert held_out.measure(0) is None
+    assert held_out.measure(4) is None
+    assert (rows, out.getvalue()) == ([], "")
+
+
+def test_a_measurement_on_record_whose_file_is_gone_stops_no_run(tmp_path: Path) -> None:
+    _, held_out, rows, _ = trained(Config(), lambda _: [], rates={0: 0.5})
+    folder: Any = held_out._sink.folder  # type: ignore[union-attr]
+    folder.trajectories = lambda name: tmp_path / name
+    assert held_out.measure(0) is None
+    assert rows == []
+
+
+def test_facts_count_the_problems_that_were_asked_not_those_that_were_wanted(train: Train) -> None:
+    scored = train(Config())[0]._runtime.run([]) * 3
+    config = Config(eval=EvalConfig(problems=200))
+    found = Evaluation(
+        config=config, policy="p", samples=3, scored=scored, report=report(scored), output=None
+    )
+    assert (found.facts()["problems"], found.facts()["total"]) == (1, 3)
+
+
+def test_a_measurement_of_no_problem_is_not_spoken_of_between_steps(train: Train) -> None:
+    config = Config(model="m", eval=EvalConfig(problems=0, every=1))
+    scored = train(config)[0]._runtime.run([])
+    training, _, rows, out = trained(config, lambda _: scored, attempts=())
+    training.collect([0], 1)
+    training.log(1, 2, {"loss": 0.0})
+    assert "held-out" not in out.getvalue()
+    assert [row["step"] for row in rows] == [1]
 
 
 TWICE = Config(model="m", grpo=GRPOConfig(passes=2), eval=EvalConfig(every=3))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import urllib.error
@@ -22,10 +24,14 @@ pytest.importorskip("openenv")
 from openenv import GenericEnvClient
 from openenv.cli._validation import validate_running_environment
 from openenv.validation.parsers.openenv_yaml import OpenEnvYamlParser
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin
 
 import repl_rl.openenv
 from openenv_kit import Served, holds, serving
 from repl_rl.config import Config
+from repl_rl.openenv.server import _is_foreign
 from repl_rl.types import OutcomeKind, VerdictKind
 
 pytestmark = [
@@ -41,6 +47,24 @@ HOME = Path(repl_rl.openenv.__file__).parent
 def served() -> Iterator[Served]:
     with serving() as server:
         yield server
+
+
+@pytest.fixture
+def tracebacks() -> Iterator[list[str]]:
+    """Messages of the server and of the event loop that come with a traceback."""
+    found: list[str] = []
+
+    class Hearing(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.exc_info:
+                found.append(record.getMessage())
+
+    loggers, hearing = [logging.getLogger(name) for name in ("", "uvicorn")], Hearing()
+    for logger in loggers:
+        logger.addHandler(hearing)
+    yield found
+    for logger in loggers:
+        logger.removeHandler(hearing)
 
 
 def asked(served: Served, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
@@ -90,6 +114,107 @@ def test_what_there_is_not_is_refused_in_a_line(
     status, found = asked(served, path, body)
     assert status == 400
     assert message in found["detail"]
+
+
+def sent(served: Served, path: str, body: str, **headers: str) -> int:
+    """The status after a body as it is written."""
+    request = urllib.request.Request(
+        served.url + path,
+        data=body.encode(),
+        headers={"Content-Type": "application/json", **headers},
+    )
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+HUGE = "9" * 5000
+ODD = ["NaN", "Infinity", "-1", "1e400", "0.5", "true", '"x"', "[]", HUGE, "9" * 40, "[" * 100_000]
+
+
+@pytest.mark.parametrize("value", ODD, ids=lambda one: one[:12])
+@pytest.mark.parametrize("name", ["seed", "index", "split", "episode_id"])
+def test_an_odd_reset_is_no_failure_of_the_server(served: Served, name: str, value: str) -> None:
+    status = sent(served, "/reset", f'{{"{name}": {value}}}')
+    assert 200 <= status < 500
+    assert served.all_kernels_are_freed()
+
+
+@pytest.mark.parametrize("path", ["/reset", "/repl-rl/num_tasks", "/repl-rl/task"])
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", ""])
+def test_a_page_of_another_site_gets_nothing(served: Served, path: str, origin: str) -> None:
+    assert sent(served, path, "{}", Origin=origin) == 403
+    host = served.url.removeprefix("http://")
+    for scheme in ("http", "https"):
+        assert sent(served, path, "{}", Origin=f"{scheme}://{host}") != 403
+
+
+def test_a_name_that_points_here_is_another_site() -> None:
+    """Whoever owns a name may have it point anywhere (DNS rebinding)."""
+    headers = [(b"host", b"evil.example:8000"), (b"origin", b"http://evil.example:8000")]
+    for server, is_foreign in (("127.0.0.1", True), ("::1", True), ("10.0.0.7", False)):
+        scope = {"headers": headers, "server": (server, 8000)}
+        assert _is_foreign(scope) is is_foreign
+
+
+@pytest.mark.parametrize("name", [b"localhost:8000", b"127.0.0.1:8000", b"[::1]:8000"])
+def test_a_page_of_this_machine_is_no_other_site(name: bytes) -> None:
+    headers = [(b"host", name), (b"origin", b"http://" + name)]
+    assert not _is_foreign({"headers": headers, "server": ("127.0.0.1", 8000)})
+
+
+def test_a_socket_of_another_sites_page_is_refused(served: Served) -> None:
+    address = served.url.replace("http", "ws") + "/ws"
+    with pytest.raises(InvalidStatus, match="403"), connect(address, origin=Origin("http://evil")):
+        pass
+    with connect(address) as socket_:
+        socket_.send('{"type": "state"}')
+        assert json.loads(socket_.recv())["type"] == "state"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        '{"type": "reset", "data": {"seed": NaN}}',
+        f'{{"type": "reset", "data": {{"seed": {HUGE}}}}}',
+        f'{{"type": "reset", "data": {{"index": {"9" * 40}}}}}',
+        '{"type": "reset", "data": {"split": []}}',
+        '{"type": "reset", "data": 5}',
+        '{"type": "step", "data": {"line": NaN}}',
+        '{"type": 5}',
+        "[]",
+        "[" * 100_000,
+        "\x00",
+    ],
+    ids=lambda one: one[:40],
+)
+def test_an_odd_message_is_answered_and_leaves_no_traceback(
+    served: Served, message: str, tracebacks: list[str]
+) -> None:
+    with connect(served.url.replace("http", "ws") + "/ws") as socket_:
+        socket_.send(message)
+        assert json.loads(socket_.recv())["type"] == "error"
+    assert served.all_kernels_are_freed()
+    assert tracebacks == []
+
+
+@pytest.mark.parametrize("after", ["", '{"type": "reset", "data": {"index": 0}}', "{"])
+def test_a_client_that_goes_away_leaves_no_traceback(
+    served: Served, after: str, tracebacks: list[str]
+) -> None:
+    socket_ = connect(served.url.replace("http", "ws") + "/ws")
+    for _ in range(5 if after else 0):
+        socket_.send(after)
+    socket_.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    socket_.socket.close()  # a reset, without a word
+    assert served.all_kernels_are_freed()
+    with served.session() as session:
+        session.reset(index=0)
+    assert served.all_kernels_are_freed()
+    assert tracebacks == []
 
 
 def test_a_reset_by_http_keeps_no_kernel(served: Served) -> None:

@@ -171,9 +171,10 @@ def test_the_next_client_samples_what_is_asked_for_from_then_on() -> None:
     ("ids", "logprobs", "message"),
     [
         (b"1\n2\n", [0.0] * 4, "went on for 2 tokens behind the stop token 10; it must stop at"),
-        (b"1\n", None, "2 tokens and no log-probabilities; expected a finite one for each"),
-        (b"1\n", [0.0], "2 tokens and 1 log-probabilities; expected a finite one for each"),
-        (b"1\n", [0.0, float("nan")], "2 tokens and 2 log-probabilities; expected a finite"),
+        (b"1\n", None, "it has 0 log-probabilities for 2 tokens"),
+        (b"1\n", [0.0], "it has 1 log-probabilities for 2 tokens"),
+        (b"1\n", [0.0, float("nan")], "what is no line: logits are not finite"),
+        (b"1\n", [0.0, 0.5], "what is no line: its log-probabilities are none: expected neg"),
         (b"x = 1", [0.0] * 5, r"5 of 9 tokens, the last of them 49; .* not at strings"),
         (b"123456789\n", [0.0] * 10, "10 of 9 tokens, the last of them 10; it must stop at"),
         (b"", [], r"sequences of \[0\] tokens; expected one"),

@@ -9,11 +9,24 @@ from typing import Any
 
 import pytest
 
-from fake_vllm import EOS, NEWLINE, Answer, Drop, FakeServer, hurry, line_of, reply, use, written
+from fake_vllm import (
+    EOS,
+    NEWLINE,
+    VOCABULARY,
+    Answer,
+    Drop,
+    FakeServer,
+    hurry,
+    line_of,
+    reply,
+    use,
+    written,
+)
 from repl_rl.engines.base import LineEnd, SampledLine
 from repl_rl.engines.vllm_server import VLLMServerEngine
 from repl_rl.errors import ConfigError, EngineError
 
+FORBIDDEN = 5
 EXPECTED = tuple(written([20, 21, 22], 0, 9))
 FAILURES: list[Answer | type[Drop]] = [
     Drop,
@@ -31,6 +44,25 @@ FAILURES: list[Answer | type[Drop]] = [
     reply([20] * 9 + [NEWLINE]),
     reply([20, NEWLINE], logprob=math.nan),
     (400, {"error": {"message": "Out of range float values are not JSON compliant"}}),
+    reply([VOCABULARY, NEWLINE]),
+    reply([-1, NEWLINE]),
+    reply([20.0, NEWLINE]),  # type: ignore[list-item]
+    reply([True, NEWLINE]),
+    reply(["20", NEWLINE]),  # type: ignore[list-item]
+    reply([10**400, NEWLINE]),
+    reply([FORBIDDEN, NEWLINE]),
+    reply([20, NEWLINE], logprob=0.5),
+    reply([20, NEWLINE], logprob=10**400),
+    reply([20, NEWLINE], logprob=-(10**400)),
+    reply([20, NEWLINE], logprob=True),
+    reply([20, NEWLINE], logprob="-1.5"),  # type: ignore[arg-type]
+    reply([20, NEWLINE], finish_reason=[[]]),
+    (200, "[" * 100_000),
+    (500, "[" * 100_000),
+    (500, {"error": {"message": 5}}),
+    (200, '{"choices": ' + "9" * 5000 + "}"),
+    (200, []),
+    (200, {"choices": {"token_ids": [20, NEWLINE]}}),
 ]
 
 
@@ -52,7 +84,7 @@ def test_a_line_that_failed_is_asked_for_again(failure: Answer | type[Drop]) -> 
         server.trouble = [failure, failure]
         return await line_of(engine)
 
-    line, (server,) = use(act)
+    line, (server,) = use(act, forbidden_ids={FORBIDDEN})
     assert line.ids == EXPECTED
     assert line.logprobs == (-1.5,) * len(EXPECTED)
     assert server.asked == [server.asked[0]] * 3
@@ -193,6 +225,30 @@ def began(ids: list[int], body: dict[str, Any]) -> bool:
     return len(asked) > 3 and ids[: len(asked)] == asked
 
 
+@pytest.mark.parametrize(
+    ("path", "answer", "message"),
+    [
+        ("/collective_rpc", (200, []), "its reply has no 'results'"),
+        ("/collective_rpc", (200, {"results": 5}), "did not take the weights: no worker"),
+        ("/collective_rpc", (200, {"results": [{}]}), "its reply has no 'error'"),
+        ("/collective_rpc", (200, {"results": [{"error": [[]]}]}), "the weights: list"),
+        ("/reset_prefix_cache", (200, []), "its reply has no 'success'"),
+        ("/weight_info", (200, []), "its reply has no 'weight_version'"),
+        ("/weight_info", (200, {"weight_version": [[]]}), "it has the weights list, not"),
+    ],
+)
+def test_what_a_server_says_of_new_weights_is_no_traceback(
+    path: str, answer: Answer, message: str
+) -> None:
+    async def act(engine: VLLMServerEngine, server: FakeServer) -> None:
+        server.answers = {path: answer}
+        await engine.sync([], version=1)
+        await engine.sleep()
+
+    with pytest.raises(EngineError, match=message):
+        use(act)
+
+
 # What a server is
 
 
@@ -206,6 +262,11 @@ def began(ids: list[int], body: dict[str, Any]) -> bool:
         ({"/inference/v1/generate": (404, {"detail": "Not Found"})}, "--enable-scale-out"),
         ({"/inference/v1/generate": reply([47])}, "does not have the 48 tokens of the"),
         ({"/is_paused": (200, {"is_paused": True})}, "is paused: .* start it again"),
+        ({"/is_paused": (200, [])}, "its reply has no 'is_paused'; start it with"),
+        ({"/v1/models": (200, "[" * 100_000)}, "no vLLM server .* no JSON"),
+        ({"/v1/models": (200, '{"data": [{"max_model_len": Infinity}]}')}, "is no vLLM server"),
+        ({"/v1/models": (400, {"error": {"message": 5}})}, "refuses: 5 "),
+        ({"/inference/v1/generate": reply([47, 47])}, "sampled 2 tokens where one was asked for"),
     ],
 )
 def test_a_server_that_cannot_be_used_is_refused(answers: dict[str, Answer], message: str) -> None:
