@@ -1,9 +1,6 @@
-"""Measure decoding on a GPU: `python benchmarks/gpu_rows.py --model FILE [--output rows.json]`.
+"""Rows that `benchmarks/gpu.py` measures, each a generator of what it found so far.
 
-Rows are measured in the order of their worth, each in a process of its own with a limit of its own,
-and written down as soon as they are there: what a JSON file has is kept, and only what is missing
-is measured. `--rows NAME ...` measures some of them, again. A row that fails keeps its traceback.
-`--device cpu --sizes tiny` does all of it on a random model, in a few minutes.
+Knows the engine, the update and runs. Does not know the page.
 """
 
 from __future__ import annotations
@@ -22,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +26,48 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLED, OBSERVED, PROMPT = 12, 8, 64
+VOCABULARY = 1024
+"""Of the tiny model."""
+LINE_TOKENS = 12
+"""Of a line of random weights on average: one id in so many ends in a newline."""
+PLUGINS = ("pytest_timeout",)
+"""Of pytest. The others that a machine has may warn, and a warning ends a session of tests."""
 Cells = dict[str, Any]
+
+
+def save_model(folder: Path) -> None:
+    """Random weights, and a tokenizer whose every id is text: some of it ends a line."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    newline = "\u010a"
+    more = (f"x{n}{'' if n % LINE_TOKENS else newline}" for n in range(VOCABULARY))
+    names = [*[*letters, *more][: VOCABULARY - 1], "<|end|>"]
+    made = Tokenizer(models.BPE(vocab={name: i for i, name in enumerate(names)}, merges=[]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|end|>")
+    tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.save_pretrained(folder)
+    config = Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        intermediate_size=192,
+        num_hidden_layers=2,
+        head_dim=32,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.eos_token_id,
+    )
+    torch.manual_seed(0)
+    model: Any = Qwen3ForCausalLM(config)
+    model.to(torch.bfloat16).save_pretrained(folder)
 
 
 class Job:
@@ -42,10 +79,8 @@ class Job:
         self._folder = tempfile.TemporaryDirectory(prefix="repl-rl-rows-")
         self.folder = Path(self._folder.name)
         if model is None:
-            from gpu import SHAPES, save_model
-
             model = str(self.folder / "model")
-            save_model(Path(model), SHAPES["tiny"])
+            save_model(Path(model))
         self.model = model
 
     def pick(self, small: int, usual: int) -> int:
@@ -112,13 +147,15 @@ def laws(job: Job) -> Iterator[Cells]:
     """The laws of engines, on the device, with steps of fixed shape and without."""
     command = [
         *(sys.executable, "-m", "pytest", "tests/e2e/test_device.py", "-vv", "--maxfail=8"),
-        *("-k", "FixedShape", "-p", "no:cacheprovider", "-p", "no:benchmark", "--tb=short"),
-        *("-W", "default"),
+        *("tests/laws/test_device.py", "-m", "gpu", "-p", "no:cacheprovider", "--tb=short"),
+        *("-W", "default", *(word for name in PLUGINS for word in ("-p", name))),
     ]
     process = subprocess.Popen(
         command,
         cwd=ROOT,
-        env=os.environ | {"REPL_RL_TEST_DEVICE": job.device, "PYTHONUNBUFFERED": "1"},
+        env=os.environ
+        | {"REPL_RL_TEST_DEVICE": job.device, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        | {"PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -484,7 +521,44 @@ def warm(job: Job) -> Iterator[Cells]:
         yield {f"{'trees' if as_trees else 'padded'} s a step": round(statistics.median(each), 3)}
 
 
-# 8. Beyond
+# 8. Updates
+
+
+def update(job: Job) -> Iterator[Cells]:
+    """Tokens per second of an update as a tree, by branch and as TRL makes it."""
+    from update import measured, trajectories
+
+    from repl_rl.engines import tree_attention
+    from repl_rl.engines.models import read_files
+
+    size, at_once = job.pick(2, 8), tree_attention.AT_ONCE
+    for way in ("tree", "loop", "trl"):
+        tree_attention.AT_ONCE = at_once
+        args = argparse.Namespace(
+            model=read_files(job.model).base,
+            device=job.device,
+            way=way,
+            steps=job.pick(2, 3),
+            groups=size,
+            siblings=size,
+            prompt=job.pick(12, 115),
+            common=job.pick(6, 70),
+            completion=job.pick(20, 141),
+            set=[],
+        )
+        num = sum(len(one.prompt_ids) + len(one.completion_ids) for one in trajectories(args))
+        wall, cpu, peak, loss = measured(args)
+        yield {
+            f"{way} tokens/s": round(num / wall),
+            f"{way} s": round(wall, 3),
+            f"{way} CPU s": round(cpu, 3),
+            f"{way} GiB": round(peak / 2**30, 2),
+            f"{way} loss": loss,
+        }
+        gc.collect()
+
+
+# 9. Beyond
 
 
 def compiled(job: Job) -> Iterator[Cells]:
@@ -514,112 +588,12 @@ ROWS: dict[str, tuple[Callable[[Job], Iterator[Cells]], float]] = {
     "laws": (laws, 150),
     "line tax": (line_tax, 60),
     "rollout": (rollout, 75),
+    "update": (update, 60),
+    "grpo": (grpo, 75),
     "gap": (gap, 60),
-    "replay": (replay, 75),
-    "grpo": (grpo, 100),
     "warm": (warm, 60),
-    "in flight": (in_flight, 75),
-    "compiled": (compiled, 150),
+    "replay": (replay, 60),
+    "in flight": (in_flight, 60),
+    "compiled": (compiled, 120),
 }
 """By worth, each with the seconds that it may take."""
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--sizes", choices=["tiny", "given"], default="given")
-    parser.add_argument("--model", help="a folder or a GGUF file; not with --sizes tiny")
-    parser.add_argument("--rows", nargs="+", choices=ROWS, help="measure these, again")
-    parser.add_argument("--output", type=Path, default=Path("gpu_rows.json"))
-    parser.add_argument("--seconds", type=float, default=560.0, help="for all of it")
-    parser.add_argument("--case", choices=ROWS, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.sizes == "given" and args.model is None:
-        parser.error("give --model, or --sizes tiny")
-    model = None if args.sizes == "tiny" else args.model
-    if args.case:
-        measure(args.case, Job(args.device, args.sizes, model))
-        return
-    found: dict[str, Any] = json.loads(args.output.read_text()) if args.output.exists() else {}
-    found["machine"] = about(args.device)
-    deadline = time.monotonic() + args.seconds
-    for name in args.rows or [name for name in ROWS if not found.get(name, {}).get("is whole")]:
-        left = deadline - time.monotonic()
-        if left > 10:
-            found[name] = row(name, args, min(left, ROWS[name][1]))
-            args.output.write_text(json.dumps(found, indent=1))
-            print(table(name, found[name]), flush=True)
-    print(f"\n{'=' * 30} all rows: {found['machine']}")
-    for name in ROWS:
-        print(table(name, found.get(name, {"": "not measured"})), flush=True)
-    sys.exit(not all(found.get(name, {}).get("is whole") for name in args.rows or ROWS))
-
-
-def row(name: str, args: argparse.Namespace, limit: float) -> Cells:
-    """A row by a process of its own, as far as it came."""
-    command = [sys.executable, __file__, "--case", name, "--device", args.device]
-    command += ["--sizes", args.sizes, *(["--model", args.model] if args.model else [])]
-    started = time.monotonic()
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(command, stdout=out, stderr=errors, start_new_session=True)
-        try:
-            code: int | str = process.wait(limit)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
-            process.wait()
-            code = f"cut after {limit:.0f} s"
-        texts = []
-        for file in (out, errors):
-            file.seek(0)
-            texts.append(file.read())
-    cells: Cells = {}
-    for line in texts[0].splitlines():
-        if line.startswith("ROW "):
-            cells |= json.loads(line.removeprefix("ROW "))
-    cells["took s"] = round(time.monotonic() - started, 1)
-    cells["is whole"] = code == 0
-    if code != 0:
-        cells["ended"] = code
-        cells["stderr"] = texts[1][-2500:]
-    return cells
-
-
-def measure(name: str, job: Job) -> None:
-    """Print what a row finds, a line of JSON each; a traceback ends it."""
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
-    if not job.is_cuda:
-        import torch
-
-        torch.set_num_threads(1)  # of models of this size; other work may be on the machine
-    try:
-        for cells in ROWS[name][0](job):
-            job.note(**cells)
-    except BaseException:
-        job.note(traceback=traceback.format_exc()[-4000:])
-        raise
-
-
-def about(device: str) -> str:
-    """The machine, what it runs on, and the day."""
-    from gpu import about as described
-
-    found = described(device)
-    if device == "cuda":
-        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        found += (
-            ", driver " + subprocess.run(command, capture_output=True, text=True).stdout.strip()
-        )
-    return found
-
-
-def table(name: str, cells: Cells) -> str:
-    """A row as lines of text."""
-    lines = [f"\n## {name}"]
-    for key, value in cells.items():
-        shown = "\n    ".join(map(str, value)) if isinstance(value, list) else value
-        lines.append(f"  {key}: {shown}")
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    main()
