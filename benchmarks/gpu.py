@@ -1,15 +1,16 @@
-"""Check and measure a GPU: `python benchmarks/gpu.py [--output docs/engines.md]`, in ten minutes.
+"""Check and measure a GPU: `python benchmarks/gpu.py --model FILE [--output docs/engines.md]`.
 
-First the tests that take a device: the laws of the engine `hf`, losses beside those of a CPU, a run
-that goes on. Then trainings of a few steps on random weights, each in a process of its own, of
-which a page shows tokens per second, where the time goes, and peak memory. Exit code 1 if a test or
-a training fails. `--device cpu --sizes tiny` does all of it without a GPU. A `vllm` that is not
-installed, and what no time is left for, has no row.
+Rows are measured in the order of their worth, each in a process of its own with a limit of its own,
+and written down as soon as they are there: `gpu.json` beside the page keeps what is whole, and only
+what is missing is measured. `--rows NAME ...` measures some of them again. A row that fails keeps
+its traceback, and the page shows what was measured. Exit code 1 if a row is not whole.
+`--device cpu --sizes tiny` does all of it on a random model, in three minutes.
 """
+
+from __future__ import annotations
 
 import argparse
 import datetime
-import importlib.util
 import json
 import os
 import platform
@@ -17,61 +18,167 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-TESTS = ("tests/e2e/test_device.py", "tests/laws/test_device.py")
-SHAPES: dict[str, dict[str, Any]] = {
-    "tiny": {"hidden_size": 64, "num_hidden_layers": 2, "head_dim": 32, "vocab_size": 1024},
-    "0.6B": {"hidden_size": 1024, "num_hidden_layers": 28, "head_dim": 128, "vocab_size": 151_936},
-    "1.7B": {"hidden_size": 2048, "num_hidden_layers": 28, "head_dim": 128, "vocab_size": 151_936},
+from gpu_rows import ROWS, Cells, Job
+
+FIGURES: Mapping[str, Mapping[str, str]] = {
+    "laws": {"passed": "tests of the engine `hf` and of the update that pass"},
+    "line tax": {
+        "graph 64 lines tokens/s": "64 rows, lines of 12 tokens and 8 observed, tokens/s",
+        "graph 64 line tax": "relative to one uninterrupted line",
+        "graph 64 uneven tokens/s": "the same in lines of 4 to 20 tokens, tokens/s",
+        "plain 64 lines tokens/s": "as on a CPU, op by op: lines of 12 and 8, tokens/s",
+    },
+    "rollout": {
+        "graph 64 second tokens/s": "a rollout of 64 trajectories, kernels and adapter, tokens/s",
+        "graph 64 second s": "the same, seconds",
+        "plain 8 first tokens/s": "as on a CPU, 8 trajectories, tokens/s",
+    },
+    "update": {
+        "tree tokens/s": "an update of 64 trajectories, all weights, tokens/s",
+        "tree GiB": "the same, GiB at the peak",
+        "loop tokens/s": "by branch, as on a CPU, tokens/s",
+        "trl tokens/s": "stock TRL, tokens/s",
+    },
+    "grpo": {
+        "step 2 s": "a GRPO step of 8 x 8 with an adapter, all in, seconds",
+        "step 2 phases": "the same, by phase",
+        "peak GiB": "the same, GiB at the peak",
+    },
+    "gap": {
+        "all bfloat16 against autocast": "engine beside update, nats a token",
+        "all float32 against float32": "the same, both in float32",
+    },
+    "warm": {"trees s a step": "a step of a warm start, 8 transcripts of 174 tokens, seconds"},
+    "replay": {
+        "narrow 319 columns ms": "a decoding step of 64 rows at 320 tokens a row, ms",
+        "narrow 2303 columns ms": "at 2,304",
+        "kernels": "kernels of it",
+    },
+    "in flight": {
+        f"graph {count} lines tokens/s": f"{count} rows, lines of 12 and 8, tokens/s"
+        for count in (32, 128, 512)
+    },
+    "compiled": {"compiled ms": "a decoding step that torch has compiled, ms"},
 }
-"""Of a Qwen3 with 16 heads (tiny: 2), half as many for keys, and a tied head."""
-LINE_TOKENS = 12
-"""Of a line of random weights on average: one id in so many ends in a newline."""
-SETTINGS = (
-    *("grpo.steps=4", "grpo.problems_per_step=8", "grpo.group_size=8", "grpo.dtype=bfloat16"),
-    *("sampling.max_tokens=512", "sampling.max_lines=40", "sampling.max_line_tokens=64"),
-    *("sampling.max_in_flight=64", "eval.problems=8", "report.curve=false"),
-)
-TINY = (
-    *("grpo.steps=2", "grpo.problems_per_step=1", "grpo.group_size=4", "grpo.dtype=float32"),
-    *("sampling.max_tokens=96", "sampling.max_lines=4", "sampling.max_in_flight=4"),
-    *("sandbox.standby=1", "eval.problems=2"),
-)
-TIMES = ("rollout", "kernel", "grading", "sync", "update", "other")
-HEAD = ("size", "engine", "rollout tokens/s", "update tokens/s", *TIMES, "peak GiB")
-NO_PEAK = "-"
-"""On a CPU, whose memory torch does not count."""
-PLUGINS = ("pytest_timeout", "repl_rl.golden.pytest_plugin")
-"""Of pytest. The others that a machine has may warn, and a warning ends a session of tests."""
-SECONDS = 570.0
-Row = Mapping[str, str]
+"""What the page shows of a row, and in which words."""
+HEADING = "### Measured by `make gpu`"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--sizes", nargs="+", choices=SHAPES, default=["0.6B", "1.7B"])
-    parser.add_argument("--engines", nargs="+", choices=["hf", "vllm"], default=["hf", "vllm"])
-    parser.add_argument("--output", type=Path, help="The page that the section ends.")
-    parser.add_argument("--no-tests", action="store_true", help="Measure alone.")
-    parser.add_argument("--case", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--sizes", choices=["tiny", "given"], default="given")
+    parser.add_argument("--model", help="a folder or a GGUF file; not with --sizes tiny")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, help="measure these, again")
+    parser.add_argument("--output", type=Path, help="the page that the section ends")
+    parser.add_argument("--json", type=Path, help="by default gpu.json, beside the page")
+    parser.add_argument("--seconds", type=float, default=560.0, help="for all of it")
+    parser.add_argument("--case", choices=ROWS, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.sizes == "given" and args.model is None:
+        parser.error("give --model, or --sizes tiny")
     if args.case:
-        print(json.dumps(trained(*args.case)))
+        model = None if args.sizes == "tiny" else args.model
+        measure(args.case, Job(args.device, args.sizes, model))
         return
-    deadline = time.monotonic() + SECONDS
-    passed = args.no_tests or tests_pass(args.device, deadline)
-    cases = [(size, engine) for size in args.sizes for engine in args.engines]
-    found = [measured(*case, args.device, deadline) for case in cases]
-    rows = [row for row in found if row is not None]
-    tests = "not run" if args.no_tests else "passed" if passed else "FAILED"
-    text = page(rows, about(args.device), tests)
-    print(text) if args.output is None else put(args.output, text)
-    sys.exit(not passed or any("failed" in row.values() for row in rows))
+    file = args.json or (args.output or Path("gpu.md")).with_name("gpu.json")
+    found: dict[str, Cells] = json.loads(file.read_text()) if file.exists() else {}
+    machine, deadline = about(args.device), time.monotonic() + args.seconds
+    for name in args.rows or missing(found):
+        left = deadline - time.monotonic()
+        if left > 10:
+            found[name] = {"machine": machine, **row(name, args, min(left, ROWS[name][1]))}
+            file.write_text(json.dumps(found, indent=1) + "\n")
+            print(table(name, found[name]), flush=True)
+    if args.output is not None:
+        put(args.output, page(found))
+    sys.exit(not all(found.get(name, {}).get("is whole") for name in args.rows or ROWS))
+
+
+def missing(found: Mapping[str, Cells]) -> list[str]:
+    """The rows that are not there, or not whole."""
+    return [name for name in ROWS if not found.get(name, {}).get("is whole")]
+
+
+def row(name: str, args: argparse.Namespace, limit: float) -> Cells:
+    """A row by a process of its own, as far as it came."""
+    command = [sys.executable, __file__, "--case", name, "--device", args.device]
+    command += ["--sizes", args.sizes, *(["--model", args.model] if args.model else [])]
+    started = time.monotonic()
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, stdout=out, stderr=errors, start_new_session=True)
+        try:
+            code: int | str = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            process.wait()
+            code = f"cut after {limit:.0f} s"
+        texts = []
+        for file in (out, errors):
+            file.seek(0)
+            texts.append(file.read())
+    cells: Cells = {}
+    for line in texts[0].splitlines():
+        if line.startswith("ROW "):
+            cells |= json.loads(line.removeprefix("ROW "))
+    cells["took s"] = round(time.monotonic() - started, 1)
+    cells["is whole"] = code == 0
+    if code != 0:
+        cells["ended"] = code
+        cells["stderr"] = texts[1][-2500:]
+    return cells
+
+
+def measure(name: str, job: Job) -> None:
+    """Print what a row finds, a line of JSON each; a traceback ends it."""
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
+    if not job.is_cuda:
+        import torch
+
+        torch.set_num_threads(1)  # of models of this size; other work may be on the machine
+    try:
+        for cells in ROWS[name][0](job):
+            job.note(**cells)
+    except BaseException:
+        job.note(traceback=traceback.format_exc()[-4000:])
+        raise
+
+
+def table(name: str, cells: Cells) -> str:
+    """A row as lines of text."""
+    lines = [f"\n## {name}"]
+    for key, value in cells.items():
+        shown = "\n    ".join(map(str, value)) if isinstance(value, list) else value
+        lines.append(f"  {key}: {shown}")
+    return "\n".join(lines)
+
+
+def page(found: Mapping[str, Cells]) -> str:
+    """The section: what was measured, by machine."""
+    machines = dict.fromkeys(cells["machine"] for cells in found.values())
+    tables = []
+    for machine in machines:
+        lines = [f"{machine}:\n", "| what | measured |", "|--|--|"]
+        for name, words in FIGURES.items():
+            cells = found.get(name, {})
+            if cells.get("machine") == machine:
+                lines += [
+                    f"| {words[key]} | {shown(cells[key])} |" for key in words if key in cells
+                ]
+        tables.append("\n".join(lines) + "\n")
+    return "\n".join([HEADING + "\n", *tables])
+
+
+def shown(value: Any) -> str:
+    """A figure in the page's way."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {number}" for name, number in value.items())
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def put(page: Path, text: str) -> None:
@@ -81,108 +188,6 @@ def put(page: Path, text: str) -> None:
     page.write_text(before + text)
 
 
-def tests_pass(device: str, deadline: float) -> bool:
-    """Run the tests of a device; what they print goes to stderr."""
-    plugins = [word for name in PLUGINS for word in ("-p", name)]
-    command = [sys.executable, "-m", "pytest", *plugins, *TESTS, "-m", "gpu"]
-    ours_alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    environment = os.environ | ours_alone | {"REPL_RL_TEST_DEVICE": device}
-    left = deadline - time.monotonic()
-    try:
-        done = subprocess.run(command, cwd=ROOT, env=environment, stdout=sys.stderr, timeout=left)
-    except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0
-
-
-def measured(size: str, engine: str, device: str, deadline: float) -> Row | None:
-    """A row of the page, by a training in a process of its own; None where there is none."""
-    row = dict.fromkeys(HEAD, "") | {"size": size, "engine": engine}
-    left = deadline - time.monotonic()
-    if left < 0 or (engine != "hf" and importlib.util.find_spec(engine) is None):
-        return None
-    command = [sys.executable, __file__, "--case", size, engine, device]
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=left)
-    except subprocess.TimeoutExpired:
-        return None
-    if done.returncode:
-        return row | {"rollout tokens/s": "failed"}
-    found: Row = json.loads(done.stdout.splitlines()[-1])
-    return {**row, **found}
-
-
-def trained(size: str, engine: str, device: str) -> dict[str, str]:
-    """Cells of the page, of a training on random weights. The first step, which warms up, is left
-    out."""
-    from repl_rl.rollout.plan import make_plan
-    from repl_rl.settings import resolve
-    from repl_rl.show.display import silent
-
-    # As `repl-rl` does: with several GPUs transformers would split batches over them.
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
-    with tempfile.TemporaryDirectory(prefix="repl-rl-gpu-") as folder:
-        model, run = Path(folder) / "model", Path(folder) / "run"
-        names = (f"model={model}", f"sampling.engine={engine}", f"sampling.device={device}")
-        config = resolve(overrides=[*names, *SETTINGS, *(TINY if size == "tiny" else ())])
-        plan = make_plan(config, to_train=True)  # vLLM is prepared before torch is imported
-        import torch
-
-        from repl_rl.training.train import train
-
-        save_model(model, SHAPES[size])
-        train(plan, run, silent())
-        rows = [json.loads(row) for row in (run / "metrics.jsonl").read_text().splitlines()]
-    peak = torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else None
-    return cells([row for row in rows if "time/update" in row][1:], peak)
-
-
-def cells(steps: Sequence[Mapping[str, float]], peak: float | None) -> dict[str, str]:
-    """What a training's steps add up to; `peak` in GiB."""
-    seconds = {name: sum(step[f"time/{name}"] for step in steps) for name in TIMES}
-    sampled, whole = sum(step["active_tokens"] for step in steps), sum(seconds.values())
-    in_rollouts = seconds["rollout"] + seconds["kernel"] + seconds["grading"]
-    return {
-        "rollout tokens/s": f"{sampled / in_rollouts:,.0f}",
-        "update tokens/s": f"{sampled / seconds['update']:,.0f}",
-        **{name: f"{took / whole:.0%}" for name, took in seconds.items()},
-        "peak GiB": NO_PEAK if peak is None else f"{peak:.1f}",
-    }
-
-
-def save_model(folder: Path, shape: Mapping[str, Any]) -> None:
-    """Random weights, and a tokenizer whose every id is text: some of it ends a line."""
-    import torch
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
-
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    newline = "\u010a"
-    more = (f"x{n}{'' if n % LINE_TOKENS else newline}" for n in range(shape["vocab_size"]))
-    names = [*[*letters, *more][: shape["vocab_size"] - 1], "<|end|>"]
-    made = Tokenizer(models.BPE(vocab={name: i for i, name in enumerate(names)}, merges=[]))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    made.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|end|>")
-    tokenizer.pad_token = tokenizer.eos_token
-    tokenizer.save_pretrained(folder)
-    num_heads = 2 if shape["hidden_size"] < 1024 else 16
-    config = Qwen3Config(
-        **shape,
-        intermediate_size=3 * shape["hidden_size"],
-        num_attention_heads=num_heads,
-        num_key_value_heads=num_heads // 2,
-        max_position_embeddings=4096,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.eos_token_id,
-    )
-    torch.manual_seed(0)
-    model: Any = Qwen3ForCausalLM(config)
-    model.to(torch.bfloat16).save_pretrained(folder)
-
-
 def about(device: str) -> str:
     """The machine, what it runs on, and the day."""
     import torch
@@ -190,29 +195,12 @@ def about(device: str) -> str:
 
     name = torch.cuda.get_device_name() if device == "cuda" else platform.machine()
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
-    return f"{name}, {versions}, {datetime.date.today()}"
-
-
-def page(rows: Sequence[Row], machine: str, tests: str) -> str:
-    """The section that shows the rows."""
-    table = [HEAD, ["--"] * len(HEAD), *([row[name] for name in HEAD] for row in rows)]
-    text = "".join(f"| {' | '.join(line)} |\n" for line in table)
-    return INTRODUCTION.format(machine=machine, tests=tests) + (text if rows else "")
-
-
-INTRODUCTION = """\
-### Measured by `make gpu`
-
-Machine: {machine}
-
-Tests (laws of the engine `hf`, losses beside those of a CPU, a run that goes on): {tests}
-
-The trainings have random weights of the shapes of Qwen3-0.6B and Qwen3-1.7B in bfloat16, and 64
-trajectories a step of up to 512 tokens, in lines of about 12. Their lines are no Python, so kernels
-have little to do. Tokens are sampled tokens. The middle columns are the shares of a step's time.
-The peak is what torch had allocated at most, in GiB.
-
-"""
+    found = f"{name}, {versions}, {datetime.date.today()}"
+    if device == "cuda":
+        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        driver = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+        found += f", driver {driver}"
+    return found
 
 
 if __name__ == "__main__":

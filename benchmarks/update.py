@@ -1,9 +1,10 @@
 """An update beside stock TRL's: `python benchmarks/update.py [--model PATH] [--ways tree trl]`.
 
-Each way is a process of its own that takes one GRPO step on the same made-up trajectories: groups
-of siblings with one prompt, lines sampled and answered. It prints wall and CPU seconds of forwards
-and backwards, tokens per CPU second, and the peak above the weights that were there. Without
-`--model` the model is a Llama of random weights in the shape of SmolLM2-135M.
+Each way is a process of its own that takes GRPO steps on the same made-up trajectories: groups
+of siblings with one prompt, lines sampled and answered. It prints wall and CPU seconds of the last
+step's forwards and backwards, and tokens per second: of CPU time on a CPU, of wall time on a GPU.
+The peak is what came above the weights that were there; on a GPU it is all that torch allocated.
+Without `--model` the model has random weights, in the shape of SmolLM2-135M or of Qwen3-0.6B.
 """
 
 import argparse
@@ -19,11 +20,19 @@ from typing import Any
 
 import torch
 from memory import MALLOC, taken
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    PreTrainedConfig,
+    Qwen3Config,
+)
 from transformers.utils.logging import disable_progress_bar
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from repl_rl.config import Config
+from repl_rl.engines import tree_attention
 from repl_rl.engines.kinds import engine_kind
 from repl_rl.engines.models import read_files
 from repl_rl.engines.precision import precision
@@ -44,27 +53,44 @@ from repl_rl.types import (
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 from tiny_model import save_tiny_model
 
-SHAPE: dict[str, Any] = {
-    "vocab_size": 49_152,
-    "hidden_size": 576,
-    "intermediate_size": 1536,
-    "num_hidden_layers": 30,
-    "num_attention_heads": 9,
-    "num_key_value_heads": 3,
-    "tie_word_embeddings": True,
+SHAPES: dict[str, PreTrainedConfig] = {
+    "smollm2": LlamaConfig(
+        vocab_size=49_152,
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=30,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        tie_word_embeddings=True,
+    ),
+    "0.6B": Qwen3Config(
+        vocab_size=151_936,
+        hidden_size=1024,
+        intermediate_size=3072,
+        num_hidden_layers=28,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+        head_dim=128,
+        tie_word_embeddings=True,
+    ),
 }
 WAYS = {
     "trl": "stock TRL",
     "parts": "rows, by length",
+    "loop": "a tree, by branch",
     "tree": "a tree",
 }
+"""`loop` differs from `tree` on a GPU alone: there a tree is one attention a layer."""
 MIB = 1 << 20
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", help="By default one of random weights.")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=["trl", "parts", "tree"])
+    parser.add_argument("--shape", choices=SHAPES, default="smollm2", help="Without --model.")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--steps", type=int, help="By default 1, on a GPU 3: the first warm up.")
     parser.add_argument("--groups", type=int, default=8)
     parser.add_argument("--siblings", type=int, default=8)
     parser.add_argument("--prompt", type=int, default=115, help="Tokens of a prompt.")
@@ -73,39 +99,51 @@ def main() -> None:
     parser.add_argument("--set", nargs="+", default=[], help="Settings, such as grpo.dtype=mixed.")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    args.steps = args.steps or (1 if args.device == "cpu" else 3)
     if args.way:
         print(json.dumps(measured(args)))
         return
     with tempfile.TemporaryDirectory(prefix="repl-rl-update-") as folder:
         if args.model is None:
             args.model = folder
-            save_model(Path(folder))
+            save_model(Path(folder), SHAPES[args.shape])
         args.model = read_files(args.model).base
         rows = trajectories(args)
         num_tokens = sum(len(t.prompt_ids) + len(t.completion_ids) for t in rows)
-        print(
-            f"{len(rows)} trajectories of {num_tokens:,} tokens, {torch.get_num_threads()} threads"
-        )
-        print(
-            f"{'':<16} {'wall s':>7} {'CPU s':>7} {'tokens/CPU s':>13} {'peak MiB':>9} {'loss':>10}"
-        )
+        is_cpu = args.device == "cpu"
+        where = f"{torch.get_num_threads()} threads" if is_cpu else torch.cuda.get_device_name()
+        print(f"{len(rows)} trajectories of {num_tokens:,} tokens, {where}")
+        rate = "tokens/CPU s" if is_cpu else "tokens/s"
+        print(f"{'':<17} {'wall s':>7} {'CPU s':>7} {rate:>12} {'peak MiB':>9} {'loss':>10}")
         for way in args.ways:
             command = [sys.executable, *sys.argv, "--model", args.model, "--way", way]
             done = subprocess.run(command, capture_output=True, text=True, env=os.environ | MALLOC)
             if done.returncode:
                 sys.exit(done.stderr)
             wall, cpu, peak, loss = json.loads(done.stdout.splitlines()[-1])
+            speed = num_tokens / (cpu if is_cpu else wall)
             print(
-                f"{WAYS[way]:<16} {wall:>7.1f} {cpu:>7.1f} {num_tokens / cpu:>13,.0f} "
+                f"{WAYS[way]:<17} {wall:>7.2f} {cpu:>7.2f} {speed:>12,.0f} "
                 f"{peak / MIB:>9,.0f} {loss:>10.6f}",
                 flush=True,
             )
 
 
-def save_model(folder: Path) -> None:
-    """Random weights, and a tokenizer that uses few of them."""
+def save_model(folder: Path, shape: PreTrainedConfig) -> None:
+    """A model without weights, and a tokenizer that uses few of its ids."""
     save_tiny_model(folder)
-    LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    shape.save_pretrained(folder)
+
+
+def load(args: argparse.Namespace, dtype: torch.dtype) -> Any:
+    """The model, with random weights where it has none of its own."""
+    if list(Path(args.model).glob("*.safetensors")) or not Path(args.model).is_dir():
+        return AutoModelForCausalLM.from_pretrained(args.model, dtype=dtype).to(args.device)
+    torch.manual_seed(0)
+    with torch.device(args.device):
+        config = AutoConfig.from_pretrained(args.model)
+        return AutoModelForCausalLM.from_config(config, dtype=dtype)
 
 
 def trajectories(args: argparse.Namespace) -> list[Trajectory]:
@@ -148,28 +186,32 @@ def trajectory(
 
 
 def measured(args: argparse.Namespace) -> tuple[float, float, float, float]:
-    """(wall seconds, CPU seconds, bytes at the peak, loss) of one step."""
+    """(wall seconds, CPU seconds, bytes at the peak, loss) of the last step."""
     disable_progress_bar()
     rows = trajectories(args)
     longest = max(len(t.completion_ids) for t in rows)
     config = resolve(
         overrides=[
             f"model={args.model}",
-            "sampling.device=cpu",
+            f"sampling.device={args.device}",
             f"sampling.max_tokens={longest}",
-            *("grpo.steps=1", f"grpo.problems_per_step={args.groups}"),
+            *(f"grpo.steps={args.steps}", f"grpo.problems_per_step={args.groups}"),
             *(f"grpo.group_size={args.siblings}", "grpo.line_credit_weight=0"),
+            *(("grpo.micro_batch_size=64",) if args.device == "cuda" else ()),
             *args.set,
         ]
     )
     with tempfile.TemporaryDirectory() as folder:
         trainer: Any = made(config, rows, args, Path(folder))
-        cost = [0.0, 0.0]
+        costs: dict[int, list[float]] = {}
         step = trainer.training_step
 
         def timed(*inputs: Any, **named: Any) -> Any:
             wall, cpu = time.perf_counter(), time.process_time()
             out = step(*inputs, **named)
+            if args.device == "cuda":
+                torch.cuda.synchronize()
+            cost = costs.setdefault(trainer.state.global_step, [0.0, 0.0])
             cost[0] += time.perf_counter() - wall
             cost[1] += time.process_time() - cpu
             return out
@@ -178,10 +220,16 @@ def measured(args: argparse.Namespace) -> tuple[float, float, float, float]:
         trainer._save_checkpoint = lambda *_, **__: None
         Path("/proc/self/clear_refs").write_text("5")
         before = taken(torch.device("cpu"), "VmRSS")
+        if args.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
         trainer.train()
-        peak = taken(torch.device("cpu"), "VmHWM") - before
+        if args.device == "cuda":
+            peak = torch.cuda.max_memory_allocated()
+        else:
+            peak = taken(torch.device("cpu"), "VmHWM") - before
         loss = next(row["loss"] for row in trainer.state.log_history if "loss" in row)
-    return cost[0], cost[1], peak, loss
+    wall, cpu = costs[args.steps - 1]
+    return wall, cpu, peak, loss
 
 
 def made(config: Config, rows: list[Trajectory], args: argparse.Namespace, folder: Path) -> Any:
@@ -197,9 +245,9 @@ def made(config: Config, rows: list[Trajectory], args: argparse.Namespace, folde
         )
         for row in rows
     ]
-    held = precision(config, engine_kind("hf"), device="cpu")
+    held = precision(config, engine_kind("hf"), device=args.device)
     tokenizer = AutoTokenizer.from_pretrained(args.model)
-    model = AutoModelForCausalLM.from_pretrained(args.model, dtype=held.weights)
+    model = load(args, held.weights)
     ours = make_trainer(
         model=model,
         tokenizer=tokenizer,
@@ -210,12 +258,14 @@ def made(config: Config, rows: list[Trajectory], args: argparse.Namespace, folde
     )
     if args.way != "trl":
         assert isinstance(ours, LineGRPOTrainer)
-        ours.takes_trees = ours.takes_trees and args.way == "tree"
+        ours.takes_trees = ours.takes_trees and args.way in ("tree", "loop")
+        if args.way == "loop":
+            tree_attention.AT_ONCE = frozenset()
         return ours
     fed = ours.collect([str(i) for i in range(len(rows))])
     stock_args: Any = ours.args  # a GRPOConfig
     return GRPOTrainer(
-        model=AutoModelForCausalLM.from_pretrained(args.model, dtype=held.weights),
+        model=load(args, held.weights),
         args=stock_args,
         reward_funcs=[outcome_reward],
         rollout_func=lambda prompts, _: fed,

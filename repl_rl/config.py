@@ -12,6 +12,7 @@ from typing import Any
 
 from repl_rl.bounds import ABOVE_ZERO, LEAST, LONGEST, MOST
 from repl_rl.errors import ConfigError
+from repl_rl.sections import USUAL_MICRO_BATCH as USUAL_MICRO_BATCH
 from repl_rl.sections import Baseline as Baseline
 from repl_rl.sections import Checkpointing as Checkpointing
 from repl_rl.sections import Credit as Credit

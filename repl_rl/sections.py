@@ -18,6 +18,7 @@ Baseline = Literal["mean", "leave_one_out"]
 Scale = Literal["group", "batch", "none"]
 RunOn = Literal["allow", "forbid"]
 Checkpointing = bool | Literal["auto"]
+USUAL_MICRO_BATCH = 8
 GraderName = Literal["auto", "math", "exact", "integer", "tests"]
 
 
@@ -88,7 +89,7 @@ class SamplingConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model is. `auto`: a GPU where there is one."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """What the engine computes in. `auto`: as the update does, which `hf` cannot exceed."""
+    """What the engine computes in. `auto`: as the update, which `hf` cannot exceed on a CPU."""
     temperature: float = 1.0
     """What logits are divided by. 0 takes the likeliest token: engine `hf` alone, for `eval`."""
     run_on: RunOn = "allow"
@@ -224,8 +225,9 @@ class GRPOConfig:
     """Of the optimiser, which is AdamW unless `trl.optim` says otherwise."""
     max_grad_norm: float = 1.0
     """Longer gradients are scaled down to this norm."""
-    micro_batch_size: int = 8
-    """Trajectories per forward and backward; only the update of `bnpo` depends on it."""
+    micro_batch_size: int | Literal["auto"] = "auto"
+    """Trajectories per forward and backward; only the update of `bnpo` depends on it. `auto`: 8,
+    and on a GPU as many more as memory allows, since each micro-batch costs its launches."""
     dtype: Literal["auto", "mixed", "float32", "bfloat16"] = "auto"
     """`mixed`: weights, gradients and optimiser in float32, forwards in bfloat16. `float32` and
     `bfloat16`: everything. `auto`: `mixed` on a GPU, `float32` on a CPU. At usual learning rates
@@ -271,6 +273,11 @@ class GRPOConfig:
     by trees always takes the others."""
     scale: Scale = "group"
     """The outcome advantage is divided by the standard deviation over this; `none`: undivided."""
+
+    @property
+    def most_rows(self) -> int:
+        """Trajectories per forward and backward at most, where nothing is known of a GPU."""
+        return USUAL_MICRO_BATCH if self.micro_batch_size == "auto" else self.micro_batch_size
 
     @property
     def num_rollout_updates(self) -> int:

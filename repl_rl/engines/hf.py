@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import math
 import random
+import warnings
 from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
@@ -32,6 +33,7 @@ from repl_rl.engines.precision import autocast, keys_in, unwrapped
 from repl_rl.engines.row_batch import COLUMNS, Batch, Part, packed, padded, up_to_multiple
 from repl_rl.engines.row_cache import RowCache, context_tokens
 from repl_rl.engines.rows import Prompts, Request, Row, best_row
+from repl_rl.engines.steps import Steps, is_shortage
 from repl_rl.errors import ConfigError, EngineError
 
 _FEW_RUNS = 4
@@ -46,6 +48,9 @@ _TURNS = 8
 """Turns of the event loop between two steps. An answer takes several from a kernel's socket to the
 next request; with fewer, its line would miss a step."""
 
+_MISFITS = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What a model raises whose forward takes something else."""
+
 _TRIAL = ((6, 11), (7, 12), (8, 13), (13, 15))
 """Lengths that the first and the last row grow to when a model is tried: prompts, tokens, chunks.
 The two never have equal lengths: a model might rely on those."""
@@ -55,7 +60,8 @@ class HFEngine:
     """See the module. `num_rows` bounds the lines in flight; more wait for a free row.
 
     Forwards compute in `dtype`; float32 leaves them to the model's weights. No id in
-    `forbidden_ids` is ever sampled.
+    `forbidden_ids` is ever sampled. With `is_fixed` steps have a fixed shape, in a copy of the
+    model (see `steps`): by default on a GPU.
     Rows double their columns up to `row_tokens`, and grow beyond it only for a request that does.
     Raises ConfigError for a model that cannot go on from a row's keys and values.
     """
@@ -71,6 +77,7 @@ class HFEngine:
         temperature: float = 1.0,
         forbidden_ids: Set[int] = frozenset(),
         dtype: torch.dtype = torch.float32,
+        is_fixed: bool | None = None,
     ) -> None:
         self._model = model
         self._newline_ids = newline_ids
@@ -107,6 +114,54 @@ class HFEngine:
             self._forget()
             self._try_model()
         self._compute_in(dtype)
+        self._steps: Steps | None = None
+        self.about = ""
+        """How steps are launched, in a few words; empty on a CPU."""
+        if model.device.type == "cuda" if is_fixed is None else is_fixed:
+            self._open_steps()
+
+    def _open_steps(self) -> None:
+        """Sample by steps of fixed shape, if the model can; else as on a CPU."""
+        try:
+            if not self._reads_in_place:
+                raise RuntimeError("its attention is its own")
+            self._steps = steps = Steps(
+                self._model,
+                self._policy,
+                num_rows=len(self._rows),
+                num_tokens=min(self._row_tokens, self._context_tokens),
+                # Float32 leaves it to the weights.
+                dtype=self._model.dtype if self._dtype is torch.float32 else self._dtype,
+            )
+            self._try_steps(steps)
+            self.about = f"a step of fixed shape for {len(self._rows)} rows"
+            if self._model.device.type == "cuda":
+                self.about = f"one CUDA graph a step, {steps.capacity} tokens a row"
+        except (*_MISFITS, AssertionError) as error:
+            self._do_without_steps(error)
+
+    def _do_without_steps(self, error: Exception) -> None:
+        """Go on as on a CPU, with rows that hold nothing."""
+        steps, self._steps = self._steps, None
+        if steps is not None:
+            steps.close()
+        self._forget()
+        reason = str(error).strip().partition("\n")[0] or repr(error)
+        self.about = f"no CUDA graph, each op is launched by itself ({reason})"
+
+    def _try_steps(self, steps: Steps) -> None:
+        """RuntimeError if log-probabilities differ from those of one forward over everything."""
+        ids, stops = self._trial()
+        with self._model_borrowed(), torch.no_grad(), unwrapped(self._model):
+            expected = self._whole(ids, stops)  # (4, P, V)
+        self._cast.forget()
+        found = steps.tried(ids, stops)
+        tokens = found[..., 0].long().to(expected.device)
+        own = self._policy.logprobs(expected).gather(-1, tokens[..., None])[..., 0]
+        gap = (own.cpu().double() - found[..., 1]).abs().max().item()
+        limit = self._limit(expected) / self._policy.divisor
+        if not gap <= limit:
+            raise RuntimeError(f"log-probabilities are off by {gap:.2g}")
 
     def _compute_in(self, dtype: torch.dtype) -> None:
         """Begin with an empty cache for forwards in `dtype`."""
@@ -140,6 +195,12 @@ class HFEngine:
         """See `Engine.sync`: the model is the trainer's, so only cached keys and values go."""
         self._version = version
         self._cast.forget()
+        self._drop()
+        if self._steps is not None:
+            self._steps.load()
+
+    def _drop(self) -> None:
+        """Let rows hold nothing."""
         self._prompts.clear()
         for row in self._rows:
             row.cached = []
@@ -149,13 +210,13 @@ class HFEngine:
         if self._stepper is not None:
             await asyncio.wait([self._stepper])
         self._forget()
+        if self._steps is not None:
+            self._steps.rest()
 
     def _forget(self) -> None:
         """Drop all keys and values, and their memory."""
         self._cast.forget()
-        self._prompts.clear()
-        for row in self._rows:
-            row.cached = []
+        self._drop()
         self._cache.reset()
 
     async def aclose(self) -> None:
@@ -166,6 +227,9 @@ class HFEngine:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._stepper
         self._fail(EngineError("the engine was closed"))
+        steps, self._steps = self._steps, None
+        if steps is not None:
+            steps.close()
 
     def _try_model(self) -> None:
         """ConfigError if logits from rows differ from those of one forward over everything.
@@ -173,26 +237,39 @@ class HFEngine:
         A model is judged by what it does, not by its name: some keep a state in place of keys, read
         positions off a padding mask or attend without any mask.
         """
-        ids = [i % self._vocabulary for i in range(1, 1 + max(map(max, _TRIAL)))]
+        ids, stops = self._trial()
         rows = self._rows[:1] if len(self._rows) == 1 else [self._rows[0], self._rows[-1]]
-        stops = [lengths[: len(rows)] for lengths in _TRIAL]
         try:
-            own = autocast(self._model.device, self._dtype)
-            with self._model_borrowed(), torch.no_grad(), unwrapped(self._model), own:
-                whole = self._model(input_ids=torch.tensor([ids], device=self._model.device))
+            with self._model_borrowed(), torch.no_grad(), unwrapped(self._model):
+                expected = self._whole(ids, stops)
                 found = [self._forward(rows, [ids[:stop] for stop in each]) for each in stops]
-            expected = whole.logits[0, torch.tensor(stops) - 1].float()  # (4, rows, V)
-        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        except _MISFITS as error:
             reason = str(error).strip().partition("\n")[0]
             raise self._refusal(f"{type(error).__name__}: {reason}") from error
         for row in rows:
             row.cached = []
         gap = (torch.stack(found).float() - expected).abs().max().item()
-        spread = expected.std().item()
-        # Wrong keys move logits by about their spread; rounding to half precision moves them by a
-        # few hundredths of it.
-        if gap > (0.01 if self._model.dtype is torch.float32 else 0.5) * spread:
+        if gap > self._limit(expected):
+            spread = expected.std().item()
             raise self._refusal(f"logits are off by {gap:.2g}, their spread is {spread:.2g}")
+
+    def _trial(self) -> tuple[list[int], list[tuple[int, ...]]]:
+        """Ids, and the lengths [4][P] that the first and the last row grow to."""
+        ids = [i % self._vocabulary for i in range(1, 1 + max(map(max, _TRIAL)))]
+        return ids, [lengths[: len(self._rows)] for lengths in _TRIAL]
+
+    def _whole(self, ids: list[int], stops: list[tuple[int, ...]]) -> torch.Tensor:
+        """Logits (4, P, V) after so many ids, by one forward over everything."""
+        with autocast(self._model.device, self._dtype):
+            whole = self._model(input_ids=torch.tensor([ids], device=self._model.device))
+        found: torch.Tensor = whole.logits[0, torch.tensor(stops) - 1].float()
+        return found
+
+    def _limit(self, expected: torch.Tensor) -> float:
+        """Wrong keys move logits by about their spread; rounding to half precision moves them by a
+        few hundredths of it."""
+        is_exact = self._model.dtype is torch.float32 and self._dtype is torch.float32
+        return (0.01 if is_exact else 0.5) * expected.std().item()
 
     def _refusal(self, reason: str) -> ConfigError:
         return ConfigError(
@@ -204,17 +281,43 @@ class HFEngine:
     async def _run(self) -> None:
         try:
             while self._admit():
-                # Given back before anything is awaited: the event loop may stop there while the
-                # trainer is at work on the model.
-                with self._model_borrowed():
-                    for rows in self._batches():
-                        self._step(rows)
+                if self._steps is not None:
+                    await self._fixed_step(self._steps)
+                else:
+                    # Given back before anything is awaited: the event loop may stop there while
+                    # the trainer is at work on the model.
+                    with self._model_borrowed():
+                        for rows in self._batches():
+                            self._step(rows)
                 # Lines whose kernels have answered join before the next step.
                 for _ in range(_TURNS):
                     await asyncio.sleep(0)
         # A model may raise anything, and a line that nobody answers would wait for ever.
         except Exception as error:  # noqa: BLE001
             self._fail(EngineError(f"the model's forward failed: {error!r}"))
+
+    async def _fixed_step(self, steps: Steps) -> None:
+        """A step of fixed shape, in the copy that `steps` has of the model."""
+        for row, token, logprob in await steps.step(self._rows, self._prompts):
+            if not math.isfinite(logprob):
+                raise FloatingPointError(NOT_FINITE)
+            self._take(row, token, logprob)
+
+    def _make_room(self, num_tokens: int) -> None:
+        """Let the rows of fixed steps have so many tokens, or do without such steps."""
+        steps = self._steps
+        if steps is None:
+            return
+        try:
+            if num_tokens > steps.capacity:
+                self._drop()
+                steps.grow(num_tokens, most=self._context_tokens)
+            steps.open()
+        except RuntimeError as error:
+            if not is_shortage(error):
+                raise
+            self._do_without_steps(error)
+            warnings.warn(f"the engine 'hf' has {self.about}", stacklevel=2)
 
     @contextlib.contextmanager
     def _model_borrowed(self) -> Iterator[None]:
@@ -244,16 +347,19 @@ class HFEngine:
                 del row.cached[row.request.num_kept :]
                 row.request = None
         self._waiting = [request for request in self._waiting if not request.done.cancelled()]
+        self._make_room(max((len(one.ids) + one.max_tokens for one in self._waiting), default=0))
         free = [row for row in self._rows if row.request is None]
+        reading = self._prompts.reading(self._rows)
         for request in list(self._waiting):
             if not free:
                 break
-            if self._prompts.is_being_read(request.ids, self._rows):
+            if self._prompts.is_being_read(request.ids, reading):
                 continue
             self._waiting.remove(request)
             row = best_row(free, request.ids)
             free.remove(row)
             self._seat(request, row)
+            reading += self._prompts.reading([row])
         return bool(self._waiting) or any(row.request is not None for row in self._rows)
 
     def _seat(self, request: Request, row: Row) -> None:
@@ -267,6 +373,8 @@ class HFEngine:
             if (lent := prompts.lent(row, request.ids, self._rows)) is not None:
                 self._give(lent[0], row, lent[1])
         row.request = request
+        self._clock += 1
+        row.turn = self._clock
         request.num_kept = len(row.cached)
         num_kept, num_asked = self.prefix_tokens
         self.prefix_tokens = (num_kept + request.num_kept, num_asked + len(request.ids))
@@ -275,7 +383,7 @@ class HFEngine:
 
     def _give(self, holder: Row, row: Row, ids: list[int]) -> None:
         """Let `row` hold these, which `holder` holds."""
-        self._cache.copy(holder.index, row.index, num_keys=len(ids))
+        (self._steps or self._cache).copy(holder.index, row.index, num_keys=len(ids))
         row.cached = list(ids)
 
     def _batches(self) -> Iterator[list[Row]]:
@@ -310,7 +418,12 @@ class HFEngine:
         """Sample a token for each row from its logits (P, V)."""
         requests = [row.request for row in rows if row.request is not None]
         logprobs = self._policy.logprobs(logits)
-        drawn = self._policy.draw(logprobs, [request.rng.random() for request in requests])
+        uniform = torch.tensor(
+            [request.rng.random() for request in requests],
+            dtype=torch.float64,
+            device=logprobs.device,
+        )
+        drawn = self._policy.draw(logprobs, uniform)
         chosen = logprobs.gather(-1, drawn[:, None])[:, 0].tolist()
         if not all(map(math.isfinite, chosen)):
             raise FloatingPointError(NOT_FINITE)
@@ -394,6 +507,8 @@ class HFEngine:
             row.request = None
         # A mask does not hide a NaN: 0 times NaN is NaN.
         self._forget()
+        if self._steps is not None:
+            self._steps.clear()
         for request in requests:
             if not request.done.done():
                 request.done.set_exception(error)

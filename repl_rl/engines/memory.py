@@ -33,6 +33,8 @@ TORCH_TILE_WIDTH = 4096
 """The same without Triton, where it makes copies of them."""
 _TORCH_TILES = 8
 """Copies of them that it makes without Triton."""
+_SHARE_OF_UPDATE = 0.6
+"""Of free memory, for an update whose micro-batches are larger than they have to be."""
 LESS_TO_SAMPLE = "lower sampling.max_in_flight or sampling.max_tokens"
 
 
@@ -96,6 +98,22 @@ def must_recompute(wanted: Checkpointing, taken: Callable[[bool], Memory], free:
     return taken(False).update_peak > 0.9 * free if wanted == "auto" else wanted
 
 
+def rows_at_once(
+    config: Config, num_rows: int, *, taken: Callable[[int], Memory], free: int
+) -> int:
+    """Trajectories of a GPU's micro-batch where `grpo.micro_batch_size` is `auto`.
+
+    The largest divisor of `num_rows` that an estimate finds to fit with room to spare, since
+    launches cost a GPU as much for one row as for all. `taken` gives what a run takes with so many.
+    """
+    usual = config.grpo.most_rows
+    # The results of these depend on how rows are dealt out, so they must not depend on memory.
+    is_bound = config.grpo.loss_type == "bnpo" or any("entropy" in name for name in config.trl)
+    larger = [n for n in range(num_rows, usual, -1) if num_rows % n == 0]
+    fits = (n for n in larger if taken(n).update_peak <= _SHARE_OF_UPDATE * free)
+    return usual if is_bound else next(fits, usual)
+
+
 def measure(
     config: Config,
     engine: EngineKind,
@@ -118,8 +136,9 @@ def measure(
         num_rows = config.sampling.max_in_flight
         dtype = keys_in(held.sampling, device) if engine.shares_weights else held.sampling
         keys = cache_bytes(files, num_rows=num_rows, row_tokens=row_tokens, dtype=dtype)
-    is_cast = engine.shares_weights and held.sampling is not held.weights  # see `CastWeights`
-    if engine.holds_weights or is_cast:
+    # See `CastWeights` and, on a GPU, `Shadow`.
+    is_cast = held.sampling is not held.weights or device == "cuda"
+    if engine.holds_weights or (engine.shares_weights and is_cast):
         keys += num * held.sampling.itemsize
     weights = num * held.weights.itemsize
     is_copied = is_training and config.grpo.kl_beta != 0
@@ -180,7 +199,7 @@ class _MicroBatch:
 
 def _micro_batch(grpo: GRPOConfig, files: ModelFiles) -> _MicroBatch:
     num_all = grpo.problems_per_step * grpo.group_size
-    num_rows = min(grpo.micro_batch_size, num_all)
+    num_rows = min(grpo.most_rows, num_all)
     part_rows = num_rows if sees_all(files.config) else -(-num_rows // PARTS)
     return _MicroBatch(num_rows, part_rows, num_rows < num_all)
 

@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from repl_rl.config import LoraConfig, RunOn
+from repl_rl.config import USUAL_MICRO_BATCH, GRPOConfig, LoraConfig, RunOn
 from repl_rl.engines.allocation import keep_freed_memory
 from repl_rl.engines.gguf_model import model_folder
 from repl_rl.engines.policy import Policy
@@ -75,6 +75,16 @@ class LoadedModel:
     """Ids that the policy never samples: neither engine nor trainer gives them a probability."""
     recomputes: bool = False
     """Whether an update makes activations again: see `grpo.gradient_checkpointing`."""
+    micro_batch_size: int = USUAL_MICRO_BATCH
+    """Trajectories per forward and backward at most: see `grpo.micro_batch_size`."""
+
+    def chosen(self, grpo: GRPOConfig) -> GRPOConfig:
+        """`grpo` with what was left to this machine."""
+        return replace(
+            grpo,
+            gradient_checkpointing=self.recomputes,
+            micro_batch_size=self.micro_batch_size,
+        )
 
     @property
     def config(self) -> Any:
@@ -196,7 +206,12 @@ def to_train(files: ModelFiles, lora: LoraConfig) -> ModelFiles:
 
 
 def load_weights(
-    files: ModelFiles, *, device: torch.device, precision: Precision, recomputes: bool = False
+    files: ModelFiles,
+    *,
+    device: torch.device,
+    precision: Precision,
+    recomputes: bool = False,
+    micro_batch_size: int = USUAL_MICRO_BATCH,
 ) -> LoadedModel:
     """The model itself; ConfigError if its weights are not there, or are another model's."""
     if device.type == "cpu":
@@ -221,6 +236,7 @@ def load_weights(
         precision=precision,
         forbidden_ids=files.forbidden_ids,
         recomputes=recomputes,
+        micro_batch_size=micro_batch_size,
     )
 
 

@@ -8,7 +8,7 @@ are forbidden, nor why.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Set
 
 import torch
 
@@ -20,6 +20,7 @@ class Policy:
         self, *, temperature: float, forbidden_ids: Set[int], device: torch.device
     ) -> None:
         self._temperature = temperature
+        self.divisor = divisor(temperature)
         self._forbidden = torch.tensor(sorted(forbidden_ids), dtype=torch.long, device=device)
 
     def logprobs(self, logits: torch.Tensor) -> torch.Tensor:
@@ -27,18 +28,18 @@ class Policy:
         logits = logits.float()
         if len(self._forbidden):
             logits = logits.index_fill(-1, self._forbidden, -torch.inf)
-        return torch.log_softmax(logits / divisor(self._temperature), dim=-1)
+        return torch.log_softmax(logits / self.divisor, dim=-1)
 
-    def draw(self, logprobs: torch.Tensor, uniform: Sequence[float]) -> torch.Tensor:
-        """A token for each row (B, V) -> (B,), by inverse transform with one number in [0, 1) each.
+    def draw(self, logprobs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+        """A token for each row (B, V) -> (B,), by inverse transform with one number in [0, 1) each,
+        (B,) in float64.
 
         What a row draws depends on its own seed alone, never on what else is in the batch.
         """
         if not self._temperature:
             return logprobs.argmax(-1)
-        thresholds = torch.tensor(uniform, dtype=torch.float64, device=logprobs.device)
         # Above 0, else it would be reached before the first id that has a probability.
-        thresholds = thresholds.clamp_min(2.0**-54)
+        thresholds = uniform.clamp_min(2.0**-54)
         cumulative = logprobs.double().exp().cumsum(-1)
         drawn = (cumulative < thresholds[:, None] * cumulative[:, -1:]).sum(-1)
         return drawn.clamp_max(logprobs.shape[-1] - 1)

@@ -51,7 +51,8 @@ def precision(config: Config, engine: EngineKind, *, device: str) -> Precision:
     """The precision of a run on a `device` of this kind, `cpu` or `cuda`.
 
     By default a GPU computes in bfloat16 and a CPU in float32; weights are float32 on both. Raises
-    ConfigError where an engine that shares the trainer's model would be more exact than the update.
+    ConfigError where an engine that samples from the trainer's model would be more exact than the
+    update.
     """
     wanted = config.grpo.dtype
     if wanted == "auto":
@@ -61,7 +62,9 @@ def precision(config: Config, engine: EngineKind, *, device: str) -> Precision:
     if config.sampling.dtype == "auto":
         return replace(held, sampling=update)
     sampling: torch.dtype = getattr(torch, config.sampling.dtype)
-    if held.is_shared and sampling is torch.float32 and update is not sampling:
+    # On a GPU it samples from a copy, of weights that may be more exact than the update.
+    is_bound = held.is_shared and (device != "cuda" or weights is not sampling)
+    if is_bound and sampling is torch.float32 and update is not sampling:
         raise ConfigError(
             f"sampling.dtype = 'float32' with the engine {engine.name!r}, whose model is the "
             f"trainer's and computes in bfloat16 (grpo.dtype = {wanted!r}); give grpo.dtype = "

@@ -34,6 +34,8 @@ class Row:
     """Tokens whose keys and values the row holds."""
     request: Request | None = None
     last_used: int = 0
+    turn: int = 0
+    """Who has a lower one was given its request before."""
 
     @property
     def num_new(self) -> int:
@@ -48,9 +50,15 @@ class Row:
 
 def best_row(free: list[Row], ids: list[int]) -> Row:
     """The free row that holds most of `ids`, or the one unused for longest."""
-    if matches := [row for row in free if row.cached and ids[: len(row.cached)] == row.cached]:
+    if matches := [row for row in free if row.cached and _begins(row.cached, ids)]:
         return max(matches, key=lambda row: len(row.cached))
     return min(free, key=lambda row: row.last_used)
+
+
+def _begins(held: list[int], ids: list[int]) -> bool:
+    """Whether a list that is not empty begins another; most fail at their last token."""
+    num = len(held)
+    return num <= len(ids) and held[-1] == ids[num - 1] and ids[:num] == held
 
 
 class Prompts:
@@ -86,16 +94,27 @@ class Prompts:
     def piece(self, row: Row) -> list[int]:
         """What a row is to hold after the next forward: all of its request, or the beginning."""
         assert row.request is not None
-        is_first = not row.cached and self.goes_on(row.request.ids)
+        # A row that holds less than the beginning is on its way through it.
+        is_first = len(row.cached) < len(self.beginning) and self.goes_on(row.request.ids)
         return self.beginning if is_first else row.request.ids
 
     def is_at_start(self, row: Row) -> bool:
-        """Whether a row with a request reads a prompt next: it holds nothing, or the beginning."""
-        return not row.cached or row.cached == self.beginning
+        """Whether a row with a request reads a prompt next: it holds nothing, or the beginning.
 
-    def is_being_read(self, ids: list[int], rows: list[Row]) -> bool:
-        """Whether one of `rows` is about to read what a request of these ids could be given."""
-        reading = [row for row in rows if row.request is not None and self.is_at_start(row)]
+        Also where it is on its way through the prompt, and has not drawn from what follows it.
+        """
+        request, held = row.request, row.cached
+        if request is not None and not request.sampled:
+            held = held[: request.num_kept]
+        return not held or held == self.beginning
+
+    def reading(self, rows: list[Row]) -> list[Row]:
+        """Those of `rows` that read a prompt next."""
+        return [row for row in rows if row.request is not None and self.is_at_start(row)]
+
+    def is_being_read(self, ids: list[int], reading: list[Row]) -> bool:
+        """Whether one of those that read a prompt reads what a request of these ids could be
+        given."""
         return any(
             row.request is not None
             and (

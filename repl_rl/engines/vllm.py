@@ -264,6 +264,8 @@ def prepare() -> None:
     logging.getLogger("vllm").setLevel(os.environ["VLLM_LOGGING_LEVEL"].upper())
     os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # it would report this machine to a server
+    # It serves top-k and top-p, which draw no line here, and compiles itself at the first start.
+    os.environ.setdefault("VLLM_USE_FLASHINFER_SAMPLER", "0")
 
 
 def _open_core(*args: Any, **settings: Any) -> VLLMCore:  # Any: see VLLMCore

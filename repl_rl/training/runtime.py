@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from repl_rl.engines.base import Engine, PrefixSharing, SharedEngine
 from repl_rl.engines.busy import BusyEngine
-from repl_rl.engines.memory import LESS_TO_SAMPLE, Memory, measure, must_recompute
+from repl_rl.engines.memory import LESS_TO_SAMPLE, Memory, measure, must_recompute, rows_at_once
 from repl_rl.engines.models import (
     LoadedModel,
     ModelFiles,
@@ -194,7 +194,7 @@ def open_runtime(
             runtime = Runtime(
                 walls=pool.walls,
                 engine=engine,
-                about_engine=_about_engine(plan, loaded, row_tokens=row_tokens),
+                about_engine=_about_engine(plan, loaded, opened, row_tokens=row_tokens),
                 origin=make_origin(
                     config,
                     setup=setup,
@@ -227,7 +227,7 @@ def open_runtime(
             loop.run(stack.aclose())
 
 
-def _about_engine(plan: Plan, loaded: LoadedModel, *, row_tokens: int) -> str:
+def _about_engine(plan: Plan, loaded: LoadedModel, opened: Engine, *, row_tokens: int) -> str:
     """The engine in a few words, with the memory that it will take for keys and values."""
     kind, num_rows = plan.engine, plan.config.sampling.max_in_flight
     about = f"{kind.name}: {kind.about(plan.config)}"
@@ -237,7 +237,8 @@ def _about_engine(plan: Plan, loaded: LoadedModel, *, row_tokens: int) -> str:
     if kind.shares_weights:
         dtype = keys_in(dtype, loaded.model.device.type)
     size = cache_bytes(loaded, num_rows=num_rows, row_tokens=row_tokens, dtype=dtype)
-    return f"{about}, keys and values up to {size / 2**20:,.0f} MiB"
+    more = f"; {said}" if (said := getattr(opened, "about", "")) else ""
+    return f"{about}, keys and values up to {size / 2**20:,.0f} MiB{more}"
 
 
 def load_policy(
@@ -279,9 +280,10 @@ def estimate(
     prompts = _some_prompts(plan, plan.format(files.chat_template), files)
     row_tokens, _ = _lengths(plan, files, prompts)
 
-    def taken(recomputes: bool) -> Memory:
+    def taken(recomputes: bool, num_rows: int | None = None) -> Memory:
+        grpo = replace(config.grpo, micro_batch_size=num_rows or config.grpo.most_rows)
         return measure(
-            config,
+            replace(config, grpo=grpo),
             plan.engine,
             files,
             held,
@@ -293,12 +295,18 @@ def estimate(
 
     free = free_bytes(device)
     recomputes = must_recompute(config.grpo.gradient_checkpointing, taken, free)
-    memory = taken(recomputes)
+    num_rows = config.grpo.most_rows
+    if is_training and config.grpo.micro_batch_size == "auto" and device.type == "cuda":
+        size = config.grpo.problems_per_step * config.grpo.group_size // ranks.world
+        num_rows = rows_at_once(config, size, taken=partial(taken, recomputes), free=free)
+    memory = taken(recomputes, num_rows)
     memory.check(free)
     say(f"device: {about_device(device, visible=os.environ.get('CUDA_VISIBLE_DEVICES'))}")
     say(f"memory: {memory.row(free)}")
     if is_training and recomputes:
         say("  activations are made again in the backward (gradient_checkpointing)")
+    if num_rows != config.grpo.most_rows:
+        say(f"  {num_rows} trajectories a forward and backward (micro_batch_size)")
     if memory.update_peak > free:
         say(
             f"  an update needs as much only of trajectories of {config.sampling.max_tokens} tokens"
@@ -308,7 +316,14 @@ def estimate(
     text = warning(held, learning_rate=config.grpo.learning_rate) if is_rounded else None
     if text is not None:
         say(text)
-    return partial(load_weights, files, device=device, precision=held, recomputes=recomputes)
+    return partial(
+        load_weights,
+        files,
+        device=device,
+        precision=held,
+        recomputes=recomputes,
+        micro_batch_size=num_rows,
+    )
 
 
 def _lengths(

@@ -108,7 +108,7 @@ class Training:
 
     def _begin_update(self, num_rows: int) -> None:
         grpo = self._config.grpo
-        size = largest_divisor(num_rows // grpo.updates_per_rollout, at_most=grpo.micro_batch_size)
+        size = largest_divisor(num_rows // grpo.updates_per_rollout, at_most=grpo.most_rows)
         self._micro_batches = itertools.count(1)
         self._updated = self._screen.inside("update", num_rows * grpo.passes // size)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -43,10 +44,11 @@ def grow(ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor) -> TokenTr
 
     Where there is no label at all it has one token, so that a loss of 0 has a gradient.
     """
+    # On the host, after one copy: each look at a GPU's tensor waits for all that it has to do.
+    device, (ids, mask, labels) = ids.device, torch.stack((ids, mask.to(ids), labels)).cpu()
     rank = mask.cumsum(dim=1) - 1  # (B, S) place of a token in its row
-    row_of, column_of = ((labels != IGNORED) & (rank > 0)).nonzero(as_tuple=True)
-    place = row_of, column_of
-    lengths = torch.zeros(len(ids), dtype=rank.dtype, device=rank.device)
+    place = ((labels != IGNORED) & (rank > 0)).nonzero(as_tuple=True)
+    lengths = torch.zeros(len(ids), dtype=rank.dtype)
     lengths.scatter_reduce_(0, place[0], rank[place], "amax")
     if not len(place[0]):
         lengths[0] = 1
@@ -56,15 +58,16 @@ def grow(ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor) -> TokenTr
     ]
     paths, branches = _grown(rows)
     tokens, positions = _along(rows, paths, branches)
-    starts = torch.tensor([0, *map(len, rows)]).cumsum(dim=0)[:-1].to(rank.device)
-    nodes = torch.cat([torch.arange(*run) for path in paths for run in path]).to(rank.device)
+    starts = torch.tensor([0, *map(len, rows)]).cumsum(dim=0)[:-1]
+    nodes = torch.cat([torch.arange(*run) for path in paths for run in path])
+    to_device = partial(torch.Tensor.to, device=device, non_blocking=True)
     return TokenTree(
-        ids=torch.tensor(tokens, device=ids.device),
-        positions=torch.tensor(positions, device=ids.device),
+        ids=to_device(torch.tensor(tokens)),
+        positions=to_device(torch.tensor(positions)),
         branches=Branches.of([paths[row] for row in branches]),
-        before=nodes[starts[place[0]] + rank[place] - 1],
-        labels=labels[place],
-        place=place,
+        before=to_device(nodes[starts[place[0]] + rank[place] - 1]),
+        labels=to_device(labels[place]),
+        place=(to_device(place[0]), to_device(place[1])),
     )
 
 

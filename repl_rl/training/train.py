@@ -167,6 +167,7 @@ def _run(
     set_seed(derive_seed(config.seed, "torch") % 2**32)
     policy = ranks.from_first(_policy(plan, screen, recipe=recipe, run=run, ranks=ranks))
     loaded = load_policy(plan, policy, say=screen.say, is_training=True, ranks=ranks)
+    chosen = replace(config, grpo=loaded.chosen(config.grpo))
     with (
         Interrupts(agree=ranks.any if ranks.are_several else None) as interrupts,
         open_runtime(plan, loaded, interrupts=interrupts, ranks=ranks) as runtime,
@@ -197,7 +198,7 @@ def _run(
             baselines=baselines_of(plan.task),
         )
         training = Training(
-            config,
+            chosen,
             _curriculum(plan, path, ranks) if config.task.curriculum else problems,
             measured,
             runtime,
@@ -208,7 +209,7 @@ def _run(
         )
         before = measured.measure(0)
         screen.say(f"held-out before: {before or NOT_MEASURED}")
-        _update(config, loaded, training, path, screen, interrupts, run, ranks)
+        _update(chosen, loaded, training, path, screen, interrupts, run, ranks)
         if folder is not None:
             _keep(folder.final_checkpoint, loaded)
         runtime.sync(config.grpo.steps)
@@ -337,9 +338,7 @@ def _update(
             model=loaded.model,
             tokenizer=loaded.tokenizer,
             collect=training.collect,
-            config=replace(
-                config, grpo=replace(config.grpo, gradient_checkpointing=loaded.recomputes)
-            ),
+            config=config,
             precision=loaded.precision,
             folder=path / CHECKPOINTS,
             callbacks=[StepCallback(training, update, interrupts)],

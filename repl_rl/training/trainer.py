@@ -39,7 +39,7 @@ def trainer_arguments(
     """What TRL is told; raises whatever TRL raises for an option in `config.trl`."""
     grpo = config.grpo
     size = rows_per_rank(grpo, num_ranks=ranks.world)
-    micro = largest_divisor(size, at_most=grpo.micro_batch_size)
+    micro = largest_divisor(size, at_most=grpo.most_rows)
     return TRLConfig(
         output_dir=str(folder),
         max_steps=grpo.steps,

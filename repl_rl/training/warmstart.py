@@ -100,7 +100,6 @@ def estimate_warm(
         grpo,
         problems_per_step=1,
         group_size=max(2, warm.transcripts_per_step),
-        micro_batch_size=_micro_batch(plan.config),
         gradient_checkpointing=warm.gradient_checkpointing,
         kl_beta=0.0,
     )
@@ -217,7 +216,9 @@ def _fit(
             examples,
             steps=record.steps,
             batch_size=warm.transcripts_per_step,
-            micro_batch_size=_micro_batch(config),
+            micro_batch_size=largest_divisor(
+                warm.transcripts_per_step, at_most=loaded.micro_batch_size
+            ),
             optimizer=adamw(model, learning_rate=record.learning_rate),
             is_mixed=is_mixed
             or (config.grpo.dtype == "auto" and is_fast_in_bfloat16(model.device)),
@@ -227,12 +228,6 @@ def _fit(
             scratch=Path(scratch),
             callbacks=[_Told(update, sink)],
         )
-
-
-def _micro_batch(config: Config) -> int:
-    return largest_divisor(
-        config.warmstart.transcripts_per_step, at_most=config.grpo.micro_batch_size
-    )
 
 
 def _keep(folder: RunFolder, loaded: LoadedModel) -> None:

@@ -57,7 +57,25 @@ class TestHFOnDevice(EngineContract):
             num_rows=options.num_rows,
             temperature=options.temperature,
             forbidden_ids=options.forbidden_ids,
+            is_fixed=False,
         )
+
+
+class TestHFInStepsOfFixedShape(EngineContract):
+    """On a GPU each step is one CUDA graph."""
+
+    def open(self, model: Any, folder: Path, options: EngineOptions) -> Engine:
+        engine = Moved(
+            model,
+            newline_ids=options.newline_ids,
+            eos_ids=options.eos_ids,
+            num_rows=options.num_rows,
+            temperature=options.temperature,
+            forbidden_ids=options.forbidden_ids,
+            is_fixed=True,
+        )
+        assert engine._steps is not None, engine.about
+        return engine
 
 
 @pytest.mark.kernel

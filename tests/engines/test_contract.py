@@ -36,6 +36,21 @@ class TestHF(EngineContract):
         )
 
 
+class TestHFInStepsOfFixedShape(EngineContract):
+    """What a GPU launches as a whole, op by op on a CPU."""
+
+    def open(self, model: Any, folder: Path, options: EngineOptions) -> Engine:
+        return HFEngine(
+            model,
+            newline_ids=options.newline_ids,
+            eos_ids=options.eos_ids,
+            num_rows=options.num_rows,
+            temperature=options.temperature,
+            forbidden_ids=options.forbidden_ids,
+            is_fixed=True,
+        )
+
+
 @needs_vllm
 class TestVLLM(EngineContract):
     def open(self, model: Any, folder: Path, options: EngineOptions) -> Engine:

@@ -12,7 +12,7 @@ import torch
 
 from repl_rl.config import Config, GRPOConfig, SamplingConfig
 from repl_rl.engines.kinds import engine_kind
-from repl_rl.engines.memory import PARTS, Memory, measure, must_recompute
+from repl_rl.engines.memory import PARTS, Memory, measure, must_recompute, rows_at_once
 from repl_rl.engines.models import ModelFiles, load_weights, num_parameters, read_files
 from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
@@ -123,6 +123,47 @@ def test_activations_of_a_backward_are_counted(windowed: ModelFiles) -> None:
     found = measured(windowed, Precision(), recomputes=False).activations
     kept, gradients = 4 * 2048 * 2 * 50, 2 * 4 * num_parameters(windowed.config)
     assert found == max(8 * kept - gradients, 6 * kept) + head
+
+
+@pytest.mark.parametrize(
+    ("free", "expected"), [(1600 * 5, 64), (1599 * 5, 32), (800 * 5, 32), (400 * 5, 16), (0, 8)]
+)
+def test_a_gpu_updates_as_many_rows_at_once_as_fit_in_six_tenths(free: int, expected: int) -> None:
+    """Of 64, each of which takes 75 bytes: divisors alone, and no fewer than by default."""
+
+    def taken(num_rows: int) -> Memory:
+        return Memory(weights=0, activations=75 * num_rows)
+
+    assert rows_at_once(Config(), 64, taken=taken, free=free) == expected
+
+
+@pytest.mark.parametrize(
+    "config",
+    [Config(grpo=GRPOConfig(loss_type="bnpo")), Config(trl={"entropy_coef": 0.01})],
+)
+def test_rows_at_once_do_not_depend_on_memory_where_the_update_depends_on_them(
+    config: Config,
+) -> None:
+    assert rows_at_once(config, 64, taken=lambda _: Memory(weights=0), free=1) == 8
+
+
+@pytest.mark.parametrize(
+    ("wanted", "device", "expected"), [("auto", "cuda", 64), (16, "cuda", 16), ("auto", "cpu", 8)]
+)
+def test_rows_of_a_micro_batch_are_those_that_were_asked_for_or_a_gpus(
+    wanted: Any, device: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU with room for a step of 64; on a CPU it is what it was."""
+    monkeypatch.setattr(runtime, "pick_device", lambda *_, **__: torch.device(device))
+    monkeypatch.setattr(runtime, "free_bytes", lambda _device: 64 << 30)
+    loads: dict[str, Any] = {}
+    monkeypatch.setattr(runtime, "load_weights", lambda _files, **given: loads.update(given))
+    folder, said = save_tiny_model(tmp_path), list[str]()
+    config = replace(cpu(folder), grpo=GRPOConfig(micro_batch_size=wanted))
+    load_policy(make_plan(config), str(folder), say=said.append, is_training=True)
+    assert loads["micro_batch_size"] == expected
+    text = "  64 trajectories a forward and backward (micro_batch_size)"
+    assert (text in said) is (expected == 64)
 
 
 @pytest.mark.parametrize("wanted", [True, False])

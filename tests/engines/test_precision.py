@@ -70,8 +70,12 @@ def test_an_engine_may_compute_in_another_type_than_the_trainer(
     assert not found.is_exact
 
 
+def test_on_a_gpu_the_copy_that_is_sampled_from_may_be_more_exact_than_the_update() -> None:
+    assert as_tuple(chosen("cuda", "auto", "float32", "hf")) == (SINGLE, HALF, SINGLE)
+
+
 @pytest.mark.parametrize(
-    ("device", "grpo"), [("cuda", "auto"), ("cpu", "mixed"), ("cpu", "bfloat16")]
+    ("device", "grpo"), [("cuda", "bfloat16"), ("cpu", "mixed"), ("cpu", "bfloat16")]
 )
 def test_the_trainers_own_model_computes_in_what_the_trainer_does(device: str, grpo: str) -> None:
     with pytest.raises(ConfigError, match=r"give grpo\.dtype = 'float32' as well"):

@@ -1,9 +1,9 @@
-"""The page of a GPU: what its cells add up to, and that a training fills them."""
+"""The page of a GPU: what it shows of the rows that were measured, and which are measured again."""
 
 from __future__ import annotations
 
 import importlib
-import math
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -21,19 +21,33 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("gpu")
 
 
-def test_cells_are_rates_and_shares_of_all_steps(gpu: ModuleType) -> None:
-    """1,000 tokens in 2 + 1 + 1 s of rollouts and 5 s of updates, of 10 s in all."""
-    step = {"time/rollout": 1.0, "time/kernel": 0.5, "time/grading": 0.5, "time/sync": 0.25}
-    step |= {"time/update": 2.5, "time/other": 0.25, "active_tokens": 500}
-    found = gpu.cells([step, step], 3.25)
-    assert list(found) == list(gpu.HEAD[2:])
-    assert list(found.values()) == ["250", "200", "20%", "10%", "10%", "5%", "50%", "5%", "3.2"]
+def test_the_page_shows_what_was_measured_and_nothing_else(gpu: ModuleType) -> None:
+    found = {
+        "laws": {"machine": "a card", "passed": 31, "said": ["..."], "is whole": True},
+        "warm": {"machine": "a card", "trees s a step": 0.191, "is whole": False},
+        "replay": {"machine": "another", "traceback": "Error"},
+    }
+    assert gpu.page(found) == (
+        "### Measured by `make gpu`\n\na card:\n\n| what | measured |\n|--|--|\n"
+        "| tests of the engine `hf` and of the update that pass | 31 |\n"
+        "| a step of a warm start, 8 transcripts of 174 tokens, seconds | 0.191 |\n"
+        "\nanother:\n\n| what | measured |\n|--|--|\n"
+    )
 
 
-def test_what_was_not_measured_has_no_row(gpu: ModuleType) -> None:
-    assert gpu.measured("0.6B", "no_such_engine", "cuda", math.inf) is None
-    assert gpu.measured("0.6B", "hf", "cuda", -math.inf) is None
-    assert gpu.page([], "a machine", "not run").endswith("in GiB.\n\n")
+def test_rows_that_are_whole_are_kept(gpu: ModuleType) -> None:
+    found = {name: {"is whole": name in ("laws", "grpo")} for name in gpu.ROWS}
+    assert gpu.missing(found) == [name for name in gpu.ROWS if name not in ("laws", "grpo")]
+    assert gpu.missing({}) == list(gpu.ROWS)
+
+
+def test_the_page_is_that_of_its_rows(gpu: ModuleType) -> None:
+    found = json.loads((ROOT / "docs" / "gpu.json").read_text())
+    assert (ROOT / "docs" / "engines.md").read_text().endswith(gpu.page(found))
+
+
+def test_figures_are_of_rows_that_there_are(gpu: ModuleType) -> None:
+    assert set(gpu.FIGURES) == set(gpu.ROWS)
 
 
 def test_the_section_takes_the_place_of_the_one_before(gpu: ModuleType, tmp_path: Path) -> None:
@@ -43,17 +57,14 @@ def test_the_section_takes_the_place_of_the_one_before(gpu: ModuleType, tmp_path
     assert page.read_text() == "# Engines\n\n## On a GPU\n\n### Measured\nnew\n"
 
 
-@pytest.mark.train
-@pytest.mark.kernel
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_training_fills_the_page(gpu: ModuleType, tmp_path: Path) -> None:
-    given = ["--device", "cpu", "--sizes", "tiny", "--engines", "hf", "--no-tests"]
-    program = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), *given, "--output", "page.md"]
+def test_a_row_is_measured_into_the_page_and_into_the_file_beside_it(tmp_path: Path) -> None:
+    given = ["--device", "cpu", "--sizes", "tiny", "--rows", "warm", "--output", "page.md"]
+    program = [sys.executable, str(ROOT / "benchmarks" / "gpu.py"), *given]
     done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    (row,) = [line for line in (tmp_path / "page.md").read_text().split("\n") if "| tiny" in line]
-    _, size, engine, *numbers, peak, _ = (cell.strip() for cell in row.split("|"))
-    assert (size, engine, peak) == ("tiny", "hf", gpu.NO_PEAK)
-    assert all(float(number.strip("%").replace(",", "")) >= 0 for number in numbers)
-    assert sum(float(number.strip("%")) for number in numbers[2:]) == pytest.approx(100, abs=3)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "gpu.json").read_text())
+    assert list(found) == ["warm"]
+    seconds = found["warm"]["trees s a step"]
+    assert f"seconds | {seconds} |\n" in (tmp_path / "page.md").read_text()

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 from device import DEVICE, on_device
+from repl_rl.engines.tree_attention import Branches, attend
 from repl_rl.types import Scored
 
 if TYPE_CHECKING:
@@ -27,3 +29,24 @@ def test_an_update_is_that_of_a_cpu(step: Step, group: list[Scored], loss: str) 
     assert most > 0
     for name, gradient in here.gradients.items():
         assert (there.gradients[name].cpu() - gradient).abs().max().item() < 1e-3 * most, name
+
+
+BRANCHES = [[(0, 40)], [(0, 25), (40, 73)], [(0, 25), (40, 60), (73, 74)], [(74, 90)]]
+"""A prompt with a completion, a sibling, one that leaves the sibling for one token, another row."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_tree_is_attended_to_as_on_a_cpu(dtype: torch.dtype) -> None:
+    """States and gradients of six heads over two of keys, beside those in float32 on a CPU."""
+    torch.manual_seed(0)
+    made = [torch.randn(1, heads, 90, 64).to(dtype) for heads in (6, 2, 2)]
+    towards = torch.randn(1, 90, 6, 64)
+    found = []
+    for device, kind in (("cpu", torch.float32), (DEVICE, dtype)):
+        query, key, value = (x.to(device, kind).requires_grad_() for x in made)
+        branches = Branches.of(BRANCHES)
+        states, _ = attend(torch.nn.Identity(), query, key, value, None, branches=branches)
+        gradients = torch.autograd.grad(states, (query, key, value), towards.to(states))
+        found.append([x.detach().cpu().float() for x in (states, *gradients)])
+    for here, there in zip(*found, strict=True):
+        assert (there - here).norm() / here.norm() < (1e-4 if dtype is torch.float32 else 2e-2)

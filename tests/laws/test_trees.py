@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     AutoModelForCausalLM,
     GPT2Config,
@@ -17,7 +20,8 @@ from transformers import (
     Qwen3Config,
 )
 
-from repl_rl.engines.tree_attention import Branches
+from repl_rl.engines import tree_attention
+from repl_rl.engines.tree_attention import Branches, in_use
 from repl_rl.training.forward import takes_trees
 from repl_rl.training.grpo import LineGRPOTrainer
 from repl_rl.training.token_tree import IGNORED, grow
@@ -29,6 +33,14 @@ pytestmark = pytest.mark.train
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]
 OK = OutcomeKind.OK_OUTPUT
+
+
+@pytest.fixture(params=["branch by branch", "at once"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both forms of the attention: CPUs take the first by themselves, GPUs the other."""
+    if request.param == "at once":
+        monkeypatch.setattr(tree_attention, "AT_ONCE", {"cpu"})
+    return str(request.param)
 
 
 # The tree
@@ -66,6 +78,111 @@ def test_rows_without_a_label_leave_one_token() -> None:
     assert (tree.ids.tolist(), tree.labels.tolist()) == ([3], [])
 
 
+def test_packed_branches_have_the_keys_of_their_paths() -> None:
+    """1 2 3 4, 1 2 5 and 1 6: the second branch's own token sees tokens 0, 1 and 4."""
+    branches = Branches.of([[(0, 4)], [(0, 2), (4, 5)], [(0, 1), (5, 6)]])
+    packed = branches.packed(torch.device("cpu"))
+    assert packed.keys.tolist() == [0, 1, 2, 3, 0, 1, 4, 0, 5]
+    assert packed.query_ends.tolist() == [0, 4, 5, 6]
+    assert packed.key_ends.tolist() == [0, 4, 7, 9]
+    assert (packed.most_queries, packed.most_keys) == (4, 4)
+    sees = [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 4], [0, 5]]
+    mask = branches.dense_mask(2, torch.device("cpu"))
+    assert [row.nonzero()[:, 0].tolist() for row in mask] == [*sees, *sees]
+
+
+def test_packed_branches_give_what_a_dense_mask_gives() -> None:
+    """Each sequence of the packed form by itself, causal from its end, as flash attention does."""
+    torch.manual_seed(0)
+    branches = Branches.of([[(0, 7)], [(0, 3), (7, 12)], [(0, 3), (7, 9), (12, 13)]])
+    query, key, value = torch.randn(3, 1, 2, 13, 8)
+    packed, found = branches.packed(query.device), []
+    ends = zip(packed.query_ends.tolist(), packed.key_ends.tolist(), strict=True)
+    (start, first), *rest = ends
+    for stop, last in rest:
+        at = packed.keys[first:last]
+        seen = torch.ones(stop - start, last - first, dtype=torch.bool)
+        seen = seen.tril(last - first - (stop - start))
+        parts = query[:, :, start:stop], key[:, :, at], value[:, :, at]
+        found.append(scaled_dot_product_attention(*parts, attn_mask=seen))
+        start, first = stop, last
+    mask = branches.dense_mask(1, query.device)
+    dense = scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    assert (torch.cat(found, dim=2) - dense).abs().max().item() < 1e-6
+
+
+class Ops(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types for it
+    """Counts the ops that a device would be given: views are not among them."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: Counter[str] = Counter()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:  # Any: torch's own interface
+        out = func(*args, **(kwargs or {}))
+        if not func.is_view and func is not torch.ops.aten.detach.default:
+            self.names[func.overloadpacket._qualified_op_name] += 1
+        return out
+
+
+def ops_of_a_step(config: Any, rows: Sequence[Sequence[int]], *, as_rows: bool) -> Counter[str]:
+    """Of a forward and a backward of the layers, with prompts of three tokens."""
+    model = model_for(config)
+    size = max(map(len, rows))
+    ids = torch.tensor([[*row, *[0] * (size - len(row))] for row in rows])
+    mask = (ids != 0).long()
+    tree = grow(ids, mask, ids.masked_fill((ids == 0) | (torch.arange(size) < 3), IGNORED))
+    ones = torch.ones(1, 1, 1, 1, dtype=torch.bool)
+    tree.branches.dense_mask(2, ids.device)  # made once, for all layers
+    with in_use(model), Ops() as ops:
+        if as_rows:
+            out = model.base_model(input_ids=ids, attention_mask=mask)
+        else:
+            ids, positions = tree.ids[None], tree.positions[None]
+            given = {"attention_mask": ones, "branches": tree.branches}
+            out = model.base_model(input_ids=ids, position_ids=positions, **given)
+        out.last_hidden_state.sum().backward()
+    names: Counter[str] = ops.names
+    return names
+
+
+def siblings(count: int) -> list[list[int]]:
+    return [[1, 2, 3, 4 + i, 5, 6 + i] for i in range(count)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: LlamaConfig(**{**SMALL, "num_hidden_layers": n}),
+        lambda n: Qwen3Config(**{**SMALL, "num_hidden_layers": n}, head_dim=8),
+    ],
+    ids=["llama", "qwen3"],
+)
+def test_at_once_a_layer_takes_no_more_ops_however_many_branches(
+    make: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenth more than padded rows, which compute what rows share for each of them."""
+    monkeypatch.setattr(tree_attention, "AT_ONCE", {"cpu"})
+
+    def a_layer(rows: list[list[int]], *, as_rows: bool = False) -> int:
+        counts = [ops_of_a_step(make(n), rows, as_rows=as_rows).total() for n in (1, 2)]
+        return counts[1] - counts[0]
+
+    assert a_layer(siblings(2)) == a_layer(siblings(8))
+    assert a_layer(siblings(8)) <= 1.1 * a_layer(siblings(8), as_rows=True)
+
+
+def test_a_tree_asks_its_device_for_nothing_behind_its_growth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What would wait for a GPU is done on the host, before the forward."""
+    monkeypatch.setattr(tree_attention, "AT_ONCE", {"cpu"})
+    names = ops_of_a_step(LlamaConfig(**SMALL), siblings(8), as_rows=False)
+    assert not {"aten::nonzero", "aten::_local_scalar_dense"} & set(names)
+
+
 # Who takes one
 
 SMALL: dict[str, Any] = {
@@ -94,6 +211,7 @@ def model_for(config: Any, **options: Any) -> Any:
     ids=lambda config: config.model_type,
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.usefixtures("form")
 def test_models_whose_layers_see_all_take_trees(config: Any, dtype: torch.dtype) -> None:
     assert takes_trees(model_for(config).to(dtype))
 
@@ -193,6 +311,7 @@ def both(step: Step, scored: Sequence[Scored], **grpo: Any) -> tuple[Catch, Catc
     ],
     ids=["with a reference", "in micro-batches", "with checkpoints", "with an entropy bonus"],
 )
+@pytest.mark.usefixtures("form")
 def test_trees_leave_loss_and_gradients_as_they_are(
     step: Step, family: list[Scored], grpo: dict[str, Any]
 ) -> None:

@@ -1,0 +1,338 @@
+"""Laws of steps of fixed shape: what a GPU launches as a whole, op by op on a CPU."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+
+from engine_kit import ARCHITECTURES, EOS, NEWLINE
+from repl_rl.engines.fixed_step import Draw, Read
+from repl_rl.engines.hf import HFEngine
+from repl_rl.engines.step_cache import StepCache, in_view
+from repl_rl.engines.steps import WIDE, Steps
+from repl_rl.testing.small_models import random_model, shake
+from repl_rl.testing.written import Written, prompt, trajectories, trajectory, worst_difference
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import launches
+
+T = TypeVar("T")
+NEVER: frozenset[int] = frozenset()
+KINDS = ("llama", "qwen3", "gemma3", "mistral", "gpt2", "gpt_neox", "qwen2 full and sliding")
+
+
+def adapted(model: Any) -> Any:
+    """With an adapter whose sum is not zero."""
+    config = LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False)
+    return get_peft_model(model, config).eval()
+
+
+def make(name: str) -> Any:
+    is_adapted = name == "adapter"
+    model = random_model(ARCHITECTURES["llama" if is_adapted else name])
+    return adapted(model) if is_adapted else model
+
+
+@pytest.fixture(params=[*KINDS, "adapter"])
+def any_model(request: pytest.FixtureRequest) -> Any:
+    return make(request.param)
+
+
+def run(
+    model: Any,
+    use: Callable[[HFEngine], Awaitable[T]],
+    *,
+    num_rows: int = 4,
+    is_fixed: bool = True,
+    **settings: Any,
+) -> T:
+    async def inside() -> T:
+        settings.setdefault("newline_ids", frozenset({NEWLINE}))
+        engine = HFEngine(
+            model, eos_ids=frozenset({EOS}), num_rows=num_rows, is_fixed=is_fixed, **settings
+        )
+        assert not is_fixed or engine._steps is not None, engine.about
+        try:
+            async with asyncio.timeout(20):
+                return await use(engine)
+        finally:
+            await engine.aclose()
+
+    return asyncio.run(inside())
+
+
+# What is sampled
+
+
+def test_tokens_are_those_that_are_sampled_without_such_steps(any_model: Any) -> None:
+    def sampled(is_fixed: bool) -> list[Written]:
+        return run(any_model, lambda one: trajectories(one, 6, num_lines=5), is_fixed=is_fixed)
+
+    fixed, plain = sampled(True), sampled(False)
+    assert [ids for ids, _ in fixed] == [ids for ids, _ in plain]
+    assert max(worst_difference(any_model, *one) for one in fixed) < 1e-5
+
+
+def test_no_bit_depends_on_company(any_model: Any) -> None:
+    """Alone, in a crowd that takes all slots, and beside rows that begin later."""
+
+    async def crowd(engine: HFEngine) -> Written:
+        others = (trajectory(engine, prompt(i, 3 + 30 * i), seed=i) for i in range(2, 12))
+        mine, *_ = await asyncio.gather(trajectory(engine, prompt(0, 90), seed=1), *others)
+        return mine
+
+    async def late(engine: HFEngine) -> Written:
+        others = [asyncio.create_task(trajectory(engine, prompt(9, 50), seed=9))]
+        await asyncio.sleep(0.01)
+        mine = asyncio.create_task(trajectory(engine, prompt(0, 90), seed=1))
+        await asyncio.sleep(0.01)
+        others.append(asyncio.create_task(trajectory(engine, prompt(8, 5), seed=8)))
+        await asyncio.gather(*others)
+        return await mine
+
+    alone = run(any_model, lambda one: trajectory(one, prompt(0, 90), seed=1), num_rows=12)
+    assert run(any_model, crowd, num_rows=12) == alone
+    assert run(any_model, late, num_rows=12) == alone
+
+
+def test_an_update_is_seen_and_moves_no_tensor(any_model: Any) -> None:
+    """A graph reads where weights lay when it was captured."""
+
+    async def use(engine: HFEngine) -> Written:
+        steps = engine._steps
+        assert steps is not None
+        assert steps._shadow is not None
+        before = [one.data_ptr() for one in steps._shadow.model.parameters()]
+        await engine.line(prompt(0, 20), max_tokens=8, seed=1)
+        shake(any_model)
+        await engine.sync((), version=1)
+        assert [one.data_ptr() for one in steps._shadow.model.parameters()] == before
+        return await trajectory(engine, prompt(0, 20), seed=2, num_lines=2)
+
+    assert worst_difference(any_model, *run(any_model, use)) < 1e-5
+
+
+def test_the_model_itself_is_left_alone(model: Any) -> None:
+    seen: set[str] = set()
+
+    async def use(engine: HFEngine) -> None:
+        hook = model.register_forward_pre_hook(lambda *_: seen.add("forward"))
+        await trajectory(engine, prompt(0, 20), seed=2, num_lines=2)
+        hook.remove()
+
+    state = torch.random.get_rng_state()
+    run(model, use)
+    assert not seen
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+# Where rows read
+
+
+def test_a_prompt_is_read_once_for_its_siblings_however_long_it_is(model: Any) -> None:
+    """1,300 of 1,301 tokens: more than a step has room for, so it is read in several."""
+    read: list[int] = []
+
+    model.config.max_position_embeddings = 2048
+    ids = prompt(0, 1301)
+
+    async def use(engine: HFEngine) -> list[int]:
+        steps = engine._steps
+        assert steps is not None
+        for step in (steps._narrow, steps._wide):
+            assert step is not None
+            launch = step.launch
+
+            def counted(reads: Any, draws: Any, launch: Any = launch) -> None:
+                read.extend(len(one.ids) for one in reads)
+                launch(reads, draws)
+
+            step.launch = counted  # type: ignore[method-assign]
+        lines = [engine.line(ids, max_tokens=2, seed=seed) for seed in range(4)]
+        return [len(line.ids) for line in await asyncio.gather(*lines)]
+
+    run(model, use, newline_ids=NEVER)
+    assert sum(read) == 1300
+    assert read[:10] == [WIDE] * 10  # 20 are left
+    assert read[10:] == [16, 4]
+
+
+def test_what_all_prompts_begin_with_is_read_once(model: Any) -> None:
+    shared = prompt(5, 40)
+
+    async def use(engine: HFEngine) -> list[Written]:
+        engine.share(shared)
+        made = (trajectory(engine, [*shared, *prompt(i, 9)], seed=i, num_lines=2) for i in range(4))
+        written = await asyncio.gather(*made)
+        assert engine.prefix_tokens[0] >= 3 * len(shared)
+        return written
+
+    assert max(worst_difference(model, *one) for one in run(model, use)) < 1e-5
+
+
+def test_rows_grow_for_a_request_that_is_longer_than_expected(model: Any) -> None:
+    async def use(engine: HFEngine) -> tuple[Written, int]:
+        before = await engine.line(prompt(1, 20), max_tokens=4, seed=0)
+        assert len(before.ids) == 4
+        written = await trajectory(engine, prompt(0, 300), seed=1, num_lines=2)
+        assert engine._steps is not None
+        return written, engine._steps.capacity
+
+    written, capacity = run(model, use, row_tokens=60, newline_ids=NEVER)
+    assert worst_difference(model, *written) < 1e-5
+    assert capacity == 575  # of 313 tokens, 320 columns, doubled as far as the context goes
+
+
+# Where it cannot be
+
+
+def test_a_lack_of_memory_leads_to_a_smaller_bucket(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+    opened = Steps.open
+
+    def short(self: Steps) -> None:
+        tried.append(self.capacity + 1)
+        if self.capacity >= 300:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        opened(self)
+
+    monkeypatch.setattr(Steps, "open", short)
+    written = run(model, lambda one: trajectory(one, prompt(0), seed=1))
+    assert tried[:2] == [576, 320] or tried[:3] == [576, 320, 256]
+    assert worst_difference(model, *written) < 1e-5
+
+
+def test_without_memory_for_steps_lines_are_sampled_op_by_op(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(self: Steps) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
+
+    monkeypatch.setattr(Steps, "open", none)
+
+    async def use(engine: HFEngine) -> tuple[str, Written]:
+        return engine.about, await trajectory(engine, prompt(0), seed=1)
+
+    about, written = asyncio.run(opened_with(model, use))
+    assert about.startswith("no CUDA graph, each op is launched by itself (CUDA out of memory")
+    assert worst_difference(model, *written) < 1e-5
+
+
+def test_where_memory_runs_short_later_lines_go_on(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(self: Steps, num_tokens: int, *, most: int) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Steps, "grow", none)
+
+    async def use(engine: HFEngine) -> Written:
+        with pytest.warns(UserWarning, match="no CUDA graph, each op is launched by itself"):
+            return await trajectory(engine, prompt(0, 90), seed=1)
+
+    assert worst_difference(model, *run(model, use, row_tokens=60)) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["gemma2 soft caps", "gpt_oss sinks"])
+def test_a_model_that_attends_in_its_own_way_is_sampled_op_by_op(name: str) -> None:
+    model = random_model(ARCHITECTURES[name])
+
+    async def use(engine: HFEngine) -> tuple[str, Written]:
+        return engine.about, await trajectory(engine, prompt(0), seed=1)
+
+    about, written = asyncio.run(opened_with(model, use))
+    assert about == "no CUDA graph, each op is launched by itself (its attention is its own)"
+    assert worst_difference(model, *written) < 1e-5
+
+
+def test_a_step_that_is_wrong_is_not_used(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first trial of an engine judges its steps, too."""
+    own = StepCache.masks
+    monkeypatch.setattr(StepCache, "masks", lambda self, at, columns: own(self, at - 1, columns))
+
+    async def use(engine: HFEngine) -> tuple[str, Written]:
+        return engine.about, await trajectory(engine, prompt(0), seed=1)
+
+    about, written = asyncio.run(opened_with(model, use))
+    assert "log-probabilities are off by" in about
+    assert worst_difference(model, *written) < 1e-5
+
+
+async def opened_with(model: Any, use: Callable[[HFEngine], Awaitable[T]]) -> T:
+    engine = HFEngine(model, newline_ids=NEVER, eos_ids=NEVER, num_rows=4, is_fixed=True)
+    try:
+        return await use(engine)
+    finally:
+        await engine.aclose()
+
+
+def test_a_cpu_takes_no_such_steps(model: Any) -> None:
+    engine = HFEngine(model, newline_ids=NEVER, eos_ids=NEVER, num_rows=4)
+    assert engine._steps is None
+    assert engine.about == ""
+
+
+# What is launched
+
+
+@pytest.mark.parametrize("name", [*KINDS, "adapter"])
+def test_ops_and_shapes_do_not_depend_on_what_goes_through(name: str) -> None:
+    step, view = launches.make_step(make(name))
+    others = [
+        ([Read(1, 0, [5, 6, 7])], [Draw(0, 0, 4, 0.3)]),
+        ([Read(2, 9, [1] * 8), Read(4, 40, [8])], [Draw(at, 10 + at, at, 0.9) for at in range(6)]),
+        ([], []),
+    ]
+    seen = []
+    with in_view(view):
+        step.forward()
+    for reads, draws in others:
+        step._lay_out(reads, draws)
+        step._input.copy_(step._host)
+        with in_view(view), launches.Launches() as launched:
+            step.forward()
+        seen.append(launched.ops)
+    assert seen[0] == seen[1] == seen[2]
+    names = {op.name.split(".")[1] for op in seen[0]}
+    assert names.isdisjoint({"item", "nonzero", "_local_scalar_dense", "is_nonzero"})
+
+
+def test_a_step_copies_once_to_the_device_and_once_back(model: Any) -> None:
+    step, _ = launches.make_step(model)
+    step.launch([], [])
+    with launches.Launches() as launched:
+        step.launch([Read(1, 0, [5, 6, 7])], [Draw(0, 0, 4, 0.3)])
+    num, rows = step._host.numel(), step.shape.rows
+    copies = [op.shapes for op in launched.ops if op.name == "aten.copy_.default"]
+    assert copies == [((num,), (num,)), ((rows, 2), (rows, 2))]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_step_traces_as_a_whole(name: str) -> None:
+    step, view = launches.make_step(make(name))
+    step._lay_out([Read(1, 0, [5, 6, 7])], [Draw(0, 0, 4, 0.3), Draw(1, 3, 9, 0.6)])
+    step._input.copy_(step._host)
+    with in_view(view):
+        plain = step.forward()
+        traced = torch.compile(step.forward, fullgraph=True, backend="aot_eager")()
+    assert plain is not None
+    assert traced is not None
+    assert torch.equal(plain[:2, 0], traced[:2, 0])
+    assert (plain[:2] - traced[:2]).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("name", launches.CONFIGS)
+def test_a_layer_launches_no_more_than_that_of_transformers(name: str) -> None:
+    layer, rest = launches.layer_and_rest(launches.of_step, name)
+    static, _ = launches.layer_and_rest(launches.of_static, name)
+    assert layer <= (48 if name == "llama" else static + 2)
+    assert name != "llama" or rest <= 45
