@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -156,15 +157,16 @@ def test_constants_that_a_reward_of_ones_own_does_not_read_have_no_mutants(
     text = SLIP.format("free_reward:free").replace("outcome: 0.5", f"outcome: {worth}")
     (pack / "a.repl").write_text(text)
     code, out, _ = call("reward", "mutate", "pack")
-    assert (code, f"\n{num_mutants} mutants: " in f"\n{out}") == (int(num_mutants > 3), True)
+    row = next(row for row in out.splitlines() if re.match(r"\d+ mutants", row))
+    assert (code, int(row.split()[0])) == (int(num_mutants > 3), num_mutants)
 
 
 def test_what_a_reward_of_ones_own_does_not_read_is_said(call: Call, pack: Path) -> None:
     assert call("reward", "mutate", "pack") == (
         0,
-        "0 mutants: \n"
+        "0 mutants\n"
         "pack/a.repl: free_reward:free reads no line, max_line_charge, verdict, no_submission, "
-        "lemma, potential\n",
+        "lemma, potential, so nothing under [reward] can be varied\n",
         "",
     )
 
