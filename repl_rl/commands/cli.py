@@ -231,8 +231,10 @@ def train(
 
 def _solved(report: Report | None) -> str:
     """A rate in a sentence."""
+    from repl_rl.training.evaluate import NOT_MEASURED
+
     if report is None:
-        return "not measured"
+        return NOT_MEASURED
     ungraded = report.all.ungraded
     return f"{100 * report.rate:.1f} %" + (f" ({ungraded} not graded)" if ungraded else "")
 

@@ -73,7 +73,7 @@ def _rank(path: Path) -> tuple[int, str]:
     Some runs call their evaluations `before` and `after`. A warm start begins with its lessons.
     """
     kind, _, number = path.stem.rpartition("-")
-    if kind in ("eval", "step"):
+    if kind in (_EVALUATION, _STEP):
         return 1, f"{number} {kind}"
     return {LESSONS: 0, "before": 0, "after": 2}.get(path.stem, 1), path.stem
 
