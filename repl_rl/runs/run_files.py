@@ -116,7 +116,7 @@ def _number(file: Path) -> int | None:
 
 
 def _missing(path: Path, part: Part, of_kind: Sequence[Path]) -> str:
-    """What was asked for, and what there is."""
+    """Message: what was asked for, and what there is."""
     kind = "evaluation" if part.held_out else "training step"
     if not of_kind:
         other = "; leave out --held-out" if part.held_out else "; --held-out takes an evaluation"

@@ -80,7 +80,7 @@ def plain(answer: str, grader: str) -> Gold | Refused | None:
 
 
 def _listed(integer: str) -> list[str]:
-    """What 98,118,122 is as a list, where no part of it begins with a 0."""
+    """Spell 98,118,122 as a list, where no part of it begins with a 0."""
     parts = integer.split(",")
     if len(parts) == 1 or any(part.startswith("0") for part in parts):
         return []
