@@ -58,7 +58,7 @@ wheels:  ## Fill the folder WHEELS with what a machine without a network takes b
 
 test-gpu: $(VENV)/.installed-dev bubblewrap  ## The tests of a GPU, on the CPU where there is none.
 	REPL_RL_TEST_DEVICE=$${REPL_RL_TEST_DEVICE-cpu} $(PYTEST) -m gpu tests/e2e/test_device.py tests/laws/test_device.py
-	$(VENV)/bin/python benchmarks/gpu.py --device cpu --sizes tiny --seconds 180 --output $(VENV)/gpu.md \
+	$(VENV)/bin/python benchmarks/gpu.py --device cpu --sizes tiny --seconds 450 --output $(VENV)/gpu.md \
 		--rows "line tax" rollout update grpo gap warm replay
 
 vllm: $(VENV)/.installed  ## vLLM for GPUs, beside what is there.

@@ -71,7 +71,7 @@ def save_model(folder: Path) -> None:
 
 
 class Job:
-    """What a row is measured on."""
+    """Machine, size and model that a row is measured on."""
 
     def __init__(self, device: str, size: str, model: str | None) -> None:
         self.device, self.is_tiny = device, size == "tiny"
@@ -87,7 +87,7 @@ class Job:
         return small if self.is_tiny else usual
 
     def note(self, **cells: Any) -> None:
-        """What is known so far: it is kept even if the row does not come to its end."""
+        """Keep what is known so far, even if the row does not come to its end."""
         print("ROW " + json.dumps(cells), flush=True)
 
     def load(self, *, update: str = "bfloat16", sampling: str = "bfloat16", rank: int = 0) -> Any:
@@ -182,7 +182,7 @@ def line_tax(job: Job) -> Iterator[Cells]:
 
 
 def in_flight(job: Job) -> Iterator[Cells]:
-    """The same, with fewer and with more trajectories."""
+    """Tokens per second of the line tax, with fewer and with more trajectories."""
     for count in (4, 8) if job.is_tiny else (32, 128, 512):
         yield from _taxed(job, True, count, job.pick(2, 8 if count < 500 else 4))
 

@@ -63,7 +63,7 @@ def show(judged: list[Judged]) -> None:
 
 
 def gold_of(answer: str) -> Gold | Refused:
-    """As reading a file makes it, in this process."""
+    """Return a gold as reading a file makes it, in this process."""
     if (found := plain(answer, "auto")) is not None:
         return found
     texts = meanings(answer)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 
 def how_to_install(extra: str) -> str:
-    """What a person types for an extra of this project, which is on no index of packages.
+    """Command that installs an extra of this project, which is on no index of packages.
 
     >>> print(how_to_install("gym"))
     in a checkout of repl-rl: pip install --editable '.[gym]'

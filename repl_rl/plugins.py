@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
+import repl_sandbox
 from repl_rl.errors import ConfigError, ReplRLError
 
 _SPEC = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
@@ -133,7 +134,9 @@ def _last_place(error: Exception) -> str | None:
 
 
 def _is_users(file: str) -> bool:
-    libraries = (sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), Path(__file__).parent)
+    # Of an editable install, which lies elsewhere.
+    own = (Path(file).parent for file in (__file__, repl_sandbox.__file__))
+    libraries = (sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), *own)
     path = Path(file)
     return path.is_file() and not any(path.is_relative_to(one) for one in libraries)
 

@@ -104,7 +104,7 @@ def example(section: str, value: object) -> str:
 
 
 def option_hint(option: str, value: str) -> str | None:
-    """What to type in place of an option that no command has; None where nothing is alike."""
+    """Setting to type in place of an option that no command has; None where nothing is alike."""
     word = option.lstrip("-").replace("-", "_").lower()
     if saying := SAYINGS.get(word):
         return saying

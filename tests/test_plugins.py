@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+import repl_sandbox
 from repl_rl.errors import ConfigError, ReplRLError
-from repl_rl.plugins import load_spec, resolve_model, resolve_spec
+from repl_rl.plugins import load_spec, resolve_model, resolve_spec, users_code
 from repl_rl.seeds import derive_seed
 
 
@@ -175,3 +177,8 @@ def test_a_file_that_is_not_there_is_on_no_hub(here: Path, name: str, message: s
     with pytest.raises(ConfigError, match="no such run or folder") as refused:
         resolve_model(name)
     assert message in str(refused.value)
+
+
+def test_what_fails_in_the_sandbox_is_no_fault_of_a_user() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        users_code()(partial(getattr, repl_sandbox, "Nothing"))()

@@ -53,7 +53,7 @@ NUM_ERRORS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Earned:
-    """What one constant gets."""
+    """Verdicts on one constant."""
 
     answer: str
     verdicts: Sequence[Verdict]

@@ -90,7 +90,7 @@ def main() -> None:
 
 
 def _lacking(error: BaseException | None) -> str:
-    """How to install what a ModuleNotFoundError misses; empty for what is in no extra."""
+    """Say how to install what a ModuleNotFoundError misses; empty for what is in no extra."""
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     package = (missing or "").partition(".")[0]
     if package not in _EXTRA_OF:
@@ -109,7 +109,7 @@ def open_streams() -> None:
 
 
 def _with_hint(error: click.ClickException) -> click.ClickException:
-    """The same error; for an option that is a setting, one that says how to set it."""
+    """Return the error; for an option that is a setting, one that says how to set it."""
     named = re.match(r"No such command '([\w-]+)'", error.message)
     if named is not None and (full := _full_name(named[1])):
         return click.UsageError(f"No such command {named[1]!r}; it is {full!r}")
@@ -231,8 +231,10 @@ def train(
 
 def _solved(report: Report | None) -> str:
     """A rate in a sentence."""
+    from repl_rl.training.evaluate import NOT_MEASURED
+
     if report is None:
-        return "not measured"
+        return NOT_MEASURED
     ungraded = report.all.ungraded
     return f"{100 * report.rate:.1f} %" + (f" ({ungraded} not graded)" if ungraded else "")
 

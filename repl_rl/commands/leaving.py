@@ -77,7 +77,7 @@ def next_after(run: Path, code: Sequence[str] = ()) -> str:
 def next_after_end(
     run: Path, code: Sequence[str] = (), *, question: str | None = None, may_push: bool = False
 ) -> str:
-    """What to type after a run that ended, what shows most of it first.
+    """Commands after a run that ended, those that show most of it first.
 
     `question` is a problem of its task in a few words; `may_push`: somebody is logged in to a hub.
     """

@@ -103,7 +103,7 @@ OVERRIDES = click.option(
 def _or_newest(
     _context: click.Context, _argument: click.Parameter, given: Path | tuple[Path, ...] | None
 ) -> Path | tuple[Path, ...]:
-    """What a person named; else the newest run, which is said."""
+    """Return what a person named; else the newest run, which is said."""
     if given:
         return given
     from repl_rl.runs.resume import newest_run
@@ -336,7 +336,7 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
 
 
 def part(*, step: int | None, held_out: bool) -> Part:
-    """What `PART` asks for."""
+    """Return what `PART` asks for."""
     from repl_rl.runs.run_files import Part
 
     return Part(step=step, held_out=held_out)

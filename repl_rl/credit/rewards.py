@@ -68,7 +68,7 @@ def shaped(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig
 
 
 def outcome_reward(verdict: Verdict | None, config: RewardConfig) -> float | None:
-    """What an answer earns, or none; None for a verdict that has no price."""
+    """Price of an answer, or of none; None for a verdict that has no price."""
     if verdict is None:
         return config.no_submission
     price = config.verdict.get(verdict.kind)

@@ -137,7 +137,7 @@ class HFEngine:
             self.about = f"a step of fixed shape for {len(self._rows)} rows"
             if self._model.device.type == "cuda":
                 self.about = f"one CUDA graph a step, {steps.capacity} tokens a row"
-        except (*_MISFITS, AssertionError) as error:
+        except (*_MISFITS, AssertionError) as error:  # models assert what shapes they take
             self._do_without_steps(error)
 
     def _do_without_steps(self, error: Exception) -> None:

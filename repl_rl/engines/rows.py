@@ -56,7 +56,7 @@ def best_row(free: list[Row], ids: list[int]) -> Row:
 
 
 def _begins(held: list[int], ids: list[int]) -> bool:
-    """Whether a list that is not empty begins another; most fail at their last token."""
+    """Say whether a list that is not empty begins another; most fail at their last token."""
     num = len(held)
     return num <= len(ids) and held[-1] == ids[num - 1] and ids[:num] == held
 
@@ -99,7 +99,7 @@ class Prompts:
         return self.beginning if is_first else row.request.ids
 
     def is_at_start(self, row: Row) -> bool:
-        """Whether a row with a request reads a prompt next: it holds nothing, or the beginning.
+        """Say whether a row with a request reads a prompt next: it holds nothing, or the beginning.
 
         Also where it is on its way through the prompt, and has not drawn from what follows it.
         """
@@ -109,11 +109,11 @@ class Prompts:
         return not held or held == self.beginning
 
     def reading(self, rows: list[Row]) -> list[Row]:
-        """Those of `rows` that read a prompt next."""
+        """Return those of `rows` that read a prompt next."""
         return [row for row in rows if row.request is not None and self.is_at_start(row)]
 
     def is_being_read(self, ids: list[int], reading: list[Row]) -> bool:
-        """Whether one of those that read a prompt reads what a request of these ids could be
+        """Say whether one of those that read a prompt reads what a request of these ids could be
         given."""
         return any(
             row.request is not None

@@ -29,7 +29,7 @@ NAME = "repl_rl_steps"
 
 
 class Shape(NamedTuple):
-    """Of a step: slots that read tokens first, then one token for each row."""
+    """Shape of a step: slots that read tokens first, then one token for each row."""
 
     slots: int
     width: int
@@ -168,7 +168,7 @@ class StepCache(Cache):
     def masks(
         self, position: torch.Tensor, columns: torch.Tensor
     ) -> torch.Tensor | dict[str, torch.Tensor]:
-        """What is added to the scores of tokens at `position` (T,) for `columns` (K,),
+        """Masks: what is added to scores of tokens at `position` (T,) for `columns` (K,),
         (1, 1, T, K); by kind of layer where a model has two."""
         at, masks = position[:, None], {}
         shown = torch.zeros((), dtype=self.kept_in, device=position.device)

@@ -185,7 +185,7 @@ class Steps:
 
 
 def is_shortage(error: BaseException | None) -> bool:
-    """Whether it is a lack of memory, or what a capture made of one."""
+    """Say whether it is a lack of memory, or what a capture made of one."""
     while error is not None and not isinstance(error, torch.OutOfMemoryError):
         error = error.__context__
     return error is not None
@@ -201,7 +201,7 @@ def num_unread(row: Row, prompts: Prompts) -> int:
 def taken(
     rows: Sequence[Row], prompts: Prompts, shape: Shape, least: int, most: int = 1 << 60
 ) -> list[Read]:
-    """What rows with so many unread tokens read in the slots of a step. They hold it from then
+    """Reads of rows with so many unread tokens, in the slots of a step. They hold them from then
     on."""
     found: list[Read] = []
     for row in rows:

@@ -67,7 +67,7 @@ def is_nonzero(
 
 
 def sign_of(expression: Any, *, size: Ball, zero_digits: int, max_digits: int) -> int | None:
-    """Of a real constant, as by `is_nonzero`; None for one that is not real, too."""
+    """Sign of a real constant, as by `is_nonzero`; None for one that is not real, too."""
     bound = _bound(zero_digits, size)
     for ball in _balls(expression, {}, max_digits):
         if ball is None or not abs(acb(ball).imag) <= bound:
@@ -186,7 +186,7 @@ class _Evaluation:
         raise NoBallError(ball)
 
     def _sign(self, ball: Ball) -> int:
-        """Of a real number."""
+        """Sign of a real number."""
         if self._is_zero(ball):
             return 0
         number = self.snapped(acb(ball))
@@ -254,7 +254,7 @@ def _power(now: _Evaluation, base: Ball, exponent: Ball) -> Ball:
 
 
 def _whole_power(base: Ball, exponent: int) -> Ball:
-    """Of 0 none that is negative. The power 0 is 1, as for sympy."""
+    """Power of a ball; of 0 none that is negative. The power 0 is 1, as for sympy."""
     if exponent < 0 and _may_be_zero(base):
         raise NoBallError
     if isinstance(base, fmpq) and base.height_bits() * abs(exponent) <= MAX_EXACT_BITS:
@@ -289,7 +289,7 @@ def _factorial_of(ball: Ball) -> acb:
 
 
 def _double_factorial(_: _Evaluation, n: Ball) -> Ball:
-    """As sympy rewrites it: 2**(n/2) * gamma(n/2 + 1), and sqrt(2/pi) of it where n is odd."""
+    """n!! as sympy rewrites it: 2**(n/2) * gamma(n/2 + 1), sqrt(2/pi) of it where n is odd."""
     half, odd = acb(n) / 2, (1 - acb(n).cos_pi()) / 2
     return acb(2).pow(half) * (half + 1).gamma() * (2 / acb.pi()).pow(odd / 2)
 
@@ -320,7 +320,7 @@ def _lucas(_: _Evaluation, n: Ball) -> Ball:
 
 
 def _golden_powers(n: Ball) -> tuple[acb, acb]:
-    """Of both roots of x**2 = x + 1; between whole numbers with the real part of the second."""
+    """Powers of both roots of x**2 = x + 1; between whole n the second's real part."""
     up = (_golden().log() * n).exp()
     return up, acb(n).cos_pi() / up
 
@@ -358,7 +358,7 @@ def _unit(now: _Evaluation, ball: Ball) -> Ball:
 
 
 def _angle(now: _Evaluation, ball: Ball) -> Ball:
-    """Of 0 there is none."""
+    """Argument of a complex number; 0 has none."""
     ball = now.snapped(acb(ball))
     if _may_be_zero(ball):
         raise NoBallError
@@ -374,7 +374,7 @@ def _angle_of_pair(now: _Evaluation, y: Ball, x: Ball) -> Ball:
 
 
 def _extreme(pick: Callable[[arb, arb], arb]) -> Callable[..., Ball]:
-    """Of real numbers."""
+    """Rule for the least or the greatest of real numbers."""
 
     def rule(now: _Evaluation, *balls: Ball) -> Ball:
         parts = [now.snapped(acb(ball)) for ball in balls]

@@ -147,8 +147,8 @@ def zero_method(difference: Any, forms: Sequence[Form] = ()) -> str | None:
 
 
 def has_steps(value: Value, steps: Collection[Any], domain: Domain) -> bool:
-    """Whether some part of `value` has one of the functions `steps`, and jumps in `domain` as far
-    as sympy knows."""
+    """Say whether some part of `value` has one of the functions `steps`, and jumps in `domain` as
+    far as sympy knows."""
     if isinstance(value, dict):
         value = [*value, *value.values()]
     if isinstance(value, list | tuple | frozenset):

@@ -126,13 +126,13 @@ def _named(expression: Any) -> list[Any]:
 
 
 def has_value(expression: Any, *, domain: Domain, seed: str) -> bool:
-    """Whether `expression` is a certain number at the points that are drawn from `domain`."""
+    """Say whether `expression` is a certain number at the points that are drawn from `domain`."""
     drawn = _points(expression, expression, domain=domain, seed=seed, limit=ENOUGH_TO_DRAW)
     return all(_has_value_at(expression, point) for point, is_drawn in drawn if is_drawn)
 
 
 def is_defined(expression: Any) -> bool:
-    """Whether `expression` is a certain number where its symbols are fractions of no meaning."""
+    """Say whether `expression` is a certain number where symbols are fractions of no meaning."""
     symbols = sorted(expression.free_symbols, key=str)
     return _has_value_at(expression, dict(zip(symbols, _somewhere(), strict=False)))
 
@@ -149,13 +149,15 @@ def _somewhere() -> Iterator[Any]:
 
 
 def is_different(left: Any, right: Any, point: Point) -> bool:
-    """Whether both have values at `point`, which is exact, and different ones."""
+    """Say whether both have values at `point`, which is exact, and different ones."""
     return _Pair(left, right).at(point).differs is True
 
 
 def order_of(left: Any, right: Any) -> int | None:
-    """Of two constants: -1, 0 or 1 for less, equal as far as digits show, and more; None where one
-    has no certain value, or they are in no order."""
+    """Order of constants: -1, 0 or 1 for less, equal as far as digits show, and more.
+
+    None where one has no certain value, or they are in no order.
+    """
     digits, most = _Pair(left, right).digits({})
     values = [value_of(side, {}, max_digits=most) for side in (left, right)]
     if None in values:
@@ -201,7 +203,7 @@ class _Pair:
         return bits
 
     def digits(self, point: Point) -> tuple[int, int]:
-        """How many can hide a difference, and how many are taken to find so many certain ones."""
+        """Digits that can hide a difference, and those taken to find so many certain ones."""
         bits = float(self._bits + sum(map(_length, point.values())))
         bits += sum(map(abs, log2_sizes(self._growing, point)))
         arguments = log2_sizes(self._saturating, point)
@@ -223,7 +225,7 @@ class _Pair:
 
 
 def _length(expression: Any) -> int:
-    """Of its numbers, in bits."""
+    """Length of its numbers, in bits."""
     parts = expression.atoms(sympy.Rational)
     return sum(int(part.p).bit_length() + int(part.q).bit_length() for part in parts)
 

@@ -75,19 +75,8 @@ EXPANDING = frozenset(
 # As large as exp of their argument, somewhere.
 GROWING = frozenset(
     (
-        "sin",
-        "cos",
-        "tan",
-        "cot",
-        "sec",
-        "csc",
-        "sinh",
-        "cosh",
-        "tanh",
-        "coth",
-        "sech",
-        "csch",
-        "sinc",
+        *("sin", "cos", "tan", "cot", "sec", "csc", "sinc"),
+        *("sinh", "cosh", "tanh", "coth", "sech", "csch"),
     )
 )
 

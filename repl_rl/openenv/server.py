@@ -49,7 +49,7 @@ async def _refused(_: Request, error: Exception) -> JSONResponse:
 
 
 async def _invalid(_: Request, error: Exception) -> JSONResponse:
-    """As FastAPI has it, without what was sent: JSON has no words for all of that, such as NaN."""
+    """Answer as FastAPI does, without what was sent: JSON has no words for NaN and others."""
     assert isinstance(error, RequestValidationError)
     known = ("type", "loc", "msg")
     rows = [{name: row[name] for name in known} for row in error.errors()]
@@ -100,7 +100,7 @@ def _is_foreign(scope: Scope) -> bool:
 
 
 def _is_here(scope: Scope) -> bool:
-    """Whether the server listens for programs of this machine alone."""
+    """Say whether the server listens for programs of this machine alone."""
     try:
         return ipaddress.ip_address(str((scope.get("server") or ("",))[0])).is_loopback
     except ValueError:
@@ -108,7 +108,7 @@ def _is_here(scope: Scope) -> bool:
 
 
 def _is_safe(address: str) -> bool:
-    """Whether this is the address of a machine, in numbers or as the one that is always here."""
+    """Say whether it is the address of a machine, in numbers or as the one that is always here."""
     try:
         host = httpx.URL(f"http://{address}").host
         return host == "localhost" or bool(ipaddress.ip_address(host))

@@ -81,7 +81,7 @@ def newest_run(root: Path, *, to_resume: bool = False) -> Path:
 
 
 def has_ended(run: Begun, *, steps: int, measures: bool) -> bool:
-    """Whether a run of so many steps has nothing left to do.
+    """Say whether a run of so many steps has nothing left to do.
 
     measures: held-out problems, after its last step as well
     """

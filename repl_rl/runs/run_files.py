@@ -73,7 +73,7 @@ def _rank(path: Path) -> tuple[int, str]:
     Some runs call their evaluations `before` and `after`. A warm start begins with its lessons.
     """
     kind, _, number = path.stem.rpartition("-")
-    if kind in ("eval", "step"):
+    if kind in (_EVALUATION, _STEP):
         return 1, f"{number} {kind}"
     return {LESSONS: 0, "before": 0, "after": 2}.get(path.stem, 1), path.stem
 
@@ -116,7 +116,7 @@ def _number(file: Path) -> int | None:
 
 
 def _missing(path: Path, part: Part, of_kind: Sequence[Path]) -> str:
-    """What was asked for, and what there is."""
+    """Message: what was asked for, and what there is."""
     kind = "evaluation" if part.held_out else "training step"
     if not of_kind:
         other = "; leave out --held-out" if part.held_out else "; --held-out takes an evaluation"

@@ -72,7 +72,7 @@ def marked_trajectory(
 
 
 def legend(*, has_copies: bool) -> Text:
-    """What marks and colours mean."""
+    """Legend of marks and colours."""
     text = Text.assemble(("+ sampled, trained", SAMPLED), "   ", (". injected", INJECTED))
     return text.append("   = copied", COPIED) if has_copies else text
 
@@ -121,7 +121,7 @@ def _ended(line: Line, reward: float, scored: Scored) -> Text:
 
 
 def _worth(line: Line, reward: float, scored: Scored) -> str:
-    """What a line earned, and what became of its lemma; of a submission without, the verdict."""
+    """Reward of a line, and the fate of its lemma; of a submission without, the verdict."""
     lemma = judged_lemma(scored, line)
     if lemma is not None:
         return f"{signed(reward, '+.2f')} {lemma.word}"
@@ -132,7 +132,7 @@ def _worth(line: Line, reward: float, scored: Scored) -> str:
 
 
 def judged_lemma(scored: Scored, line: Line) -> JudgedLemma | None:
-    """What became of the lemma that a line claimed; None where nothing is known of one."""
+    """Return the lemma that a line claimed, judged; None where nothing is known of one."""
     return None if scored.verdict is None else scored.verdict.lemma_of(line.index)
 
 

@@ -22,7 +22,7 @@ _MAX_EVIDENCE = 40
 
 
 def kind_words(kind: VerdictKind | None) -> str:
-    """The same for all verdicts of a kind: `right (by numbers)`."""
+    """Words for all verdicts of a kind: `right (by numbers)`."""
     if kind is None:
         return "nothing submitted"
     return f"{kind.word} ({_HOW[kind]})" if kind in _HOW else kind.word

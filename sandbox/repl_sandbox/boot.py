@@ -170,5 +170,5 @@ def _holds_modules(folder: str, names: Shown) -> bool:
 
 
 def _is_below(path: str, whole: frozenset[str]) -> bool:
-    """Whether it is one of these, or lies below one."""
+    """Say whether it is one of these, or lies below one."""
     return path in whole or not whole.isdisjoint(map(str, Path(path).parents))

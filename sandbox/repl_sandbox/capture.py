@@ -89,7 +89,7 @@ class Capture:
 
 
 class Spill:
-    """What is written past Python's streams, on this process's own descriptors 1 and 2.
+    """Pipe for what is written past Python's streams, on this process's descriptors 1 and 2.
 
     A writer that fills it before anybody has read gets an error, as at a terminal that is stopped.
     """
@@ -101,7 +101,7 @@ class Spill:
         os.close(writer)
 
     def take(self) -> str:
-        """What has come since the last time."""
+        """Return what has come since the last time."""
         try:
             return utf_8_decode(READ(self.fd, SPILL_BYTES), "replace", True)[0]
         # Nothing has, or a line has closed it.

@@ -265,7 +265,7 @@ def _quiet(call: Callable[..., object], *given: object) -> None:
 
 
 def _class_name(error: BaseException) -> str:
-    """As a traceback has it, if it is one; any text may stand there."""
+    """Name of an error's class as a traceback has it, if it is one; any text may stand there."""
     name = CLASS_NAME(type(error))
     is_name = str.__len__(name) <= MAX_NAME_CHARS and str.isidentifier(name)
     return name if is_name else "Exception"

@@ -49,20 +49,7 @@ class Moved(HFEngine):
 
 
 class TestHFOnDevice(EngineContract):
-    def open(self, model: Any, folder: Path, options: EngineOptions) -> Engine:
-        return Moved(
-            model,
-            newline_ids=options.newline_ids,
-            eos_ids=options.eos_ids,
-            num_rows=options.num_rows,
-            temperature=options.temperature,
-            forbidden_ids=options.forbidden_ids,
-            is_fixed=False,
-        )
-
-
-class TestHFInStepsOfFixedShape(EngineContract):
-    """On a GPU each step is one CUDA graph."""
+    is_fixed = False
 
     def open(self, model: Any, folder: Path, options: EngineOptions) -> Engine:
         engine = Moved(
@@ -72,10 +59,16 @@ class TestHFInStepsOfFixedShape(EngineContract):
             num_rows=options.num_rows,
             temperature=options.temperature,
             forbidden_ids=options.forbidden_ids,
-            is_fixed=True,
+            is_fixed=self.is_fixed,
         )
-        assert engine._steps is not None, engine.about
+        assert (engine._steps is not None) is self.is_fixed, engine.about
         return engine
+
+
+class TestHFInStepsOfFixedShape(TestHFOnDevice):
+    """On a GPU each step is one CUDA graph."""
+
+    is_fixed = True
 
 
 @pytest.mark.kernel

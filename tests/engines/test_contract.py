@@ -25,6 +25,8 @@ needs_vllm = pytest.mark.skipif(
 
 
 class TestHF(EngineContract):
+    is_fixed = False
+
     def open(self, model: Any, folder: Path, options: EngineOptions) -> Engine:
         return HFEngine(
             model,
@@ -33,22 +35,14 @@ class TestHF(EngineContract):
             num_rows=options.num_rows,
             temperature=options.temperature,
             forbidden_ids=options.forbidden_ids,
+            is_fixed=self.is_fixed,
         )
 
 
-class TestHFInStepsOfFixedShape(EngineContract):
+class TestHFInStepsOfFixedShape(TestHF):
     """What a GPU launches as a whole, op by op on a CPU."""
 
-    def open(self, model: Any, folder: Path, options: EngineOptions) -> Engine:
-        return HFEngine(
-            model,
-            newline_ids=options.newline_ids,
-            eos_ids=options.eos_ids,
-            num_rows=options.num_rows,
-            temperature=options.temperature,
-            forbidden_ids=options.forbidden_ids,
-            is_fixed=True,
-        )
+    is_fixed = True
 
 
 @needs_vllm

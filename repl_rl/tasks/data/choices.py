@@ -24,7 +24,7 @@ _MOST = len(string.ascii_uppercase)
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What one may choose from, in the order of the row."""
+    """Texts and labels to choose from, in the order of the row."""
 
     texts: tuple[str, ...]
     labels: tuple[str, ...]
@@ -58,13 +58,13 @@ class Choices:
         return string.ascii_uppercase[found.pop()]
 
     def is_place(self, answer: str) -> bool:
-        """Whether it may be a number of one, counted from 0."""
+        """Say whether it may be a number of one, counted from 0."""
         is_number = answer.isdecimal() and len(answer) < 3
         return is_number and not self.labels and int(answer) < len(self.texts)
 
 
 def are_places(rows: Iterable[tuple[Choices, str]]) -> bool:
-    """Whether the answers of all rows are places of their choices, and some no text of theirs."""
+    """Say whether answers of all rows are places of their choices, and some no text of theirs."""
     seen = [(choices.is_place(answer), answer in choices.texts) for choices, answer in rows]
     return all(is_place for is_place, _ in seen) and not all(is_text for _, is_text in seen)
 

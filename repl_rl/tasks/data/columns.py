@@ -56,7 +56,7 @@ class Columns:
         return ", ".join(f"{role} {column!r}" for role, column in self.taken.items())
 
     def value(self, row: Row, role: str) -> Any:
-        """What the row has for `role`, None where the role has no column, or an answer is empty.
+        """Cell of the row for `role`, None where the role has no column, or an answer is empty.
 
         Raises ConfigError where the row lacks the column, or another of the same meaning differs.
         """
@@ -99,7 +99,7 @@ class ColumnFinder:
         return Row(row.where, found)
 
     def columns(self) -> Columns:
-        """Of each role the column that most rows fill, and of several the first.
+        """Column of each role: the one that most rows fill, and of several the first.
 
         Raises ConfigError where one is missing.
         """
@@ -144,10 +144,10 @@ def lookup(values: Mapping[str, Any], column: str) -> Any:
 
 
 def has(values: Mapping[str, Any], column: str) -> bool:
-    """Whether there is such a column, empty or not."""
+    """Say whether there is such a column, empty or not."""
     return column in values or lookup(values, column) is not None
 
 
 def is_empty(value: Any) -> bool:
-    """Whether a cell holds nothing. Some data sets have a column that is always empty."""
+    """Say whether a cell holds nothing. Some data sets have a column that is always empty."""
     return value is None or value in ("", [])

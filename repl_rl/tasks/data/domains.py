@@ -74,24 +74,24 @@ def settled(
     what cannot be.
     """
     declared(column)
-    told = _told(column)
+    given = _of_column(column)
     if not any(map(_is_region, meanings)):
         read, shown = stated(statement, names), implied(meanings)
         if _COMPLEX.search(statement):
             shown = {}
     else:
         read, shown = {}, {}
-    order = dict.fromkeys((*names, *told))
-    bound = {name: {**read, **told}.get(name, _NONE) for name in order}
+    order = dict.fromkeys((*names, *given))
+    bound = {name: {**read, **given}.get(name, _NONE) for name in order}
     known = {
-        name: claims if name in told else _joined((claims, shown.get(name, _NONE)))
+        name: claims if name in given else _joined((claims, shown.get(name, _NONE)))
         for name, claims in bound.items()
     }
     return " ".join(map(_spelled, known.items())), _lines(bound)
 
 
 def stated(statement: str, names: Iterable[str]) -> Claims:
-    """What the words of a statement claim of `names`."""
+    """Claims that the words of a statement make of `names`."""
     text = " ".join(statement.split())
     found: dict[str, list[frozenset[str]]] = {}
     for pattern in _PHRASES:
@@ -106,12 +106,12 @@ def stated(statement: str, names: Iterable[str]) -> Claims:
 
 
 def _is_below(name: str, text: str) -> bool:
-    """Whether a statement also speaks of negative values of `name`: then it tells cases apart."""
+    """Say whether a statement speaks of negative `name`, too: then it tells cases apart."""
     return bool(re.search(rf"(?<![A-Za-z\\]){name}\$? ?(?:<|\\l[et]|\u2264)", text))
 
 
 def implied(meanings: Sequence[str]) -> Claims:
-    """What all meanings of an answer are made for: (-1)**n for whole n, a root of p for p > 0."""
+    """Claims that all meanings of an answer need: (-1)**n whole n, a root of p that p > 0."""
     found = [_of_answer(ast.parse(text, mode="eval").body) for text in meanings]
     return {
         name: frozenset.intersection(*(one.get(name, _NONE) for one in found))
@@ -133,15 +133,15 @@ def constant_of(statement: str, names: Sequence[str], meanings: Sequence[str]) -
             others = [
                 other for other in others if re.search(rf"(?<![A-Za-z])d{other}\b", statement)
             ]
-        is_told = re.search(rf"(?<![\\\w]){name}(?!\w)", statement) and "constant" not in statement
-        if len(others) == 1 and not is_told and all(_adds(one, name) for one in meanings):
+        is_given = re.search(rf"(?<![\\\w]){name}(?!\w)", statement) and "constant" not in statement
+        if len(others) == 1 and not is_given and all(_adds(one, name) for one in meanings):
             needed = {} if _SINGLE.search(statement) else {"constant": name}
             return {"variable": others[0], **needed}
     return {}
 
 
 def _adds(text: str, name: str) -> bool:
-    """Whether `text` is a sum with `name` as one of its terms, and has it nowhere else."""
+    """Say whether `text` is a sum with `name` as one of its terms, and has it nowhere else."""
     tree, terms = ast.parse(text, mode="eval").body, []
     while isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Add | ast.Sub):
         terms.append(tree.right)
@@ -237,7 +237,7 @@ def _is_half(exponent: ast.BinOp) -> bool:
 
 
 def _is_whole(exponent: ast.expr) -> bool:
-    """Whether it is made of names and integers by +, - and *."""
+    """Say whether it is made of names and integers by +, - and *."""
     kinds = (ast.Name, ast.BinOp, ast.UnaryOp, ast.Constant, ast.Load, ast.USub)
     return all(
         isinstance(node, (*kinds, ast.Add, ast.Sub, ast.Mult)) for node in ast.walk(exponent)
@@ -257,7 +257,7 @@ def _is_region(text: str) -> bool:
     )
 
 
-def _told(column: str) -> Claims:
+def _of_column(column: str) -> Claims:
     pairs = (part.partition(":") for part in column.split())
     return {name: frozenset(claims.split(",")) if claims else _NONE for name, _, claims in pairs}
 

@@ -80,7 +80,7 @@ def plain(answer: str, grader: str) -> Gold | Refused | None:
 
 
 def _listed(integer: str) -> list[str]:
-    """What 98,118,122 is as a list, where no part of it begins with a 0."""
+    """Spell 98,118,122 as a list, where no part of it begins with a 0."""
     parts = integer.split(",")
     if len(parts) == 1 or any(part.startswith("0") for part in parts):
         return []
@@ -99,6 +99,9 @@ def _tests(source: str) -> Gold | Refused:
 
 class GoldReader:
     """The task that a grader's process runs: its verdict carries what an answer means."""
+
+    def __init__(self) -> None:
+        meanings("1")  # what this imports takes seconds, which no deadline should count
 
     def grade(self, problem: Problem, submission: str) -> Verdict:
         """PROVED with the meanings as evidence, one a line; WRONG with the reason."""

@@ -130,7 +130,7 @@ def unquoted(submission: str) -> str:
 
 
 def said_by(submission: str) -> str:
-    """What a submitted string says, or the strings of a list or a set between commas."""
+    """Return what a submitted string says, or the strings of a list or a set between commas."""
     found = _strings(submission, is_list=True)
     return submission if found is None else ", ".join(found)
 

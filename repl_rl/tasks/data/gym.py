@@ -239,7 +239,7 @@ def _check_family(family: str) -> None:
 
 
 def is_harmless_entry(entry: Entry) -> bool:
-    """Whether no text in it, such as an integrand, could call anything where it is evaluated."""
+    """Say whether no text in it, such as an integrand, could call anything when evaluated."""
     return all(map(is_harmless, _texts([entry.answer or "", ast.literal_eval(entry.metadata)])))
 
 
@@ -254,7 +254,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def is_harmless(text: str) -> bool:
-    """Whether evaluating it could only compute: a plain value, or nothing to call."""
+    """Say whether evaluating it could only compute: a plain value, or nothing to call."""
     try:
         if all(map(_only_computes, ast.walk(ast.parse(text.strip(), mode="eval")))):
             return True
@@ -274,7 +274,7 @@ def _only_computes(node: ast.AST) -> bool:
 
 @cache
 def evaluates(module: str) -> bool:
-    """Whether the score of a family's module reaches what could run an answer."""
+    """Say whether the score of a family's module reaches what could run an answer."""
     names: dict[str, set[str]] = defaultdict(set)
     for function in ast.walk(ast.parse(inspect.getsource(sys.modules[module]))):
         if isinstance(function, ast.FunctionDef):

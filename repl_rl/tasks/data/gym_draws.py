@@ -49,7 +49,7 @@ class Entry:
     """Where the library has it."""
 
     def for_score(self) -> dict[str, Any]:
-        """What `score_answer` of the library takes. Raises ValueError for what is no literal."""
+        """Argument for the library's `score_answer`. Raises ValueError for what is no literal."""
         metadata = ast.literal_eval(self.metadata)
         return {"question": self.question, "answer": self.answer, "metadata": metadata}
 
@@ -70,7 +70,7 @@ def entry_at(family: str, *, seed: int, index: int) -> Entry:
 
 
 def as_literal(value: Any) -> Any:
-    """The same in types that a literal spells: words and numbers of numpy are Python's here."""
+    """Return it in types that a literal spells: words and numbers of numpy become Python's."""
     if isinstance(value, Mapping):
         return {as_literal(key): as_literal(one) for key, one in value.items()}
     for kind in (list, tuple, set):

@@ -122,7 +122,7 @@ def read(source: Source, data: DataConfig) -> Reading:
 
 
 def _are_places(rows: Sequence[Row], columns: Columns) -> bool:
-    """Whether a number that answers a row with choices counts them from 0."""
+    """Say whether a number that answers a row with choices counts them from 0."""
     if "choices" not in columns.taken:
         return False
     found = []
@@ -263,7 +263,7 @@ def _problem(item: _Item, gold: Gold) -> Problem:
 
 
 def _symbols(item: _Item, gold: Gold) -> tuple[dict[str, str], tuple[str, ...]]:
-    """What grading has to know of the symbols, and the lines that bind them."""
+    """Return what grading has to know of the symbols, and the lines that bind them."""
     if not (gold.symbols or item.symbols):
         return {"symbols": ""}, ()
     # sympy takes half a second to load

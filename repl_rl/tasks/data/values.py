@@ -34,7 +34,7 @@ def spellings(submission: str) -> list[str]:
 
 
 def _of_classes(text: str) -> Iterator[str]:
-    """What `repr` of fractions, decimals and sympy's matrices and complex numbers stands for."""
+    """Value behind the `repr` of fractions, decimals, sympy's matrices and complex numbers."""
     if found := _FRACTION.fullmatch(text):
         yield f"{found[1]}/{found[2]}"
     elif found := _DECIMAL.fullmatch(text):
@@ -46,7 +46,7 @@ def _of_classes(text: str) -> Iterator[str]:
 
 
 def is_same_value(submission: str, answer: str) -> bool:
-    """Whether an answer spells, as Python or JSON, the value that was submitted; `0.50` is 0.5."""
+    """Say whether an answer spells, as Python or JSON, the submitted value; `0.50` is 0.5."""
     try:
         value = ast.literal_eval(submission.strip())
         return not isinstance(value, str) and _plain(value) in map(_plain, _values(answer))
@@ -61,7 +61,7 @@ def _values(text: str) -> Iterator[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """The same with lists for tuples, and truth apart from 1: `True == 1` in Python."""
+    """Return it with lists for tuples, and truth apart from 1: `True == 1` in Python."""
     if isinstance(value, dict):
         return {_key(key): _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

@@ -46,7 +46,7 @@ def undressed(text: str) -> str:
 
 
 def is_choice(text: str) -> bool:
-    """Whether it is a choice, a list of choices, or a word such as yes."""
+    """Say whether it is a choice, a list of choices, or a word such as yes."""
     return _WORD.fullmatch(text) is not None or _CHOICES.fullmatch(text) is not None
 
 

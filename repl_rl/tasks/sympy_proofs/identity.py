@@ -100,7 +100,7 @@ def _judge_witness(problem: Problem, value: Any) -> Verdict:
 
 
 def _is_asked_for(problem: Problem, value: Any) -> bool:
-    """Whether a value at which the sides differ is that one; some statements take any."""
+    """Say whether a value at which the sides differ is that one; some statements take any."""
     return "least" not in problem.statement or bool(value == int(problem.meta["answer"]))
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -180,3 +182,13 @@ def test_a_broken_text_is_read_or_refused_and_raises_nothing_else() -> None:
         except ValueError:
             outcomes.add(False)
     assert outcomes == {True, False}
+
+
+def test_the_deadline_of_the_first_answer_counts_no_import() -> None:
+    program = (
+        "import sys; from repl_rl.tasks.data.golds import GoldReader, meanings; GoldReader();"
+        "before = set(sys.modules); meanings(r'\\frac{1}{2}');"
+        "print(set(sys.modules) - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "set()\n", done.stderr

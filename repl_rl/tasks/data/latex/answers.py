@@ -98,7 +98,7 @@ def _bare(atoms: Atoms) -> Atoms:
 
 
 def _is_formula(atom: Atom) -> bool:
-    """Whether it is a text, but of more than words."""
+    """Say whether it is a text, but of more than words."""
     words = ("letter", "word", "text")
     return atom.kind == "text" and any(one.kind not in words for one in atom.parts[0])
 
@@ -110,7 +110,7 @@ class _Answer:
     mode: Mode
 
     def readings(self, atoms: Atoms) -> Iterator[str]:
-        """Of a whole answer, or of what stands behind its name. Raises ValueError."""
+        """Meanings of a whole answer, or of what stands behind its name. Raises ValueError."""
         atoms = _bare(atoms)
         if not atoms:
             raise ValueError("no answer is left of it")
@@ -308,7 +308,7 @@ class _Answer:
         return found
 
     def _element(self, atoms: Atoms) -> list[str]:
-        """Of a tuple: an angle there may be meant in radians."""
+        """Element of a tuple: an angle there may be meant in radians."""
         if any(one.text == "deg" for one in flattened(atoms)):
             raise ValueError("an angle beside other values")
         return self._several(atoms)
@@ -359,7 +359,7 @@ def _system_of(atoms: Atoms) -> Atoms | None:
 
 
 def _systems_of(atoms: Atoms) -> list[Atoms] | None:
-    """What `or` parts, where commas part equations inside of that."""
+    """Return what `or` parts, where commas part equations inside of that."""
     alternatives = [_bare(one) for one in split(atoms, ("or",))]
     if len(alternatives) == 1:
         return None

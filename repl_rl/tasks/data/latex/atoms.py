@@ -339,7 +339,7 @@ def _of_macro(node: Any) -> Iterator[Atom | Gap]:
 
 
 def _side(bracket: Atoms) -> Atoms:
-    r"""What \left and \right make larger: nothing for a dot, and no relation."""
+    r"""Bracket behind \left and \right: nothing for a dot, and no relation."""
     names = {".": (), "<": (Atom("mark", "langle"),), ">": (Atom("mark", "rangle"),)}
     return names.get(bracket[0].text, bracket) if len(bracket) == 1 else bracket
 
@@ -350,7 +350,7 @@ def _inside(argument: Any) -> Atoms:
 
 
 def _text(nodes: Sequence[Any], font: str) -> Atom:
-    """What a text says; formulas and formula fonts also have atoms."""
+    """Atom of a text with what it says; formulas and formula fonts also have atoms."""
     if len(nodes) == 1 and isinstance(nodes[0], LatexGroupNode):
         nodes = nodes[0].nodelist
     said = "".join(_said(node) for node in nodes)
@@ -453,7 +453,7 @@ def _number(atoms: Atoms, start: int, *, join_commas: bool) -> tuple[int, Atom]:
 
 
 def _separator(atoms: Atoms, index: int, join_commas: bool) -> int | None:
-    """How many atoms part the digits before `index` from those behind; None where none follow."""
+    """Count the atoms between the digits before `index` and behind; None where none follow."""
     following = atoms[index : index + 2]
     if following and following[0].kind == "number" and following[0].gap in ("blank", "thin"):
         return 0

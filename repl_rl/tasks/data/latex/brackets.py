@@ -53,7 +53,7 @@ def joint(atoms: Atoms) -> str:
 
 
 def is_enclosed(atoms: Atoms) -> bool:
-    """Whether its first bracket closes with its last atom, in whatever kind."""
+    """Say whether its first bracket closes with its last atom, in whatever kind."""
     if len(atoms) < 2 or atoms[0].text not in OPENING or atoms[-1].text not in CLOSING:
         return False
     if atoms[0].kind != "mark" or atoms[-1].kind != "mark":

@@ -175,7 +175,7 @@ class _Reader:
         return found[1]
 
     def _is_factor(self) -> bool:
-        """Whether what stands here is multiplied with what stands before it."""
+        """Say whether what stands here is multiplied with what stands before it."""
         atom = self._peek()
         if atom is None:
             return False
@@ -454,7 +454,7 @@ def letter(name: str) -> ast.expr:
 
 
 def shown(atom: Atom) -> str:
-    """As an error names it."""
+    """Name of an atom in an error."""
     return repr(atom.text or atom.kind)
 
 
@@ -478,7 +478,7 @@ def _is_numeric(tree: ast.expr) -> bool:
 
 
 def _is_negative(tree: ast.expr) -> bool:
-    """Of a number that is real. Raises ValueError."""
+    """Say whether a real number is negative. Raises ValueError for one that is not real."""
     from repl_rl.grading.parse import Malformed, parse
 
     try:

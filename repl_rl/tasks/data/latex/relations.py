@@ -40,12 +40,12 @@ class Relation:
 
 
 def has_relation(atoms: Atoms) -> bool:
-    """Whether a sign of a relation stands in no brackets."""
+    """Say whether a sign of a relation stands in no brackets."""
     return any(mark.text in _SIGNS for _, mark in outside(atoms))
 
 
 def relation(atoms: Atoms) -> Relation:
-    """What stands between the signs; without a sign all of it is one side."""
+    """Sides between the signs; without a sign all of it is one side."""
     signs = tuple(mark.text for _, mark in outside(atoms) if mark.text in _SIGNS)
     sides = tuple(split(atoms, _SIGNS))
     if not all(sides):
@@ -65,7 +65,7 @@ def named(equation: Relation) -> tuple[list[str], Atoms]:
 
 
 def name_of(atoms: Atoms) -> str:
-    """What it calls a value, as an identifier where it is one letter; empty for no name."""
+    """Name of a value, as an identifier where it is one letter; empty for no name."""
     if (unknown := unknown_of(atoms)) or not atoms:
         return unknown
     if is_enclosed(atoms) and atoms[0].text == "(":

@@ -57,7 +57,7 @@ class Region:
 
 
 def is_region(atoms: Atoms) -> bool:
-    """Whether it is a set and nothing else: braces, unions, the reals."""
+    """Say whether it is a set and nothing else: braces, unions, the reals."""
     if any(mark.text in _OPERATIONS for _, mark in outside(atoms)):
         return True
     if len(atoms) == 1:
@@ -66,13 +66,13 @@ def is_region(atoms: Atoms) -> bool:
 
 
 def is_interval(atoms: Atoms) -> bool:
-    """Whether it is a pair in round or square brackets."""
+    """Say whether it is a pair in round or square brackets."""
     is_bracketed = is_enclosed(atoms) and atoms[0].text in "([" and atoms[-1].text in ")]"
     return is_bracketed and len(split(atoms[1:-1], (",", ";"))) == 2
 
 
 def is_only_interval(atoms: Atoms) -> bool:
-    """Whether a pair is no point: half open, or endless."""
+    """Say whether a pair is no point: half open, or endless."""
     is_mixed = (atoms[0].text == "(") is not (atoms[-1].text == ")")
     return is_mixed or any(one.text == "infty" for one in flattened(atoms))
 

@@ -63,7 +63,7 @@ _BETWEEN = frozenset(("square", "cubic", "sq", "cu", "per"))
 
 
 def is_unit(text: str) -> bool:
-    """Whether all of `text` is a unit: `cm^2`, `m/s`, `square feet`, `miles per hour`."""
+    """Say whether all of `text` is a unit: `cm^2`, `m/s`, `square feet`, `miles per hour`."""
     if not _UNITS.fullmatch(text):
         return False
     words = [word for word in _WORD.findall(text) if word.lower() not in _BETWEEN]
