@@ -100,6 +100,10 @@ def _tests(source: str) -> Gold | Refused:
 class GoldReader:
     """The task that a grader's process runs: its verdict carries what an answer means."""
 
+    def __init__(self) -> None:
+        """Load all that reading takes, which is in no answer's time."""
+        meanings(r"\frac12")
+
     def grade(self, problem: Problem, submission: str) -> Verdict:
         """PROVED with the meanings as evidence, one a line; WRONG with the reason."""
         try:
