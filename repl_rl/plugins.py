@@ -135,7 +135,7 @@ def _last_place(error: Exception) -> str | None:
 
 def _is_users(file: str) -> bool:
     # Of an editable install, which lies elsewhere.
-    own = (Path(file).parent for file in (__file__, repl_sandbox.__file__))
+    own = (Path(__file__).parent, Path(repl_sandbox.__path__[0]))
     libraries = (sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), *own)
     path = Path(file)
     return path.is_file() and not any(path.is_relative_to(one) for one in libraries)

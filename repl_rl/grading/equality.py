@@ -288,10 +288,15 @@ def _is_region(value: Value) -> bool:
 def _compare_parts(got: Value, expected: Value, same: Same, reason: str) -> Verdict:
     if type(got) is type(expected) and got == expected:
         return Verdict(kind=VerdictKind.PROVED, method="structural")
-    if type(got) is not type(expected) or not isinstance(got, sympy.Interval | Relational):
+    spellings = [got, got.reversed] if isinstance(got, Relational) else [got]
+    alike = [one for one in spellings if type(one) is type(expected)]
+    if not alike or not isinstance(expected, sympy.Interval | Relational):
         return _wrong("form", reason)
-    verdict = _weakest([same(a, b) for a, b in zip(got.args, expected.args, strict=True)], "parts")
-    return verdict if verdict.kind in _ORDER else _wrong("form", reason)
+    pairs = [zip(one.args, expected.args, strict=True) for one in alike]
+    verdicts = [_weakest([same(a, b) for a, b in sides], "parts") for sides in pairs]
+    solved = [verdict for verdict in verdicts if verdict.kind in _ORDER]
+    best = min(solved, key=lambda verdict: _ORDER.index(verdict.kind), default=None)
+    return best or _wrong("form", reason)
 
 
 def _best_match(

@@ -53,10 +53,16 @@ BEYOND = tuple(sympy.Integer(2) ** bits for bits in (100, 2000, 100_000))
 ENOUGH_TO_DRAW = 4
 """Points among which one is drawn, whatever the domain."""
 
-GROWING = (sympy.Pow, sympy.exp, *FACTORIALS)
+GROWING = (
+    *(sympy.Pow, sympy.exp, *FACTORIALS),
+    *(sympy.erfc, sympy.erfi, sympy.uppergamma, sympy.beta, sympy.Ei, sympy.Shi, sympy.Chi),
+)
 """What is large or small although it is written short."""
-SATURATING = (sympy.sinh, sympy.cosh, sympy.tanh, sympy.coth, sympy.sech, sympy.csch)
-"""As large as exp of their argument, or as near to 1 as its inverse is to 0."""
+SATURATING = (
+    *(sympy.sinh, sympy.cosh, sympy.tanh, sympy.coth, sympy.sech, sympy.csch),
+    *(sympy.erf, sympy.zeta, sympy.polylog, sympy.lowergamma),
+)
+"""As large as exp of their argument, or as near to a limit as its inverse is to 0."""
 MOST_ARGUMENT_BITS = 20.0
 """An argument above 2**20 takes more than MOST_DIGITS."""
 SLOW = (
@@ -199,7 +205,7 @@ class _Pair:
             elif isinstance(part, GROWING):
                 self._growing.append(part)
             elif isinstance(part, SATURATING):
-                self._saturating.append(part.args[0])
+                self._saturating += part.args if part.func != sympy.erf else [part.args[0] ** 2]
         return bits
 
     def digits(self, point: Point) -> tuple[int, int]:

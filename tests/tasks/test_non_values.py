@@ -42,6 +42,15 @@ def test_one_line_without_a_value_answers_no_problem_of_any_rule(case: kit.Case)
             assert is_judged_wrong(kit.graded(problem, text)), (draft, text)
 
 
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_matrix_or_a_set_where_no_rule_expects_one_is_judged_and_wrong(case: kit.Case) -> None:
+    for problem, draft in kit.drawn(case, 1):
+        wanted = draft.answer.count(",") + 1
+        for part in ("Matrix([[0]])", "Interval(0, 1)", "Reals", "{1: 2}"):
+            for text in (part, f"({', '.join([part] * wanted)},)"):
+                assert is_judged_wrong(kit.graded(problem, text)), (draft, text)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_what_has_no_value_is_wrong_wherever_it_is_hidden(case: kit.Case) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from repl_rl.tasks.data.texts import answer_of, statement_of
+from repl_rl.tasks.data.words import undressed
 
 _FORM = "Submit the letter of the right choice, as a string."
 _LETTERED = re.compile(r"\(?([A-Z])[).:]\s*(.+)")
@@ -47,7 +48,11 @@ class Choices:
         """
         bare = answer.strip()
         letters = self.labels or tuple(string.ascii_uppercase[: len(self.texts)])
-        found = {index for index, one in enumerate(letters) if one == bare.strip("().")}
+        label = undressed(bare).strip("().")
+        found = {index for index, one in enumerate(letters) if one == label}
+        if spelled := _LETTERED.fullmatch(bare):
+            pairs = enumerate(zip(letters, self.texts, strict=True))
+            found |= {index for index, pair in pairs if pair == spelled.groups()}
         if self.is_place(bare):
             found.add(int(bare))
         if not (are_places and self.is_place(bare)):

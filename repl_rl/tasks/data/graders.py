@@ -76,7 +76,7 @@ def _same_family(
     meta: Mapping[str, str], symbols: Mapping[str, Any], got: Value, expected: Any, *, seed: str
 ) -> Verdict:
     """Antiderivatives with a constant of any name; where all are asked for, one is not all."""
-    if not isinstance(got, sympy.Expr):
+    if not isinstance(got, sympy.Expr) or got.is_Matrix:
         return Verdict(kind=VerdictKind.WRONG, method="form", evidence="an expression is expected")
     others = expected.free_symbols - {symbols.get(meta.get("constant", ""))}
     if "constant" in meta and not got.free_symbols - others:

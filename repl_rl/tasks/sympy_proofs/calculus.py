@@ -16,6 +16,7 @@ from typing import Any
 
 import sympy
 
+from repl_rl.grading.bounded import expression
 from repl_rl.grading.equality import compare_expressions, has_steps
 from repl_rl.grading.parse import parse
 from repl_rl.grading.points import Domain
@@ -41,9 +42,7 @@ SYMBOLS: Mapping[str, tuple[str, ...]] = {
 def grade(problem: Problem, submission: str) -> Verdict:
     """By equality on the reals, for sums on the naturals; an antiderivative by its differences."""
     kind, seed = problem.meta["kind"], problem.meta["points"]
-    value = parse(submission, symbols=SYMBOLS[kind])
-    if not isinstance(value, sympy.Expr):
-        return Verdict(kind=VerdictKind.MALFORMED, evidence="not an expression")
+    value = expression(parse(submission, symbols=SYMBOLS[kind]))
     domain = Domain.NATURALS if kind == "closed_sum" else Domain.REALS
     if has_steps(value, STEPS, domain):
         return Verdict(kind=VerdictKind.MALFORMED, evidence="a step function")

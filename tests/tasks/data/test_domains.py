@@ -136,7 +136,12 @@ INTEGRALS = [
     (r"Find $\int 2x\,dx$.", "x^2 + C", ["x**2 + C", "x**2 + K", "x**2 + 3*c - 1", "C1 + x**2"],
      ["x**2", "x**2 + 5", "x**2 + C*x", "2*x**2 + C", "C", "x**2 + C - C", "x**2 + C*0.5*x"]),
     (r"Integrate $\int a\cos(ax)\,dx$.", r"\sin(ax) + C", ["C2 + sin(a*x)"], ["sin(a*x)", "a + C"]),
-    ("Find an antiderivative of 2x.", "x^2 + C", ["x**2", "x**2 + 5", "x**2 + K"], ["x**2 + C*x"]),
+    (
+        "Find an antiderivative of 2x.",
+        "x^2 + C",
+        ["x**2", "x**2 + 5", "x**2 + K"],
+        ["x**2 + C*x", "Matrix([x**2 + C])", "[x**2 + C]"],
+    ),
     # sympy integrates 1/x to log(x), which is log(|x|) and a constant on either side of 0.
     (r"Find $\int \frac{dx}{x}$.", r"\ln|x| + C",
      ["log(x) + C", "log(Abs(x)) + K", "log(-2*x) + C", "log(x**2)/2 + C"],

@@ -3,6 +3,8 @@ r"""Laws of golds: LaTeX is read whole, as all that it may mean, or refused."""
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 
 import pytest
 
@@ -150,3 +152,12 @@ def test_without_the_parser_an_answer_that_takes_it_names_what_to_install(
     assert read_golds([("7", "auto")]) == {("7", "auto"): Gold("integer", "7")}
     with pytest.raises(ConfigError, match=r"takes the package pylatexenc.*'\.\[data\]'"):
         read_golds([("7", "auto"), (r"\frac12", "auto")])
+
+
+def test_what_reads_golds_is_loaded_before_any_gold_is_asked_for() -> None:
+    code = (
+        "from repl_rl.tasks.data.golds import GoldReader; import sys; GoldReader(); "
+        "print({'sympy', 'pylatexenc', 'repl_rl.tasks.data.latex'} <= sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"

@@ -277,6 +277,8 @@ RED_BLUE = "Which?\n(A) red\n(B) blue\n(C) 1\nSubmit the letter of the right cho
     [
         {"question": "Which?", "choices": ["red", "blue", "1"], "answer": "B"},
         {"question": "Which?", "choices": ["red", "blue", "1"], "answer": "blue"},
+        {"question": "Which?", "choices": ["red", "blue", "1"], "answer": r"\textbf{(B)}"},
+        {"question": "Which?", "choices": ["red", "blue", "1"], "answer": "(B) blue"},
         {"question": "Which?", "options": ["A) red", "B) blue", "C) 1"], "answer": "B"},
         {"question": "Which?", "options": {"A": "red", "B": "blue", "C": "1"}, "answer": "B"},
         {

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from repl_rl.tasks.data.latex.atoms import PROSE, Atom, Atoms, atoms_of
 from repl_rl.tasks.data.latex.brackets import flattened, is_enclosed, joint, outside, split
-from repl_rl.tasks.data.latex.expressions import Mode, expression
+from repl_rl.tasks.data.latex.expressions import Mode, expression, refuse_rounding
 from repl_rl.tasks.data.latex.quantities import without_unit
 from repl_rl.tasks.data.latex.relations import (
     Relation,
@@ -185,7 +185,8 @@ class _Answer:
         elif _has_unknowns(self._quantity(value)[0]) and not (
             is_enclosed(value) or is_region(value)
         ):
-            yield from (f"Eq({names[0]}, {one})" for one in self._several(value))
+            texts = [f"Eq({names[0]}, {one})" for one in self._several(value)]
+            yield texts[0] if len(texts) == 1 else set_text(texts)
 
     def _mapping(self, names: Sequence[str], values: Sequence[Atoms]) -> Iterator[str]:
         if len(set(names)) == len(names) and all(map(_IDENTIFIER.fullmatch, names)):
@@ -256,6 +257,7 @@ class _Answer:
         elif is_enclosed(atoms) and atoms[0].text == "(":
             yield from self.readings(atoms[1:-1])
         elif is_enclosed(atoms) and atoms[0].text == "[":
+            refuse_rounding(atoms[1:-1])
             values = self._several(atoms[1:-1])
             yield from (*values[: len(values) == 1], f"[{', '.join(values)}]")
         else:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from repl_rl.tasks.data.latex.atoms import FUNCTIONS, Atom, Atoms, value_of
+from repl_rl.tasks.data.latex.brackets import flattened, outside
 from repl_rl.tasks.data.latex.units import is_unit
 
 
@@ -352,7 +353,10 @@ class _Reader:
             self.index += 1
             if atom.kind == "mark":
                 depth += (atom.text == opening.text != closing) - (atom.text == closing)
-        found = self._inside(self.atoms[start : self.index - 1])
+        inside = self.atoms[start : self.index - 1]
+        if opening.text == "[":
+            refuse_rounding(inside)
+        found = self._inside(inside)
         return _call(_ROUNDED[opening.text], found) if opening.text in _ROUNDED else found
 
     # Commands
@@ -442,6 +446,13 @@ class _Reader:
         if is_quotient and not (following is not None and following.kind == "command"):
             raise ValueError("a quotient that may be inside of a function or outside")
         return ast.UnaryOp(ast.USub(), argument) if sign else argument
+
+
+def refuse_rounding(inside: Atoms) -> None:
+    """[n/2] is a floor as often: square brackets that group nothing, around an unknown."""
+    is_sum = any(mark.text in ("+", "-", "pm") for place, mark in outside(inside) if place)
+    if not is_sum and any(one.kind in ("letter", "word") for one in flattened(inside)):
+        raise ValueError("square brackets, which may round down")
 
 
 def letter(name: str) -> ast.expr:

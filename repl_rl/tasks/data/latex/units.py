@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-LETTERS = frozenset(("m", "s", "h", "g", "L", "l"))
+LETTERS = frozenset(("m", "s", "h", "g", "L", "l", "Omega"))
 """Units that are unknowns as often where they stand without a font of their own."""
 
 _PREFIXED = ("m", "g", "s", "L", "l", "W", "J", "N", "V", "A", "F", "C", "K", "T", "Pa", "Hz")
@@ -33,7 +33,7 @@ _SHORT = {
     ),
     *("rpm", "eV", "keV", "MeV", "cal", "kcal", "kWh", "atm", "ha", "deg", "degC", "degF"),
     *("degK", "in", "in.", "ft.", "sq", "u", "kph", "cc", "Btu", "gal", "qt", "pt", "dB", "bar"),
-    *("a.m.", "p.m.", "ohm", "\\Omega", "USD", "EUR"),
+    *("a.m.", "p.m.", "ohm", "Omega", "USD", "EUR"),
 }
 _LONG = (
     *("unit", "meter", "metre", "gram", "second", "minute", "hour", "day", "week", "month"),
