@@ -12,6 +12,7 @@ import dataclasses
 import difflib
 import inspect
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -107,7 +108,8 @@ def option_hint(option: str, value: str) -> str | None:
     """Setting to type in place of an option that no command has; None where nothing is alike."""
     word = option.lstrip("-").replace("-", "_").lower()
     if saying := SAYINGS.get(word):
-        return saying
+        # VALUE, not what was typed: it may count something else, as epochs are no steps.
+        return re.sub(r"^use ([a-z]+\.\w+)$", r"use --set \1=VALUE", saying)
     try:
         found = find(word)[0]
     except ConfigError:

@@ -259,7 +259,7 @@ def _may_push(config: Config) -> bool:
 
 
 @cli.command(name="eval")
-@shared.run_argument("run_or_model", metavar="[RUN_OR_MODEL]")
+@shared.run_argument("run_or_model", metavar="[RUN_OR_MODEL]", is_trained=True)
 @shared.OF_RUN
 @click.option(
     "-k",
@@ -289,10 +289,11 @@ def evaluate(
     is_json: bool,
     **options: Any,
 ) -> None:
-    """Measure a run's last checkpoint [of the newest run in runs/], or a model.
+    """Measure a run's last checkpoint, or a model.
 
-    Prints the solve rate on held-out problems: overall, by family and by tier. Task and settings
-    come from the run, and apply to --against as well.
+    Without a name it takes the newest run in runs/. Prints the solve rate on held-out problems:
+    overall, by family and by tier. Task and settings come from the run, and apply to --against as
+    well.
     """
     from rich.console import Console
 
@@ -335,7 +336,7 @@ def evaluate(
 
 
 @cli.command()
-@shared.run_argument("run_or_model", metavar="[RUN_OR_MODEL]")
+@shared.run_argument("run_or_model", metavar="[RUN_OR_MODEL]", is_trained=True)
 @shared.OF_RUN
 @shared.count(32, "Trajectories to sample.")
 def audit(run_or_model: Path, count: int, **options: Any) -> None:

@@ -5,6 +5,7 @@ Heavy imports stand inside functions, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from logging import ERROR
@@ -101,24 +102,32 @@ OVERRIDES = click.option(
 
 
 def _or_newest(
-    _context: click.Context, _argument: click.Parameter, given: Path | tuple[Path, ...] | None
+    _context: click.Context,
+    _argument: click.Parameter,
+    given: Path | tuple[Path, ...] | None,
+    *,
+    is_trained: bool,
 ) -> Path | tuple[Path, ...]:
     """Return what a person named; else the newest run, which is said."""
     if given:
         return given
     from repl_rl.runs.resume import newest_run
 
-    run = newest_run(Path("runs"))
+    run = newest_run(Path("runs"), is_trained=is_trained)
     say(f"{run}, the newest run")
     return run if given is None else (run,)
 
 
 def run_argument(
-    name: str = "path", *, metavar: str = "[RUN]", nargs: int = 1
+    name: str = "path", *, metavar: str = "[RUN]", nargs: int = 1, is_trained: bool = False
 ) -> Callable[[Command], Command]:
-    """The run that a command is about, or several; by default the newest in runs/."""
+    """The run that a command is about, or several; by default the newest in runs/.
+
+    With `is_trained` the newest one that `play` or `eval --output` made does not count.
+    """
+    newest = functools.partial(_or_newest, is_trained=is_trained)
     return click.argument(
-        name, nargs=nargs, required=False, type=Path, metavar=metavar, callback=_or_newest
+        name, nargs=nargs, required=False, type=Path, metavar=metavar, callback=newest
     )
 
 

@@ -19,7 +19,7 @@ from repl_rl.show.plot_style import MAX_PENS, SUFFIXES
 
 
 @click.command()
-@run_argument("runs", metavar="[RUN...]", nargs=-1)
+@run_argument("runs", metavar="[RUN...]", nargs=-1, is_trained=True)
 @click.option("--output", type=Path, metavar="FILE", help="A .png or an .svg, in place of both.")
 def plot(runs: tuple[Path, ...], output: Path | None) -> None:
     """Draw the learning curves of runs.

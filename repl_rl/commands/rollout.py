@@ -142,7 +142,7 @@ def _keep(path: Path, played: Played, screen: Screen, *, code: Sequence[str]) ->
 
     Exit code 130 if it was called off; raises the failure of ours that ended it.
     """
-    from repl_rl.runs.folder import RunFolder
+    from repl_rl.runs.folder import PLAYED, RunFolder
     from repl_rl.show.rollout_view import result_rows
     from repl_rl.types import StopReason
 
@@ -156,7 +156,7 @@ def _keep(path: Path, played: Played, screen: Screen, *, code: Sequence[str]) ->
         screen.say(row)
     folder = RunFolder(path)
     folder.write_config(played.origin, policy="a person", device="cpu")
-    folder.append_trajectories("play", [scored])
+    folder.append_trajectories(PLAYED, [scored])
     step = shlex.join(["repl-rl", "replay", str(path), *code])
     screen.say(f"\nrun folder: {path}\nnext: {step}")
     if played.failure is not None:

@@ -36,6 +36,8 @@ COMPLETE = "COMPLETE"
 """In a checkpoint, the file that was written last: with it a run can go on from there."""
 TOKENIZER = "tokenizer"
 """Of a run, the folder of its policy's tokenizer."""
+PLAYED, MEASURED = "play", "eval"
+"""Names of the trajectories in a folder in which nothing was trained."""
 
 GRADER = "grading"
 """Among versions, that of the grader. A run of version 1 does not name it."""

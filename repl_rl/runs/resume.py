@@ -18,7 +18,9 @@ from repl_rl.runs.folder import (
     CHECKPOINTS,
     COMPLETE,
     FINAL,
+    MEASURED,
     METRICS,
+    PLAYED,
     evaluation_name,
     numbered_checkpoints,
     read_versions,
@@ -52,7 +54,8 @@ def begun(run: Path) -> Begun:
             f"repl-rl train --model {run}"
         )
     policy = read_versions(run).get("policy")
-    if not (run / METRICS).is_file() or not (run / "config.toml").is_file() or policy is None:
+    is_run = all((run / name).is_file() for name in (METRICS, "config.toml"))
+    if not is_run or policy is None or _is_sampled_alone(run):
         raise ConfigError(f"{str(run)!r} holds no run; expected a folder that `train` has made")
     numbered = numbered_checkpoints(run / CHECKPOINTS)
     whole = [path for path in numbered if (path / COMPLETE).is_file()]
@@ -64,20 +67,26 @@ def begun(run: Path) -> Begun:
     return Begun(run=run, checkpoint=whole[-1] if whole else None, policy=policy)
 
 
-def newest_run(root: Path, *, to_resume: bool = False) -> Path:
+def newest_run(root: Path, *, to_resume: bool = False, is_trained: bool = False) -> Path:
     """The run under `root` that was written to last; ConfigError where there is none.
 
-    A warm start is one, but none `to_resume`.
+    One that was only played or measured is none that `is_trained`. A warm start is one, but none
+    `to_resume`.
     """
-    found = {
-        path.parent: path.stat().st_mtime
-        for path in root.glob(f"*/{METRICS}")
-        if not to_resume or read_record(path.parent) is None
-    }
+    found = {path.parent: path.stat().st_mtime for path in root.glob(f"*/{METRICS}")}
+    if to_resume or is_trained:
+        found = {run: time for run, time in found.items() if not _is_sampled_alone(run)}
+    if to_resume:
+        found = {run: time for run, time in found.items() if read_record(run) is None}
     if not found:
         what = "no run to resume" if to_resume else "no run"
         raise ConfigError(f"{what} in {str(root)!r}; name its folder")
     return max(found, key=lambda run: (found[run], run.name))
+
+
+def _is_sampled_alone(run: Path) -> bool:
+    """Whether `play` or `eval --output` made the folder: nothing was trained in it."""
+    return any((run / "trajectories" / f"{name}.jsonl").is_file() for name in (PLAYED, MEASURED))
 
 
 def has_ended(run: Begun, *, steps: int, measures: bool) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from repl_rl.config import Config
 from repl_rl.engines.models import LoadedModel
 from repl_rl.rollout.plan import Plan
-from repl_rl.runs.folder import RunFolder, check_output
+from repl_rl.runs.folder import MEASURED, RunFolder, check_output
 from repl_rl.runs.pass_rate import Difference, Rate, difference
 from repl_rl.show.display import Screen
 from repl_rl.tasks.base import baselines_of
@@ -23,9 +23,6 @@ from repl_rl.training.evaluate import Report, held_out_attempts, report, run_sho
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.train import policy_folder, say_runtime
 from repl_rl.types import Scored
-
-NAME = "eval"
-"""Name of the file of trajectories."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +133,7 @@ def _keep(path: Path, found: Evaluation, runtime: Runtime, loaded: LoadedModel) 
     folder = RunFolder(path)
     folder.write_config(runtime.origin, policy=found.policy, device=loaded.model.device.type)
     loaded.tokenizer.save_pretrained(folder.tokenizer)
-    folder.append_trajectories(NAME, found.scored)
+    folder.append_trajectories(MEASURED, found.scored)
     rate = found.report.all
     row = {"solve_rate": rate.rate, "total": rate.total, "ungraded": rate.ungraded}
     row |= {f"pass@{k}": value for k, value in rate.passes.items()}

@@ -106,3 +106,14 @@ def test_a_model_that_is_measured_is_the_argument_alone(call: Call, name: str) -
     code, _, err = call(name, "--model", "m")
     assert code == 2
     assert "No such option '--model'" in err
+
+
+@pytest.mark.parametrize("name", ["play", "eval"])
+@pytest.mark.parametrize("names", [("plot",), ("eval",), ("audit",)], ids=" ".join)
+def test_the_newest_run_that_trained_is_taken_where_training_is_looked_at(
+    call: Call, run: Path, names: tuple[str, ...], name: str
+) -> None:
+    game = RunFolder(run.parent / "game")
+    game.append_trajectories(name, [FULL])
+    assert call("show")[2].startswith("repl-rl: runs/game, the newest run\n")
+    assert call(*names)[2].startswith("repl-rl: runs/newer, the newest run\n")

@@ -144,6 +144,21 @@ def test_a_folder_that_is_no_run_is_refused(run: Path, name: str) -> None:
         begun(run)
 
 
+@pytest.mark.parametrize("name", ["play", "eval"])
+def test_what_was_only_played_or_measured_is_not_resumed(
+    run: Path, tmp_path: Path, name: str
+) -> None:
+    game = RunFolder(tmp_path / "game")
+    game.trajectories(name).touch()
+    for file in ("config.toml", "versions.json"):
+        (game.path / file).write_bytes((run / file).read_bytes())
+    os.utime(run / "metrics.jsonl", (1e9, 1e9))
+    assert newest_run(tmp_path) == game.path
+    assert newest_run(tmp_path, to_resume=True) == run
+    with pytest.raises(ConfigError, match="holds no run; expected a folder that `train` has made"):
+        begun(game.path)
+
+
 def test_the_newest_run_is_the_one_that_was_written_last(run: Path, tmp_path: Path) -> None:
     other = RunFolder(tmp_path / "other").path
     os.utime(run / "metrics.jsonl", (2e9, 2e9))
