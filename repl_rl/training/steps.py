@@ -203,7 +203,9 @@ class Training:
         self._is_warned = self._is_warned or warn_of_ungraded(self._scored, self._screen)
         if step == 1 or step % self._config.report.sample_every == 0:
             chosen = random.Random(derive_seed(self._config.seed, "sample", step))
-            self._screen.sample(f"step {step}", chosen.choice(self._scored), self._runtime.decode)
+            shown = chosen.choice(self._scored)
+            name = rollouts_name(shown.trajectory.policy_version)  # as `show --step` has it
+            self._screen.sample(name, shown, self._runtime.decode)
 
     def _attempts(
         self, numbers: Sequence[int], policy_version: int, *, again: int = 0
