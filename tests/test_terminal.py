@@ -8,7 +8,7 @@ from repl_rl.terminal import one_row, signed
 
 
 def test_a_row_holds_nothing_that_a_terminal_obeys() -> None:
-    assert one_row("\x1b[31ma\nb\r\x1b]0;t\x07\u202ec") == "a\\nb\\nc"
+    assert one_row("\x1b[31ma\nb\r\x1b]0;t\x07\u202ec") == "a\\nbc"
 
 
 @pytest.mark.parametrize(

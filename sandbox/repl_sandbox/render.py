@@ -18,10 +18,8 @@ ANSI = re.compile(
     r"|\x1b[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC and other strings: titles, links
     r"|\x1b[ -/]*[0-~]"
 )
-# C0 except \t, \n and \r, DEL and C1, and the marks that reorder text on a screen.
-UNSEEN = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
-)
+# C0 except \t and \n, DEL and C1, and the marks that reorder text on a screen.
+UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 # Lines, columns and places of the cursor: what stands behind these stands elsewhere on a screen.
 MOVES = re.compile(r"\x1b\[[0-?]*[ -/]*[A-I`adefuZ]|\x1b[DEM78]|[\b\v\f\r\x1c-\x1e\x85]")
 APART = re.compile("(?<=[^\n])\r+(?=[^\r\n])")
@@ -37,14 +35,17 @@ class Rendered:
 
 
 def clean(text: str) -> str:
-    r"""`text` without terminal sequences, control characters, bidi marks and lone surrogates.
-
-    What a screen would show in two places does not run together: `12\r34` is `12\n34`.
-    """
+    """`text` without terminal sequences, control characters, bidi marks and lone surrogates."""
     if text.isascii() and text.isprintable():
         return text
-    text = UNSEEN.sub("", ANSI.sub("", MOVES.sub("\r", text)))
-    return SURROGATE.sub("\ufffd", APART.sub("\n", text).replace("\r", ""))
+    return SURROGATE.sub("\ufffd", UNSEEN.sub("", ANSI.sub("", text)))
+
+
+def set_apart(text: str) -> str:
+    r"""`text` with a line for each place where a screen would show it: `12\r34` is `12\n34`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return APART.sub("\n", MOVES.sub("\r", text)).replace("\r", "")
 
 
 def number_addresses(text: str, ordinals: MutableMapping[str, str]) -> str:
@@ -75,8 +76,8 @@ def render(
     """
     if not num_omitted:
         head, tail = head + tail, ""
-    head = number_addresses(clean(head), ordinals)
-    tail = number_addresses(clean(tail), ordinals)
+    head = number_addresses(clean(set_apart(head)), ordinals)
+    tail = number_addresses(clean(set_apart(tail)), ordinals)
     if not num_omitted and len(head) <= max_chars:
         return Rendered(text=_closed(head), is_truncated=False)
     return Rendered(text=_cut(head, tail, num_omitted, max_chars), is_truncated=True)
