@@ -159,6 +159,8 @@ class Repl:
             trace = error.__traceback__ and error.__traceback__.tb_next
             return BaseException.with_traceback(error, trace)
         finally:
+            # Before anything that is Python: a trace function is called at each call.
+            SET_PROFILE(None), SET_TRACE(None)
             self._put_back()
             if GET_LIMIT() != limit:
                 self._recursion_limit = GET_LIMIT()
@@ -175,6 +177,7 @@ class Repl:
             value = eval(compile(expression.strip(), FILENAME, "eval"), self._names)
             text = repr(value)
         finally:
+            SET_PROFILE(None), SET_TRACE(None)
             self._put_back()
         if len(text) > self._max_value_chars:
             raise OutputLimit(f"the repr of the value is over {self._max_value_chars} characters")

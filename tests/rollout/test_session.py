@@ -134,17 +134,20 @@ def test_a_kernel_that_says_ok_is_not_believed(lines: list[str], expected: list[
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["exec('1+')", "class SyntaxError(Exception): pass\n\nraise SyntaxError"],
+    ("line", "kind"),
+    [
+        ("class SyntaxError(Exception): pass\n\nraise SyntaxError", OutcomeKind.RUNTIME_ERROR),
+        ("submit_final_answer(f())", OutcomeKind.RUNTIME_ERROR),
+        # Of a text that the line hands to the compiler, it may be.
+        ("exec('1+')", OutcomeKind.SYNTAX_ERROR),
+        ("submit_final_answer(exec('1+'))", OutcomeKind.SYNTAX_ERROR),
+    ],
 )
-def test_a_kernel_that_says_syntax_error_is_not_believed(line: str) -> None:
+def test_a_kernel_that_says_syntax_error_is_believed_of_a_text_alone(
+    line: str, kind: OutcomeKind
+) -> None:
     _, ((outcome, _),) = run(line, kernel=HOSTILE)
-    assert outcome.kind is OutcomeKind.RUNTIME_ERROR
-
-
-def test_a_submission_that_fails_is_no_syntax_error() -> None:
-    _, ((outcome, _),) = run("submit_final_answer(exec('1+'))", kernel=HOSTILE)
-    assert outcome.kind is OutcomeKind.RUNTIME_ERROR
+    assert outcome.kind is kind
 
 
 def test_an_open_statement_that_is_whole_is_no_longer_open() -> None:
