@@ -70,7 +70,8 @@ def search_too(folder: Path) -> None:
 def found_beside(path: Path) -> Path | None:
     """The file or folder: in the current folder or, as modules are, beside a config file."""
     places = (folder / path for folder in (Path.cwd(), *_BESIDE))
-    return next((place for place in places if place.exists()), None)
+    # `os.path`: a name may be no path of any system, such as one of thousands of characters.
+    return next((place for place in places if os.path.exists(place)), None)
 
 
 def load_spec(spec: str) -> object:

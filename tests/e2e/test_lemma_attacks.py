@@ -197,15 +197,11 @@ def test_no_line_is_paid_for_what_was_not_proved_and_used(
 
 
 @pytest.mark.parametrize("forged", ["108", "True", "[108]", "__import__('os').system('true')"])
-def test_a_forged_value_is_graded_like_any_other_and_what_follows_gets_no_answer(
-    arena: Arena, forged: str
-) -> None:
-    """Whoever owns the kernel says what a value is; whether it is right is not for a kernel."""
+def test_no_frame_lets_a_line_say_what_a_value_is(arena: Arena, forged: str) -> None:
+    """What would answer for the kernel is in no frame: the honest claim behind it counts."""
     scored = arena.play(*GRASP, f'have("b", forge({forged!r}))', *HONEST[1:])
-    assert "claimed" in kinds(scored)
-    assert scored.trajectory.claims[0].value == forged
-    assert (scored.verdict, paid(scored)) == (None, {})
-    assert kinds(scored)[-1] in ("killed", "died")
+    assert [claim.value for claim in scored.trajectory.claims] == ["280"]
+    assert paid(scored) == {'have("b", 280)': 0.15}
 
 
 @pytest.mark.parametrize(

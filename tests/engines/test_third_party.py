@@ -7,12 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from documents import programs
 from warm_python import WarmPython
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -117,9 +117,10 @@ BREAKS = {
 
 def shown_in_the_docs() -> str:
     """The test file of the page on Python."""
-    page = (ROOT / "docs" / "python.md").read_text()
-    section = page[page.index("## An engine that keeps the laws") :].split("\n## ")[0]
-    return textwrap.dedent("\n".join(re.findall(r"^(?: {4}.*)?$", section, re.MULTILINE)))
+    (program,) = (
+        one for one in programs(ROOT / "docs" / "python.md") if one.title == "test_plain.py"
+    )
+    return program.text
 
 
 RunPytest = Callable[..., tuple[int, str]]

@@ -6,6 +6,7 @@ rows.jsonl, .json, .parquet, .csv, .tsv -> a file;  hf:owner/name -> the hub;  r
 from __future__ import annotations
 
 import ast
+import os
 import re
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def check_no_file(name: str) -> None:
         folder = "" if path.parent == Path() else f" in the folder {str(path.parent)!r}"
         meant = f"did you mean {path.stem}:{classes[0]}{folder}?" if classes else "expected one"
         raise ConfigError(f"{name!r} names no class: a task is module:Class; {meant}")
-    if path.is_file():
+    if os.path.isfile(path):  # a name may be longer than that of any file
         raise ConfigError(f"{name!r} is no file of rows that is read: expected {KINDS}")
 
 
