@@ -142,7 +142,7 @@ CORPUS: tuple[Session, ...] = (
 
 OUTSIDE: tuple[Session, ...] = (
     ("open('/etc/passwd')", "open('/etc/shadow')", "open('/home')", "open('/root/x')",
-     "open('/work/x')", "open('/dev/tty')", "open('/sys/kernel')", "open('/etc/hostname')",
+     "open('/srv/x')", "open('/dev/tty')", "open('/sys/kernel')", "open('/etc/hostname')",
      "open('/etc/hosts')", "open('/etc/os-release')", "open('/usr/bin/python3')",
      "open('/bin/sh', 'rb')", "open('/var/log/dpkg.log')", "import os", "os.listdir('/tmp')",
      "os.listdir('/home')", "os.listdir('/sys')", "import runpy; runpy.run_path('/etc/passwd')",
