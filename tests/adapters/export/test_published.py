@@ -11,7 +11,6 @@ import dataclasses
 import enum
 import os
 import re
-import textwrap
 import typing
 import zipfile
 from collections.abc import Callable
@@ -113,13 +112,13 @@ def test_the_override_of_the_page_carries_line_advantages_to_its_loss(
         AdvantageEstimatorFn=Callable,
     )
     page = (ROOT / "docs" / "export.md").read_text()
-    (block,) = re.findall(r"^    class Lines(?:.*\n|\n    )+?(?=\n\S)", page, re.MULTILINE)
+    (block,) = re.findall(r"^class Lines.*?(?=^```)", page, re.MULTILINE | re.DOTALL)
     shown = {
         "AgentLoopOutput": output,
         "torch": torch,
         "register_adv_est": core["register_adv_est"],
     }
-    exec(textwrap.dedent(block), shown)
+    exec(block, shown)
     row = repl_rl.advantages(pair)[0]
     made = shown["Lines"](**export.verl(pair[0], row)).as_dict()
     compute = published(
