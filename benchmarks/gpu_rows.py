@@ -440,9 +440,9 @@ def _profiled(job: Job, step: Any) -> Cells:
 
 def grpo(job: Job) -> Iterator[Cells]:
     """Steps of 8 x 8 with an adapter, all in; the first one warms up."""
+    from repl_rl.progress import SILENT
     from repl_rl.rollout.plan import make_plan
     from repl_rl.settings import resolve
-    from repl_rl.show.display import silent
 
     size = job.pick(2, 8)
     plan = make_plan(
@@ -461,7 +461,7 @@ def grpo(job: Job) -> Iterator[Cells]:
 
     path = job.folder / "run"
     with hf_with(True):
-        train(plan, path, silent())
+        train(plan, path, SILENT)
     rows = [json.loads(row) for row in (path / "metrics.jsonl").read_text().splitlines()]
     for number, row in enumerate(row for row in rows if "time/update" in row):
         times = {k.removeprefix("time/"): round(v, 2) for k, v in row.items() if "time/" in k}

@@ -25,11 +25,11 @@ from typing import Any
 from repl_rl.engines.base import Engine, EngineWrapper, SampledLine, line_end
 from repl_rl.engines.models import LoadedModel
 from repl_rl.interrupts import Interrupts
+from repl_rl.progress import SILENT
 from repl_rl.rollout.plan import Plan, make_plan
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.runs.folder import RunFolder
 from repl_rl.settings import resolve
-from repl_rl.show.display import silent
 from repl_rl.training.held_out import HeldOut
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.sink import open_sink
@@ -168,9 +168,9 @@ def soak(
         print(f"kernels: {runtime.walls}")
         problems[count // config.grpo.group_size + ROWS]  # fills sympy's caches, and is kept
         folder.write_config(runtime.origin, policy=loaded.source, device="cpu")
-        held_out = HeldOut([], runtime, silent(), sink=sink, interrupts=interrupts)
+        held_out = HeldOut([], runtime, SILENT, sink=sink, interrupts=interrupts)
         training = Training(
-            config, problems, held_out, runtime, silent(), sink=sink, interrupts=interrupts
+            config, problems, held_out, runtime, SILENT, sink=sink, interrupts=interrupts
         )
         print(f"{'trajectories':>12} {'s':>6} " + " ".join(f"{name:>11}" for name in BOUNDS))
         per_tenth, started = -(-count // 10 // ROWS), time.monotonic()

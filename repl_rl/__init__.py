@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from repl_rl.engines.base import SampledLine as SampledLine
     from repl_rl.errors import ConfigError as ConfigError
     from repl_rl.errors import ReplRLError as ReplRLError
+    from repl_rl.progress import Progress as Progress
     from repl_rl.rollout.env import Env as Env
     from repl_rl.rollout.env import open_env as open_env
     from repl_rl.rollout.episode import Episode as Episode
@@ -66,6 +67,7 @@ _HOMES = {
     "credit.rewards": ("RunningReward", "shaped"),
     "engines.base": ("Engine", "EngineKind", "SampledLine"),
     "errors": ("ConfigError", "ReplRLError"),
+    "progress": ("Progress",),
     "rollout.env": ("Env", "open_env"),
     "rollout.episode": ("Episode", "Step"),
     "rollout.plan": ("Plan", "make_plan"),

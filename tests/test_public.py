@@ -29,17 +29,9 @@ from repl_sandbox.fake import FakeKernel
 PUBLIC = [
     *("Attempt", "ByteCodec", "Codec", "Config", "ConfigError", "DemonstrableTask", "Engine"),
     *("EngineKind", "Env", "Episode", "Lemma", "Line", "LineOutcome", "LineSampler"),
-    *("OutcomeKind", "Plan", "Problem", "Prompt", "ReplRLError", "Reward", "RewardConfig"),
-    *(
-        "RunningReward",
-        "SampledLine",
-        "Scored",
-        "Split",
-        "Step",
-        "StopReason",
-        "Task",
-        "Trajectory",
-    ),
+    *("OutcomeKind", "Plan", "Problem", "Progress", "Prompt", "ReplRLError", "Reward"),
+    *("RewardConfig", "RunningReward", "SampledLine", "Scored", "Split", "Step", "StopReason"),
+    *("Task", "Trajectory"),
     *("TranscriptFormat", "Verdict", "VerdictKind", "__version__", "advantages"),
     *("load_run", "load_task", "make_plan", "open_env", "resolve", "shaped", "train"),
 ]

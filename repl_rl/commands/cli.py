@@ -206,8 +206,9 @@ def train(
             _estimate(plan, config.model)
         return
     from repl_rl.commands.leaving import leaving, next_after_end, question_of
+    from repl_rl.progress import SILENT
     from repl_rl.runs.folder import check_output, new_run_path
-    from repl_rl.show.display import Screen, silent
+    from repl_rl.show.display import Screen
 
     path = output or new_run_path(config.task.name, Path("runs"))
     if resume is None:
@@ -216,7 +217,7 @@ def train(
     shared.check_push(config)
     job = partial(_jobs(plan).train, resume=resume is not None, merge=merge)
     if not launched().is_first:
-        job(plan, path, silent())
+        job(plan, path, SILENT)
         return
     left = leaving(path, code, checkpoint_every=config.report.checkpoint_every)
     with left, Screen() as screen:
@@ -354,7 +355,7 @@ def audit(run_or_model: Path, count: int, **options: Any) -> None:
 
     is_run = (run_or_model / "config.toml").is_file()
     with Screen() as screen:
-        findings = find(plan, count=count, run=run_or_model if is_run else None, screen=screen)
+        findings = find(plan, count=count, run=run_or_model if is_run else None, progress=screen)
     shared.report(findings)
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from repl_rl.errors import ConfigError
+from repl_rl.progress import Update
 from repl_rl.replay.annotated import Annotated, annotate
 from repl_rl.replay.branch import ScoringPolicy
 from repl_rl.replay.many import Options, Write, execute, pool_of, rescore
@@ -27,7 +28,6 @@ from repl_rl.rollout.plan import make_task_plan
 from repl_rl.rollout.scoring import open_scorer
 from repl_rl.runs.run_files import Part, files, part_of
 from repl_rl.runs.trajectory_file import Place, Selection, head_of, is_cut_off, rows_of, select
-from repl_rl.show.bars import Update
 from repl_rl.show.display import Screen
 from repl_rl.types import Origin, Scored
 

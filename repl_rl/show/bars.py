@@ -8,23 +8,15 @@ Knows numbers and names. Does not know what they are about, nor who shows them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-Note = str | Callable[[], str]
-"""A few words beside a bar; a function is asked whenever it is shown."""
+from repl_rl.progress import Note
 
 Clock = Callable[[], float]
 """Seconds, as `time.monotonic`."""
-
-
-class Update(Protocol):
-    """Moves a bar."""
-
-    def __call__(self, done: int, note: Note = "", total: int = ...) -> None: ...
 
 
 class Phase:

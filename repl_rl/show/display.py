@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from rich.text import Text
 
 from repl_rl.credit.ledger import Ledger
 from repl_rl.credit.worth import Value, Worth
-from repl_rl.show.bars import Clock, Note, Phase, Tenths, Update, bars
+from repl_rl.progress import Note, Progress, Update
+from repl_rl.show.bars import Clock, Phase, Tenths, bars
 from repl_rl.show.marked import ERROR, SAMPLED, judged_lemma, legend, marked_trajectory
 from repl_rl.show.transcript_rows import Decode
 from repl_rl.show.tree_table import tree_table
@@ -83,7 +85,7 @@ ROWS = (
 )
 
 
-class Screen:
+class Screen(Progress):
     """The terminal output of one run. Use it with `with`; each call shows its result at once."""
 
     def __init__(self, console: Console | None = None, *, clock: Clock = time.monotonic) -> None:
@@ -117,11 +119,12 @@ class Screen:
         self.say(Text(f"warning: {text}", style=ERROR))
 
     @contextlib.contextmanager
-    def bar(self, description: str, total: int, *, quiet_s: float = _QUIET_S) -> Iterator[Update]:
-        """Show a bar with the time left. Yields the function that moves it: (done, note, total).
+    def bar(self, description: str, total: int, *, has_metrics: bool = False) -> Iterator[Update]:
+        """Show a bar; in a log, a line at each tenth, but none within 5 s of the last one.
 
-        In a log it is a line at each tenth, but none within `quiet_s` of the last one.
+        With `has_metrics` a log has no such line: each step has its own, with the time left.
         """
+        quiet_s = math.inf if has_metrics else _QUIET_S
         around = self._phases
         if not self._console.is_terminal:
             self.say(f"{description} ...")
@@ -210,11 +213,6 @@ class Screen:
                 cells = (values[-1], sum(values[-10:]) / len(values[-10:]), values[0])
                 table.add_row(item.label, *map(item.form.format, cells), trend(values))
         return table
-
-
-def silent() -> Screen:
-    """A screen that shows nothing, of a process that another one speaks for."""
-    return Screen(Console(quiet=True, force_terminal=False))
 
 
 def _heading(title: str, scored: Scored) -> Rule:

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from repl_rl.engines.models import LoadedModel
+from repl_rl.progress import Progress
 from repl_rl.rollout.plan import Plan
 from repl_rl.rollout.scoring import open_unscored
-from repl_rl.show.display import Screen
 from repl_rl.training.runtime import open_runtime
 from repl_rl.types import Attempt, Problem, Split, Trajectory, Verdict
 
@@ -41,14 +41,14 @@ def asking(plan: Plan, problems: Sequence[Problem], *, prompt: str | None = None
 
 
 def answers(
-    plan: Plan, attempts: Sequence[Attempt], loaded: LoadedModel, screen: Screen
+    plan: Plan, attempts: Sequence[Attempt], loaded: LoadedModel, progress: Progress
 ) -> list[Trajectory]:
     """What the model makes of all attempts, behind a bar. Raises as `open_runtime`."""
     sampling, done = plan.config.sampling, itertools.count(1)
     about = f"temperature {sampling.temperature:g}, at most {sampling.max_tokens:,} tokens each"
     with (
         open_runtime(plan, loaded, open_scorer=open_unscored) as runtime,
-        screen.bar(f"problems at {about}", len(attempts)) as update,
+        progress.bar(f"problems at {about}", len(attempts)) as update,
     ):
         scored = runtime.run(attempts, on_scored=lambda _: update(next(done)))
     return [one.trajectory for one in scored]

@@ -17,10 +17,10 @@ from repl_rl.engines.base import Engine, EngineWrapper, SampledLine
 from repl_rl.engines.models import LoadedModel, logprobs
 from repl_rl.engines.precision import precision
 from repl_rl.lines import runs_on
+from repl_rl.progress import Progress
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import evaluation_name, read_versions
 from repl_rl.runs.trajectory_file import read_trajectories
-from repl_rl.show.display import Screen
 from repl_rl.training.evaluate import held_out_attempts, run_shown
 from repl_rl.training.runtime import load_policy, open_runtime
 from repl_rl.transcript.encoding import Encoding, message_source
@@ -233,7 +233,7 @@ def _is_joined(
     return codec.encode("".join(texts)) != apart
 
 
-def audit(plan: Plan, *, count: int, run: Path | None, screen: Screen) -> list[Finding]:
+def audit(plan: Plan, *, count: int, run: Path | None, progress: Progress) -> list[Finding]:
     """Sample on `count` held-out problems with the plan's model, and check; raises as `train`.
 
     A run's stored trajectories are checked as well; those that its last checkpoint sampled are
@@ -241,14 +241,14 @@ def audit(plan: Plan, *, count: int, run: Path | None, screen: Screen) -> list[F
     """
     config = plan.config
     assert config.model is not None
-    loaded = load_policy(plan, config.model, say=screen.say)
+    loaded = load_policy(plan, config.model, say=progress.say)
     temperature = config.sampling.temperature
     counts, witness = Counts(), Witness()
     fmt = plan.format(loaded.chat_template) if plan.samples_lines else None
     attempts = held_out_attempts(plan.task, count=count, seed=config.seed)
     with open_runtime(plan, loaded, watch=witness.watch) as runtime:
         gap = runtime.sync(0)
-        for item in run_shown(runtime, attempts, "sampling to audit", screen):
+        for item in run_shown(runtime, attempts, "sampling to audit", progress):
             counts.take(item.trajectory, loaded.codec, fmt)
             counts.take_witnessed(item.trajectory, witness)
             counts.take_scores(item.trajectory, loaded, temperature=temperature)

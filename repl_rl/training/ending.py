@@ -14,14 +14,14 @@ from pathlib import Path
 
 from repl_rl.config import Config
 from repl_rl.errors import ReplRLError, StorageError
+from repl_rl.progress import Progress
 from repl_rl.runs.card import write_card
 from repl_rl.runs.folder import CHECKPOINTS, FINAL
-from repl_rl.show.display import Screen
 from repl_rl.training.merge import merge
 from repl_rl.training.publish import MERGED, push
 
 
-def end(run: Path, config: Config, screen: Screen, *, is_merged: bool) -> None:
+def end(run: Path, config: Config, progress: Progress, *, is_merged: bool) -> None:
     """Do all that `config` asks for, and write `checkpoints/merged` with `is_merged`.
 
     A full disk and a hub that does not answer are warned of. Raises StorageError where the disk
@@ -29,38 +29,38 @@ def end(run: Path, config: Config, screen: Screen, *, is_merged: bool) -> None:
     """
     checkpoint = run / CHECKPOINTS / FINAL
     if config.report.curve:
-        _draw_curve(run, screen)
-    with _warned(screen):
+        _draw_curve(run, progress)
+    with _warned(progress):
         write_card(run, checkpoint)
     if is_merged:
         merge(str(checkpoint), checkpoint.with_name(MERGED))
         checkpoint = checkpoint.with_name(MERGED)
-        with _warned(screen):
+        with _warned(progress):
             write_card(run, checkpoint)
     if config.report.hub:
-        _push(run, checkpoint, config.report.hub, screen)
+        _push(run, checkpoint, config.report.hub, progress)
 
 
-def _push(run: Path, checkpoint: Path, name: str, screen: Screen) -> None:
+def _push(run: Path, checkpoint: Path, name: str, progress: Progress) -> None:
     try:
-        screen.say(f"on the hub: {push(run, checkpoint, name, say=screen.say)}")
+        progress.say(f"on the hub: {push(run, checkpoint, name, say=progress.say)}")
     except ReplRLError as error:
         again = shlex.join(["repl-rl", "push", str(checkpoint), name])
-        screen.warn(f"the weights are not on the hub: {error}; push them with: {again}")
+        progress.warn(f"the weights are not on the hub: {error}; push them with: {again}")
 
 
-def _draw_curve(run: Path, screen: Screen) -> None:
+def _draw_curve(run: Path, progress: Progress) -> None:
     from repl_rl.show.plot import save_curve
 
-    with _warned(screen):
+    with _warned(progress):
         for picture in save_curve(run)[:1]:
-            screen.say(f"curve: {picture}")
+            progress.say(f"curve: {picture}")
 
 
 @contextlib.contextmanager
-def _warned(screen: Screen) -> Iterator[None]:
+def _warned(progress: Progress) -> Iterator[None]:
     """A full disk must not undo the end of a run."""
     try:
         yield
     except StorageError as error:
-        screen.warn(str(error))
+        progress.warn(str(error))

@@ -14,10 +14,10 @@ from typing import Any
 
 from repl_rl.config import Config
 from repl_rl.engines.models import LoadedModel
+from repl_rl.progress import Progress
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import MEASURED, RunFolder, check_output
 from repl_rl.runs.pass_rate import Difference, Rate, difference
-from repl_rl.show.display import Screen
 from repl_rl.tasks.base import baselines_of
 from repl_rl.training.evaluate import Report, held_out_attempts, report, run_shown, warn_of_ungraded
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
@@ -97,7 +97,7 @@ class Comparison:
 
 
 def evaluate(
-    plan: Plan, screen: Screen, *, samples: int = 1, output: Path | None = None
+    plan: Plan, progress: Progress, *, samples: int = 1, output: Path | None = None
 ) -> Evaluation:
     """Make `samples` attempts at each of `eval.problems`, one at least; `output` keeps them.
 
@@ -109,12 +109,12 @@ def evaluate(
     attempts = held_out_attempts(
         plan.task, count=config.eval.problems, seed=config.seed, samples=samples
     )
-    policy = policy_folder(plan, screen)
-    loaded = load_policy(plan, policy, say=screen.say)
+    policy = policy_folder(plan, progress)
+    loaded = load_policy(plan, policy, say=progress.say)
     with open_runtime(plan, loaded) as runtime:
-        say_runtime(runtime, screen)
-        scored = run_shown(runtime, attempts, "held-out problems", screen)
-        warn_of_ungraded(scored, screen)
+        say_runtime(runtime, progress)
+        scored = run_shown(runtime, attempts, "held-out problems", progress)
+        warn_of_ungraded(scored, progress)
     found = Evaluation(
         config=config,
         policy=policy,

@@ -13,12 +13,11 @@ from functools import partial
 
 from repl_rl.engines.base import Engine
 from repl_rl.errors import ConfigError
+from repl_rl.progress import Progress, Update
 from repl_rl.rollout.runner import More
 from repl_rl.runs.pass_rate import NO_BASELINES, Baselines, Rate, rate_of, rates_by
 from repl_rl.runs.summary import is_solved, ungraded_warning
 from repl_rl.seeds import derive_seed
-from repl_rl.show.bars import Update
-from repl_rl.show.display import Screen
 from repl_rl.tasks.base import Task
 from repl_rl.training.runtime import Runtime
 from repl_rl.types import Attempt, Scored, Split, Trajectory
@@ -89,10 +88,10 @@ def attempt_seed(seed: int, index: int, sample: int = 0) -> int:
 
 
 def run_shown(
-    runtime: Runtime, attempts: Sequence[Attempt], description: str, screen: Screen
+    runtime: Runtime, attempts: Sequence[Attempt], description: str, progress: Progress
 ) -> list[Scored]:
     """Run attempts behind a bar, see `run_counted`."""
-    with screen.bar(description, len(attempts)) as update:
+    with progress.bar(description, len(attempts)) as update:
         return run_counted(runtime, attempts, update)
 
 
@@ -153,11 +152,11 @@ class _Counts:
         return f"{self.num_solved} solved, {pace if self._left > 0 else 'grading'}"
 
 
-def warn_of_ungraded(scored: Sequence[Scored], screen: Screen) -> bool:
-    """Warn on the screen if more than a few could not be graded. Returns whether it did."""
+def warn_of_ungraded(scored: Sequence[Scored], progress: Progress) -> bool:
+    """Warn if more than a few could not be graded. Returns whether it did."""
     warning = ungraded_warning(scored)
     if warning is not None:
-        screen.warn(warning)
+        progress.warn(warning)
     return warning is not None
 
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from repl_rl.interrupts import Interrupts
+from repl_rl.progress import Progress
 from repl_rl.runs.folder import evaluation_name
 from repl_rl.runs.pass_rate import NO_BASELINES, Baselines
 from repl_rl.runs.rollout_metrics import habits
 from repl_rl.runs.trajectory_file import read_trajectories
-from repl_rl.show.display import Screen
 from repl_rl.training.evaluate import Report, report, run_shown, warn_of_ungraded
 from repl_rl.training.ranks import ALONE, Ranks
 from repl_rl.training.runtime import Runtime
@@ -36,7 +36,7 @@ class HeldOut:
         self,
         attempts: Sequence[Attempt],
         runtime: Runtime,
-        screen: Screen,
+        progress: Progress,
         *,
         sink: Sink | None,
         interrupts: Interrupts,
@@ -48,7 +48,7 @@ class HeldOut:
         self._baselines = baselines
         self._attempts = attempts
         self._runtime = runtime
-        self._screen = screen
+        self._progress = progress
         self._sink = sink
         self._interrupts = interrupts
         self._rates = dict(rates)
@@ -77,7 +77,7 @@ class HeldOut:
         started = time.monotonic()
         own, title = self._ranks.share(self._attempts), f"held-out, step {step}"
         sampled = self._interrupts.stoppable(
-            lambda: run_shown(self._runtime, own, title, self._screen)
+            lambda: run_shown(self._runtime, own, title, self._progress)
         )
         scored = self._ranks.gather_first(sampled or [])
         self._interrupts.release()
@@ -88,7 +88,7 @@ class HeldOut:
 
     def _record(self, sink: Sink, step: int, scored: Sequence[Scored], *, seconds: float) -> None:
         """The weights are kept first: once the row is there, the measurement is not made again."""
-        warn_of_ungraded(scored, self._screen)
+        warn_of_ungraded(scored, self._progress)
         found = report(scored).all
         if self._keep_best is not None and self._is_best(step, found.rate):
             self._keep_best()

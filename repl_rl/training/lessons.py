@@ -17,13 +17,13 @@ from pathlib import Path
 
 from repl_rl.engines.models import LoadedModel
 from repl_rl.errors import ConfigError
+from repl_rl.progress import Progress
 from repl_rl.rollout.plan import Plan
 from repl_rl.rollout.scripts import ScriptSampler, Written, fixed_script
 from repl_rl.runs.run_files import files
 from repl_rl.runs.summary import is_solved
 from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.seeds import derive_seed
-from repl_rl.show.display import Screen
 from repl_rl.tasks.base import DemonstrableTask, Script, Task, make_prompt
 from repl_rl.tasks.data.task import DataTask
 from repl_rl.training.runtime import Runtime
@@ -85,14 +85,14 @@ class Gathering:
         plan: Plan,
         runtime: Runtime,
         loaded: LoadedModel,
-        screen: Screen,
+        progress: Progress,
         *,
         held_out: Sequence[Attempt],
     ) -> None:
         self._plan = plan
         self._config = plan.config
         self._runtime = runtime
-        self._screen = screen
+        self._progress = progress
         self._encoding = Encoding(plan.format(loaded.chat_template), loaded.codec)
         self._held_out = held_out_problems(plan.task, held_out)
         self._lessons = Lessons()
@@ -232,7 +232,7 @@ class Gathering:
             for index, problem in enumerate(problems)
         ]
         counts = Counter[bool]()
-        with self._screen.bar(f"running {name}", len(attempts)) as update:
+        with self._progress.bar(f"running {name}", len(attempts)) as update:
 
             def hear(scored: Scored) -> None:
                 counts[is_solved(scored)] += 1
@@ -251,7 +251,7 @@ def held_out_problems(task: Task, measured: Sequence[Attempt]) -> dict[str, Prob
 
 
 def name_held_out(
-    plan: Plan, sources: Sources, measured: Sequence[Attempt], screen: Screen
+    plan: Plan, sources: Sources, measured: Sequence[Attempt], progress: Progress
 ) -> None:
     """Say which transcripts by hand are left out, and why, before a model is loaded.
 
@@ -272,7 +272,7 @@ def name_held_out(
             f"which `repl-rl tasks` lists"
         )
     if named:
-        screen.say(f"left out: {said}")
+        progress.say(f"left out: {said}")
 
 
 def _name(problem: Problem) -> str:

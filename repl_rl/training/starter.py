@@ -29,6 +29,7 @@ from repl_rl import cache
 from repl_rl.config import LoraConfig, SandboxConfig
 from repl_rl.disk import written_aside
 from repl_rl.engines.models import outline
+from repl_rl.progress import Update
 from repl_rl.rollout.demonstrations import demonstrate
 from repl_rl.runs.folder import installed_versions
 from repl_rl.settings import resolve
@@ -81,14 +82,6 @@ class _Made:
     versions: dict[str, str]
 
 
-class Progress:
-    """What a warm start reports; a silent one unless overridden."""
-
-    def demonstrations(self, done: int, total: int) -> None: ...
-
-    def training(self, done: int, total: int, loss: float | None) -> None: ...
-
-
 def starter_path(task: Task, recipe: Recipe) -> Path:
     """Where the starter of this recipe is, or will be, cached."""
     return cache.kept("starters") / f"{task.name}-{recipe_hash(task, recipe)}"
@@ -125,7 +118,7 @@ def starter_sandbox() -> SandboxConfig:
 
 
 async def collect(
-    task: Task, kernels: KernelSource, recipe: Recipe, *, max_in_flight: int, progress: Progress
+    task: Task, kernels: KernelSource, recipe: Recipe, *, max_in_flight: int, update: Update
 ) -> list[Trajectory]:
     """Run the recipe's demonstrations; ConfigError if the task has none to show."""
     done = 0
@@ -133,7 +126,7 @@ async def collect(
     def step() -> None:
         nonlocal done
         done += 1
-        progress.demonstrations(done, recipe.num_demonstrations)
+        update(done)
 
     return await demonstrate(
         demonstrable(task),
@@ -152,7 +145,7 @@ def check_cache(folder: Path) -> None:
 
 
 def build(
-    demonstrations: Sequence[Trajectory], recipe: Recipe, folder: Path, *, progress: Progress
+    demonstrations: Sequence[Trajectory], recipe: Recipe, folder: Path, *, update: Update
 ) -> None:
     """Train tokenizer and model on demonstrations; `folder` appears whole or not at all.
 
@@ -183,7 +176,7 @@ def build(
             is_mixed=model.device.type == "cuda",
             seed=recipe.seed,
             scratch=scratch,
-            callbacks=[_ProgressCallback(progress)],
+            callbacks=[_Steps(update)],
         )
         with written_aside(folder) as whole:
             model.save_pretrained(whole)
@@ -297,9 +290,11 @@ def _model_config(recipe: Recipe, **vocabulary: Any) -> Qwen3Config:
     )
 
 
-class _ProgressCallback(TrainerCallback):
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
+class _Steps(TrainerCallback):
+    """Reports each step of the trainer with its newest loss."""
+
+    def __init__(self, update: Update) -> None:
+        self._update = update
         self._loss: float | None = None
 
     def on_log(
@@ -308,4 +303,5 @@ class _ProgressCallback(TrainerCallback):
         self._loss = (logs or {}).get("loss", self._loss)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._progress.training(state.global_step, state.max_steps, self._loss)
+        note = "" if self._loss is None else f"loss {self._loss:.3f}"
+        self._update(state.global_step, note, state.max_steps)

@@ -21,10 +21,9 @@ from repl_rl.config import Config
 from repl_rl.credit.advantages import dead_groups
 from repl_rl.errors import ConfigError, DivergedError
 from repl_rl.interrupts import Interrupts
+from repl_rl.progress import Progress, Update
 from repl_rl.runs.folder import rollouts_name
 from repl_rl.seeds import derive_seed
-from repl_rl.show.bars import Update
-from repl_rl.show.display import Screen
 from repl_rl.tasks.base import Task
 from repl_rl.training.curriculum import Curriculum, outcomes
 from repl_rl.training.evaluate import run_counted, warn_of_ungraded
@@ -54,7 +53,7 @@ class Training:
         problems: ProblemSequence | Curriculum,
         held_out: HeldOut,
         runtime: Runtime,
-        screen: Screen,
+        progress: Progress,
         *,
         sink: Sink | None,
         interrupts: Interrupts,
@@ -64,7 +63,7 @@ class Training:
         self._problems = problems
         self._held_out = held_out
         self._runtime = runtime
-        self._screen = screen
+        self._progress = progress
         self._sink = sink
         self._interrupts = interrupts
         self._ranks = ranks
@@ -88,8 +87,8 @@ class Training:
         if policy_version and self._is_due(self._config.eval.every, policy_version):
             self._laps.begin(_EVALUATION)
             if (found := self._held_out.measure(policy_version)) is not None:
-                self._screen.say(f"held-out, step {policy_version}: {found}")
-        update = self._screen.inside("sampling", len(numbers))
+                self._progress.say(f"held-out, step {policy_version}: {found}")
+        update = self._progress.inside("sampling", len(numbers))
         self._laps.begin("rollout")
         counted = RolloutCounts(runtime, self._ranks)
         scored = self._roll_out(numbers, policy_version, update)
@@ -110,7 +109,7 @@ class Training:
         grpo = self._config.grpo
         size = largest_divisor(num_rows // grpo.updates_per_rollout, at_most=grpo.most_rows)
         self._micro_batches = itertools.count(1)
-        self._updated = self._screen.inside("update", num_rows * grpo.passes // size)
+        self._updated = self._progress.inside("update", num_rows * grpo.passes // size)
 
     def _is_due(self, every: int, step: int) -> bool:
         """Whether a multiple of `every` lies in the updates of one rollout that end with `step`."""
@@ -179,7 +178,7 @@ class Training:
             self._num_again += len(dead)
             attempts = self._attempts(numbers, policy_version, again=again)
             places = [i for i, one in enumerate(attempts) if one.group_index in dead]
-            update = self._screen.inside("again", len(places))
+            update = self._progress.inside("again", len(places))
             fresh = run_counted(self._runtime, [attempts[i] for i in places], update)
             for place, item in zip(places, fresh, strict=True):
                 scored[place] = item
@@ -199,13 +198,13 @@ class Training:
         row = {**self._row, **known, **time_metrics(spent, *self._runtime.waits.shares())}
         self._row = {}
         self._sink.write(step, row)
-        self._screen.metrics(step, total, row)
-        self._is_warned = self._is_warned or warn_of_ungraded(self._scored, self._screen)
+        self._progress.metrics(step, total, row)
+        self._is_warned = self._is_warned or warn_of_ungraded(self._scored, self._progress)
         if step == 1 or step % self._config.report.sample_every == 0:
             chosen = random.Random(derive_seed(self._config.seed, "sample", step))
             shown = chosen.choice(self._scored)
             name = rollouts_name(shown.trajectory.policy_version)  # as `show --step` has it
-            self._screen.sample(name, shown, self._runtime.decode)
+            self._progress.sample(name, shown, self._runtime.decode)
 
     def _attempts(
         self, numbers: Sequence[int], policy_version: int, *, again: int = 0

@@ -27,6 +27,7 @@ from repl_rl.engines.shortage import shortage_explained
 from repl_rl.errors import ConfigError
 from repl_rl.interrupts import Interrupts
 from repl_rl.plugins import resolve_model
+from repl_rl.progress import SILENT, Progress
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import (
@@ -41,8 +42,6 @@ from repl_rl.runs.folder import (
 from repl_rl.runs.metrics import read_rows
 from repl_rl.runs.resume import Begun, begun, cut, evaluated_steps
 from repl_rl.seeds import derive_seed
-from repl_rl.show.bars import Update
-from repl_rl.show.display import Screen, silent
 from repl_rl.tasks.base import Task, TieredTask, baselines_of, demonstrable
 from repl_rl.training.curriculum import Curriculum, rates_in
 from repl_rl.training.ending import end
@@ -59,7 +58,6 @@ from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.saving import last_step_kept
 from repl_rl.training.sink import open_sink
 from repl_rl.training.starter import (
-    Progress,
     Recipe,
     build,
     check_adapter,
@@ -89,7 +87,7 @@ _LESS_TO_UPDATE = "lower grpo.micro_batch_size or sampling.max_tokens"
 def train(
     plan: Plan,
     path: Path | str,
-    screen: Screen | None = None,
+    progress: Progress | None = None,
     *,
     recipe: Recipe = DEFAULT_RECIPE,
     resume: bool = False,
@@ -101,7 +99,7 @@ def train(
         before, after = train(plan, "runs/mine")
         print(after.rate - before.rate)
 
-    Both are None where `eval.problems` is 0. Without a `screen` nothing is shown.
+    Both are None where `eval.problems` is 0. Without `progress` nothing is shown.
 
     With `resume` the run in `path` goes on from its newest whole checkpoint, as if it had never
     been ended. With `merge` its adapter is made into a whole model in `checkpoints/merged`.
@@ -113,7 +111,7 @@ def train(
     readable and no process behind.
     """
     config, ranks = plan.config, launched()
-    path, screen = Path(path), screen or silent()
+    path, progress = Path(path), progress or SILENT
     if merge:
         plan.require_adapter()
     refuse_shards()
@@ -133,7 +131,7 @@ def train(
         reports = _run(
             plan,
             ranks.from_first(path),
-            screen if ranks.is_first else silent(),
+            progress if ranks.is_first else SILENT,
             recipe=recipe,
             run=run,
             problems=problems,
@@ -141,7 +139,7 @@ def train(
             ranks=ranks,
         )
     if ranks.is_first:
-        end(path, config, screen, is_merged=merge)
+        end(path, config, progress, is_merged=merge)
     return reports
 
 
@@ -155,7 +153,7 @@ def _patience_s(config: Config) -> float:
 def _run(
     plan: Plan,
     path: Path,
-    screen: Screen,
+    progress: Progress,
     *,
     recipe: Recipe,
     run: Begun | None,
@@ -165,8 +163,8 @@ def _run(
 ) -> tuple[Report | None, Report | None]:
     config = plan.config
     set_seed(derive_seed(config.seed, "torch") % 2**32)
-    policy = ranks.from_first(_policy(plan, screen, recipe=recipe, run=run, ranks=ranks))
-    loaded = load_policy(plan, policy, say=screen.say, is_training=True, ranks=ranks)
+    policy = ranks.from_first(_policy(plan, progress, recipe=recipe, run=run, ranks=ranks))
+    loaded = load_policy(plan, policy, say=progress.say, is_training=True, ranks=ranks)
     chosen = replace(config, grpo=loaded.chosen(config.grpo))
     with (
         Interrupts(agree=ranks.any if ranks.are_several else None) as interrupts,
@@ -174,22 +172,24 @@ def _run(
         contextlib.ExitStack() as stack,
     ):
         # The folder is made this late so that a refused run leaves its --output free.
-        folder = _folder(path, run, runtime, loaded, policy, screen) if ranks.is_first else None
+        folder = _folder(path, run, runtime, loaded, policy, progress) if ranks.is_first else None
         if run is not None:
-            _say_ranks(run, ranks, screen)
-        screen.say(f"run: {path}, seed {config.seed}{f', {ranks}' if ranks.are_several else ''}")
-        screen.say(f"trains: {_trained(config)}")
-        say_runtime(runtime, screen)
+            _say_ranks(run, ranks, progress)
+        progress.say(f"run: {path}, seed {config.seed}{f', {ranks}' if ranks.are_several else ''}")
+        progress.say(f"trains: {_trained(config)}")
+        say_runtime(runtime, progress)
         reached = 0 if run is None else run.step
         sink = None
         if folder is not None:
             sink = stack.enter_context(
-                open_sink(folder, config, warn=screen.warn, shield=interrupts.shield, step=reached)
+                open_sink(
+                    folder, config, warn=progress.warn, shield=interrupts.shield, step=reached
+                )
             )
         measured = HeldOut(
             held_out,
             runtime,
-            screen,
+            progress,
             sink=sink,
             interrupts=interrupts,
             rates=ranks.from_first(evaluated_steps(path) if ranks.is_first else {}),
@@ -202,19 +202,19 @@ def _run(
             _curriculum(plan, path, ranks) if config.task.curriculum else problems,
             measured,
             runtime,
-            screen,
+            progress,
             sink=sink,
             interrupts=interrupts,
             ranks=ranks,
         )
         before = measured.measure(0)
-        screen.say(f"held-out before: {before or NOT_MEASURED}")
-        _update(chosen, loaded, training, path, screen, interrupts, run, ranks)
+        progress.say(f"held-out before: {before or NOT_MEASURED}")
+        _update(chosen, loaded, training, path, progress, interrupts, run, ranks)
         if folder is not None:
             _keep(folder.final_checkpoint, loaded)
         runtime.sync(config.grpo.steps)
         after = measured.measure(config.grpo.steps) if config.grpo.steps else before
-        screen.say(f"held-out after:  {after or NOT_MEASURED}")
+        progress.say(f"held-out after:  {after or NOT_MEASURED}")
     return before, after
 
 
@@ -223,7 +223,9 @@ def _trained(config: Config) -> str:
     return f"{what}, learning rate {config.grpo.learning_rate:g}"
 
 
-def _policy(plan: Plan, screen: Screen, *, recipe: Recipe, run: Begun | None, ranks: Ranks) -> str:
+def _policy(
+    plan: Plan, progress: Progress, *, recipe: Recipe, run: Begun | None, ranks: Ranks
+) -> str:
     """Where the first weights are. Only the first rank's counts: it makes the starter."""
     if run is not None:
         return first_weights(run)
@@ -231,7 +233,7 @@ def _policy(plan: Plan, screen: Screen, *, recipe: Recipe, run: Begun | None, ra
         return ""
     with without_launcher():
         # The whole path: a resumed run may be started from another folder.
-        return resolve_model(policy_folder(plan, screen, recipe=recipe))
+        return resolve_model(policy_folder(plan, progress, recipe=recipe))
 
 
 def _folder(
@@ -240,12 +242,12 @@ def _folder(
     runtime: Runtime,
     loaded: LoadedModel,
     policy: str,
-    screen: Screen,
+    progress: Progress,
 ) -> RunFolder:
     """The run's folder, with all that is known of the run before its first step."""
     folder = RunFolder(path, is_begun=run is not None)
     if run is not None:
-        _say_resumed(run, runtime.origin, screen)
+        _say_resumed(run, runtime.origin, progress)
     folder.write_config(runtime.origin, policy=policy, device=loaded.model.device.type)
     with written_aside(folder.tokenizer) as aside:
         loaded.tokenizer.save_pretrained(aside)
@@ -275,24 +277,24 @@ def _keep(checkpoint: Path, loaded: LoadedModel) -> None:
         loaded.tokenizer.save_pretrained(path)
 
 
-def _say_resumed(run: Begun, origin: Origin, screen: Screen) -> None:
+def _say_resumed(run: Begun, origin: Origin, progress: Progress) -> None:
     """Cut what lies beyond the checkpoint, and say from where the run goes on, and with what."""
     for text in cut(run):
-        screen.say(text)
+        progress.say(text)
     was = read_versions(run.run)
     was[GRADER] = str(graded_by(was))
     for name, version in origin.versions.items():
         if was.get(name, version) != version:
-            screen.warn(f"the run began with {name} {was[name]}, and goes on with {version}")
-    screen.say(f"resumed after step {run.step}")
+            progress.warn(f"the run began with {name} {was[name]}, and goes on with {version}")
+    progress.say(f"resumed after step {run.step}")
 
 
-def _say_ranks(run: Begun, ranks: Ranks, screen: Screen) -> None:
+def _say_ranks(run: Begun, ranks: Ranks, progress: Progress) -> None:
     """Warn where the checkpoint is of another number of processes, each with a random state."""
     states = () if run.checkpoint is None else run.checkpoint.glob("rng_state*.pth")
     num_saved = len(list(states))
     if num_saved not in (0, ranks.world):
-        screen.warn(
+        progress.warn(
             f"processes: {num_saved} before, {ranks.world} here; rows are sampled as they would "
             f"have been, and weights may differ by rounding"
         )
@@ -311,12 +313,12 @@ def first_weights(run: Begun) -> str:
     return run.policy
 
 
-def say_runtime(runtime: Runtime, screen: Screen) -> None:
+def say_runtime(runtime: Runtime, progress: Progress) -> None:
     """Print the engine, the walls around kernels, and what keeps these from being strict."""
-    screen.say(f"engine: {runtime.about_engine}")
-    screen.say(f"kernels: {runtime.walls}")
+    progress.say(f"engine: {runtime.about_engine}")
+    progress.say(f"kernels: {runtime.walls}")
     if runtime.walls.shortfall and runtime.walls.level is not Level.NONE:
-        screen.say(f"  not strict: {runtime.walls.shortfall}")
+        progress.say(f"  not strict: {runtime.walls.shortfall}")
 
 
 def _update(
@@ -324,16 +326,17 @@ def _update(
     loaded: LoadedModel,
     training: Training,
     path: Path,
-    screen: Screen,
+    progress: Progress,
     interrupts: Interrupts,
     run: Begun | None,
     ranks: Ranks,
 ) -> None:
     checkpoint = None if run is None else run.checkpoint
     if (every := checkpoint_every(config)) != config.report.checkpoint_every:
-        screen.say(f"checkpoints: every {every} steps, {config.grpo.num_rollout_updates} a rollout")
-    # In a log each step has a line of its own, with the time left.
-    with screen.bar("training", config.grpo.steps, quiet_s=math.inf) as update:
+        progress.say(
+            f"checkpoints: every {every} steps, {config.grpo.num_rollout_updates} a rollout"
+        )
+    with progress.bar("training", config.grpo.steps, has_metrics=True) as update:
         trainer = make_trainer(
             model=loaded.model,
             tokenizer=loaded.tokenizer,
@@ -370,55 +373,43 @@ def _readable(checkpoint: Path | None) -> Iterator[None]:
         raise ConfigError(f"cannot go on from {str(checkpoint)!r}: {reason}") from None
 
 
-def policy_folder(plan: Plan, screen: Screen, *, recipe: Recipe = DEFAULT_RECIPE) -> str:
+def policy_folder(plan: Plan, progress: Progress, *, recipe: Recipe = DEFAULT_RECIPE) -> str:
     """The model that the plan names, or the task's starter, made on first use."""
     if plan.config.model is not None:
         return plan.config.model
     path = starter_path(plan.task, recipe)
     if not path.exists():
         check_adapter(plan.config.lora, recipe)
-        make_starter(plan.task, recipe, path, screen, isolation=plan.config.sandbox.isolation)
+        make_starter(plan.task, recipe, path, progress, isolation=plan.config.sandbox.isolation)
     elif made := made_elsewhere(path):
-        screen.say(f"starter: made {made}; `repl-rl warmstart` makes it anew")
+        progress.say(f"starter: made {made}; `repl-rl warmstart` makes it anew")
     return str(path)
 
 
 def make_starter(
-    task: Task, recipe: Recipe, path: Path, screen: Screen, *, isolation: Isolation
+    task: Task, recipe: Recipe, path: Path, progress: Progress, *, isolation: Isolation
 ) -> None:
     """Run the demonstrations in kernels and train the starter on them, behind two bars."""
     check_cache(path)
     sandbox = replace(starter_sandbox(), isolation=isolation)
-    with screen.bar("starter: running demonstrations", recipe.num_demonstrations) as update:
-        progress = _Bars(update)
+    with progress.bar("starter: running demonstrations", recipe.num_demonstrations) as update:
 
         async def run() -> Any:
             async with kernel_pool(sandbox, setup=setup_sources(task.prompt)) as pool:
                 return await collect(
-                    task, pool, recipe, max_in_flight=_DEMONSTRATIONS_AT_ONCE, progress=progress
+                    task, pool, recipe, max_in_flight=_DEMONSTRATIONS_AT_ONCE, update=update
                 )
 
         with Interrupts() as interrupts, asyncio.Runner() as runner:
             demonstrations = interrupts.run(runner, run())
-    with screen.bar("starter: supervised training", 1) as update:
-        build(demonstrations, recipe, path, progress=_Bars(update))
-    screen.say(f"starter policy: {path}")
+    with progress.bar("starter: supervised training", 1) as update:
+        build(demonstrations, recipe, path, update=update)
+    progress.say(f"starter policy: {path}")
 
 
-def remake_starter(plan: Plan, screen: Screen) -> Path:
+def remake_starter(plan: Plan, progress: Progress) -> Path:
     """Make the starter of the plan's task anew, cached or not. Returns its folder."""
     task, recipe = demonstrable(plan.task), DEFAULT_RECIPE
     path = starter_path(task, recipe)
-    make_starter(task, recipe, path, screen, isolation=plan.config.sandbox.isolation)
+    make_starter(task, recipe, path, progress, isolation=plan.config.sandbox.isolation)
     return path
-
-
-class _Bars(Progress):
-    def __init__(self, update: Update) -> None:
-        self._update = update
-
-    def demonstrations(self, done: int, total: int) -> None:
-        self._update(done, "", total)
-
-    def training(self, done: int, total: int, loss: float | None) -> None:
-        self._update(done, "" if loss is None else f"loss {loss:.3f}", total)

@@ -27,14 +27,13 @@ from repl_rl.engines.weights import is_adapted, save_merged
 from repl_rl.errors import DivergedError
 from repl_rl.interrupts import Interrupts
 from repl_rl.plugins import resolve_model
+from repl_rl.progress import Progress, Update
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import RunFolder, check_output, evaluation_name
 from repl_rl.runs.rollout_metrics import habits
 from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.runs.warm import LESSONS, WarmRecord, write_record
 from repl_rl.seeds import derive_seed
-from repl_rl.show.bars import Update
-from repl_rl.show.display import Screen
 from repl_rl.tasks.base import baselines_of
 from repl_rl.training.ending import end
 from repl_rl.training.evaluate import NOT_MEASURED, Report, held_out_attempts
@@ -106,7 +105,7 @@ def estimate_warm(
     return estimate(plan.changed(grpo=update), policy, say=say, is_training=True)
 
 
-def warm_start(plan: Plan, path: Path, screen: Screen, sources: Sources) -> Warmed:
+def warm_start(plan: Plan, path: Path, progress: Progress, sources: Sources) -> Warmed:
     """Show the model of `plan` what the task scripts and `sources` hold; a run's folder at `path`.
 
     `checkpoints/final` is a whole model, written once all of it is trained. Raises ConfigError
@@ -119,31 +118,31 @@ def warm_start(plan: Plan, path: Path, screen: Screen, sources: Sources) -> Warm
     device = pick_device(config.sampling.device).type
     precision(config, plan.engine, device=device)  # refuses what cannot be
     held_out = held_out_attempts(plan.task, count=config.eval.problems, seed=config.seed)
-    name_held_out(plan, sources, held_out, screen)
+    name_held_out(plan, sources, held_out, progress)
     set_seed(derive_seed(config.seed, "torch") % 2**32)
     policy = resolve_model(config.model)
-    loaded: LoadedModel = estimate_warm(plan, policy, say=screen.say)()
+    loaded: LoadedModel = estimate_warm(plan, policy, say=progress.say)()
     with Interrupts() as interrupts, open_runtime(plan, loaded, interrupts=interrupts) as runtime:
-        gathering = Gathering(plan, runtime, loaded, screen, held_out=held_out)
+        gathering = Gathering(plan, runtime, loaded, progress, held_out=held_out)
         lessons = gathering.gather(sources)
         record = _record(config, loaded, lessons)
         folder = _folder(path, runtime, loaded, policy, record)
         folder.append_trajectories(LESSONS, lessons.scored)
-        screen.say(f"run: {path}, seed {config.seed}")
-        say_runtime(runtime, screen)
-        screen.say(f"shown: {lessons}")
-        with open_sink(folder, config, warn=screen.warn, shield=interrupts.shield) as sink:
-            measure = partial(_measure, plan, runtime, screen, sink, interrupts)
+        progress.say(f"run: {path}, seed {config.seed}")
+        say_runtime(runtime, progress)
+        progress.say(f"shown: {lessons}")
+        with open_sink(folder, config, warn=progress.warn, shield=interrupts.shield) as sink:
+            measure = partial(_measure, plan, runtime, progress, sink, interrupts)
             before = measure(held_out[: config.warmstart.problems_before], 0)
-            screen.say(f"held-out before: {before or NOT_MEASURED}")
+            progress.say(f"held-out before: {before or NOT_MEASURED}")
             runtime.sleep()
             with shortage_explained("the update", remedy="lower grpo.micro_batch_size"):
-                _fit(config, loaded, lessons.scored, record, screen, sink)
+                _fit(config, loaded, lessons.scored, record, progress, sink)
             _keep(folder, loaded)
             runtime.sync(record.steps)
             after = measure(held_out, record.steps)
-            screen.say(f"held-out after:  {after or NOT_MEASURED}")
-    end(path, config, screen, is_merged=False)
+            progress.say(f"held-out after:  {after or NOT_MEASURED}")
+    end(path, config, progress, is_merged=False)
     return Warmed(record=record, before=before, after=after)
 
 
@@ -173,7 +172,7 @@ def _folder(
 def _measure(
     plan: Plan,
     runtime: Runtime,
-    screen: Screen,
+    progress: Progress,
     sink: Sink,
     interrupts: Interrupts,
     attempts: Sequence[Attempt],
@@ -182,7 +181,7 @@ def _measure(
     measured = HeldOut(
         attempts,
         runtime,
-        screen,
+        progress,
         sink=sink,
         interrupts=interrupts,
         baselines=baselines_of(plan.task),
@@ -198,7 +197,7 @@ def _fit(
     loaded: LoadedModel,
     scored: Sequence[Scored],
     record: WarmRecord,
-    screen: Screen,
+    progress: Progress,
     sink: Sink,
 ) -> None:
     warm, model = config.warmstart, loaded.model
@@ -207,7 +206,7 @@ def _fit(
     ]
     is_mixed = loaded.precision.update is not loaded.precision.weights
     with (
-        screen.bar("supervised training", record.steps) as update,
+        progress.bar("supervised training", record.steps) as update,
         tempfile.TemporaryDirectory(prefix="repl-rl-warmstart-") as scratch,
     ):
         fit(
@@ -243,7 +242,7 @@ def _keep(folder: RunFolder, loaded: LoadedModel) -> None:
 
 
 class _Told(TrainerCallback):
-    """Hands on what the trainer says: to the screen after each step, to the sink now and then."""
+    """Hands on what the trainer says: to the bar after each step, to the sink now and then."""
 
     def __init__(self, update: Update, sink: Sink) -> None:
         self._update = update

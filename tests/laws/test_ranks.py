@@ -22,9 +22,10 @@ from repl_rl.credit.advantages import advantage_rows
 from repl_rl.engines.kinds import HF, VLLM, VLLMServer
 from repl_rl.errors import ConfigError, RankError
 from repl_rl.interrupts import Interrupts, heard
+from repl_rl.progress import SILENT
 from repl_rl.rollout.plan import make_plan
 from repl_rl.rollout.waits import Waits
-from repl_rl.show.display import Screen, silent
+from repl_rl.show.display import Screen
 from repl_rl.training.ranks import ALONE, Ranks, launched, peers_named, without_launcher
 from repl_rl.training.steps import ProblemSequence, Training
 from repl_rl.training.train import train
@@ -198,7 +199,7 @@ def attempts_of(ranks: Ranks, numbers: Sequence[int], group_size: int) -> list[A
         ProblemSequence(task, seed=0),
         nothing,
         runtime,
-        silent(),
+        SILENT,
         sink=None,
         interrupts=Interrupts(),
         ranks=ranks,

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from repl_rl.credit.ledger import ledgers
+from repl_rl.progress import Progress
 from repl_rl.runs.rollout_metrics import rollout_metrics
 from repl_rl.show.bars import Phase
 from repl_rl.show.display import Screen, trend
@@ -282,3 +283,10 @@ def test_a_phase_and_its_part_fit_80_columns() -> None:
         rows = frame(screen)
     assert max(map(len, rows)) <= 80
     assert "9999 solved, 999,999 tokens/s" in rows[1]
+
+
+def test_a_screen_shows_all_that_a_job_reports() -> None:
+    """What a job may call is what a screen overrides, so that none of it is lost in a terminal."""
+    reports = {name for name in vars(Progress) if not name.startswith("_")}
+    assert reports == {"say", "warn", "bar", "inside", "metrics", "sample"}
+    assert reports <= set(vars(Screen))

@@ -13,8 +13,8 @@ from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from repl_rl.lm_eval.model import ReplLM
+from repl_rl.progress import SILENT
 from repl_rl.rollout.model_plan import plan_of_model
-from repl_rl.show.display import silent
 from repl_rl.training import asked
 from repl_rl.training.eval_job import Evaluation, evaluate
 from repl_rl.training.evaluate import held_out_attempts
@@ -76,7 +76,7 @@ def keep_made(monkeypatch: pytest.MonkeyPatch) -> list[Trajectory]:
 
 def evaluated(model: Path, given: Mapping[str, Any], *, samples: int = 2) -> Evaluation:
     """What `repl-rl eval -k SAMPLES` would find."""
-    return evaluate(plan_of_model(str(model), given), silent(), samples=samples)
+    return evaluate(plan_of_model(str(model), given), SILENT, samples=samples)
 
 
 def mine(place: Path, evaluation: Evaluation, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from repl_rl.interrupts import Interrupts
-from repl_rl.show.bars import Note
+from repl_rl.progress import Note
 from repl_rl.training.evaluate import run_counted
 from repl_rl.training.steps import StepCallback
 from repl_rl.types import OutcomeKind, Scored, Trajectory, Verdict, VerdictKind

@@ -228,9 +228,9 @@ def test_the_end_of_a_run_pushes_its_weights_or_warns(
 
 @pytest.mark.slow
 def test_without_the_setting_nothing_is_asked(hub: PushHub, tmp_path: Path) -> None:
-    from repl_rl.show.display import silent
+    from repl_rl.progress import SILENT
     from repl_rl.training.ending import end
 
     run = ended_run(tmp_path / "run")
-    end(run, Config(model="m", report=ReportConfig(curve=False)), silent(), is_merged=False)
+    end(run, Config(model="m", report=ReportConfig(curve=False)), SILENT, is_merged=False)
     assert hub.asked == []

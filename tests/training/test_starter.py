@@ -17,12 +17,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from repl_rl.config import SandboxConfig
 from repl_rl.preset import STARTER_PRESET
+from repl_rl.progress import Note, ignore
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.training.sft import MuonAdamW, batch_order
 from repl_rl.training.starter import (
     VERSION,
-    Progress,
     Recipe,
     build,
     collect,
@@ -48,7 +48,7 @@ def demonstrations() -> list[Trajectory]:
     async def run() -> list[Trajectory]:
         task = SympyProofs()
         async with kernel_pool(SandboxConfig(standby=2), setup=setup_sources(task.prompt)) as pool:
-            return await collect(task, pool, SMALL, max_in_flight=4, progress=Progress())
+            return await collect(task, pool, SMALL, max_in_flight=4, update=ignore)
 
     return asyncio.run(run())
 
@@ -69,7 +69,7 @@ def test_a_demonstration_is_the_prompt_then_lines_and_what_really_came_back(
 def test_the_starter_is_a_qwen3_with_a_small_tokenizer_of_single_digits(
     demonstrations: Sequence[Trajectory], tmp_path: Path
 ) -> None:
-    build(demonstrations, SMALL, tmp_path / "starter", progress=Progress())
+    build(demonstrations, SMALL, tmp_path / "starter", update=ignore)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "starter")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "starter")
     assert model.config.model_type == "qwen3"
@@ -83,12 +83,11 @@ def test_the_starter_is_a_qwen3_with_a_small_tokenizer_of_single_digits(
 def test_a_starter_that_fails_half_way_leaves_nothing_behind(
     demonstrations: Sequence[Trajectory], tmp_path: Path
 ) -> None:
-    class Stop(Progress):
-        def training(self, done: int, total: int, loss: float | None) -> None:
-            raise KeyboardInterrupt
+    def stop(done: int, note: Note = "", total: int = 0) -> None:
+        raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build(demonstrations, SMALL, tmp_path / "starter", progress=Stop())
+        build(demonstrations, SMALL, tmp_path / "starter", update=stop)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -127,7 +126,7 @@ def test_what_scripts_write_is_of_the_version_that_starters_are_cached_by() -> N
 def test_a_starter_says_what_else_it_was_made_with(
     demonstrations: Sequence[Trajectory], tmp_path: Path
 ) -> None:
-    build(demonstrations, SMALL, tmp_path / "starter", progress=Progress())
+    build(demonstrations, SMALL, tmp_path / "starter", update=ignore)
     assert made_elsewhere(tmp_path / "starter") is None
     recipe = tmp_path / "starter" / "recipe.json"
     made = json.loads(recipe.read_text())

@@ -17,9 +17,10 @@ from rich.console import Console
 from repl_rl.config import Config, EvalConfig, GRPOConfig
 from repl_rl.errors import ConfigError, DivergedError
 from repl_rl.interrupts import Interrupts
+from repl_rl.progress import SILENT
 from repl_rl.rollout.plan import make_plan
 from repl_rl.rollout.waits import Waits
-from repl_rl.show.display import Screen, silent
+from repl_rl.show.display import Screen
 from repl_rl.training.eval_job import Evaluation
 from repl_rl.training.evaluate import held_out_attempts, report
 from repl_rl.training.held_out import HeldOut
@@ -82,7 +83,7 @@ def test_no_held_out_problem_is_needed_where_none_is_asked_for() -> None:
 def test_a_merge_without_an_adapter_is_refused_before_anything_begins(tmp_path: Path) -> None:
     plan = make_plan(Config(model="none"), to_train=True)
     with pytest.raises(ConfigError, match="takes an adapter"):
-        train_plan(plan, tmp_path / "run", silent(), merge=True)
+        train_plan(plan, tmp_path / "run", SILENT, merge=True)
     assert not (tmp_path / "run").exists()
 
 
