@@ -31,8 +31,9 @@ from repl_rl.engines.cast_weights import CastWeights
 from repl_rl.engines.policy import Policy
 from repl_rl.engines.precision import autocast, keys_in, unwrapped
 from repl_rl.engines.row_batch import COLUMNS, Batch, Part, packed, padded, up_to_multiple
-from repl_rl.engines.row_cache import RowCache, context_tokens
+from repl_rl.engines.row_cache import RowCache
 from repl_rl.engines.rows import Prompts, Request, Row, best_row
+from repl_rl.engines.shape import context_tokens
 from repl_rl.engines.steps import Steps, is_shortage
 from repl_rl.errors import ConfigError, EngineError
 

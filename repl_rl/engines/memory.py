@@ -15,7 +15,7 @@ from repl_rl.config import Checkpointing, Config, GRPOConfig
 from repl_rl.engines.base import EngineKind
 from repl_rl.engines.models import ModelFiles, cache_bytes, num_embeddings, num_parameters
 from repl_rl.engines.precision import Precision, keys_in
-from repl_rl.engines.tree_attention import sees_all
+from repl_rl.engines.shape import sees_all
 from repl_rl.errors import ConfigError
 
 _GIB, _MIB = 1 << 30, 1 << 20

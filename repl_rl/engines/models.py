@@ -24,7 +24,7 @@ from repl_rl.engines.allocation import keep_freed_memory
 from repl_rl.engines.gguf_model import model_folder
 from repl_rl.engines.policy import Policy
 from repl_rl.engines.precision import Precision, autocast, keys_in
-from repl_rl.engines.row_cache import attention_windows, context_tokens
+from repl_rl.engines.shape import attention_windows, context_tokens
 from repl_rl.engines.stop_ids import end_ids
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import resolve_model

@@ -11,11 +11,11 @@ import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 
 from repl_rl.config import Config
-from repl_rl.engines.base import EngineKind
 from repl_rl.errors import ConfigError
 
 _HELD_AND_COMPUTED = {
@@ -47,7 +47,14 @@ class Precision:
         return self.update is torch.float32 and self.sampling is torch.float32
 
 
-def precision(config: Config, engine: EngineKind, *, device: str) -> Precision:
+class _Kind(Protocol):
+    """What is asked of an `EngineKind`."""
+
+    name: str
+    shares_weights: bool
+
+
+def precision(config: Config, engine: _Kind, *, device: str) -> Precision:
     """The precision of a run on a `device` of this kind, `cpu` or `cuda`.
 
     By default a GPU computes in bfloat16 and a CPU in float32; weights are float32 on both. Raises

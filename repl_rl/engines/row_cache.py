@@ -15,51 +15,9 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from repl_rl.errors import ConfigError
+from repl_rl.engines.shape import attention_windows
 
 # B rows of a forward, Q new tokens per row, H key-value heads, K keys in view, D head dimension
-
-
-def attention_windows(config: Any) -> dict[str, int | None]:  # Any: a config of any model
-    """Kind of layer -> how many tokens it looks back on, its own included; None: all of them.
-
-    Raises ConfigError if some layers are of another kind: they hold no key for every token, or
-    hide keys by a rule of their own.
-    """
-    text = config.get_text_config()
-    window: int | None = getattr(text, "sliding_window", None)
-    kinds: list[str] = (
-        getattr(text, "layer_types", None)
-        # GPT-Neo's name for them: its local layers hide keys by a mask of their own.
-        or getattr(text, "attention_layers", None)
-        or ["sliding_attention" if hasattr(text, "num_attention_heads") else "no attention"]
-    )
-    windows = {"full_attention": None, "sliding_attention": window}
-    if others := sorted(set(kinds) - set(windows)):
-        raise ConfigError(
-            f"a {text.model_type} model has layers of {', '.join(others)}, the engine 'hf' serves "
-            f"those of full and sliding attention; give a model that has no others"
-        )
-    return {kind: windows[kind] for kind in kinds}
-
-
-def context_tokens(config: Any) -> int:  # Any: a config of any model
-    """Tokens that a sequence may have; ConfigError if the config does not say.
-
-    With `longrope` that is the original length: past it a forward of the whole sequence rotates all
-    keys by other angles than those in a cache.
-    """
-    text = config.get_text_config()
-    limit: int | None = getattr(text, "max_position_embeddings", None)
-    if limit is None:
-        raise ConfigError(
-            f"the config of this {text.model_type} model has no max_position_embeddings; give a "
-            f"model whose config says how many tokens it holds"
-        )
-    rope = getattr(text, "rope_parameters", None) or {}
-    if rope.get("rope_type") == "longrope":
-        return min(limit, int(rope["original_max_position_embeddings"]))
-    return limit
 
 
 class _RowLayer(CacheLayerMixin):

@@ -21,7 +21,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.masking_utils import sdpa_mask
 
-from repl_rl.engines.row_cache import attention_windows
+from repl_rl.engines.shape import attention_windows
 
 # T tokens of a step, H heads, KV heads of keys, K columns, D head dimension
 

@@ -32,9 +32,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from repl_rl.engines.row_cache import attention_windows
 from repl_rl.engines.sdpa import attention
-from repl_rl.errors import ConfigError
+from repl_rl.engines.shape import sees_all
 
 NAME = "repl_rl_tree"
 
@@ -137,16 +136,6 @@ def fits(model: Any) -> bool:  # Any: a PreTrainedModel
     if not model._supports_attention_backend or config._attn_implementation != "sdpa":
         return False
     return sees_all(config)
-
-
-def sees_all(config: Any) -> bool:  # Any: a config of any model
-    """Whether by its config no layer hides keys or holds anything else."""
-    try:
-        windows = attention_windows(config)
-    except ConfigError:
-        return False
-    text = config.get_text_config()
-    return set(windows.values()) == {None} and not getattr(text, "attention_chunk_size", None)
 
 
 @contextlib.contextmanager

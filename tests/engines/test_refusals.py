@@ -26,7 +26,7 @@ from engine_kit import GROUPED, SIZE, phi3, qwen3, run
 from repl_rl.engines.hf import HFEngine
 from repl_rl.engines.models import load_model
 from repl_rl.engines.precision import Precision
-from repl_rl.engines.row_cache import context_tokens
+from repl_rl.engines.shape import context_tokens
 from repl_rl.errors import ConfigError
 from repl_rl.testing.small_models import random_model
 from repl_rl.testing.written import prompt, worst_difference
