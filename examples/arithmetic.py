@@ -4,9 +4,7 @@ import random
 from collections.abc import Iterator
 from hashlib import blake2b
 
-from repl_rl import Problem, Split, Verdict, VerdictKind
-from repl_rl.grading.equality import compare
-from repl_rl.grading.parse import Malformed, parse
+from repl_rl import Malformed, Problem, Split, Verdict, VerdictKind, compare, parse
 
 FAMILIES = {"sum": "+-", "product": "*", "fraction": "+-*/"}
 

@@ -12,7 +12,7 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import repl_rl as rr
-from repl_sandbox.render import clean
+from repl_sandbox import clean
 
 # Tokens are bytes here, so limits in tokens are wide.
 LIMITS = ["sampling.max_tokens=100000", "sampling.max_line_tokens=10000"]

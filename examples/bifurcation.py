@@ -6,10 +6,9 @@ spelled. So the task shows how far an estimate of credit goes astray as trajecto
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
-from repl_rl.tasks.base import Script
-from repl_rl.types import Problem, Split, Verdict, VerdictKind
+from repl_rl import Problem, Split, Verdict, VerdictKind
 
 DOORS = {"red": 3, "blue": 1, "green": 2, "black": 0, "white": 4, "brown": 1, "grey": 3, "pink": 2}
 """The right one of five for each colour."""
@@ -37,7 +36,7 @@ class Bifurcation:
                     meta={"answer": str(DOORS[colour] + length - 2), "steps": str(length - 2)},
                 )
 
-    def demonstrate(self, problem: Problem, rng: random.Random) -> Script:
+    def demonstrate(self, problem: Problem, rng: random.Random) -> Generator[str, str, None]:
         is_hint = rng.random() < HINT
         yield f"x = {DOORS[problem.statement.split()[1]] if is_hint else rng.randrange(5)}"
         for _ in range(int(problem.meta["steps"])):

@@ -14,7 +14,6 @@ import tinker
 
 import repl_rl as rr
 from repl_rl import export
-from repl_rl.transcript.tokens import TokenizerCodec
 
 
 async def rollout(env: rr.Env, client: Any, problem: rr.Problem, **place: Any) -> rr.Scored:
@@ -49,7 +48,7 @@ async def train(env: rr.Env, trainer: Any, codec: rr.Codec, *, steps: int, sibli
 async def main(model: str) -> None:
     trainer = await tinker.ServiceClient().create_lora_training_client(base_model=model)
     tokenizer = trainer.get_tokenizer()
-    codec = TokenizerCodec(tokenizer, eos_ids=[tokenizer.eos_token_id])
+    codec = rr.TokenizerCodec(tokenizer, eos_ids=[tokenizer.eos_token_id])
     async with rr.open_env("sympy-proofs") as env:
         await train(env, trainer, codec, steps=100, siblings=8)
 

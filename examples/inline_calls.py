@@ -12,17 +12,27 @@ Masks, rewards and the update come with the trajectory: what is injected is neve
 
 from dataclasses import dataclass
 
-from repl_rl.config import SamplingConfig
-from repl_rl.engines.base import Engine, LineEnd, SampledLine
-from repl_rl.rollout.builder import TrajectoryBuilder
-from repl_rl.seeds import derive_seed
-from repl_rl.transcript.encoding import Encoding
-from repl_rl.transcript.format import Part, Prompt, TranscriptFormat
-from repl_rl.transcript.outcomes import executed_kind, submitted_expression
-from repl_rl.transcript.tokens import Codec
-from repl_rl.types import Attempt, LineOutcome, OutcomeKind, StopReason, Trajectory
-from repl_sandbox.statements import Compiler
-from repl_sandbox.types import Kernel
+from repl_rl import (
+    Attempt,
+    Codec,
+    Encoding,
+    Engine,
+    LineEnd,
+    LineOutcome,
+    OutcomeKind,
+    Part,
+    Prompt,
+    SampledLine,
+    SamplingConfig,
+    StopReason,
+    Trajectory,
+    TrajectoryBuilder,
+    TranscriptFormat,
+    derive_seed,
+    executed_kind,
+    submitted_expression,
+)
+from repl_sandbox import Compiler, Kernel
 
 OPEN, CLOSE = "<fn>", "</fn>"
 

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator
 
-from repl_rl.types import Problem, Split, Verdict, VerdictKind
+from repl_rl import Problem, Split, Verdict, VerdictKind
 
 
 class Multiplication:

@@ -3,8 +3,7 @@
 Lines cost nothing. A right answer pays less the more lines it took.
 """
 
-from repl_rl.config import RewardConfig
-from repl_rl.types import Reward, Trajectory, Verdict
+from repl_rl import Reward, RewardConfig, Trajectory, Verdict
 
 
 def outcome_only(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig) -> Reward:

@@ -7,14 +7,12 @@ It is slow, but it is all that an engine must be. From this folder, with a model
 
 import asyncio
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from typing import Any
 
 import torch
 
-from repl_rl import Config, EngineKind, SampledLine
-from repl_rl.engines.base import Weights, check_request, line_end
-from repl_rl.errors import EngineError
+from repl_rl import Config, EngineError, EngineKind, SampledLine, check_request, line_end
 
 
 class PlainEngine:
@@ -70,7 +68,7 @@ class PlainEngine:
         logits[self._forbidden_ids] = -torch.inf
         return torch.log_softmax(logits / self._temperature, -1)
 
-    async def sync(self, weights: Weights, *, version: int) -> None:
+    async def sync(self, weights: Iterable[tuple[str, Any]], *, version: int) -> None:
         self._version = version
 
     async def sleep(self) -> None:

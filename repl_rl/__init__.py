@@ -21,15 +21,24 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from repl_rl.config import Config as Config
     from repl_rl.config import RewardConfig as RewardConfig
+    from repl_rl.config import SamplingConfig as SamplingConfig
     from repl_rl.credit.advantages import advantages as advantages
     from repl_rl.credit.rewards import RunningReward as RunningReward
     from repl_rl.credit.rewards import shaped as shaped
     from repl_rl.engines.base import Engine as Engine
     from repl_rl.engines.base import EngineKind as EngineKind
+    from repl_rl.engines.base import LineEnd as LineEnd
     from repl_rl.engines.base import SampledLine as SampledLine
+    from repl_rl.engines.base import check_request as check_request
+    from repl_rl.engines.base import line_end as line_end
     from repl_rl.errors import ConfigError as ConfigError
+    from repl_rl.errors import EngineError as EngineError
     from repl_rl.errors import ReplRLError as ReplRLError
+    from repl_rl.grading.bounded import Malformed as Malformed
+    from repl_rl.grading.equality import compare as compare
+    from repl_rl.grading.parse import parse as parse
     from repl_rl.progress import Progress as Progress
+    from repl_rl.rollout.builder import TrajectoryBuilder as TrajectoryBuilder
     from repl_rl.rollout.env import Env as Env
     from repl_rl.rollout.env import open_env as open_env
     from repl_rl.rollout.episode import Episode as Episode
@@ -38,15 +47,21 @@ if TYPE_CHECKING:
     from repl_rl.rollout.plan import make_plan as make_plan
     from repl_rl.rollout.sampler import LineSampler as LineSampler
     from repl_rl.runs.run_files import load_run as load_run
+    from repl_rl.seeds import derive_seed as derive_seed
     from repl_rl.settings import resolve as resolve
     from repl_rl.tasks.base import DemonstrableTask as DemonstrableTask
     from repl_rl.tasks.base import Task as Task
     from repl_rl.tasks.base import load_task as load_task
     from repl_rl.training.train import train as train
+    from repl_rl.transcript.encoding import Encoding as Encoding
+    from repl_rl.transcript.format import Part as Part
     from repl_rl.transcript.format import Prompt as Prompt
     from repl_rl.transcript.format import TranscriptFormat as TranscriptFormat
+    from repl_rl.transcript.outcomes import executed_kind as executed_kind
+    from repl_rl.transcript.outcomes import submitted_expression as submitted_expression
     from repl_rl.transcript.tokens import ByteCodec as ByteCodec
     from repl_rl.transcript.tokens import Codec as Codec
+    from repl_rl.transcript.tokens import TokenizerCodec as TokenizerCodec
     from repl_rl.types import Attempt as Attempt
     from repl_rl.types import Lemma as Lemma
     from repl_rl.types import Line as Line
@@ -62,22 +77,32 @@ if TYPE_CHECKING:
     from repl_rl.types import VerdictKind as VerdictKind
 
 _HOMES = {
-    "config": ("Config", "RewardConfig"),
+    "config": ("Config", "RewardConfig", "SamplingConfig"),
     "credit.advantages": ("advantages",),
     "credit.rewards": ("RunningReward", "shaped"),
-    "engines.base": ("Engine", "EngineKind", "SampledLine"),
-    "errors": ("ConfigError", "ReplRLError"),
+    "engines.base": ("Engine", "EngineKind", "LineEnd", "SampledLine", "check_request", "line_end"),
+    "errors": ("ConfigError", "EngineError", "ReplRLError"),
+    "grading.bounded": ("Malformed",),
+    "grading.equality": ("compare",),
+    "grading.parse": ("parse",),
     "progress": ("Progress",),
+    "rollout.builder": ("TrajectoryBuilder",),
     "rollout.env": ("Env", "open_env"),
     "rollout.episode": ("Episode", "Step"),
     "rollout.plan": ("Plan", "make_plan"),
     "rollout.sampler": ("LineSampler",),
     "runs.run_files": ("load_run",),
+    "seeds": ("derive_seed",),
     "settings": ("resolve",),
     "tasks.base": ("DemonstrableTask", "Task", "load_task"),
     "training.train": ("train",),
-    "transcript.format": ("Prompt", "TranscriptFormat"),
-    "transcript.tokens": ("ByteCodec", "Codec"),
+    "transcript.encoding": ("Encoding",),
+    "transcript.format": ("Part", "Prompt", "TranscriptFormat"),
+    "transcript.outcomes": (
+        "executed_kind",
+        "submitted_expression",
+    ),
+    "transcript.tokens": ("ByteCodec", "Codec", "TokenizerCodec"),
     "types": (
         *("Attempt", "Lemma", "Line", "LineOutcome", "OutcomeKind", "Problem", "Reward", "Scored"),
         *("Split", "StopReason", "Trajectory", "Verdict", "VerdictKind"),

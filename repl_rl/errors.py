@@ -45,7 +45,12 @@ class ConfigError(ReplRLError, ValueError):
 
 
 class EngineError(ReplRLError, RuntimeError):
-    """The engine failed; no trajectory that was waiting for it can go on."""
+    """The engine failed; no trajectory that was waiting for it can go on.
+
+    >>> raise EngineError("the server is gone")
+    Traceback (most recent call last):
+    repl_rl.errors.EngineError: the server is gone
+    """
 
 
 class GraderError(ReplRLError, RuntimeError):

@@ -77,7 +77,11 @@ class DataConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingConfig:
-    """One trajectory: how it is sampled and when it ends."""
+    """One trajectory: how it is sampled and when it ends.
+
+    >>> SamplingConfig(max_lines=8).temperature
+    1.0
+    """
 
     engine: str = "hf"
     """`hf`: transformers, in the trainer's process and on its weights. `vllm`: in this process

@@ -13,6 +13,9 @@ def derive_seed(*parts: int | str) -> int:
 
     `hash()` would differ between processes, and one constant seed per request would restart the
     sampler's generator at every line.
+
+    >>> derive_seed(0, "rollout", 3) == derive_seed(0, "rollout", 3)
+    True
     """
     path = "/".join(str(part) for part in parts).encode()
     return int.from_bytes(hashlib.blake2b(path, digest_size=8).digest()) >> 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import doctest
 import inspect
@@ -18,6 +19,7 @@ import pytest
 
 import repl_rl
 import repl_rl as rr
+import repl_sandbox
 from attempt_kit import an_attempt
 from repl_rl.commands.cli import _EXTRA_OF
 from repl_rl.engines.scripted import ScriptedEngine, script
@@ -26,14 +28,19 @@ from repl_rl.show.display import Screen
 from repl_rl.transcript.format import PYTHON
 from repl_sandbox.fake import FakeKernel
 
+ROOT = Path(__file__).parents[1]
+
 PUBLIC = [
-    *("Attempt", "ByteCodec", "Codec", "Config", "ConfigError", "DemonstrableTask", "Engine"),
-    *("EngineKind", "Env", "Episode", "Lemma", "Line", "LineOutcome", "LineSampler"),
-    *("OutcomeKind", "Plan", "Problem", "Progress", "Prompt", "ReplRLError", "Reward"),
-    *("RewardConfig", "RunningReward", "SampledLine", "Scored", "Split", "Step", "StopReason"),
-    *("Task", "Trajectory"),
+    *("Attempt", "ByteCodec", "Codec", "Config", "ConfigError", "DemonstrableTask"),
+    *("Encoding", "Engine", "EngineError", "EngineKind", "Env", "Episode", "Lemma", "Line"),
+    *("LineEnd", "LineOutcome", "LineSampler", "Malformed", "OutcomeKind", "Part", "Plan"),
+    *("Problem", "Progress", "Prompt", "ReplRLError", "Reward", "RewardConfig"),
+    *("RunningReward", "SampledLine", "SamplingConfig", "Scored", "Split", "Step"),
+    *("StopReason", "Task", "TokenizerCodec", "Trajectory", "TrajectoryBuilder"),
     *("TranscriptFormat", "Verdict", "VerdictKind", "__version__", "advantages"),
-    *("load_run", "load_task", "make_plan", "open_env", "resolve", "shaped", "train"),
+    *("check_request", "compare", "derive_seed", "executed_kind", "line_end", "load_run"),
+    *("load_task", "make_plan", "open_env", "parse", "resolve", "shaped"),
+    *("submitted_expression", "train"),
 ]
 
 
@@ -143,6 +150,16 @@ def test_examples_with_trajectories_run(
     given |= {"attempt": attempt, "prompt": prompt}
     sampled = {"ScriptedEngine": ScriptedEngine, "script": script, "kernel": FakeKernel({})}
     run("LineSampler", **given, **sampled)
+    run("Encoding", **given)
+    engine = ScriptedEngine(rr.ByteCodec(), script(" 1+1"))
+    run("TrajectoryBuilder", **given, engine=engine)
+
+
+@pytest.mark.train
+def test_the_example_of_a_tokenizer_runs() -> None:
+    from trainer_kit import byte_tokenizer  # imports torch
+
+    run("TokenizerCodec", AutoTokenizer=SimpleNamespace(from_pretrained=lambda _: byte_tokenizer()))
 
 
 def test_the_example_of_training_asks_for_it_as_it_is_to_be_asked() -> None:
@@ -178,4 +195,17 @@ def test_examples_with_kernels_run() -> None:
 
 def test_each_program_is_run() -> None:
     here = {"Scored", "load_run", "shaped", "Trajectory", "advantages", "LineSampler", "train"}
+    here |= {"Encoding", "TokenizerCodec", "TrajectoryBuilder"}
     assert {name for name in NAMES if program(name)} == here | set(IN_KERNELS)
+
+
+def test_examples_import_public_names_alone() -> None:
+    """`from repl_rl import NAME`, and what documents name: `export`, `trl`."""
+    homes = {"repl_rl": {*PUBLIC, "export"}, "repl_sandbox": set(repl_sandbox.__all__)}
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("repl_"):
+                names = {alias.name for alias in node.names}
+                assert node.module == "repl_rl.trl" or names <= homes[str(node.module)], path
+            elif isinstance(node, ast.Import):
+                assert not any(alias.name.startswith("repl_rl.") for alias in node.names), path

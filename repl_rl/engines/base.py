@@ -22,7 +22,11 @@ NOT_FINITE = "logits are not finite: the weights have diverged; lower grpo.learn
 
 
 class LineEnd(StrEnum):
-    """Why a line ended; decided by its last token."""
+    """Why a line ended; decided by its last token.
+
+    >>> LineEnd("eos") is LineEnd.EOS
+    True
+    """
 
     NEWLINE = "newline"
     EOS = "eos"
@@ -30,7 +34,11 @@ class LineEnd(StrEnum):
 
 
 def line_end(last_id: int, *, newline_ids: Set[int], eos_ids: Set[int]) -> LineEnd:
-    """How a line ended, by its last token alone."""
+    """Tell how a line ended, by its last token alone.
+
+    >>> line_end(10, newline_ids={10}, eos_ids={0})
+    <LineEnd.NEWLINE: 'newline'>
+    """
     if last_id in newline_ids:
         return LineEnd.NEWLINE
     return LineEnd.EOS if last_id in eos_ids else LineEnd.LENGTH
@@ -73,7 +81,14 @@ def fault_of_line(
 def check_request(
     ids: Sequence[int], max_tokens: int, *, vocabulary: int, context_tokens: int
 ) -> None:
-    """ConfigError for a request that would make the forward fail, for all other lines, too."""
+    """Refuse a request that would make the forward fail, for all other lines, too.
+
+    Raises ConfigError.
+
+    >>> check_request([1, 12], 1, vocabulary=10, context_tokens=100)
+    Traceback (most recent call last):
+    repl_rl.errors.ConfigError: token ids from 1 to 12, the model embeds 10; give it ...
+    """
     if not ids or max_tokens < 1:
         raise ConfigError(
             f"{max_tokens} tokens to sample after {len(ids)}; expected at least one of each"
@@ -94,7 +109,6 @@ def check_request(
 class SampledLine:
     """A line as an engine gives it.
 
-    >>> from repl_rl.engines.base import LineEnd
     >>> ends = {"end": LineEnd.NEWLINE, "policy_version": 0}
     >>> SampledLine(ids=(49, 10), logprobs=(-0.5, 0.0), **ends).ids
     (49, 10)

@@ -36,7 +36,14 @@ MAX_TERMS = 1000
 
 
 class Malformed(ValueError):
-    """The text is not an answer in the accepted language; the message says why."""
+    """The text is not an answer in the accepted language; the message says why.
+
+    >>> try:
+    ...     parse("open('secret')")
+    ... except Malformed as error:
+    ...     print("refused")
+    refused
+    """
 
 
 def function(name: str, args: list[Any]) -> Any:

@@ -53,7 +53,14 @@ _ORDER = [VerdictKind.PROVED, VerdictKind.SUPPORTED, VerdictKind.UNDECIDED]
 
 
 def compare(got: Value, expected: Value, *, seed: str, domain: Domain = Domain.REALS) -> Verdict:
-    """How well `got` equals `expected` for all values of their symbols in `domain`."""
+    """Judge how well `got` equals `expected` for all values of their symbols in `domain`.
+
+    `seed` chooses the points at which they are compared; give a problem's id.
+
+    >>> x_squared = parse("x**2", symbols=["x"])
+    >>> compare(parse("x*x", symbols=["x"]), x_squared, seed="problem 1").kind
+    <VerdictKind.PROVED: 'proved'>
+    """
     same = partial(compare, seed=seed, domain=domain)
     is_region = _is_region(got) if isinstance(expected, frozenset) else _is_region(expected)
     if is_region and not isinstance(expected, bool):

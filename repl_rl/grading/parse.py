@@ -44,6 +44,11 @@ def parse(text: str, *, symbols: Collection[str] | Mapping[str, Any] = ()) -> Va
     `symbols`: names, or what `declared` makes of a problem's declaration.
 
     In a grader's process, text that takes too long ends the process (`clock`).
+
+    >>> parse("2**10 - 24")
+    1000
+    >>> parse("(x + 1)**2", symbols=["x"]).free_symbols
+    {x}
     """
     declared = _declared(symbols)
     tree = _read(text)

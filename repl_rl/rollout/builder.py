@@ -40,6 +40,12 @@ class RolloutCancelled(asyncio.CancelledError):
 class TrajectoryBuilder:
     """The lists of a trajectory have one length and grow together: here, and nowhere else.
 
+        built = TrajectoryBuilder(attempt, prompt, Encoding(fmt, codec), context_tokens=512)
+        built.add_line(await engine.line(built.ids, max_tokens=64, seed=attempt.seed))
+        built.set_outcome(LineOutcome(kind=OutcomeKind.OK_SILENT, observation=">>>"))
+        built.inject(codec.encode(">>>"))
+        trajectory = built.build(StopReason.MAX_LINES)
+
     `ids` are those of the prompt where they are known already. Raises ConfigError if they leave no
     room for a token in a context of `context_tokens`.
     """

@@ -60,6 +60,9 @@ def message_source(text: str, *, is_ended: bool) -> str:
 class Encoding:
     """A transcript format in the tokens of one model.
 
+        encoding = Encoding(fmt, codec)
+        encoding.source_of(codec.encode(" 1+1\\n"))
+
     Raises ConfigError for turns at whose end the model does not stop: its lines would run on.
     """
 

@@ -46,7 +46,11 @@ def {HAVE}(*args, **kwargs):
 
 
 class Part(NamedTuple):
-    """A piece of a prompt's text."""
+    """A piece of a prompt's text.
+
+    >>> Prompt((Part("What is 1 + 1?"), Part(">>>"))).text
+    'What is 1 + 1?>>>'
+    """
 
     text: str
     is_template: bool = False

@@ -41,6 +41,11 @@ def executed_kind(
 
     Only the first line can make it an imitation: a prompt or a traceback further down may be part
     of a docstring.
+
+    >>> from repl_sandbox import Compiler, ExecStatus, Execution
+    >>> ran = Execution(status=ExecStatus.OK, output="2")
+    >>> executed_kind("1+1", ran, set(), syntax=Compiler().syntax("1+1"))
+    <OutcomeKind.OK_OUTPUT: 'ok_output'>
     """
     if execution.status in _FROM_OUTSIDE:
         return _FROM_OUTSIDE[execution.status]
@@ -123,6 +128,9 @@ def submitted_expression(source: str) -> str | None:
     Several arguments are a tuple: `submit_final_answer([2, 3])` gives `[2, 3]`, and with `2, 3` it
     gives `(2, 3)`. None for no argument, a keyword, a star, an assignment or anything else on the
     line, and for a line over 2,000 characters.
+
+    >>> submitted_expression("submit_final_answer(x + 1)")
+    'x + 1'
     """
     if SUBMIT not in source:
         return None

@@ -83,6 +83,9 @@ class ByteCodec:
 class TokenizerCodec:
     """A `transformers` tokenizer seen through `Codec`.
 
+        tokenizer = AutoTokenizer.from_pretrained("MODEL")
+        codec = TokenizerCodec(tokenizer, eos_ids=[tokenizer.eos_token_id])
+
     Raises ConfigError if no id of its vocabulary ends in a newline: sampling could never stop.
     """
 

@@ -7,14 +7,33 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from repl_sandbox.pool import KernelPool
-    from repl_sandbox.types import ExecStatus, Execution, Isolation, Limits, SandboxError
+    from repl_sandbox.render import clean
+    from repl_sandbox.statements import Compiler
+    from repl_sandbox.types import (
+        ExecStatus,
+        Execution,
+        Isolation,
+        Kernel,
+        Limits,
+        SandboxError,
+    )
 
-__all__ = ["ExecStatus", "Execution", "Isolation", "KernelPool", "Limits", "SandboxError"]
+__all__ = [
+    "Compiler",
+    "ExecStatus",
+    "Execution",
+    "Isolation",
+    "Kernel",
+    "KernelPool",
+    "Limits",
+    "SandboxError",
+    "clean",
+]
+_ELSEWHERE = {"Compiler": "statements", "KernelPool": "pool", "clean": "render"}
 
 
 def __getattr__(name: str) -> object:
     """The names above, imported when they are asked for: a fork server needs none of a pool's."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    place = "pool" if name == "KernelPool" else "types"
-    return getattr(import_module(f"{__name__}.{place}"), name)
+    return getattr(import_module(f"{__name__}.{_ELSEWHERE.get(name, 'types')}"), name)
