@@ -22,6 +22,7 @@ from repl_rl.grading.parse import parse
 from repl_rl.grading.points import Domain
 from repl_rl.grading.primitives import CONSTANTS, compare_primitives
 from repl_rl.tasks.sympy_proofs.draft import STEPS, Draft, Kind, nonzero
+from repl_rl.tasks.sympy_proofs.family import one_call
 from repl_rl.types import Problem, Verdict, VerdictKind
 
 X, N, K = sympy.symbols("x n k")
@@ -126,3 +127,5 @@ KINDS: Mapping[str, Kind] = {
 }
 
 CHANCES = dict.fromkeys(KINDS, 0.01)
+
+RULES = one_call(KINDS, grade, chances=CHANCES)

@@ -18,6 +18,7 @@ import sympy
 from repl_rl.grading.equality import compare_sets
 from repl_rl.grading.parse import Malformed, Value, parse
 from repl_rl.tasks.sympy_proofs.draft import Draft, Kind, nonzero
+from repl_rl.tasks.sympy_proofs.family import one_call
 from repl_rl.types import Problem, Verdict
 
 X = sympy.Symbol("x")
@@ -173,3 +174,5 @@ CHANCES: Mapping[str, float] = {
     "biquadratic": 0.2,
 }
 """Of an empty list, but for `quadratic` and `biquadratic`: measured on 300 problems each."""
+
+RULES = one_call(KINDS, grade, chances=CHANCES)

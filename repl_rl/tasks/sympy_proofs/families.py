@@ -1,54 +1,30 @@
-"""All families by name, each with the rules that make its problems.
+"""All families by name, and which modules hold the rules that make their problems.
 
-The rules of one call come from the modules of this folder, those of several lines from `wide`.
+The rules of one call stand in modules of this folder, those of several lines in `wide`. A module is
+loaded when a problem of its tiers is drawn or graded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from repl_rl.tasks.sympy_proofs import calculus, equation, identity, modular
-from repl_rl.tasks.sympy_proofs.family import Family, Rule, one_call
-from repl_rl.tasks.sympy_proofs.wide import (
-    algebra,
-    composite,
-    equations,
-    inequality,
-    limit,
-    ode,
-    recurrence,
-    sums,
-)
-from repl_rl.tasks.sympy_proofs.wide import calculus as wide_calculus
-from repl_rl.tasks.sympy_proofs.wide import identity as wide_identity
-from repl_rl.tasks.sympy_proofs.wide import modular as wide_modular
+from repl_rl.tasks.sympy_proofs.family import Family
 
-_RULES: Mapping[str, Mapping[str, Rule]] = {
-    "identity": {
-        **one_call(identity.KINDS, identity.grade, chances=identity.CHANCES),
-        **wide_identity.RULES,
-    },
-    "equation": {
-        **one_call(equation.KINDS, equation.grade, chances=equation.CHANCES),
-        **equations.RULES,
-    },
-    "modular": {
-        **one_call(modular.KINDS, modular.grade, chances=modular.CHANCES),
-        **wide_modular.RULES,
-    },
-    "calculus": {
-        **one_call(calculus.KINDS, calculus.grade, chances=calculus.CHANCES),
-        **wide_calculus.RULES,
-    },
-    "sum": sums.RULES,
-    "limit": limit.RULES,
-    "inequality": inequality.RULES,
-    "ode": ode.RULES,
-    "recurrence": recurrence.RULES,
-    "algebra": algebra.RULES,
-    "composite": composite.RULES,
+_ALL = (1, 2, 3, 4, 5)
+_LATER = _ALL[1:]
+
+_MODULES: Mapping[str, Mapping[str, tuple[int, ...]]] = {
+    "identity": {"identity": (1,), "wide.identity": _LATER},
+    "equation": {"equation": (1,), "wide.equations": _LATER},
+    "modular": {"modular": (1,), "wide.modular": _LATER},
+    "calculus": {"calculus": (1,), "wide.calculus": _LATER},
+    "sum": {"wide.sums": _ALL},
+    "limit": {"wide.limit": _ALL},
+    "inequality": {"wide.inequality": _ALL},
+    "ode": {"wide.ode": _ALL},
+    "recurrence": {"wide.recurrence": _ALL},
+    "algebra": {"wide.algebra": _ALL},
+    "composite": {"wide.composite": (3, 4, 5)},
 }
 
-FAMILIES: Mapping[str, Family] = {
-    name: Family(name=name, rules=rules) for name, rules in _RULES.items()
-}
+FAMILIES = {name: Family(name=name, modules=modules) for name, modules in _MODULES.items()}

@@ -3,14 +3,16 @@
     rng, tier -> Rule.draft -> Draft;  Problem, submission -> Rule.grade -> Verdict
 
 A tier says how many statements the shortest known solution has before its answer: see `LINES`.
-Knows no rule.
+Knows no rule, only the modules that hold them.
 """
 
 from __future__ import annotations
 
+import importlib
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from repl_rl.tasks.sympy_proofs.draft import Draft, Kind
 from repl_rl.types import Problem, Verdict
@@ -41,11 +43,28 @@ class Family:
     """Rules that belong together."""
 
     name: str
-    rules: Mapping[str, Rule]
+    modules: Mapping[str, tuple[int, ...]]
+    """Where its rules stand, as `RULES` of modules in this folder, and the tiers of these rules."""
 
     @property
     def tiers(self) -> tuple[int, ...]:
-        return tuple(sorted({tier for rule in self.rules.values() for tier in rule.tiers}))
+        return tuple(sorted({tier for tiers in self.modules.values() for tier in tiers}))
+
+    @property
+    def rules(self) -> Mapping[str, Rule]:
+        """All rules by name."""
+        return _rules(tuple(self.modules))
+
+    def rules_at(self, tier: int) -> Mapping[str, Rule]:
+        """The rules that make problems of a tier; modules that have none are not loaded."""
+        found = _rules(tuple(name for name, tiers in self.modules.items() if tier in tiers))
+        return {name: rule for name, rule in found.items() if tier in rule.tiers}
+
+
+@cache
+def _rules(modules: tuple[str, ...]) -> Mapping[str, Rule]:
+    loaded = (importlib.import_module(f"{__package__}.{module}") for module in modules)
+    return {name: rule for module in loaded for name, rule in module.RULES.items()}
 
 
 def one_call(

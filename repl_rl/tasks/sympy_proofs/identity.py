@@ -22,6 +22,7 @@ import sympy
 from repl_rl.grading.parse import parse
 from repl_rl.grading.points import is_different
 from repl_rl.tasks.sympy_proofs.draft import STEPS, Draft, Kind, nonzero
+from repl_rl.tasks.sympy_proofs.family import one_call
 from repl_rl.types import Problem, Verdict, VerdictKind
 
 ANGLES = (1, 2, 3, 5, 6, 7, 9)
@@ -215,3 +216,5 @@ KINDS: Mapping[str, Kind] = {
 
 CHANCES = dict.fromkeys(KINDS, 0.5)
 """True is right for one half, and no number for more than a third of the other."""
+
+RULES = one_call(KINDS, grade, chances=CHANCES)

@@ -15,6 +15,7 @@ import sympy
 
 from repl_rl.grading.parse import parse
 from repl_rl.tasks.sympy_proofs.draft import Draft, Kind
+from repl_rl.tasks.sympy_proofs.family import one_call
 from repl_rl.types import Problem, Verdict, VerdictKind
 
 RESIDUE = "the least non-negative integer"
@@ -194,3 +195,5 @@ KINDS: Mapping[str, Kind] = {
 
 CHANCES: Mapping[str, float] = dict.fromkeys(KINDS, 0.1) | {"order": 0.17, "remainders": 0.17}
 """Of the best number: measured on 300 problems each."""
+
+RULES = one_call(KINDS, grade, chances=CHANCES)

@@ -78,8 +78,10 @@ class SympyProofs:
 
     def grade(self, problem: Problem, submission: str) -> Verdict:
         """Judge `submission` by the rule that made the problem; never evaluates it."""
-        rules = FAMILIES[problem.meta["family"]].rules
-        rule = rules.get(problem.meta.get("kind", "")) or next(iter(rules.values()))
+        family = FAMILIES[problem.meta["family"]]
+        tier, kind = problem.meta.get("tier"), problem.meta.get("kind", "")
+        rules = family.rules_at(int(tier)) if tier else family.rules
+        rule = rules.get(kind) or next(iter(rules.values()))
         try:
             return rule.grade(problem, submission)
         except Malformed as error:
@@ -145,8 +147,8 @@ def _rules(cell: Cell, split: Split) -> dict[str, Rule]:
     """Those that make problems of this cell for this side: no training problem comes of some."""
     return {
         name: rule
-        for name, rule in FAMILIES[cell.family].rules.items()
-        if cell.tier in rule.tiers and not (rule.is_held_out and split is Split.TRAIN)
+        for name, rule in FAMILIES[cell.family].rules_at(cell.tier).items()
+        if not (rule.is_held_out and split is Split.TRAIN)
     }
 
 
