@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from repl_rl.transcript.tokens import ByteCodec as ByteCodec
     from repl_rl.transcript.tokens import Codec as Codec
     from repl_rl.types import Attempt as Attempt
-    from repl_rl.types import Lemma as Lemma
     from repl_rl.types import Line as Line
     from repl_rl.types import LineOutcome as LineOutcome
     from repl_rl.types import OutcomeKind as OutcomeKind
@@ -77,7 +76,7 @@ _HOMES = {
     "transcript.format": ("Prompt", "TranscriptFormat"),
     "transcript.tokens": ("ByteCodec", "Codec"),
     "types": (
-        *("Attempt", "Lemma", "Line", "LineOutcome", "OutcomeKind", "Problem", "Reward", "Scored"),
+        *("Attempt", "Line", "LineOutcome", "OutcomeKind", "Problem", "Reward", "Scored"),
         *("Split", "StopReason", "Trajectory", "Verdict", "VerdictKind"),
     ),
 }
@@ -88,6 +87,9 @@ __all__ = sorted(["__version__", *_HOME])  # `dir()` returns the same list
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
+        former = importlib.import_module(f"{__name__}.former").NAMES
+        if name in former:  # what an AttributeError says is lost in `from repl_rl import ...`
+            raise ImportError(former[name])
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
     globals()[name] = found

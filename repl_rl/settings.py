@@ -93,7 +93,11 @@ def _rename(user: dict[str, Any]) -> None:
             values[key] = name
 
 
-_REMOVED: Mapping[str, tuple[Any, str]] = {}
+_NO_CLAIMS = "leave it out: there are no claims of lemmas, see docs/rewards.md"
+_REMOVED: Mapping[str, tuple[Any, str]] = {
+    "reward.lemma": (0.3, _NO_CLAIMS),
+    "reward.line.claimed": (0.0, _NO_CLAIMS),
+}
 """Settings that nothing reads, by full name: the default that stored runs have of each, and what
 to do in a few words, such as `leave it out: ...`."""
 

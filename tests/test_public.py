@@ -28,7 +28,7 @@ from repl_sandbox.fake import FakeKernel
 
 PUBLIC = [
     *("Attempt", "ByteCodec", "Codec", "Config", "ConfigError", "DemonstrableTask", "Engine"),
-    *("EngineKind", "Env", "Episode", "Lemma", "Line", "LineOutcome", "LineSampler"),
+    *("EngineKind", "Env", "Episode", "Line", "LineOutcome", "LineSampler"),
     *("OutcomeKind", "Plan", "Problem", "Prompt", "ReplRLError", "Reward", "RewardConfig"),
     *(
         "RunningReward",
@@ -60,6 +60,12 @@ def test_each_name_is_there_and_says_what_it_is(name: str) -> None:
 def test_any_other_name_is_refused_as_python_does() -> None:
     with pytest.raises(AttributeError, match="module 'repl_rl' has no attribute 'trian'"):
         repl_rl.trian  # noqa: B018
+
+
+@pytest.mark.parametrize("code", ["rr.Lemma", "from repl_rl import Lemma"])
+def test_a_name_that_is_gone_says_what_took_its_place(code: str) -> None:
+    with pytest.raises(ImportError, match=r"repl_rl\.Lemma is gone.*see docs/rewards\.md"):
+        exec(code)
 
 
 def loaded_by(code: str) -> set[str]:
