@@ -45,7 +45,6 @@ from repl_rl.seeds import derive_seed
 from repl_rl.training.growth import distinct, grow
 from repl_rl.training.runtime import Runtime
 from repl_rl.training.steps import ProblemSequence
-from repl_rl.transcript.format import problem_sources
 from repl_rl.types import Attempt, Scored
 
 mpl.use("Agg")
@@ -190,7 +189,7 @@ class Bench:
     def _judged(self, scored: Scored, num_more: int) -> tuple[list[tuple[int, Judged]], float]:
         """Its lines with their truth and estimates by continuations; tokens of one of each line."""
         runtime, trajectory = self._runtime, scored.trajectory
-        setup = (*runtime.origin.setup, *problem_sources(scored.problem))
+        setup = (*runtime.origin.setup, *scored.problem.setup)
         count = self._num_truth + num_more
         made = runtime.run(attempts_around(scored, setup, num_branches=count))
         outcomes = outcomes_after(made)

@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from repl_rl.transcript.tokens import Codec as Codec
     from repl_rl.transcript.tokens import TokenizerCodec as TokenizerCodec
     from repl_rl.types import Attempt as Attempt
-    from repl_rl.types import Lemma as Lemma
     from repl_rl.types import Line as Line
     from repl_rl.types import LineOutcome as LineOutcome
     from repl_rl.types import OutcomeKind as OutcomeKind
@@ -104,7 +103,7 @@ _HOMES = {
     ),
     "transcript.tokens": ("ByteCodec", "Codec", "TokenizerCodec"),
     "types": (
-        *("Attempt", "Lemma", "Line", "LineOutcome", "OutcomeKind", "Problem", "Reward", "Scored"),
+        *("Attempt", "Line", "LineOutcome", "OutcomeKind", "Problem", "Reward", "Scored"),
         *("Split", "StopReason", "Trajectory", "Verdict", "VerdictKind"),
     ),
 }
@@ -115,6 +114,9 @@ __all__ = sorted(["__version__", *_HOME])  # `dir()` returns the same list
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
+        former = importlib.import_module(f"{__name__}.former").NAMES
+        if name in former:  # what an AttributeError says is lost in `from repl_rl import ...`
+            raise ImportError(former[name])
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
     globals()[name] = found

@@ -23,7 +23,6 @@ LEAST: Mapping[str, float] = {
     "sandbox.memory_mib": 1,
     "sandbox.max_output_chars": 1,
     "reward.max_line_charge": 0,
-    "reward.lemma": 0,
     "reward.potential": 0,
     "grpo.steps": 0,
     "grpo.problems_per_step": 1,

@@ -131,13 +131,12 @@ def _check_prices(reward: RewardConfig) -> None:
     solved = [price for kind, price in reward.verdict.items() if kind.is_solved]
     failed = [price for kind, price in reward.verdict.items() if kind.is_failed]
     gap = min(solved, default=math.inf) - max(failed, default=-math.inf)
-    for name, price in (("max_line_charge", reward.max_line_charge), ("lemma", reward.lemma)):
-        if price >= gap:
-            raise ConfigError(
-                f"reward.{name} = {price} would let lines outweigh a correct answer; expected less "
-                f"than {gap:g} (the least of reward.verdict for a correct answer, minus the most "
-                f"for a wrong one)"
-            )
+    if reward.max_line_charge >= gap:
+        raise ConfigError(
+            f"reward.max_line_charge = {reward.max_line_charge} would let lines outweigh a correct "
+            f"answer; expected less than {gap:g} (the least of reward.verdict for a correct "
+            f"answer, minus the most for a wrong one)"
+        )
 
 
 def _check_potential(reward: RewardConfig, grpo: GRPOConfig) -> None:

@@ -39,8 +39,6 @@ class OutcomeKind(StrEnum):
     DIED = "died"
     FAKE_OUTPUT = "fake_output"
     """A comment or line that imitates a prompt or an output of the interpreter."""
-    CLAIMED = "claimed"
-    """`have(name, value)`, the first of this name: kept, and graded with the answer."""
     SUBMITTED = "submitted"
     BAD_SUBMIT = "bad_submit"
     """`submit_final_answer` called in a way that submits nothing."""
@@ -206,7 +204,6 @@ _TRAITS = {
         tone=Tone.ERROR, reward=-0.4, kernel="died", ends=StopReason.KERNEL_DIED, is_limit=True
     ),
     OutcomeKind.FAKE_OUTPUT: OutcomeTraits(tone=Tone.ERROR, reward=-0.3, is_idle=True),
-    OutcomeKind.CLAIMED: OutcomeTraits(tone=Tone.RAN),
     OutcomeKind.SUBMITTED: OutcomeTraits(tone=Tone.SUBMITTED, ends=StopReason.SUBMITTED),
     OutcomeKind.BAD_SUBMIT: OutcomeTraits(tone=Tone.ERROR, reward=-0.1),
 }

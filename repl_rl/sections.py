@@ -193,9 +193,6 @@ class RewardConfig:
     """Outcome reward by verdict. A verdict not named leaves the trajectory out of the update."""
     no_submission: float = -0.6
     """Outcome reward where nothing was submitted."""
-    lemma: float = 0.3
-    """What all lemmas of a problem pay together, a share each: to the line that claimed one which
-    was proved and then used. A wrong claim costs its share, under the cap of `max_line_charge`."""
     potential: float = 0.0
     """Weight of a potential, the progress so far: paid as it grows, taken back with the last line.
     For the credit modes `return_to_go` and `potential`. See `rewards.potential_steps`."""

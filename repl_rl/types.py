@@ -33,8 +33,6 @@ class Split(StrEnum):
 
 MAX_CHANCE = 0.9
 """Beyond it a wrong answer would cost more than nine right ones are worth."""
-MAX_LEMMAS = 64
-"""Of one problem: each claim is graded, which may take a grader's whole deadline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +54,6 @@ class Problem:
     setup: tuple[str, ...] = ()
     """Sources of one line each, such as `x = Symbol('x', real=True)`. Its kernel runs them before
     the policy's first line, and the prompt shows them."""
-    lemmas: tuple[Lemma, ...] = ()
-    """What may be claimed on the way to the answer, by `have(name, value)`."""
     chance: float = 0.0
     """How often the best answer that does not look at the problem is right. So much does a wrong
     answer cost that guessing earns nothing: see `rewards.shaped`."""
@@ -67,42 +63,6 @@ class Problem:
             raise ValueError(
                 f"problem {self.id} has the chance {self.chance}; expected 0 to {MAX_CHANCE}"
             )
-        if len(self.lemmas) > MAX_LEMMAS:
-            raise ValueError(
-                f"problem {self.id} has {len(self.lemmas):,} lemmas; expected at most {MAX_LEMMAS}"
-            )
-        if len({lemma.name for lemma in self.lemmas}) < len(self.lemmas):
-            raise ValueError(f"problem {self.id} has two lemmas of one name")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lemma:
-    """A named step of a problem, graded like an answer.
-
-    >>> Lemma(name="b", uses=("a",), meta={"answer": "6"}).uses
-    ('a',)
-    """
-
-    name: str
-    uses: tuple[str, ...] = ()
-    """Other lemmas that its value depends on. The answer depends on those that no lemma uses."""
-    meta: Mapping[str, str] = field(default_factory=dict)
-    """As in `Problem.meta`: its value is graded as the answer to a problem with this `meta`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """What a line said by `have(name, value)`.
-
-    >>> Claim(line=2, name="a", value="7").value
-    '7'
-    """
-
-    line: int
-    """Index of the line."""
-    name: str
-    value: str
-    """`repr` of the value. Untrusted text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,8 +163,6 @@ class Trajectory:
     stop_reason: StopReason
     submission: str | None = None
     """`repr` of the submitted value, None if nothing was submitted. Untrusted text."""
-    claims: tuple[Claim, ...] = ()
-    """One for each line of the kind CLAIMED."""
     thought: Thought | None = None
     """None where the prompt asks for a line at once."""
     branch: Branch | None = None
@@ -239,10 +197,8 @@ class Trajectory:
         return sum(self.own_mask)
 
     def value_of(self, line: Line) -> str | None:
-        """`repr` of what one of its lines submitted or claimed; None where it did neither."""
-        if line.outcome.kind is OutcomeKind.SUBMITTED:
-            return self.submission
-        return next((claim.value for claim in self.claims if claim.line == line.index), None)
+        """`repr` of what one of its lines submitted; None where it did not."""
+        return self.submission if line.outcome.kind is OutcomeKind.SUBMITTED else None
 
 
 GRADING = 2
@@ -286,37 +242,6 @@ class VerdictKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedLemma:
-    """What became of one lemma of a problem.
-
-    >>> JudgedLemma(name="a", line=3, kind=VerdictKind.PROVED, is_used=True).pays
-    True
-    """
-
-    name: str
-    line: int | None = None
-    """Index of the line that claimed it; None: no line did."""
-    kind: VerdictKind | None = None
-    is_used: bool = False
-    """Whether something that depends on it was proved later: another lemma, or the answer."""
-
-    @property
-    def pays(self) -> bool:
-        return self.kind is VerdictKind.PROVED and self.is_used
-
-    @property
-    def word(self) -> str:
-        """`right`, `wrong`, `undecided`, or `unused` where it is right and nothing builds on it."""
-        if self.kind is None:
-            return "not judged"
-        return "unused" if self.kind is VerdictKind.PROVED and not self.is_used else self.kind.word
-
-    @property
-    def is_wrong(self) -> bool:
-        return self.kind is not None and self.kind.is_failed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What the grader concluded about a submission.
 
@@ -333,12 +258,6 @@ class Verdict:
     """Set where the grader itself failed; `kind` is UNDECIDED then."""
     chance: float = 0.0
     """As in `Problem.chance`."""
-    lemmas: tuple[JudgedLemma, ...] = ()
-    """One for each lemma of the problem."""
-
-    def lemma_of(self, line: int) -> JudgedLemma | None:
-        """The lemma that the line of this index claimed; None where it claimed none."""
-        return next((lemma for lemma in self.lemmas if lemma.line == line), None)
 
     @property
     def is_solved(self) -> bool:

@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[1]
 
 PUBLIC = [
     *("Attempt", "ByteCodec", "Codec", "Config", "ConfigError", "DemonstrableTask"),
-    *("Encoding", "Engine", "EngineError", "EngineKind", "Env", "Episode", "Lemma", "Line"),
+    *("Encoding", "Engine", "EngineError", "EngineKind", "Env", "Episode", "Line"),
     *("LineEnd", "LineOutcome", "LineSampler", "Malformed", "OutcomeKind", "Part", "Plan"),
     *("Problem", "Progress", "Prompt", "ReplRLError", "Reward", "RewardConfig"),
     *("RunningReward", "SampledLine", "SamplingConfig", "Scored", "Split", "Step"),
@@ -59,6 +59,12 @@ def test_each_name_is_there_and_says_what_it_is(name: str) -> None:
 def test_any_other_name_is_refused_as_python_does() -> None:
     with pytest.raises(AttributeError, match="module 'repl_rl' has no attribute 'trian'"):
         repl_rl.trian  # noqa: B018
+
+
+@pytest.mark.parametrize("code", ["rr.Lemma", "from repl_rl import Lemma"])
+def test_a_name_that_is_gone_says_what_took_its_place(code: str) -> None:
+    with pytest.raises(ImportError, match=r"repl_rl\.Lemma is gone.*see docs/rewards\.md"):
+        exec(code)
 
 
 def loaded_by(code: str) -> set[str]:

@@ -19,7 +19,6 @@ from repl_rl.tasks.base import make_prompt
 from repl_rl.training.evaluate import run_shown
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.train import policy_folder
-from repl_rl.transcript.format import problem_sources
 from repl_rl.types import Scored
 
 
@@ -52,6 +51,6 @@ class Referee:
         plan, loaded, problem = self._plan, self._loaded, scored.problem
         asked = make_prompt(plan.task, problem, plan.format(loaded.chat_template))
         check_asked(scored, asked, loaded.codec, source=loaded.source)
-        setup = (*self._runtime.origin.setup, *problem_sources(problem))
+        setup = (*self._runtime.origin.setup, *problem.setup)
         attempts = attempts_around(scored, setup, num_branches=num_branches)
         return worths(scored, run_shown(self._runtime, attempts, "branches", self._screen))

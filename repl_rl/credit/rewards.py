@@ -29,12 +29,12 @@ def shaped(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig
 
     Example: three lines (syntax_error, ok_output, submitted) and the verdict proved give
     line_rewards (-0.3, 0.0, 0.0) and outcome_reward 1.0. Costs of lines that sum to more than
-    max_line_charge, wrong claims of lemmas among them, are scaled down to it, so no pile of errors
-    outweighs an answer. A verdict that is not priced (undecided) gives outcome_reward None: left
-    out of the update, not wrong. `potential_steps` are added where `potential` is not 0,
-    `lemma_rewards` where there are lemmas. Where a blind answer is right with the chance c, a wrong
-    one costs c / (1 - c) of a proved one more, so guessing earns nothing on average (Frary 1988,
-    Formula scoring of multiple-choice tests). A reward of your own may begin with it:
+    max_line_charge are scaled down to it, so no pile of errors outweighs an answer. A verdict that
+    is not priced (undecided) gives outcome_reward None: left out of the update, not wrong.
+    `potential_steps` are added where `potential` is not 0. Where a blind answer is right with the
+    chance c, a wrong one costs c / (1 - c) of a proved one more, so guessing earns nothing on
+    average (Frary 1988, Formula scoring of multiple-choice tests). A reward of your own may begin
+    with it:
 
         def gentle(trajectory, verdict, config):
             reward = shaped(trajectory, verdict, config)
@@ -42,11 +42,7 @@ def shaped(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig
                 line_rewards=(0.0,) * len(trajectory.lines), outcome_reward=reward.outcome_reward
             )
     """
-    charges, lemmas = _capped(
-        [config.line.get(line.outcome.kind, 0.0) for line in trajectory.lines],
-        lemma_rewards(trajectory, verdict, config),
-        config.max_line_charge,
-    )
+    charges = _capped(trajectory, config)
     steps = potential_steps(trajectory, weight=config.potential)
     outcome = outcome_reward(verdict, config)
     terms: dict[str, float] = {}
@@ -56,12 +52,10 @@ def shaped(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig
             terms[name] = terms.get(name, 0.0) + charge
     if config.potential:
         terms["potential"] = math.fsum(steps)
-    if any(lemmas):
-        terms["lemmas"] = math.fsum(lemmas)
     if outcome is not None:
         terms["outcome/no_submission" if verdict is None else f"outcome/{verdict.kind}"] = outcome
     return Reward(
-        line_rewards=tuple(map(sum, zip(charges, steps, lemmas, strict=True))),
+        line_rewards=tuple(map(sum, zip(charges, steps, strict=True))),
         outcome_reward=outcome,
         terms=terms,
     )
@@ -78,35 +72,12 @@ def outcome_reward(verdict: Verdict | None, config: RewardConfig) -> float | Non
     return price - stake * config.verdict.get(VerdictKind.PROVED, 0.0)
 
 
-def lemma_rewards(
-    trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig
-) -> list[float]:
-    """What each line earns by the lemma that it claimed, [L].
-
-    A problem of n lemmas pays `lemma / n` for one that was proved and then used, and takes as much
-    for one that is wrong, before the cap on what lines cost. The first claim of a name is the only
-    one, so none can be tried twice.
-
-    Example, three lemmas and `lemma` 0.3: claimed and used, claimed and wrong, not claimed give
-    0.1, -0.1 and nothing.
-    """
-    rewards = [0.0] * len(trajectory.lines)
-    lemmas = verdict.lemmas if verdict is not None else ()
-    for lemma in lemmas:
-        if lemma.line is not None:
-            share = config.lemma / len(lemmas)
-            rewards[lemma.line] = share * (lemma.pays - lemma.is_wrong)
-    return rewards
-
-
-def _capped(
-    charges: list[float], lemmas: list[float], cap: float
-) -> tuple[list[float], list[float]]:
-    """What lines cost and what their claims earn, both [L]; all costs together at most the cap."""
-    total = sum(charges) + sum(min(lemma, 0.0) for lemma in lemmas)
-    scale = cap / -total if total < -cap else 1.0
-    scaled = [lemma if lemma > 0 else lemma * scale for lemma in lemmas]
-    return [charge * scale for charge in charges], scaled
+def _capped(trajectory: Trajectory, config: RewardConfig) -> list[float]:
+    """What lines cost, [L]; all together at most `max_line_charge`."""
+    charges = [config.line.get(line.outcome.kind, 0.0) for line in trajectory.lines]
+    total = sum(charges)
+    scale = config.max_line_charge / -total if total < -config.max_line_charge else 1.0
+    return [charge * scale for charge in charges]
 
 
 def potential_steps(trajectory: Trajectory, *, weight: float) -> list[float]:
@@ -141,7 +112,7 @@ class RunningReward:
     Each line is charged at most what is left of `max_line_charge`; `shaped` instead scales all
     charges once their sum is known. The sum is the same. Where the cap binds, the first lines pay
     more here, and later ones nothing. A potential is paid as it grows and taken back with the last
-    line, as in `potential_steps`. What lemmas pay is known with the verdict alone, and not here.
+    line, as in `potential_steps`.
 
         >>> outcome = LineOutcome(kind=OutcomeKind.SYNTAX_ERROR)
         >>> line = Line(index=0, source="", start=0, stop=1, outcome=outcome)

@@ -17,9 +17,7 @@ from repl_rl.credit.rewards import RewardFunction
 from repl_rl.errors import ConfigError
 from repl_rl.golden.play import play, problem_of
 from repl_rl.golden.text import NONE, Golden, GoldenFile, GoldenLine
-from repl_rl.rollout.scoring import judged_lemmas
 from repl_rl.types import (
-    JudgedLemma,
     Line,
     OutcomeKind,
     Reward,
@@ -75,21 +73,9 @@ def play_one(file: GoldenFile, index: int) -> Played:
                 f"{file.path}:{golden.number}: {golden.title!r} submits "
                 f"{trajectory.submission!r}; expected `verdict: KIND`, for nothing is graded here"
             )
-        verdict = None if wanted.value is None else _verdict(golden, trajectory, str(wanted.value))
+        if wanted.value is not None:
+            verdict = Verdict(kind=VerdictKind(str(wanted.value)), chance=golden.chance)
     return Played(file=file, golden=golden, trajectory=trajectory, verdict=verdict)
-
-
-def _verdict(golden: Golden, trajectory: Trajectory, word: str) -> Verdict:
-    """What the head says of answer and lemmas; which of them are used follows from the lines."""
-    kind = VerdictKind(word)
-    said = {one.lemma.name: one.kind for one in golden.lemmas}
-    claimed = [
-        JudgedLemma(name=claim.name, line=claim.line, kind=said[claim.name])
-        for claim in trajectory.claims
-    ]
-    problem = problem_of(golden)
-    lemmas = judged_lemmas(claimed, problem.lemmas, is_solved=kind.is_solved)
-    return Verdict(kind=kind, chance=problem.chance, lemmas=lemmas)
 
 
 def score(played: Played, function: RewardFunction, config: RewardConfig) -> Scored:
@@ -122,17 +108,6 @@ def _head_misses(played: Played, reward: Reward) -> Iterator[Miss]:
         if not _is_met(wanted.value, got[key]):
             expected = f"{key}: {_word(wanted.value)}"
             yield _head_miss(played, wanted.number, expected, got=f"{key}: {_word(got[key])}")
-    yield from _lemma_misses(played)
-
-
-def _lemma_misses(played: Played) -> Iterator[Miss]:
-    """The written kinds are taken as they are; which lemmas are claimed is checked."""
-    claimed = {claim.name for claim in played.trajectory.claims}
-    for wanted in played.golden.lemmas:
-        name, kind = wanted.lemma.name, wanted.kind
-        if (kind is not None) != (name in claimed):
-            got = f"lemma: {name} {'something claimed' if name in claimed else NONE}"
-            yield _head_miss(played, wanted.number, f"lemma: {name} {_word(kind)}", got=got)
 
 
 def _head_miss(played: Played, number: int, expected: str, *, got: str) -> Miss:

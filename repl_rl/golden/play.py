@@ -17,7 +17,7 @@ from repl_rl.engines.scripted import ScriptedEngine
 from repl_rl.golden.text import Golden, GoldenLine
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.format import PYTHON, Prompt, strip_line
-from repl_rl.transcript.outcomes import claimed_lemma, submitted_expression
+from repl_rl.transcript.outcomes import submitted_expression
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Attempt, OutcomeKind, Problem, Trajectory
 from repl_sandbox.fake import FakeKernel
@@ -60,7 +60,6 @@ def problem_of(golden: Golden) -> Problem:
     return Problem(
         id=golden.title,
         statement=golden.statement or golden.title,
-        lemmas=tuple(one.lemma for one in golden.lemmas),
         chance=golden.chance,
     )
 
@@ -94,12 +93,8 @@ class _Actor:
         return ExecStatus.ERROR if error_type else ExecStatus.OK
 
     def _value(self, line: GoldenLine, source: str) -> str | None:
-        """`repr` of a claim, as the line has it; of what is submitted, as the head or the line."""
-        text = strip_line(line.source)
-        claim = claimed_lemma(text)
-        if claim is not None and claim[1] == source:
-            return source
-        if submitted_expression(text) != source:
+        """`repr` of what is submitted, as the head or the line has it."""
+        if submitted_expression(strip_line(line.source)) != source:
             return None
         written = self.golden.head.get("submission")
         return source if written is None else None if written.value is None else str(written.value)

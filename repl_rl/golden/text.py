@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from repl_rl.errors import ConfigError
-from repl_rl.types import MAX_CHANCE, Lemma, OutcomeKind, StopReason, VerdictKind
+from repl_rl.types import MAX_CHANCE, OutcomeKind, StopReason, VerdictKind
 
 SUFFIX = ".repl"
 NONE = "none"
@@ -32,8 +32,8 @@ NONE = "none"
 _TITLE, _EXPECT, _ESCAPE = "===", "<-", "\\"
 _PRIMARY, _SECONDARY = ">>>", "..."
 _PREAMBLE_KEYS = ("config", "set")
-_LEMMA, _STATEMENT = "lemma", "statement"
-_HEAD_KEYS = ("verdict", "chance", _LEMMA, "outcome", "stop", "submission", _STATEMENT)
+_STATEMENT = "statement"
+_HEAD_KEYS = ("verdict", "chance", "outcome", "stop", "submission", _STATEMENT)
 _ENTRY = re.compile(r"([a-z_]+):\s*(.*?)\s*")
 _NUMBER = re.compile(r"([-+]?[\d.]+(?:e[-+]?\d+)?)(?:/([\d.]+))?")
 
@@ -69,16 +69,6 @@ class GoldenLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GoldenLemma:
-    """A lemma of the problem, and what the grader says of its claim."""
-
-    lemma: Lemma
-    kind: VerdictKind | None
-    """None, which is written `none`: no line claims it."""
-    number: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Golden:
     """One transcript of a file."""
 
@@ -86,7 +76,6 @@ class Golden:
     number: int
     lines: tuple[GoldenLine, ...]
     head: Mapping[str, Wanted]
-    lemmas: tuple[GoldenLemma, ...] = ()
     statement: str = ""
     """Of the problem; empty: the title states it."""
 
@@ -206,7 +195,7 @@ def _entries(
 def _golden(section: _Section) -> Golden:
     prompts = (i for i, (_, row) in enumerate(section.rows) if row.startswith(_PRIMARY))
     start = next(prompts, len(section.rows))
-    head, lemmas, statement = _head(section.rows[:start])
+    head, statement = _head(section.rows[:start])
     if start == len(section.rows):
         raise _Fault(section.number, f"{section.title!r} has no line; expected `{_PRIMARY} SOURCE`")
     return Golden(
@@ -214,43 +203,21 @@ def _golden(section: _Section) -> Golden:
         number=section.number,
         lines=tuple(_lines(section.rows[start:])),
         head=head,
-        lemmas=lemmas,
         statement=statement,
     )
 
 
-def _head(
-    rows: Iterable[tuple[int, str]],
-) -> tuple[dict[str, Wanted], tuple[GoldenLemma, ...], str]:
+def _head(rows: Iterable[tuple[int, str]]) -> tuple[dict[str, Wanted], str]:
     head: dict[str, Wanted] = {}
-    lemmas: dict[str, GoldenLemma] = {}
     statement: list[str] = []
     for number, key, text in _entries(rows, _HEAD_KEYS, after=f"`{_PRIMARY} SOURCE`"):
-        if key == _LEMMA:
-            found = _lemma(text, number, before=lemmas)
-            lemmas[found.lemma.name] = found
-            continue
         if key == _STATEMENT:
             statement.append(text)
             continue
         if key in head:
             raise _Fault(number, f"a second {key!r}; the first is in line {head[key].number}")
         head[key] = Wanted(value=_head_value(key, text, number), number=number)
-    return head, tuple(lemmas.values()), "\n".join(statement)
-
-
-def _lemma(text: str, number: int, *, before: Mapping[str, GoldenLemma]) -> GoldenLemma:
-    """`NAME VERDICT`, or `NAME VERDICT uses NAME ...` with lemmas of the rows above."""
-    name, *words = text.split() or [""]
-    if not words or words[1:2] not in ([], ["uses"]) or len(words) == 2:
-        raise _Fault(number, f"{text!r}; expected `NAME VERDICT` or `NAME VERDICT uses NAME ...`")
-    if name in before:
-        raise _Fault(number, f"a second lemma {name!r}; the first is in line {before[name].number}")
-    for one in words[2:]:
-        if one not in before:
-            raise _Fault(number, f"lemma {name!r} uses {one!r}; expected one of a row above")
-    kind = None if words[0] == NONE else VerdictKind(_word(words[0], VerdictKind, number))
-    return GoldenLemma(lemma=Lemma(name=name, uses=tuple(words[2:])), kind=kind, number=number)
+    return head, "\n".join(statement)
 
 
 def _head_value(key: str, text: str, number: int) -> float | str | None:

@@ -96,21 +96,7 @@ def _fault(scored: Scored) -> str | None:
         return f"a token id that is not within 0 to {_MAX_ID}"
     if trajectory.branch is not None and not 1 <= trajectory.num_copied_lines <= len(lines):
         return f"{trajectory.num_copied_lines} copied lines of {len(lines)}"
-    return _fault_of_lemmas(scored) or _fault_of(scored.reward)
-
-
-def _fault_of_lemmas(scored: Scored) -> str | None:
-    names = [claim.name for claim in scored.trajectory.claims]
-    known = {lemma.name for lemma in scored.problem.lemmas}
-    if len(set(names)) < len(names) or not set(names) <= known:
-        return "claims that are not of its problem's lemmas, each once"
-    lines = {None: None} | {claim.line: claim.name for claim in scored.trajectory.claims}
-    judged = () if scored.verdict is None else scored.verdict.lemmas
-    if len(judged) > len(known) or any(
-        one.name not in known or lines.get(one.line, "") not in (None, one.name) for one in judged
-    ):
-        return "a verdict on lemmas that its lines did not claim"
-    return None
+    return _fault_of(scored.reward)
 
 
 def _fault_of(reward: Reward) -> str | None:

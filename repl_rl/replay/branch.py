@@ -132,7 +132,6 @@ def begin(
             built.set_outcome(line.outcome)
             built.inject(encoding.injected_ids(line.shown_after, after=built.ids))
     built.submission = live.session.submission
-    built.claims = list(live.claims)
     return built
 
 

@@ -92,7 +92,7 @@ def compare(live: Live, line: LiveLine, reasons_L: Sequence[str | None]) -> Mism
 
 
 def _with_value(outcome: LineOutcome, value: str | None) -> LineOutcome:
-    """The outcome with what was submitted or claimed in place of an output, which it has none."""
+    """The outcome with what was submitted in place of an output, which it has none."""
     if value is None:
         return outcome
     shown = number_addresses(value, {}) + "\n"

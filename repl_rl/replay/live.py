@@ -21,8 +21,8 @@ from repl_rl.replay.variables import ask, bound_names
 from repl_rl.rollout.session import Session
 from repl_rl.rollout.volatile import kernel_sources
 from repl_rl.terminal import one_row
-from repl_rl.transcript.format import problem_sources, strip_line
-from repl_rl.types import Claim, Line, LineOutcome, OutcomeKind, Scored, Trajectory
+from repl_rl.transcript.format import strip_line
+from repl_rl.types import Line, LineOutcome, OutcomeKind, Scored, Trajectory
 from repl_sandbox.types import ExecStatus, Kernel, KernelSource, SandboxError
 
 _MAX_SHOWN = 48
@@ -42,7 +42,7 @@ class LiveLine:
     shown_after: str = ""
     """The text that follows it: what it printed and the next prompt; empty after the last line."""
     value: str | None = None
-    """`repr` of what it submitted or claimed; None where it did neither. Untrusted text."""
+    """`repr` of what it submitted; None where it did not. Untrusted text."""
     is_taken: bool = False
     """True where a policy ran it and read `shown_after` exactly as it stands here."""
 
@@ -86,8 +86,7 @@ class Live:
         async with self._at_work() as kernel:
             await self._set_up(kernel)
         number = self._scene.first_number(trajectory.prompt_text)
-        lemmas = self.scored.problem.lemmas
-        self.session = Session(kernel, self._scene.fmt, number=number, lemmas=lemmas)
+        self.session = Session(kernel, self._scene.fmt, number=number)
         self.lines = []  # cleared last: where no kernel starts, `back` can be called again
 
     async def aclose(self) -> None:
@@ -115,16 +114,6 @@ class Live:
     def is_over(self) -> bool:
         """True where nothing can follow: something was submitted, or the kernel is gone."""
         return self.session.submission is not None or self.kernel_is_gone
-
-    @property
-    def claims(self) -> tuple[Claim, ...]:
-        """What the lines that ran here have claimed."""
-        lines = (i for i, line in enumerate(self.lines) if line.outcome.kind is OutcomeKind.CLAIMED)
-        names = self.session.claims.items()
-        return tuple(
-            Claim(line=index, name=name, value=value)
-            for index, (name, value) in zip(lines, names, strict=True)
-        )
 
     @property
     def kernel_is_gone(self) -> bool:
@@ -230,7 +219,7 @@ class Live:
         )
 
     async def _set_up(self, kernel: Kernel) -> None:
-        own = problem_sources(self.scored.problem)
+        own = self.scored.problem.setup
         check_setup(own, "the problem of this trajectory")
         await set_up(kernel, (*self._scene.run_first, *own))
 
@@ -274,8 +263,6 @@ class Live:
 
     def _value(self, kind: OutcomeKind) -> str | None:
         """What the line that has just run handed over."""
-        if kind is OutcomeKind.CLAIMED:
-            return list(self.session.claims.values())[-1]
         return self.session.submission if kind is OutcomeKind.SUBMITTED else None
 
 

@@ -21,7 +21,7 @@ from repl_rl.credit.ledger import Entry
 from repl_rl.replay.annotated import Annotated
 from repl_rl.replay.target import whole_file
 from repl_rl.show.verdict_words import verdict_words
-from repl_rl.transcript.format import HAVE, SUBMIT, is_thought, spans, strip_line
+from repl_rl.transcript.format import SUBMIT, is_thought, spans, strip_line
 from repl_rl.types import LineOutcome, OutcomeKind, Trajectory
 from repl_sandbox.render import clean
 from repl_sandbox.repl import DUMMY_BASE
@@ -74,14 +74,6 @@ _ANSWER = f"""\
 # When this was recorded, the value was handed over here. Run again, it is shown.
 def {SUBMIT}(answer):
     return answer
-"""
-# It is printed, not returned: unlike a submission a claim is no value for `_` of the lines below.
-_CLAIM = f"""\
-# When this was recorded, the value was handed over here. Run again, it is shown, once.
-def {HAVE}(name, value, refuse={HAVE}):
-    global {HAVE}
-    {HAVE} = refuse
-    print(repr(value))
 """
 _INTRODUCTION = f"""\
 # A recorded trajectory
@@ -148,8 +140,6 @@ def to_notebook(item: Annotated, *, setup: Sequence[str]) -> nbformat.NotebookNo
             # Right before the call: a policy may have rebound the name, and every other call must
             # fail on the stub of the setup, as it did.
             cells.append(_code_cell(f"answer-{statement.body[-1].line.index}", _ANSWER))
-        if statement.kind is OutcomeKind.CLAIMED:
-            cells.append(_code_cell(f"claim-{statement.body[-1].line.index}", _CLAIM))
         cells.append(_statement_cell(statement, numbers, _shown_value(statement, trajectory)))
     metadata = {
         "kernelspec": KERNELSPEC,

@@ -193,7 +193,6 @@ def _judgement(item: Annotated) -> Json:
         "terms": {name: _number(value) for name, value in scored.reward.terms.items()},
         "verdict": _verdict(item),
         "submission": trajectory.submission,
-        "lemmas": _lemmas(item),
         "meta": dict(scored.problem.meta),
         "group": trajectory.group_index,
         "sibling": trajectory.sibling_index,
@@ -219,22 +218,6 @@ def _edge(edge: Edge) -> Json:
         "after": _number(edge.after),
         "advantage": _number(edge.advantage),
     }
-
-
-def _lemmas(item: Annotated) -> list[Json]:
-    """What became of each lemma; before anything was graded, what was claimed."""
-    scored, trajectory = item.ledger.scored, item.ledger.scored.trajectory
-    judged = {} if scored.verdict is None else {one.name: one for one in scored.verdict.lemmas}
-    claims = {claim.name: claim for claim in trajectory.claims}
-    return [
-        {
-            "name": name,
-            "word": judged[name].word if name in judged and name in claims else "",
-            "line": claims[name].line + 1 if name in claims else None,
-            "value": claims[name].value if name in claims else None,
-        }
-        for name in dict.fromkeys([*claims, *(lemma.name for lemma in scored.problem.lemmas)])
-    ]
 
 
 def _verdict(item: Annotated) -> Json | None:

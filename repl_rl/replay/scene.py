@@ -23,7 +23,7 @@ from repl_rl.settings import resolve, to_toml, user_settings
 from repl_rl.tasks.base import load_task, make_setup
 from repl_rl.terminal import one_row
 from repl_rl.transcript.conventions import load_repl
-from repl_rl.transcript.format import TranscriptFormat, problem_sources
+from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.types import Origin, Problem
 from repl_sandbox.types import Isolation
 
@@ -68,7 +68,7 @@ class Scene:
 
     def setup_of(self, problem: Problem) -> tuple[str, ...]:
         """All that a kernel has run before the first line of a trajectory of `problem`."""
-        return (*self.setup, *problem_sources(problem))
+        return (*self.setup, *problem.setup)
 
     def first_number(self, prompt: str) -> int:
         """The number of the statement that a prompt asks for; 1 where prompts have no numbers."""

@@ -18,7 +18,6 @@ from repl_rl.transcript.format import Part, Prompt, span_mask
 from repl_rl.types import (
     Attempt,
     Branch,
-    Claim,
     Line,
     LineOutcome,
     OutcomeKind,
@@ -77,7 +76,6 @@ class TrajectoryBuilder:
             )
         self.lines: list[Line] = []
         self.submission: str | None = None
-        self.claims: list[Claim] = []
         self.thought: Thought | None = None
         if attempt.stem is not None:
             self._begin_as(attempt.stem)
@@ -92,7 +90,6 @@ class TrajectoryBuilder:
         self._logprobs.extend(other.logprobs[:stop])
         self._policy_version = other.policy_version
         self.lines.extend(other.lines[: stem.num_lines])
-        self.claims.extend(one for one in other.claims if one.line < stem.num_lines)
         self.thought = other.thought
 
     @property
@@ -169,7 +166,6 @@ class TrajectoryBuilder:
             lines=tuple(self.lines),
             stop_reason=stop_reason,
             submission=self.submission,
-            claims=tuple(self.claims),
             thought=self.thought,
             branch=None if stem is None else _branch(stem, attempt.seed),
         )
@@ -207,9 +203,6 @@ def fault(trajectory: Trajectory) -> str | None:
         return "lines that lie beyond its tokens or over each other"
     if list(mask) != span_mask(trajectory):
         return "a loss mask that disagrees with its lines"
-    claimed = [line.index for line in trajectory.lines if line.outcome.kind is OutcomeKind.CLAIMED]
-    if [claim.line for claim in trajectory.claims] != claimed:
-        return "claims that disagree with its lines"
     if any(logprob and not is_sampled for logprob, is_sampled in zip(logprobs, mask, strict=True)):
         return "log-probabilities at tokens that were not sampled"
     return None

@@ -157,7 +157,7 @@ class Env:
         kernel = await kernel_for(problem, self._kernels, seed=seed)
         return EnvEpisode(
             built,
-            Session(kernel, self.format, number=prompt.next_number, lemmas=problem.lemmas),
+            Session(kernel, self.format, number=prompt.next_number),
             limits=config.sampling,
             seed=seed,
             # A user's own reward function needs all lines.

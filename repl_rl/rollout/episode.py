@@ -21,7 +21,7 @@ from repl_rl.rollout.session import Session
 from repl_rl.seeds import derive_seed
 from repl_rl.transcript.format import strip_line
 from repl_rl.transcript.tokens import forbidden_ids
-from repl_rl.types import Claim, Line, LineOutcome, OutcomeKind, StopReason, Trajectory
+from repl_rl.types import Line, LineOutcome, OutcomeKind, StopReason, Trajectory
 from repl_sandbox.render import truncate
 
 
@@ -256,10 +256,6 @@ class Episode:
             return LineOutcome(kind=OutcomeKind.CUT)
         outcome = await self.session.run(strip_line(text))
         self.built.submission = self.session.submission
-        if outcome.kind is OutcomeKind.CLAIMED:
-            name, value = list(self.session.claims.items())[-1]
-            claim = Claim(line=self.built.lines[-1].index, name=name, value=value)
-            self.built.claims.append(claim)
         self.built.set_outcome(outcome)
         return outcome
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from repl_rl.config import SandboxConfig
-from repl_rl.transcript.format import problem_sources
 from repl_rl.types import Problem
 from repl_sandbox.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Kernel, KernelSource, Limits, SandboxError
@@ -47,7 +46,7 @@ async def kernel_for(problem: Problem, kernels: KernelSource, *, seed: int) -> K
     """
     kernel = await kernels.acquire(seed=seed)
     try:
-        for source in problem_sources(problem):
+        for source in problem.setup:
             execution = await kernel.run(source)
             if execution.status is not ExecStatus.OK:
                 shown = execution.output.strip().rpartition("\n")[2]

@@ -85,12 +85,7 @@ class LineSampler:
         built = TrajectoryBuilder(
             attempt, prompt, self._encoding, context_tokens=self._context_tokens
         )
-        session = Session(
-            kernel,
-            self._encoding.format,
-            number=prompt.next_number,
-            lemmas=attempt.problem.lemmas,
-        )
+        session = Session(kernel, self._encoding.format, number=prompt.next_number)
         if attempt.stem is not None:
             await run_again(attempt.stem, session)
         elif prompt.after:

@@ -80,12 +80,7 @@ class ScriptSampler:
         built = TrajectoryBuilder(
             attempt, prompt, self._encoding, context_tokens=self._context_tokens
         )
-        session = Session(
-            kernel,
-            self._encoding.format,
-            number=prompt.next_number,
-            lemmas=attempt.problem.lemmas,
-        )
+        session = Session(kernel, self._encoding.format, number=prompt.next_number)
         episode = Episode(built, session, limits=self._limits, seed=attempt.seed)
         script = self._write(attempt)
         try:

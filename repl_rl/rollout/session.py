@@ -1,6 +1,6 @@
 """Lines in a kernel, one after another, and what became of each: the REPL as a transcript has it.
 
-    line -> (thought | submission | claim | statement) -> kernel -> outcome -> what is shown after
+    line -> (thought | submission | statement) -> kernel -> outcome -> what is shown after
 
 A sampler, a person at the keyboard and a replay run their lines through it. Knows text and
 kernels. Does not know tokens or who wrote a line.
@@ -8,38 +8,26 @@ kernels. Does not know tokens or who wrote a line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from repl_rl.transcript.format import TranscriptFormat, is_thought, next_number
 from repl_rl.transcript.outcomes import (
-    claimed_lemma,
     executed_kind,
     statement_key,
     submitted_expression,
     thought_kind,
 )
-from repl_rl.types import Lemma, LineOutcome, OutcomeKind
+from repl_rl.types import LineOutcome, OutcomeKind
 from repl_sandbox.statements import Compiler, Syntax
 from repl_sandbox.types import ExecStatus, Execution, Kernel
 
 
 class Session:
-    """One kernel's lines. What a line does wrong is an outcome, never an exception.
+    """One kernel's lines. What a line does wrong is an outcome, never an exception."""
 
-    `lemmas` may be claimed, each once.
-    """
-
-    def __init__(
-        self,
-        kernel: Kernel,
-        fmt: TranscriptFormat,
-        *,
-        number: int = 1,
-        lemmas: Sequence[Lemma] = (),
-    ) -> None:
+    def __init__(self, kernel: Kernel, fmt: TranscriptFormat, *, number: int = 1) -> None:
         self._kernel = kernel
         self._format = fmt
-        self._lemmas = {lemma.name for lemma in lemmas}
         self._history: set[tuple[str, str]] = set()
         self._compiler = Compiler()
         self.number = number
@@ -48,8 +36,6 @@ class Session:
         """Source of a statement that is not complete, newline included."""
         self.submission: str | None = None
         """`repr` of the value that was submitted."""
-        self.claims: dict[str, str] = {}
-        """`repr` of the value of each lemma that was claimed, in order."""
         self.on_run: Callable[[str], None] = lambda source: None
         """Called with every source just before the kernel runs it."""
         self.shorten: Callable[[str], str] = str
@@ -66,13 +52,9 @@ class Session:
         source = self.pending + text
         syntax = self._compiler.syntax(source)
         is_lone = syntax is Syntax.WHOLE and not self.pending
-        expression = submitted_expression(text) if is_lone else None
-        if expression is not None:
+        if is_lone and (expression := submitted_expression(text)) is not None:
             return await self._submit(expression)
         self.on_run(source)
-        claim = self._claim_of(text) if is_lone else None
-        if claim is not None:
-            return await self._claim(*claim)
         execution = await self._kernel.run(source)
         kind = executed_kind(source, execution, self._history, syntax=syntax)
         if kind is OutcomeKind.INCOMPLETE:
@@ -102,23 +84,6 @@ class Session:
         is_submitted = execution.value is not None
         kind = OutcomeKind.SUBMITTED if is_submitted else OutcomeKind.BAD_SUBMIT
         return self._outcome(kind, execution)
-
-    def _claim_of(self, text: str) -> tuple[str, str] | None:
-        """(name, expression) of the first claim of a lemma; a later one runs into the stub."""
-        claim = claimed_lemma(text) if self._lemmas else None
-        is_first = claim is not None and claim[0] in self._lemmas - self.claims.keys()
-        return claim if is_first else None
-
-    async def _claim(self, name: str, expression: str) -> LineOutcome:
-        """As with a submission the kernel only hands over the value, and says nothing to it."""
-        execution = await self._kernel.evaluate(expression)
-        if execution.status is not ExecStatus.OK:
-            kind = executed_kind(expression, execution, set(), syntax=Syntax.WHOLE)
-            return self._outcome(kind, execution)
-        if execution.value is None:  # as in `_submit`, only of a bent kernel
-            return self._outcome(OutcomeKind.RUNTIME_ERROR, execution)
-        self.claims[name] = execution.value
-        return self._outcome(OutcomeKind.CLAIMED, execution)
 
     def _outcome(self, kind: OutcomeKind, execution: Execution) -> LineOutcome:
         output = self._format.render_output(execution.output, number=self.number)

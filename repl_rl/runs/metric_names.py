@@ -168,16 +168,9 @@ LINES = (
         "line/recovery_share",
         "share",
         "Lines with an error after which a later line of the trajectory ran without one "
-        "(`ok_output`, `ok_silent`, `claimed`) or submitted.",
+        "(`ok_output`, `ok_silent`) or submitted.",
         "a line has an error",
     ),
-)
-_LEMMAS = "a problem has lemmas"
-LEMMAS = (
-    Metric("lemma/claimed", "count", "Lemmas that a trajectory claims, on average.", _LEMMAS),
-    Metric("lemma/proved", "count", "Those of them that are proved.", _LEMMAS),
-    Metric("lemma/used", "count", "Those that are proved and then used: they pay.", _LEMMAS),
-    Metric("lemma/wrong", "count", "Those that are wrong: they cost.", _LEMMAS),
 )
 _RAN, _SUBMITTED = "a kernel ran a line", "something was submitted"
 
@@ -260,7 +253,6 @@ SECTIONS = {
     "Engine and trainer": ENGINE_AND_TRAINER,
     "Trajectories": TRAJECTORIES,
     "Lines": LINES,
-    "Lemmas": LEMMAS,
     "Time, engine, kernels, grader": SPEEDS,
 }
 """All rows of the table. Those below the first two are in the rows of steps."""

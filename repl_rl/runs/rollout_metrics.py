@@ -1,6 +1,6 @@
 """Numbers of one step's rollouts, by the names that they have in `metrics.jsonl`.
 
-    Scored ... -> line/..., trajectory/..., stop/..., lemma/..., kernel/..., grader/...
+    Scored ... -> line/..., trajectory/..., stop/..., kernel/..., grader/...
 
 Pure functions on records. `metric_names` says what each number is. What was not measured, as the
 time of verdicts where nothing was submitted, has no number.
@@ -17,9 +17,7 @@ from repl_rl.lines import runs_on
 from repl_rl.runs.summary import is_solved, is_ungraded, line_shares
 from repl_rl.types import Line, OutcomeKind, Scored, StopReason, Verdict, VerdictKind
 
-_WENT_WELL = frozenset(
-    {OutcomeKind.OK_OUTPUT, OutcomeKind.OK_SILENT, OutcomeKind.CLAIMED, OutcomeKind.SUBMITTED}
-)
+_WENT_WELL = frozenset({OutcomeKind.OK_OUTPUT, OutcomeKind.OK_SILENT, OutcomeKind.SUBMITTED})
 """Outcomes of a line after which an error before it is mended."""
 
 
@@ -53,7 +51,6 @@ def rollout_metrics(
         **farming_metrics(scored),
         **{f"stop/{reason}": stops[reason] / len(scored) for reason in StopReason},
         **kernel_metrics(scored),
-        **lemma_metrics(scored),
         **grader_metrics([item.verdict for item in scored if item.verdict is not None]),
         "rollout/seconds": seconds,
         "rollout/tokens_per_s": num_sampled / seconds,
@@ -159,22 +156,6 @@ def grader_metrics(verdicts: Sequence[Verdict]) -> dict[str, float]:
     return {
         "grader/undecided_share": statistics.fmean(undecided),
         "grader/error_share": statistics.fmean(failed),
-    }
-
-
-def lemma_metrics(scored: Sequence[Scored]) -> dict[str, float]:
-    """What became of lemmas, a trajectory; none where no problem has any."""
-    having = [item for item in scored if item.problem.lemmas]
-    if not having:
-        return {}
-    judged = [lemma for item in having if item.verdict is not None for lemma in item.verdict.lemmas]
-    claimed = sum(len(item.trajectory.claims) for item in having)
-    proved = sum(lemma.kind is VerdictKind.PROVED for lemma in judged)
-    return {
-        "lemma/claimed": claimed / len(having),
-        "lemma/proved": proved / len(having),
-        "lemma/used": sum(lemma.pays for lemma in judged) / len(having),
-        "lemma/wrong": sum(lemma.is_wrong for lemma in judged) / len(having),
     }
 
 

@@ -9,14 +9,17 @@ mean together.
 from __future__ import annotations
 
 import itertools
+import logging
 import stat
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from repl_rl import former
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import nearest_folder
 from repl_rl.types import Branch, Origin, OutcomeKind, Reward, Scored, StopReason, VerdictKind
@@ -166,7 +169,7 @@ def _decode(row: bytes, decoder: msgspec.json.Decoder[_Kind], where: str) -> _Ki
             raise ConfigError(
                 f"{where} has format {found}; this version of repl-rl reads {_OLDEST} to {FORMAT}"
             )
-        decoded = decoder.decode(row)
+        decoded = _renewed(row, decoder) if former.has_claims(row) else decoder.decode(row)
     except (msgspec.DecodeError, RecursionError) as error:
         # The error may quote the file, which may hold anything.
         why = clean(str(error)).replace("\n", " ")
@@ -174,6 +177,17 @@ def _decode(row: bytes, decoder: msgspec.json.Decoder[_Kind], where: str) -> _Ki
     if decoded.origin is UNSET and decoded.scored is UNSET:
         raise ConfigError(f"{where} is not a trajectory: it has no `scored`; {EXPECTED}")
     return decoded
+
+
+def _renewed(row: bytes, decoder: msgspec.json.Decoder[_Kind]) -> _Kind:
+    _say(former.UNPAID)
+    return msgspec.convert(former.without_claims(msgspec.json.decode(row)), decoder.type)
+
+
+@cache
+def _say(text: str) -> None:
+    """Print a row on stderr, once: without handlers a logger writes there."""
+    logging.getLogger("repl_rl").warning("repl-rl: %s", text)
 
 
 _HEADER = msgspec.json.Decoder(_Header)

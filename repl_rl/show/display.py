@@ -23,7 +23,7 @@ from repl_rl.credit.ledger import Ledger
 from repl_rl.credit.worth import Value, Worth
 from repl_rl.progress import Note, Progress, Update
 from repl_rl.show.bars import Clock, Phase, Tenths, bars
-from repl_rl.show.marked import ERROR, SAMPLED, judged_lemma, legend, marked_trajectory
+from repl_rl.show.marked import ERROR, SAMPLED, legend, marked_trajectory
 from repl_rl.show.transcript_rows import Decode
 from repl_rl.show.tree_table import tree_table
 from repl_rl.show.verdict_words import verdict_words
@@ -260,10 +260,8 @@ def ledger_table(ledger: Ledger) -> Table:
         kind = entry.line.outcome.kind
         source = shorten(clean(entry.line.source).strip("\n").removeprefix(" "), _SOURCE)
         style = ERROR if kind.traits.is_error else SAMPLED
-        lemma = judged_lemma(ledger.scored, entry.line)
-        outcome = str(kind) if lemma is None else f"{kind} {lemma.word}"
         numbers = (signed(entry.reward), signed(entry.advantage), str(entry.num_tokens))
-        table.add_row(Text(source, style), outcome, *numbers, f"{entry.share:.1%}")
+        table.add_row(Text(source, style), str(kind), *numbers, f"{entry.share:.1%}")
     return table
 
 

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from repl_rl.show.transcript_rows import By, Decode, Row, transcript_rows
 from repl_rl.terminal import signed
-from repl_rl.types import JudgedLemma, Line, OutcomeKind, Scored
+from repl_rl.types import Line, OutcomeKind, Scored
 
 PROMPT, SAMPLED, INJECTED, ERROR, COPIED = "dim", "bold green", "cyan", "bold red", "dim green"
 _STYLES = {
@@ -110,7 +110,7 @@ def _marked(row: Row, scored: Scored) -> _Marked:
 
 
 def _ended(line: Line, reward: float, scored: Scored) -> Text:
-    """An outcome, and what the line earned or what became of its claim or submission."""
+    """An outcome, and what the line earned or what became of its submission."""
     kind, worth = line.outcome.kind, _worth(line, reward, scored)
     style = "red" if reward < 0 or worth == "wrong" else "green" if reward or worth else ""
     is_error = kind.traits.is_error
@@ -121,19 +121,11 @@ def _ended(line: Line, reward: float, scored: Scored) -> Text:
 
 
 def _worth(line: Line, reward: float, scored: Scored) -> str:
-    """Reward of a line, and the fate of its lemma; of a submission without, the verdict."""
-    lemma = judged_lemma(scored, line)
-    if lemma is not None:
-        return f"{signed(reward, '+.2f')} {lemma.word}"
+    """Reward of a line; of a submission without, the verdict."""
     if reward or line.outcome.kind.traits.is_error:
         return signed(reward, "+.2f")
     is_submitted = line.outcome.kind is OutcomeKind.SUBMITTED
     return scored.verdict.kind.word if is_submitted and scored.verdict is not None else ""
-
-
-def judged_lemma(scored: Scored, line: Line) -> JudgedLemma | None:
-    """Return the lemma that a line claimed, judged; None where nothing is known of one."""
-    return None if scored.verdict is None else scored.verdict.lemma_of(line.index)
 
 
 def _wrapped(text: Text, room: int) -> list[Text]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.text import Text
 
 from repl_rl.rollout.builder import TrajectoryBuilder
-from repl_rl.show.marked import ERROR, INJECTED, PROMPT, SAMPLED, judged_lemma
+from repl_rl.show.marked import ERROR, INJECTED, PROMPT, SAMPLED
 from repl_rl.show.verdict_words import kind_words
 from repl_rl.terminal import shorten
 from repl_rl.transcript.format import spans
@@ -124,10 +124,8 @@ def result_rows(scored: Scored) -> Iterator[Text]:
     lines = math.fsum(reward.line_rewards)
     yield Text(f"reward       {reward.total:+.3f} = outcome {outcome}, lines {lines:+.3f}")
     for line, value in zip(trajectory.lines, reward.line_rewards, strict=True):
-        lemma = judged_lemma(scored, line)
-        if value or lemma is not None:
-            word = f" {_inert(lemma.name)} {lemma.word}" if lemma is not None else ""
-            yield Text(f"  line {line.index + 1:<6}{value:+.3f}  {line.outcome.kind}{word}")
+        if value:
+            yield Text(f"  line {line.index + 1:<6}{value:+.3f}  {line.outcome.kind}")
     for name, value in reward.terms.items():
         yield Text(f"  term       {value:+.3f}  {_inert(name)}")
 

@@ -22,7 +22,6 @@ from repl_rl.rollout.runner import More
 from repl_rl.rollout.stems import can_leave
 from repl_rl.rollout.volatile import kernel_sources, volatile_lines
 from repl_rl.seeds import derive_seed
-from repl_rl.transcript.format import problem_sources
 from repl_rl.types import Attempt, Scored, Stem, Trajectory
 
 
@@ -75,7 +74,7 @@ class _Growth:
         coin = random.Random(derive_seed(attempt.seed, "leave", level, at)).random()
         if coin >= self._probability or not can_leave(so_far.lines):
             return []
-        sources = (*self._setup, *problem_sources(attempt.problem))
+        sources = (*self._setup, *attempt.problem.setup)
         if any(volatile_lines(kernel_sources(so_far.lines), setup=sources)):
             self._left[key] = len(self.strides), at  # so no later state can be had again
             return []

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from repl_rl.errors import ConfigError
 from repl_rl.transcript.tokens import Decode
-from repl_rl.types import OutcomeKind, Problem, Trajectory
+from repl_rl.types import OutcomeKind, Trajectory
 
 PROBLEM_MARKER = "{{problem}}"
 """Stands alone on a line of a task's prompt; the statement's lines take its place as comments."""
@@ -33,16 +33,6 @@ def {SUBMIT}(*args, **kwargs):
 """
 """What a call that submits nothing runs. A call that does submit never reaches it. So a call with
 positional arguments alone shares its line, has a star or is too long."""
-
-
-HAVE = "have"
-
-HAVE_STUB = f"""\
-def {HAVE}(*args, **kwargs):
-    raise RuntimeError("write {HAVE}('name', value) alone on a line, once for each lemma")
-
-"""
-"""What a call that claims nothing runs. A call that does never reaches it."""
 
 
 class Part(NamedTuple):
@@ -210,11 +200,6 @@ def setup_sources(prompt: str) -> list[str]:
     """Sources that bring a fresh kernel to the state the prompt shows, and the submission stub."""
     lines = [line for line in prompt.strip("\n").split("\n") if line != PROBLEM_MARKER]
     return [line for line in lines if not is_thought(line)] + [SUBMIT_STUB]
-
-
-def problem_sources(problem: Problem) -> list[str]:
-    """Sources that bring a kernel from a task's state to the one that a problem begins with."""
-    return [*problem.setup, HAVE_STUB] if problem.lemmas else list(problem.setup)
 
 
 def line_of(source: str) -> str:

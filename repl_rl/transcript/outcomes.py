@@ -9,7 +9,7 @@ import ast
 import re
 from collections.abc import Collection, Sequence
 
-from repl_rl.transcript.format import HAVE, SUBMIT
+from repl_rl.transcript.format import SUBMIT
 from repl_rl.transcript.imitations import begins_as_output, imitates_output, parse
 from repl_rl.types import OutcomeKind
 from repl_sandbox.statements import Syntax
@@ -87,10 +87,8 @@ def _error_kind(source: str, error_type: str, syntax: Syntax) -> OutcomeKind:
 def silent_kind(source: str) -> OutcomeKind | None:
     """The kind that a source has if it prints nothing; None where it is likely to print.
 
-    A guess from its looks: assignments, imports, definitions, open blocks and claims print nothing.
+    A guess from its looks: assignments, imports, definitions and open blocks print nothing.
     """
-    if claimed_lemma(source) is not None:
-        return OutcomeKind.CLAIMED
     first, _, rest = source.partition("\n")
     if "print(" in source:
         return None
@@ -139,31 +137,6 @@ def submitted_expression(source: str) -> str | None:
             body=[ast.Expr(value=ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]))]
         ) if name == SUBMIT and arguments:
             return _standing_alone(source, arguments)
-        case _:
-            return None
-
-
-def claimed_lemma(source: str) -> tuple[str, str] | None:
-    """(name, expression) of a lone, top-level `have("name", expression)`, else None.
-
-    The name is a string as it stands, so nothing that runs can change what is claimed.
-    """
-    if HAVE not in source:
-        return None
-    match parse(source):
-        case ast.Module(
-            body=[
-                ast.Expr(
-                    value=ast.Call(
-                        func=ast.Name(id=function),
-                        args=[ast.Constant(value=str(name)), *arguments],
-                        keywords=[],
-                    )
-                )
-            ]
-        ) if function == HAVE and len(arguments) == 1:
-            expression = _standing_alone(source, arguments)
-            return None if expression is None else (name, expression)
         case _:
             return None
 

@@ -102,7 +102,7 @@ def test_survivors_are_named_and_are_exit_code_1(call: Call, slip: Callable[[str
 
 
 def test_constants_can_be_left_out(call: Call, slip: Callable[[str], str]) -> None:
-    sections = ("line", "verdict", "max_line_charge", "no_submission", "lemma", "potential")
+    sections = ("line", "verdict", "max_line_charge", "no_submission", "potential")
     skip = [word for key in sections for word in ("--skip", key)]
     assert call("reward", "mutate", slip("-0.1"), *skip)[:2] == (0, "0 mutants\n")
 

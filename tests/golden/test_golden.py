@@ -41,7 +41,6 @@ def test_every_outcome_of_a_line_and_every_key_has_its_mutants() -> None:
     keys = {mutant.key for mutant in mutants(RewardConfig())}
     assert {f"line.{kind}" for kind in OutcomeKind} <= keys
     assert {"verdict.proved", "verdict.undecided", "max_line_charge", "no_submission"} <= keys
-    assert "lemma" in keys
 
 
 def test_the_transcript_of_the_page_on_rewards_is_as_written(tmp_path: Path) -> None:
@@ -52,25 +51,6 @@ def test_the_transcript_of_the_page_on_rewards_is_as_written(tmp_path: Path) -> 
 
 
 # What a file says
-
-
-def test_which_lemmas_are_claimed_is_checked(tmp_path: Path) -> None:
-    """The grader's word is taken as written, whether there was something to grade is not."""
-    (tmp_path / "a.repl").write_text(
-        "=== t\nlemma: a none\nlemma: b wrong\nlemma: c proved\n"
-        '>>> have("a", 1)\n>>> have("c", 1)\n'
-    )
-    (first, second) = Suite.open(tmp_path / "a.repl").misses()
-    assert (first.number, first.expected, first.got) == (
-        2,
-        "lemma: a none",
-        "lemma: a something claimed",
-    )
-    assert (second.number, second.expected, second.got) == (3, "lemma: b wrong", "lemma: b none")
-
-
-def test_without_lemmas_a_claim_is_a_call_like_any_other() -> None:
-    assert kinds('>>> have("a", 1)\nNameError: have\n') == [OutcomeKind.NAME_ERROR]
 
 
 def read(text: str) -> GoldenFile:
@@ -196,14 +176,10 @@ def test_a_submission_is_the_text_of_its_expression_unless_the_head_says() -> No
         ("=== t\noutcome: 1\noutcome: 1\n>>> x\n", "a.repl:3: a second 'outcome'; the first is"),
         ("=== t\noutcome: high\n>>> x\n", "a.repl:2: 'high'; expected a number such as -0.3"),
         ("=== t\n... x\n>>> x\n", "a.repl:2: '... x'; expected `verdict: ...`"),
-        ("=== t\nlemma:\n>>> x\n", "a.repl:2: ''; expected `NAME VERDICT` or"),
-        ("=== t\nlemma: a\n>>> x\n", "a.repl:2: 'a'; expected `NAME VERDICT` or"),
-        ("=== t\nlemma: a proved b\n>>> x\n", "a.repl:2: 'a proved b'; expected"),
-        ("=== t\nlemma: a proved uses\n>>> x\n", "a.repl:2: 'a proved uses'; expected"),
-        ("=== t\nlemma: a proven\n>>> x\n", "a.repl:2: unknown word 'proven'; did you mean 'prov"),
-        ("=== t\nlemma: a none uses b\n>>> x\n", "a.repl:2: lemma 'a' uses 'b'; expected one of a"),
-        ("=== t\nlemma: a none uses a\n>>> x\n", "a.repl:2: lemma 'a' uses 'a'; expected one of a"),
-        ("=== t\nlemma: a none\nlemma: a none\n>>> x\n", "a.repl:3: a second lemma 'a'; the first"),
+        (
+            "=== t\nlemma: a proved\n>>> x\n",
+            "a.repl:2: unknown key 'lemma'; expected one of verdict",
+        ),
         ("=== t\nchance: none\n>>> x\n", "a.repl:2: 'none'; expected a number such as"),
         ("=== t\nchance: 1\n>>> x\n", "a.repl:2: '1'; expected a chance from 0 to 0.9"),
         ("=== t\nchance: -0.1\n>>> x\n", "a.repl:2: '-0.1'; expected a chance from 0"),

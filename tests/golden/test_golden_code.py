@@ -166,7 +166,7 @@ def test_what_a_reward_of_ones_own_does_not_read_is_said(call: Call, pack: Path)
         0,
         "0 mutants\n"
         "pack/a.repl: free_reward:free reads no line, max_line_charge, verdict, no_submission, "
-        "lemma, potential, so nothing under [reward] can be varied\n",
+        "potential, so nothing under [reward] can be varied\n",
         "",
     )
 

@@ -18,9 +18,9 @@ from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.tasks.base import Script, make_prompt
 from repl_rl.transcript.conventions import IPYTHON
-from repl_rl.transcript.format import HAVE_STUB, PYTHON
+from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Attempt, Lemma, Problem, Reward, Split, Verdict
+from repl_rl.types import Attempt, Problem, Reward, Split, Verdict
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution, SandboxError
 
@@ -28,9 +28,7 @@ BOUND = Problem(
     id="p1",
     statement="Find x",
     setup=("x = Symbol('x', real=True)", "n = 85"),
-    lemmas=(Lemma(name="a"),),
 )
-SOURCES = [*BOUND.setup, HAVE_STUB]
 FAILS = {
     "n = 85": Execution(
         status=ExecStatus.ERROR,
@@ -87,14 +85,14 @@ def show_one(kernels: FakeKernels) -> None:
     asyncio.run(demonstrate(Bound(), kernels, PYTHON, count=1, seed=0, max_in_flight=1))
 
 
-def test_a_kernel_has_run_the_bindings_and_the_stub_of_its_problem() -> None:
+def test_a_kernel_has_run_the_bindings_of_its_problem() -> None:
     kernels = FakeKernels()
     kernel = asyncio.run(kernel_for(BOUND, kernels, seed=3))
     assert kernel is kernels.kernels[0]
-    assert (kernels.kernels[0].sources, kernels.kernels[0].seed) == (SOURCES, 3)
+    assert (kernels.kernels[0].sources, kernels.kernels[0].seed) == ([*BOUND.setup], 3)
 
 
-def test_a_problem_without_bindings_and_lemmas_runs_nothing() -> None:
+def test_a_problem_without_bindings_runs_nothing() -> None:
     kernels = FakeKernels()
     asyncio.run(kernel_for(Problem(id="p", statement="s"), kernels, seed=0))
     assert kernels.kernels[0].sources == []
@@ -104,7 +102,7 @@ def test_a_problem_without_bindings_and_lemmas_runs_nothing() -> None:
 def test_whoever_writes_lines_finds_the_bindings(use: Callable[[FakeKernels], None]) -> None:
     kernels = FakeKernels()
     use(kernels)
-    assert kernels.kernels[0].sources == [*SOURCES, "x + n"]
+    assert kernels.kernels[0].sources == [*BOUND.setup, "x + n"]
     assert [kernel.is_closed for kernel in kernels.kernels] == [True]
 
 

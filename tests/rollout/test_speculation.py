@@ -14,12 +14,11 @@ import pytest
 from attempt_kit import an_attempt
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import SampledLine, Weights, line_end
-from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.format import Prompt, TranscriptFormat
 from repl_rl.transcript.outcomes import silent_kind
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Lemma, OutcomeKind, Problem, StopReason, Trajectory
+from repl_rl.types import OutcomeKind, StopReason, Trajectory
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 
@@ -203,9 +202,6 @@ def test_nothing_is_begun_ahead_after_the_last_line(monkeypatch: pytest.MonkeyPa
         ("for i in a:", OutcomeKind.INCOMPLETE),
         ("def f():\n    return 1", OutcomeKind.INCOMPLETE),
         ("def f():\n    return 1\n", OutcomeKind.OK_SILENT),
-        ('have("a", x)', OutcomeKind.CLAIMED),
-        ('have("a", print(1))', OutcomeKind.CLAIMED),
-        ('have("a", x); x', None),
         ("x", None),
         ("x == 1", None),
         ("f(key=1)", None),
@@ -215,35 +211,3 @@ def test_nothing_is_begun_ahead_after_the_last_line(monkeypatch: pytest.MonkeyPa
 )
 def test_what_a_source_is_taken_for(source: str, kind: OutcomeKind | None) -> None:
     assert silent_kind(source) is kind
-
-
-CLAIMING = (' have("a", x)', ' have("a", y)', ' have("b", fails)', " x", ' have("b", x)', " y")
-
-
-@pytest.mark.parametrize("speculate", [True, False])
-def test_claims_are_the_same_whether_lines_are_begun_ahead_or_not(speculate: bool) -> None:
-    """Of six lines three look silent and are, and two of the claims fail."""
-    problem = Problem(id="p", statement="p", lemmas=(Lemma(name="a"), Lemma(name="b")))
-    attempt = replace(an_attempt(), problem=problem)
-
-    def answer(source: str) -> Execution:
-        if "have" in source or source == "fails":
-            return FAILED
-        return Execution(status=ExecStatus.OK, value=f"<{source}>")
-
-    codec = ByteCodec()
-    sampler = LineSampler(
-        ScriptedEngine(codec, script(*(f"{line}\n" for line in CLAIMING))),
-        codec,
-        FORMAT,
-        SamplingConfig(max_lines=len(CLAIMING), speculate=speculate),
-        context_tokens=1000,
-    )
-    found = asyncio.run(sampler.sample(attempt, Prompt.plain(">"), FakeKernel(answer)))
-    assert codec.decode(found.completion_ids) == (
-        ' have("a", x)\n> have("a", y)\nE\n> have("b", fails)\nE\n> x\n> have("b", x)\n> y\n'
-    )
-    assert [(claim.line, claim.name, claim.value) for claim in found.claims] == [
-        (0, "a", "<x>"),
-        (4, "b", "<x>"),
-    ]

@@ -250,7 +250,6 @@ def as_live(made: Trajectory, *by_hand: LiveLine) -> Any:
         scored=scored,
         lines=[*lines, *by_hand],
         session=session,
-        claims=(),
     )
 
 

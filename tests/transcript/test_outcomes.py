@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import pytest
 
 from repl_rl.transcript.outcomes import (
-    claimed_lemma,
     executed_kind,
     statement_key,
     submitted_expression,
@@ -170,7 +169,7 @@ def test_every_kind_comes_of_a_text_an_execution_or_the_loop() -> None:
     found.add(kind_of("x", executions[-1], {(statement_key("x"), "1\n")}))
     found |= {kind_of("x", executions[0], syntax=syntax) for syntax in Syntax}
     found.add(kind_of("submit_final_answer()", failed("RuntimeError")))
-    assert found == set(kind) - {kind.CUT, kind.CLAIMED, kind.SUBMITTED}
+    assert found == set(kind) - {kind.CUT, kind.SUBMITTED}
 
 
 @pytest.mark.parametrize(
@@ -245,59 +244,6 @@ def test_a_submission_is_a_lone_call_with_plain_arguments(
     source: str, expression: str | None
 ) -> None:
     assert submitted_expression(source) == expression
-
-
-@pytest.mark.parametrize(
-    ("source", "claim"),
-    [
-        ('have("a", 2)', ("a", "2")),
-        ("have('a', [2, 3])  # why", ("a", "[2, 3]")),
-        ("have('a',\n  2 +\n  3)", ("a", "(2 +\n  3)")),
-        ("have('a', b := 2)", ("a", "(b := 2)")),
-        ("have('a', have('b', 2))", ("a", "have('b', 2)")),
-        ("have('a' 'b', 2)", ("ab", "2")),
-        ("have(r'a.b', 2,)", ("a.b", "2")),
-        ("(have)('a', 2)", ("a", "2")),
-        ("have('a', 2);", ("a", "2")),
-        ("have('a')", None),
-        ("have('a', 2, 3)", None),
-        ("have('a', *b)", None),
-        ("have(*b)", None),
-        ("have(*b, 2)", None),
-        ("have('a', value=2)", None),
-        ("have(name='a', value=2)", None),
-        ("have('a', 2, **b)", None),
-        ("have(a, 2)", None),
-        ("have(f'a', 2)", None),
-        ("have(b'a', 2)", None),
-        ("have(1, 2)", None),
-        ("have('a' + '', 2)", None),
-        ("have('a', 2); have('b', 3)", None),
-        ("have('a', 2)\nhave('b', 3)", None),
-        ("c = have('a', 2)", None),
-        ("have('a', 2), 3", None),
-        ("if b: have('a', 2)", None),
-        ("lean.have('a', 2)", None),
-        ("h = have; h('a', 2)", None),
-        ("behave('a', 2)", None),
-        ("have['a', 2]", None),
-        ("# have('a', 2)", None),
-        ('"""\nhave(1, 2)\n"""', None),
-        ("have('a', 2", None),
-        ("await have('a', 2)", None),
-    ],
-)
-def test_a_claim_is_a_lone_call_with_a_name_as_it_stands(
-    source: str, claim: tuple[str, str] | None
-) -> None:
-    assert claimed_lemma(source) == claim
-
-
-@pytest.mark.parametrize(("num_chars", "is_claim"), [(2000, True), (2001, False)])
-def test_a_claim_has_at_most_2000_characters(num_chars: int, is_claim: bool) -> None:
-    frame = len("have('a', )")
-    source = f"have('a', {'1' * (num_chars - frame)})"
-    assert (claimed_lemma(source) is not None) is is_claim
 
 
 @pytest.mark.parametrize(("num_chars", "is_submission"), [(2000, True), (2001, False)])

@@ -75,10 +75,6 @@ function verdictCard(record) {
       facts.push(fact("grader failed", code(verdict.grader_error)));
   }
   facts.push(fact("submission", record.submission === null ? NONE : code(record.submission)));
-  for (const { name, word, line, value } of record.lemmas) {
-    const place = line === null ? "not claimed" : `line ${line} ${word}`.trim();
-    facts.push(fact(`lemma ${visible(name)}`, value === null ? NONE : code(value), place));
-  }
   facts.push(fact("stopped by", summary.stop));
   return card("Verdict", facts);
 }

@@ -169,16 +169,6 @@ def _details(walk: Walk, notes: Sequence[str]) -> Iterator[tuple[str, str]]:
     trajectory, found = scored.trajectory, scored.verdict
     yield "problem " + clipped(scored.problem.id, 60), scored.problem.statement
     yield "submitted", trajectory.submission or "nothing"
-    judged_lemmas = () if found is None else found.lemmas
-    for lemma in judged_lemmas:
-        if lemma.line is not None:
-            value = trajectory.value_of(trajectory.lines[lemma.line])
-            yield (
-                f"lemma {clipped(lemma.name, 60)}",
-                f"{lemma.word}, line {lemma.line + 1}: {value}",
-            )
-        else:
-            yield f"lemma {clipped(lemma.name, 60)}", "not claimed"
     if found is not None:
         how = f"{judged(scored)} by {found.method or 'no method'} {found.evidence}".rstrip()
         yield "verdict", f"{how}\n{found.grader_error or ''}".rstrip()

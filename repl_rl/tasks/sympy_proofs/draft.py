@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 import sympy
 
-from repl_rl.types import Lemma
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
@@ -30,7 +28,6 @@ class Draft:
     """Lines that find the answer from `setup` alone, the submission last."""
     one_liners: tuple[str, ...] = ()
     """Expressions that somebody would try in one call. None of them is an answer from tier 2 on."""
-    lemmas: tuple[Lemma, ...] = ()
 
 
 STEPS = (sympy.Piecewise, sympy.floor, sympy.ceiling, sympy.sign, sympy.Abs, sympy.Mod)

@@ -174,6 +174,5 @@ def _problem(cell: Cell, kind: str, rule: Rule, draft: Draft, points: str) -> Pr
         statement=f"{draft.question}\nAnswer: {draft.form}.",
         meta=meta,
         setup=draft.setup,
-        lemmas=draft.lemmas,
         chance=rule.chance,
     )

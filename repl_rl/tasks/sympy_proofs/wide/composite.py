@@ -1,10 +1,9 @@
-"""Composites: chains of links of several families, each a lemma that may be claimed on the way.
+"""Composites: chains of links of several families.
 
     a is the largest root of ...; b is the sum of ... + a*k ...; find the remainder of ... b ...
 
 What a link asks for follows from what the ones before have found, so a chain is as long as it has
-links. A right claim pays if something that uses it is proved later: see `rollout.scoring`. Knows no
-link's means.
+links. Knows no link's means.
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ from repl_rl.tasks.sympy_proofs.draft import Draft
 from repl_rl.tasks.sympy_proofs.family import Rule
 from repl_rl.tasks.sympy_proofs.wide.links import LINKS, Given, Link
 from repl_rl.tasks.sympy_proofs.wide.values import by_value
-from repl_rl.types import Lemma
 
 NAMES = "abcdgh"
 """Of the links; sympy has none of these."""
-NUM_LEMMAS = {3: 2, 4: 3, 5: 5}
+NUM_LINKS = {3: 2, 4: 3, 5: 5}
 """By tier."""
 MODULI = (211, 223, 227, 229, 233, 239, 241, 251)
 CHANCE = 0.03
@@ -48,7 +46,7 @@ def _braid(count: int) -> Uses:
 
 def _composite(shape: Callable[[int], Uses]) -> Callable[[random.Random, int], Draft]:
     def draft(rng: random.Random, tier: int) -> Draft:
-        count = NUM_LEMMAS[tier]
+        count = NUM_LINKS[tier]
         uses = shape(count)
         kinds = rng.sample(tuple(LINKS), count)
         links: list[Link] = []
@@ -72,44 +70,21 @@ def _draft(rng: random.Random, links: Sequence[Link], uses: Uses, kinds: Sequenc
     modulus = rng.choice(MODULI)
     last, factor = _given(rng, [links[i] for i in uses[-1]]), rng.randint(2, 60)
     answer = factor * last.value**2 % modulus
-    names = ", ".join(link.name for link in links)
     return Draft(
         question="\n".join(
             [
                 *(f"{link.text}." for link in links),
                 f"Find the remainder of {factor}*{last.name}**2 by {modulus}.",
-                f"Each of {names} may be claimed once, by have('{links[0].name}', value).",
             ]
         ),
         form="an integer",
         answer=str(answer),
         facts={"families": " ".join(kinds)},
         solution=(
-            *(line for link in links for line in (*link.lines, _have(link))),
+            *(line for link in links for line in link.lines),
             f"submit_final_answer({factor}*{last.name}**2 % {modulus})",
         ),
-        lemmas=tuple(
-            Lemma(
-                name=link.name,
-                uses=tuple(links[i].name for i in used),
-                meta=_meta(link, rng),
-            )
-            for link, used in zip(links, uses, strict=False)
-        ),
     )
-
-
-def _have(link: Link) -> str:
-    return f"have('{link.name}', {link.name})"
-
-
-def _meta(link: Link, rng: random.Random) -> Mapping[str, str]:
-    """What grades a claim like an answer of this family."""
-    return {
-        "family": "composite",
-        "answer": str(link.value),
-        "points": f"{rng.getrandbits(64):016x}",
-    }
 
 
 def _rule(shape: Callable[[int], Uses], tiers: tuple[int, ...], *, is_held_out: bool) -> Rule:

@@ -1,0 +1,53 @@
+"""What programs and stored rows still have of what is gone, and what takes its place.
+
+    a public name -> what to do;  a row with claims -> the row as it would be written without
+
+Knows names, texts and builtins alone.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+NAMES = {
+    "Lemma": "repl_rl.Lemma is gone: steps on the way are paid by a reward function of one's own, "
+    "see docs/rewards.md"
+}
+"""Of the package, by name what an error says of it."""
+
+UNPAID = "claims of lemmas are not paid any more; stored rewards are as they were"
+
+_LEMMAS = re.compile(rb'"lemmas":\s*\[\s*\{')
+"""In JSON no string holds this: its quotes would have backslashes."""
+_KINDS = {"claimed": "ok_silent"}
+_HAVE = """\
+def have(*args, left={names!r}, **kwargs):
+    if kwargs or len(args) != 2 or args[0] not in left: raise RuntimeError({fault!r})
+    left.remove(args[0]); repr(args[1])
+
+"""
+_FAULT = "write have('name', value) alone on a line, once for each lemma"
+
+
+def has_claims(row: bytes) -> bool:
+    """Whether the problem of this row has lemmas, which its lines may claim by `have`."""
+    return _LEMMAS.search(row) is not None
+
+
+def without_claims(stored: Any) -> Any:  # JSON
+    """The row with `have` as a function of its kernel, in which the lines do what they did.
+
+    A first claim of a name prints nothing, any other call raises. What is no such row comes back
+    as it is, or in part.
+    """
+    try:
+        problem, lines = stored["scored"]["problem"], stored["scored"]["trajectory"]["lines"]
+        names = [lemma["name"] for lemma in problem["lemmas"]]
+        problem["setup"] = [*problem["setup"], _HAVE.format(names=names, fault=_FAULT)]
+        for line in lines:
+            kind = line["outcome"]["kind"]
+            line["outcome"]["kind"] = _KINDS.get(kind, kind)
+    except (LookupError, TypeError):
+        pass
+    return stored
