@@ -5,6 +5,7 @@ A run saves its resolved config as TOML, and that file starts the same run again
 
 from __future__ import annotations
 
+import logging
 import re
 import textwrap
 import tomllib
@@ -57,8 +58,10 @@ def resolve(
     # Older runs have one `dtype` for both sides. A replay needs only what it says of the trainer.
     if (dtype := user.pop("dtype", None)) is not None:
         _merge(user, {"grpo": {"dtype": "auto" if dtype == "float32" else dtype}})
-    _merge(user, user_settings(files=files, overrides=overrides, flags=flags))
+    given = user_settings(files=files, overrides=overrides, flags=flags)
+    _merge(user, given)
     _rename(user)
+    _drop_removed(user, given)
     _check(Config, user, "")
     layers: dict[str, Any] = {}
     if user.get("model") is None:
@@ -88,6 +91,34 @@ def _rename(user: dict[str, Any]) -> None:
         values = user.get(section)
         if isinstance(values, dict) and values.get(key) == value:
             values[key] = name
+
+
+_REMOVED: Mapping[str, tuple[Any, str]] = {}
+"""Settings that nothing reads, by full name: the default that stored runs have of each, and what
+to do in a few words, such as `leave it out: ...`."""
+
+
+def _drop_removed(user: dict[str, Any], given: dict[str, Any]) -> None:
+    """Take removed settings out of `user`, with a line on stderr for those in `given`.
+
+    Raises ConfigError for one that is not at its default: it asked for something else.
+    """
+    for name, (default, advice) in _REMOVED.items():
+        value = _pop(user, name)
+        if value is not None and value != default:
+            raise ConfigError(f"{name} = {value!r} is no setting any more; {advice}")
+        if _pop(given, name) is not None:
+            # Without handlers, as at the command line, a logger writes to stderr.
+            logging.getLogger("repl_rl").warning(
+                "repl-rl: %s = %s is ignored; %s", name, toml_value(default), advice
+            )
+
+
+def _pop(values: Any, name: str) -> Any:  # a setting's
+    *sections, key = name.split(".")
+    for section in sections:
+        values = values.get(section) if isinstance(values, dict) else None
+    return values.pop(key, None) if isinstance(values, dict) else None
 
 
 def user_settings(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from repl_rl import settings as settings_module
 from repl_rl.config import Config, GRPOConfig, RewardConfig
 from repl_rl.errors import ConfigError
 from repl_rl.foreign_words import SAYINGS
@@ -351,6 +353,82 @@ def test_a_saved_config_names_every_key() -> None:
     saved = tomllib.loads(to_toml(Config(model="m")))
     assert set(saved["grpo"]) == set(GRPOConfig.__slots__)
     assert saved["reward"]["line"]["timeout"] == -0.3
+
+
+# What was removed
+
+
+@pytest.fixture
+def removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two settings that nothing reads, one of them in a table."""
+    table = {
+        "sampling.haste": (False, "leave it out: no line is hasty"),
+        "reward.line.haste": (0.3, "leave it out: haste pays nothing"),
+    }
+    monkeypatch.setattr(settings_module, "_REMOVED", table)
+
+
+@pytest.mark.usefixtures("removed")
+def test_a_removed_setting_at_its_default_is_ignored_with_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path / "a.toml", "[sampling]\nhaste = false\nmax_lines = 7\n")
+    config = resolve(files=[file], overrides=["reward.line.haste=0.3"])
+    assert config == resolve(overrides=["sampling.max_lines=7"])
+    assert capsys.readouterr().err.splitlines() == [
+        "repl-rl: sampling.haste = false is ignored; leave it out: no line is hasty",
+        "repl-rl: reward.line.haste = 0.3 is ignored; leave it out: haste pays nothing",
+    ]
+
+
+@pytest.mark.usefixtures("removed")
+def test_the_default_of_a_removed_setting_in_a_stored_config_is_no_news(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A run stores all settings: its reader did not ask for this one."""
+    stored = "[sampling]\nhaste = false\n[reward.line]\nhaste = 0.3\n"
+    assert (resolve(saved=stored), capsys.readouterr().err) == (resolve(), "")
+
+
+@pytest.mark.usefixtures("removed")
+@pytest.mark.parametrize("layer", ["saved", "files", "overrides"])
+def test_a_removed_setting_with_another_value_is_refused_with_what_to_do(
+    tmp_path: Path, layer: str
+) -> None:
+    text = "sampling.haste = true\n"
+    layers: dict[str, Any] = {
+        "saved": text,
+        "files": [write(tmp_path / "a.toml", text)],
+        "overrides": [text.strip().replace(" ", "")],
+    }
+    with pytest.raises(ConfigError) as refused:
+        resolve(**{layer: layers[layer]})
+    assert str(refused.value) == (
+        "sampling.haste = True is no setting any more; leave it out: no line is hasty"
+    )
+
+
+@pytest.mark.usefixtures("removed")
+def test_the_default_may_be_given_above_a_stored_config_that_had_another() -> None:
+    stored = "[sampling]\nhaste = true\n"
+    assert resolve(saved=stored, overrides=["sampling.haste=false"]) == resolve()
+
+
+@pytest.mark.usefixtures("removed")
+@pytest.mark.parametrize("layer", ["sampling=hf", "sampling.haste={}", "reward=3"])
+def test_a_removed_setting_hides_no_other_mistake(layer: str) -> None:
+    with pytest.raises(ConfigError):
+        resolve(overrides=[layer])
+
+
+@pytest.mark.parametrize(("name", "row"), settings_module._REMOVED.items())
+def test_what_a_stored_run_says_of_each_removed_setting_is_read(
+    name: str, row: tuple[object, str]
+) -> None:
+    section, _, key = name.rpartition(".")
+    stored = f"[{section}]\n{key} = {settings_module.toml_value(row[0])}\n"
+    assert resolve(saved=stored) == resolve()
+    assert name not in {one.key for one in settings()}
 
 
 # What a stranger's file says
