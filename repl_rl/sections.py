@@ -117,9 +117,6 @@ class SamplingConfig:
     sampler: str = "lines"
     """What makes a trajectory: the line loop, or one of your own, by its name in the entry point
     group `repl_rl.samplers` or as `module:Class`."""
-    speculate: bool = False
-    """Sample the next line while the kernel is at work on one that is likely to print nothing. The
-    trajectories are the same; tokens are wasted where the guess is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

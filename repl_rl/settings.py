@@ -93,7 +93,9 @@ def _rename(user: dict[str, Any]) -> None:
             values[key] = name
 
 
-_REMOVED: Mapping[str, tuple[Any, str]] = {}
+_REMOVED: Mapping[str, tuple[Any, str]] = {
+    "sampling.speculate": (False, "leave it out: trajectories were the same with and without"),
+}
 """Settings that nothing reads, by full name: the default that stored runs have of each, and what
 to do in a few words, such as `leave it out: ...`."""
 

@@ -50,8 +50,6 @@ class Session:
         """`repr` of the value that was submitted."""
         self.claims: dict[str, str] = {}
         """`repr` of the value of each lemma that was claimed, in order."""
-        self.on_run: Callable[[str], None] = lambda source: None
-        """Called with every source just before the kernel runs it."""
         self.shorten: Callable[[str], str] = str
         """Cuts an output to what the transcript takes, beyond the kernel's own cap."""
 
@@ -69,7 +67,6 @@ class Session:
         expression = submitted_expression(text) if is_lone else None
         if expression is not None:
             return await self._submit(expression)
-        self.on_run(source)
         claim = self._claim_of(text) if is_lone else None
         if claim is not None:
             return await self._claim(*claim)

@@ -230,8 +230,6 @@ SPEEDS = (
         "Tokens before a line whose keys and values were there already.",
         "the engine counts them: `hf` does",
     ),
-    Metric("speculation/guesses", "count", "Lines that were begun early.", "there are any"),
-    Metric("speculation/hit_rate", "share", "Those that were right.", "there are any"),
     *_percentiles("kernel/start", "of the kernels were there after at most this."),
     *_percentiles("kernel/line", "of the lines took at most this by the clock.", _RAN),
     *_percentiles("kernel/line_cpu", "of the lines took at most this of a CPU.", _RAN),

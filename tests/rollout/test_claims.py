@@ -101,15 +101,6 @@ def test_without_lemmas_the_kernel_runs_a_claim_as_it_stands() -> None:
     assert (session.claims, kernel.sources) == ({}, ['have("a", 1)'])
 
 
-def test_a_claim_is_told_before_the_kernel_hears_it_like_any_source() -> None:
-    kernel = FakeKernel(refuse)
-    session = Session(kernel, PYTHON, lemmas=LEMMAS)
-    told: list[tuple[str, list[str]]] = []
-    session.on_run = lambda source: told.append((source, list(kernel.sources)))
-    asyncio.run(session.run('have("a", x)'))
-    assert told == [('have("a", x)', [])]
-
-
 def test_a_claim_is_a_statement_with_a_number() -> None:
     session, (outcome,), _ = run('have("a", x)', fmt=IPYTHON)
     session.advance(outcome.kind)
