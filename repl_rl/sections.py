@@ -41,9 +41,6 @@ class TaskConfig:
     """Families that are measured and never trained on."""
     frozen: bool = False
     """Measure on the task's fixed list of problems, whatever the seed."""
-    curriculum: bool = False
-    """Draw a family at a tier less often while nearly all or nearly none of its problems are
-    solved: outside 20 to 80 %, by `curriculum/<cell>` in `metrics.jsonl`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,6 +94,10 @@ def _rename(user: dict[str, Any]) -> None:
 
 
 _REMOVED: Mapping[str, tuple[Any, str]] = {
+    "task.curriculum": (
+        False,
+        "leave it out, and choose what is drawn with task.families, task.tiers and task.weights",
+    ),
     "sampling.speculate": (False, "leave it out: trajectories were the same with and without"),
 }
 """Settings that nothing reads, by full name: the default that stored runs have of each, and what

@@ -200,12 +200,6 @@ SPEEDS = (
     Metric("rollout/lines_per_s", "1/s", "Lines of trajectories."),
     Metric("rollout/retries", "count", "Trajectories begun again, as our side of a kernel failed."),
     Metric("group/rerolled", "count", "Groups rolled out again: see `grpo.rerolls`."),
-    Metric(
-        "curriculum/<cell>",
-        "share",
-        "Recent rate of the groups of this cell, by which `task.curriculum` draws it.",
-        "`task.curriculum`",
-    ),
     Metric("group/leaves", "", "Trajectories of a group, on average.", _BRANCHED),
     Metric(
         "group/stems_lost",
