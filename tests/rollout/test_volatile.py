@@ -48,9 +48,9 @@ def named(source: str) -> str | None:
         # As a name that begins with an underscore, or is spelled otherwise.
         ("random._urandom(4)", "a draw without a seed: _urandom"),
         ("import _datetime", "a clock: _datetime"),
-        ("\uff54ime.time()", "a clock: time"),
-        ("exec('\uff54ime.time()')", "a clock: time"),
-        ("exec('\\x74ime.time()')", "a clock: time"),
+        ("\uff54ime.ns()", "a clock: time"),
+        ("exec('\uff54ime.ns()')", "a clock: time"),
+        ("exec('\\x74ime.ns()')", "a clock: time"),
         # In a text.
         ("eval('time.time()')", "a clock: time"),
         ("getattr(m, 'time')", "a clock: time"),
