@@ -41,9 +41,6 @@ class TaskConfig:
     """Families that are measured and never trained on."""
     frozen: bool = False
     """Measure on the task's fixed list of problems, whatever the seed."""
-    curriculum: bool = False
-    """Draw a family at a tier less often while nearly all or nearly none of its problems are
-    solved: outside 20 to 80 %, by `curriculum/<cell>` in `metrics.jsonl`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,9 +118,6 @@ class SamplingConfig:
     sampler: str = "lines"
     """What makes a trajectory: the line loop, or one of your own, by its name in the entry point
     group `repl_rl.samplers` or as `module:Class`."""
-    speculate: bool = False
-    """Sample the next line while the kernel is at work on one that is likely to print nothing. The
-    trajectories are the same; tokens are wasted where the guess is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

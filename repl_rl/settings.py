@@ -97,6 +97,11 @@ _NO_CLAIMS = "leave it out: there are no claims of lemmas, see docs/rewards.md"
 _REMOVED: Mapping[str, tuple[Any, str]] = {
     "reward.lemma": (0.3, _NO_CLAIMS),
     "reward.line.claimed": (0.0, _NO_CLAIMS),
+    "task.curriculum": (
+        False,
+        "leave it out, and choose what is drawn with task.families, task.tiers and task.weights",
+    ),
+    "sampling.speculate": (False, "leave it out: trajectories were the same with and without"),
 }
 """Settings that nothing reads, by full name: the default that stored runs have of each, and what
 to do in a few words, such as `leave it out: ...`."""

@@ -73,7 +73,6 @@ def playable(plan: TaskPlan) -> TaskPlan:
         time_limit_s=float(_UNLIMITED),
         engine_timeout_s=float(_UNLIMITED),
         max_in_flight=1,
-        speculate=False,
     )
     # Nothing may run in the background while a person thinks: the event loop stands still.
     return plan.changed(sampling=sampling, sandbox=replace(config.sandbox, standby=0))

@@ -3,7 +3,7 @@
     recorded LineOutcome, live LineOutcome -> None | Difference
 
 Pure. Knows outcomes and how outputs are cut. Does not know kernels, trajectories, nor which lines
-may differ by themselves: `volatile` knows that.
+may differ by themselves: `rollout.volatile` knows that.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Cause(StrEnum):
     DIVERGED = "diverged"
     """The same line did something else."""
     VOLATILE = "volatile"
-    """The line, or one that it depends on, may do something else each time."""
+    """The line may do something else each time, or did so in two runs here."""
     LIMITS = "limits"
     """A limit of time or memory, or a kernel's end, on one side alone or at another place. It shows
     the speed of the machine, not the code. The kernels' states differ from here on, so later lines

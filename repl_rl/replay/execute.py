@@ -14,7 +14,7 @@ from repl_rl.replay.annotated import read
 from repl_rl.replay.compare import Cause, Difference, difference
 from repl_rl.replay.live import Live, LiveLine
 from repl_rl.replay.scene import Scene
-from repl_rl.rollout.volatile import kernel_sources, volatile_lines
+from repl_rl.rollout.volatile import kernel_sources, naming_lines, volatile_lines
 from repl_rl.runs.trajectory_file import Place
 from repl_rl.types import Line, LineOutcome, OutcomeKind, Scored
 from repl_sandbox.render import number_addresses
@@ -65,7 +65,8 @@ async def rerun(place: Place, scene: Scene, kernels: KernelSource) -> Rerun:
     Raises SandboxError if our own side fails, ConfigError for a record that cannot be read.
     """
     scored = read(place)
-    reasons_L = reasons(scored, scene)
+    # What runs behind such a line is held to its record: a second kernel shows whether it varies.
+    reasons_L = naming_lines(kernel_sources(scored.trajectory.lines))
     mismatches: list[Mismatch] = []
     async with Live(scored, scene, kernels) as live:
         while (line := await live.next()) is not None:

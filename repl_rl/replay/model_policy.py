@@ -101,10 +101,9 @@ class ModelPolicy:
             return await self._sampler.continue_from(built, session, seed=self._seed(live))
         finally:
             self._sampler.on_line = None
-            # Lines by hand may follow. Nothing is begun ahead for them. Their number counts on from
-            # the last prompt, for which a sampler that stops does not wait.
-            session.on_run, session.shorten = _ignore, str
-            session.number = number
+            # Lines by hand may follow. Their number counts on from the last prompt, for which a
+            # sampler that stops does not wait.
+            session.shorten, session.number = str, number
 
     def score(self, trajectory: Trajectory) -> tuple[float, ...]:
         """Log-probabilities [T] of a completion, nats; ConfigError for another vocabulary."""
@@ -157,10 +156,6 @@ class ModelPolicy:
         num_before = self._num_asked[recorded]
         self._num_asked[recorded] += 1
         return derive_seed(recorded, "branch", num_before) if num_before else recorded
-
-
-def _ignore(source: str) -> None:
-    """For `Session.on_run`, while no sampler is at work."""
 
 
 @contextlib.asynccontextmanager

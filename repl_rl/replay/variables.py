@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from repl_rl.rollout.syntax import TooLongError, statements
+from repl_rl.rollout.volatile import TooLongError, statements
 from repl_rl.transcript.format import SUBMIT
 from repl_sandbox.render import clean
 from repl_sandbox.types import ExecStatus, Kernel

@@ -156,7 +156,8 @@ class Episode:
         injected: list[int] = []
         self.stop = self._stop_after(sampled, outcome, full if len(sampled.ids) == room else None)
         if self.stop is None:
-            injected = self.observed(outcome.observation, outcome.kind)
+            shown = self.session.show(outcome.observation, outcome.kind)
+            injected = self._encoding.injected_ids(shown, after=self.ids)
             self.session.advance(outcome.kind)
             room, full = self._room(len(self.ids))
             if len(injected) >= room:  # no token would be left to answer it
@@ -181,14 +182,6 @@ class Episode:
         """
         self._refuse_overlap()
         return self.built.build(self.stop or StopReason.CANCELLED)
-
-    def observed(self, observation: str, kind: OutcomeKind) -> list[int]:
-        """The tokens that stand after a line of this outcome."""
-        return self._encoding.injected_ids(self.session.show(observation, kind), after=self.ids)
-
-    def room_after(self, num_ids: int) -> int:
-        """Tokens that fit after so many; the limit of a single line is not applied."""
-        return self._room(num_ids)[0]
 
     def _refuse_overlap(self) -> None:
         if self._is_running:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.base import Engine, SampledLine
@@ -21,19 +20,9 @@ from repl_rl.rollout.stems import run_again
 from repl_rl.rollout.thoughts import think
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import Prompt, TranscriptFormat
-from repl_rl.transcript.outcomes import silent_kind
 from repl_rl.transcript.tokens import Codec
 from repl_rl.types import Attempt, StopReason, Trajectory
 from repl_sandbox.types import Kernel
-
-
-@dataclass(frozen=True, slots=True)
-class _Guess:
-    """The next line, begun while the kernel is still at work on the one before."""
-
-    ids: list[int]
-    """What it is sampled after, if the kernel prints nothing."""
-    line: asyncio.Task[SampledLine]
 
 
 class LineSampler:
@@ -61,10 +50,6 @@ class LineSampler:
         self._context_tokens = context_tokens
         self.on_line: Callable[[TrajectoryBuilder], None] | None = None
         """Called for each line of each rollout as soon as its outcome is known."""
-        self.num_guesses = 0
-        """Lines that were begun while a kernel was still at work on the one before."""
-        self.num_hits = 0
-        """How many of them could be kept."""
 
     async def sample(
         self,
@@ -109,12 +94,9 @@ class LineSampler:
         """Like `sample`, from the state of `built` and of the kernel of `session` to the end."""
         episode = Episode(built, session, limits=self._config, seed=seed)
         episode.on_line = self.on_line
-        guesses: list[_Guess] = []
-        """At most one."""
-        session.on_run = lambda source: self._guess(source, episode, guesses)
         try:
             while episode.stop is None:
-                sampled = await self._sample(episode, guesses)
+                sampled = await self._sample(episode)
                 if sampled is None:
                     episode.end(StopReason.TIME_LIMIT)
                 else:
@@ -125,48 +107,18 @@ class LineSampler:
         except asyncio.CancelledError:
             episode.end(StopReason.CANCELLED)
             raise RolloutCancelled(episode.trajectory()) from None
-        finally:
-            await _drop(guesses)
 
-    async def _sample(self, episode: Episode, guesses: list[_Guess]) -> SampledLine | None:
+    async def _sample(self, episode: Episode) -> SampledLine | None:
         """The next line; None where the time limit came first.
 
         The first line has no limit: a trajectory without a token cannot be trained on.
         """
         try:
             async with asyncio.timeout_at(episode.deadline if episode.built.lines else None):
-                if guesses and guesses[0].ids == episode.ids:
-                    self.num_hits += 1
-                    return await guesses.pop().line
-                await _drop(guesses)
                 return await self._ask(episode.ids, episode.room, episode.line_seed)
         except TimeoutError:
             return None
 
-    def _guess(self, source: str, episode: Episode, guesses: list[_Guess]) -> None:
-        """Begin the next line as it will be asked for if `source` prints nothing.
-
-        A line is a function of ids, seed and weights, so one begun early is the same.
-        """
-        kind = silent_kind(source)
-        if not self._config.speculate or kind is None:
-            return
-        ids = [*episode.ids, *episode.observed("", kind)]
-        room = episode.room_after(len(ids))
-        if room < 1 or len(episode.built.lines) >= self._config.max_lines:
-            return
-        self.num_guesses += 1
-        most = min(room, self._config.max_line_tokens)
-        guesses.append(_Guess(ids, asyncio.create_task(self._ask(ids, most, episode.line_seed))))
-
     async def _ask(self, ids: list[int], most: int, seed: int) -> SampledLine:
         async with answered_within(self._config.engine_timeout_s, "a line"):
             return await self._engine.line(ids, max_tokens=most, seed=seed)
-
-
-async def _drop(guesses: list[_Guess]) -> None:
-    """Call off a line that was begun in vain. Its errors do not matter: nobody needs it."""
-    for guess in guesses:
-        guess.line.cancel()
-        await asyncio.gather(guess.line, return_exceptions=True)
-    guesses.clear()

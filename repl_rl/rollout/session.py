@@ -36,8 +36,6 @@ class Session:
         """Source of a statement that is not complete, newline included."""
         self.submission: str | None = None
         """`repr` of the value that was submitted."""
-        self.on_run: Callable[[str], None] = lambda source: None
-        """Called with every source just before the kernel runs it."""
         self.shorten: Callable[[str], str] = str
         """Cuts an output to what the transcript takes, beyond the kernel's own cap."""
 
@@ -54,7 +52,6 @@ class Session:
         is_lone = syntax is Syntax.WHOLE and not self.pending
         if is_lone and (expression := submitted_expression(text)) is not None:
             return await self._submit(expression)
-        self.on_run(source)
         execution = await self._kernel.run(source)
         kind = executed_kind(source, execution, self._history, syntax=syntax)
         if kind is OutcomeKind.INCOMPLETE:

@@ -193,12 +193,6 @@ SPEEDS = (
     Metric("rollout/lines_per_s", "1/s", "Lines of trajectories."),
     Metric("rollout/retries", "count", "Trajectories begun again, as our side of a kernel failed."),
     Metric("group/rerolled", "count", "Groups rolled out again: see `grpo.rerolls`."),
-    Metric(
-        "curriculum/<cell>",
-        "share",
-        "Recent rate of the groups of this cell, by which `task.curriculum` draws it.",
-        "`task.curriculum`",
-    ),
     Metric("group/leaves", "", "Trajectories of a group, on average.", _BRANCHED),
     Metric(
         "group/stems_lost",
@@ -223,8 +217,6 @@ SPEEDS = (
         "Tokens before a line whose keys and values were there already.",
         "the engine counts them: `hf` does",
     ),
-    Metric("speculation/guesses", "count", "Lines that were begun early.", "there are any"),
-    Metric("speculation/hit_rate", "share", "Those that were right.", "there are any"),
     *_percentiles("kernel/start", "of the kernels were there after at most this."),
     *_percentiles("kernel/line", "of the lines took at most this by the clock.", _RAN),
     *_percentiles("kernel/line_cpu", "of the lines took at most this of a CPU.", _RAN),

@@ -123,10 +123,6 @@ class TieredTask(Task, Protocol):
     choice: Choice
     """What `problems` draws from."""
 
-    def problem(self, cell: Cell, split: Split, *, seed: int) -> Problem:
-        """One of a cell; the same for the same seed."""
-        ...
-
 
 @runtime_checkable
 class MeasuredTask(Task, Protocol):
@@ -147,10 +143,7 @@ def choose(task: Task, config: TaskConfig) -> None:
     Raises ConfigError for a family or tier that is not there, and for a choice that leaves nothing
     to train on.
     """
-    asked = (
-        *(config.families, config.tiers, config.weights, config.held_out),
-        *(config.curriculum, config.frozen),
-    )
+    asked = (config.families, config.tiers, config.weights, config.held_out, config.frozen)
     if not any(asked):
         return
     if not isinstance(task, TieredTask):

@@ -25,8 +25,6 @@ class _Counts:
     num_sampled: int
     busy_s: float
     """With a line in flight."""
-    guesses: tuple[int, int]
-    """(lines begun ahead, those that were right)."""
     prefix: tuple[int, int]
     """(tokens that needed no forward, tokens that lines were asked for after)."""
     starts_ms: Sequence[float]
@@ -42,7 +40,6 @@ class RolloutCounts:
         runtime.waits.clear()
         self._started = time.monotonic()
         self._num_retries = runtime.num_retries
-        self._guesses = runtime.guesses()
         self._num_sampled = runtime.engine.num_sampled
         self._busy_s = runtime.engine.busy_s
         self._prefix = runtime.engine.prefix_tokens
@@ -64,7 +61,6 @@ class RolloutCounts:
             **percentiles("kernel/start", [ms for one in made for ms in one.starts_ms]),
             **percentiles("grader/verdict", [ms for one in made for ms in one.verdicts_ms]),
             **_engine_metrics(made),
-            **_guess_metrics(*map(sum, zip(*(one.guesses for one in made), strict=True))),
         }
 
     def _own(self, seconds: float) -> _Counts:
@@ -74,7 +70,6 @@ class RolloutCounts:
             num_retries=runtime.num_retries - self._num_retries,
             num_sampled=engine.num_sampled - self._num_sampled,
             busy_s=engine.busy_s - self._busy_s,
-            guesses=_since(self._guesses, runtime.guesses()),
             prefix=_since(self._prefix, engine.prefix_tokens),
             starts_ms=runtime.waits.starts_ms,
             verdicts_ms=runtime.waits.verdicts_ms,
@@ -95,11 +90,6 @@ def _engine_metrics(made: Sequence[_Counts]) -> dict[str, float]:
         **({"engine/tokens_per_s": sum(speeds)} if speeds else {}),
         **({"engine/prefix_hit_rate": kept / asked} if asked else {}),
     }
-
-
-def _guess_metrics(begun: int, hits: int) -> dict[str, float]:
-    """Metrics of speculative lines; none where none were begun."""
-    return {"speculation/guesses": begun, "speculation/hit_rate": hits / begun} if begun else {}
 
 
 def time_metrics(

@@ -37,7 +37,6 @@ from repl_rl.interrupts import Interrupts
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import Plan, TrajectorySampler
 from repl_rl.rollout.runner import More, RolloutRunner
-from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scoring, open_scorer
 from repl_rl.rollout.waits import Waits
 from repl_rl.runs.folder import make_origin
@@ -110,12 +109,6 @@ class Runtime:
     def sampling_by(self, sampler: TrajectorySampler) -> Runtime:
         """The same with another sampler, for attempts that no engine makes."""
         return replace(self, sampler=sampler, _runner=self._runner.sampling_by(sampler))
-
-    def guesses(self) -> tuple[int, int]:
-        """(speculative lines begun since the start, those of them that were right)."""
-        if not isinstance(self.sampler, LineSampler):
-            return 0, 0
-        return self.sampler.num_guesses, self.sampler.num_hits
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids that the policy's vocabulary stands for."""

@@ -25,7 +25,6 @@ from repl_rl.progress import Progress, Update
 from repl_rl.runs.folder import rollouts_name
 from repl_rl.seeds import derive_seed
 from repl_rl.tasks.base import Task
-from repl_rl.training.curriculum import Curriculum, outcomes
 from repl_rl.training.evaluate import run_counted, warn_of_ungraded
 from repl_rl.training.growth import distinct, grow, tree_metrics
 from repl_rl.training.held_out import HeldOut
@@ -50,7 +49,7 @@ class Training:
     def __init__(
         self,
         config: Config,
-        problems: ProblemSequence | Curriculum,
+        problems: ProblemSequence,
         held_out: HeldOut,
         runtime: Runtime,
         progress: Progress,
@@ -92,9 +91,6 @@ class Training:
         self._laps.begin("rollout")
         counted = RolloutCounts(runtime, self._ranks)
         scored = self._roll_out(numbers, policy_version, update)
-        if isinstance(self._problems, Curriculum):
-            self._problems.hear(self._ranks.gather(outcomes(distinct(scored))))
-            self._groups |= self._problems.metrics()
         runtime.sleep()
         self._row = {
             **counted.metrics(self._scored),

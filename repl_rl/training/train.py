@@ -33,17 +33,14 @@ from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import (
     CHECKPOINTS,
     GRADER,
-    METRICS,
     RunFolder,
     check_output,
     graded_by,
     read_versions,
 )
-from repl_rl.runs.metrics import read_rows
 from repl_rl.runs.resume import Begun, begun, cut, evaluated_steps
 from repl_rl.seeds import derive_seed
-from repl_rl.tasks.base import Task, TieredTask, baselines_of, demonstrable
-from repl_rl.training.curriculum import Curriculum, rates_in
+from repl_rl.tasks.base import Task, baselines_of, demonstrable
 from repl_rl.training.ending import end
 from repl_rl.training.evaluate import NOT_MEASURED, Report, held_out_attempts
 from repl_rl.training.held_out import HeldOut
@@ -199,7 +196,7 @@ def _run(
         )
         training = Training(
             chosen,
-            _curriculum(plan, path, ranks) if config.task.curriculum else problems,
+            problems,
             measured,
             runtime,
             progress,
@@ -252,15 +249,6 @@ def _folder(
     with written_aside(folder.tokenizer) as aside:
         loaded.tokenizer.save_pretrained(aside)
     return folder
-
-
-def _curriculum(plan: Plan, path: Path, ranks: Ranks) -> Curriculum:
-    """As it was at the newest row of the run: rows beyond its checkpoint are cut by now."""
-    assert isinstance(plan.task, TieredTask), "a choice of others is refused"
-    rows = read_rows(path) if ranks.is_first and (path / METRICS).is_file() else ()
-    found = [rates for row in rows if (rates := rates_in(row.numbers))]
-    rates = ranks.from_first(found[-1] if found else {})
-    return Curriculum(plan.task, seed=plan.config.seed, rates=rates)
 
 
 def _keeper_of_best(

@@ -6,7 +6,6 @@ Decides on the trusted side: here a kernel's answers are only data. Knows no tok
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Collection, Sequence
 
 from repl_rl.transcript.format import SUBMIT
@@ -14,10 +13,6 @@ from repl_rl.transcript.imitations import begins_as_output, imitates_output, par
 from repl_rl.types import OutcomeKind
 from repl_sandbox.statements import Syntax
 from repl_sandbox.types import ExecStatus, Execution
-
-# `x = 1`, `x, y = 1, 2`, `x[0] += 1`, `x.y: int = 1`; no `==` and no keyword of a call.
-_SILENT = re.compile(r"(import|from|del|pass|assert)\b|[\w.\[\], :'\"]+([-+*/%@&|^]|//|\*\*)?=[^=]")
-_BLOCK = re.compile(r"(def|class|for|while|if|with|try|async|@)")
 
 _FROM_OUTSIDE = {ExecStatus(kind.value): kind for kind in OutcomeKind if kind.traits.kernel}
 _FROM_ERROR = {name: kind for kind in OutcomeKind for name in kind.traits.error_types}
@@ -82,21 +77,6 @@ def _error_kind(source: str, error_type: str, syntax: Syntax) -> OutcomeKind:
         # Raised by what it ran, which is a text of its own or something else.
         return kind if _runs_text(source) else OutcomeKind.RUNTIME_ERROR
     return kind
-
-
-def silent_kind(source: str) -> OutcomeKind | None:
-    """The kind that a source has if it prints nothing; None where it is likely to print.
-
-    A guess from its looks: assignments, imports, definitions and open blocks print nothing.
-    """
-    first, _, rest = source.partition("\n")
-    if "print(" in source:
-        return None
-    if first.rstrip().endswith(":") and not source.endswith("\n"):
-        return OutcomeKind.INCOMPLETE
-    if not rest and _SILENT.match(first):
-        return OutcomeKind.OK_SILENT
-    return OutcomeKind.OK_SILENT if rest.endswith("\n") and _BLOCK.match(first) else None
 
 
 def _is_restated(source: str) -> bool:

@@ -33,8 +33,8 @@ def test_what_was_recorded_is_what_runs_again_and_nothing_is_left(
     assert (ended.code, ended.stderr, ended.left_behind) == (0, "", [])
     rows = ended.stdout.splitlines()
     assert rows[-3:] == [
-        "volatile: step-000001:1, line 1 `import time; time.time_ns()`: reads the clock",
-        "volatile: step-000001:1, line 2 `_ + 1`: depends on a line that reads the clock (line 1)",
+        "volatile: step-000001:1, line 1 `import time; time.time_ns()`: names a clock: time",
+        "volatile: step-000001:1, line 2 `_ + 1`: two runs here differ from each other",
         "3 trajectories, 14 lines run again: none diverged, 1 volatile",
     ]
 

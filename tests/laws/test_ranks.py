@@ -191,7 +191,7 @@ def attempts_of(ranks: Ranks, numbers: Sequence[int], group_size: int) -> list[A
     nothing: Any = None
     task: Any = Letters()
     runtime: Any = SimpleNamespace(
-        run=run, sync=lambda _: 0.0, num_retries=0, guesses=lambda: (0, 0), waits=Waits(),
+        run=run, sync=lambda _: 0.0, num_retries=0, waits=Waits(),
         engine=SimpleNamespace(num_sampled=0, busy_s=0.0, prefix_tokens=(0, 0)),
     )  # fmt: skip
     training = Training(

@@ -108,9 +108,8 @@ def test_a_rollout_that_is_cancelled_in_its_first_line_hands_over_nothing() -> N
 
 @pytest.mark.parametrize("lines", [(), (" x = 1\n",)])
 def test_an_engine_that_hangs_ends_the_rollout_in_one_sentence(lines: Sequence[str]) -> None:
-    """Also where the line was begun ahead."""
     engine = Stalling(lines)
-    sampler = make_sampler(engine, engine_timeout_s=0.05, speculate=True)
+    sampler = make_sampler(engine, engine_timeout_s=0.05)
     with pytest.raises(EngineError) as raised:
         run(sampler.sample(an_attempt(), Prompt.plain(">>>"), FakeKernel()))
     assert str(raised.value) == (
@@ -145,14 +144,6 @@ def test_the_line_of_a_cancelled_rollout_is_cancelled() -> None:
     assert engine.was_cancelled
 
 
-def test_a_line_that_was_begun_ahead_is_cancelled_with_its_rollout() -> None:
-    """`x = 1` is likely to print nothing, so the next line is begun while it runs."""
-    engine = Stalling([" x = 1\n"])
-    trajectory = run(call_off(engine, speculate=True))
-    assert CODEC.decode(trajectory.completion_ids) == " x = 1\n>>>"
-    assert engine.was_cancelled
-
-
 def test_a_rollout_that_is_cancelled_while_its_kernel_runs_has_the_line_as_cut() -> None:
     task: asyncio.Task[Trajectory]
 
@@ -184,10 +175,9 @@ def sample(engine: Stalling, **limits: float) -> Trajectory:
     )
 
 
-@pytest.mark.parametrize("speculate", [False, True])
-def test_a_line_that_never_ends_is_cut_at_the_time_limit(speculate: bool) -> None:
+def test_a_line_that_never_ends_is_cut_at_the_time_limit() -> None:
     engine = Stalling([" x = 1\n", " # a\n"])
-    trajectory = sample(engine, time_limit_s=1.0, speculate=speculate)
+    trajectory = sample(engine, time_limit_s=1.0)
     assert CODEC.decode(trajectory.completion_ids) == " x = 1\n>>> # a\n>>>"
     assert trajectory.stop_reason is StopReason.TIME_LIMIT
     assert engine.was_cancelled

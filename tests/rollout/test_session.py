@@ -246,20 +246,6 @@ def test_what_the_kernel_cut_is_cut() -> None:
     assert (outcome.observation, outcome.is_truncated) == ("a\n", True)
 
 
-def test_every_source_is_told_before_the_kernel_hears_it() -> None:
-    kernel = FakeKernel(ANSWERS)
-    session = Session(kernel, PYTHON)
-    told: list[tuple[str, list[str]]] = []
-    session.on_run = lambda source: told.append((source, list(kernel.sources)))
-
-    async def two() -> None:
-        await session.run("# think")
-        await session.run("1+1")
-
-    asyncio.run(two())
-    assert told == [("1+1", [])]
-
-
 def test_our_own_failure_is_no_outcome() -> None:
     kernel = FakeKernel()
     asyncio.run(kernel.aclose())

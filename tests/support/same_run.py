@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 TIMED = (
-    *("_ms", "_s", "seconds", "step_time", "eval_runtime", "time/", "engine/", "speculation/"),
+    *("_ms", "_s", "seconds", "step_time", "eval_runtime", "time/", "engine/"),
     "rollout/wasted_tokens",
 )
 """Names of numbers that depend on when something happened."""

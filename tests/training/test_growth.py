@@ -162,10 +162,19 @@ def test_what_lost_its_stem_is_counted(run: Callable[..., Run]) -> None:
     assert found == {"group/leaves": 4.0, "group/stems_lost": 1}
 
 
-def test_nobody_leaves_behind_a_line_that_may_print_something_else(
-    run: Callable[..., Run],
+@pytest.mark.parametrize(
+    ("line", "setup"),
+    [
+        (" time.time()\n", "1"),
+        (" x = time()\n", "1"),
+        (" x = t()\n", "from time import time as t"),
+        (" from random import seed as s\n", "1"),
+    ],
+)
+def test_nobody_leaves_behind_a_line_that_names_a_clock_or_a_draw(
+    run: Callable[..., Run], line: str, setup: str
 ) -> None:
-    rows = grow(attempts(4), tree(2, 2), run(40, " time.time()\n"), setup=("import time",))
+    rows = grow(attempts(4), tree(2, 2), run(40, line), setup=(setup,))
     assert [row.trajectory.branch for row in rows] == [None] * 8
 
 

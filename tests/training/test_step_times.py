@@ -101,7 +101,6 @@ def a_runtime(**engine: Any) -> Any:
         ),
         waits=Waits(),
         num_retries=0,
-        guesses=lambda: (0, 0),
     )
 
 
@@ -115,12 +114,10 @@ def test_what_rollouts_took_is_counted_over_all_processes(
     monkeypatch.setattr("repl_rl.training.rollout_counts.time.monotonic", lambda: next(clock))
     runtimes = [a_runtime(), a_runtime()]
     counted = [RolloutCounts(runtimes[i], Told(rank=i, world=2)) for i in (0, 1)]
-    made = ((100, 2.0, (30, 60), 1, (4, 1), 10.0), (30, 3.0, (10, 20), 2, (2, 2), 90.0))
-    for runtime, (sampled, busy_s, prefix, retries, guesses, start_ms) in zip(
-        runtimes, made, strict=True
-    ):
+    made = ((100, 2.0, (30, 60), 1, 10.0), (30, 3.0, (10, 20), 2, 90.0))
+    for runtime, (sampled, busy_s, prefix, retries, start_ms) in zip(runtimes, made, strict=True):
         runtime.engine = SimpleNamespace(num_sampled=sampled, busy_s=busy_s, prefix_tokens=prefix)
-        runtime.num_retries, runtime.guesses = retries, lambda guesses=guesses: guesses
+        runtime.num_retries = retries
         runtime.waits.starts_ms, runtime.waits.verdicts_ms = [start_ms], [2 * start_ms]
     trajectory = make_trajectory([(" b\n", OutcomeKind.OK_OUTPUT, "1\n>>>")])
     assert counted[1].metrics([]) == {}
@@ -131,8 +128,6 @@ def test_what_rollouts_took_is_counted_over_all_processes(
         "engine/tokens_per_s": 60.0,
         "engine/idle_share": 3 / 8,
         "engine/prefix_hit_rate": 0.5,
-        "speculation/guesses": 6,
-        "speculation/hit_rate": 0.5,
         "kernel/start_p99_ms": 90.0,
         "grader/verdict_p99_ms": 180.0,
     }

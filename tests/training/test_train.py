@@ -118,7 +118,6 @@ def trained(
         engine=SimpleNamespace(num_sampled=0, busy_s=0.0, prefix_tokens=(0, 0)),
         waits=Waits(), num_retries=0, decode=None,
         run=lambda attempts, **_: run(attempts), sync=lambda _: 0.0, sleep=lambda: None,
-        guesses=lambda: (0, 0),
     )  # fmt: skip
     rows: Rows = []
     folder: Any = SimpleNamespace(append_trajectories=lambda *_: None)

@@ -216,12 +216,6 @@ def test_an_observation_is_known_by_its_text_with_the_templates_around_it() -> N
     assert fmt.is_injected(f"{close}...{reopen}", "", OutcomeKind.INCOMPLETE)
 
 
-def test_a_line_begun_ahead_changes_nothing() -> None:
-    lines = [ended("y = 1"), CODEC.encode("z = 2\n"), ended("1+1"), ended("submit")]
-    first, second = (roll_out(*lines, max_lines=4, speculate=flag) for flag in (False, True))
-    assert first == second
-
-
 # Lines that nobody sampled
 
 
