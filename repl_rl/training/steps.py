@@ -22,6 +22,7 @@ from repl_rl.credit.advantages import dead_groups
 from repl_rl.errors import ConfigError, DivergedError
 from repl_rl.interrupts import Interrupts
 from repl_rl.runs.folder import rollouts_name
+from repl_rl.runs.sink import Sink
 from repl_rl.seeds import derive_seed
 from repl_rl.show.bars import Update
 from repl_rl.show.display import Screen
@@ -34,7 +35,6 @@ from repl_rl.training.laps import Laps
 from repl_rl.training.ranks import ALONE, Ranks
 from repl_rl.training.rollout_counts import RolloutCounts, time_metrics
 from repl_rl.training.runtime import Runtime
-from repl_rl.training.sink import Sink
 from repl_rl.training.trainer import largest_divisor
 from repl_rl.types import Attempt, Problem, Scored, Split
 

@@ -40,6 +40,7 @@ from repl_rl.runs.folder import (
 )
 from repl_rl.runs.metrics import read_rows
 from repl_rl.runs.resume import Begun, begun, cut, evaluated_steps
+from repl_rl.runs.sink import Sink
 from repl_rl.seeds import derive_seed
 from repl_rl.show.bars import Update
 from repl_rl.show.display import Screen, silent
@@ -57,7 +58,6 @@ from repl_rl.training.ranks import (
 )
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.saving import last_step_kept
-from repl_rl.training.sink import open_sink
 from repl_rl.training.starter import (
     Progress,
     Recipe,
@@ -184,7 +184,7 @@ def _run(
         sink = None
         if folder is not None:
             sink = stack.enter_context(
-                open_sink(folder, config, warn=screen.warn, shield=interrupts.shield, step=reached)
+                Sink(folder, config, warn=screen.warn, shield=interrupts.shield, step=reached)
             )
         measured = HeldOut(
             held_out,

@@ -30,6 +30,7 @@ from repl_rl.plugins import resolve_model
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import RunFolder, check_output, evaluation_name
 from repl_rl.runs.rollout_metrics import habits
+from repl_rl.runs.sink import Sink
 from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.runs.warm import LESSONS, WarmRecord, write_record
 from repl_rl.seeds import derive_seed
@@ -42,7 +43,6 @@ from repl_rl.training.held_out import HeldOut
 from repl_rl.training.lessons import Gathering, Lessons, name_held_out
 from repl_rl.training.runtime import Runtime, estimate, open_runtime
 from repl_rl.training.sft import adamw, example_of, fit
-from repl_rl.training.sink import Sink, open_sink
 from repl_rl.training.sources import Sources, check_sources
 from repl_rl.training.train import say_runtime
 from repl_rl.training.trainer import largest_divisor
@@ -132,7 +132,7 @@ def warm_start(plan: Plan, path: Path, screen: Screen, sources: Sources) -> Warm
         screen.say(f"run: {path}, seed {config.seed}")
         say_runtime(runtime, screen)
         screen.say(f"shown: {lessons}")
-        with open_sink(folder, config, warn=screen.warn, shield=interrupts.shield) as sink:
+        with Sink(folder, config, warn=screen.warn, shield=interrupts.shield) as sink:
             measure = partial(_measure, plan, runtime, screen, sink, interrupts)
             before = measure(held_out[: config.warmstart.problems_before], 0)
             screen.say(f"held-out before: {before or NOT_MEASURED}")
