@@ -72,22 +72,22 @@ class _Service:
     """wandb, or trackio, which has its functions: a run there for each process, one group a run."""
 
     def __init__(self, service: ModuleType, config: Config, run: Path) -> None:
-        self._service = service
-        self._is_ours = getattr(service, "run", None) is None  # else a person's own: it stays open
+        before = getattr(service, "run", None)
         name = run.absolute().name
-        service.init(
+        self._run = service.init(
             project=os.environ.get("WANDB_PROJECT", "repl-rl"),
             group=name,
             name=f"{name}-{secrets.token_hex(4)}",
             config=msgspec.to_builtins(config),
         )
+        self._is_ours = self._run is not before  # else it is a person's own, and stays open
 
     def log(self, step: int, row: Mapping[str, float]) -> None:
-        self._service.log(dict(row), step=step)
+        self._run.log(dict(row), step=step)
 
     def close(self) -> None:
         if self._is_ours:
-            self._service.finish()
+            self._run.finish()
 
 
 def _begun(name: str, config: Config, run: Path, *, step: int) -> _Tracker:

@@ -150,18 +150,16 @@ def test_one_that_joins_a_run_later_gets_the_rows_from_there_on(folder: RunFolde
 STAND_IN = """
 calls, run = [], None
 
+class Run:
+    def log(self, row, *, step):
+        calls.append(("log", (step, row)))
+
+    def finish(self):
+        calls.append(("finish", {}))
+
 def init(**values):
-    global run
     calls.append(("init", values))
-    run = object()
-
-def log(row, *, step):
-    calls.append(("log", (step, row)))
-
-def finish():
-    global run
-    calls.append(("finish", {}))
-    run = None
+    return run or Run()
 """
 
 
@@ -219,7 +217,7 @@ def test_a_resumed_run_is_one_more_of_its_group_there(service: Any, folder: RunF
 
 @SERVICES
 def test_a_run_that_was_open_there_stays_open(service: Any, folder: RunFolder) -> None:
-    service.run = object()
+    service.run = service.Run()
     written(folder, ROWS, service.__name__)
     assert given(service, "finish") == []
 
@@ -228,14 +226,14 @@ def test_a_run_that_was_open_there_stays_open(service: Any, folder: RunFolder) -
 def test_one_that_fails_is_dropped_with_one_warning(
     service: Any, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(row: dict[str, float], *, step: int) -> None:
+    def full(run: object, row: dict[str, float], *, step: int) -> None:
         if step == 2:
             raise OSError("no\nspace")
         service.calls.append(("log", (step, row)))
 
     said: list[str] = []
     name = service.__name__
-    monkeypatch.setattr(service, "log", full)
+    monkeypatch.setattr(service.Run, "log", full)
     written(folder, ROWS, name, "tensorboard", said=said)
     assert said == [f"the tracker {name} failed and gets no more rows: OSError: no\\nspace"]
     assert logged(service) == [0, 1]
@@ -247,13 +245,13 @@ def test_a_signal_waits_until_the_tracker_has_the_row(
     service: Any, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes locks, and one that a KeyboardInterrupt left taken hangs the end of the run."""
-    log = service.log
+    log = service.Run.log
 
-    def interrupted(row: dict[str, float], *, step: int) -> None:
+    def interrupted(run: object, row: dict[str, float], *, step: int) -> None:
         signal.raise_signal(signal.SIGTERM)
-        log(row, step=step)
+        log(run, row, step=step)
 
-    monkeypatch.setattr(service, "log", interrupted)
+    monkeypatch.setattr(service.Run, "log", interrupted)
     monkeypatch.setattr(interrupts, "heard", [])
     with (
         Interrupts() as asked,
