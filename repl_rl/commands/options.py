@@ -296,7 +296,7 @@ def with_model(plan: Plan, path: Path) -> Plan:
 
 def check_picture(path: Path) -> None:
     """ConfigError for a file that cannot be a picture."""
-    from repl_rl.show.plot_style import SUFFIXES
+    from repl_rl.show.plot_series import SUFFIXES
 
     if path.suffix.lower() not in SUFFIXES:
         raise ConfigError(f"{str(path)!r} is no picture; expected a name that ends in .png or .svg")
