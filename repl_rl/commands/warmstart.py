@@ -150,7 +150,7 @@ def _sources(paths: Sequence[Path], *, is_solved: bool) -> Sources:
 
 
 def _read(files: Sequence[Path]) -> Iterator[Written]:
-    from repl_rl.golden.written import read_written
+    from repl_rl.golden.play import read_written
 
     for file in files:
         yield from read_written(file)
