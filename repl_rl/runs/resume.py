@@ -23,10 +23,10 @@ from repl_rl.runs.folder import (
     PLAYED,
     evaluation_name,
     numbered_checkpoints,
+    read_record,
     read_versions,
 )
 from repl_rl.runs.metrics import measured_rate, read_rows, row_of
-from repl_rl.runs.warm import read_record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

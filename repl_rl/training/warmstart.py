@@ -28,11 +28,17 @@ from repl_rl.errors import DivergedError
 from repl_rl.interrupts import Interrupts
 from repl_rl.plugins import resolve_model
 from repl_rl.rollout.plan import Plan
-from repl_rl.runs.folder import RunFolder, check_output, evaluation_name
+from repl_rl.runs.folder import (
+    LESSONS,
+    RunFolder,
+    WarmRecord,
+    check_output,
+    evaluation_name,
+    write_record,
+)
 from repl_rl.runs.rollout_metrics import habits
 from repl_rl.runs.sink import Sink
 from repl_rl.runs.trajectory_file import read_trajectories
-from repl_rl.runs.warm import LESSONS, WarmRecord, write_record
 from repl_rl.seeds import derive_seed
 from repl_rl.show.bars import Update
 from repl_rl.show.display import Screen
