@@ -176,11 +176,12 @@ def numbered_checkpoints(folder: Path) -> list[Path]:
 
 
 def last_checkpoint(run: Path) -> Path | None:
-    """A run's latest weights: its final ones, or those of its last checkpoint."""
-    folder = run / CHECKPOINTS
-    if (folder / FINAL).is_dir():
-        return folder / FINAL
-    return next(reversed(numbered_checkpoints(folder)), None)
+    """A run's latest weights: its final ones, or those of the last step that was written whole."""
+    final = run / CHECKPOINTS / FINAL
+    if final.is_dir():
+        return final
+    numbered = numbered_checkpoints(run / CHECKPOINTS)
+    return next((path for path in reversed(numbered) if any(path.glob("*.safetensors"))), None)
 
 
 def run_of(path: Path) -> Path | None:
@@ -195,21 +196,14 @@ def run_of(path: Path) -> Path | None:
 
 
 def newest_checkpoint(run: Path) -> Path:
-    """`final` where the run ended, else the highest number that was written whole.
-
-    Raises ConfigError where there is none.
-    """
-    numbered = numbered_checkpoints(run / CHECKPOINTS)
-    whole = [path for path in numbered if any(path.glob("*.safetensors"))]
-    final = run / CHECKPOINTS / FINAL
-    if final.is_dir():
-        return final
-    if not whole:
+    """The `last_checkpoint` of a run; ConfigError where it has none."""
+    found = last_checkpoint(run)
+    if found is None:
         raise ConfigError(
             f"run {str(run)!r} has no checkpoint: it ended before the first one was written, see "
             f"report.checkpoint_every"
         )
-    return whole[-1]
+    return found
 
 
 def model_of(path: Path) -> Path:
