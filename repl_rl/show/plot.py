@@ -241,13 +241,10 @@ def _evaluations(
         [x for x, _ in shown],
         [rate for rate, _ in ends],
         yerr=[[rate - low for rate, (low, _) in ends], [high - rate for rate, (_, high) in ends]],
-        color=by.colour,
-        ls=by.dashes,
         lw=1.4,
-        marker=by.marker,
         ms=6,
-        mec="white",
         mew=0.6,
+        **_line(by),
         elinewidth=1.3,
         capsize=3,
         zorder=4,
@@ -256,6 +253,10 @@ def _evaluations(
             panel.transData, panel.get_figure(root=True), x=aside_pt, units="points"
         ),
     )
+
+
+def _line(by: Pen) -> dict[str, Any]:  # Any: as matplotlib has it
+    return {"color": by.colour, "ls": by.dashes, "marker": by.marker, "mec": "white"}
 
 
 def _training_of_each(panel: Axes, axis: Axis, curves: Sequence[Curve], window: int) -> None:
@@ -268,13 +269,10 @@ def _training_of_each(panel: Axes, axis: Axis, curves: Sequence[Curve], window: 
         panel.plot(
             xs,
             ys,
-            color=by.colour,
-            ls=by.dashes,
             lw=1.6,
-            marker=by.marker,
             ms=5.5,
-            mec="white",
             mew=0.5,
+            **_line(by),
             markevery=(every * number // len(curves), every),
         )
 
@@ -333,10 +331,7 @@ def _legend_of_one(drawn: Figure, name: str) -> None:
 def _legend_of_each(drawn: Figure, names: Sequence[str]) -> None:
     """Above the panels: which line is which run."""
     pens = [pen(number) for number in range(len(names))]
-    lines = [
-        Line2D([], [], color=by.colour, ls=by.dashes, marker=by.marker, lw=1.6, ms=6, mec="white")
-        for by in pens
-    ]
+    lines = [Line2D([], [], lw=1.6, ms=6, **_line(by)) for by in pens]
     num_columns = max(1, _LEGEND_CHARS // (12 + max(map(len, names))))
     labels = ["run"] * len(names)
     legend = drawn.legend(
