@@ -51,19 +51,6 @@ def wilson_interval(solved: float, total: float, *, z: float = 1.96) -> tuple[fl
     return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
 
 
-def solve_counts(scored: Sequence[Scored], key: str | None = None) -> dict[str, tuple[int, int]]:
-    """(solved, all) by a key of the problems' meta, or all under "all".
-
-    An ungraded answer is not solved: one that the grader cannot judge must not pay.
-    """
-    counts: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for item in scored:
-        name = "all" if key is None else item.problem.meta.get(key, "?")
-        solved, total = counts[name]
-        counts[name] = solved + is_solved(item), total + 1
-    return dict(sorted(counts.items()))
-
-
 def ungraded_warning(scored: Sequence[Scored]) -> str | None:
     """A sentence on ungraded trajectories, with an example; None where their share is small."""
     left = [item for item in scored if is_ungraded(item)]
