@@ -29,10 +29,10 @@ from repl_rl.progress import SILENT
 from repl_rl.rollout.plan import Plan, make_plan
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.runs.folder import RunFolder
+from repl_rl.runs.sink import Sink
 from repl_rl.settings import resolve
 from repl_rl.training.held_out import HeldOut
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
-from repl_rl.training.sink import open_sink
 from repl_rl.training.steps import ProblemSequence, Training
 from repl_rl.transcript.tokens import Codec
 from repl_rl.types import Scored
@@ -163,7 +163,7 @@ def soak(
 
     with (
         open_runtime(plan, loaded, interrupts=interrupts) as runtime,
-        open_sink(folder, config, warn=print) as sink,
+        Sink(folder, config, warn=print) as sink,
     ):
         print(f"kernels: {runtime.walls}")
         problems[count // config.grpo.group_size + ROWS]  # fills sympy's caches, and is kept

@@ -146,6 +146,7 @@ def test_the_last_checkpoint_is_the_final_one_or_that_of_the_latest_step(tmp_pat
     assert last_checkpoint(tmp_path) is None
     for name in ("checkpoint-9", "checkpoint-50", ".unfinished-checkpoint-51", "checkpoint-x"):
         (inside / name).mkdir(parents=True)
+        (inside / name / "model.safetensors").touch()
     assert last_checkpoint(tmp_path) == inside / "checkpoint-50"
     (inside / "final").mkdir()
     assert last_checkpoint(tmp_path) == inside / "final"

@@ -8,49 +8,37 @@ Knows rollouts. Does not know how a state is had again, nor flags.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from repl_rl.credit.worth import Worth, worths
-from repl_rl.engines.models import LoadedModel
 from repl_rl.rollout.continuations import attempts_around, check_asked
 from repl_rl.rollout.plan import Plan
 from repl_rl.show.display import Screen
 from repl_rl.tasks.base import make_prompt
 from repl_rl.training.evaluate import run_shown
-from repl_rl.training.runtime import Runtime, load_policy, open_runtime
+from repl_rl.training.runtime import load_policy, open_runtime
 from repl_rl.training.train import policy_folder
 from repl_rl.types import Scored
 
 
 @contextlib.contextmanager
-def open_referee(plan: Plan, screen: Screen) -> Iterator[Referee]:
-    """A policy that goes on from the lines of stored trajectories; see `Referee`.
+def open_worths(plan: Plan, screen: Screen) -> Iterator[Callable[[Scored, int], list[Worth]]]:
+    """A policy that goes on from the lines of stored trajectories, as a function.
 
-    Raises ConfigError as `open_runtime`.
+    Of a trajectory and a number of branches it returns what each line was worth, [L], by so many
+    continuations of the state before it. It raises ConfigError where the policy would have been
+    asked in other tokens. Raises ConfigError as `open_runtime`.
     """
-    policy = policy_folder(plan, screen)
-    loaded = load_policy(plan, policy, say=screen.say)
+    loaded = load_policy(plan, policy_folder(plan, screen), say=screen.say)
+    fmt = plan.format(loaded.chat_template)
     with open_runtime(plan, loaded) as runtime:
-        yield Referee(plan, loaded, runtime, screen)
 
+        def worths_of(scored: Scored, num_branches: int) -> list[Worth]:
+            problem = scored.problem
+            asked = make_prompt(plan.task, problem, fmt)
+            check_asked(scored, asked, loaded.codec, source=loaded.source)
+            setup = (*runtime.origin.setup, *problem.setup)
+            attempts = attempts_around(scored, setup, num_branches=num_branches)
+            return worths(scored, run_shown(runtime, attempts, "branches", screen))
 
-class Referee:
-    """Says what lines were worth, by rollouts of one policy."""
-
-    def __init__(self, plan: Plan, loaded: LoadedModel, runtime: Runtime, screen: Screen) -> None:
-        self._plan = plan
-        self._loaded = loaded
-        self._runtime = runtime
-        self._screen = screen
-
-    def worths(self, scored: Scored, *, num_branches: int) -> list[Worth]:
-        """What each line was worth, [L], by `num_branches` continuations of the state before it.
-
-        Raises ConfigError where this policy would have been asked in other tokens.
-        """
-        plan, loaded, problem = self._plan, self._loaded, scored.problem
-        asked = make_prompt(plan.task, problem, plan.format(loaded.chat_template))
-        check_asked(scored, asked, loaded.codec, source=loaded.source)
-        setup = (*self._runtime.origin.setup, *problem.setup)
-        attempts = attempts_around(scored, setup, num_branches=num_branches)
-        return worths(scored, run_shown(self._runtime, attempts, "branches", self._screen))
+        yield worths_of

@@ -54,7 +54,7 @@ def _search_beside(
 
 def _may_bring_code(file: Path) -> bool:
     """False in a run's folder: whoever packed it wrote every file in it."""
-    from repl_rl.runs.checkpoints import run_of
+    from repl_rl.runs.folder import run_of
 
     return run_of(file.absolute().parent) is None
 
@@ -226,7 +226,7 @@ def code_options(config: Config, files: Sequence[Path]) -> list[str]:
 
 def named_model(name: str) -> str:
     """The model that a person names; for a run its newest checkpoint, which is printed."""
-    from repl_rl.runs.checkpoints import model_of
+    from repl_rl.runs.folder import model_of
 
     path = Path(name).expanduser()
     if (model := model_of(path)) == path:
@@ -242,7 +242,7 @@ def plan_of_run(path: Path, options: dict[str, Any]) -> Plan:
     """
     from repl_rl import settings
     from repl_rl.rollout.plan import make_plan
-    from repl_rl.runs.checkpoints import run_of
+    from repl_rl.runs.folder import run_of
 
     run = run_of(path)
     if run is None:
@@ -257,8 +257,7 @@ def plan_of_run(path: Path, options: dict[str, Any]) -> Plan:
 
 def say_graded_otherwise(path: Path) -> None:
     """Say so where another version of the grader judged the run that `path` belongs to."""
-    from repl_rl.runs.checkpoints import run_of
-    from repl_rl.runs.folder import graded_otherwise, read_versions
+    from repl_rl.runs.folder import graded_otherwise, read_versions, run_of
 
     run = run_of(path)
     if run is not None and (text := graded_otherwise(read_versions(run), run)) is not None:
@@ -296,7 +295,7 @@ def with_model(plan: Plan, path: Path) -> Plan:
 
 def check_picture(path: Path) -> None:
     """ConfigError for a file that cannot be a picture."""
-    from repl_rl.show.plot_style import SUFFIXES
+    from repl_rl.show.plot_series import SUFFIXES
 
     if path.suffix.lower() not in SUFFIXES:
         raise ConfigError(f"{str(path)!r} is no picture; expected a name that ends in .png or .svg")

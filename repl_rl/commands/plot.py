@@ -15,7 +15,7 @@ import click
 from repl_rl.commands.options import check_picture, run_argument
 from repl_rl.errors import ConfigError
 from repl_rl.runs.metrics import Curve, read_curve
-from repl_rl.show.plot_style import MAX_PENS, SUFFIXES
+from repl_rl.show.plot_series import MAX_PENS, SUFFIXES
 
 
 @click.command()

@@ -24,7 +24,7 @@ def push(run_or_checkpoint: Path, name: str) -> None:
     """
     from repl_rl.errors import ConfigError
     from repl_rl.plugins import check_repository
-    from repl_rl.runs.checkpoints import run_of
+    from repl_rl.runs.folder import run_of
     from repl_rl.training import publish
 
     check_repository(name, given="OWNER/NAME =")

@@ -159,10 +159,10 @@ def explain(
         return
     plan = shared.plan_beside(path, model, {"files": files, "overrides": overrides})
     shared.load_libraries(plan)
-    from repl_rl.commands.branches import open_referee
+    from repl_rl.commands.branches import open_worths
 
-    with Screen() as screen, open_referee(plan, screen) as referee:
+    with Screen() as screen, open_worths(plan, screen) as worths_of:
         for where, ledger in wanted[:count]:
-            found = referee.worths(ledger.scored, num_branches=branches)
+            found = worths_of(ledger.scored, branches)
             screen.ledger(f"{where} {ledger.scored.trajectory.problem_id}", ledger)
             screen.worths(found)

@@ -119,7 +119,7 @@ def _sources(paths: Sequence[Path], *, is_solved: bool) -> Sources:
     """What --from names, its files by hand read. ConfigError where it cannot be meant."""
     from repl_rl.golden.text import SUFFIX, find_files
     from repl_rl.plugins import nearest_folder
-    from repl_rl.runs.trajectory_rows import FOLDER
+    from repl_rl.runs.trajectory_file import FOLDER
     from repl_rl.training.sources import Sources
 
     written, runs = list["Written"](), list[Path]()
@@ -150,7 +150,7 @@ def _sources(paths: Sequence[Path], *, is_solved: bool) -> Sources:
 
 
 def _read(files: Sequence[Path]) -> Iterator[Written]:
-    from repl_rl.golden.written import read_written
+    from repl_rl.golden.play import read_written
 
     for file in files:
         yield from read_written(file)

@@ -5,7 +5,6 @@ Pure: no kernel, no model, no grader is called. The verdict comes in as data.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 
@@ -42,7 +41,7 @@ def shaped(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig
                 line_rewards=(0.0,) * len(trajectory.lines), outcome_reward=reward.outcome_reward
             )
     """
-    charges = _capped(trajectory, config)
+    charges = _capped([line_charge(line, config) for line in trajectory.lines], config)
     steps = potential_steps(trajectory, weight=config.potential)
     outcome = outcome_reward(verdict, config)
     terms: dict[str, float] = {}
@@ -61,6 +60,11 @@ def shaped(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig
     )
 
 
+def line_charge(line: Line, config: RewardConfig) -> float:
+    """What a line earns by its outcome, before the cap on what all lines cost."""
+    return config.line.get(line.outcome.kind, 0.0)
+
+
 def outcome_reward(verdict: Verdict | None, config: RewardConfig) -> float | None:
     """Price of an answer, or of none; None for a verdict that has no price."""
     if verdict is None:
@@ -72,9 +76,8 @@ def outcome_reward(verdict: Verdict | None, config: RewardConfig) -> float | Non
     return price - stake * config.verdict.get(VerdictKind.PROVED, 0.0)
 
 
-def _capped(trajectory: Trajectory, config: RewardConfig) -> list[float]:
+def _capped(charges: list[float], config: RewardConfig) -> list[float]:
     """What lines cost, [L]; all together at most `max_line_charge`."""
-    charges = [config.line.get(line.outcome.kind, 0.0) for line in trajectory.lines]
     total = sum(charges)
     scale = config.max_line_charge / -total if total < -config.max_line_charge else 1.0
     return [charge * scale for charge in charges]
@@ -92,27 +95,34 @@ def potential_steps(trajectory: Trajectory, *, weight: float) -> list[float]:
 
     Example, weight 0.8: lines that show 1, 2, 2 and a submission give 0.2, 0.2, 0, -0.4.
     """
-    seen: set[str] = set()
-    potentials = [0.0]
-    for line in trajectory.lines:
+    potential, last = _Potential(weight), len(trajectory.lines) - 1
+    return [potential.step(line, is_last=at == last) for at, line in enumerate(trajectory.lines)]
+
+
+class _Potential:
+    """Potential of the state that the lines so far have left; see `potential_steps`."""
+
+    def __init__(self, weight: float) -> None:
+        self._weight = weight
+        self._seen: set[str] = set()
+        self._value = 0.0
+
+    def step(self, line: Line, *, is_last: bool) -> float:
+        """Return what the next line adds."""
         if line.outcome.kind is OutcomeKind.OK_OUTPUT:
-            seen.add(line.outcome.observation)
-        potentials.append(_progress(len(seen), weight=weight))
-    potentials[-1] = 0.0
-    return [after - before for before, after in itertools.pairwise(potentials)]
-
-
-def _progress(num_results: int, *, weight: float) -> float:
-    return weight * min(1.0, num_results / _ENOUGH_RESULTS)
+            self._seen.add(line.outcome.observation)
+        progress = min(1.0, len(self._seen) / _ENOUGH_RESULTS)
+        before, self._value = self._value, 0.0 if is_last else self._weight * progress
+        return self._value - before
 
 
 class RunningReward:
     """Rewards of lines as they come, for loops that reward each line before the next is known.
 
-    Each line is charged at most what is left of `max_line_charge`; `shaped` instead scales all
-    charges once their sum is known. The sum is the same. Where the cap binds, the first lines pay
-    more here, and later ones nothing. A potential is paid as it grows and taken back with the last
-    line, as in `potential_steps`.
+    Charge and potential of a line are those of `shaped`; the cap alone differs. `shaped` scales all
+    charges once their sum is known. Here a line is paid before, so it is charged at most what is
+    left of `max_line_charge`. The sum is the same: where the cap binds, the first lines pay more
+    here, and later ones nothing.
 
         >>> outcome = LineOutcome(kind=OutcomeKind.SYNTAX_ERROR)
         >>> line = Line(index=0, source="", start=0, stop=1, outcome=outcome)
@@ -124,19 +134,13 @@ class RunningReward:
     def __init__(self, config: RewardConfig) -> None:
         self._config = config
         self._left = config.max_line_charge
-        self._seen: set[str] = set()
-        self._potential = 0.0
+        self._potential = _Potential(config.potential)
 
     def add(self, line: Line, *, is_last: bool) -> float:
         """What this line is worth, the next one of its trajectory."""
-        charge = max(self._config.line.get(line.outcome.kind, 0.0), -self._left)
+        charge = max(line_charge(line, self._config), -self._left)
         self._left += min(charge, 0.0)
-        if line.outcome.kind is OutcomeKind.OK_OUTPUT:
-            self._seen.add(line.outcome.observation)
-        before, self._potential = self._potential, 0.0
-        if not is_last:
-            self._potential = _progress(len(self._seen), weight=self._config.potential)
-        return charge + self._potential - before
+        return charge + self._potential.step(line, is_last=is_last)
 
 
 def load_reward(config: RewardConfig, grpo: GRPOConfig | None = None) -> RewardFunction:

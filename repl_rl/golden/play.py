@@ -3,19 +3,23 @@
     Golden -> ScriptedEngine + FakeKernel -> LineSampler -> Trajectory
 
 So the code that names a policy's outcomes names these, never this module. What no output shows (a
-deadline, a death) comes from the outcome that the author wrote.
+deadline, a death) comes from the outcome that the author wrote. `read_written` gives the
+same lines to be run again in a real kernel and shown to a model, without what is said of rewards.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from repl_rl.config import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine
-from repl_rl.golden.text import Golden, GoldenLine
+from repl_rl.golden.text import Golden, GoldenFile, GoldenLine, read_file
 from repl_rl.rollout.sampler import LineSampler
+from repl_rl.rollout.scripts import Written, WrittenLine
 from repl_rl.transcript.format import PYTHON, Prompt, strip_line
 from repl_rl.transcript.outcomes import submitted_expression
 from repl_rl.transcript.tokens import ByteCodec
@@ -113,3 +117,21 @@ def raised(line: GoldenLine) -> str | None:
     else:
         match = _ERROR.fullmatch(line.shown[-1] if line.shown else "")
     return match[1] if match else None
+
+
+def read_written(path: Path) -> list[Written]:
+    """The transcripts of a file. ConfigError, with file and line, where it is not one."""
+    return list(_written(read_file(path)))
+
+
+def _written(file: GoldenFile) -> Iterator[Written]:
+    for golden in file.goldens:
+        lines = (
+            WrittenLine(
+                source=strip_line(line.source),
+                output=line.output,
+                place=f"{file.path}:{line.number}",
+            )
+            for line in golden.lines
+        )
+        yield Written(problem=problem_of(golden), lines=tuple(lines))

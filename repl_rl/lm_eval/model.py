@@ -24,7 +24,7 @@ from repl_rl.config import SamplingConfig
 from repl_rl.errors import ConfigError
 from repl_rl.lm_eval.words import FORMS, answer_in, sampling_for, statement_in
 from repl_rl.rollout.model_plan import plan_of_model
-from repl_rl.runs.checkpoints import run_of
+from repl_rl.runs.folder import run_of
 from repl_rl.tasks.data.spelled import spelled
 from repl_rl.tasks.data.task import PROMPT_FILE
 from repl_rl.texts import read_text

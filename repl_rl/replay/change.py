@@ -17,14 +17,14 @@ from repl_rl.types import Reward, Scored, VerdictKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worth:
+class Judgement:
     """Verdict and reward of a trajectory."""
 
     verdict: VerdictKind | None
     reward: Reward
 
     @classmethod
-    def of(cls, scored: Scored) -> Worth:
+    def of(cls, scored: Scored) -> Judgement:
         kind = None if scored.verdict is None else scored.verdict.kind
         return cls(verdict=kind, reward=scored.reward)
 
@@ -39,8 +39,8 @@ class Change:
     """What one trajectory was worth, and what it is worth now."""
 
     id: str
-    before: Worth
-    after: Worth
+    before: Judgement
+    after: Judgement
 
     @property
     def is_scored(self) -> bool:

@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 from repl_rl.concurrency import run_all
 from repl_rl.progress import Update
 from repl_rl.replay.annotated import read
-from repl_rl.replay.change import Change, Worth
+from repl_rl.replay.change import Change, Judgement
 from repl_rl.replay.execute import Rerun, rerun
 from repl_rl.replay.scene import Scene, make_scene, other_walls
 from repl_rl.rollout.kernels import kernel_pool
@@ -136,7 +136,7 @@ async def _rescore(place: Place, *, scorer: Scorer) -> tuple[Scored, Scored]:
 
 
 def _change(place: Place, pair: tuple[Scored, Scored]) -> Change:
-    before, after = map(Worth.of, pair)
+    before, after = map(Judgement.of, pair)
     return Change(id=place.id, before=before, after=after)
 
 

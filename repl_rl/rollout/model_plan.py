@@ -14,7 +14,7 @@ from typing import Any
 from repl_rl import settings
 from repl_rl.plugins import resolve_model
 from repl_rl.rollout.plan import Plan, make_plan
-from repl_rl.runs.checkpoints import model_of, run_of
+from repl_rl.runs.folder import model_of, run_of
 
 
 def plan_of_model(name: str, given: Mapping[str, Any]) -> Plan:

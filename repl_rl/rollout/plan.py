@@ -22,7 +22,7 @@ from repl_rl.engines.kinds import engine_kind
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import check_repository, load_named
 from repl_rl.rollout.sampler import LineSampler
-from repl_rl.runs.trackers import check_trackers
+from repl_rl.runs.sink import check_trackers
 from repl_rl.tasks.base import (
     StoredTask,
     Task,

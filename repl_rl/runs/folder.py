@@ -1,13 +1,16 @@
 """A run's folder: write it, read it back.
 
     config.toml  versions.json  metrics.jsonl  trajectories/*.jsonl  tokenizer/  checkpoints/
+    RUN | RUN/checkpoints/NAME -> RUN;  RUN -> its newest weights;  Origin -> was it run here?
 
-Knows files and records. Does not know how they are made.
+Knows files and records. Does not know how they are made, nor what is in a checkpoint.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -18,26 +21,35 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+
+import msgspec
+import platformdirs
 
 from repl_rl import __version__
 from repl_rl.config import Config
 from repl_rl.disk import append_whole, explained, replace_file
 from repl_rl.errors import ConfigError
 from repl_rl.runs.trajectory_file import append
-from repl_rl.runs.trust import trust
 from repl_rl.settings import to_toml
 from repl_rl.types import GRADING, Origin, Scored
 
-METRICS, CHECKPOINTS, FINAL, BEST = "metrics.jsonl", "checkpoints", "final", "best"
+CONFIG, METRICS = "config.toml", "metrics.jsonl"
+CHECKPOINTS, FINAL, BEST = "checkpoints", "final", "best"
 COMPLETE = "COMPLETE"
 """In a checkpoint, the file that was written last: with it a run can go on from there."""
 TOKENIZER = "tokenizer"
 """Of a run, the folder of its policy's tokenizer."""
 PLAYED, MEASURED = "play", "eval"
 """Names of the trajectories in a folder in which nothing was trained."""
+
+LESSONS = "lessons"
+"""Of a warm start, the name of the file of transcripts that the model was shown."""
+_WARM = "warmstart.json"
+"""The mark of the folder of a warm start."""
 
 GRADER = "grading"
 """Among versions, that of the grader. A run of version 1 does not name it."""
@@ -100,7 +112,7 @@ class RunFolder:
         if before := read_versions(self.path):  # a run that goes on holds older verdicts, too
             found[GRADER] = str(min(graded_by(before), graded_by(found)))
         replace_file(self.path / "versions.json", json.dumps(found, indent=2).encode() + b"\n")
-        replace_file(self.path / "config.toml", origin.config.encode())
+        replace_file(self.path / CONFIG, origin.config.encode())
 
     def append_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
         path = self.path / METRICS
@@ -164,11 +176,39 @@ def numbered_checkpoints(folder: Path) -> list[Path]:
 
 
 def last_checkpoint(run: Path) -> Path | None:
-    """A run's latest weights: its final ones, or those of its last checkpoint."""
-    folder = run / CHECKPOINTS
-    if (folder / FINAL).is_dir():
-        return folder / FINAL
-    return next(reversed(numbered_checkpoints(folder)), None)
+    """A run's latest weights: its final ones, or those of the last step that was written whole."""
+    final = run / CHECKPOINTS / FINAL
+    if final.is_dir():
+        return final
+    numbered = numbered_checkpoints(run / CHECKPOINTS)
+    return next((path for path in reversed(numbered) if any(path.glob("*.safetensors"))), None)
+
+
+def run_of(path: Path) -> Path | None:
+    """The run that a folder is or is a checkpoint of; None where it belongs to none."""
+    if (path / CONFIG).is_file():
+        return path
+    if path.resolve().parent.name != CHECKPOINTS:
+        return None
+    # As it was named, where that is possible: messages show it.
+    run = path.parents[1] if len(path.parents) > 1 else path.resolve().parents[1]
+    return run if (run / CONFIG).is_file() else None
+
+
+def newest_checkpoint(run: Path) -> Path:
+    """The `last_checkpoint` of a run; ConfigError where it has none."""
+    found = last_checkpoint(run)
+    if found is None:
+        raise ConfigError(
+            f"run {str(run)!r} has no checkpoint: it ended before the first one was written, see "
+            f"report.checkpoint_every"
+        )
+    return found
+
+
+def model_of(path: Path) -> Path:
+    """The newest checkpoint where `path` is a run; `path` itself otherwise."""
+    return newest_checkpoint(path) if (path / CONFIG).is_file() else path
 
 
 def make_origin(
@@ -273,3 +313,59 @@ def read_versions(run: Path) -> dict[str, str]:
         return {}
     rows = found.items() if isinstance(found, dict) else ()
     return {name: value for name, value in rows if isinstance(value, str)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmRecord:
+    """What a model was shown."""
+
+    transcripts: int
+    steps: int
+    learning_rate: float
+    taken: Mapping[str, int] = field(default_factory=dict)
+    """Transcripts by where they come from."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Transcripts by why they were not shown."""
+
+
+def write_record(run: Path, record: WarmRecord) -> None:
+    """Mark the folder. Raises StorageError where the disk refuses."""
+    replace_file(run / _WARM, msgspec.json.format(msgspec.json.encode(record)) + b"\n")
+
+
+def read_record(run: Path) -> WarmRecord | None:
+    """None where the folder holds no warm start."""
+    try:
+        return msgspec.json.decode((run / _WARM).read_bytes(), type=WarmRecord)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError):
+        return WarmRecord(transcripts=0, steps=0, learning_rate=0.0)
+
+
+# Configs that were run here: for these alone code is loaded that a trajectory file names. Whoever
+# packs a run's folder writes every file in it, so the mark is kept elsewhere, as Jupyter keeps its
+# trust in notebooks.
+
+
+def trust(origin: Origin) -> None:
+    """Note that this config was run here, with this setup."""
+    # With a read-only home a replay asks for `--set`, as for a file from elsewhere.
+    with contextlib.suppress(OSError):
+        mark = _mark(origin)
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+
+
+def is_trusted(origin: Origin) -> bool:
+    """True where a run of this very config and setup was made by this user on this machine."""
+    try:
+        return _mark(origin).exists()
+    except OSError:
+        return False
+
+
+def _mark(origin: Origin) -> Path:
+    content = json.dumps([origin.config, origin.setup]).encode()
+    folder = Path(platformdirs.user_state_dir("repl-rl"))
+    return folder / "trusted" / hashlib.sha256(content).hexdigest()

@@ -23,11 +23,10 @@ from repl_rl.runs.folder import (
     PLAYED,
     evaluation_name,
     numbered_checkpoints,
+    read_record,
     read_versions,
 )
 from repl_rl.runs.metrics import measured_rate, read_rows, row_of
-from repl_rl.runs.trackers import note_rows
-from repl_rl.runs.warm import read_record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +112,6 @@ def cut(run: Begun) -> list[str]:
     lines = path.read_bytes().splitlines()
     found = [(row, line) for line in lines if (row := row_of(line)) is not None]
     kept = [line for row, line in found if row.step <= step]
-    note_rows(run.run, len(found))
     if len(found) < len(lines):
         said.append(f"{METRICS}: a row that was cut off is taken out")
     if num_beyond := len(found) - len(kept):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from repl_rl.disk import explained
-from repl_rl.runs.pass_rate import Difference, Rate
+from repl_rl.runs.summary import Difference, Rate
 from repl_rl.terminal import one_row
 
 if TYPE_CHECKING:

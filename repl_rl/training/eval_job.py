@@ -17,7 +17,7 @@ from repl_rl.engines.models import LoadedModel
 from repl_rl.progress import Progress
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import MEASURED, RunFolder, check_output
-from repl_rl.runs.pass_rate import Difference, Rate, difference
+from repl_rl.runs.summary import Difference, Rate, difference
 from repl_rl.tasks.base import baselines_of
 from repl_rl.training.evaluate import Report, held_out_attempts, report, run_shown, warn_of_ungraded
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime

@@ -15,8 +15,15 @@ from repl_rl.engines.base import Engine
 from repl_rl.errors import ConfigError
 from repl_rl.progress import Progress, Update
 from repl_rl.rollout.runner import More
-from repl_rl.runs.pass_rate import NO_BASELINES, Baselines, Rate, rate_of, rates_by
-from repl_rl.runs.summary import is_solved, ungraded_warning
+from repl_rl.runs.summary import (
+    NO_BASELINES,
+    Baselines,
+    Rate,
+    is_solved,
+    rate_of,
+    rates_by,
+    ungraded_warning,
+)
 from repl_rl.seeds import derive_seed
 from repl_rl.tasks.base import Task
 from repl_rl.training.runtime import Runtime

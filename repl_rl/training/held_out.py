@@ -14,13 +14,13 @@ from types import MappingProxyType
 from repl_rl.interrupts import Interrupts
 from repl_rl.progress import Progress
 from repl_rl.runs.folder import evaluation_name
-from repl_rl.runs.pass_rate import NO_BASELINES, Baselines
 from repl_rl.runs.rollout_metrics import habits
+from repl_rl.runs.sink import Sink
+from repl_rl.runs.summary import NO_BASELINES, Baselines
 from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.training.evaluate import Report, report, run_shown, warn_of_ungraded
 from repl_rl.training.ranks import ALONE, Ranks
 from repl_rl.training.runtime import Runtime
-from repl_rl.training.sink import Sink
 from repl_rl.types import Attempt, Scored
 
 

@@ -17,7 +17,7 @@ from repl_rl.disk import explained
 from repl_rl.engines import hub
 from repl_rl.errors import ConfigError, HubError
 from repl_rl.runs.card import card_files, has_card, public_adapter_config
-from repl_rl.runs.checkpoints import newest_checkpoint
+from repl_rl.runs.folder import newest_checkpoint
 
 MERGED = "merged"
 """Of a run's checkpoints, the whole model that its adapter was made into."""

@@ -23,6 +23,7 @@ from repl_rl.errors import ConfigError, DivergedError
 from repl_rl.interrupts import Interrupts
 from repl_rl.progress import Progress, Update
 from repl_rl.runs.folder import rollouts_name
+from repl_rl.runs.sink import Sink
 from repl_rl.seeds import derive_seed
 from repl_rl.tasks.base import Task
 from repl_rl.training.evaluate import run_counted, warn_of_ungraded
@@ -32,7 +33,6 @@ from repl_rl.training.laps import Laps
 from repl_rl.training.ranks import ALONE, Ranks
 from repl_rl.training.rollout_counts import RolloutCounts, time_metrics
 from repl_rl.training.runtime import Runtime
-from repl_rl.training.sink import Sink
 from repl_rl.training.trainer import largest_divisor
 from repl_rl.types import Attempt, Problem, Scored, Split
 

@@ -39,6 +39,7 @@ from repl_rl.runs.folder import (
     read_versions,
 )
 from repl_rl.runs.resume import Begun, begun, cut, evaluated_steps
+from repl_rl.runs.sink import Sink
 from repl_rl.seeds import derive_seed
 from repl_rl.tasks.base import Task, baselines_of, demonstrable
 from repl_rl.training.ending import end
@@ -53,7 +54,6 @@ from repl_rl.training.ranks import (
 )
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.saving import last_step_kept
-from repl_rl.training.sink import open_sink
 from repl_rl.training.starter import (
     Recipe,
     build,
@@ -179,9 +179,7 @@ def _run(
         sink = None
         if folder is not None:
             sink = stack.enter_context(
-                open_sink(
-                    folder, config, warn=progress.warn, shield=interrupts.shield, step=reached
-                )
+                Sink(folder, config, warn=progress.warn, shield=interrupts.shield, step=reached)
             )
         measured = HeldOut(
             held_out,

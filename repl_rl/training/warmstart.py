@@ -29,10 +29,17 @@ from repl_rl.interrupts import Interrupts
 from repl_rl.plugins import resolve_model
 from repl_rl.progress import Progress, Update
 from repl_rl.rollout.plan import Plan
-from repl_rl.runs.folder import RunFolder, check_output, evaluation_name
+from repl_rl.runs.folder import (
+    LESSONS,
+    RunFolder,
+    WarmRecord,
+    check_output,
+    evaluation_name,
+    write_record,
+)
 from repl_rl.runs.rollout_metrics import habits
+from repl_rl.runs.sink import Sink
 from repl_rl.runs.trajectory_file import read_trajectories
-from repl_rl.runs.warm import LESSONS, WarmRecord, write_record
 from repl_rl.seeds import derive_seed
 from repl_rl.tasks.base import baselines_of
 from repl_rl.training.ending import end
@@ -41,7 +48,6 @@ from repl_rl.training.held_out import HeldOut
 from repl_rl.training.lessons import Gathering, Lessons, name_held_out
 from repl_rl.training.runtime import Runtime, estimate, open_runtime
 from repl_rl.training.sft import adamw, example_of, fit
-from repl_rl.training.sink import Sink, open_sink
 from repl_rl.training.sources import Sources, check_sources
 from repl_rl.training.train import say_runtime
 from repl_rl.training.trainer import largest_divisor
@@ -131,7 +137,7 @@ def warm_start(plan: Plan, path: Path, progress: Progress, sources: Sources) -> 
         progress.say(f"run: {path}, seed {config.seed}")
         say_runtime(runtime, progress)
         progress.say(f"shown: {lessons}")
-        with open_sink(folder, config, warn=progress.warn, shield=interrupts.shield) as sink:
+        with Sink(folder, config, warn=progress.warn, shield=interrupts.shield) as sink:
             measure = partial(_measure, plan, runtime, progress, sink, interrupts)
             before = measure(held_out[: config.warmstart.problems_before], 0)
             progress.say(f"held-out before: {before or NOT_MEASURED}")

@@ -28,6 +28,7 @@ def write(run: Path, *rows: str, checkpoints: tuple[str, ...] = ()) -> None:
     (run / "metrics.jsonl").write_text("".join(rows))
     for name in checkpoints:
         (run / "checkpoints" / name).mkdir(parents=True)
+        (run / "checkpoints" / name / "model.safetensors").touch()
 
 
 def test_before_there_is_a_run_nothing_was_written(run: Path) -> None:

@@ -88,6 +88,12 @@ def test_the_wheel_holds_the_packages_the_prompts_and_no_tests(wheel: Path) -> N
     assert [name for name in names if name.endswith((".pyc", ".jsonl"))] == []
 
 
+def test_templates_stand_in_the_wheel_beside_the_code_that_fills_them(wheel: Path) -> None:
+    templates = [path.relative_to(ROOT) for path in (ROOT / "repl_rl").rglob("*.jinja")]
+    assert templates
+    assert set(map(str, templates)) <= set(zipfile.ZipFile(wheel).namelist())
+
+
 def test_the_wheel_says_that_it_is_typed(wheel: Path) -> None:
     """Without the marker file no type checker reads the annotations."""
     names = zipfile.ZipFile(wheel).namelist()

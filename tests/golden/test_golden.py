@@ -9,7 +9,7 @@ import pytest
 
 from repl_rl.config import Config, RewardConfig
 from repl_rl.errors import ConfigError
-from repl_rl.golden.mutants import Fate, mutants
+from repl_rl.golden.check import Fate, mutants
 from repl_rl.golden.play import play
 from repl_rl.golden.suites import Suite, Suites
 from repl_rl.golden.text import GoldenFile, find_files, parse

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from repl_rl.config import RewardConfig
-from repl_rl.golden.mutants import mutants
+from repl_rl.golden.check import mutants
 
 Call = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parents[2]

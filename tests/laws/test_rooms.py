@@ -153,6 +153,7 @@ def test_torch_stays_with_models_and_tensors() -> None:
         "repl_rl/engines/step_cache.py",
         "repl_rl/engines/steps.py",
         "repl_rl/engines/weights.py",
+        "repl_rl/runs/sink.py",
         "repl_rl/engines/row_attention.py",
         "repl_rl/engines/row_cache.py",
         "repl_rl/engines/tree_attention.py",
@@ -173,7 +174,6 @@ def test_torch_stays_with_models_and_tensors() -> None:
         "repl_rl/engines/precision.py",
         "repl_rl/engines/sdpa.py",
         "repl_rl/training/sft.py",
-        "repl_rl/training/trackers.py",
         "repl_rl/training/trainer.py",
         "repl_rl/training/starter.py",
     }

@@ -18,7 +18,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.rollout.builder import fault
 from repl_rl.rollout.kernels import kernel_for
 from repl_rl.rollout.session import Session
-from repl_rl.runs import trajectory_rows
+from repl_rl.runs import trajectory_file
 from repl_rl.runs.trajectory_file import append, places, read_trajectories
 from repl_rl.transcript.format import PYTHON
 from repl_rl.types import Problem
@@ -32,9 +32,9 @@ Call = Callable[..., tuple[int, str, str]]
 @pytest.fixture(autouse=True)
 def _said_by_nobody() -> Iterator[None]:
     """It is said once in a process."""
-    trajectory_rows._say.cache_clear()
+    trajectory_file._say.cache_clear()
     yield
-    trajectory_rows._say.cache_clear()
+    trajectory_file._say.cache_clear()
 
 
 def test_a_claim_is_read_as_a_line_that_printed_nothing() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from repl_rl.replay.change import Change, Worth
+from repl_rl.replay.change import Change, Judgement
 from repl_rl.replay.compare import difference
 from repl_rl.replay.execute import Mismatch, Rerun
 from repl_rl.replay.report import change_rows, rerun_rows
@@ -35,9 +35,9 @@ def rerun(number: int, *mismatches: Mismatch, num_lines: int = 5) -> Rerun:
 
 
 def change(number: int, before: float | None, after: float | None, *lines: float) -> Change:
-    def worth(outcome: float | None, *rewards: float) -> Worth:
+    def worth(outcome: float | None, *rewards: float) -> Judgement:
         reward = Reward(line_rewards=rewards, outcome_reward=outcome)
-        return Worth(verdict=VerdictKind.PROVED, reward=reward)
+        return Judgement(verdict=VerdictKind.PROVED, reward=reward)
 
     zeros = [0.0] * len(lines)
     return Change(id=f"s:{number}", before=worth(before, *zeros), after=worth(after, *lines))

@@ -10,7 +10,7 @@ import pytest
 
 from repl_rl.config import RewardConfig
 from repl_rl.credit.rewards import RewardFunction, shaped
-from repl_rl.replay.change import Change, Worth
+from repl_rl.replay.change import Change, Judgement
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.types import (
     OutcomeKind,
@@ -49,12 +49,12 @@ def scorer(judge: Judge, reward: RewardFunction = shaped) -> Scorer:
 
 def worth(
     verdict: VerdictKind | None, outcome: float | None, *lines: float, **terms: float
-) -> Worth:
+) -> Judgement:
     reward = Reward(line_rewards=lines, outcome_reward=outcome, terms=terms)
-    return Worth(verdict=verdict, reward=reward)
+    return Judgement(verdict=verdict, reward=reward)
 
 
-def told(before: Worth, after: Worth) -> list[str]:
+def told(before: Judgement, after: Judgement) -> list[str]:
     return list(Change(id="s:1", before=before, after=after).differences())
 
 
@@ -193,7 +193,7 @@ def test_evidence_and_time_do_not_count(submitted: Trajectory) -> None:
         Verdict(kind=PROVED, method="numeric", evidence="x = 1", ms=9.0),
     )
     before, after = (
-        Worth.of(Scored(trajectory=submitted, problem=PROBLEM, verdict=verdict, reward=reward))
+        Judgement.of(Scored(trajectory=submitted, problem=PROBLEM, verdict=verdict, reward=reward))
         for verdict in verdicts
     )
     assert not Change(id="s:1", before=before, after=after).is_real
@@ -208,5 +208,7 @@ def test_evidence_and_time_do_not_count(submitted: Trajectory) -> None:
         (worth(PROVED, 1.0), False),
     ],
 )
-def test_ungraded_is_what_was_submitted_and_has_no_reward(found: Worth, is_ungraded: bool) -> None:
+def test_ungraded_is_what_was_submitted_and_has_no_reward(
+    found: Judgement, is_ungraded: bool
+) -> None:
     assert found.is_ungraded is is_ungraded

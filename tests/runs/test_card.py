@@ -11,7 +11,7 @@ from huggingface_hub import ModelCard
 
 from push_hub import checkpoint, ended_run
 from repl_rl.runs.card import card_files, has_card, write_card
-from repl_rl.runs.warm import WarmRecord, write_record
+from repl_rl.runs.folder import WarmRecord, write_record
 from repl_rl.settings import resolve
 
 HIDDEN = ("/home", "somebody", "/srv", "secret")

@@ -9,15 +9,15 @@ from fractions import Fraction
 
 import pytest
 
-from repl_rl.runs.pass_rate import (
+from repl_rl.runs.summary import (
     clustered_interval,
     difference,
     pass_at,
     pass_rates,
     rate_of,
     rates_by,
+    wilson_interval,
 )
-from repl_rl.runs.summary import wilson_interval
 from repl_rl.seeds import derive_seed
 from repl_rl.training.evaluate import held_out_attempts
 from repl_rl.types import OutcomeKind, Problem, Scored, Split, Trajectory, Verdict, VerdictKind

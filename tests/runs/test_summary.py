@@ -16,7 +16,6 @@ from repl_rl.runs.rollout_metrics import (
 )
 from repl_rl.runs.summary import (
     line_shares,
-    solve_counts,
     ungraded_warning,
     wilson_interval,
 )
@@ -66,16 +65,6 @@ def four(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> list[Score
         make_scored(third, None, verdict=Verdict(kind=VerdictKind.UNDECIDED)),
         make_scored(fourth, -0.6),
     ]
-
-
-def test_the_ungraded_count_as_not_solved(four: list[Scored]) -> None:
-    assert solve_counts(four) == {"all": (1, 4)}
-
-
-def test_counts_are_kept_by_a_key_of_the_problem(four: list[Scored]) -> None:
-    problem = replace(four[0].problem, meta={"family": "sums"})
-    found = solve_counts([replace(four[0], problem=problem), *four[1:]], "family")
-    assert found == {"?": (0, 3), "sums": (1, 1)}
 
 
 def test_shares_of_lines_add_up_to_one(four: list[Scored]) -> None:

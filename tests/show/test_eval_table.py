@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from repl_rl.runs.pass_rate import Difference, Rate
+from repl_rl.runs.summary import Difference, Rate
 from repl_rl.show.eval_table import bars, comparison, save_bars, table
 
 

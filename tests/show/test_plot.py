@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from xml.etree import ElementTree
 
 import numpy as np
@@ -13,17 +12,16 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
 from curve_kit import a_step, curve, of
-from repl_rl.show.plot import figure, picture, window_of
-from repl_rl.show.plot_areas import outcomes, seconds
-from repl_rl.show.plot_axes import axes_of, points, thinned
-from repl_rl.show.plot_style import (
+from repl_rl.show.plot import figure, picture, style, window_of
+from repl_rl.show.plot_series import (
+    HATCHES,
     MAX_PENS,
-    Fill,
-    fill_of_kind,
-    fill_of_part,
-    fill_of_rest,
+    axes_of,
+    outcomes,
     pen,
-    style,
+    points,
+    seconds,
+    thinned,
 )
 from repl_rl.types import OutcomeKind
 
@@ -210,15 +208,28 @@ def test_no_two_of_all_runs_share_dashes_and_marker() -> None:
 
 
 def test_no_two_areas_of_a_picture_are_alike_without_colour() -> None:
-    def are_alike(one: Fill, other: Fill) -> bool:
-        return one.hatch == other.hatch and abs(grey(one.colour) - grey(other.colour)) < 0.08
-
-    rest = [fill_of_rest(is_error=is_error) for is_error in (False, True)]
-    for fills in (map(fill_of_kind, OutcomeKind), map(fill_of_part, range(8))):
-        pairs = itertools.combinations([*fills, *rest], 2)
-        assert [pair for pair in pairs if are_alike(*pair)] == []
+    """Ten is the most: eight with a name, what is left, and the errors that are left."""
+    kinds = [f"line/{kind}/share" for kind in OutcomeKind]
+    parts = [f"time/{number}" for number in range(9)]
+    busy = of([a_step(step, **dict.fromkeys((*kinds, *parts), 0.05)) for step in (1, 2)])
+    with style():
+        panels = figure({"busy": busy}).axes
+    hatches = [[area.get_hatch() for area in one.collections] for one in panels]
+    found = [one for one in hatches if len(one) > 1]
+    assert list(map(len, found)) == [10, 9]
+    assert [len(set(one)) for one in found] == [10, 9]
+    assert len(set(HATCHES)) == len(HATCHES)
 
 
 def test_a_black_hatch_shows_on_every_area() -> None:
-    fills = [*map(fill_of_kind, OutcomeKind), *map(fill_of_part, range(8))]
-    assert min(grey(fill.colour) for fill in fills) > 0.45
+    kinds = [f"line/{kind}/share" for kind in OutcomeKind]
+    colours = {
+        area.colour
+        for kind in kinds
+        for area in outcomes(of([{"step": 1, "solve_rate": 0.5, kind: 1.0}]), window=1).areas
+    }
+    parts = {f"time/{number}": 1.0 for number in range(9)}
+    times = seconds(of([a_step(1, **parts)]), window=1)
+    colours |= {area.colour for area in times.areas}
+    assert len(colours) > 8
+    assert min(map(grey, colours)) > 0.45

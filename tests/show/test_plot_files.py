@@ -137,8 +137,7 @@ def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("matplotlib")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    for name in ("repl_rl.show.plot", "repl_rl.show.plot_panels"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delitem(sys.modules, "repl_rl.show.plot", raising=False)
 
 
 @pytest.mark.usefixtures("without_matplotlib")

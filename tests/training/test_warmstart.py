@@ -24,10 +24,9 @@ from repl_rl.rollout.plan import Plan, make_plan
 from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.rollout.scripts import ScriptSampler, Written, WrittenLine, fixed_script
-from repl_rl.runs.folder import RunFolder
+from repl_rl.runs.folder import RunFolder, WarmRecord, write_record
 from repl_rl.runs.resume import begun, newest_run
 from repl_rl.runs.trajectory_file import append
-from repl_rl.runs.warm import WarmRecord, write_record
 from repl_rl.settings import resolve
 from repl_rl.show.display import Screen
 from repl_rl.training.lessons import Gathering, name_held_out

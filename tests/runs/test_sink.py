@@ -1,9 +1,8 @@
-"""Laws of trackers: all have the rows of the run's own file, and none can end a run."""
+"""Laws of a run's rows: its file has them all, trackers those of a process, none ends a run."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -21,9 +20,8 @@ from repl_rl.interrupts import Interrupts
 from repl_rl.rollout.plan import make_plan
 from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.resume import Begun, cut
-from repl_rl.runs.trackers import Given, check_trackers
+from repl_rl.runs.sink import Sink, check_trackers
 from repl_rl.settings import resolve
-from repl_rl.training.sink import open_sink
 from run_metrics import read_metrics
 
 Rows = list[tuple[int, dict[str, float]]]
@@ -50,7 +48,7 @@ def written(
 ) -> None:
     """Write rows as a run that is at `step` does."""
     said = [] if said is None else said
-    with open_sink(folder, config(*trackers), warn=said.append, step=step) as sink:
+    with Sink(folder, config(*trackers), warn=said.append, step=step) as sink:
         for at, row in rows:
             sink.write(at, row)
 
@@ -76,7 +74,7 @@ def test_every_row_says_how_long_the_run_has_taken(folder: RunFolder) -> None:
     written(folder, ROWS[:1])
     (folder.path / "metrics.jsonl").write_text('{"step": 1, "loss": 0.5, "wall_s": 20.0}\n')
     now = iter([100.0, 103.0])
-    with open_sink(folder, config(), warn=print, step=1, clock=lambda: next(now)) as sink:
+    with Sink(folder, config(), warn=print, step=1, clock=lambda: next(now)) as sink:
         sink.write(2, {"loss": 0.25})
     assert read_metrics(folder.path / "metrics.jsonl")[-1] == {
         "step": 2,
@@ -86,7 +84,7 @@ def test_every_row_says_how_long_the_run_has_taken(folder: RunFolder) -> None:
 
 
 def test_steps_never_fall(folder: RunFolder) -> None:
-    with open_sink(folder, config(), warn=print) as sink:
+    with Sink(folder, config(), warn=print) as sink:
         sink.write(2, {})
         sink.write(2, {})
         with pytest.raises(AssertionError, match="a row of step 1 after one of step 2"):
@@ -123,7 +121,7 @@ def test_it_holds_them_after_a_kill_and_a_resume(folder: RunFolder, step: int) -
 
 
 def written_until_killed(folder: RunFolder, rows: Rows) -> None:
-    with open_sink(folder, config("tensorboard"), warn=print) as sink:
+    with Sink(folder, config("tensorboard"), warn=print) as sink:
         for at, row in rows:
             sink.write(at, row)
         # The last row reached the run's file alone.
@@ -131,60 +129,37 @@ def written_until_killed(folder: RunFolder, rows: Rows) -> None:
         raise Killed
 
 
-def test_a_row_that_only_the_file_has_is_handed_on(folder: RunFolder) -> None:
-    """Killed between the two, at the checkpoint's own step: the row stays, so the events get it."""
-    written(folder, ROWS[:3], "tensorboard")
-    folder.append_metrics(*ROWS[3])
+def test_rows_of_the_step_that_a_run_goes_on_at_stay(folder: RunFolder) -> None:
+    """The checkpoint of step 2 was written, and held-out problems measured, before the end."""
+    written(folder, ROWS[:4], "tensorboard")
     killed_at(folder, 2)
     written(folder, ROWS[4:], "tensorboard", step=2)
     assert same_rows(folder.path)
 
 
-def test_one_that_joins_a_run_later_gets_all_rows(folder: RunFolder) -> None:
+def test_one_that_joins_a_run_later_gets_the_rows_from_there_on(folder: RunFolder) -> None:
     written(folder, ROWS[:4])
     killed_at(folder, 2)
     written(folder, ROWS[4:], "tensorboard", step=2)
-    assert same_rows(folder.path)
-
-
-def test_one_that_was_left_out_of_a_part_gets_all_rows(folder: RunFolder) -> None:
-    written(folder, ROWS[:2], "tensorboard")
-    killed_at(folder, 1)
-    written(folder, ROWS[2:4], step=1)
-    killed_at(folder, 2)
-    written(folder, ROWS[4:], "tensorboard", step=2)
-    assert same_rows(folder.path)
+    assert {step for step, _, _ in rows_of_events(folder.path)} == {3}
 
 
 # Services
 
 
 STAND_IN = """
-import os
-calls, run, config = [], None, {}
-
-class Config(dict):
-    def update(self, values, allow_val_change=False):
-        dict.update(self, values)
+calls, run = [], None
 
 class Run:
-    id = "made-up"
-    def _label(self, **values):
-        pass
+    def log(self, row, *, step):
+        calls.append(("log", (step, row)))
+
+    def finish(self):
+        calls.append(("finish", {}))
 
 def init(**values):
-    global run, config
-    asked = {name: os.environ.get(name) for name in ("WANDB_RUN_ID", "WANDB_RESUME")}
-    calls.append(("init", {**values, **asked}))
-    run, config = Run(), Config()
-
-def log(row):
-    calls.append(("log", row))
-
-def finish():
-    global run
-    calls.append(("finish", {}))
-    run = None
+    calls.append(("init", values))
+    return run or Run()
 """
 
 
@@ -193,95 +168,76 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any) -> It
     """A module in place of a service's own, which keeps what it is asked to do."""
     name = request.param
     package = tmp_path / "modules" / name
-    (package / "sdk" / "lib").mkdir(parents=True)
-    (package / "__init__.py").write_text(STAND_IN + CONTEXT)
-    for inner in ("sdk", "sdk/lib"):
-        (package / inner / "__init__.py").touch()
-    (package / "sdk" / "lib" / "config_util.py").write_text("class ConfigError(Exception): pass\n")
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(STAND_IN)
     monkeypatch.syspath_prepend(package.parent)
     module = __import__(name)
     yield module
-    for loaded in [one for one in sys.modules if one.partition(".")[0] == name]:
-        del sys.modules[loaded]
+    del sys.modules[name]
 
-
-CONTEXT = """
-class context_vars:
-    class current_space_id:
-        @staticmethod
-        def get():
-            return None
-"""
 
 SERVICES = pytest.mark.parametrize("service", ["wandb", "trackio"], indirect=True)
 
 
-def logged(service: Any) -> list[tuple[int, dict[str, float]]]:
-    """(step, row) of what it was given."""
-    rows = [dict(row) for call, row in service.calls if call == "log"]
-    return [(int(row.pop("train/global_step")), row) for row in rows]
+def given(service: Any, what: str) -> list[Any]:
+    return [values for call, values in service.calls if call == what]
+
+
+def logged(service: Any) -> list[int]:
+    """The steps of the rows that it was given."""
+    return [step for step, _ in given(service, "log")]
 
 
 @SERVICES
 def test_a_service_gets_the_rows_and_the_settings(service: Any, folder: RunFolder) -> None:
     written(folder, ROWS, service.__name__)
-    assert [step for step, _ in logged(service)] == [step for step, _ in ROWS]
-    assert logged(service)[1][1].items() >= {"train/loss": 0.5}.items()
-    assert service.config["grpo"]["steps"] == 200
-    assert "WANDB_RUN_ID" not in os.environ
+    assert logged(service) == [step for step, _ in ROWS]
+    assert given(service, "log")[0][1].items() >= {"eval/solve_rate": 0.1}.items()
+    assert given(service, "log")[1][1].items() >= {"train/loss": 0.5}.items()
+    (begun,) = given(service, "init")
+    assert begun["config"]["grpo"]["steps"] == 200
+    assert (begun["project"], begun["group"]) == ("repl-rl", "run")
+    assert [call for call, _ in service.calls][-1] == "finish"
 
 
 @SERVICES
-def test_a_resumed_run_is_the_same_one_there_and_its_steps_never_fall(
-    service: Any, folder: RunFolder
-) -> None:
-    """Steps 1 to 3 were given; 3 is trained again, and killed again, before 4 is."""
-    name = service.__name__
-    written(folder, ROWS, name)
+def test_a_resumed_run_is_one_more_of_its_group_there(service: Any, folder: RunFolder) -> None:
+    """Step 2 is trained again: no run there has a step twice, or one that falls."""
+    (folder.path / "trackers.json").write_text('{"id": "1a", "name": "run-1a", "rows": {}}')
+    written(folder, ROWS[:3], service.__name__)
     killed_at(folder, 1)
-    written(folder, ROWS[2:3], name, step=1)
-    killed_at(folder, 1)
-    written(folder, [*ROWS[2:], (4, {"loss": 0.5})], name, step=1)
-    assert [step for step, _ in logged(service)] == [0, 1, 2, 2, 3, 4]
-    begun = [values for call, values in service.calls if call == "init"]
-    assert len(begun) == 3
-    assert begun[0] == begun[1] == begun[2]
-    given = Given.of(folder.path)
-    if name == "wandb":
-        assert (begun[0]["WANDB_RUN_ID"], begun[0]["WANDB_RESUME"]) == (given.id, "allow")
-    else:
-        assert (begun[0]["name"], begun[0]["resume"]) == (given.name, "allow")
+    written(folder, ROWS[2:], service.__name__, step=1)
+    assert logged(service) == [0, 1, 2, 2, 2, 3]
+    calls = [call for call, _ in service.calls]
+    assert calls == ["init", *["log"] * 3, "finish", "init", *["log"] * 3, "finish"]
+    first, second = given(service, "init")
+    assert first["group"] == second["group"] == "run"
+    assert first["name"] != second["name"]
+
+
+@SERVICES
+def test_a_run_that_was_open_there_stays_open(service: Any, folder: RunFolder) -> None:
+    service.run = service.Run()
+    written(folder, ROWS, service.__name__)
+    assert given(service, "finish") == []
 
 
 @SERVICES
 def test_one_that_fails_is_dropped_with_one_warning(
     service: Any, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(row: dict[str, float]) -> None:
-        if row["train/global_step"] == 2:
+    def full(run: object, row: dict[str, float], *, step: int) -> None:
+        if step == 2:
             raise OSError("no\nspace")
-        service.calls.append(("log", row))
+        service.calls.append(("log", (step, row)))
 
     said: list[str] = []
     name = service.__name__
-    monkeypatch.setattr(service, "log", full)
+    monkeypatch.setattr(service.Run, "log", full)
     written(folder, ROWS, name, "tensorboard", said=said)
     assert said == [f"the tracker {name} failed and gets no more rows: OSError: no\\nspace"]
-    assert [step for step, _ in logged(service)] == [0, 1]
+    assert logged(service) == [0, 1]
     assert same_rows(folder.path)
-
-
-@SERVICES
-def test_one_that_was_dropped_gets_what_it_lacks_after_a_resume(
-    service: Any, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log, name = service.log, service.__name__
-    with monkeypatch.context() as broken:
-        broken.setattr(service, "log", lambda row: log(row) if len(service.calls) < 3 else 1 / 0)
-        written(folder, ROWS, name, said=[])
-    killed_at(folder, 2)
-    written(folder, ROWS[4:], name, step=2)
-    assert [step for step, _ in logged(service)] == [0, 1, 2, 2, 3]
 
 
 @SERVICES
@@ -289,21 +245,21 @@ def test_a_signal_waits_until_the_tracker_has_the_row(
     service: Any, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes locks, and one that a KeyboardInterrupt left taken hangs the end of the run."""
-    log = service.log
+    log = service.Run.log
 
-    def interrupted(row: dict[str, Any]) -> None:
+    def interrupted(run: object, row: dict[str, float], *, step: int) -> None:
         signal.raise_signal(signal.SIGTERM)
-        log(row)
+        log(run, row, step=step)
 
-    monkeypatch.setattr(service, "log", interrupted)
+    monkeypatch.setattr(service.Run, "log", interrupted)
     monkeypatch.setattr(interrupts, "heard", [])
     with (
         Interrupts() as asked,
-        open_sink(folder, config(service.__name__), warn=print, shield=asked.shield) as sink,
+        Sink(folder, config(service.__name__), warn=print, shield=asked.shield) as sink,
         pytest.raises(KeyboardInterrupt),
     ):
         sink.write(0, {"eval_solve_rate": 0.1})
-    assert [step for step, _ in logged(service)] == [0]
+    assert logged(service) == [0]
 
 
 @SERVICES
