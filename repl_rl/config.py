@@ -6,11 +6,10 @@ Knows names and types; does not know what anything does, nor where values come f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from repl_rl.bounds import ABOVE_ZERO, LEAST, LONGEST, MOST
 from repl_rl.errors import ConfigError
 from repl_rl.sections import USUAL_MICRO_BATCH as USUAL_MICRO_BATCH
 from repl_rl.sections import Baseline as Baseline
@@ -32,6 +31,7 @@ from repl_rl.sections import Scale as Scale
 from repl_rl.sections import TaskConfig as TaskConfig
 from repl_rl.sections import WarmstartConfig as WarmstartConfig
 from repl_rl.trl_options import idle, refusal
+from repl_rl.values import checked, hints_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,18 +65,10 @@ class Config:
     report: ReportConfig = field(default_factory=ReportConfig)
 
     def __post_init__(self) -> None:
-        for name, value in _numbers(self, ""):
-            # Before all else: a longer integer may have no float, nor digits that Python prints.
-            if isinstance(value, int) and abs(value) > LONGEST:
-                raise ConfigError(f"{name} is beyond 2**63; expected a number that fits 64 bits")
-            if not math.isfinite(value):
-                raise ConfigError(f"{name} = {value}; expected a finite number")
-            if name in ABOVE_ZERO and value <= 0:
-                raise ConfigError(f"{name} = {value}; expected more than 0")
-            if value < LEAST.get(name, value):
-                raise ConfigError(f"{name} = {value}; expected at least {LEAST[name]}")
-            if value > MOST.get(name, value):
-                raise ConfigError(f"{name} = {value}; expected at most {MOST[name]}")
+        # Here, and in no reader: whatever makes a config, from TOML, in Python or by `replace`,
+        # comes through here, and a section has its full name only as a part of it.
+        for name, hint in hints_of(Config).items():
+            object.__setattr__(self, name, checked(name, getattr(self, name), hint))
         if (self.grpo.loss_type, self.grpo.importance) == ("vespo", "line"):
             raise ConfigError(
                 "grpo.loss_type = 'vespo' weighs whole trajectories, so it takes no weights of "
@@ -155,14 +147,3 @@ def _check_potential(reward: RewardConfig, grpo: GRPOConfig) -> None:
             f"charge the last line, often the submission, for all progress before it; expected "
             f"grpo.credit 'return_to_go' or 'potential'"
         )
-
-
-def _numbers(section: Any, prefix: str) -> Iterator[tuple[str, float]]:
-    """Every number of a section and of those below it, with its full name."""
-    if not isinstance(section, Mapping):
-        section = {one.name: getattr(section, one.name) for one in fields(section)}
-    for name, value in section.items():
-        if isinstance(value, Mapping) or is_dataclass(value):
-            yield from _numbers(value, f"{prefix}{name}.")
-        elif isinstance(value, int | float):
-            yield f"{prefix}{name}", value

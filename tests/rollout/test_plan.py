@@ -207,8 +207,14 @@ def test_a_tree_that_makes_whole_groups_is_taken() -> None:
         (["grpo.branching=[4, 0]"], r"with grpo.branching = \[4, 0\]; expected such as"),
         (["grpo.branching=[]"], r"with grpo.branching = \[\]; expected such as"),
         (["grpo.credit=outcome"], r"grpo.branching = \[4, 2\] with grpo.credit = 'outcome'"),
-        (["grpo.branch_probability=0"], r"grpo.branch_probability = 0.0; expected more than 0"),
-        (["grpo.branch_probability=1.5"], r"grpo.branch_probability = 1.5; expected at most 1"),
+        (
+            ["grpo.branch_probability=0"],
+            r"grpo.branch_probability = 0; expected float, more than 0",
+        ),
+        (
+            ["grpo.branch_probability=1.5"],
+            r"grpo.branch_probability = 1.5; expected float, more than 0, at most 1",
+        ),
         (["grpo.rerolls=1"], r"grpo.credit = 'tree' takes grpo.rerolls = 0"),
         (
             ["trl.mask_truncated_completions=true"],

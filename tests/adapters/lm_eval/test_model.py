@@ -197,7 +197,7 @@ def test_two_temperatures_are_refused(tiny_model: Path) -> None:
         ),
         (
             {"pretrained": ".", "sampling.max_lines": "many"},
-            r"^sampling\.max_lines: expected `int`",
+            r"^sampling\.max_lines = '",
         ),
     ],
 )
