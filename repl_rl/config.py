@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from repl_rl.errors import ConfigError
+from repl_rl.foreign_words import idle, refusal
 from repl_rl.sections import USUAL_MICRO_BATCH as USUAL_MICRO_BATCH
 from repl_rl.sections import Baseline as Baseline
 from repl_rl.sections import Checkpointing as Checkpointing
@@ -30,7 +31,6 @@ from repl_rl.sections import SandboxConfig as SandboxConfig
 from repl_rl.sections import Scale as Scale
 from repl_rl.sections import TaskConfig as TaskConfig
 from repl_rl.sections import WarmstartConfig as WarmstartConfig
-from repl_rl.trl_options import idle, refusal
 from repl_rl.values import checked, hints_of
 
 

@@ -2,7 +2,7 @@
 
     [trl] -> names and types of GRPOConfig -> a dry run of optimiser and schedule, or a ConfigError
 
-Does not know which options are refused here: see `trl_options`.
+Does not know which options are refused here: see `foreign_words`.
 """
 
 from __future__ import annotations
