@@ -23,7 +23,7 @@ from typing import TypeVar
 
 import msgspec
 
-from repl_rl.config import TaskConfig
+from repl_rl.config.sections import TaskConfig
 from repl_rl.rollout.env import Env, open_env
 from repl_rl.tasks.base import Cell, Script, TieredTask, choose
 from repl_rl.tasks.sympy_proofs import SympyProofs

@@ -12,7 +12,7 @@ Masks, rewards and the update come with the trajectory: what is injected is neve
 
 from dataclasses import dataclass
 
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import Engine, LineEnd, SampledLine
 from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.seeds import derive_seed

@@ -3,7 +3,7 @@
 Lines cost nothing. A right answer pays less the more lines it took.
 """
 
-from repl_rl.config import RewardConfig
+from repl_rl.config.sections import RewardConfig
 from repl_rl.types import Reward, Trajectory, Verdict
 
 

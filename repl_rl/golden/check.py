@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from repl_rl.config import RewardConfig
+from repl_rl.config.sections import RewardConfig
 from repl_rl.credit.rewards import RewardFunction
 from repl_rl.errors import ConfigError
 from repl_rl.golden.play import play, problem_of

@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import module_from_spec
 from pathlib import Path
 
-from repl_rl.config import RewardConfig
+from repl_rl.config.sections import RewardConfig
 from repl_rl.credit.rewards import RewardFunction, load_reward
 from repl_rl.errors import ConfigError
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, get_args, get_type_hints
 
-from repl_rl.config import Config, RewardConfig
+from repl_rl.config import Config
+from repl_rl.config.sections import RewardConfig
 from repl_rl.credit.rewards import RewardFunction
 from repl_rl.errors import ConfigError
 from repl_rl.golden.check import Played, misses, score

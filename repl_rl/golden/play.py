@@ -12,7 +12,7 @@ import asyncio
 import re
 from dataclasses import dataclass
 
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine
 from repl_rl.golden.text import Golden, GoldenLine
 from repl_rl.rollout.sampler import LineSampler

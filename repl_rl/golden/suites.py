@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Self
 
 from repl_rl.config import Config
+from repl_rl.config.resolve import resolve, user_settings
 from repl_rl.credit.rewards import RewardFunction
 from repl_rl.errors import ConfigError
 from repl_rl.golden.check import Miss, Played, misses, play_one, score
 from repl_rl.golden.code import reward_beside
 from repl_rl.golden.mutants import Fate, Mutant, fate, fields_unread, gather, mutants
 from repl_rl.golden.text import GoldenFile, find_files, read_file
-from repl_rl.settings import resolve, user_settings
 from repl_rl.transcript.chat import CHATS
 from repl_rl.transcript.format import PYTHON
 from repl_rl.types import Scored

@@ -11,8 +11,9 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
-from repl_rl import settings
-from repl_rl.config import Config, SamplingConfig
+from repl_rl.config import Config
+from repl_rl.config.resolve import resolve
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.credit.rewards import RunningReward, shaped
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_named
@@ -191,7 +192,7 @@ async def open_env(
     cannot be started.
     """
     names = {"task": task, "transcript": transcript, "model": ELSEWHERE}
-    config = settings.resolve(flags=names, overrides=overrides)
+    config = resolve(flags=names, overrides=overrides)
     async with env_of(config, template=template) as env:
         yield env
 

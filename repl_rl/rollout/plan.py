@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol, Self
 
-from repl_rl.config import Config, GRPOConfig
+from repl_rl.config import Config
+from repl_rl.config.sections import GRPOConfig
 from repl_rl.credit.rewards import BoundReward, bound_reward
 from repl_rl.engines.base import EngineKind
 from repl_rl.engines.kinds import engine_kind

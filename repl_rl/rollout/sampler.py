@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import Engine, SampledLine
 from repl_rl.engines.patience import answered_within
 from repl_rl.rollout.builder import RolloutCancelled, TrajectoryBuilder

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Protocol, runtime_checkable
 
-from repl_rl.config import DataConfig, TaskConfig
+from repl_rl.config.sections import DataConfig, TaskConfig
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_spec, resolve_spec, users_code
 from repl_rl.tasks.data.names import check_no_file, find_file, is_data, is_file

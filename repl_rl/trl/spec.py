@@ -22,7 +22,7 @@ from typing import Any, Self
 from datasets import Dataset
 from transformers import TrainerCallback
 
-from repl_rl import settings
+from repl_rl.config.resolve import resolve
 from repl_rl.engines.models import LoadedModel, adopted
 from repl_rl.engines.precision import precision
 from repl_rl.errors import ConfigError
@@ -85,7 +85,7 @@ class ReplSpec:
             if not text.startswith(_OURS) or text.startswith(_SAID_BY_TRL):
                 raise ConfigError(f"{text!r} is no setting of a ReplSpec; is it GRPOConfig's?")
         names = {"task": task, "transcript": transcript, "model": ELSEWHERE, "seed": seed}
-        config = settings.resolve(flags=names, overrides=overrides)
+        config = resolve(flags=names, overrides=overrides)
         if config.grpo.credit == "tree":
             raise ConfigError(
                 "grpo.credit = 'tree' grows groups that only `repl-rl train` rolls out; expected "

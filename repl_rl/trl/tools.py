@@ -17,9 +17,9 @@ import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
+from repl_rl.config.resolve import resolve
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.env import AS_TEXT, ELSEWHERE, Env, EnvEpisode, env_of
-from repl_rl.settings import resolve
 from repl_rl.texts import read_text
 from repl_rl.transcript.format import PROBLEM_MARKER
 from repl_rl.types import Problem, StopReason

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from repl_rl.settings import resolve, to_toml
+from repl_rl.config.resolve import resolve, to_toml
 from scripted_kind import ScriptedKind
 from small_run import small, small_settings
 

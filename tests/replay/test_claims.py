@@ -12,7 +12,7 @@ import pytest
 from nbclient import NotebookClient
 
 from fixture_types import MakeScene, MakeScored, MakeTrajectory, Store
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.credit.ledger import ledgers
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import ConfigError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from repl_rl.config import RewardConfig
+from repl_rl.config.sections import RewardConfig
 from repl_rl.credit.rewards import shaped
 from repl_rl.rollout.scoring import Scorer, judged_lemmas
 from repl_rl.types import (

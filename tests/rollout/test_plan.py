@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from repl_rl.config import Config, SamplingConfig
+from repl_rl.config import Config
+from repl_rl.config.resolve import resolve
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import EngineKind
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.plan import make_plan, sampler_class
 from repl_rl.rollout.sampler import LineSampler
-from repl_rl.settings import resolve
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

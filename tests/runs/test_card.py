@@ -10,9 +10,9 @@ import pytest
 from huggingface_hub import ModelCard
 
 from push_hub import checkpoint, ended_run
+from repl_rl.config.resolve import resolve
 from repl_rl.runs.card import card_files, has_card, write_card
 from repl_rl.runs.warm import WarmRecord, write_record
-from repl_rl.settings import resolve
 
 HIDDEN = ("/home", "somebody", "/srv", "secret")
 

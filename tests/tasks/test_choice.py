@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from repl_rl.config import TaskConfig
+from repl_rl.config.sections import TaskConfig
 from repl_rl.errors import ConfigError
 from repl_rl.tasks.base import choose, load_task
 from repl_rl.tasks.sympy_proofs import SympyProofs

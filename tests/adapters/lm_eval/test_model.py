@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
+from repl_rl.config.resolve import resolve, to_toml
 from repl_rl.errors import ConfigError
-from repl_rl.settings import resolve, to_toml
 from repl_rl.training.runtime import Runtime
 from shared_work import once, shared_folder
 from tiny_model import save_tiny_model

@@ -16,10 +16,10 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from repl_rl.config import Config
+from repl_rl.config.describe import example, unknown
+from repl_rl.config.sections import ADAPTER_PRESET, STARTER_PRESET
+from repl_rl.config.values import hints_of, section_of
 from repl_rl.errors import ConfigError
-from repl_rl.preset import ADAPTER_PRESET, STARTER_PRESET
-from repl_rl.reference import example, unknown
-from repl_rl.values import hints_of, section_of
 
 _WIDTH = 80
 """Columns of a comment."""

@@ -21,10 +21,10 @@ from typing import Any, get_args
 import msgspec
 
 from repl_rl.config import Config
+from repl_rl.config.foreign_words import SAYINGS
+from repl_rl.config.sections import ADAPTER_PRESET, STARTER_PRESET
+from repl_rl.config.values import bound_words, hints_of, section_of, type_words
 from repl_rl.errors import ConfigError
-from repl_rl.foreign_words import SAYINGS
-from repl_rl.preset import ADAPTER_PRESET, STARTER_PRESET
-from repl_rl.values import bound_words, hints_of, section_of, type_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from repl_rl.config import Config, GRPOConfig, RewardConfig, SandboxConfig
+from repl_rl.config import Config
+from repl_rl.config.describe import find, settings
+from repl_rl.config.foreign_words import SAYINGS
+from repl_rl.config.resolve import resolve, to_toml
+from repl_rl.config.sections import GRPOConfig, RewardConfig, SandboxConfig
 from repl_rl.errors import ConfigError
-from repl_rl.foreign_words import SAYINGS
-from repl_rl.reference import find, settings
-from repl_rl.settings import resolve, to_toml
 from repl_rl.types import OutcomeKind, VerdictKind
 from repl_sandbox.types import Isolation
 

@@ -10,28 +10,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from repl_rl.config.foreign_words import idle, refusal
+from repl_rl.config.sections import (
+    DataConfig,
+    EvalConfig,
+    GradingConfig,
+    GRPOConfig,
+    LoraConfig,
+    ReportConfig,
+    RewardConfig,
+    SamplingConfig,
+    SandboxConfig,
+    TaskConfig,
+    WarmstartConfig,
+)
+from repl_rl.config.values import checked, hints_of
 from repl_rl.errors import ConfigError
-from repl_rl.foreign_words import idle, refusal
-from repl_rl.sections import USUAL_MICRO_BATCH as USUAL_MICRO_BATCH
-from repl_rl.sections import Baseline as Baseline
-from repl_rl.sections import Checkpointing as Checkpointing
-from repl_rl.sections import Credit as Credit
-from repl_rl.sections import DataConfig as DataConfig
-from repl_rl.sections import EvalConfig as EvalConfig
-from repl_rl.sections import GraderName as GraderName
-from repl_rl.sections import GradingConfig as GradingConfig
-from repl_rl.sections import GRPOConfig as GRPOConfig
-from repl_rl.sections import LoraConfig as LoraConfig
-from repl_rl.sections import Loss as Loss
-from repl_rl.sections import ReportConfig as ReportConfig
-from repl_rl.sections import RewardConfig as RewardConfig
-from repl_rl.sections import RunOn as RunOn
-from repl_rl.sections import SamplingConfig as SamplingConfig
-from repl_rl.sections import SandboxConfig as SandboxConfig
-from repl_rl.sections import Scale as Scale
-from repl_rl.sections import TaskConfig as TaskConfig
-from repl_rl.sections import WarmstartConfig as WarmstartConfig
-from repl_rl.values import checked, hints_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The sections of a config: every setting with its default and its unit.
+"""The sections of a config: every setting with its default, its bounds and its unit.
 
 Knows names and types; does not know what anything does, nor where values come from.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -378,3 +378,31 @@ class ReportConfig:
     hub: str | None = None
     """Repository `owner/name` on the hub that gets the last weights and their card; empty: none.
     One that is not there is made, private, before the first step. See `repl-rl push`."""
+
+
+# Defaults of certain policies, by section
+
+STARTER_PRESET: Mapping[str, Any] = {
+    "sampling": {
+        "max_lines": 10,
+        "max_line_tokens": 72,
+        "max_tokens": 224,
+        "max_observation_tokens": 96,
+        "max_in_flight": 96,
+    },
+    "sandbox": {"standby": 96, "max_output_chars": 512},
+    "grpo": {
+        "steps": 100,
+        "problems_per_step": 12,
+        "learning_rate": 5e-4,
+        "micro_batch_size": 32,
+        "gradient_checkpointing": False,
+        "kl_beta": 0.001,
+    },
+}
+"""What differs from the defaults when the policy is the starter: small, short, fast to learn."""
+
+ADAPTER_PRESET: Mapping[str, Any] = {"grpo": {"learning_rate": 1e-5}}
+"""What differs when an adapter of a named model is trained. Its best rate is about ten times that
+of all weights, in reinforcement learning as well, and hardly depends on the rank (Schulman et al.
+2025, "LoRA Without Regret")."""
