@@ -189,7 +189,9 @@ def plan_of(options: dict[str, Any], *, to_train: bool = False) -> Plan:
     """The plan of what these options ask for."""
     from repl_rl.rollout.plan import make_plan
 
-    return said(make_plan(resolve(options), to_train=to_train))
+    plan = make_plan(resolve(options), to_train=to_train)
+    plan.require_policy()
+    return said(plan)
 
 
 def task_plan_of(options: dict[str, Any]) -> TaskPlan:

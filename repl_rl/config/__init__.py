@@ -17,6 +17,7 @@ from repl_rl.config.sections import (
     GradingConfig,
     GRPOConfig,
     LoraConfig,
+    Preset,
     ReportConfig,
     RewardConfig,
     SamplingConfig,
@@ -40,7 +41,11 @@ class Config:
     """What a transcript looks like: `python`, `ipython`, `chat`, `chat-turns`, another name in the
     entry point group `repl_rl.transcripts`, or `module:attribute`."""
     model: str | None = None
-    """Folder of a transformers model, or a GGUF file; None stands for the task's starter policy."""
+    """Folder of a transformers model, or a GGUF file. Not set: the policy is what `preset` says."""
+    preset: Preset = "none"
+    """`starter`: without a model, the task's starter policy; its defaults are those of a policy
+    that is small and fast to learn. It is the default where no model is named. `none`: the usual
+    defaults; without a model, lines are sampled elsewhere."""
     seed: int = 0
     """Of everything random: problems, rollouts, kernels, the order of the update."""
     task: TaskConfig = field(default_factory=TaskConfig)

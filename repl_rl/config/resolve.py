@@ -47,8 +47,8 @@ def resolve(
 ) -> Config:
     """Defaults, then a preset, then TOML files, then flags, then `section.key=value` overrides.
 
-    `saved` is TOML too, that of a run, below the files. The preset is the starter's unless one of
-    these names a model, and that of adapters where `lora.rank` gives a model one.
+    `saved` is TOML too, that of a run, below the files. `preset` is `starter` unless one of these
+    sets it or names a model. Without it, adapters have a preset where `lora.rank` makes one.
     Raises ConfigError for an unknown key (the nearest is named) and for a value of another type.
 
         >>> resolve(overrides=["grpo.steps=10"], flags={"seed": 3}).grpo.steps
@@ -61,8 +61,10 @@ def resolve(
     _merge(user, user_settings(files=files, overrides=overrides, flags=flags))
     _rename(user)
     _check(Config, user, "")
+    # Runs from before there was `preset` leave it out as a person does.
+    user.setdefault("preset", "starter" if user.get("model") is None else "none")
     layers: dict[str, Any] = {}
-    if user.get("model") is None:
+    if user["preset"] == "starter":
         _merge(layers, STARTER_PRESET)
     elif _has_adapter(user):
         _merge(layers, ADAPTER_PRESET)
@@ -112,8 +114,8 @@ def _named(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def num_changed(before: Config, after: Config) -> int:
-    """How many values differ, the model apart."""
-    return sum(key != "model" for key, _, _ in differences(before, after))
+    """How many values differ, what names the policy apart."""
+    return sum(key not in ("model", "preset") for key, _, _ in differences(before, after))
 
 
 def differences(before: Config, after: Config) -> list[tuple[str, str, str]]:

@@ -18,6 +18,7 @@ Loss = Literal["dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "ves
 Credit = Literal["outcome", "line_local", "return_to_go", "potential", "tree"]
 Baseline = Literal["mean", "leave_one_out"]
 Scale = Literal["group", "batch", "none"]
+Preset = Literal["none", "starter"]
 RunOn = Literal["allow", "forbid"]
 Checkpointing = bool | Literal["auto"]
 USUAL_MICRO_BATCH = 8
@@ -400,7 +401,7 @@ STARTER_PRESET: Mapping[str, Any] = {
         "kl_beta": 0.001,
     },
 }
-"""What differs from the defaults when the policy is the starter: small, short, fast to learn."""
+"""What differs from the defaults with `preset = "starter"`: small, short, fast to learn."""
 
 ADAPTER_PRESET: Mapping[str, Any] = {"grpo": {"learning_rate": 1e-5}}
 """What differs when an adapter of a named model is trained. Its best rate is about ten times that

@@ -33,9 +33,6 @@ from repl_sandbox.isolation import Walls
 from repl_sandbox.pool import KernelPool
 from repl_sandbox.types import Kernel
 
-ELSEWHERE = "sampled elsewhere"
-"""In place of a model's name. Nothing loads it; with it the limits are not the starter's."""
-
 AS_TEXT = """
 [sampling]
 max_tokens = 1000000
@@ -191,7 +188,7 @@ async def open_env(
     Raises ConfigError for unknown names, SandboxError and GraderError if kernels or the grader
     cannot be started.
     """
-    names = {"task": task, "transcript": transcript, "model": ELSEWHERE}
+    names = {"task": task, "transcript": transcript, "preset": "none"}
     config = resolve(flags=names, overrides=overrides)
     async with env_of(config, template=template) as env:
         yield env
@@ -199,7 +196,7 @@ async def open_env(
 
 @contextlib.asynccontextmanager
 async def env_of(config: Config, *, template: ChatTemplate | None = None) -> AsyncIterator[Env]:
-    """As `open_env`, for a config whose model is `ELSEWHERE`."""
+    """As `open_env`, for a config that needs no policy."""
     sandbox = config.sandbox
     plan = make_plan(replace(config, sandbox=replace(sandbox, standby=min(4, sandbox.standby))))
     if config.sampling.max_think_tokens:

@@ -116,6 +116,14 @@ class Plan(TaskPlan):
         """True where trajectories come from the usual loop; a user's own loop may show anything."""
         return self.make_sampler is LineSampler
 
+    def require_policy(self) -> None:
+        """ConfigError for a plan whose lines are sampled elsewhere."""
+        if self.config.model is None and self.config.preset != "starter":
+            raise ConfigError(
+                f"preset = {self.config.preset!r} without a model names no policy; give --model "
+                f"PATH, or preset = 'starter'"
+            )
+
     def require_adapter(self) -> None:
         """ConfigError unless training makes an adapter, which can be merged."""
         if not self.config.lora.rank:
@@ -172,7 +180,7 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
         engine.check_forbidden(1)  # how many there are, a vocabulary says
     find_options(config.sandbox.isolation, config.sandbox.preload)
     found = make_task_plan(config)
-    if config.model is None:
+    if config.model is None and config.preset == "starter":
         _check_starter(found)
     return Plan(
         config=config,

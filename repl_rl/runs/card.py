@@ -160,11 +160,12 @@ class _Card:
     def _training(self) -> Iterator[tuple[str, str]]:
         config, grpo = self.config, self.config.grpo
         starter = f"the starter policy of {_quoted(config.task.name)}"
+        policy = starter if config.preset == "starter" else "a model without a name"
         yield "task", _quoted(_public(config.task.name))
         yield "transcript", _quoted(_public(config.transcript))
         yield (
             ("adapter of" if self.is_adapter else "began as"),
-            (_quoted(_last_part(self.base)) if self.base else starter),
+            (_quoted(_last_part(self.base)) if self.base else policy),
         )
         if self.warm is not None:
             yield from self._shown(self.warm)

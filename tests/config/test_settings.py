@@ -13,7 +13,7 @@ import pytest
 from repl_rl.config import Config
 from repl_rl.config.describe import find, settings
 from repl_rl.config.foreign_words import SAYINGS
-from repl_rl.config.resolve import resolve, to_toml
+from repl_rl.config.resolve import num_changed, resolve, to_toml
 from repl_rl.config.sections import GRPOConfig, RewardConfig, SandboxConfig
 from repl_rl.errors import ConfigError
 from repl_rl.types import OutcomeKind, VerdictKind
@@ -29,6 +29,26 @@ def test_without_a_model_the_starter_preset_applies() -> None:
 
 def test_a_model_turns_the_preset_off() -> None:
     assert resolve(flags={"model": "folder"}) == Config(model="folder")
+
+
+def test_the_preset_of_a_run_stands_in_its_config() -> None:
+    assert tomllib.loads(to_toml(resolve()))["preset"] == "starter"
+    assert tomllib.loads(to_toml(resolve(flags={"model": "folder"})))["preset"] == "none"
+
+
+def test_the_preset_can_be_named() -> None:
+    """All of a small model's limits without the starter, and the usual ones without a model."""
+    assert resolve(overrides=["preset=none"]) == Config()
+    small = resolve(overrides=["preset=starter", "model=folder"])
+    assert small == replace(resolve(), model="folder")
+
+
+def test_a_stored_run_without_preset_and_model_is_one_of_the_starter() -> None:
+    saved = to_toml(resolve(overrides=["grpo.steps=7"])).replace('preset = "starter"\n', "")
+    assert "preset" not in saved
+    assert resolve(saved=saved) == resolve(overrides=["grpo.steps=7"])
+    goes_on = resolve(saved=saved, flags={"model": "checkpoint"})
+    assert num_changed(resolve(saved=saved), goes_on) == 0
 
 
 @pytest.mark.parametrize("override", ["model=folder", 'model="folder"'])

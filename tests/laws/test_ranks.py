@@ -242,7 +242,7 @@ def test_sharded_weights_are_refused_before_anything_is_started(
 ) -> None:
     monkeypatch.setenv(name, "true")
     with pytest.raises(ConfigError, match=f"^{what} shards the weights, .* launch without it"):
-        train(make_plan(Config()), tmp_path / "run", Screen())
+        train(make_plan(Config(preset="starter")), tmp_path / "run", Screen())
     assert not (tmp_path / "run").exists()
 
 

@@ -145,7 +145,14 @@ def test_a_wrong_name_leaves_no_folder_of_a_run(own: Path) -> None:
 
 
 def test_what_a_default_run_names_is_there() -> None:
-    make_plan(Config())
+    make_plan(resolve()).require_policy()
+
+
+def test_a_plan_without_model_and_starter_is_for_lines_that_are_sampled_elsewhere() -> None:
+    plan = make_plan(Config())
+    with pytest.raises(ConfigError, match=r"^preset = 'none' .*; give --model PATH, or preset = "):
+        plan.require_policy()
+    make_plan(Config(model="m")).require_policy()
 
 
 class Plain(EngineKind):
