@@ -109,8 +109,8 @@ def write(rates: Rates, frozen: dict[str, tuple[int, ...]], task: TieredTask) ->
     listed = Known(baselines=baselines, frozen=old.frozen | frozen, digest="")
     path.write_bytes(msgspec.json.encode(listed))
     known.cache_clear()
-    choose(task, TaskConfig(families=("all",), tiers=tuple(LINES), frozen=True))
-    digest = digest_of(task.problems(Split.HELD_OUT, seed=0))
+    chosen = choose(task, TaskConfig(families=("all",), tiers=tuple(LINES), frozen=True))
+    digest = digest_of(chosen.problems(Split.HELD_OUT, seed=0))
     whole = msgspec.structs.replace(listed, digest=digest)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n")
 

@@ -138,7 +138,7 @@ def make_task_plan(config: Config) -> TaskPlan:
     found_format = find_format(config.transcript)
     reward = bound_reward(config.reward)
     task, task_spec = load_task(config.task.name, config.data)
-    choose(task, config.task)
+    task = choose(task, config.task)
     plan = TaskPlan(
         config=config, task=task, task_spec=task_spec, reward=reward, found_format=found_format
     )

@@ -21,6 +21,9 @@ class Two:
     cells: tuple[Cell, ...] = (EASY, HARD, Cell(family="ode", tier=4))
     choice = Choice(families=("sum", "ode"), tiers=(1, 3, 4), weights={"ode": 3.0})
 
+    def with_choice(self, choice: Choice) -> Two:
+        raise NotImplementedError
+
     def problem(self, cell: Cell, split: Split, *, seed: int) -> Problem:
         meta = {"family": cell.family, "tier": str(cell.tier)}
         return Problem(id=f"{cell}/{split}/{seed}", statement="?", meta=meta)
