@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
@@ -44,6 +45,7 @@ def checked(name: str, value: Any, hint: Any) -> Any:
     """
     if section := section_of(hint):
         return _section(name, value, section)
+    value = _plain(value)
     _check_numbers(name, value)
     if isinstance(value, Mapping) and get_origin(hint) is Mapping:
         of_keys, of_values = get_args(hint)
@@ -61,6 +63,15 @@ def _section(name: str, value: Any, section: type) -> Any:
     if not isinstance(value, Mapping) or not value.keys() <= hints.keys():
         raise ConfigError(f"{name} = {value!r}; expected {section.__name__}")
     return section(**{key: checked(f"{name}.{key}", one, hints[key]) for key, one in value.items()})
+
+
+def _plain(value: Any) -> Any:
+    """The number of Python's that a number of numpy's is; anything else as it is."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    return float(value) if isinstance(value, numbers.Real) else value
 
 
 def _converted(name: str, value: Any, hint: Any) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from repl_rl.config import Config
@@ -202,10 +203,13 @@ def test_a_config_made_in_python_is_refused_in_the_same_words(
     assert str(built.value).startswith(f"{section}.{next(iter(values))}")
 
 
-def test_words_and_lists_in_python_become_what_a_file_gives() -> None:
+def test_words_lists_and_numbers_in_python_become_what_a_file_gives() -> None:
     given: dict[str, Any] = {"isolation": "strict", "preload": ["numpy"], "line_cpu_s": 3}
     made = Config(sandbox=SandboxConfig(**given)).sandbox
     assert (made.isolation, made.preload) == (Isolation.STRICT, ("numpy",))
+    numbers: dict[str, Any] = {"learning_rate": np.float64(1e-4), "steps": np.int64(3)}
+    swept = Config(grpo=GRPOConfig(**numbers)).grpo
+    assert (type(swept.learning_rate), type(swept.steps)) == (float, int)
     prices: Any = {"proved": 1, "wrong": 0}
     assert Config(reward=RewardConfig(verdict=prices)).reward.verdict == {
         VerdictKind.PROVED: 1.0,
