@@ -34,7 +34,7 @@ from pathlib import Path
 import matplotlib as mpl
 from policies import add_policy, group_attempts, opened
 
-from repl_rl.config import GRPOConfig
+from repl_rl.config.sections import GRPOConfig
 from repl_rl.credit.advantages import earned, line_rows
 from repl_rl.credit.tree import tree_credit, twigs_of
 from repl_rl.credit.worth import Value, outcomes_after

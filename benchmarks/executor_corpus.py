@@ -67,8 +67,7 @@ async def demonstrations(run: Run, count: int, rng: random.Random) -> list[list[
     from repl_rl.tasks.sympy_proofs.task import SHORT, SympyProofs
     from repl_rl.types import Problem, Split
 
-    task = SympyProofs()
-    task.choice = Choice(families=SHORT.families, tiers=(1, 2))
+    task = SympyProofs(Choice(families=SHORT.families, tiers=(1, 2)))
 
     async def play(problem: Problem) -> list[Line]:
         await run(RESET)

@@ -94,7 +94,7 @@ class Job:
         """The model in float32, to be sampled and updated in these types."""
         import torch
 
-        from repl_rl.config import LoraConfig
+        from repl_rl.config.sections import LoraConfig
         from repl_rl.engines.models import load_weights, read_files, to_train
         from repl_rl.engines.precision import Precision
 
@@ -249,8 +249,8 @@ def rollout(job: Job) -> Iterator[Cells]:
 
 
 def _rolled_out(job: Job, *, is_fixed: bool, count: int | None = None) -> Iterator[Cells]:
+    from repl_rl.config.resolve import resolve
     from repl_rl.rollout.plan import make_plan
-    from repl_rl.settings import resolve
 
     count = count or job.pick(4, 64)
     tokens = job.pick(48, 256)
@@ -440,9 +440,9 @@ def _profiled(job: Job, step: Any) -> Cells:
 
 def grpo(job: Job) -> Iterator[Cells]:
     """Steps of 8 x 8 with an adapter, all in; the first one warms up."""
+    from repl_rl.config.resolve import resolve
     from repl_rl.progress import SILENT
     from repl_rl.rollout.plan import make_plan
-    from repl_rl.settings import resolve
 
     size = job.pick(2, 8)
     plan = make_plan(

@@ -22,11 +22,11 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
 from repl_rl.config import Config
+from repl_rl.config.resolve import resolve
 from repl_rl.engines.kinds import engine_kind
 from repl_rl.engines.memory import measure
 from repl_rl.engines.models import load_weights, read_files, to_train
 from repl_rl.engines.precision import Precision, precision
-from repl_rl.settings import resolve
 from repl_rl.training.trainer import make_trainer
 from repl_rl.types import (
     Line,

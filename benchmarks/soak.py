@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from repl_rl.config.resolve import resolve
 from repl_rl.engines.base import Engine, EngineWrapper, SampledLine, line_end
 from repl_rl.engines.models import LoadedModel
 from repl_rl.interrupts import Interrupts
@@ -30,7 +31,6 @@ from repl_rl.rollout.plan import Plan, make_plan
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.sink import Sink
-from repl_rl.settings import resolve
 from repl_rl.training.held_out import HeldOut
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.steps import ProblemSequence, Training

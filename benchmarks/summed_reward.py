@@ -2,7 +2,7 @@
 `learning.py`: every line answers for all errors of its trajectory.
 """
 
-from repl_rl.config import RewardConfig
+from repl_rl.config.sections import RewardConfig
 from repl_rl.credit.rewards import shaped
 from repl_rl.types import Reward, Trajectory, Verdict
 

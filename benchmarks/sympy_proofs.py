@@ -23,7 +23,7 @@ from typing import TypeVar
 
 import msgspec
 
-from repl_rl.config import TaskConfig
+from repl_rl.config.sections import TaskConfig
 from repl_rl.rollout.env import Env, open_env
 from repl_rl.tasks.base import Cell, Script, TieredTask, choose
 from repl_rl.tasks.sympy_proofs import SympyProofs
@@ -109,8 +109,8 @@ def write(rates: Rates, frozen: dict[str, tuple[int, ...]], task: TieredTask) ->
     listed = Known(baselines=baselines, frozen=old.frozen | frozen, digest="")
     path.write_bytes(msgspec.json.encode(listed))
     known.cache_clear()
-    choose(task, TaskConfig(families=("all",), tiers=tuple(LINES), frozen=True))
-    digest = digest_of(task.problems(Split.HELD_OUT, seed=0))
+    chosen = choose(task, TaskConfig(families=("all",), tiers=tuple(LINES), frozen=True))
+    digest = digest_of(chosen.problems(Split.HELD_OUT, seed=0))
     whole = msgspec.structs.replace(listed, digest=digest)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n")
 

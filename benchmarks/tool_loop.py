@@ -36,7 +36,7 @@ from trl.chat_template_utils import qwen3_chat_template
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from repl_rl.config import RewardConfig, SamplingConfig
+from repl_rl.config.sections import RewardConfig, SamplingConfig
 from repl_rl.credit.rewards import bound_reward
 from repl_rl.engines.base import EngineWrapper, LineEnd, SampledLine
 from repl_rl.engines.hf import HFEngine

@@ -32,11 +32,11 @@ from transformers.utils.logging import disable_progress_bar
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from repl_rl.config import Config
+from repl_rl.config.resolve import resolve
 from repl_rl.engines import tree_attention
 from repl_rl.engines.kinds import engine_kind
 from repl_rl.engines.models import read_files
 from repl_rl.engines.precision import precision
-from repl_rl.settings import resolve
 from repl_rl.training.grpo import LineGRPOTrainer, outcome_reward
 from repl_rl.training.trainer import make_trainer
 from repl_rl.types import (

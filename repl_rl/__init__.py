@@ -20,8 +20,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from repl_rl.config import Config as Config
-    from repl_rl.config import RewardConfig as RewardConfig
-    from repl_rl.config import SamplingConfig as SamplingConfig
+    from repl_rl.config.resolve import resolve as resolve
+    from repl_rl.config.sections import RewardConfig as RewardConfig
+    from repl_rl.config.sections import SamplingConfig as SamplingConfig
     from repl_rl.credit.advantages import advantages as advantages
     from repl_rl.credit.rewards import RunningReward as RunningReward
     from repl_rl.credit.rewards import shaped as shaped
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from repl_rl.rollout.sampler import LineSampler as LineSampler
     from repl_rl.runs.run_files import load_run as load_run
     from repl_rl.seeds import derive_seed as derive_seed
-    from repl_rl.settings import resolve as resolve
     from repl_rl.tasks.base import DemonstrableTask as DemonstrableTask
     from repl_rl.tasks.base import Task as Task
     from repl_rl.tasks.base import load_task as load_task
@@ -76,7 +76,9 @@ if TYPE_CHECKING:
     from repl_rl.types import VerdictKind as VerdictKind
 
 _HOMES = {
-    "config": ("Config", "RewardConfig", "SamplingConfig"),
+    "config": ("Config",),
+    "config.resolve": ("resolve",),
+    "config.sections": ("RewardConfig", "SamplingConfig"),
     "credit.advantages": ("advantages",),
     "credit.rewards": ("RunningReward", "shaped"),
     "engines.base": ("Engine", "EngineKind", "LineEnd", "SampledLine", "check_request", "line_end"),
@@ -92,7 +94,6 @@ _HOMES = {
     "rollout.sampler": ("LineSampler",),
     "runs.run_files": ("load_run",),
     "seeds": ("derive_seed",),
-    "settings": ("resolve",),
     "tasks.base": ("DemonstrableTask", "Task", "load_task"),
     "training.train": ("train",),
     "transcript.encoding": ("Encoding",),

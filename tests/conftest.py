@@ -16,7 +16,7 @@ from hypothesis import settings
 
 from attempt_kit import an_attempt
 from repl_rl.commands.cli import main
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import Engine
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.rollout.sampler import LineSampler

@@ -117,7 +117,7 @@ def _with_hint(error: click.ClickException) -> click.ClickException:
         return error
     if all(option.name != "overrides" for option in error.ctx.command.params):
         return error
-    from repl_rl.reference import option_hint
+    from repl_rl.config.describe import option_hint
 
     words = sys.argv[1:]
     behind = words[words.index(error.option_name) + 1 :] if error.option_name in words else []
@@ -198,8 +198,8 @@ def train(
     if merge:
         plan.require_adapter()
     if dry_run:
-        from repl_rl.reference import settings
-        from repl_rl.settings import to_toml
+        from repl_rl.config.describe import settings
+        from repl_rl.config.resolve import to_toml
 
         click.echo(to_toml(config, comments={one.key: one.doc for one in settings()}), nl=False)
         if config.model is not None:
@@ -424,9 +424,9 @@ def tasks(
     from importlib.metadata import entry_points
 
     from repl_rl.commands.task_check import findings, samples
+    from repl_rl.config.resolve import resolve
     from repl_rl.plugins import users_code
     from repl_rl.rollout.plan import make_task_plan
-    from repl_rl.settings import resolve
 
     if name is None and not files:
         for point in entry_points(group="repl_rl.tasks"):
@@ -451,7 +451,7 @@ def doctor(files: tuple[Path, ...], overrides: tuple[str, ...]) -> None:
     Prints packages, device, how well kernels are sealed and how fast they are.
     """
     from repl_rl.commands.doctor import examine
-    from repl_rl.settings import resolve
+    from repl_rl.config.resolve import resolve
 
     shared.report(examine(resolve(files=files, overrides=overrides).sandbox))
 

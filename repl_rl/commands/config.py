@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from repl_rl.reference import Setting
+    from repl_rl.config.describe import Setting
 
 _WIDTH = 80
 
@@ -25,7 +25,7 @@ def config(key: str | None) -> None:
     `repl-rl config grpo` explains those of one section. `repl-rl train --dry-run` prints the
     settings of a run, with the same explanations as comments.
     """
-    from repl_rl.reference import find, settings
+    from repl_rl.config.describe import find, settings
 
     for row in rows(list(settings() if key is None else find(key))):
         click.echo(row)
@@ -59,6 +59,6 @@ def _equation(one: Setting) -> str:
 
 
 def _value(value: object) -> str:
-    from repl_rl.settings import toml_value
+    from repl_rl.config.resolve import toml_value
 
     return toml_value(value)

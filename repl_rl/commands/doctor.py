@@ -14,7 +14,7 @@ import time
 from dataclasses import replace
 
 from repl_rl import __version__
-from repl_rl.config import SandboxConfig
+from repl_rl.config.sections import SandboxConfig
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.types import Finding
 from repl_sandbox import confine, landlock

@@ -167,7 +167,7 @@ def resolve(options: dict[str, Any], *, saved: str = "") -> Config:
 
     `saved` is the config of a run, as TOML, below all options.
     """
-    from repl_rl import settings
+    from repl_rl.config import resolve as settings
     from repl_rl.plugins import resolve_model
     from repl_rl.tasks.base import check_task
 
@@ -189,7 +189,9 @@ def plan_of(options: dict[str, Any], *, to_train: bool = False) -> Plan:
     """The plan of what these options ask for."""
     from repl_rl.rollout.plan import make_plan
 
-    return said(make_plan(resolve(options), to_train=to_train))
+    plan = make_plan(resolve(options), to_train=to_train)
+    plan.require_policy()
+    return said(plan)
 
 
 def task_plan_of(options: dict[str, Any]) -> TaskPlan:
@@ -240,7 +242,7 @@ def plan_of_run(path: Path, options: dict[str, Any]) -> Plan:
 
     Its model is that checkpoint, or the newest one. A `path` that belongs to no run is a model.
     """
-    from repl_rl import settings
+    from repl_rl.config import resolve as settings
     from repl_rl.rollout.plan import make_plan
     from repl_rl.runs.folder import run_of
 
@@ -269,7 +271,7 @@ def plan_beside(path: Path, model: Path | None, options: dict[str, Any]) -> Plan
 
     Raises ConfigError where neither is there.
     """
-    from repl_rl import settings
+    from repl_rl.config import resolve as settings
     from repl_rl.rollout.plan import make_plan
 
     here = (path, *path.absolute().parents)
@@ -309,7 +311,7 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
     Config files that are given only say where modules lie: the run has their settings.
     Raises ConfigError for a run that cannot go on, or whose settings would differ in its parts.
     """
-    from repl_rl import settings
+    from repl_rl.config import resolve as settings
     from repl_rl.rollout.plan import make_plan
     from repl_rl.runs import resume
 

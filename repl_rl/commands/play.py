@@ -14,7 +14,7 @@ from typing import Protocol
 
 from rich.text import Text
 
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine
 from repl_rl.errors import ConfigError, GraderError
 from repl_rl.rollout.builder import RolloutCancelled, TrajectoryBuilder

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 import click
 
 from repl_rl.commands.cli import cli
-from repl_rl.reference import Setting, settings
+from repl_rl.config.describe import Setting, settings
+from repl_rl.config.resolve import toml_value
 from repl_rl.runs.metric_names import chapter, markdown_table
-from repl_rl.settings import toml_value
 
 _WIDTH = 84
 _INTRODUCTION = """\

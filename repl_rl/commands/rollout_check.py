@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from repl_rl.commands.rollout_subject import Subject
-from repl_rl.config import RewardConfig, SamplingConfig
+from repl_rl.config.sections import RewardConfig, SamplingConfig
 from repl_rl.lines import runs_on
 from repl_rl.training.audit import LARGEST_GAP, MEAN_GAP
 from repl_rl.transcript.encoding import prompt_ids

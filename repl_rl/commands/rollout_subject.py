@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from repl_rl.config import Config, SamplingConfig
+from repl_rl.config import Config
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.models import LoadedModel, logprobs
 from repl_rl.engines.policy import divisor
 from repl_rl.transcript.encoding import Encoding

@@ -70,11 +70,11 @@ def serve_env(
 
     One line is one step. Nobody is asked who they are: keep the address to yourself.
     """
-    from repl_rl.rollout.env import AS_TEXT, ELSEWHERE
-    from repl_rl.settings import resolve
+    from repl_rl.config.resolve import resolve
+    from repl_rl.rollout.env import AS_TEXT
     from repl_rl.tasks.base import check_task
 
-    given = {"task": task, "seed": seed, "model": ELSEWHERE}
+    given = {"task": task, "seed": seed, "preset": "none"}
     flags = {key: value for key, value in given.items() if value is not None}
     config = resolve(saved=AS_TEXT, files=files, overrides=overrides, flags=flags)
     check_task(config.task.name)

@@ -166,8 +166,8 @@ def _plan(
 ) -> Plan:
     from dataclasses import replace
 
+    from repl_rl.config.resolve import user_settings
     from repl_rl.rollout.plan import make_plan
-    from repl_rl.settings import user_settings
     from repl_rl.training.sources import adapted, check_sources
 
     user = user_settings(files=options["files"], overrides=options["overrides"])
@@ -183,8 +183,8 @@ def _plan(
 
 
 def _dry_run(plan: Plan) -> None:
-    from repl_rl.reference import settings
-    from repl_rl.settings import to_toml
+    from repl_rl.config.describe import settings
+    from repl_rl.config.resolve import to_toml
 
     comments = {one.key: one.doc for one in settings()}
     click.echo(to_toml(plan.config, comments=comments), nl=False)

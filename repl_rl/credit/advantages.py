@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
-from repl_rl.config import Baseline, Credit, GRPOConfig, Scale
+from repl_rl.config.sections import Baseline, Credit, GRPOConfig, Scale
 from repl_rl.credit.tree import Twig, tree_credit
 from repl_rl.transcript.format import spans
 from repl_rl.types import Branch, Reward, Scored, Trajectory

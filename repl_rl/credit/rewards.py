@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from repl_rl.config import GRPOConfig, RewardConfig
+from repl_rl.config.sections import GRPOConfig, RewardConfig
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_named
 from repl_rl.types import Line, OutcomeKind, Reward, Trajectory, Verdict, VerdictKind

@@ -116,7 +116,7 @@ def engine_kind(name: str) -> EngineKind:
 
 
 def _check_model(kind: EngineKind, config: Config) -> None:
-    if config.model is None:
+    if config.model is None and config.preset == "starter":
         raise ConfigError(
             f"the starter's heads are too small for vLLM; give --model PATH, or use the engine "
             f"'hf' in place of {kind.name!r}"

@@ -21,7 +21,7 @@ from peft.tuners.lora import LoraLayer
 from safetensors.torch import load_file
 from transformers.pytorch_utils import Conv1D
 
-from repl_rl.config import LoraConfig
+from repl_rl.config.sections import LoraConfig
 from repl_rl.errors import ConfigError
 
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from repl_rl.config import Checkpointing, Config, GRPOConfig
+from repl_rl.config import Config
+from repl_rl.config.sections import Checkpointing, GRPOConfig
 from repl_rl.engines.base import EngineKind
 from repl_rl.engines.models import ModelFiles, cache_bytes, num_embeddings, num_parameters
 from repl_rl.engines.precision import Precision, keys_in

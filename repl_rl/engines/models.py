@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from repl_rl.config import USUAL_MICRO_BATCH, GRPOConfig, LoraConfig, RunOn
+from repl_rl.config.sections import USUAL_MICRO_BATCH, GRPOConfig, LoraConfig, RunOn
 from repl_rl.engines.allocation import keep_freed_memory
 from repl_rl.engines.gguf_model import model_folder
 from repl_rl.engines.policy import Policy

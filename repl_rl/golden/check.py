@@ -16,7 +16,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from repl_rl.config import Config, RewardConfig
+from repl_rl.config import Config
+from repl_rl.config.sections import RewardConfig
 from repl_rl.credit.rewards import RewardFunction
 from repl_rl.errors import ConfigError
 from repl_rl.golden.play import play, problem_of

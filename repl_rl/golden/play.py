@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine
 from repl_rl.golden.text import Golden, GoldenFile, GoldenLine, read_file
 from repl_rl.rollout.sampler import LineSampler

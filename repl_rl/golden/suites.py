@@ -16,7 +16,9 @@ from importlib.util import module_from_spec
 from pathlib import Path
 from typing import Self
 
-from repl_rl.config import Config, RewardConfig
+from repl_rl.config import Config
+from repl_rl.config.resolve import resolve, user_settings
+from repl_rl.config.sections import RewardConfig
 from repl_rl.credit.rewards import RewardFunction, load_reward
 from repl_rl.errors import ConfigError
 from repl_rl.golden.check import (
@@ -33,7 +35,6 @@ from repl_rl.golden.check import (
     score,
 )
 from repl_rl.golden.text import GoldenFile, find_files, read_file
-from repl_rl.settings import resolve, user_settings
 from repl_rl.transcript.chat import CHATS
 from repl_rl.transcript.format import PYTHON
 from repl_rl.types import Scored

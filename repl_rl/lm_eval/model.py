@@ -20,7 +20,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.api.registry import register_model
 
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.errors import ConfigError
 from repl_rl.lm_eval.words import FORMS, answer_in, sampling_for, statement_in
 from repl_rl.rollout.model_plan import plan_of_model

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from repl_rl.config import GRPOConfig, Scale
+from repl_rl.config.sections import GRPOConfig, Scale
 from repl_rl.credit.advantages import advantage_rows, batch_scale
 from repl_rl.credit.ledger import Ledger, ledgers
 from repl_rl.credit.tree import Edge, tree_edges, twigs_of

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from repl_rl.concurrency import run_all
+from repl_rl.config.resolve import to_toml
 from repl_rl.progress import Update
 from repl_rl.replay.annotated import read
 from repl_rl.replay.change import Change, Judgement
@@ -25,7 +26,6 @@ from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import make_task_plan
 from repl_rl.rollout.scoring import Scorer, open_scorer
 from repl_rl.runs.trajectory_file import Place
-from repl_rl.settings import to_toml
 from repl_rl.show.display import Screen
 from repl_rl.types import Origin, Scored
 from repl_sandbox.pool import KernelPool

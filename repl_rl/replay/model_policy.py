@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 
-from repl_rl.config import Config, SamplingConfig
+from repl_rl.config import Config
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import Engine
 from repl_rl.engines.kinds import HF
 from repl_rl.engines.models import (

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from repl_rl.config import Config, GradingConfig, SamplingConfig, SandboxConfig
+from repl_rl.config import Config
+from repl_rl.config.resolve import resolve, to_toml, user_settings
+from repl_rl.config.sections import GradingConfig, SamplingConfig, SandboxConfig
 from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import distributions_of, installed_versions, is_trusted, read_versions
 from repl_rl.runs.trajectory_file import Place
-from repl_rl.settings import resolve, to_toml, user_settings
 from repl_rl.tasks.base import load_task, make_setup
 from repl_rl.terminal import one_row
 from repl_rl.transcript.conventions import load_repl

@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable
 
 from repl_rl.concurrency import run_all
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, Writer
 from repl_rl.rollout.kernels import kernel_for
 from repl_rl.rollout.sampler import LineSampler

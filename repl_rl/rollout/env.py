@@ -11,8 +11,9 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
-from repl_rl import settings
-from repl_rl.config import Config, SamplingConfig
+from repl_rl.config import Config
+from repl_rl.config.resolve import resolve
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.credit.rewards import RunningReward, shaped
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_named
@@ -31,9 +32,6 @@ from repl_rl.types import Attempt, Problem, Scored, Trajectory
 from repl_sandbox.isolation import Walls
 from repl_sandbox.pool import KernelPool
 from repl_sandbox.types import Kernel
-
-ELSEWHERE = "sampled elsewhere"
-"""In place of a model's name. Nothing loads it; with it the limits are not the starter's."""
 
 AS_TEXT = """
 [sampling]
@@ -190,15 +188,15 @@ async def open_env(
     Raises ConfigError for unknown names, SandboxError and GraderError if kernels or the grader
     cannot be started.
     """
-    names = {"task": task, "transcript": transcript, "model": ELSEWHERE}
-    config = settings.resolve(flags=names, overrides=overrides)
+    names = {"task": task, "transcript": transcript, "preset": "none"}
+    config = resolve(flags=names, overrides=overrides)
     async with env_of(config, template=template) as env:
         yield env
 
 
 @contextlib.asynccontextmanager
 async def env_of(config: Config, *, template: ChatTemplate | None = None) -> AsyncIterator[Env]:
-    """As `open_env`, for a config whose model is `ELSEWHERE`."""
+    """As `open_env`, for a config that needs no policy."""
     sandbox = config.sandbox
     plan = make_plan(replace(config, sandbox=replace(sandbox, standby=min(4, sandbox.standby))))
     if config.sampling.max_think_tokens:

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.credit.rewards import RunningReward
 from repl_rl.engines.base import LineEnd, SampledLine, line_end
 from repl_rl.errors import ConfigError

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from repl_rl import settings
+from repl_rl.config.resolve import read_config, resolve, toml_value
 from repl_rl.plugins import resolve_model
 from repl_rl.rollout.plan import Plan, make_plan
 from repl_rl.runs.folder import model_of, run_of
@@ -27,10 +27,10 @@ def plan_of_model(name: str, given: Mapping[str, Any]) -> Plan:
     """
     path = Path(name).expanduser()
     run = run_of(path)
-    config = settings.resolve(
-        saved="" if run is None else settings.read_config(run / "config.toml"),
+    config = resolve(
+        saved="" if run is None else read_config(run / "config.toml"),
         flags={"model": name if run is None else str(model_of(path))},
-        overrides=[f"{key}={settings.toml_value(value)}" for key, value in given.items()],
+        overrides=[f"{key}={toml_value(value)}" for key, value in given.items()],
     )
     assert config.model is not None
     resolve_model(config.model)

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol, Self
 
-from repl_rl.config import Config, GRPOConfig
+from repl_rl.config import Config
+from repl_rl.config.sections import GRPOConfig
 from repl_rl.credit.rewards import BoundReward, bound_reward
 from repl_rl.engines.base import EngineKind
 from repl_rl.engines.kinds import engine_kind
@@ -115,6 +116,14 @@ class Plan(TaskPlan):
         """True where trajectories come from the usual loop; a user's own loop may show anything."""
         return self.make_sampler is LineSampler
 
+    def require_policy(self) -> None:
+        """ConfigError for a plan whose lines are sampled elsewhere."""
+        if self.config.model is None and self.config.preset != "starter":
+            raise ConfigError(
+                f"preset = {self.config.preset!r} without a model names no policy; give --model "
+                f"PATH, or preset = 'starter'"
+            )
+
     def require_adapter(self) -> None:
         """ConfigError unless training makes an adapter, which can be merged."""
         if not self.config.lora.rank:
@@ -129,7 +138,7 @@ def make_task_plan(config: Config) -> TaskPlan:
     found_format = find_format(config.transcript)
     reward = bound_reward(config.reward)
     task, task_spec = load_task(config.task.name, config.data)
-    choose(task, config.task)
+    task = choose(task, config.task)
     plan = TaskPlan(
         config=config, task=task, task_spec=task_spec, reward=reward, found_format=found_format
     )
@@ -171,7 +180,7 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
         engine.check_forbidden(1)  # how many there are, a vocabulary says
     find_options(config.sandbox.isolation, config.sandbox.preload)
     found = make_task_plan(config)
-    if config.model is None:
+    if config.model is None and config.preset == "starter":
         _check_starter(found)
     return Plan(
         config=config,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import Engine, SampledLine
 from repl_rl.engines.patience import answered_within
 from repl_rl.rollout.builder import RolloutCancelled, TrajectoryBuilder

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import SampledLine, line_end
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.builder import TrajectoryBuilder

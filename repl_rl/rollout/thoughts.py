@@ -11,7 +11,7 @@ import bisect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import LineEnd, SampledLine
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.builder import TrajectoryBuilder

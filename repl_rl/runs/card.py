@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from repl_rl.config import Config
+from repl_rl.config.resolve import differences, read_config, resolve, toml_value
 from repl_rl.disk import replace_file
 from repl_rl.plugins import is_hub_name
 from repl_rl.runs.folder import BEST, read_record, read_versions
 from repl_rl.runs.metrics import Curve, Evaluation, read_curve
-from repl_rl.settings import differences, read_config, resolve, toml_value
 from repl_rl.terminal import one_row
 
 CARD, PICTURE = "README.md", "curve.png"

@@ -9,9 +9,9 @@ import platform
 import random
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
-from repl_rl.config import DataConfig, TaskConfig
+from repl_rl.config.sections import DataConfig, TaskConfig
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_spec, resolve_spec, users_code
 from repl_rl.tasks.data.names import check_no_file, find_file, is_data, is_file
@@ -123,6 +123,10 @@ class TieredTask(Task, Protocol):
     choice: Choice
     """What `problems` draws from."""
 
+    def with_choice(self, choice: Choice) -> Self:
+        """Another task of this kind, whose `problems` draws from `choice`."""
+        ...
+
 
 @runtime_checkable
 class MeasuredTask(Task, Protocol):
@@ -137,18 +141,19 @@ def baselines_of(task: Task) -> Mapping[str, Mapping[str, float]]:
     return task.baselines if isinstance(task, MeasuredTask) else {}
 
 
-def choose(task: Task, config: TaskConfig) -> None:
-    """Let `task` draw the problems that a config asks for; what it leaves open stays as it is.
+def choose(task: Task, config: TaskConfig) -> Task:
+    """The task that draws the problems that a config asks for; what it leaves open is as in `task`.
 
     Raises ConfigError for a family or tier that is not there, and for a choice that leaves nothing
     to train on.
     """
     asked = (config.families, config.tiers, config.weights, config.held_out, config.frozen)
     if not any(asked):
-        return
+        return task
     if not isinstance(task, TieredTask):
         raise ConfigError(
-            f"task {task.name!r} has no families and tiers; leave all of [task] but its name away"
+            f"task {task.name!r} has no families and tiers (cells, choice, problem, with_choice); "
+            f"leave all of [task] but its name away"
         )
     known = list(dict.fromkeys(cell.family for cell in task.cells))
     tiers = config.tiers or task.choice.tiers
@@ -176,18 +181,19 @@ def choose(task: Task, config: TaskConfig) -> None:
             )
     if not families:
         raise ConfigError(f"no family has problems of task.tiers = {list(tiers)}")
-    task.choice = Choice(
+    choice = Choice(
         families=families,
         tiers=tiers,
         weights=config.weights,
         held_out=config.held_out,
         is_frozen=config.frozen,
     )
-    if not task.choice.families_of(Split.TRAIN):
+    if not choice.families_of(Split.TRAIN):
         raise ConfigError(
             f"task.held_out = {list(config.held_out)} leaves no family to train on; expected fewer "
             f"than task.families"
         )
+    return task.with_choice(choice)
 
 
 class Readable(Protocol):

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import pytest
 
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import Engine, EngineWrapper, LineEnd, SampledLine
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.testing.under_test import CODEC, T, Use

@@ -21,7 +21,7 @@ import torch
 from torch.nn.functional import pad
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from repl_rl.config import GRPOConfig
+from repl_rl.config.sections import GRPOConfig
 from repl_rl.credit.advantages import (
     dead_groups,
     earned,

@@ -2,7 +2,7 @@
 
     [trl] -> names and types of GRPOConfig -> a dry run of optimiser and schedule, or a ConfigError
 
-Does not know which options are refused here: see `trl_options`.
+Does not know which options are refused here: see `foreign_words`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import torch
 from transformers import Trainer, get_scheduler
 
+from repl_rl.config.describe import unknown
 from repl_rl.errors import ConfigError
-from repl_rl.reference import unknown
 from repl_rl.terminal import one_row
 
 

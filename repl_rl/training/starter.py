@@ -26,13 +26,13 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, TrainerCallback
 
 from repl_rl import cache
-from repl_rl.config import LoraConfig, SandboxConfig
+from repl_rl.config.resolve import resolve
+from repl_rl.config.sections import LoraConfig, SandboxConfig
 from repl_rl.disk import written_aside
 from repl_rl.engines.models import outline
 from repl_rl.progress import Update
 from repl_rl.rollout.demonstrations import demonstrate
 from repl_rl.runs.folder import installed_versions
-from repl_rl.settings import resolve
 from repl_rl.tasks.base import Task, TieredTask, demonstrable
 from repl_rl.training.sft import Example, MuonAdamW, fit
 from repl_rl.training.token_tree import IGNORED

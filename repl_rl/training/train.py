@@ -109,6 +109,7 @@ def train(
     """
     config, ranks = plan.config, launched()
     path, progress = Path(path), progress or SILENT
+    plan.require_policy()
     if merge:
         plan.require_adapter()
     refuse_shards()
@@ -361,6 +362,7 @@ def _readable(checkpoint: Path | None) -> Iterator[None]:
 
 def policy_folder(plan: Plan, progress: Progress, *, recipe: Recipe = DEFAULT_RECIPE) -> str:
     """The model that the plan names, or the task's starter, made on first use."""
+    plan.require_policy()
     if plan.config.model is not None:
         return plan.config.model
     path = starter_path(plan.task, recipe)

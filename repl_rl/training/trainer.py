@@ -19,7 +19,8 @@ from transformers import PrinterCallback, TrainerCallback
 from trl.trainer.grpo_config import GRPOConfig as TRLConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from repl_rl.config import Config, GRPOConfig
+from repl_rl.config import Config
+from repl_rl.config.sections import GRPOConfig
 from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
 from repl_rl.seeds import derive_seed

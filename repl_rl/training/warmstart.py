@@ -18,7 +18,8 @@ from typing import Any
 from transformers import TrainerCallback
 from transformers.trainer_utils import set_seed
 
-from repl_rl.config import Config, GRPOConfig
+from repl_rl.config import Config
+from repl_rl.config.sections import GRPOConfig
 from repl_rl.disk import written_aside
 from repl_rl.engines.models import LoadedModel, pick_device
 from repl_rl.engines.precision import is_fast_in_bfloat16, precision

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from repl_rl.config import RunOn
+from repl_rl.config.sections import RunOn
 from repl_rl.errors import ConfigError
 from repl_rl.lines import runs_on
 

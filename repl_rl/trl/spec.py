@@ -22,11 +22,10 @@ from typing import Any, Self
 from datasets import Dataset
 from transformers import TrainerCallback
 
-from repl_rl import settings
+from repl_rl.config.resolve import resolve
 from repl_rl.engines.models import LoadedModel, adopted
 from repl_rl.engines.precision import precision
 from repl_rl.errors import ConfigError
-from repl_rl.rollout.env import ELSEWHERE
 from repl_rl.rollout.plan import Plan, make_plan
 from repl_rl.runs.folder import RunFolder, check_output, rollouts_name
 from repl_rl.seeds import derive_seed
@@ -84,8 +83,8 @@ class ReplSpec:
         for text in overrides:
             if not text.startswith(_OURS) or text.startswith(_SAID_BY_TRL):
                 raise ConfigError(f"{text!r} is no setting of a ReplSpec; is it GRPOConfig's?")
-        names = {"task": task, "transcript": transcript, "model": ELSEWHERE, "seed": seed}
-        config = settings.resolve(flags=names, overrides=overrides)
+        names = {"task": task, "transcript": transcript, "preset": "none", "seed": seed}
+        config = resolve(flags=names, overrides=overrides)
         if config.grpo.credit == "tree":
             raise ConfigError(
                 "grpo.credit = 'tree' grows groups that only `repl-rl train` rolls out; expected "
@@ -212,7 +211,7 @@ class ReplSpec:
             )
         refuse_shards()
         config = said_by(trainer.args, self._plan.config, weights=trainer.model.dtype)
-        name = trainer.model.config.name_or_path or ELSEWHERE
+        name = trainer.model.config.name_or_path or None
         return self._plan.changed(sampling=config.sampling, grpo=config.grpo, model=name)
 
     def _open(self, trainer: Any) -> Runtime:

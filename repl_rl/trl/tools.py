@@ -17,9 +17,9 @@ import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
+from repl_rl.config.resolve import resolve
 from repl_rl.errors import ConfigError
-from repl_rl.rollout.env import AS_TEXT, ELSEWHERE, Env, EnvEpisode, env_of
-from repl_rl.settings import resolve
+from repl_rl.rollout.env import AS_TEXT, Env, EnvEpisode, env_of
 from repl_rl.texts import read_text
 from repl_rl.transcript.format import PROBLEM_MARKER
 from repl_rl.types import Problem, StopReason
@@ -38,7 +38,7 @@ class Tools:
     ) -> None:
         self.problems = problems
         self._prompt = prompt
-        names = {"task": task, "model": ELSEWHERE}
+        names = {"task": task, "preset": "none"}
         self._config = resolve(saved=AS_TEXT, flags=names, overrides=overrides)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._env: Env | None = None

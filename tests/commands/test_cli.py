@@ -15,10 +15,10 @@ import pytest
 from repl_rl import __version__
 from repl_rl.commands.options import before_libraries, say
 from repl_rl.config import Config
+from repl_rl.config.resolve import resolve
 from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.trajectory_file import append, read_trajectories
-from repl_rl.settings import resolve
 from repl_rl.types import Origin, OutcomeKind, Scored, Trajectory
 from repl_sandbox import bubblewrap, confine
 from repl_sandbox.types import SandboxError

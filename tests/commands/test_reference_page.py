@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from repl_rl.commands.reference_page import commands, page
-from repl_rl.reference import settings
+from repl_rl.config.describe import settings
 from repl_rl.runs.metric_names import SECTIONS
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reference.md"

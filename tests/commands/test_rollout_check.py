@@ -12,7 +12,8 @@ import pytest
 from engine_kit import qwen3, scorer
 from repl_rl.commands.rollout_check import findings, possible_stops
 from repl_rl.commands.rollout_subject import Scores, Subject, score
-from repl_rl.config import Config, SamplingConfig
+from repl_rl.config import Config
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.credit.rewards import shaped
 from repl_rl.engines.models import logprobs
 from repl_rl.testing.small_models import random_model

@@ -46,7 +46,7 @@ MODEL = ("--model", "tiny")
         ),
         (
             (*MODEL, "--set", "warmstart.learning_rate=0"),
-            "warmstart.learning_rate = 0.0; expected more than 0",
+            "warmstart.learning_rate = 0; expected float or not set, more than 0",
         ),
         ((*MODEL, "--from", "broken.repl"), "broken.repl:1: '>>> x'; expected `config: ...`"),
     ],

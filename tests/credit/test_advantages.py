@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repl_rl.config import Baseline, Credit, GRPOConfig
+from repl_rl.config.sections import Baseline, Credit, GRPOConfig
 from repl_rl.credit.advantages import (
     EPSILON,
     advantage_rows,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repl_rl.config import RewardConfig
+from repl_rl.config.sections import RewardConfig
 from repl_rl.credit.rewards import shaped
 from repl_rl.types import OutcomeKind, Trajectory, Verdict, VerdictKind
 

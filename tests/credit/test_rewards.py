@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repl_rl.config import GRPOConfig, RewardConfig
+from repl_rl.config.sections import GRPOConfig, RewardConfig
 from repl_rl.credit.rewards import load_reward, shaped
 from repl_rl.errors import ConfigError
 from repl_rl.types import OutcomeKind, Reward, Trajectory, Verdict, VerdictKind

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from repl_rl.settings import resolve, to_toml
+from repl_rl.config.resolve import resolve, to_toml
 from scripted_kind import ScriptedKind
 from small_run import small, small_settings
 
@@ -141,7 +141,11 @@ def test_a_question_of_several_lines_comes_from_stdin(
         (QUESTION, ("--setup", "x = 1\ny = 2"), "--setup 'x = 1\\ny = 2'; expected one line"),
         (QUESTION, ("--setup", " "), "--setup ' '; expected one line of Python"),
         (QUESTION, ("--setup", "x = symbls('x')"), "fails at \"x = symbls('x')\": NameError: "),
-        (QUESTION, ("--temperature", "-1"), "sampling.temperature = -1.0; expected at least 0"),
+        (
+            QUESTION,
+            ("--temperature", "-1"),
+            "sampling.temperature = -1.0; expected float, at least 0",
+        ),
         (QUESTION, ("--task", "multiplicaton"), "unknown task 'multiplicaton'"),
         (QUESTION, ("--model", "no/such/model"), "no/such/model"),
     ],

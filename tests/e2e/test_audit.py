@@ -16,10 +16,10 @@ import pytest
 
 from repl_rl.commands.cli import main
 from repl_rl.config import Config
+from repl_rl.config.resolve import resolve, to_toml
 from repl_rl.engines.precision import Precision
 from repl_rl.rollout.plan import make_plan
 from repl_rl.runs.folder import RunFolder
-from repl_rl.settings import resolve, to_toml
 from repl_rl.types import Scored, Trajectory
 from small_run import INLINE, set_words, small, small_settings
 

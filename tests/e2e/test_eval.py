@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from repl_rl.config.resolve import resolve, to_toml
 from repl_rl.runs.trajectory_file import read_trajectories
-from repl_rl.settings import resolve, to_toml
 from small_run import small, small_settings
 
 pytestmark = [pytest.mark.train, pytest.mark.kernel]

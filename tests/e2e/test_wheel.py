@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import asyncio, pathlib, sys
 import repl_rl, repl_sandbox
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.plugins import load_spec, resolve_spec
 from repl_rl.rollout.sampler import LineSampler

@@ -11,7 +11,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from attempt_kit import an_attempt
 from chat_families import QWEN, apply_of, family_tokenizer
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.hf import HFEngine
 from repl_rl.rollout.builder import check_trajectory
 from repl_rl.rollout.sampler import LineSampler

@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from adapter_kit import CPU, IDS, logits, wrapped
-from repl_rl.config import Config, GRPOConfig, LoraConfig, SamplingConfig
+from repl_rl.config import Config
+from repl_rl.config.sections import GRPOConfig, LoraConfig, SamplingConfig
 from repl_rl.engines.kinds import HF
 from repl_rl.engines.lora import tuned_layers
 from repl_rl.engines.memory import Memory, measure

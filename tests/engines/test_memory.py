@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from repl_rl.config import Config, GRPOConfig, SamplingConfig
+from repl_rl.config import Config
+from repl_rl.config.sections import GRPOConfig, SamplingConfig
 from repl_rl.engines.kinds import engine_kind
 from repl_rl.engines.memory import PARTS, Memory, measure, must_recompute, rows_at_once
 from repl_rl.engines.models import ModelFiles, load_weights, num_parameters, read_files

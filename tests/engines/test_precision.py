@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from repl_rl.config import Config, GRPOConfig, SamplingConfig
+from repl_rl.config import Config
+from repl_rl.config.sections import GRPOConfig, SamplingConfig
 from repl_rl.engines.kinds import engine_kind
 from repl_rl.engines.precision import (
     Precision,

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from engine_kit import EOS, NEWLINE, qwen3
-from repl_rl.config import Config, SamplingConfig
+from repl_rl.config import Config
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import Engine, EngineWrapper, SampledLine, Weights
 from repl_rl.engines.hf import HFEngine
 from repl_rl.engines.kinds import engine_kind

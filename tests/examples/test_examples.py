@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from repl_rl.config import RewardConfig, SamplingConfig
+from repl_rl.config.sections import RewardConfig, SamplingConfig
 from repl_rl.credit.advantages import line_advantages
 from repl_rl.credit.rewards import RewardFunction
 from repl_rl.engines.scripted import ScriptedEngine, script

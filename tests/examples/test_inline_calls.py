@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from attempt_kit import an_attempt
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import SampledLine, Weights, line_end
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_spec

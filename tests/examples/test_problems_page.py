@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from documents import ROOT, programs
-from repl_rl.config import GraderName
+from repl_rl.config.sections import GraderName
 from repl_rl.tasks.data.columns import ALIASES, SOLUTION
 
 PAGE = ROOT / "docs" / "problems.md"

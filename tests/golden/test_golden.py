@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from repl_rl.config import Config, RewardConfig
+from repl_rl.config import Config
+from repl_rl.config.sections import RewardConfig
 from repl_rl.errors import ConfigError
 from repl_rl.golden.check import Fate, mutants
 from repl_rl.golden.play import play

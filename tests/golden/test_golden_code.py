@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from repl_rl.config import RewardConfig
+from repl_rl.config.sections import RewardConfig
 from repl_rl.golden.check import mutants
 
 Call = Callable[..., tuple[int, str, str]]

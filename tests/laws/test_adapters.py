@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from repl_rl.config import LoraConfig
+from repl_rl.config.sections import LoraConfig
 from repl_rl.engines.kinds import HF
 from repl_rl.engines.models import load_weights, read_files, to_train
 from repl_rl.engines.precision import precision

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
-from repl_rl.config import Config, GRPOConfig, RewardConfig
+from repl_rl.config import Config
+from repl_rl.config.sections import GRPOConfig, RewardConfig
 from repl_rl.credit.advantages import line_advantages
 from repl_rl.credit.rewards import shaped
 from repl_rl.errors import ConfigError

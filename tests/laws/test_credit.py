@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repl_rl.config import Baseline, Credit, GRPOConfig, Scale
+from repl_rl.config.sections import Baseline, Credit, GRPOConfig, Scale
 from repl_rl.credit.advantages import advantage_rows, batch_scale, line_advantages
 from repl_rl.types import OutcomeKind, Reward, Scored, Trajectory
 

@@ -27,9 +27,9 @@ from documents import (
     project,
 )
 from repl_rl.commands.cli import cli
-from repl_rl.reference import settings
+from repl_rl.config.describe import settings
+from repl_rl.config.resolve import resolve
 from repl_rl.runs.metric_names import METRICS, SECTIONS
-from repl_rl.settings import resolve
 from repl_rl.show.display import ROWS
 
 SHOWN = [shown for document in DOCUMENTS for shown in commands(document)]

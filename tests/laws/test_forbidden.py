@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from repl_rl.config import GRPOConfig
+from repl_rl.config.sections import GRPOConfig
 from repl_rl.credit.advantages import advantage_rows
 from repl_rl.errors import ConfigError
 from repl_rl.training.forbidden import check_trainable, forbidding_bias, head_biased

@@ -10,7 +10,8 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from repl_rl.config import Config, GRPOConfig, Loss
+from repl_rl.config import Config
+from repl_rl.config.sections import GRPOConfig, Loss
 from repl_rl.credit.advantages import advantage_rows
 from repl_rl.credit.importance import (
     divergence,

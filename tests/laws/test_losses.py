@@ -12,7 +12,7 @@ import torch
 from transformers import Qwen3ForCausalLM
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from repl_rl.config import Loss
+from repl_rl.config.sections import Loss
 from repl_rl.training.grpo import LineGRPOTrainer, outcome_reward
 from repl_rl.types import Scored
 from trainer_kit import Catch, Step, Tensors, byte_tokenizer, difference, largest

@@ -12,10 +12,11 @@ import pytest
 import torch
 from transformers import Qwen3ForCausalLM, TrainerCallback
 
-from repl_rl.config import Config, GRPOConfig
+from repl_rl.config import Config
+from repl_rl.config.resolve import resolve
+from repl_rl.config.sections import GRPOConfig
 from repl_rl.credit.advantages import advantage_rows
 from repl_rl.errors import ConfigError
-from repl_rl.settings import resolve
 from repl_rl.training.grpo import LineGRPOTrainer
 from repl_rl.training.trainer import checkpoint_every
 from repl_rl.types import Scored

@@ -10,7 +10,8 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from repl_rl.config import Config, GRPOConfig, SamplingConfig
+from repl_rl.config import Config
+from repl_rl.config.sections import GRPOConfig, SamplingConfig
 from repl_rl.engines.precision import Precision
 from repl_rl.training.grpo import LineGRPOTrainer
 from repl_rl.training.trainer import make_trainer

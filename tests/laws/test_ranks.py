@@ -17,7 +17,8 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from repl_rl.config import Config, GRPOConfig, Loss
+from repl_rl.config import Config
+from repl_rl.config.sections import GRPOConfig, Loss
 from repl_rl.credit.advantages import advantage_rows
 from repl_rl.engines.kinds import HF, VLLM, VLLMServer
 from repl_rl.errors import ConfigError, RankError
@@ -242,7 +243,7 @@ def test_sharded_weights_are_refused_before_anything_is_started(
 ) -> None:
     monkeypatch.setenv(name, "true")
     with pytest.raises(ConfigError, match=f"^{what} shards the weights, .* launch without it"):
-        train(make_plan(Config()), tmp_path / "run", Screen())
+        train(make_plan(Config(preset="starter")), tmp_path / "run", Screen())
     assert not (tmp_path / "run").exists()
 
 

@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"repl_rl": ROOT / "repl_rl", "repl_sandbox": ROOT / "sandbox" / "repl_sandbox"}
 
 ROOMS = (
-    *("repl_sandbox", "top", "runs", "transcript", "grading", "tasks", "credit", "export"),
-    *("engines", "rollout", "openenv", "golden", "show", "training", "trl", "lm_eval"),
+    *("repl_sandbox", "top", "config", "runs", "transcript", "grading", "tasks", "credit"),
+    *("export", "engines", "rollout", "openenv", "golden", "show", "training", "trl", "lm_eval"),
     *("replay", "commands", "testing"),
 )
 """Folders, each of which imports from those on its left alone. `top` are the files beside them."""
@@ -209,7 +209,7 @@ def loaded_by(code: str) -> set[str]:
         "credit.advantages",
         "credit.importance",
         "export",
-        "settings",
+        "config.resolve",
         "rollout.runner",
         "rollout.demonstrations",
         "show.display",

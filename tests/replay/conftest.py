@@ -11,7 +11,8 @@ import pytest
 from attempt_kit import an_attempt
 from fixture_types import MakeScene, MakeScored, MakeTrajectory, Record, Store, WithLine
 from page_browser import open_viewer
-from repl_rl.config import Config, SamplingConfig
+from repl_rl.config import Config
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.replay.scene import Scene
 from repl_rl.rollout.sampler import LineSampler

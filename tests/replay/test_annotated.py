@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from repl_rl.config import Credit, GRPOConfig, Scale
+from repl_rl.config.sections import Credit, GRPOConfig, Scale
 from repl_rl.credit.advantages import advantage_rows
 from repl_rl.errors import ConfigError
 from repl_rl.replay.annotated import Annotated, annotate, read

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from repl_rl import former
-from repl_rl.config import RewardConfig
+from repl_rl.config.sections import RewardConfig
 from repl_rl.credit.rewards import shaped
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.builder import fault

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fixture_types import MakeScene, Record
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.replay.branch import begin
 from repl_rl.replay.live import Live

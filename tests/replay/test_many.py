@@ -13,7 +13,9 @@ import pytest
 from rich.console import Console
 
 from fixture_types import Record, Store, WithLine
-from repl_rl.config import Config, RewardConfig
+from repl_rl.config import Config
+from repl_rl.config.resolve import resolve
+from repl_rl.config.sections import RewardConfig
 from repl_rl.errors import ConfigError
 from repl_rl.replay import many
 from repl_rl.replay.change import Change
@@ -23,7 +25,6 @@ from repl_rl.replay.report import rerun_rows
 from repl_rl.rollout.scoring import Judge, Scorer
 from repl_rl.runs.folder import make_origin
 from repl_rl.runs.trajectory_file import Place
-from repl_rl.settings import resolve
 from repl_rl.show.display import Screen
 from repl_rl.types import Origin, OutcomeKind, Problem, Scored, Trajectory, Verdict, VerdictKind
 from repl_sandbox.fake import FakeKernel, FakeKernels

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from attempt_kit import an_attempt
-from repl_rl.config import Config, SamplingConfig
+from repl_rl.config import Config
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.kinds import HF
 from repl_rl.engines.models import LoadedModel, load_model
 from repl_rl.engines.precision import Precision

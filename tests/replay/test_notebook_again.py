@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 
 from attempt_kit import an_attempt
 from notebook_kit import SETUP, error, line_cells, notebook_of, stream
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.format import PYTHON, Prompt

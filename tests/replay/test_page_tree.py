@@ -12,7 +12,7 @@ import pytest
 
 from fixture_types import MakeTrajectory
 from page_browser import Viewer, wait_for
-from repl_rl.config import GRPOConfig
+from repl_rl.config.sections import GRPOConfig
 from repl_rl.replay.annotated import annotate
 from repl_rl.replay.page import details_of, write_page
 from repl_rl.runs.trajectory_file import append, places

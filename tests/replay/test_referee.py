@@ -13,7 +13,7 @@ import pytest
 
 from fixture_types import MakeScene, MakeScored, MakeTrajectory
 from referee_kit import CODEC, PROMPT, TASK, referee_of
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.credit.worth import Value, Worth
 from repl_rl.errors import ConfigError
 from repl_rl.replay.model_policy import open_policy

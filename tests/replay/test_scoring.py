@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from repl_rl.config import RewardConfig
+from repl_rl.config.sections import RewardConfig
 from repl_rl.credit.rewards import RewardFunction, shaped
 from repl_rl.replay.change import Change, Judgement
 from repl_rl.rollout.scoring import Scorer

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from attempt_kit import an_attempt
-from repl_rl.config import RewardConfig, SamplingConfig
+from repl_rl.config.sections import RewardConfig, SamplingConfig
 from repl_rl.credit.rewards import bound_reward
 from repl_rl.engines.base import SampledLine, Weights
 from repl_rl.engines.patience import answered_within

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attempt_kit import an_attempt
-from repl_rl.config import RewardConfig, RunOn, SamplingConfig
+from repl_rl.config.sections import RewardConfig, RunOn, SamplingConfig
 from repl_rl.credit.rewards import RunningReward, shaped
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import ConfigError

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from repl_rl.config import Config, SamplingConfig
+from repl_rl.config import Config
+from repl_rl.config.resolve import resolve
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import EngineKind
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.plan import make_plan, sampler_class
 from repl_rl.rollout.sampler import LineSampler
-from repl_rl.settings import resolve
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -144,7 +145,14 @@ def test_a_wrong_name_leaves_no_folder_of_a_run(own: Path) -> None:
 
 
 def test_what_a_default_run_names_is_there() -> None:
-    make_plan(Config())
+    make_plan(resolve()).require_policy()
+
+
+def test_a_plan_without_model_and_starter_is_for_lines_that_are_sampled_elsewhere() -> None:
+    plan = make_plan(Config())
+    with pytest.raises(ConfigError, match=r"^preset = 'none' .*; give --model PATH, or preset = "):
+        plan.require_policy()
+    make_plan(Config(model="m")).require_policy()
 
 
 class Plain(EngineKind):
@@ -207,8 +215,14 @@ def test_a_tree_that_makes_whole_groups_is_taken() -> None:
         (["grpo.branching=[4, 0]"], r"with grpo.branching = \[4, 0\]; expected such as"),
         (["grpo.branching=[]"], r"with grpo.branching = \[\]; expected such as"),
         (["grpo.credit=outcome"], r"grpo.branching = \[4, 2\] with grpo.credit = 'outcome'"),
-        (["grpo.branch_probability=0"], r"grpo.branch_probability = 0.0; expected more than 0"),
-        (["grpo.branch_probability=1.5"], r"grpo.branch_probability = 1.5; expected at most 1"),
+        (
+            ["grpo.branch_probability=0"],
+            r"grpo.branch_probability = 0; expected float, more than 0",
+        ),
+        (
+            ["grpo.branch_probability=1.5"],
+            r"grpo.branch_probability = 1.5; expected float, more than 0, at most 1",
+        ),
         (["grpo.rerolls=1"], r"grpo.credit = 'tree' takes grpo.rerolls = 0"),
         (
             ["trl.mask_truncated_completions=true"],

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.rollout.demonstrations import demonstrate
 from repl_rl.rollout.kernels import kernel_for

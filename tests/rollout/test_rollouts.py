@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from repl_rl.config import RewardConfig, SamplingConfig
+from repl_rl.config.sections import RewardConfig, SamplingConfig
 from repl_rl.credit.rewards import RewardFunction, shaped
 from repl_rl.engines.base import SampledLine
 from repl_rl.engines.scripted import ScriptedEngine, script

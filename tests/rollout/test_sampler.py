@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from attempt_kit import an_attempt
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import LineEnd, SampledLine, Weights, line_end
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.seeds import derive_seed

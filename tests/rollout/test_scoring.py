@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from repl_rl.config import RewardConfig
+from repl_rl.config.sections import RewardConfig
 from repl_rl.credit.rewards import shaped
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.types import OutcomeKind, Problem, Scored, Trajectory, Verdict, VerdictKind

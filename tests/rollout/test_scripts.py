@@ -11,7 +11,7 @@ import pytest
 
 from attempt_kit import an_attempt
 from chat_templates import CHATML, END, load_tokenizer
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import SampledLine, line_end
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.builder import fault

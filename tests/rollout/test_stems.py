@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from repl_rl.config import RewardConfig, SamplingConfig
+from repl_rl.config.sections import RewardConfig, SamplingConfig
 from repl_rl.credit.rewards import shaped
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.rollout.builder import fault

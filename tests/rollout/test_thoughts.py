@@ -21,7 +21,8 @@ from chat_families import (
     family_tokenizer,
 )
 from chat_templates import EATER
-from repl_rl.config import GRPOConfig, SamplingConfig
+from repl_rl.config.resolve import resolve
+from repl_rl.config.sections import GRPOConfig, SamplingConfig
 from repl_rl.credit.advantages import advantage_rows
 from repl_rl.credit.importance import largest_gap, line_ratios, weigh_lines
 from repl_rl.engines.base import SampledLine, line_end
@@ -33,7 +34,6 @@ from repl_rl.rollout.env import open_env
 from repl_rl.rollout.plan import make_plan
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.runs.trajectory_file import append, read_trajectories
-from repl_rl.settings import resolve
 from repl_rl.show.transcript_rows import transcript_rows
 from repl_rl.training.audit import Counts, Witness
 from repl_rl.transcript.conventions import load_format

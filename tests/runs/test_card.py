@@ -10,9 +10,9 @@ import pytest
 from huggingface_hub import ModelCard
 
 from push_hub import checkpoint, ended_run
+from repl_rl.config.resolve import resolve
 from repl_rl.runs.card import card_files, has_card, write_card
 from repl_rl.runs.folder import WarmRecord, write_record
-from repl_rl.settings import resolve
 
 HIDDEN = ("/home", "somebody", "/srv", "secret")
 
@@ -156,7 +156,8 @@ def test_weights_of_another_run_are_named_by_that_run(tmp_path: Path) -> None:
 
 def test_the_starter_is_named_by_its_task(tmp_path: Path) -> None:
     run = ended_run(tmp_path / "run")
-    text = (run / "config.toml").read_text().replace('model = "owner/small"\n', "")
+    model = 'model = "owner/small"\npreset = "none"\n'
+    text = (run / "config.toml").read_text().replace(model, 'preset = "starter"\n')
     (run / "config.toml").write_text(text)
     (run / "versions.json").write_text('{"policy": "/home/somebody/.cache/starter"}')
     card = card_of(run)

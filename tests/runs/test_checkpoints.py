@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from repl_rl.commands import options as shared
+from repl_rl.config.resolve import num_changed, resolve, to_toml
 from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import model_of, newest_checkpoint, run_of
-from repl_rl.settings import num_changed, resolve, to_toml
 
 OWN = resolve(overrides=["model=m", "seed=5", "sampling.max_tokens=224", "eval.problems=3"])
 

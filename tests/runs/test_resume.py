@@ -12,10 +12,10 @@ import pytest
 
 from repl_rl.commands.options import plan_to_resume
 from repl_rl.config import Config
+from repl_rl.config.resolve import resolve, to_toml
 from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.resume import begun, cut, evaluated_steps, has_ended, newest_run
-from repl_rl.settings import resolve, to_toml
 
 
 @pytest.fixture

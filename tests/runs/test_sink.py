@@ -14,14 +14,15 @@ from tensorboard.summary.writer import event_file_writer
 
 from event_file import rows_of_events, rows_of_file, same_rows
 from repl_rl import interrupts
-from repl_rl.config import Config, ReportConfig
+from repl_rl.config import Config
+from repl_rl.config.resolve import resolve
+from repl_rl.config.sections import ReportConfig
 from repl_rl.errors import ConfigError
 from repl_rl.interrupts import Interrupts
 from repl_rl.rollout.plan import make_plan
 from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.resume import Begun, cut
 from repl_rl.runs.sink import Sink, check_trackers
-from repl_rl.settings import resolve
 from run_metrics import read_metrics
 
 Rows = list[tuple[int, dict[str, float]]]

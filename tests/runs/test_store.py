@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from repl_rl import __version__
-from repl_rl.config import Config, SandboxConfig, TaskConfig
+from repl_rl.config import Config
+from repl_rl.config.resolve import to_toml
+from repl_rl.config.sections import SandboxConfig, TaskConfig
 from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import (
     RunFolder,
@@ -23,7 +25,6 @@ from repl_rl.runs.folder import (
     read_versions,
 )
 from repl_rl.runs.trajectory_file import places, read_trajectories
-from repl_rl.settings import to_toml
 from repl_rl.types import Origin, OutcomeKind, Scored, Trajectory
 from run_metrics import read_metrics
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from repl_rl.config import GRPOConfig
+from repl_rl.config.sections import GRPOConfig
 from repl_rl.errors import ConfigError
 from repl_rl.replay.annotated import annotate
 from repl_rl.runs.trajectory_file import Selection, append, places, read_trajectories, select

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from attempt_kit import an_attempt
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.show.transcript_rows import By, transcript_rows

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from repl_rl.config import LoraConfig
+from repl_rl.config.sections import LoraConfig
 from repl_rl.engines.lora import tuned_layers
 from repl_rl.engines.models import LoadedModel, load_weights, read_files, to_train
 from repl_rl.engines.precision import Precision

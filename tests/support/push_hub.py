@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from repl_rl.settings import resolve, to_toml
+from repl_rl.config.resolve import resolve, to_toml
 
 ME = {"name": "me", "orgs": [{"name": "us"}], "auth": {"accessToken": {"role": "write"}}}
 

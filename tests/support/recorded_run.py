@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from attempt_kit import an_attempt
-from repl_rl.config import Config, SamplingConfig
+from repl_rl.config import Config
+from repl_rl.config.resolve import resolve
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import make_task_plan
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import open_scorer
 from repl_rl.runs.folder import RunFolder, make_origin
-from repl_rl.settings import resolve
 from repl_rl.tasks.base import make_setup
 from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec

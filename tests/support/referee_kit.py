@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import LineEnd, SampledLine
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.replay.branch import Asked

@@ -15,7 +15,8 @@ from transformers import (
     TrainerCallback,
 )
 
-from repl_rl.config import Config, GRPOConfig, SamplingConfig
+from repl_rl.config import Config
+from repl_rl.config.sections import GRPOConfig, SamplingConfig
 from repl_rl.engines.kinds import HF
 from repl_rl.engines.precision import precision
 from repl_rl.training.grpo import LineGRPOTrainer

@@ -7,22 +7,30 @@ from collections import Counter
 
 import pytest
 
-from repl_rl.config import TaskConfig
+from repl_rl.config.sections import TaskConfig
 from repl_rl.errors import ConfigError
 from repl_rl.tasks.base import choose, load_task
 from repl_rl.tasks.sympy_proofs import SympyProofs
-from repl_rl.tasks.sympy_proofs.task import digest_of, known
+from repl_rl.tasks.sympy_proofs.task import SHORT, digest_of, known
 from repl_rl.types import Problem, Split
 
 
 def drawn(config: TaskConfig, split: Split = Split.TRAIN, count: int = 60) -> list[Problem]:
-    task = SympyProofs()
-    choose(task, config)
+    task = choose(SympyProofs(), config)
     return list(itertools.islice(task.problems(split, seed=0), count))
 
 
 def cells(problems: list[Problem]) -> set[str]:
     return {f"{one.meta['family']}-{one.meta['tier']}" for one in problems}
+
+
+def test_a_choice_leaves_the_task_that_it_is_made_of_as_it_was() -> None:
+    task = SympyProofs()
+    before = list(itertools.islice(task.problems(Split.TRAIN, seed=0), 5))
+    chosen = choose(task, TaskConfig(families=("composite",), tiers=(3,)))
+    assert cells(list(itertools.islice(chosen.problems(Split.TRAIN, seed=0), 2))) == {"composite-3"}
+    assert task.choice == SHORT
+    assert list(itertools.islice(task.problems(Split.TRAIN, seed=0), 5)) == before
 
 
 def test_chosen_families_and_tiers_alone_are_drawn() -> None:

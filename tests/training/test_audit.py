@@ -13,7 +13,7 @@ from transformers import Qwen3Config
 
 from attempt_kit import an_attempt
 from engine_kit import GROUPED, scorer
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.hf import HFEngine
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.rollout.sampler import LineSampler

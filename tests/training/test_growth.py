@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from repl_rl.config import GRPOConfig
+from repl_rl.config.sections import GRPOConfig
 from repl_rl.rollout.runner import More
 from repl_rl.training.growth import Run, distinct, grow, tree_metrics
 from repl_rl.types import Attempt, Branch, OutcomeKind, Problem, Scored, Trajectory

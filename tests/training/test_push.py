@@ -13,10 +13,11 @@ from huggingface_hub import constants
 from rich.console import Console
 
 from push_hub import ME, PushHub, checkpoint, ended_run, open_hub
-from repl_rl.config import Config, ReportConfig
+from repl_rl.config import Config
+from repl_rl.config.resolve import resolve
+from repl_rl.config.sections import ReportConfig
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.plan import make_plan
-from repl_rl.settings import resolve
 from repl_rl.training import publish
 
 Call = Callable[..., tuple[int, str, str]]

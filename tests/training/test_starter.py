@@ -15,8 +15,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from repl_rl.config import SandboxConfig
-from repl_rl.preset import STARTER_PRESET
+from repl_rl.config.sections import STARTER_PRESET, SandboxConfig
 from repl_rl.progress import Note, ignore
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.tasks.sympy_proofs import SympyProofs

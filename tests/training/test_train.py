@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from repl_rl.config import Config, EvalConfig, GRPOConfig
+from repl_rl.config import Config
+from repl_rl.config.sections import EvalConfig, GRPOConfig
 from repl_rl.errors import ConfigError, DivergedError
 from repl_rl.interrupts import Interrupts
 from repl_rl.progress import SILENT

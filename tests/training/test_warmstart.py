@@ -15,7 +15,9 @@ import torch
 from rich.console import Console
 
 from adapter_kit import logits, wrapped
-from repl_rl.config import Config, LoraConfig, SamplingConfig
+from repl_rl.config import Config
+from repl_rl.config.resolve import resolve
+from repl_rl.config.sections import LoraConfig, SamplingConfig
 from repl_rl.engines.models import load_model
 from repl_rl.engines.precision import Precision
 from repl_rl.engines.weights import named_weights
@@ -27,7 +29,6 @@ from repl_rl.rollout.scripts import ScriptSampler, Written, WrittenLine, fixed_s
 from repl_rl.runs.folder import RunFolder, WarmRecord, write_record
 from repl_rl.runs.resume import begun, newest_run
 from repl_rl.runs.trajectory_file import append
-from repl_rl.settings import resolve
 from repl_rl.show.display import Screen
 from repl_rl.training.lessons import Gathering, name_held_out
 from repl_rl.training.sft import adamw, example_of, fit

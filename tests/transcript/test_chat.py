@@ -20,7 +20,7 @@ from chat_templates import (
     THOUGHT,
     load_tokenizer,
 )
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.sampler import LineSampler

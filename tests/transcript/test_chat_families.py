@@ -13,7 +13,7 @@ import pytest
 from attempt_kit import an_attempt
 from chat_families import FAMILIES, LLAMA, QWEN, SMOL, Family, apply_of, family_tokenizer
 from chat_templates import EATER
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import line_end
 from repl_rl.engines.scripted import ScriptedEngine
 from repl_rl.errors import ConfigError

@@ -20,7 +20,7 @@ from chat_templates import (
     START,
     load_tokenizer,
 )
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import SampledLine, Weights, line_end
 from repl_rl.errors import ConfigError
 from repl_rl.replay.branch import begin

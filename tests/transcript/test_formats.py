@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from attempt_kit import an_attempt
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.sampler import LineSampler

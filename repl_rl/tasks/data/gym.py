@@ -22,7 +22,7 @@ from functools import cache, partial
 from importlib.metadata import version
 from typing import Any
 
-from repl_rl.config import DataConfig
+from repl_rl.config.sections import DataConfig
 from repl_rl.errors import ConfigError
 from repl_rl.grading.parse import Malformed, parse
 from repl_rl.tasks.data.golds import names_in

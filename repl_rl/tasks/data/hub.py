@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from repl_rl.config import DataConfig
+from repl_rl.config.sections import DataConfig
 from repl_rl.errors import ConfigError, how_to_install
 from repl_rl.tasks.data.names import split_hub_name
 from repl_rl.tasks.data.reading import Source

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import islice
 from typing import get_args
 
-from repl_rl.config import DataConfig, GraderName
+from repl_rl.config.sections import DataConfig, GraderName
 from repl_rl.errors import ConfigError
 from repl_rl.tasks.data.choices import are_places, choices_of
 from repl_rl.tasks.data.columns import ColumnFinder, Columns, is_empty

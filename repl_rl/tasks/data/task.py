@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
-from repl_rl.config import DataConfig
+from repl_rl.config.sections import DataConfig
 from repl_rl.errors import ConfigError
 from repl_rl.tasks.data import by_tests, hub
 from repl_rl.tasks.data.graders import ByName

@@ -35,14 +35,18 @@ SHORT = Choice(families=("identity", "equation", "modular", "calculus"), tiers=(
 class SympyProofs:
     """Exact problems of eleven families in five tiers, endless and seeded."""
 
-    def __init__(self) -> None:
+    def __init__(self, choice: Choice = SHORT) -> None:
         self.name = "sympy-proofs"
         self.prompt = read_text(PROMPT_FILE)
-        self.choice = SHORT
+        self.choice = choice
         self.baselines = known().baselines
         self.cells = tuple(
             Cell(family=name, tier=tier) for name, one in FAMILIES.items() for tier in one.tiers
         )
+
+    def with_choice(self, choice: Choice) -> SympyProofs:
+        """Another one, whose `problems` draws from `choice`."""
+        return SympyProofs(choice)
 
     def problems(self, split: Split, *, seed: int) -> Iterator[Problem]:
         """Families take turns unless they have weights; tiers and rules are drawn; endless."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from repl_rl.config import SamplingConfig
+from repl_rl.config.sections import SamplingConfig
 from repl_rl.errors import ConfigError
 from repl_rl.lm_eval.words import FORMS, answer_in, sampling_for, statement_in
 

@@ -16,7 +16,7 @@ tinker = pytest.importorskip("tinker")
 from tinker.lib.public_interfaces.api_future import AwaitableConcurrentFuture  # noqa: E402
 
 from attempt_kit import an_attempt  # noqa: E402
-from repl_rl.config import SamplingConfig  # noqa: E402
+from repl_rl.config.sections import SamplingConfig  # noqa: E402
 from repl_rl.engines.base import Engine, LineEnd  # noqa: E402
 from repl_rl.engines.scripted import ScriptedEngine, script  # noqa: E402
 from repl_rl.engines.tinker import TinkerEngine  # noqa: E402

@@ -12,7 +12,7 @@ tinker = pytest.importorskip("tinker")
 
 import foreign_loop  # noqa: E402
 import repl_rl as rr  # noqa: E402
-from repl_rl.config import SamplingConfig  # noqa: E402
+from repl_rl.config.sections import SamplingConfig  # noqa: E402
 from repl_rl.engines.tinker import TinkerEngine  # noqa: E402
 from repl_rl.rollout.kernels import kernel_for  # noqa: E402
 from repl_rl.seeds import derive_seed  # noqa: E402

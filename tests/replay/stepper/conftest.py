@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fixture_types import MakeScored, MakeTrajectory, Part, Store
-from repl_rl.config import GRPOConfig, RewardConfig
+from repl_rl.config.sections import GRPOConfig, RewardConfig
 from repl_rl.credit.rewards import bound_reward
 from repl_rl.replay.annotated import annotate
 from repl_rl.replay.branch import Policy

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from repl_rl.config import DataConfig
+from repl_rl.config.sections import DataConfig
 from repl_rl.grading.grader import Grader
 from repl_rl.tasks.base import load_task
 from repl_rl.tasks.data.by_tests import read_tests

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from repl_rl.config import DataConfig
+from repl_rl.config.sections import DataConfig
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_spec
 from repl_rl.tasks.base import StoredTask, load_task

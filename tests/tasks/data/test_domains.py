@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from repl_rl.config import DataConfig
+from repl_rl.config.sections import DataConfig
 from repl_rl.errors import ConfigError
 from repl_rl.tasks.data.domains import implied, stated
 from repl_rl.tasks.data.graders import ByName

@@ -18,7 +18,7 @@ import msgspec
 import psutil
 import pytest
 
-from repl_rl.config import DataConfig
+from repl_rl.config.sections import DataConfig
 from repl_rl.errors import ConfigError
 from repl_rl.grading.grader import Grader
 from repl_rl.tasks.base import ReferencedTask, StoredTask, Task, load_task

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from repl_rl.config import DataConfig
+from repl_rl.config.sections import DataConfig
 from repl_rl.errors import ConfigError
 from repl_rl.tasks.base import load_task
 from repl_rl.types import Problem, Split

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from repl_rl.config import DataConfig
+from repl_rl.config.sections import DataConfig
 from repl_rl.errors import ConfigError
 from repl_rl.grading.messages import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, Request
 from repl_rl.tasks.data.reading import Reading, Source, read, share

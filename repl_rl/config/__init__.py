@@ -6,32 +6,27 @@ Knows names and types; does not know what anything does, nor where values come f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from repl_rl.bounds import ABOVE_ZERO, LEAST, LONGEST, MOST
+from repl_rl.config.foreign_words import idle, refusal
+from repl_rl.config.sections import (
+    DataConfig,
+    EvalConfig,
+    GradingConfig,
+    GRPOConfig,
+    LoraConfig,
+    Preset,
+    ReportConfig,
+    RewardConfig,
+    SamplingConfig,
+    SandboxConfig,
+    TaskConfig,
+    WarmstartConfig,
+)
+from repl_rl.config.values import checked, hints_of
 from repl_rl.errors import ConfigError
-from repl_rl.sections import USUAL_MICRO_BATCH as USUAL_MICRO_BATCH
-from repl_rl.sections import Baseline as Baseline
-from repl_rl.sections import Checkpointing as Checkpointing
-from repl_rl.sections import Credit as Credit
-from repl_rl.sections import DataConfig as DataConfig
-from repl_rl.sections import EvalConfig as EvalConfig
-from repl_rl.sections import GraderName as GraderName
-from repl_rl.sections import GradingConfig as GradingConfig
-from repl_rl.sections import GRPOConfig as GRPOConfig
-from repl_rl.sections import LoraConfig as LoraConfig
-from repl_rl.sections import Loss as Loss
-from repl_rl.sections import ReportConfig as ReportConfig
-from repl_rl.sections import RewardConfig as RewardConfig
-from repl_rl.sections import RunOn as RunOn
-from repl_rl.sections import SamplingConfig as SamplingConfig
-from repl_rl.sections import SandboxConfig as SandboxConfig
-from repl_rl.sections import Scale as Scale
-from repl_rl.sections import TaskConfig as TaskConfig
-from repl_rl.sections import WarmstartConfig as WarmstartConfig
-from repl_rl.trl_options import idle, refusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +41,11 @@ class Config:
     """What a transcript looks like: `python`, `ipython`, `chat`, `chat-turns`, another name in the
     entry point group `repl_rl.transcripts`, or `module:attribute`."""
     model: str | None = None
-    """Folder of a transformers model, or a GGUF file; None stands for the task's starter policy."""
+    """Folder of a transformers model, or a GGUF file. Not set: the policy is what `preset` says."""
+    preset: Preset = "none"
+    """`starter`: without a model, the task's starter policy; its defaults are those of a policy
+    that is small and fast to learn. It is the default where no model is named. `none`: the usual
+    defaults; without a model, lines are sampled elsewhere."""
     seed: int = 0
     """Of everything random: problems, rollouts, kernels, the order of the update."""
     task: TaskConfig = field(default_factory=TaskConfig)
@@ -65,18 +64,10 @@ class Config:
     report: ReportConfig = field(default_factory=ReportConfig)
 
     def __post_init__(self) -> None:
-        for name, value in _numbers(self, ""):
-            # Before all else: a longer integer may have no float, nor digits that Python prints.
-            if isinstance(value, int) and abs(value) > LONGEST:
-                raise ConfigError(f"{name} is beyond 2**63; expected a number that fits 64 bits")
-            if not math.isfinite(value):
-                raise ConfigError(f"{name} = {value}; expected a finite number")
-            if name in ABOVE_ZERO and value <= 0:
-                raise ConfigError(f"{name} = {value}; expected more than 0")
-            if value < LEAST.get(name, value):
-                raise ConfigError(f"{name} = {value}; expected at least {LEAST[name]}")
-            if value > MOST.get(name, value):
-                raise ConfigError(f"{name} = {value}; expected at most {MOST[name]}")
+        # Here, and in no reader: whatever makes a config, from TOML, in Python or by `replace`,
+        # comes through here, and a section has its full name only as a part of it.
+        for name, hint in hints_of(Config).items():
+            object.__setattr__(self, name, checked(name, getattr(self, name), hint))
         if (self.grpo.loss_type, self.grpo.importance) == ("vespo", "line"):
             raise ConfigError(
                 "grpo.loss_type = 'vespo' weighs whole trajectories, so it takes no weights of "
@@ -154,14 +145,3 @@ def _check_potential(reward: RewardConfig, grpo: GRPOConfig) -> None:
             f"charge the last line, often the submission, for all progress before it; expected "
             f"grpo.credit 'return_to_go' or 'potential'"
         )
-
-
-def _numbers(section: Any, prefix: str) -> Iterator[tuple[str, float]]:
-    """Every number of a section and of those below it, with its full name."""
-    if not isinstance(section, Mapping):
-        section = {one.name: getattr(section, one.name) for one in fields(section)}
-    for name, value in section.items():
-        if isinstance(value, Mapping) or is_dataclass(value):
-            yield from _numbers(value, f"{prefix}{name}.")
-        elif isinstance(value, int | float):
-            yield f"{prefix}{name}", value

@@ -1,4 +1,4 @@
-"""The sections of a config: every setting with its default and its unit.
+"""The sections of a config: every setting with its default, its bounds and its unit.
 
 Knows names and types; does not know what anything does, nor where values come from.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from repl_rl.types import OutcomeKind, VerdictKind
 from repl_sandbox.types import Isolation
@@ -16,6 +18,7 @@ Loss = Literal["dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "ves
 Credit = Literal["outcome", "line_local", "return_to_go", "potential", "tree"]
 Baseline = Literal["mean", "leave_one_out"]
 Scale = Literal["group", "batch", "none"]
+Preset = Literal["none", "starter"]
 RunOn = Literal["allow", "forbid"]
 Checkpointing = bool | Literal["auto"]
 USUAL_MICRO_BATCH = 8
@@ -63,10 +66,10 @@ class DataConfig:
     split: str | None = None
     """Take only rows of this split, and hold out a share of them. Not set: a column `split`, or the
     splits of a data set on the hub, say what is held out."""
-    held_out: float = 0.1
+    held_out: Annotated[float, Meta(ge=0, le=1)] = 0.1
     """Share of the problems that is never trained on, where no split says so. A hash of the text
     chooses it, so a problem stays on its side when others come or go."""
-    limit: int = 0
+    limit: Annotated[int, Meta(ge=0)] = 0
     """Read only so many rows, the first ones; 0: all."""
     config: str | None = None
     """Name of the configuration, where a data set on the hub has several."""
@@ -91,28 +94,29 @@ class SamplingConfig:
     """Where the model is. `auto`: a GPU where there is one."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """What the engine computes in. `auto`: as the update, which `hf` cannot exceed on a CPU."""
-    temperature: float = 1.0
+    temperature: Annotated[float, Meta(ge=0)] = 1.0
     """What logits are divided by. 0 takes the likeliest token: engine `hf` alone, for `eval`."""
     run_on: RunOn = "allow"
     """Tokens with text behind their first newline, as a newline and spaces in one. `allow`: a line
     may hold them, and runs as several. `forbid`: they have no probability, neither where they would
     be sampled nor in the update, so the policy is the distribution of the others."""
-    max_lines: int = 24
+    max_lines: Annotated[int, Meta(ge=1)] = 24
     """The most lines of a trajectory."""
-    max_line_tokens: int = 192
+    max_line_tokens: Annotated[int, Meta(ge=1)] = 192
     """The most tokens of a line; a trajectory with a longer one ends there."""
-    max_tokens: int = 2048
+    max_tokens: Annotated[int, Meta(ge=2)] = 2048
     """Sampled and injected tokens together; the prompt is not counted."""
-    max_think_tokens: int = 0
+    max_think_tokens: Annotated[int, Meta(ge=0)] = 0
     """The most tokens of a thought before the first line, with transcript `chat`: see
     docs/model.md. They count as `max_tokens`. 0: none, and a template's switch for it is off."""
-    max_observation_tokens: int = 256
+    # Room for the words that mark a cut, at one token a character.
+    max_observation_tokens: Annotated[int, Meta(ge=64)] = 256
     """The most tokens of a line's output; the middle of a longer one is left out."""
-    time_limit_s: float = 120.0
+    time_limit_s: Annotated[float, Meta(gt=0)] = 120.0
     """Time of a trajectory, kernels included; only its first line may take longer."""
-    max_in_flight: int = 64
+    max_in_flight: Annotated[int, Meta(ge=1)] = 64
     """Trajectories, and so kernels and rows of the KV cache, alive at once."""
-    engine_timeout_s: float = 600.0
+    engine_timeout_s: Annotated[float, Meta(gt=0)] = 600.0
     """The most that an engine may take for a line, its turn included, or for new weights. Beyond it
     the engine counts as hung and the run ends."""
     sampler: str = "lines"
@@ -132,19 +136,19 @@ class SandboxConfig:
     warmup: tuple[str, ...] | None = None
     """Sources run once before kernels are forked, to fill caches; None: those for sympy if it is
     preloaded."""
-    standby: int = 16
+    standby: Annotated[int, Meta(ge=0, le=1 << 16)] = 16
     """Kernels forked ahead of need."""
-    line_cpu_s: float = 2.0
+    line_cpu_s: Annotated[float, Meta(gt=0)] = 2.0
     """CPU time of a line, then an interrupt."""
-    line_wall_s: float = 10.0
+    line_wall_s: Annotated[float, Meta(gt=0)] = 10.0
     """Time of a line by the clock, then an interrupt."""
-    grace_s: float = 0.5
+    grace_s: Annotated[float, Meta(gt=0)] = 0.5
     """From the interrupt to the kill, for a line that does not stop."""
-    kernel_cpu_s: int = 60
+    kernel_cpu_s: Annotated[int, Meta(ge=1, le=1 << 31)] = 60
     """CPU time of a kernel over all of its lines."""
-    memory_mib: int = 512
+    memory_mib: Annotated[int, Meta(ge=1, le=1 << 24)] = 512
     """Address space of a kernel beyond what it starts with."""
-    max_output_chars: int = 2048
+    max_output_chars: Annotated[int, Meta(ge=1)] = 2048
     """Characters kept of a line's output: two thirds from its head, one third from its tail."""
 
 
@@ -181,13 +185,13 @@ class RewardConfig:
     point group `repl_rl.rewards` or as `module:function`."""
     line: Mapping[OutcomeKind, float] = field(default_factory=_line_rewards)
     """Reward of a line by its outcome; 0 for one that is not named."""
-    max_line_charge: float = 0.4
+    max_line_charge: Annotated[float, Meta(ge=0)] = 0.4
     """Line rewards of one trajectory are scaled so that they never sum to less than minus this."""
     verdict: Mapping[VerdictKind, float] = field(default_factory=_verdict_rewards)
     """Outcome reward by verdict. A verdict not named leaves the trajectory out of the update."""
     no_submission: float = -0.6
     """Outcome reward where nothing was submitted."""
-    potential: float = 0.0
+    potential: Annotated[float, Meta(ge=0)] = 0.0
     """Weight of a potential, the progress so far: paid as it grows, taken back with the last line.
     For the credit modes `return_to_go` and `potential`. See `rewards.potential_steps`."""
 
@@ -196,31 +200,31 @@ class RewardConfig:
 class GRPOConfig:
     """The update. Group size and problems per step multiply to the trajectories of a step."""
 
-    steps: int = 200
+    steps: Annotated[int, Meta(ge=0)] = 200
     """Updates of the policy; 0 only measures it."""
-    problems_per_step: int = 8
+    problems_per_step: Annotated[int, Meta(ge=1)] = 8
     """Groups of a step, each for a problem of its own."""
-    group_size: int = 8
+    group_size: Annotated[int, Meta(ge=2)] = 8
     """Trajectories of a problem, which are compared with each other."""
-    rerolls: int = 0
+    rerolls: Annotated[int, Meta(ge=0)] = 0
     """How often a group that teaches nothing, as all its advantages are 0, is rolled out anew: the
     same problem, other seeds. From 1 on, groups that teach nothing to the end leave the loss, its
     KL and what it divides by."""
-    updates_per_rollout: int = 1
+    updates_per_rollout: Annotated[int, Meta(ge=1)] = 1
     """Updates that the trajectories of a rollout are dealt out to: it has so many times
     `problems_per_step` groups. All updates but the first are of a policy that has moved on."""
-    passes: int = 1
+    passes: Annotated[int, Meta(ge=1)] = 1
     """How often a rollout's trajectories are gone through, by `updates_per_rollout` updates each.
     Where a rollout feeds several updates, ratios of policies are not 1, and clipping is at work."""
-    learning_rate: float = 1e-6
+    learning_rate: Annotated[float, Meta(ge=0)] = 1e-6
     """Constant after the warm-up, unless `trl.lr_scheduler_type` says otherwise."""
-    warmup_steps: int = 5
+    warmup_steps: Annotated[int, Meta(ge=0)] = 5
     """Steps over which the learning rate rises to its value."""
     weight_decay: float = 0.0
     """Of the optimiser, which is AdamW unless `trl.optim` says otherwise."""
     max_grad_norm: float = 1.0
     """Longer gradients are scaled down to this norm."""
-    micro_batch_size: int | Literal["auto"] = "auto"
+    micro_batch_size: Annotated[int, Meta(ge=1)] | Literal["auto"] = "auto"
     """Trajectories per forward and backward; only the update of `bnpo` depends on it. `auto`: 8,
     and on a GPU as many more as memory allows, since each micro-batch costs its launches."""
     dtype: Literal["auto", "mixed", "float32", "bfloat16"] = "auto"
@@ -245,9 +249,9 @@ class GRPOConfig:
     """Weigh each line by how much likelier the trainer finds it than the engine that sampled it.
     This costs one forward a step. `auto`: unless the engine is `hf` and both compute in float32,
     where they agree to 1e-5. `vespo` weighs whole trajectories and goes without."""
-    importance_cap: float = 2.0
+    importance_cap: Annotated[float, Meta(ge=1)] = 2.0
     """The highest weight."""
-    kl_beta: float = 0.0
+    kl_beta: Annotated[float, Meta(ge=0)] = 0.0
     """Weight of the KL divergence to the policy the run started from. Each sampled token adds its
     estimate k3, weighed by the ratio: so the gradient is that of the divergence itself."""
     credit: Credit = "line_local"
@@ -257,10 +261,10 @@ class GRPOConfig:
     """For `credit = "tree"`: `[4, 2, 2]` rolls out 4 trajectories of a problem, then lets 1 other
     leave each of them at one of its lines, and again: 16, which is the group size. One that ends
     before it is left stands for all that would have left it."""
-    branch_probability: float = 0.5
+    branch_probability: Annotated[float, Meta(gt=0, le=1)] = 0.5
     """How likely a state is the one that others leave, of those that a trajectory comes to. Lower:
     they leave later and share more, and more trajectories end before."""
-    line_credit_weight: float = 0.5
+    line_credit_weight: Annotated[float, Meta(ge=0)] = 0.5
     """Lambda: weight of line rewards beside the outcome; 0 is plain GRPO."""
     baseline: Baseline = "mean"
     """What a trajectory is compared with: the mean of its group, itself included, or of the
@@ -293,9 +297,9 @@ class LoraConfig:
     the reference of `grpo.kl_beta` takes no second copy of the model.
     """
 
-    rank: int = 0
+    rank: Annotated[int, Meta(ge=0)] = 0
     """Of the update of each matrix. 0: no adapter, all weights are trained."""
-    alpha: float = 32.0
+    alpha: Annotated[float, Meta(gt=0)] = 32.0
     """The update is multiplied by this, divided by the rank: so the best learning rate hardly
     depends on the rank."""
     targets: tuple[str, ...] = ()
@@ -311,23 +315,23 @@ class WarmstartConfig:
     of `[lora]`, of rank 32 where it sets none.
     """
 
-    demonstrations: int = 1000
+    demonstrations: Annotated[int, Meta(ge=0)] = 1000
     """Transcripts of attempts that the task itself scripts, each run in a kernel. Some fail, so up
     to four times as many are run. Where transcripts are named with --from, there are none unless
     this is set."""
     keep: Literal["solved", "submitted", "all"] = "solved"
     """Which of these are shown to the model: those with a right answer, with any, or all."""
-    transcripts_per_step: int = 8
+    transcripts_per_step: Annotated[int, Meta(ge=1)] = 8
     """Transcripts of a step."""
-    epochs: float = 1.0
+    epochs: Annotated[float, Meta(gt=0)] = 1.0
     """How often each of them is shown."""
-    learning_rate: float | None = None
+    learning_rate: Annotated[float, Meta(gt=0)] | None = None
     """The highest of AdamW. Not set: 2e-3 for an adapter, 3e-4 for whole weights."""
     train_observations: bool = False
     """Train on what the interpreter answered as well, and not on the model's own lines alone."""
     gradient_checkpointing: Checkpointing = False
     """As in `[grpo]`. Transcripts are mostly far shorter than `auto` has to reckon with."""
-    problems_before: int = 32
+    problems_before: Annotated[int, Meta(ge=0)] = 32
     """Held-out problems that measure the model before, the first of `eval.problems`. One that has
     never seen a REPL writes until a limit ends it, which takes long."""
 
@@ -336,9 +340,9 @@ class WarmstartConfig:
 class EvalConfig:
     """What is measured."""
 
-    problems: int = 200
+    problems: Annotated[int, Meta(ge=0)] = 200
     """Held-out problems, one trajectory each, before and after training; 0: none."""
-    every: int = 0
+    every: Annotated[int, Meta(ge=0)] = 0
     """Steps between two measurements while training; 0: none. Where a rollout feeds several steps,
     the next rollout waits for them. The weights that did best stay in `checkpoints/best`."""
 
@@ -347,9 +351,9 @@ class EvalConfig:
 class GradingConfig:
     """The processes that judge submissions."""
 
-    deadline_s: float = 5.0
+    deadline_s: Annotated[float, Meta(gt=0)] = 5.0
     """Time for one submission; after it the verdict is `undecided`."""
-    num_workers: int = 1
+    num_workers: Annotated[int, Meta(ge=1, le=1024)] = 1
     """Processes that grade."""
 
 
@@ -357,11 +361,11 @@ class GradingConfig:
 class ReportConfig:
     """What is shown and what is kept of a run."""
 
-    sample_every: int = 10
+    sample_every: Annotated[int, Meta(ge=1)] = 10
     """Steps between two sample trajectories on the screen."""
-    checkpoint_every: int = 50
+    checkpoint_every: Annotated[int, Meta(ge=1)] = 50
     """Steps between two checkpoints, rounded up to whole rollouts where these feed several."""
-    keep_checkpoints: int = 2
+    keep_checkpoints: Annotated[int, Meta(ge=1)] = 2
     """How many of the latest stay; the last of a run, `final`, always does."""
     curve: bool = True
     """Draw the learning curve at the end of a run."""
@@ -370,3 +374,31 @@ class ReportConfig:
     hub: str | None = None
     """Repository `owner/name` on the hub that gets the last weights and their card; empty: none.
     One that is not there is made, private, before the first step. See `repl-rl push`."""
+
+
+# Defaults of certain policies, by section
+
+STARTER_PRESET: Mapping[str, Any] = {
+    "sampling": {
+        "max_lines": 10,
+        "max_line_tokens": 72,
+        "max_tokens": 224,
+        "max_observation_tokens": 96,
+        "max_in_flight": 96,
+    },
+    "sandbox": {"standby": 96, "max_output_chars": 512},
+    "grpo": {
+        "steps": 100,
+        "problems_per_step": 12,
+        "learning_rate": 5e-4,
+        "micro_batch_size": 32,
+        "gradient_checkpointing": False,
+        "kl_beta": 0.001,
+    },
+}
+"""What differs from the defaults with `preset = "starter"`: small, short, fast to learn."""
+
+ADAPTER_PRESET: Mapping[str, Any] = {"grpo": {"learning_rate": 1e-5}}
+"""What differs when an adapter of a named model is trained. Its best rate is about ten times that
+of all weights, in reinforcement learning as well, and hardly depends on the rank (Schulman et al.
+2025, "LoRA Without Regret")."""

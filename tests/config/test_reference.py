@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from repl_rl.config import Config
+from repl_rl.config.describe import Setting, find, settings
+from repl_rl.config.resolve import resolve, to_toml
 from repl_rl.errors import ConfigError
-from repl_rl.reference import Setting, find, settings
-from repl_rl.settings import resolve, to_toml
 from repl_rl.types import OutcomeKind
 
 Call = Callable[..., tuple[int, str, str]]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from repl_rl.config.resolve import differences, resolve
 from repl_rl.errors import ConfigError
-from repl_rl.settings import differences, resolve
 
 
 def test_options_of_trl_are_taken_by_their_names_there() -> None:

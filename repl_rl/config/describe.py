@@ -15,18 +15,16 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_args
 
 import msgspec
 
-from repl_rl.bounds import ABOVE_ZERO, LEAST, MOST
 from repl_rl.config import Config
+from repl_rl.config.foreign_words import SAYINGS
+from repl_rl.config.sections import ADAPTER_PRESET, STARTER_PRESET
+from repl_rl.config.values import bound_words, hints_of, section_of, type_words
 from repl_rl.errors import ConfigError
-from repl_rl.foreign_words import SAYINGS
-from repl_rl.preset import ADAPTER_PRESET, STARTER_PRESET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +50,14 @@ class Setting:
 def settings(shape: type = Config, prefix: str = "") -> Iterator[Setting]:
     """Every setting in the order of the config, each section before what is in it."""
     docs = field_docs(shape)
-    hints = get_type_hints(shape)
+    hints = hints_of(shape)
     for field in dataclasses.fields(shape):
         key, hint = prefix + field.name, hints[field.name]
         section = section_of(hint)
         default = None if section else _default(field)
         yield Setting(
             key=key,
-            kind="" if section else f"{type_words(hint)}{_bounds(key)}",
+            kind="" if section else f"{type_words(hint)}{bound_words(hint)}",
             default=default,
             others=_others(key),
             doc=_paragraph(section.__doc__ or "") if section else docs.get(field.name, ""),
@@ -158,48 +156,6 @@ def field_docs(shape: type) -> dict[str, str]:
 def _paragraph(text: str) -> str:
     """On one row, without the example at its end."""
     return " ".join(text.partition(">>>")[0].split())
-
-
-def section_of(hint: Any) -> type | None:
-    """The class of a section; None for the type of a value."""
-    return hint if isinstance(hint, type) and dataclasses.is_dataclass(hint) else None
-
-
-def choices(hint: Any) -> tuple[str, ...]:
-    """The words that a field takes; none where it takes any."""
-    if get_origin(hint) is Literal:
-        return tuple(map(str, get_args(hint)))
-    return tuple(hint) if isinstance(hint, type) and issubclass(hint, StrEnum) else ()
-
-
-def type_words(hint: Any) -> str:
-    """Such as `float`, `list of str`, `str or not set`, `one of a, b, c`, `bool or auto`."""
-    if words := choices(hint):
-        return f"one of {', '.join(words)}" if len(words) > 1 else words[0]
-    arguments = [one for one in get_args(hint) if one not in (type(None), ...)]
-    if type(None) in get_args(hint):
-        return f"{type_words(arguments[0])} or not set"
-    if get_origin(hint) in (Union, UnionType):
-        return " or ".join(map(type_words, arguments))
-    if get_origin(hint) is tuple:
-        return f"list of {type_words(arguments[0])}"
-    if arguments and arguments[1] is Any:
-        return "table"
-    if arguments:
-        return f"table of {type_words(arguments[1])}"
-    return str(hint.__name__)
-
-
-def _bounds(key: str) -> str:
-    return "".join(
-        f", {words}"
-        for words, is_there in (
-            ("more than 0", key in ABOVE_ZERO),
-            (f"at least {LEAST.get(key)}", key in LEAST),
-            (f"at most {MOST.get(key)}", key in MOST),
-        )
-        if is_there
-    )
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:  # any setting's

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from repl_rl.config import Config
+from repl_rl.config.resolve import resolve, to_toml
 from repl_rl.errors import ConfigError
-from repl_rl.settings import resolve, to_toml
 
 DEEP = ".".join("a" * 60_000)
 LIMITS = "expected keys of at most 256 parts"
