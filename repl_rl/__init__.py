@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from repl_rl.config import Config as Config
     from repl_rl.config import RewardConfig as RewardConfig
     from repl_rl.credit.advantages import advantages as advantages
+    from repl_rl.credit.base import Credit as Credit
     from repl_rl.credit.rewards import RunningReward as RunningReward
     from repl_rl.credit.rewards import shaped as shaped
     from repl_rl.engines.base import Engine as Engine
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "config": ("Config", "RewardConfig"),
     "credit.advantages": ("advantages",),
+    "credit.base": ("Credit",),
     "credit.rewards": ("RunningReward", "shaped"),
     "engines.base": ("Engine", "EngineKind", "SampledLine"),
     "errors": ("ConfigError", "ReplRLError"),

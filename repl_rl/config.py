@@ -15,7 +15,6 @@ from repl_rl.errors import ConfigError
 from repl_rl.sections import USUAL_MICRO_BATCH as USUAL_MICRO_BATCH
 from repl_rl.sections import Baseline as Baseline
 from repl_rl.sections import Checkpointing as Checkpointing
-from repl_rl.sections import Credit as Credit
 from repl_rl.sections import DataConfig as DataConfig
 from repl_rl.sections import EvalConfig as EvalConfig
 from repl_rl.sections import GraderName as GraderName
@@ -95,7 +94,6 @@ class Config:
             )
         _check_trl(self.trl, self.grpo)
         _check_prices(self.reward)
-        _check_potential(self.reward, self.grpo)
 
 
 def _check_trl(options: Mapping[str, Any], grpo: GRPOConfig) -> None:
@@ -138,23 +136,6 @@ def _check_prices(reward: RewardConfig) -> None:
                 f"than {gap:g} (the least of reward.verdict for a correct answer, minus the most "
                 f"for a wrong one)"
             )
-
-
-def _check_potential(reward: RewardConfig, grpo: GRPOConfig) -> None:
-    """ConfigError for a potential that no credit mode reads, or that the mode in use never sums."""
-    if reward.potential == 0:
-        return
-    if not grpo.reads_line_rewards:
-        raise ConfigError(
-            f"reward.potential = {reward.potential} has no effect: grpo.credit is "
-            f"{grpo.credit!r} at grpo.line_credit_weight = {grpo.line_credit_weight}"
-        )
-    if grpo.credit in ("line_local", "tree"):
-        raise ConfigError(
-            f"reward.potential = {reward.potential} with grpo.credit = {grpo.credit!r} would "
-            f"charge the last line, often the submission, for all progress before it; expected "
-            f"grpo.credit 'return_to_go' or 'potential'"
-        )
 
 
 def _numbers(section: Any, prefix: str) -> Iterator[tuple[str, float]]:

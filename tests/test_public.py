@@ -27,8 +27,8 @@ from repl_rl.transcript.format import PYTHON
 from repl_sandbox.fake import FakeKernel
 
 PUBLIC = [
-    *("Attempt", "ByteCodec", "Codec", "Config", "ConfigError", "DemonstrableTask", "Engine"),
-    *("EngineKind", "Env", "Episode", "Lemma", "Line", "LineOutcome", "LineSampler"),
+    *("Attempt", "ByteCodec", "Codec", "Config", "ConfigError", "Credit", "DemonstrableTask"),
+    *("Engine", "EngineKind", "Env", "Episode", "Lemma", "Line", "LineOutcome", "LineSampler"),
     *("OutcomeKind", "Plan", "Problem", "Prompt", "ReplRLError", "Reward", "RewardConfig"),
     *(
         "RunningReward",

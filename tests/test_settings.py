@@ -230,26 +230,6 @@ def test_errors_may_not_outweigh_a_correct_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["grpo.credit=outcome"], "has no effect"),
-        (["grpo.credit=return_to_go", "grpo.line_credit_weight=0"], "has no effect"),
-        (["grpo.credit=line_local"], "'line_local' would charge the last line"),
-        (["grpo.credit=tree"], "'tree' would charge the last line"),
-    ],
-)
-def test_a_potential_needs_credit_that_sums_it_up(overrides: list[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        resolve(overrides=["reward.potential=0.3", *overrides])
-
-
-@pytest.mark.parametrize("credit", ["return_to_go", "potential"])
-def test_a_potential_goes_with_credit_that_sums_it_up(credit: str) -> None:
-    config = resolve(overrides=["reward.potential=0.3", f"grpo.credit={credit}"])
-    assert config.reward.potential == 0.3
-
-
-@pytest.mark.parametrize(
     ("content", "message"),
     [("grpo = [", "is not valid TOML"), ("\udcff", "is not valid TOML"), (None, "cannot read")],
 )

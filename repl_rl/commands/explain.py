@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from repl_rl.credit.advantages import advantage_rows
+from repl_rl.credit.advantages import advantage_rows, load_credit
 from repl_rl.credit.ledger import Ledger, ledgers
 from repl_rl.errors import ConfigError
 from repl_rl.golden.suites import Suite
@@ -21,6 +21,7 @@ from repl_rl.golden.text import SUFFIX
 from repl_rl.replay.annotated import annotate
 from repl_rl.replay.scene import config_of
 from repl_rl.runs.trajectory_file import Place, places
+from repl_rl.settings import user_settings
 
 Group = list[tuple[str, Ledger]]
 """Siblings: (file and number, ledger) of each."""
@@ -64,8 +65,15 @@ def mass(group: Group) -> float:
 
 def _golden(path: Path, files: Sequence[Path], overrides: Sequence[str]) -> Group:
     suite = Suite.open(path, files=files, overrides=overrides)
+    credit = suite.config.grpo.credit
+    given_here = user_settings(files=files, overrides=overrides).get("grpo", {})
+    if ":" in credit and "credit" not in given_here:
+        raise ConfigError(
+            f"{path.name} names code of its own, grpo.credit = {credit!r}; if you trust it: "
+            f"--set grpo.credit={credit}"
+        )
     played = suite.played()
     scored = [suite.scored(one) for one in played]
-    made = ledgers(scored, advantage_rows(scored, suite.config.grpo))
+    made = ledgers(scored, advantage_rows(scored, load_credit(suite.config.grpo)))
     names = (f"{path.name}:{one.golden.number}" for one in played)
     return list(zip(names, made, strict=True))

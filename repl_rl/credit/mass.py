@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from repl_rl.credit.advantages import distinct
 from repl_rl.types import OutcomeKind, Scored
 
 
@@ -31,13 +32,12 @@ def advantage_sums(scored: Sequence[Scored], rows: Sequence[Sequence[float]]) ->
 
     One that stands here again has the advantages 0 the second time, and counts once.
     """
-    once = {(item.trajectory.group_index, item.trajectory.sibling_index): item for item in scored}
     by_kind = dict.fromkeys(OutcomeKind, 0.0)
     for item, row_T in zip(scored, rows, strict=True):
         for line in item.trajectory.lines:
             by_kind[line.outcome.kind] += math.fsum(map(abs, row_T[line.start : line.stop]))
     return AdvantageSums(
-        num_tokens=sum(item.trajectory.num_sampled for item in once.values()),
+        num_tokens=sum(item.trajectory.num_sampled for item in distinct(scored)),
         total=math.fsum(map(math.fsum, rows)),
         by_kind=by_kind,
     )

@@ -185,6 +185,7 @@ def _names(config: Config) -> dict[str, str]:
         "transcript": config.transcript,
         "sampling.sampler": config.sampling.sampler,
         "reward.function": config.reward.function,
+        "grpo.credit": config.grpo.credit,
     }
 
 

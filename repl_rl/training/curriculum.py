@@ -13,7 +13,6 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from repl_rl.credit.tree import shares
 from repl_rl.runs.summary import is_solved, is_ungraded
 from repl_rl.seeds import derive_seed
 from repl_rl.tasks.base import Cell, TieredTask
@@ -94,11 +93,11 @@ class Curriculum:
         return {PREFIX + name: rate for name, rate in sorted(self._rates.items())}
 
 
-def outcomes(scored: Sequence[Scored]) -> list[Outcome]:
+def outcomes(scored: Sequence[Scored], shares: Sequence[float]) -> list[Outcome]:
     """Those of one rank, for `hear`; what could not be graded says nothing of a cell."""
     return [
         (str(cell_of(item.problem)), item.trajectory.group_index, weight, is_solved(item))
-        for item, weight in zip(scored, shares(scored), strict=True)
+        for item, weight in zip(scored, shares, strict=True)
         if not is_ungraded(item)
     ]
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from repl_rl.credit.base import More
 from repl_rl.engines.base import Engine
 from repl_rl.errors import ConfigError
-from repl_rl.rollout.runner import More
 from repl_rl.runs.pass_rate import NO_BASELINES, Baselines, Rate, rate_of, rates_by
 from repl_rl.runs.summary import is_solved, ungraded_warning
 from repl_rl.seeds import derive_seed

@@ -86,12 +86,12 @@ class ReplSpec:
                 raise ConfigError(f"{text!r} is no setting of a ReplSpec; is it GRPOConfig's?")
         names = {"task": task, "transcript": transcript, "model": ELSEWHERE, "seed": seed}
         config = settings.resolve(flags=names, overrides=overrides)
-        if config.grpo.credit == "tree":
-            raise ConfigError(
-                "grpo.credit = 'tree' grows groups that only `repl-rl train` rolls out; expected "
-                "outcome, line_local, return_to_go or potential"
-            )
         self._plan = make_plan(config, to_train=True)
+        if self._plan.credit.grows:
+            raise ConfigError(
+                f"grpo.credit = {config.grpo.credit!r} grows groups that only `repl-rl train` "
+                f"rolls out; expected outcome, line_local, return_to_go or potential"
+            )
         self._output = None if output is None else Path(output)
         if self._output is not None:
             if (self._output / "config.toml").exists():
@@ -151,12 +151,13 @@ class ReplSpec:
                 super().__init__(
                     roll_out=lambda prompts, _: spec.roll_out(prompts, self),
                     line_config=spec._plan.config.grpo,
+                    credit=spec._plan.credit,
                     ranks=launched(),
                     **given,
                 )
                 plan = spec._plan_of(self)
                 loaded = _loaded(plan, self)
-                self._line_config = plan.config.grpo
+                self._line_config, self._credit = plan.config.grpo, plan.credit
                 self._weighs_lines = weighs_lines(plan.config.grpo, loaded.precision)
                 self._bias = forbidding_bias(loaded.forbidden_ids, self._head(self.model))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from repl_rl.credit.tree import Edge, Twig, tree_credit, tree_edges
+from repl_rl.credit.trees.edges import Edge, Twig, tree_credit, tree_edges
 from repl_rl.types import Branch
 
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
+from credit_kit import line_advantages
 from repl_rl.config import Config, GRPOConfig, RewardConfig
-from repl_rl.credit.advantages import line_advantages
 from repl_rl.credit.rewards import shaped
 from repl_rl.errors import ConfigError
 from repl_rl.types import OutcomeKind, Reward, Trajectory, Verdict, VerdictKind

@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from repl_rl.config import Config, EvalConfig, GRPOConfig
+from repl_rl.credit.advantages import load_credit
 from repl_rl.errors import ConfigError, DivergedError
 from repl_rl.interrupts import Interrupts
 from repl_rl.rollout.plan import make_plan
@@ -132,8 +133,9 @@ def trained(
         sink=sink, interrupts=interrupts, rates=rates or {}, keep_best=keep_best,
     )  # fmt: skip
     training = Training(
-        config, problems, held_out, runtime, screen, sink=sink, interrupts=interrupts
-    )
+        config, problems, held_out, runtime, screen,
+        credit=load_credit(config.grpo), sink=sink, interrupts=interrupts,
+    )  # fmt: skip
     return training, held_out, rows, out
 
 

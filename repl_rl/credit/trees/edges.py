@@ -1,5 +1,5 @@
-"""Credit of a tree of trajectories: a line is held against others from the very state before it,
-and against the rest of the group.
+"""Edges of a tree of trajectories: each is held against others from the very state before it, and
+against the rest of the group.
 
     branches_G, outcomes_G -> edges_GE -> weight_GL, advantage_GL
 
@@ -136,7 +136,7 @@ def twigs_of(scored: Sequence[Scored]) -> list[Twig]:
         Twig(
             sibling_index=one.trajectory.sibling_index,
             branch=one.trajectory.branch,
-            num_lines=len(one.trajectory.lines),
+            num_lines=len(one.reward.line_rewards),
             outcome=one.reward.outcome_reward,
         )
         for one in scored
