@@ -154,8 +154,8 @@ def test_a_value_of_another_type_is_refused_with_its_key(override: str, message:
         ("sampling.device=tpu", r"sampling\.device = 'tpu'; expected one of auto, cpu, cuda"),
         ("sampling.dtype=float16", r"'float16'; expected one of auto, float32, bfloat16"),
         (
-            "grpo.credit=3",
-            r"grpo\.credit = 3; expected one of outcome, line_local, return_to_go, potential",
+            "grpo.scale=3",
+            r"grpo\.scale = 3; expected one of group, batch, none",
         ),
         ("grpo.baseline=median", r"'median'; expected one of mean, leave_one_out"),
     ],
