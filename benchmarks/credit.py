@@ -35,7 +35,7 @@ import matplotlib as mpl
 from policies import add_policy, group_attempts, opened
 
 from repl_rl.config import GRPOConfig
-from repl_rl.credit.advantages import batch_scale, distinct, load_credit
+from repl_rl.credit.advantages import distinct, load_credit
 from repl_rl.credit.trees.edges import tree_credit, twigs_of
 from repl_rl.credit.trees.growth import grow
 from repl_rl.credit.worth import Value, outcomes_after
@@ -57,7 +57,7 @@ NOTHING, NOTHING_OF_TREES = "nothing", "nothing of trees"
 PER_PROBLEM = 3
 """Trajectories of one problem whose lines are judged."""
 
-UNSCALED = batch_scale([], "none")
+UNSCALED = 1.0
 IN_REWARDS = GRPOConfig(baseline="leave_one_out")
 FLAT = {
     "outcome": replace(IN_REWARDS, credit="outcome"),
@@ -155,7 +155,7 @@ class Bench:
             group = self._runtime.run(self._attempts([number], "group"))
             tokens += [one.trajectory.num_sampled for one in group]
             rows = {
-                name: load_credit(config).line_advantages(group, scale=UNSCALED)
+                name: load_credit(config).line_advantages(group, UNSCALED)
                 for name, config in FLAT.items()
             }
             for place in self._chosen(number, group):

@@ -26,13 +26,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from repl_rl.config import GRPOConfig
-from repl_rl.credit.advantages import batch_scale
 from repl_rl.credit.modes import Outcome
 from repl_rl.credit.trees.edges import Edge, Twig, tree_edges
 from repl_rl.credit.trees.tree import Tree
 from repl_rl.types import Branch, Problem, Reward, Scored, StopReason, Trajectory
 
-UNSCALED = batch_scale([], "none")
+UNSCALED = 1.0
 BASELINES = ("state", "as is", "each")
 PROBLEM = Problem(id="", statement="")
 Lines = Sequence[bool]
@@ -97,7 +96,7 @@ def group(rng: random.Random, *, world: World, size: int) -> Rolled:
     leaves = [Leaf(slot=slot, lines=world.go_on([], rng)) for slot in range(size)]
     credit = Outcome(GRPOConfig(baseline="leave_one_out"))
     siblings = [rewarded(world, leaf) for leaf in leaves]
-    return leaves, credit.line_advantages(siblings, scale=UNSCALED), size
+    return leaves, credit.line_advantages(siblings, UNSCALED), size
 
 
 def tree(
@@ -130,7 +129,7 @@ def tree(
 def tree_rows(world: World, leaves: Sequence[Leaf], factors: Sequence[int]) -> Rows:
     config = GRPOConfig(line_credit_weight=0, branching=tuple(factors))
     siblings = [rewarded(world, leaf) for leaf in leaves]
-    return Tree(config).line_advantages(siblings, scale=UNSCALED)
+    return Tree(config).line_advantages(siblings, UNSCALED)
 
 
 def other_rows(world: World, leaves: Sequence[Leaf], num_siblings: int, baseline: str) -> Rows:

@@ -19,7 +19,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.golden.suites import Suite
 from repl_rl.golden.text import SUFFIX
 from repl_rl.replay.annotated import annotate
-from repl_rl.replay.scene import config_of
+from repl_rl.replay.scene import config_of, refuse_foreign_code
 from repl_rl.runs.trajectory_file import Place, places
 from repl_rl.settings import user_settings
 
@@ -65,13 +65,7 @@ def mass(group: Group) -> float:
 
 def _golden(path: Path, files: Sequence[Path], overrides: Sequence[str]) -> Group:
     suite = Suite.open(path, files=files, overrides=overrides)
-    credit = suite.config.grpo.credit
-    given_here = user_settings(files=files, overrides=overrides).get("grpo", {})
-    if ":" in credit and "credit" not in given_here:
-        raise ConfigError(
-            f"{path.name} names code of its own, grpo.credit = {credit!r}; if you trust it: "
-            f"--set grpo.credit={credit}"
-        )
+    refuse_foreign_code(suite.config, user_settings(files=files, overrides=overrides), path)
     played = suite.played()
     scored = [suite.scored(one) for one in played]
     made = ledgers(scored, advantage_rows(scored, load_credit(suite.config.grpo)))

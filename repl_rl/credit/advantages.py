@@ -8,15 +8,19 @@ Knows no tensors, no trainer. B trajectories, T completion tokens.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Sequence
 from itertools import compress, groupby
 from operator import not_
 
 from repl_rl.config import Baseline, GRPOConfig, Scale
-from repl_rl.credit.base import EPSILON, Credit, deviation, outcomes_of, spread
+from repl_rl.credit.base import Credit, spread
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_named
 from repl_rl.types import Reward, Scored
+
+EPSILON = 1e-4
+"""Added to the standard deviation, as GRPO implementations do (TRL's value)."""
 
 
 def advantages(
@@ -73,7 +77,7 @@ def advantage_rows(
         scale_by = batch_scale([one.reward for one in distinct(scored)], credit.config.scale)
     rows: list[list[float]] = []
     for siblings in _groups(scored):
-        found = credit.advantages(siblings, scale=scale_by)
+        found = credit.advantages(siblings, divisor(siblings, scale_by))
         _check(found, siblings, type(credit).__name__)
         rows += found
     return rows
@@ -97,13 +101,24 @@ def dead_groups(scored: Sequence[Scored], credit: Credit) -> set[int]:
     }
 
 
+def divisor(siblings: Sequence[Scored], scale_by: float | None) -> float:
+    """What outcomes of a group are divided by; None: its own deviation."""
+    rewards = [one.reward for one in distinct(siblings)]
+    return (_deviation(rewards) if scale_by is None else scale_by) + EPSILON
+
+
 def batch_scale(rewards: Sequence[Reward], scale: Scale) -> float | None:
     """What outcomes of a step are divided by: None for each group's own deviation."""
     if scale == "group":
         return None
     if scale == "none":
-        return 1.0 - EPSILON  # the divisor is 1: `divisor_of` adds EPSILON
-    return deviation(outcomes_of(rewards))
+        return 1.0 - EPSILON  # the divisor is 1: see above
+    return _deviation(rewards)
+
+
+def _deviation(rewards: Sequence[Reward]) -> float:
+    outcomes = [one.outcome_reward for one in rewards if one.outcome_reward is not None]
+    return statistics.stdev(outcomes) if len(outcomes) > 1 else 0.0
 
 
 def distinct(scored: Sequence[Scored]) -> list[Scored]:
@@ -130,14 +145,11 @@ def _check(rows: Sequence[Sequence[float]], siblings: Sequence[Scored], name: st
                 f"{name} returned {len(row)} advantages for a trajectory of {len(mask)} tokens; "
                 f"expected one for each of its completion_ids"
             )
-        if odd := [value for value in row if not _is_finite(value)]:
+        is_number = [isinstance(one, int | float) and math.isfinite(one) for one in row]
+        if odd := [*compress(row, map(not_, is_number))]:
             raise ConfigError(f"{name} returned the advantage {odd[0]!r}; expected finite numbers")
         if any(compress(row, map(not_, mask))):
             raise ConfigError(
                 f"{name} returned an advantage at an injected token; expected 0 where loss_mask is "
                 f"False"
             )
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)

@@ -17,10 +17,7 @@ from repl_rl.config import Config, GRPOConfig
 from repl_rl.errors import ConfigError
 from repl_rl.sections import CREDIT_SETTINGS
 from repl_rl.transcript.format import spans
-from repl_rl.types import Attempt, Reward, Scored, Trajectory
-
-EPSILON = 1e-4
-"""Added to the standard deviation, as GRPO implementations do (TRL's value)."""
+from repl_rl.types import Attempt, Scored, Trajectory
 
 Lines = Sequence[Sequence[float]]  # [G][L]
 More = Callable[[Trajectory], Sequence[Attempt]]
@@ -83,21 +80,14 @@ class Credit:
                     f"grpo.{setting} = {shown} has no effect with grpo.credit = {name!r}, which "
                     f"does not read it; give grpo.credit = {reader!r}"
                 )
-        if potential := config.reward.potential:
-            self._check_potential(potential)
-
-    def _check_potential(self, potential: float) -> None:
-        given = f"reward.potential = {potential}"
-        credit = f"grpo.credit = {self.config.credit!r}"
-        if not self.reads_line_rewards:
+        given = f"reward.potential = {config.reward.potential} with grpo.credit = {name!r}"
+        if config.reward.potential and not self.reads_line_rewards:
+            weight = self.config.line_credit_weight
+            raise ConfigError(f"{given} at grpo.line_credit_weight = {weight} has no effect")
+        if config.reward.potential and not self.takes_potential:
             raise ConfigError(
-                f"{given} has no effect: {credit} at grpo.line_credit_weight = "
-                f"{self.config.line_credit_weight} reads no line rewards"
-            )
-        if not self.takes_potential:
-            raise ConfigError(
-                f"{given} with {credit} would charge the last line, often the submission, for all "
-                f"progress before it; expected grpo.credit 'return_to_go' or 'potential'"
+                f"{given} would charge the last line, often the submission, for all progress "
+                f"before it; expected grpo.credit 'return_to_go' or 'potential'"
             )
 
     # Sampling
@@ -125,15 +115,13 @@ class Credit:
 
     # Values
 
-    def advantages(
-        self, siblings: Sequence[Scored], *, scale: float | None = None
-    ) -> list[list[float]]:
+    def advantages(self, siblings: Sequence[Scored], scale: float) -> list[list[float]]:
         """Return an advantage for each token of a group, [G][T], 0 where it was injected.
 
         A line's tokens share its advantage. Those of a thought get the outcome's: line credit
-        belongs to lines. `scale` divides outcomes; None: the group's own deviation.
+        belongs to lines. `scale` is what outcomes are divided by.
         """
-        rows = self.line_advantages(siblings, scale=scale)
+        rows = self.line_advantages(siblings, scale)
         wanted = [len(one.trajectory.lines) for one in siblings]
         if [*map(len, rows)] != wanted:
             raise ConfigError(
@@ -142,38 +130,28 @@ class Credit:
             )
         thoughts = [0.0] * len(rows)
         if any(one.trajectory.thought is not None for one in siblings):
-            thoughts = self.outcome_advantages(siblings, scale=scale)
+            thoughts = self.outcome_advantages(siblings, scale)
         return [
             spread(one.trajectory, row, thought=thought)
             for one, row, thought in zip(siblings, rows, thoughts, strict=True)
         ]
 
-    def line_advantages(
-        self, siblings: Sequence[Scored], *, scale: float | None = None
-    ) -> list[list[float]]:
+    def line_advantages(self, siblings: Sequence[Scored], scale: float) -> list[list[float]]:
         """Return an advantage for each line of a group, [G][L]."""
-        shared_G = self.outcome_advantages(siblings, scale=scale)
-        rewards_G = [one.reward for one in siblings]
-        known = [one.line_rewards for one in rewards_G if one.outcome_reward is not None]
-        credit_GL, weight = iter(self.line_credit(known)), self.config.line_credit_weight
-        return [
-            [0.0] * len(reward.line_rewards)
-            if reward.outcome_reward is None
-            else [shared + weight * value for value in next(credit_GL)]
-            for reward, shared in zip(rewards_G, shared_G, strict=True)
-        ]
+        shared_G = self.outcome_advantages(siblings, scale)
+        rows = [[0.0] * len(one.reward.line_rewards) for one in siblings]
+        known = [at for at, one in enumerate(siblings) if one.reward.outcome_reward is not None]
+        credit_GL = self.line_credit([siblings[at].reward.line_rewards for at in known])
+        for at, credit_L in zip(known, credit_GL, strict=True):
+            weight = self.config.line_credit_weight
+            rows[at] = [shared_G[at] + weight * value for value in credit_L]
+        return rows
 
-    def outcome_advantages(
-        self, siblings: Sequence[Scored], *, scale: float | None = None
-    ) -> list[float]:
+    def outcome_advantages(self, siblings: Sequence[Scored], scale: float) -> list[float]:
         """Return what plain GRPO gives each sibling, [G]; 0 where it could not be scored."""
-        outcomes = outcomes_of([one.reward for one in siblings])
-        divisor = divisor_of(outcomes, scale)
-        centred_G = iter(centred(outcomes, self.config.baseline))
-        return [
-            0.0 if one.reward.outcome_reward is None else next(centred_G) / divisor
-            for one in siblings
-        ]
+        centred_G = iter(centred(outcomes_of(siblings), self.config.baseline))
+        outcomes_G = [one.reward.outcome_reward for one in siblings]
+        return [0.0 if one is None else next(centred_G) / scale for one in outcomes_G]
 
     def line_credit(self, lines_GL: Lines) -> list[list[float]]:
         """Return c of `line_advantages` by the line rewards of scored siblings, [G][L]."""
@@ -203,14 +181,17 @@ def spread(
     return values_T
 
 
-def outcomes_of(rewards: Sequence[Reward]) -> list[float]:
+def outcomes_of(siblings: Sequence[Scored]) -> list[float]:
     """Outcome rewards of those that could be scored."""
-    return [one.outcome_reward for one in rewards if one.outcome_reward is not None]
+    outcomes = (one.reward.outcome_reward for one in siblings)
+    return [one for one in outcomes if one is not None]
 
 
-def divisor_of(outcomes: Sequence[float], scale: float | None) -> float:
-    """What differences of outcomes are divided by; `scale` stands for a group's own deviation."""
-    return (deviation(outcomes) if scale is None else scale) + EPSILON
+def is_silent(siblings: Sequence[Scored]) -> bool:
+    """True where the scored ones have equal outcomes, and equal sums of line rewards."""
+    known = [one.reward for one in siblings if one.reward.outcome_reward is not None]
+    sums = [math.fsum(one.line_rewards) for one in known]
+    return all_equal(outcomes_of(siblings)) and all_equal(sums)
 
 
 def centred(values_G: Sequence[float], baseline: str) -> list[float]:
@@ -223,16 +204,5 @@ def centred(values_G: Sequence[float], baseline: str) -> list[float]:
     return [factor * (value - mean) for value in values_G]
 
 
-def sums(lines_GL: Lines) -> list[float]:
-    """The sum of each row, [G]."""
-    return [math.fsum(lines) for lines in lines_GL]
-
-
 def all_equal(values: Sequence[float]) -> bool:
-    """True for values that differ by rounding alone."""
     return all(math.isclose(value, values[0], abs_tol=1e-12) for value in values[1:])
-
-
-def deviation(values: Sequence[float]) -> float:
-    """The standard deviation of a sample; 0 of fewer than two values."""
-    return statistics.stdev(values) if len(values) > 1 else 0.0

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from repl_rl.credit.base import Credit, Lines, all_equal, centred, outcomes_of, sums
+from repl_rl.credit.base import Credit, Lines, centred, is_silent
 from repl_rl.types import Scored
 
 
@@ -40,21 +40,17 @@ class LineLocal(Credit):
 
     takes_potential = False
 
-    def line_advantages(
-        self, siblings: Sequence[Scored], *, scale: float | None = None
-    ) -> list[list[float]]:
-        known = [one.reward for one in siblings if one.reward.outcome_reward is not None]
-        if all_equal(outcomes_of(known)) and all_equal(sums([one.line_rewards for one in known])):
+    def line_advantages(self, siblings: Sequence[Scored], scale: float) -> list[list[float]]:
+        if is_silent(siblings):
             return [[0.0] * len(one.reward.line_rewards) for one in siblings]
-        return super().line_advantages(siblings, scale=scale)
+        return super().line_advantages(siblings, scale)
 
     def line_credit(self, lines_GL: Lines) -> list[list[float]]:
-        sums_G, counts = sums(lines_GL), [len(lines) for lines in lines_GL]
-        total, count = math.fsum(sums_G), sum(counts)
-        credit_GL = []
-        for lines, own_sum, own_count in zip(lines_GL, sums_G, counts, strict=True):
-            is_own_out = self.config.baseline == "leave_one_out"
-            among = count - own_count if is_own_out else count
+        sums_G = [math.fsum(lines) for lines in lines_GL]
+        total, count = math.fsum(sums_G), sum(map(len, lines_GL))
+        is_own_out, credit_GL = self.config.baseline == "leave_one_out", []
+        for lines, own_sum in zip(lines_GL, sums_G, strict=True):
+            among = count - len(lines) if is_own_out else count
             mean = (total - own_sum if is_own_out else total) / among if among else 0.0
             credit_GL.append([value - mean for value in lines])
         return credit_GL

@@ -31,7 +31,7 @@ from repl_rl.credit.importance import (
     line_ratios,
     weigh_lines,
 )
-from repl_rl.credit.mass import advantage_metrics, advantage_sums
+from repl_rl.credit.ledger import advantage_metrics, advantage_sums
 from repl_rl.disk import remove
 from repl_rl.engines.tree_attention import in_use
 from repl_rl.engines.weights import inner_model

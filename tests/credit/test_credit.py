@@ -34,7 +34,7 @@ def two(
 
 def returning(rows: Any) -> rr.Credit:
     class Given(rr.Credit):
-        def advantages(self, siblings: Sequence[Scored], *, scale: float | None = None) -> Any:
+        def advantages(self, siblings: Sequence[Scored], scale: float) -> Any:
             return rows
 
     return Given(GRPOConfig())
@@ -76,9 +76,7 @@ def test_rows_that_no_update_can_take_are_refused_by_the_name_of_the_class(
 
 def test_lines_that_are_not_the_siblings_are_refused(two: list[Scored]) -> None:
     class Short(rr.Credit):
-        def line_advantages(
-            self, siblings: Sequence[Scored], *, scale: float | None = None
-        ) -> list[list[float]]:
+        def line_advantages(self, siblings: Sequence[Scored], scale: float) -> list[list[float]]:
             return [[1.0] for _ in siblings]
 
     with pytest.raises(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from repl_rl.config import Baseline, GRPOConfig
-from repl_rl.credit.advantages import load_credit
+from repl_rl.credit.advantages import divisor, load_credit
 from repl_rl.types import Branch, Problem, Reward, Scored, StopReason, Trajectory
 
 CREDITS = ("line_local", "outcome", "potential", "return_to_go")
@@ -52,7 +52,7 @@ def line_advantages(
     """Of a group of these rewards, [G][L]; `scale_by` replaces its deviation."""
     config = GRPOConfig(credit=credit, line_credit_weight=weight, baseline=baseline)
     siblings = [sibling(i, None, reward) for i, reward in enumerate(rewards)]
-    return load(config).line_advantages(siblings, scale=scale_by)
+    return load(config).line_advantages(siblings, divisor(siblings, scale_by))
 
 
 def tree_advantages(
@@ -64,4 +64,4 @@ def tree_advantages(
 ) -> list[list[float]]:
     """Of a group that branches, [G][L]."""
     config = GRPOConfig(credit="tree", line_credit_weight=weight, branching=tuple(branching))
-    return load(config).line_advantages(siblings, scale=scale_by)
+    return load(config).line_advantages(siblings, divisor(siblings, scale_by))

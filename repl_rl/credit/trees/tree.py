@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from repl_rl.config import Config
-from repl_rl.credit.base import Credit, Run, all_equal, divisor_of, outcomes_of, sums
+from repl_rl.credit.base import Credit, Run, is_silent
 from repl_rl.credit.trees.edges import shares, tree_credit, twigs_of
 from repl_rl.credit.trees.growth import grow, tree_metrics
 from repl_rl.errors import ConfigError
@@ -40,7 +40,7 @@ class Tree(Credit):
     is the gradient of E[R]; line rewards add what they do in `LineLocal`.
 
     A sibling that stands here again counts once, and gets 0 the second time. An unscorable one gets
-    0 and is part of no value. Where all outcomes and all sums of line rewards are equal, all is 0.
+    0 and is part of no value. A group that `is_silent` gets 0 everywhere.
     """
 
     settings = frozenset({"branching", "branch_probability"})
@@ -55,18 +55,12 @@ class Tree(Credit):
     def metrics(self, scored: Sequence[Scored]) -> dict[str, float]:
         return tree_metrics(scored, self.config.branching)
 
-    def line_advantages(
-        self, siblings: Sequence[Scored], *, scale: float | None = None
-    ) -> list[list[float]]:
-        once = _first(siblings)
+    def line_advantages(self, siblings: Sequence[Scored], scale: float) -> list[list[float]]:
         rows = [[0.0] * len(one.reward.line_rewards) for one in siblings]
-        group = [siblings[at] for at in once]
-        known = [one.reward for one in group if one.reward.outcome_reward is not None]
-        outcomes = outcomes_of(known)
-        if all_equal(outcomes) and all_equal(sums([one.line_rewards for one in known])):
+        once = _first(siblings)
+        if is_silent(group := [siblings[at] for at in once]):
             return rows
-        divisor, weight = divisor_of(outcomes, scale), self.config.line_credit_weight
-        found = tree_credit(twigs_of(group))
+        found, weight = tree_credit(twigs_of(group)), self.config.line_credit_weight
         weighed = [
             (value, w)
             for one, weights in zip(group, found.weights, strict=True)
@@ -77,16 +71,16 @@ class Tree(Credit):
         for at, values, weights in zip(once, found.advantages, found.weights, strict=True):
             own_L = siblings[at].reward.line_rewards
             rows[at] = [
-                self._num_siblings * w * (value / divisor + weight * (own - mean))
+                self._num_siblings * w * (value / scale + weight * (own - mean))
                 for own, value, w in zip(own_L, values, weights, strict=True)
             ]
         return rows
 
     def line_weights(self, siblings: Sequence[Scored]) -> list[list[float]]:
-        """w of the above for every line, of scored and unscorable siblings alike."""
-        once = _first(siblings)
-        twigs = [replace(twig, outcome=0.0) for twig in twigs_of([siblings[at] for at in once])]
         rows = [[0.0] * len(one.reward.line_rewards) for one in siblings]
+        once = _first(siblings)
+        # Of scored and unscorable siblings alike.
+        twigs = [replace(twig, outcome=0.0) for twig in twigs_of([siblings[at] for at in once])]
         for at, weights in zip(once, tree_credit(twigs).weights, strict=True):
             rows[at] = [self._num_siblings * w for w in weights]
         return rows
