@@ -36,7 +36,7 @@ from policies import add_policy, group_attempts, opened
 
 from repl_rl.config import GRPOConfig
 from repl_rl.credit.advantages import distinct, load_credit
-from repl_rl.credit.trees.edges import tree_credit, twigs_of
+from repl_rl.credit.trees.edges import tree_edges
 from repl_rl.credit.trees.growth import grow
 from repl_rl.credit.worth import Value, outcomes_after
 from repl_rl.rollout.continuations import attempts_around
@@ -178,12 +178,13 @@ class Bench:
             leaves = distinct(grow(wanted, self._tree, self._runtime.run))
             num_leaves += len(leaves)
             num_tokens += sum(one.trajectory.num_sampled for one in leaves)
-            credit = tree_credit(twigs_of(leaves))
+            edges_GE = tree_edges(leaves)
             for place in self._chosen(number, leaves):
                 for at, line in self._judged(leaves[place], 0)[0]:
-                    if credit.weights[place][at]:  # not a copy
-                        line.estimates["tree"] = credit.advantages[place][at]
-                        found.append(line)
+                    for edge in edges_GE[place]:
+                        if edge.start <= at < edge.stop and edge.weight:  # not a copy
+                            line.estimates["tree"] = edge.advantage
+                            found.append(line)
             progress("lines of trees", len(found), num_lines)
             if len(found) >= num_lines:
                 break

@@ -27,7 +27,7 @@ from functools import partial
 
 from repl_rl.config import GRPOConfig
 from repl_rl.credit.modes import Outcome
-from repl_rl.credit.trees.edges import Edge, Twig, tree_edges
+from repl_rl.credit.trees.edges import Edge, tree_edges
 from repl_rl.credit.trees.tree import Tree
 from repl_rl.types import Branch, Problem, Reward, Scored, StopReason, Trajectory
 
@@ -134,17 +134,7 @@ def tree_rows(world: World, leaves: Sequence[Leaf], factors: Sequence[int]) -> R
 
 def other_rows(world: World, leaves: Sequence[Leaf], num_siblings: int, baseline: str) -> Rows:
     """Advantages by another baseline than that of `credit.trees`."""
-    edges = tree_edges(
-        [
-            Twig(
-                sibling_index=leaf.slot,
-                branch=leaf.branch,
-                num_lines=len(leaf.lines),
-                outcome=world.outcome(leaf.lines),
-            )
-            for leaf in leaves
-        ]
-    )
+    edges = tree_edges([rewarded(world, leaf) for leaf in leaves])
     beside = defaultdict[tuple[int | None, int], list[float]](list)
     for leaf, own in zip(leaves, edges, strict=True):
         for edge in own:

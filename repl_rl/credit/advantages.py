@@ -139,17 +139,14 @@ def _check(rows: Sequence[Sequence[float]], siblings: Sequence[Scored], name: st
             f"expected one a sibling"
         )
     for row, one in zip(rows, siblings, strict=True):
-        mask = one.trajectory.loss_mask
+        mask, found = one.trajectory.loss_mask, ""
+        is_number = [isinstance(value, int | float) and math.isfinite(value) for value in row]
         if len(row) != len(mask):
-            raise ConfigError(
-                f"{name} returned {len(row)} advantages for a trajectory of {len(mask)} tokens; "
-                f"expected one for each of its completion_ids"
-            )
-        is_number = [isinstance(one, int | float) and math.isfinite(one) for one in row]
-        if odd := [*compress(row, map(not_, is_number))]:
-            raise ConfigError(f"{name} returned the advantage {odd[0]!r}; expected finite numbers")
-        if any(compress(row, map(not_, mask))):
-            raise ConfigError(
-                f"{name} returned an advantage at an injected token; expected 0 where loss_mask is "
-                f"False"
-            )
+            found = f"{len(row)} advantages for a trajectory of {len(mask)} tokens; expected one "
+            found += "for each of its completion_ids"
+        elif odd := [*compress(row, map(not_, is_number))]:
+            found = f"the advantage {odd[0]!r}; expected finite numbers"
+        elif any(compress(row, map(not_, mask))):
+            found = "an advantage at an injected token; expected 0 where loss_mask is False"
+        if found:
+            raise ConfigError(f"{name} returned {found}")

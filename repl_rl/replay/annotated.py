@@ -15,7 +15,7 @@ from pathlib import Path
 from repl_rl.config import GRPOConfig, Scale
 from repl_rl.credit.advantages import advantage_rows, batch_scale, load_credit
 from repl_rl.credit.ledger import Ledger, ledgers
-from repl_rl.credit.trees.edges import Edge, tree_edges, twigs_of
+from repl_rl.credit.trees.edges import Edge, tree_edges
 from repl_rl.errors import ConfigError
 from repl_rl.replay.vocabulary import find_decode, token_texts
 from repl_rl.rollout.builder import fault
@@ -31,6 +31,9 @@ _MAX_REWARD = 1e100
 """Its square, which a standard deviation needs, still fits into a float."""
 
 # T completion tokens, L lines
+
+_Member = tuple[Ledger, tuple[Edge, ...], str | None]
+"""What depends on the whole group of a trajectory: see `Annotated`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,14 +121,14 @@ def annotate(
     """
     files = _Files(config)
     for place in wanted:
-        found = files.member(place)
-        trajectory = found.ledger.scored.trajectory
+        ledger, edges, left = files.member(place)
+        trajectory = ledger.scored.trajectory
         decode = files.vocabulary(place)
         yield Annotated(
             id=place.id,
-            ledger=found.ledger,
-            edges=found.edges,
-            left=found.left,
+            ledger=ledger,
+            edges=edges,
+            left=left,
             siblings=tuple(one.id for one in files.members(place)),
             token_texts=None if decode is None else token_texts(trajectory, decode),
             trainer_logprobs=None if score is None else score(trajectory),
@@ -172,28 +175,15 @@ class _Files:
         scale_by = self._file(place).scales[place.step]
         made = ledgers(scored, advantage_rows(scored, self._credit, scale_by=scale_by))
         branches = [one.trajectory.branch for one in scored]
-        edges = tree_edges(twigs_of(scored)) if any(branches) else [[] for _ in scored]
+        edges = tree_edges(scored) if any(branches) else [[] for _ in scored]
         ids = {
             one.trajectory.sibling_index: member.id
             for one, member in zip(scored, members, strict=True)
         }
         return {
-            member.number: _Member(
-                ledger=ledger,
-                edges=tuple(own),
-                left=None if branch is None else ids.get(branch.sibling_index),
-            )
+            member.number: (ledger, tuple(own), ids.get(branch.sibling_index) if branch else None)
             for member, ledger, own, branch in zip(members, made, edges, branches, strict=True)
         }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Member:
-    """What depends on the whole group of a trajectory."""
-
-    ledger: Ledger
-    edges: tuple[Edge, ...]
-    left: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from credit_kit import sibling, tree_advantages
 from repl_rl.config import GRPOConfig
 from repl_rl.credit.advantages import advantage_rows, batch_scale, load_credit
-from repl_rl.credit.trees.edges import Twig, shares, tree_credit
+from repl_rl.credit.trees.edges import shares
 from repl_rl.types import Branch, OutcomeKind, Reward, Scored, Trajectory
 from trainer_kit import Step, Tensors, difference, largest, random_qwen
 
@@ -200,16 +200,15 @@ def test_a_place_that_depends_on_what_follows_it_is_another_gradient() -> None:
 
 def test_lines_that_are_copies_count_for_nothing() -> None:
     """Weights of what begins at the prompt are 1, and are shared out from there on down."""
+    credit = load_credit(GRPOConfig(credit="tree"))
     for _, leaves in trees([2, 2]):
-        found = tree_credit(
-            [Twig(sibling_index=o.slot, branch=o.branch, num_lines=len(o.world), outcome=1.0)
-             for o in leaves]
-        )  # fmt: skip
-        for leaf, weights, row in zip(leaves, found.weights, rows(leaves, weight=1.0), strict=True):
+        siblings = [sibling(leaf.slot, leaf.branch, reward(leaf.world)) for leaf in leaves]
+        found = credit.line_weights(siblings)
+        for leaf, weights, row in zip(leaves, found, rows(leaves, weight=1.0), strict=True):
             own = 0 if leaf.branch is None else leaf.branch.num_lines
             assert weights[:own] == row[:own] == [0.0] * own
             assert all(weights[own:])
-        first = [w[0] for leaf, w in zip(leaves, found.weights, strict=True) if not leaf.branch]
+        first = [w[0] for leaf, w in zip(leaves, found, strict=True) if not leaf.branch]
         assert first == [1.0, 1.0]
 
 

@@ -15,21 +15,10 @@ import bisect
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from repl_rl.types import Branch, Scored
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Twig:
-    """As much of a sibling as its place in the tree depends on."""
-
-    sibling_index: int
-    branch: Branch | None
-    num_lines: int
-    outcome: float | None
-    """None where it could not be scored."""
+from repl_rl.types import Scored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +38,8 @@ class Edge:
     not the prompt, the rest of the group as one more. That is the mean value of the other
     trajectories from the prompt, with all that leave them."""
     weight: float
+    """How much of a rollout it stands for: 1 from the prompt, and behind a state that others leave
+    an equal share of what leads to it; 0 where nothing behind it was scored."""
 
 
 class Outlined(NamedTuple):
@@ -56,91 +47,34 @@ class Outlined(NamedTuple):
 
     depth: int
     """Edges before it, from the prompt or from one who is not there."""
-    twig: int
-    """The place of the twig whose lines they are."""
+    at: int
+    """The place of the sibling whose lines they are."""
     edge: Edge
 
 
-@dataclass(slots=True)
-class TreeCredit:
-    """Advantages and weights of lines, [G][L]; both 0 for a line that is a copy."""
+def tree_edges(siblings: Sequence[Scored], *, as_scored: bool = False) -> list[list[Edge]]:
+    """The edges of each sibling's own lines, [G][E], in their order; each stands there once.
 
-    advantages: list[list[float]]
-    """As in `Edge`."""
-    weights: list[list[float]]
-    """How much of a rollout an edge stands for: 1 from the prompt, and behind a state that others
-    leave an equal share of what leads to it."""
-
-
-def tree_credit(twigs: Sequence[Twig]) -> TreeCredit:
-    """Advantages of the lines of a group, each with the weight that it has in an update.
-
-    Unbiased: where a trajectory is left depends on what stands before that state alone, so from
-    there on all that leave are alike, and the others' mean is a baseline that none of them moves.
-    One other from the same state is a noisy one, so the rest of the group stands in it as well. The
-    gradient is the same. `benchmarks/noise.py` has its variance.
+    Advantages are unbiased: where a trajectory is left depends on what stands before that state
+    alone, so from there on all that leave are alike, and the others' mean is a baseline that none
+    of them moves. One other from the same state is a noisy one, so the rest of the group stands in
+    it as well. The gradient is the same. `benchmarks/noise.py` has its variance.
     A weight is shared out among all that go on from a state: so what a line adds to the update is
     expected to be what it adds to the gradient of the mean outcome of a single rollout. It depends
     on no number of leaves, as long trajectories are left more often.
 
     Edges of equal value get exactly 0, and so do an edge without others and one without an outcome.
-
-    >>> left = Branch(sibling_index=0, num_lines=1, seed=0)
-    >>> found = tree_credit([
-    ...     Twig(sibling_index=0, branch=None, num_lines=2, outcome=1.0),
-    ...     Twig(sibling_index=1, branch=left, num_lines=2, outcome=0.0),
-    ...     Twig(sibling_index=2, branch=None, num_lines=1, outcome=0.0),
-    ... ])
-    >>> found.advantages
-    [[0.5, 1.0], [0.0, -0.5], [-0.5]]
-    >>> found.weights
-    [[1.0, 0.5], [0.0, 0.5], [1.0]]
+    With `as_scored` weights are those of all, as if each had one.
     """
-    found = TreeCredit(
-        advantages=[[0.0] * twig.num_lines for twig in twigs],
-        weights=[[0.0] * twig.num_lines for twig in twigs],
-    )
-    for at, edges in enumerate(tree_edges(twigs)):
-        for edge in edges:
-            for line in range(edge.start, edge.stop):
-                found.advantages[at][line] = edge.advantage
-                found.weights[at][line] = edge.weight
+    found: list[list[Edge]] = [[] for _ in siblings]
+    for one in _Tree(siblings, as_scored=as_scored).outline():
+        found[one.at].append(one.edge)
     return found
 
 
-def tree_edges(twigs: Sequence[Twig]) -> list[list[Edge]]:
-    """The edges of each twig's own lines, [G][E], in their order.
-
-    >>> left = Branch(sibling_index=0, num_lines=1, seed=0)
-    >>> edges = tree_edges([
-    ...     Twig(sibling_index=0, branch=None, num_lines=2, outcome=1.0),
-    ...     Twig(sibling_index=1, branch=left, num_lines=2, outcome=0.0),
-    ... ])
-    >>> [[(edge.before, edge.after, edge.advantage) for edge in own] for own in edges]
-    [[(0.5, 0.5, 0.0), (0.5, 1.0, 1.0)], [(0.5, 0.0, -1.0)]]
-    """
-    found: list[list[Edge]] = [[] for _ in twigs]
-    for one in outline(twigs):
-        found[one.twig].append(one.edge)
-    return found
-
-
-def outline(twigs: Sequence[Twig]) -> list[Outlined]:
-    """All edges, each followed by those that begin where it ends, the same twig's first."""
-    return _Tree(twigs).outline()
-
-
-def twigs_of(scored: Sequence[Scored]) -> list[Twig]:
-    """Those of the trajectories of a group, each there once."""
-    return [
-        Twig(
-            sibling_index=one.trajectory.sibling_index,
-            branch=one.trajectory.branch,
-            num_lines=len(one.reward.line_rewards),
-            outcome=one.reward.outcome_reward,
-        )
-        for one in scored
-    ]
+def outline(siblings: Sequence[Scored]) -> list[Outlined]:
+    """All edges, each followed by those that begin where it ends, the same sibling's first."""
+    return _Tree(siblings).outline()
 
 
 def shares(scored: Sequence[Scored]) -> list[float]:
@@ -157,8 +91,8 @@ def shares(scored: Sequence[Scored]) -> list[float]:
         groups[one.trajectory.group_index].append(at)
     found = [0.0] * len(scored)
     for places in groups.values():
-        twigs = [replace(twig, outcome=0.0) for twig in twigs_of([scored[at] for at in places])]
-        for at, edges in zip(places, tree_edges(twigs), strict=True):
+        edges_GE = tree_edges([scored[at] for at in places], as_scored=True)
+        for at, edges in zip(places, edges_GE, strict=True):
             found[at] = edges[-1].weight
     return found
 
@@ -166,37 +100,39 @@ def shares(scored: Sequence[Scored]) -> list[float]:
 class _Tree:
     """No function of it calls itself: a file may hold a tree of any depth."""
 
-    def __init__(self, twigs: Sequence[Twig]) -> None:
-        self._twigs = twigs
+    def __init__(self, siblings: Sequence[Scored], *, as_scored: bool = False) -> None:
+        self._branches = [one.trajectory.branch for one in siblings]
+        self._lengths = [len(one.reward.line_rewards) for one in siblings]
+        outcomes = (one.reward.outcome_reward for one in siblings)
+        self._outcomes = [0.0 if as_scored else one for one in outcomes]
         self._leaving: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
-        """By (a twig's place, a number of lines): who leaves it there."""
+        """By (a sibling's place, a number of lines): who leaves it there."""
         self._begin: defaultdict[tuple[int | None, int], list[int]] = defaultdict(list)
         """By (the sibling that they leave, lines): those that leave none of these. A file may lack
         one that others leave."""
-        places = {twig.sibling_index: at for at, twig in enumerate(twigs)}
+        places = {one.trajectory.sibling_index: at for at, one in enumerate(siblings)}
         stops: defaultdict[int, set[int]] = defaultdict(set)
-        for at, twig in enumerate(twigs):
-            left = twig.branch
+        for at, left in enumerate(self._branches):
             if left is None:
                 self._begin[None, 0].append(at)
                 continue
             other = places.get(left.sibling_index)
-            if other is not None and left.num_lines <= _last_place(twigs[other]):
+            if other is not None and left.num_lines <= self._last_place(other):
                 self._leaving[other, left.num_lines].append(at)
                 stops[other].add(left.num_lines)
             else:
                 self._begin[left.sibling_index, left.num_lines].append(at)
-        self._stops = [sorted(stops[at]) for at in range(len(twigs))]
-        """Of each twig, where it is left."""
+        self._stops = [sorted(stops[at]) for at in range(len(siblings))]
+        """Of each sibling, where it is left."""
         self._values = self._find_values()
 
     def outline(self) -> list[Outlined]:
         found: list[Outlined] = []
         ahead: list[tuple[Outlined, float | None]] = []
         """Edges whose turn comes, the next one last, and the value of the rest of the group."""
-        for (left, start), twigs in reversed(self._begin.items()):
-            num_known = sum(self._values[at, start] is not None for at in twigs)
-            edges = self._from(twigs, start, num_known, depth=0)
+        for (left, start), members in reversed(self._begin.items()):
+            num_known = sum(self._values[at, start] is not None for at in members)
+            edges = self._from(members, start, num_known, depth=0)
             for one in reversed(edges):
                 values = [other.edge.after for other in edges if other is not one]
                 known = [value for value in values if value is not None]
@@ -205,7 +141,7 @@ class _Tree:
         while ahead:
             one, rest = ahead.pop()
             found.append(one)
-            at, stop = one.twig, one.edge.stop
+            at, stop = one.at, one.edge.stop
             # One that ended right where it was left has an edge of no lines, which ends it.
             if one.edge.start < stop and (below := self._leaving.get((at, stop))):
                 edges = self._from(
@@ -216,26 +152,26 @@ class _Tree:
 
     def _from(
         self,
-        twigs: Sequence[int],
+        members: Sequence[int],
         start: int,
         weight: float,
         *,
         depth: int,
         rest: float | None = None,
     ) -> list[Outlined]:
-        """The edges of these twigs that begin behind `start` lines, which they share, and that
+        """The edges of these siblings that begin behind `start` lines, which they share, and that
         share `weight`. `rest` is the value of the rest of the group.
         """
-        values = [self._values[at, start] for at in twigs]
+        values = [self._values[at, start] for at in members]
         known = [value for value in values if value is not None]
         before = statistics.fmean(known) if known else None
         held = known if rest is None else [*known, rest]
         found = []
-        for at, value in zip(twigs, values, strict=True):
+        for at, value in zip(members, values, strict=True):
             stop = self._next(at, start)
             edge = Edge(
                 start=start,
-                stop=self._twigs[at].num_lines if stop is None else stop,
+                stop=self._lengths[at] if stop is None else stop,
                 before=before,
                 after=value,
                 advantage=0.0 if value is None else _beside(value, held),
@@ -245,15 +181,15 @@ class _Tree:
         return found
 
     def _find_values(self) -> dict[tuple[int, int], float | None]:
-        """By (twig, start of an edge): the mean outcome of what this edge leads to."""
-        starts = [(_start(twig), at) for at, twig in enumerate(self._twigs)]
+        """By (sibling, start of an edge): the mean outcome of what this edge leads to."""
+        starts = [(self._start(at), at) for at in range(len(self._lengths))]
         starts += [(stop, at) for at, stops in enumerate(self._stops) for stop in stops]
         values: dict[tuple[int, int], float | None] = {}
         # What follows an edge begins behind more lines, so the last come first.
         for start, at in sorted(starts, reverse=True):
             stop = self._next(at, start)
             if stop is None:
-                values[at, start] = self._twigs[at].outcome
+                values[at, start] = self._outcomes[at]
                 continue
             below = [values[one, stop] for one in (at, *self._leaving[at, stop])]
             known = [value for value in below if value is not None]
@@ -261,20 +197,19 @@ class _Tree:
         return values
 
     def _next(self, at: int, start: int) -> int | None:
-        """The first place behind `start` lines where somebody leaves a twig."""
+        """The first place behind `start` lines where somebody leaves a sibling."""
         stops = self._stops[at]
         found = bisect.bisect_right(stops, start)
         return stops[found] if found < len(stops) else None
 
+    def _start(self, at: int) -> int:
+        """Lines before its own, which are copies."""
+        branch = self._branches[at]
+        return 0 if branch is None else branch.num_lines
 
-def _start(twig: Twig) -> int:
-    """Lines before its own, which are copies."""
-    return 0 if twig.branch is None else twig.branch.num_lines
-
-
-def _last_place(twig: Twig) -> int:
-    """The most lines behind which somebody leaves it: its end, if it has a line of its own."""
-    return twig.num_lines if twig.num_lines > _start(twig) else twig.num_lines - 1
+    def _last_place(self, at: int) -> int:
+        """The most lines behind which somebody leaves it: its end, if it has a line of its own."""
+        return self._lengths[at] - (self._lengths[at] <= self._start(at))
 
 
 def _beside(value: float, values: Sequence[float]) -> float:

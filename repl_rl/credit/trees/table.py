@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from repl_rl.credit.trees.edges import outline, twigs_of
+from repl_rl.credit.trees.edges import outline
 from repl_rl.runs.trajectory_file import Place, places
 from repl_rl.terminal import shorten, signed
 from repl_rl.transcript.format import strip_line
@@ -47,7 +47,7 @@ def tree_table(group: Sequence[Scored], *, shown: int) -> Table:
     table.add_column("its group", no_wrap=True)
     for name in ("lines", "value", "advantage"):
         table.add_column(name, justify="right")
-    edges = outline(twigs_of(group))
+    edges = outline(group)
     first = next((one.edge for one in edges if one.edge.start == 0), None)
     if first is not None:
         table.add_row(Text("prompt", "dim"), "", _value(first.before), "")

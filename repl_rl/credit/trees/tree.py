@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from repl_rl.config import Config
 from repl_rl.credit.base import Credit, Run, is_silent
-from repl_rl.credit.trees.edges import shares, tree_credit, twigs_of
+from repl_rl.credit.trees.edges import shares, tree_edges
 from repl_rl.credit.trees.growth import grow, tree_metrics
 from repl_rl.errors import ConfigError
 from repl_rl.types import Attempt, Scored
@@ -33,7 +32,7 @@ class Tree(Credit):
 
         A[i, k] = w[i, k] * ((V[edge] - mean V[others]) / (std R + eps) + weight * (r[i, k] - b))
 
-    Values are those of `tree_credit`, and so are weights, times the siblings that `branching` has
+    Values are those of `tree_edges`, and so are weights, times the siblings that `branching` has
     for each trajectory from the prompt. The weights of a group that branches everywhere are so 1 at
     its leaves, as in one without branches, and sum to its size at the prompt. b is the mean of line
     rewards r by these weights, each line once. With scale "none" and `weight` 0 the expected update
@@ -60,29 +59,29 @@ class Tree(Credit):
         once = _first(siblings)
         if is_silent(group := [siblings[at] for at in once]):
             return rows
-        found, weight = tree_credit(twigs_of(group)), self.config.line_credit_weight
-        weighed = [
-            (value, w)
-            for one, weights in zip(group, found.weights, strict=True)
-            for value, w in zip(one.reward.line_rewards, weights, strict=True)
+        edges_GE, weight = tree_edges(group), self.config.line_credit_weight
+        rewards_GL = [one.reward.line_rewards for one in group]
+        own = [
+            (at, line, edge, rewards[line])
+            for at, rewards, edges in zip(once, rewards_GL, edges_GE, strict=True)
+            for edge in edges
+            for line in range(edge.start, edge.stop)
         ]
-        total = math.fsum(w for _, w in weighed)
-        mean = math.fsum(value * w for value, w in weighed) / total if total else 0.0
-        for at, values, weights in zip(once, found.advantages, found.weights, strict=True):
-            own_L = siblings[at].reward.line_rewards
-            rows[at] = [
-                self._num_siblings * w * (value / scale + weight * (own - mean))
-                for own, value, w in zip(own_L, values, weights, strict=True)
-            ]
+        total = math.fsum(edge.weight for _, _, edge, _ in own)
+        mean = math.fsum(r * edge.weight for _, _, edge, r in own) / total if total else 0.0
+        for at, line, edge, r in own:
+            value = edge.advantage / scale + weight * (r - mean)
+            rows[at][line] = self._num_siblings * edge.weight * value
         return rows
 
     def line_weights(self, siblings: Sequence[Scored]) -> list[list[float]]:
         rows = [[0.0] * len(one.reward.line_rewards) for one in siblings]
         once = _first(siblings)
-        # Of scored and unscorable siblings alike.
-        twigs = [replace(twig, outcome=0.0) for twig in twigs_of([siblings[at] for at in once])]
-        for at, weights in zip(once, tree_credit(twigs).weights, strict=True):
-            rows[at] = [self._num_siblings * w for w in weights]
+        edges_GE = tree_edges([siblings[at] for at in once], as_scored=True)
+        for at, edges in zip(once, edges_GE, strict=True):
+            for edge in edges:
+                own = [self._num_siblings * edge.weight] * (edge.stop - edge.start)
+                rows[at][edge.start : edge.stop] = own
         return rows
 
     @property
