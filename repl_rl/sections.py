@@ -286,7 +286,7 @@ class GRPOConfig:
 
 
 CREDIT_SETTINGS = {"branching": "tree", "branch_probability": "tree"}
-"""Settings of `[grpo]` that not every credit reads, and one that does."""
+"""Settings of `[grpo]` for credit that grows groups, and one that reads them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

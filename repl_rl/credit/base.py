@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol
 
 from repl_rl.config import Config, GRPOConfig
@@ -53,8 +53,6 @@ class Credit:
         False
     """
 
-    settings: ClassVar[Set[str]] = frozenset()
-    """Those of `[grpo]` that not every credit reads, and this one does: see `CREDIT_SETTINGS`."""
     takes_potential: ClassVar[bool] = True
     """Whether a line answers for those after it, which give a potential back."""
 
@@ -74,7 +72,7 @@ class Credit:
         name, usual = self.config.credit, GRPOConfig()
         for setting, reader in CREDIT_SETTINGS.items():
             value = getattr(self.config, setting)
-            if setting not in self.settings and value != getattr(usual, setting):
+            if not self.grows and value != getattr(usual, setting):
                 shown = list(value) if isinstance(value, tuple) else value
                 raise ConfigError(
                     f"grpo.{setting} = {shown} has no effect with grpo.credit = {name!r}, which "
@@ -89,8 +87,6 @@ class Credit:
                 f"{given} would charge the last line, often the submission, for all progress "
                 f"before it; expected grpo.credit 'return_to_go' or 'potential'"
             )
-
-    # Sampling
 
     def roll_out(self, attempts: Sequence[Attempt], run: Run) -> list[Scored]:
         """Return a trajectory for each attempt, in their order; `attempts` are of whole groups.
@@ -112,8 +108,6 @@ class Credit:
     def metrics(self, scored: Sequence[Scored]) -> dict[str, float]:
         """Numbers of its own for a row of `metrics.jsonl`, of the trajectories of a step."""
         return {}
-
-    # Values
 
     def advantages(self, siblings: Sequence[Scored], scale: float) -> list[list[float]]:
         """Return an advantage for each token of a group, [G][T], 0 where it was injected.

@@ -187,11 +187,11 @@ def load_reward(config: RewardConfig, credit: Credit | None = None) -> RewardFun
         assert isinstance(reward, Reward)
         if unread and any(reward.line_rewards):
             assert credit is not None
-            grpo = credit.config
             raise ConfigError(
-                f"{config.function} returned line rewards, and grpo.credit = {grpo.credit!r} at "
-                f"grpo.line_credit_weight = {grpo.line_credit_weight} reads none: return zeros, "
-                f"add them to the outcome, or choose another credit"
+                f"{config.function} returned line rewards, and grpo.credit = "
+                f"{credit.config.credit!r} at grpo.line_credit_weight = "
+                f"{credit.config.line_credit_weight} reads none: return zeros, add them to the "
+                f"outcome, or choose another credit"
             )
         return reward
 

@@ -57,8 +57,7 @@ _UNTRUE = (
 `stop/...` say why trajectories ended."""
 
 _UNTRUE_OF_SHARED = tuple(f"completions/{which}_length" for which in ("mean", "min", "max"))
-"""Columns on rows, of which one may be the end of a trajectory, or nothing, where rows share lines.
-"""
+"""Columns on rows, of which one may be a part of a trajectory where they share lines."""
 
 _DIVIDED_BY_TOKENS = ("dapo", "cispo")
 """Losses that TRL divides by the tokens of a step. A token of several rollouts stands for more than

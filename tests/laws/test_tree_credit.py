@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from credit_kit import sibling, tree_advantages
 from repl_rl.config import GRPOConfig
 from repl_rl.credit.advantages import advantage_rows, batch_scale, load_credit
-from repl_rl.credit.trees.edges import shares
 from repl_rl.types import Branch, OutcomeKind, Reward, Scored, Trajectory
 from trainer_kit import Step, Tensors, difference, largest, random_qwen
 
@@ -156,6 +155,7 @@ def test_the_mean_over_ends_by_their_shares_is_that_of_rollouts(
     make_scored: Callable[..., Scored],
 ) -> None:
     """That over all ends alike is another, as long trajectories are left more often."""
+    credit = load_credit(GRPOConfig(credit="tree"))
     by_share = alike = 0.0
     for p, leaves in trees(factors):
         scored = []
@@ -164,7 +164,7 @@ def test_the_mean_over_ends_by_their_shares_is_that_of_rollouts(
             one = make_trajectory(lines, sibling_index=leaf.slot)
             scored.append(make_scored(replace(one, branch=leaf.branch), OUTCOMES[leaf.world]))
         outcomes = [OUTCOMES[leaf.world] for leaf in leaves]
-        weighed = map(math.prod, zip(shares(scored), outcomes, strict=True))
+        weighed = map(math.prod, zip(credit.shares(scored), outcomes, strict=True))
         by_share += p * math.fsum(weighed) / factors[0]
         alike += p * sum(outcomes) / len(outcomes)
     mean = sum(p * OUTCOMES[world] for p, world in completions(""))

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from repl_rl.config import GRPOConfig
-from repl_rl.credit.advantages import distinct
+from repl_rl.credit.advantages import distinct, load_credit
 from repl_rl.credit.base import More, Run
-from repl_rl.credit.trees.growth import grow, tree_metrics
+from repl_rl.credit.trees.growth import grow
 from repl_rl.types import Attempt, Branch, OutcomeKind, Problem, Scored, Trajectory
 
 OK, SUBMITTED = OutcomeKind.OK_OUTPUT, OutcomeKind.SUBMITTED
@@ -20,7 +20,7 @@ PROBLEM = Problem(id="p", statement="What is 1 + 1?")
 
 
 def tree(*factors: int, chance: float = 0.5) -> GRPOConfig:
-    return GRPOConfig(branching=factors, branch_probability=chance)
+    return GRPOConfig(credit="tree", branching=factors, branch_probability=chance)
 
 
 def attempts(size: int, *, seed: int = 0) -> list[Attempt]:
@@ -152,7 +152,7 @@ def test_one_that_ends_before_it_is_left_stands_for_all_that_would_leave_it(
     assert [row.trajectory.sibling_index for row in rows] == [0] * 4 + [4] * 4 + [0] * 4 + [4] * 4
     assert all(row is rows[0] for row in rows[:4])
     assert [one.trajectory.sibling_index for one in distinct(rows)] == [0, 4, 0, 4]
-    found = tree_metrics(distinct(rows), [2, 2, 2])
+    found = load_credit(tree(2, 2, 2)).metrics(distinct(rows))
     assert found == {"group/leaves": 2.0, "group/stems_lost": 0}
 
 
@@ -160,7 +160,7 @@ def test_what_lost_its_stem_is_counted(run: Callable[..., Run]) -> None:
     """Of 60 lines, so that each group has 4 leaves; one of them began at the prompt after all."""
     rows = grow(attempts(4), tree(2, 2), run(60))
     lost = replace(rows[1], trajectory=replace(rows[1].trajectory, branch=None))
-    found = tree_metrics([rows[0], lost, *rows[2:]], [2, 2])
+    found = load_credit(tree(2, 2)).metrics([rows[0], lost, *rows[2:]])
     assert found == {"group/leaves": 4.0, "group/stems_lost": 1}
 
 

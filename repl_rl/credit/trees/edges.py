@@ -77,26 +77,6 @@ def outline(siblings: Sequence[Scored]) -> list[Outlined]:
     return _Tree(siblings).outline()
 
 
-def shares(scored: Sequence[Scored]) -> list[float]:
-    """How much of a rollout the end of each stands for, whether it was scored or not.
-
-    Long trajectories are left more often, so a tree has too many long ends. With these weights a
-    mean over ends is expected to be that over rollouts of their own, whose weights are 1. Groups
-    (`group_index`) may stand in any order, each trajectory once.
-
-    Example: one of two rollouts, and one that left it, have a half each, the other has 1.
-    """
-    groups: defaultdict[int, list[int]] = defaultdict(list)
-    for at, one in enumerate(scored):
-        groups[one.trajectory.group_index].append(at)
-    found = [0.0] * len(scored)
-    for places in groups.values():
-        edges_GE = tree_edges([scored[at] for at in places], as_scored=True)
-        for at, edges in zip(places, edges_GE, strict=True):
-            found[at] = edges[-1].weight
-    return found
-
-
 class _Tree:
     """No function of it calls itself: a file may hold a tree of any depth."""
 

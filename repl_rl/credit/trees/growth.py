@@ -72,18 +72,6 @@ class _Growth:
         return next(level for level, stride in enumerate(self.strides) if slot % stride == 0)
 
 
-def tree_metrics(scored: Sequence[Scored], factors: Sequence[int]) -> dict[str, float]:
-    """How large the groups of a step came out, and how many branches began at the prompt."""
-    num_groups = len({one.trajectory.group_index for one in scored})
-    if not num_groups:
-        return {}
-    num_roots = sum(one.trajectory.branch is None for one in scored)
-    return {
-        "group/leaves": len(scored) / num_groups,
-        "group/stems_lost": num_roots - num_groups * factors[0],
-    }
-
-
 def _by_slot(scored: Sequence[Scored]) -> dict[tuple[int, int], Scored]:
     """By group and slot; those are missing whose stem was written otherwise, by one that began
     again."""

@@ -8,12 +8,13 @@ Knows which settings trees do not go with. Does not know trainers.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from repl_rl.config import Config
 from repl_rl.credit.base import Credit, Run, is_silent
-from repl_rl.credit.trees.edges import shares, tree_edges
-from repl_rl.credit.trees.growth import grow, tree_metrics
+from repl_rl.credit.trees.edges import Edge, tree_edges
+from repl_rl.credit.trees.growth import grow
 from repl_rl.errors import ConfigError
 from repl_rl.types import Attempt, Scored
 
@@ -42,33 +43,44 @@ class Tree(Credit):
     0 and is part of no value. A group that `is_silent` gets 0 everywhere.
     """
 
-    settings = frozenset({"branching", "branch_probability"})
     takes_potential = False
 
     def roll_out(self, attempts: Sequence[Attempt], run: Run) -> list[Scored]:
         return grow(attempts, self.config, run)
 
     def shares(self, scored: Sequence[Scored]) -> list[float]:
-        return shares(scored)
+        """As in `Credit`, of siblings that stand together, whether they were scored or not.
+
+        Long trajectories are left more often, so a tree has too many long ends. With these weights
+        a mean over ends is expected to be that over rollouts of their own, whose weights are 1: one
+        of two rollouts, and one that left it, have a half each.
+        """
+        groups = groupby(scored, key=lambda one: one.trajectory.group_index)
+        edges = (tree_edges(list(group), as_scored=True) for _, group in groups)
+        return [own[-1].weight for edges_GE in edges for own in edges_GE]
 
     def metrics(self, scored: Sequence[Scored]) -> dict[str, float]:
-        return tree_metrics(scored, self.config.branching)
+        """How large the groups of a step came out, and how many branches began at the prompt."""
+        num_groups = len({one.trajectory.group_index for one in scored}) or 1
+        num_roots = sum(one.trajectory.branch is None for one in scored)
+        return {
+            "group/leaves": len(scored) / num_groups,
+            "group/stems_lost": num_roots - num_groups * self.config.branching[0],
+        }
 
     def line_advantages(self, siblings: Sequence[Scored], scale: float) -> list[list[float]]:
         rows = [[0.0] * len(one.reward.line_rewards) for one in siblings]
-        once = _first(siblings)
-        if is_silent(group := [siblings[at] for at in once]):
+        if is_silent(siblings):
             return rows
-        edges_GE, weight = tree_edges(group), self.config.line_credit_weight
-        rewards_GL = [one.reward.line_rewards for one in group]
         own = [
-            (at, line, edge, rewards[line])
-            for at, rewards, edges in zip(once, rewards_GL, edges_GE, strict=True)
-            for edge in edges
-            for line in range(edge.start, edge.stop)
+            (at, line, edge, siblings[at].reward.line_rewards[line])
+            for at, line, edge in _own_lines(siblings)
         ]
-        total = math.fsum(edge.weight for _, _, edge, _ in own)
-        mean = math.fsum(r * edge.weight for _, _, edge, r in own) / total if total else 0.0
+        total, weight = (
+            math.fsum(edge.weight for *_, edge, _ in own),
+            self.config.line_credit_weight,
+        )
+        mean = math.fsum(r * edge.weight for *_, edge, r in own) / total if total else 0.0
         for at, line, edge, r in own:
             value = edge.advantage / scale + weight * (r - mean)
             rows[at][line] = self._num_siblings * edge.weight * value
@@ -76,12 +88,8 @@ class Tree(Credit):
 
     def line_weights(self, siblings: Sequence[Scored]) -> list[list[float]]:
         rows = [[0.0] * len(one.reward.line_rewards) for one in siblings]
-        once = _first(siblings)
-        edges_GE = tree_edges([siblings[at] for at in once], as_scored=True)
-        for at, edges in zip(once, edges_GE, strict=True):
-            for edge in edges:
-                own = [self._num_siblings * edge.weight] * (edge.stop - edge.start)
-                rows[at][edge.start : edge.stop] = own
+        for at, line, edge in _own_lines(siblings, as_scored=True):
+            rows[at][line] = self._num_siblings * edge.weight
         return rows
 
     @property
@@ -115,7 +123,13 @@ class Tree(Credit):
                 raise ConfigError(f"grpo.credit = {name!r} takes {wanted}")
 
 
-def _first(siblings: Sequence[Scored]) -> list[int]:
-    """Where each sibling of a group stands first."""
+def _own_lines(
+    siblings: Sequence[Scored], *, as_scored: bool = False
+) -> Iterator[tuple[int, int, Edge]]:
+    """Each line that was sampled for a sibling, where that one stands first, with its edge."""
     places = [(one.trajectory.sibling_index, at) for at, one in enumerate(siblings)]
-    return sorted(dict(reversed(places)).values())
+    first = sorted(dict(reversed(places)).values())
+    edges_GE = tree_edges([siblings[at] for at in first], as_scored=as_scored)
+    for at, edges in zip(first, edges_GE, strict=True):
+        for edge in edges:
+            yield from ((at, line, edge) for line in range(edge.start, edge.stop))
