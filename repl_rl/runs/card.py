@@ -173,7 +173,7 @@ class _Card:
         yield "problems per step", f"{grpo.problems_per_step:,}"
         yield "trajectories of a problem", f"{grpo.group_size:,}"
         yield "reward", _quoted(_public(config.reward.function))
-        yield "credit", _quoted(grpo.credit)
+        yield "credit", _quoted(_public(grpo.credit))
         yield "loss", _quoted(grpo.loss_type)
         yield "learning rate", f"{grpo.learning_rate:g}"
         if config.lora.rank:
