@@ -255,9 +255,8 @@ class GRPOConfig:
     """Weight of the KL divergence to the policy the run started from. Each sampled token adds its
     estimate k3, weighed by the ratio: so the gradient is that of the divergence itself."""
     credit: str = "line_local"
-    """What each line is worth: `outcome`, `line_local`, `return_to_go`, `potential`, `tree` (which
-    holds a line against others from the same state: see `branching`), another name in the entry
-    point group `repl_rl.credits`, or `module:attribute`. See docs/rewards.md."""
+    """What a line is worth: `outcome`, `line_local`, `return_to_go`, `potential`, `tree`, another
+    name in the entry point group `repl_rl.credits`, or `module:attribute`. See docs/rewards.md."""
     branching: tuple[int, ...] = ()
     """For `credit = "tree"`: `[4, 2, 2]` rolls out 4 trajectories of a problem, then lets 1 other
     leave each of them at one of its lines, and again: 16, which is the group size. One that ends

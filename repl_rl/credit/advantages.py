@@ -14,7 +14,7 @@ from itertools import compress, groupby
 from operator import not_
 
 from repl_rl.config import Baseline, GRPOConfig, Scale
-from repl_rl.credit.base import Credit, spread
+from repl_rl.credit.base import Credit, sizes_of, spread
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_named
 from repl_rl.types import Reward, Scored
@@ -133,20 +133,18 @@ def _groups(scored: Sequence[Scored]) -> Iterator[list[Scored]]:
 
 def _check(rows: Sequence[Sequence[float]], siblings: Sequence[Scored], name: str) -> None:
     """ConfigError, which names the class of a credit, unless its rows fit the siblings."""
-    if len(rows) != len(siblings):
+    wanted = [len(one.trajectory.completion_ids) for one in siblings]
+    if (sizes := sizes_of(rows)) != wanted:
         raise ConfigError(
-            f"{name} returned {len(rows)} rows of advantages for {len(siblings)} siblings; "
-            f"expected one a sibling"
+            f"{name} returned {sizes} advantages for siblings of {wanted} tokens; expected a row "
+            f"for each, with one number for each of its completion_ids"
         )
     for row, one in zip(rows, siblings, strict=True):
-        mask, found = one.trajectory.loss_mask, ""
         is_number = [isinstance(value, int | float) and math.isfinite(value) for value in row]
-        if len(row) != len(mask):
-            found = f"{len(row)} advantages for a trajectory of {len(mask)} tokens; expected one "
-            found += "for each of its completion_ids"
-        elif odd := [*compress(row, map(not_, is_number))]:
-            found = f"the advantage {odd[0]!r}; expected finite numbers"
-        elif any(compress(row, map(not_, mask))):
-            found = "an advantage at an injected token; expected 0 where loss_mask is False"
-        if found:
-            raise ConfigError(f"{name} returned {found}")
+        if odd := [*compress(row, map(not_, is_number))]:
+            raise ConfigError(f"{name} returned the advantage {odd[0]!r}; expected finite numbers")
+        if any(compress(row, map(not_, one.trajectory.loss_mask))):
+            raise ConfigError(
+                f"{name} returned an advantage at an injected token; expected 0 where loss_mask is "
+                f"False"
+            )

@@ -117,10 +117,10 @@ class Credit:
         """
         rows = self.line_advantages(siblings, scale)
         wanted = [len(one.trajectory.lines) for one in siblings]
-        if [*map(len, rows)] != wanted:
+        if (sizes := sizes_of(rows)) != wanted:
             raise ConfigError(
-                f"{type(self).__name__}.line_advantages returned {[*map(len, rows)]} numbers for "
-                f"siblings of {wanted} lines; expected one a line"
+                f"{type(self).__name__}.line_advantages returned {sizes} numbers for siblings of "
+                f"{wanted} lines; expected a row for each, with one number a line"
             )
         thoughts = [0.0] * len(rows)
         if any(one.trajectory.thought is not None for one in siblings):
@@ -163,16 +163,19 @@ class Credit:
 def spread(
     trajectory: Trajectory, values_L: Sequence[float], *, thought: float = 0.0
 ) -> list[float]:
-    """Return a value a token, [T]: a line's tokens share its value, injected ones get 0.
-
-    Those of a thought get `thought`.
-    """
+    """Return a value a token, [T]: that of its line, `thought` in a thought, 0 where injected."""
     values_T: list[float] = []
     for span in spans(trajectory):
         value = thought if span.line_index < 0 else values_L[span.line_index]
         value = value if span.is_sampled else 0.0
         values_T.extend([value] * (span.stop - span.start))
     return values_T
+
+
+def sizes_of(rows: object) -> list[object]:
+    """The length of each row of somebody's; what is no list stands there as it is."""
+    lists = rows if isinstance(rows, list | tuple) else [rows]
+    return [len(row) if isinstance(row, list | tuple) else row for row in lists]
 
 
 def outcomes_of(siblings: Sequence[Scored]) -> list[float]:

@@ -48,11 +48,18 @@ def test_its_tokens_are_taken_as_they_are(two: list[Scored]) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([[0.0] * 8], "Given returned 1 rows of advantages for 2 siblings; expected one a sibling"),
-        (
-            [[0.0] * 7, [0.0] * 2],
-            "Given returned 7 advantages for a trajectory of 8 tokens; expected one for each of "
-            "its completion_ids",
+        *(
+            (
+                rows,
+                f"Given returned {found} advantages for siblings of [8, 2] tokens; expected a row "
+                f"for each, with one number for each of its completion_ids",
+            )
+            for rows, found in (
+                ([[0.0] * 8], "[8]"),
+                ([[0.0] * 7, [0.0] * 2], "[7, 2]"),
+                ([[0.0] * 8, None], "[8, None]"),
+                (None, "[None]"),
+            )
         ),
         (
             [[0.0] * 8, [0.0, float("nan")]],
