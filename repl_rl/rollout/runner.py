@@ -76,8 +76,7 @@ class RolloutRunner:
 
         `on_sampled` is called for each that only waits for its verdict. `more` gets each trajectory
         as far as it is, behind each of its own lines where it goes on and whose state can be had
-        again: what it asks for stands behind all others. One that begins again, see below, is
-        asked for its states again.
+        again: what it asks for stands behind all others. One that begins again is asked again.
 
         A dead or stubborn kernel ends its own trajectory and is part of the result. A failure of
         our side (engine, sandbox twice for one attempt, a user's reward) ends them all and raises;

@@ -23,6 +23,7 @@ from datasets import Dataset
 from transformers import TrainerCallback
 
 from repl_rl import settings
+from repl_rl.credit.advantages import load_credit
 from repl_rl.engines.models import LoadedModel, adopted
 from repl_rl.engines.precision import precision
 from repl_rl.errors import ConfigError
@@ -86,12 +87,12 @@ class ReplSpec:
                 raise ConfigError(f"{text!r} is no setting of a ReplSpec; is it GRPOConfig's?")
         names = {"task": task, "transcript": transcript, "model": ELSEWHERE, "seed": seed}
         config = settings.resolve(flags=names, overrides=overrides)
-        self._plan = make_plan(config, to_train=True)
-        if self._plan.credit.grows:
+        if load_credit(config.grpo).grows:
             raise ConfigError(
                 f"grpo.credit = {config.grpo.credit!r} grows groups that only `repl-rl train` "
                 f"rolls out; expected outcome, line_local, return_to_go or potential"
             )
+        self._plan = make_plan(config, to_train=True)
         self._output = None if output is None else Path(output)
         if self._output is not None:
             if (self._output / "config.toml").exists():
