@@ -35,14 +35,14 @@ import matplotlib as mpl
 from policies import add_policy, group_attempts, opened
 
 from repl_rl.config.sections import GRPOConfig
-from repl_rl.credit.advantages import earned, line_rows
-from repl_rl.credit.tree import tree_credit, twigs_of
+from repl_rl.credit.advantages import distinct, load_credit
+from repl_rl.credit.trees.edges import tree_edges
+from repl_rl.credit.trees.growth import grow
 from repl_rl.credit.worth import Value, outcomes_after
 from repl_rl.rollout.continuations import attempts_around
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs.summary import is_solved
 from repl_rl.seeds import derive_seed
-from repl_rl.training.growth import distinct, grow
 from repl_rl.training.runtime import Runtime
 from repl_rl.training.steps import ProblemSequence
 from repl_rl.types import Attempt, Scored
@@ -56,7 +56,8 @@ NOTHING, NOTHING_OF_TREES = "nothing", "nothing of trees"
 PER_PROBLEM = 3
 """Trajectories of one problem whose lines are judged."""
 
-IN_REWARDS = GRPOConfig(baseline="leave_one_out", scale="none")
+UNSCALED = 1.0
+IN_REWARDS = GRPOConfig(baseline="leave_one_out")
 FLAT = {
     "outcome": replace(IN_REWARDS, credit="outcome"),
     **{
@@ -152,8 +153,10 @@ class Bench:
         for number in problems:
             group = self._runtime.run(self._attempts([number], "group"))
             tokens += [one.trajectory.num_sampled for one in group]
-            items = [earned(one) for one in group]
-            rows = {name: line_rows(items, config) for name, config in FLAT.items()}
+            rows = {
+                name: load_credit(config).line_advantages(group, UNSCALED)
+                for name, config in FLAT.items()
+            }
             for place in self._chosen(number, group):
                 lines, continued = self._judged(group[place], max(CONTINUATIONS))
                 for at, line in lines:
@@ -171,16 +174,16 @@ class Bench:
         num_tokens = num_leaves = 0
         for number in problems:
             wanted = self._attempts([number], "tree")
-            run, setup = self._runtime.run, self._runtime.origin.setup
-            leaves = distinct(grow(wanted, self._tree, run, setup=setup))
+            leaves = distinct(grow(wanted, self._tree, self._runtime.run))
             num_leaves += len(leaves)
             num_tokens += sum(one.trajectory.num_sampled for one in leaves)
-            credit = tree_credit(twigs_of(leaves))
+            edges_GE = tree_edges(leaves)
             for place in self._chosen(number, leaves):
                 for at, line in self._judged(leaves[place], 0)[0]:
-                    if credit.weights[place][at]:  # not a copy
-                        line.estimates["tree"] = credit.advantages[place][at]
-                        found.append(line)
+                    for edge in edges_GE[place]:
+                        if edge.start <= at < edge.stop and edge.weight:  # not a copy
+                            line.estimates["tree"] = edge.advantage
+                            found.append(line)
             progress("lines of trees", len(found), num_lines)
             if len(found) >= num_lines:
                 break

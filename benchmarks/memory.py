@@ -23,6 +23,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from repl_rl.config import Config
 from repl_rl.config.resolve import resolve
+from repl_rl.credit.advantages import load_credit
 from repl_rl.engines.kinds import engine_kind
 from repl_rl.engines.memory import measure
 from repl_rl.engines.models import load_weights, read_files, to_train
@@ -168,6 +169,7 @@ def update(model: str, config: Config, held: Precision, device: torch.device) ->
             tokenizer=loaded.tokenizer,
             collect=lambda numbers, _: made_up(len(numbers), config),
             config=config,
+            credit=load_credit(config.grpo),
             precision=held,
             folder=Path(folder),
         )

@@ -12,7 +12,7 @@ Columns are groups of independent rollouts (`outcome`, `leave_one_out`) and tree
 of a branch:
 
     state    the others from the state that it leaves
-    as is    these and the rest of its group as one more, which is what `credit.tree` takes
+    as is    these and the rest of its group as one more, which is what `credit.trees` takes
     each     these and each other trajectory from the prompt, with all that leave it
 """
 
@@ -25,12 +25,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from repl_rl.credit.advantages import Earned, batch_scale, line_advantages, tree_advantages
-from repl_rl.credit.tree import Edge, Twig, tree_edges
-from repl_rl.types import Branch, Reward
+from repl_rl.config.sections import GRPOConfig
+from repl_rl.credit.modes import Outcome
+from repl_rl.credit.trees.edges import Edge, tree_edges
+from repl_rl.credit.trees.tree import Tree
+from repl_rl.types import Branch, Problem, Reward, Scored, StopReason, Trajectory
 
-UNSCALED = batch_scale([], "none")
+UNSCALED = 1.0
 BASELINES = ("state", "as is", "each")
+PROBLEM = Problem(id="", statement="")
 Lines = Sequence[bool]
 """Whether each is right."""
 
@@ -91,20 +94,15 @@ Rolled = tuple[Sequence[Leaf], Rows, int]
 
 def group(rng: random.Random, *, world: World, size: int) -> Rolled:
     leaves = [Leaf(slot=slot, lines=world.go_on([], rng)) for slot in range(size)]
-    rows = line_advantages(
-        [rewarded(world, leaf) for leaf in leaves],
-        credit="outcome",
-        weight=0.0,
-        baseline="leave_one_out",
-        scale_by=UNSCALED,
-    )
-    return leaves, rows, size
+    credit = Outcome(GRPOConfig(baseline="leave_one_out"))
+    siblings = [rewarded(world, leaf) for leaf in leaves]
+    return leaves, credit.line_advantages(siblings, UNSCALED), size
 
 
 def tree(
     rng: random.Random, *, world: World, factors: Sequence[int], chance: float, baseline: str
 ) -> Rolled:
-    """Left as `training.growth` has it: a coin at each state, and the first head is taken."""
+    """Left as `credit.trees.growth` has it: a coin at each state, and the first head is taken."""
     size = math.prod(factors)
     stride = size // factors[0]
     leaves = [Leaf(slot=stride * i, lines=world.go_on([], rng)) for i in range(factors[0])]
@@ -124,24 +122,19 @@ def tree(
                 grown.append(Leaf(slot=slot, lines=lines, branch=branch, start=at))
         leaves = grown
     if baseline == "as is":
-        items = [Earned(0, leaf.slot, leaf.branch, rewarded(world, leaf)) for leaf in leaves]
-        return leaves, tree_advantages(items, weight=0, branching=factors, scale_by=UNSCALED), size
+        return leaves, tree_rows(world, leaves, factors), size
     return leaves, other_rows(world, leaves, size // factors[0], baseline), size
 
 
+def tree_rows(world: World, leaves: Sequence[Leaf], factors: Sequence[int]) -> Rows:
+    config = GRPOConfig(line_credit_weight=0, branching=tuple(factors))
+    siblings = [rewarded(world, leaf) for leaf in leaves]
+    return Tree(config).line_advantages(siblings, UNSCALED)
+
+
 def other_rows(world: World, leaves: Sequence[Leaf], num_siblings: int, baseline: str) -> Rows:
-    """Advantages by another baseline than that of `credit.tree`."""
-    edges = tree_edges(
-        [
-            Twig(
-                sibling_index=leaf.slot,
-                branch=leaf.branch,
-                num_lines=len(leaf.lines),
-                outcome=world.outcome(leaf.lines),
-            )
-            for leaf in leaves
-        ]
-    )
+    """Advantages by another baseline than that of `credit.trees`."""
+    edges = tree_edges([rewarded(world, leaf) for leaf in leaves])
     beside = defaultdict[tuple[int | None, int], list[float]](list)
     for leaf, own in zip(leaves, edges, strict=True):
         for edge in own:
@@ -183,9 +176,16 @@ def value(edge: Edge) -> float:
     return edge.after
 
 
-def rewarded(world: World, leaf: Leaf) -> Reward:
+def rewarded(world: World, leaf: Leaf) -> Scored:
+    """A sibling of no tokens: these credits read places and rewards alone."""
+    trajectory = Trajectory(
+        problem_id="", group_index=0, sibling_index=leaf.slot, policy_version=0, seed=0,
+        prompt_text="", prompt_ids=(), completion_ids=(), loss_mask=(), logprobs=(), lines=(),
+        stop_reason=StopReason.SUBMITTED, branch=leaf.branch,
+    )  # fmt: skip
     outcome = world.outcome(leaf.lines)
-    return Reward(line_rewards=(0.0,) * len(leaf.lines), outcome_reward=outcome)
+    reward = Reward(line_rewards=(0.0,) * len(leaf.lines), outcome_reward=outcome)
+    return Scored(trajectory=trajectory, problem=PROBLEM, verdict=None, reward=reward)
 
 
 def noise(world: World, roll: Callable[[random.Random], Rolled], tries: int) -> float:

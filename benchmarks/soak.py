@@ -170,7 +170,14 @@ def soak(
         folder.write_config(runtime.origin, policy=loaded.source, device="cpu")
         held_out = HeldOut([], runtime, SILENT, sink=sink, interrupts=interrupts)
         training = Training(
-            config, problems, held_out, runtime, SILENT, sink=sink, interrupts=interrupts
+            config,
+            problems,
+            held_out,
+            runtime,
+            SILENT,
+            credit=plan.credit,
+            sink=sink,
+            interrupts=interrupts,
         )
         print(f"{'trajectories':>12} {'s':>6} " + " ".join(f"{name:>11}" for name in BOUNDS))
         per_tenth, started = -(-count // 10 // ROWS), time.monotonic()

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 
 from policies import add_policy, group_attempts, opened
 
+from repl_rl.credit.advantages import distinct
+from repl_rl.credit.trees.growth import grow
 from repl_rl.rollout.plan import Plan
-from repl_rl.training.growth import distinct, grow
 from repl_rl.training.runtime import Runtime
 from repl_rl.training.steps import ProblemSequence
 from repl_rl.types import Attempt, Scored
@@ -87,7 +88,7 @@ def measure(
         cost.lines += sum(len(one.trajectory.own_lines) for one in found)
 
     def as_trees(wanted: Sequence[Attempt]) -> list[Scored]:
-        return grow(wanted, tree, runtime.run, setup=runtime.origin.setup)
+        return grow(wanted, tree, runtime.run)
 
     timed(Cost(), runtime.run, attempts(0))  # memory, kernels
     for index in range(1, rounds + 1):

@@ -33,6 +33,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from repl_rl.config import Config
 from repl_rl.config.resolve import resolve
+from repl_rl.credit.advantages import load_credit
 from repl_rl.engines import tree_attention
 from repl_rl.engines.kinds import engine_kind
 from repl_rl.engines.models import read_files
@@ -253,6 +254,7 @@ def made(config: Config, rows: list[Trajectory], args: argparse.Namespace, folde
         tokenizer=tokenizer,
         collect=lambda numbers, _: scored[: len(numbers)],
         config=config,
+        credit=load_credit(config.grpo),
         precision=held,
         folder=folder,
     )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from repl_rl.config.sections import RewardConfig as RewardConfig
     from repl_rl.config.sections import SamplingConfig as SamplingConfig
     from repl_rl.credit.advantages import advantages as advantages
+    from repl_rl.credit.base import Credit as Credit
     from repl_rl.credit.rewards import RunningReward as RunningReward
     from repl_rl.credit.rewards import shaped as shaped
     from repl_rl.engines.base import Engine as Engine
@@ -80,6 +81,7 @@ _HOMES = {
     "config.resolve": ("resolve",),
     "config.sections": ("RewardConfig", "SamplingConfig"),
     "credit.advantages": ("advantages",),
+    "credit.base": ("Credit",),
     "credit.rewards": ("RunningReward", "shaped"),
     "engines.base": ("Engine", "EngineKind", "LineEnd", "SampledLine", "check_request", "line_end"),
     "errors": ("ConfigError", "EngineError", "ReplRLError"),

@@ -169,11 +169,6 @@ class Trajectory:
     """None where all lines are its own."""
 
     @property
-    def num_copied_lines(self) -> int:
-        """Lines at its beginning that are another one's."""
-        return 0 if self.branch is None else self.branch.num_lines
-
-    @property
     def num_copied(self) -> int:
         """Tokens at the beginning of its completion that are another one's."""
         if self.branch is None:
@@ -183,7 +178,7 @@ class Trajectory:
     @property
     def own_lines(self) -> tuple[Line, ...]:
         """The lines that were sampled for it."""
-        return self.lines[self.num_copied_lines :]
+        return self.lines[0 if self.branch is None else self.branch.num_lines :]
 
     @property
     def own_mask(self) -> list[bool]:

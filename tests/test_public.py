@@ -31,7 +31,7 @@ from repl_sandbox.fake import FakeKernel
 ROOT = Path(__file__).parents[1]
 
 PUBLIC = [
-    *("Attempt", "ByteCodec", "Codec", "Config", "ConfigError", "DemonstrableTask"),
+    *("Attempt", "ByteCodec", "Codec", "Config", "ConfigError", "Credit", "DemonstrableTask"),
     *("Encoding", "Engine", "EngineError", "EngineKind", "Env", "Episode", "Line"),
     *("LineEnd", "LineOutcome", "LineSampler", "Malformed", "OutcomeKind", "Part", "Plan"),
     *("Problem", "Progress", "Prompt", "ReplRLError", "Reward", "RewardConfig"),

@@ -372,7 +372,8 @@ def show(
     Where siblings leave one another, their tree follows: the value of each state, and the advantage
     of the lines that lead to it.
     """
-    from repl_rl.replay.annotated import branching_groups, read
+    from repl_rl.credit.trees.table import branching_groups, tree_table
+    from repl_rl.replay.annotated import read
     from repl_rl.replay.jobs import Wanted
     from repl_rl.replay.many import Options
     from repl_rl.replay.vocabulary import find_decode
@@ -397,7 +398,7 @@ def show(
         screen.sample(place.id, scored, find_decode(place))
         if siblings := trees.get(place.group):
             shown = scored.trajectory.sibling_index
-            screen.tree([read(one) for one in siblings], shown=shown)
+            screen.table(tree_table([read(one) for one in siblings], shown=shown))
     versions = ({} if place.origin is None else place.origin.versions for place in found)
     for text in list(filter(None, (graded_otherwise(one, path) for one in versions)))[:1]:
         shared.say(text)

@@ -13,13 +13,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from repl_rl.credit.advantages import advantage_rows
+from repl_rl.config.resolve import user_settings
+from repl_rl.credit.advantages import advantage_rows, load_credit
 from repl_rl.credit.ledger import Ledger, ledgers
 from repl_rl.errors import ConfigError
 from repl_rl.golden.suites import Suite
 from repl_rl.golden.text import SUFFIX
 from repl_rl.replay.annotated import annotate
-from repl_rl.replay.scene import config_of
+from repl_rl.replay.scene import config_of, refuse_foreign_code
 from repl_rl.runs.trajectory_file import Place, places
 
 Group = list[tuple[str, Ledger]]
@@ -64,8 +65,9 @@ def mass(group: Group) -> float:
 
 def _golden(path: Path, files: Sequence[Path], overrides: Sequence[str]) -> Group:
     suite = Suite.open(path, files=files, overrides=overrides)
+    refuse_foreign_code(suite.config, user_settings(files=files, overrides=overrides), path)
     played = suite.played()
     scored = [suite.scored(one) for one in played]
-    made = ledgers(scored, advantage_rows(scored, suite.config.grpo))
+    made = ledgers(scored, advantage_rows(scored, load_credit(suite.config.grpo)))
     names = (f"{path.name}:{one.golden.number}" for one in played)
     return list(zip(names, made, strict=True))

@@ -86,7 +86,6 @@ class Config:
             )
         _check_trl(self.trl, self.grpo)
         _check_prices(self.reward)
-        _check_potential(self.reward, self.grpo)
 
 
 def _check_trl(options: Mapping[str, Any], grpo: GRPOConfig) -> None:
@@ -127,21 +126,4 @@ def _check_prices(reward: RewardConfig) -> None:
             f"reward.max_line_charge = {reward.max_line_charge} would let lines outweigh a correct "
             f"answer; expected less than {gap:g} (the least of reward.verdict for a correct "
             f"answer, minus the most for a wrong one)"
-        )
-
-
-def _check_potential(reward: RewardConfig, grpo: GRPOConfig) -> None:
-    """ConfigError for a potential that no credit mode reads, or that the mode in use never sums."""
-    if reward.potential == 0:
-        return
-    if not grpo.reads_line_rewards:
-        raise ConfigError(
-            f"reward.potential = {reward.potential} has no effect: grpo.credit is "
-            f"{grpo.credit!r} at grpo.line_credit_weight = {grpo.line_credit_weight}"
-        )
-    if grpo.credit in ("line_local", "tree"):
-        raise ConfigError(
-            f"reward.potential = {reward.potential} with grpo.credit = {grpo.credit!r} would "
-            f"charge the last line, often the submission, for all progress before it; expected "
-            f"grpo.credit 'return_to_go' or 'potential'"
         )

@@ -15,7 +15,6 @@ from repl_rl.types import OutcomeKind, VerdictKind
 from repl_sandbox.types import Isolation
 
 Loss = Literal["dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
-Credit = Literal["outcome", "line_local", "return_to_go", "potential", "tree"]
 Baseline = Literal["mean", "leave_one_out"]
 Scale = Literal["group", "batch", "none"]
 Preset = Literal["none", "starter"]
@@ -254,9 +253,9 @@ class GRPOConfig:
     kl_beta: Annotated[float, Meta(ge=0)] = 0.0
     """Weight of the KL divergence to the policy the run started from. Each sampled token adds its
     estimate k3, weighed by the ratio: so the gradient is that of the divergence itself."""
-    credit: Credit = "line_local"
-    """Which lines answer for a line's reward; see `advantages.line_advantages`. `tree` holds each
-    line against others from the same state and the rest of its group: see `branching`."""
+    credit: str = "line_local"
+    """What a line is worth: `outcome`, `line_local`, `return_to_go`, `potential`, `tree`, another
+    name in the entry point group `repl_rl.credits`, or `module:attribute`. See docs/rewards.md."""
     branching: tuple[int, ...] = ()
     """For `credit = "tree"`: `[4, 2, 2]` rolls out 4 trajectories of a problem, then lets 1 other
     leave each of them at one of its lines, and again: 16, which is the group size. One that ends
@@ -283,9 +282,9 @@ class GRPOConfig:
         """Updates that a rollout feeds, all passes together."""
         return self.updates_per_rollout * self.passes
 
-    @property
-    def reads_line_rewards(self) -> bool:
-        return self.credit != "outcome" and self.line_credit_weight != 0
+
+CREDIT_SETTINGS = {"branching": "tree", "branch_probability": "tree"}
+"""Settings of `[grpo]` for credit that grows groups, and one that reads them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from repl_rl.config.sections import GRPOConfig, RewardConfig
+from repl_rl.config.sections import RewardConfig
+from repl_rl.credit.base import Credit
 from repl_rl.errors import ConfigError
 from repl_rl.plugins import load_named
 from repl_rl.types import Line, OutcomeKind, Reward, Trajectory, Verdict, VerdictKind
@@ -143,37 +144,38 @@ class RunningReward:
         return charge + self._potential.step(line, is_last=is_last)
 
 
-def load_reward(config: RewardConfig, grpo: GRPOConfig | None = None) -> RewardFunction:
+def load_reward(config: RewardConfig, credit: Credit | None = None) -> RewardFunction:
     """The function that `reward.function` names, wrapped so that a bad return value is an error.
 
-    With `grpo` a user's own function must not return line rewards that the credit mode ignores:
-    they would look like a reward that does not work. The default reward may, so that setting
+    With `credit` a user's own function must not return line rewards that it does not read: they
+    would look like a reward that does not work. The default reward may, so that setting
     `grpo.credit = "outcome"` is enough for the ablation.
     """
     function = load_named(config.function, group="repl_rl.rewards")
     if not callable(function):
         raise ConfigError(f"reward.function = {config.function!r} is not callable")
-    unread = grpo is not None and not grpo.reads_line_rewards and function is not shaped
+    unread = credit is not None and not credit.reads_line_rewards and function is not shaped
 
     def checked(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig) -> Reward:
         reward = function(trajectory, verdict, config)
         _check(reward, trajectory, config.function)
         assert isinstance(reward, Reward)
         if unread and any(reward.line_rewards):
-            assert grpo is not None
+            assert credit is not None
             raise ConfigError(
-                f"{config.function} returned line rewards, and grpo.credit = {grpo.credit!r} at "
-                f"grpo.line_credit_weight = {grpo.line_credit_weight} reads none: return zeros, "
-                f"add them to the outcome, or choose another credit mode"
+                f"{config.function} returned line rewards, and grpo.credit = "
+                f"{credit.config.credit!r} at grpo.line_credit_weight = "
+                f"{credit.config.line_credit_weight} reads none: return zeros, add them to the "
+                f"outcome, or choose another credit"
             )
         return reward
 
     return checked
 
 
-def bound_reward(config: RewardConfig, grpo: GRPOConfig | None = None) -> BoundReward:
+def bound_reward(config: RewardConfig, credit: Credit | None = None) -> BoundReward:
     """The reward that a config describes, with its constants; raises as `load_reward`."""
-    function = load_reward(config, grpo)
+    function = load_reward(config, credit)
     return lambda trajectory, verdict: function(trajectory, verdict, config)
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repl_rl.config.sections import GRPOConfig, Scale
-from repl_rl.credit.advantages import advantage_rows, batch_scale
+from repl_rl.credit.advantages import advantage_rows, batch_scale, load_credit
 from repl_rl.credit.ledger import Ledger, ledgers
-from repl_rl.credit.tree import Edge, tree_edges, twigs_of
+from repl_rl.credit.trees.edges import Edge, tree_edges
 from repl_rl.errors import ConfigError
 from repl_rl.replay.vocabulary import find_decode, token_texts
 from repl_rl.rollout.builder import fault
@@ -31,6 +31,9 @@ _MAX_REWARD = 1e100
 """Its square, which a standard deviation needs, still fits into a float."""
 
 # T completion tokens, L lines
+
+_Member = tuple[Ledger, tuple[Edge, ...], str | None]
+"""What depends on the whole group of a trajectory: see `Annotated`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,19 +65,6 @@ def read(place: Place) -> Scored:
     return scored
 
 
-def branching_groups(paths: Iterable[Path]) -> dict[object, list[Place]]:
-    """Siblings in the order of their files, by `Place.group`, where one leaves another."""
-    members: defaultdict[object, list[Place]] = defaultdict(list)
-    for path in paths:
-        for place in places(path):
-            members[place.group].append(place)
-    return {
-        group: same
-        for group, same in members.items()
-        if any(one.glance.trajectory.branch for one in same)
-    }
-
-
 def _refuse(place: Place, problem: str | None) -> None:
     if problem is not None:
         raise ConfigError(f"{place.id} of {place.path} is a trajectory with {problem}")
@@ -94,8 +84,8 @@ def _fault(scored: Scored) -> str | None:
         return "a line without a token"
     if ids and not 0 <= min(ids) <= max(ids) <= _MAX_ID:
         return f"a token id that is not within 0 to {_MAX_ID}"
-    if trajectory.branch is not None and not 1 <= trajectory.num_copied_lines <= len(lines):
-        return f"{trajectory.num_copied_lines} copied lines of {len(lines)}"
+    if (left := trajectory.branch) is not None and not 1 <= left.num_lines <= len(lines):
+        return f"{left.num_lines} copied lines of {len(lines)}"
     return _fault_of(scored.reward)
 
 
@@ -117,14 +107,14 @@ def annotate(
     """
     files = _Files(config)
     for place in wanted:
-        found = files.member(place)
-        trajectory = found.ledger.scored.trajectory
+        ledger, edges, left = files.member(place)
+        trajectory = ledger.scored.trajectory
         decode = files.vocabulary(place)
         yield Annotated(
             id=place.id,
-            ledger=found.ledger,
-            edges=found.edges,
-            left=found.left,
+            ledger=ledger,
+            edges=edges,
+            left=left,
             siblings=tuple(one.id for one in files.members(place)),
             token_texts=None if decode is None else token_texts(trajectory, decode),
             trainer_logprobs=None if score is None else score(trajectory),
@@ -135,7 +125,7 @@ class _Files:
     """Glances of files, each read when it is first needed, and one group in full."""
 
     def __init__(self, config: GRPOConfig) -> None:
-        self._config = config
+        self._credit = load_credit(config)
         self._files: dict[Path, _File] = {}
         self._vocabularies: dict[object, Decode | None] = {}
         self._group: object = None
@@ -160,7 +150,7 @@ class _Files:
 
     def _file(self, place: Place) -> _File:
         if place.path not in self._files:
-            self._files[place.path] = _File.of(place.path, self._config.scale)
+            self._files[place.path] = _File.of(place.path, self._credit.config.scale)
         return self._files[place.path]
 
     def _read_group(self, place: Place) -> dict[int, _Member]:
@@ -169,30 +159,17 @@ class _Files:
             raise changed(place.path)
         scored = [read(one) for one in members]
         scale_by = self._file(place).scales[place.step]
-        made = ledgers(scored, advantage_rows(scored, self._config, scale_by=scale_by))
+        made = ledgers(scored, advantage_rows(scored, self._credit, scale_by=scale_by))
         branches = [one.trajectory.branch for one in scored]
-        edges = tree_edges(twigs_of(scored)) if any(branches) else [[] for _ in scored]
+        edges = tree_edges(scored) if any(branches) else [[] for _ in scored]
         ids = {
             one.trajectory.sibling_index: member.id
             for one, member in zip(scored, members, strict=True)
         }
         return {
-            member.number: _Member(
-                ledger=ledger,
-                edges=tuple(own),
-                left=None if branch is None else ids.get(branch.sibling_index),
-            )
+            member.number: (ledger, tuple(own), ids.get(branch.sibling_index) if branch else None)
             for member, ledger, own, branch in zip(members, made, edges, branches, strict=True)
         }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Member:
-    """What depends on the whole group of a trajectory."""
-
-    ledger: Ledger
-    edges: tuple[Edge, ...]
-    left: str | None
 
 
 @dataclass(frozen=True, slots=True)

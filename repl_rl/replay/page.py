@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from repl_rl.credit.ledger import Entry
-from repl_rl.credit.tree import Edge
 from repl_rl.replay.annotated import Annotated
 from repl_rl.replay.target import whole_file
 from repl_rl.show.verdict_words import kind_words
@@ -197,7 +196,9 @@ def _judgement(item: Annotated) -> Json:
         "group": trajectory.group_index,
         "sibling": trajectory.sibling_index,
         "branch": _branch(item),
-        "edges": [_edge(edge) for edge in item.edges],
+        "edges": [
+            {name: _number(value) for name, value in asdict(edge).items()} for edge in item.edges
+        ],
         "policy_version": trajectory.policy_version,
         "seed": str(trajectory.seed),  # too large for a browser's numbers to be exact
     }
@@ -208,16 +209,6 @@ def _branch(item: Annotated) -> Json | None:
     if branch is None:
         return None
     return {"sibling": branch.sibling_index, "lines": branch.num_lines, "id": item.left}
-
-
-def _edge(edge: Edge) -> Json:
-    return {
-        "start": edge.start,
-        "stop": edge.stop,
-        "before": _number(edge.before),
-        "after": _number(edge.after),
-        "advantage": _number(edge.advantage),
-    }
 
 
 def _verdict(item: Annotated) -> Json | None:

@@ -155,11 +155,11 @@ def config_of(place: Place, *, files: Sequence[Path] = (), overrides: Sequence[s
     base = to_toml(made_with if is_own else _bounded(made_with)) if saved else ""
     config = resolve(saved=base, files=files, overrides=overrides)
     if not is_own:
-        _refuse_foreign_code(config, user_settings(files=files, overrides=overrides), place.path)
+        refuse_foreign_code(config, user_settings(files=files, overrides=overrides), place.path)
     return config
 
 
-def _refuse_foreign_code(config: Config, given_here: Mapping[str, Any], path: Path) -> None:
+def refuse_foreign_code(config: Config, given_here: Mapping[str, Any], path: Path) -> None:
     """ConfigError for code that a file asks to import and nobody here has named."""
     for key, name in _names(config).items():
         section, _, leaf = key.rpartition(".")
@@ -185,6 +185,7 @@ def _names(config: Config) -> dict[str, str]:
         "transcript": config.transcript,
         "sampling.sampler": config.sampling.sampler,
         "reward.function": config.reward.function,
+        "grpo.credit": config.grpo.credit,
     }
 
 

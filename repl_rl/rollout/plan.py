@@ -1,6 +1,6 @@
 """What a config names, found once: whoever holds a plan reads no name again.
 
-    Config -> TaskPlan: task, format, reward -> Plan: sampler, engine
+    Config -> TaskPlan: task, format, reward -> Plan: sampler, credit, engine
 
 Loads no torch: a wrong name shows within a second, before gigabytes of weights are read or minutes
 are spent on a starter.
@@ -9,14 +9,14 @@ are spent on a starter.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol, Self
 
 from repl_rl.config import Config
-from repl_rl.config.sections import GRPOConfig
+from repl_rl.credit.advantages import credit_class
+from repl_rl.credit.base import Credit
 from repl_rl.credit.rewards import BoundReward, bound_reward
 from repl_rl.engines.base import EngineKind
 from repl_rl.engines.kinds import engine_kind
@@ -100,7 +100,13 @@ class Plan(TaskPlan):
 
     make_sampler: Callable[..., TrajectorySampler]
     """Takes the arguments of `LineSampler`."""
+    make_credit: type[Credit]
     engine: EngineKind
+
+    @cached_property
+    def credit(self) -> Credit:
+        """Who of a group is sampled, and what its lines are worth."""
+        return self.make_credit(self.config.grpo)
 
     @cached_property
     def sample_problems(self) -> Sequence[Problem]:
@@ -172,8 +178,10 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
             f"sampling.max_think_tokens takes sampling.sampler = 'lines', not "
             f"{config.sampling.sampler!r}, whose loop is its own; set it to 0"
         )
+    make_credit = credit_class(config.grpo.credit)
+    credit = make_credit(config.grpo)
     if to_train:
-        _check_branching(config, samples_lines=make_sampler is LineSampler)
+        credit.check(config, samples_lines=make_sampler is LineSampler)
     engine = engine_kind(config.sampling.engine)
     engine.check(config)
     if config.sampling.run_on == "forbid":
@@ -186,60 +194,12 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
         config=config,
         task=found.task,
         task_spec=found.task_spec,
-        reward=bound_reward(config.reward, config.grpo),
+        reward=bound_reward(config.reward, credit),
         found_format=found.found_format,
         make_sampler=make_sampler,
+        make_credit=make_credit,
         engine=engine,
     )
-
-
-_MASKS = ("mask_truncated_completions", "off_policy_mask_threshold")
-_TAKES_SHARED = "takes the lines of a trajectory out of the loss that others share"
-_WHOLE = "what a trajectory shares with others is in the row of one of them"
-_LOSSES = {
-    "vespo": f"weighs a trajectory whole: {_WHOLE}",
-    **dict.fromkeys(("grpo", "sapo", "bnpo"), f"divides by a row's tokens: {_WHOLE}"),
-}
-"""Losses that trees do not take."""
-
-
-def _check_branching(config: Config, *, samples_lines: bool) -> None:
-    """ConfigError unless trees are asked for and can be grown, or neither."""
-    grpo, factors = config.grpo, config.grpo.branching
-    if grpo.credit != "tree":
-        if factors:
-            raise ConfigError(
-                f"grpo.branching = {list(factors)} with grpo.credit = {grpo.credit!r}, which takes "
-                f"siblings for independent; give grpo.credit = 'tree'"
-            )
-        if grpo.branch_probability != GRPOConfig().branch_probability:
-            raise ConfigError(
-                f"grpo.branch_probability = {grpo.branch_probability} has no effect with "
-                f"grpo.credit = {grpo.credit!r}, which grows no trees; give grpo.credit = 'tree'"
-            )
-        return
-    if len(factors) < 2 or min(factors) < 1 or factors[0] < 2:
-        raise ConfigError(
-            f"grpo.credit = 'tree' with grpo.branching = {list(factors)}; expected such as "
-            f"[4, 2, 2]: 4 trajectories, each left by one other, and again"
-        )
-    if (size := math.prod(factors)) != grpo.group_size:
-        raise ConfigError(
-            f"grpo.branching = {list(factors)} makes groups of {size}; expected grpo.group_size = "
-            f"{size}, not {grpo.group_size}"
-        )
-    for name, is_fit in (
-        ("sampling.sampler = 'lines'", samples_lines),
-        ("sampling.max_think_tokens = 0", not config.sampling.max_think_tokens),
-        ("grpo.rerolls = 0", not grpo.rerolls),
-        *((f"no trl.{name}, which {_TAKES_SHARED}", not config.trl.get(name)) for name in _MASKS),
-        *(
-            (f"no loss {name!r}, which {does}", grpo.loss_type != name)
-            for name, does in _LOSSES.items()
-        ),
-    ):
-        if not is_fit:
-            raise ConfigError(f"grpo.credit = 'tree' takes {name}")
 
 
 def _check_starter(plan: TaskPlan) -> None:

@@ -15,20 +15,20 @@ from dataclasses import replace
 from functools import partial
 
 from repl_rl.concurrency import Start, run_growing
+from repl_rl.credit.base import More
 from repl_rl.errors import ConfigError, StemError
 from repl_rl.rollout.builder import RolloutCancelled, check_trajectory
 from repl_rl.rollout.kernels import kernel_for
 from repl_rl.rollout.plan import TrajectorySampler
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scoring, unscored
+from repl_rl.rollout.stems import can_be_had_again
 from repl_rl.rollout.waits import TimedKernels, Waits
-from repl_rl.tasks.base import Task, make_prompt
+from repl_rl.tasks.base import Task, make_prompt, make_setup
 from repl_rl.transcript.format import Prompt, TranscriptFormat
-from repl_rl.types import Attempt, Scored, StopReason, Trajectory
+from repl_rl.types import Attempt, Problem, Scored, StopReason, Trajectory
 from repl_sandbox.types import Kernel, KernelSource, SandboxError
 
-More = Callable[[Trajectory], Sequence[Attempt]]
-"""Which attempts a trajectory under way asks for, at a state from which it goes on."""
 _Sample = Callable[[Attempt, Prompt, Kernel], Awaitable[Trajectory]]
 
 
@@ -75,8 +75,8 @@ class RolloutRunner:
         """All attempts, scored, in their order. `on_scored` is called with each as it ends.
 
         `on_sampled` is called for each that only waits for its verdict. `more` gets each trajectory
-        as far as it is, behind each of its own lines where it goes on: what it asks for stands
-        behind all others. One that begins again, see below, is asked for its states again.
+        as far as it is, behind each of its own lines where it goes on and whose state can be had
+        again: what it asks for stands behind all others. One that begins again is asked again.
 
         A dead or stubborn kernel ends its own trajectory and is part of the result. A failure of
         our side (engine, sandbox twice for one attempt, a user's reward) ends them all and raises;
@@ -87,7 +87,7 @@ class RolloutRunner:
         async def one(attempt: Attempt, start: Start[Attempt]) -> Scored:
             try:
                 with self.waits.trajectory():
-                    sample = self._sampling(more, start)
+                    sample = self._sampling(attempt.problem, more, start)
                     scored = await self._attempt(attempt, sample, on_sampled)
             except RolloutCancelled as cancelled:
                 if on_scored is not None:
@@ -99,7 +99,7 @@ class RolloutRunner:
 
         return await run_growing(one, attempts, at_once=self._max_in_flight)
 
-    def _sampling(self, more: More | None, start: Start[Attempt]) -> _Sample:
+    def _sampling(self, problem: Problem, more: More | None, start: Start[Attempt]) -> _Sample:
         sampler = self._sampler
         if more is None:
             return sampler.sample
@@ -108,7 +108,13 @@ class RolloutRunner:
                 f"{type(sampler).__name__} does not say where a trajectory can be left; expected "
                 f"sampling.sampler = 'lines'"
             )
-        return partial(sampler.sample, on_state=lambda so_far: start(more(so_far)))
+        setup = (*make_setup(self._task, self._format), *problem.setup)
+
+        def on_state(so_far: Trajectory) -> None:
+            if can_be_had_again(so_far.lines, setup):
+                start(more(so_far))
+
+        return partial(sampler.sample, on_state=on_state)
 
     async def _attempt(
         self, attempt: Attempt, sample: _Sample, on_sampled: Callable[[], None]

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from repl_rl.errors import StemError
 from repl_rl.rollout.session import Session
+from repl_rl.rollout.volatile import kernel_sources, volatile_lines
 from repl_rl.transcript.format import strip_line
 from repl_rl.types import Line, OutcomeKind, Stem
 
@@ -19,7 +20,7 @@ def can_leave(before: Sequence[Line]) -> bool:
     """Whether another trajectory can leave one behind these lines of it, as far as they show.
 
     The next line begins a statement, and no line before it met a limit or had its output cut.
-    Whether lines print the same again is for those who read sources to say.
+    Whether lines print the same again is what `can_be_had_again` reads their sources for.
     """
     if any(line.outcome.is_truncated for line in before):
         return False
@@ -27,6 +28,11 @@ def can_leave(before: Sequence[Line]) -> bool:
     if kinds and kinds[-1] is OutcomeKind.INCOMPLETE:
         return False
     return not any(kind.traits.is_limit or kind.traits.ends for kind in kinds)
+
+
+def can_be_had_again(before: Sequence[Line], setup: Sequence[str]) -> bool:
+    """Whether another kernel gets into the state behind these lines, which ran after `setup`."""
+    return can_leave(before) and not any(volatile_lines(kernel_sources(before), setup=setup))
 
 
 async def run_again(stem: Stem, session: Session) -> None:

@@ -26,7 +26,7 @@ def rollout_metrics(
 ) -> dict[str, float]:
     """All numbers of these trajectories, which took so many seconds together.
 
-    `weights` are those that each has in rates of success, where groups branch: see `tree.shares`.
+    `weights` are those that each has in rates of success: see `Credit.shares`.
     """
     trajectories = [item.trajectory for item in scored]
     num_lines = sum(len(t.own_lines) for t in trajectories)
@@ -86,7 +86,7 @@ def _recoveries(scored: Sequence[Scored]) -> dict[str, float]:
         is_mended
         for item in scored
         for line, is_mended in _mended(item.trajectory.lines)
-        if line.index >= item.trajectory.num_copied_lines
+        if line.start >= item.trajectory.num_copied
     ]
     return {"line/recovery_share": statistics.fmean(is_mended)} if is_mended else {}
 

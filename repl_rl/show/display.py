@@ -25,7 +25,6 @@ from repl_rl.progress import Note, Progress, Update
 from repl_rl.show.bars import Clock, Phase, Tenths, bars
 from repl_rl.show.marked import ERROR, SAMPLED, legend, marked_trajectory
 from repl_rl.show.transcript_rows import Decode
-from repl_rl.show.tree_table import tree_table
 from repl_rl.show.verdict_words import verdict_words
 from repl_rl.terminal import one_row, shorten, signed
 from repl_rl.types import Scored, StopReason, Trajectory
@@ -187,9 +186,8 @@ class Screen(Progress):
         """What each line of a trajectory was worth."""
         self._console.print(worth_table(rows))
 
-    def tree(self, group: Sequence[Scored], *, shown: int) -> None:
-        """A group that branches, with what states and lines are worth; `shown` is a sibling."""
-        self._console.print(tree_table(group, shown=shown))
+    def table(self, table: Table) -> None:
+        self._console.print(table)
 
     def _refresh(self) -> None:
         if self._live.is_started:

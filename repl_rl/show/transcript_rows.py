@@ -92,7 +92,7 @@ def _pieces(trajectory: Trajectory, texts: Sequence[str]) -> Iterator[tuple[str,
             yield text, By.SAMPLED, None
             continue
         line = trajectory.lines[span.line_index]
-        if line.index < trajectory.num_copied_lines:
+        if line.start < trajectory.num_copied:
             yield text, By.COPIED, line
         elif line.outcome.kind.traits.is_error:
             yield text, By.ERROR, line

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from repl_rl.credit.base import More
 from repl_rl.engines.base import Engine
 from repl_rl.errors import ConfigError
 from repl_rl.progress import Progress, Update
-from repl_rl.rollout.runner import More
 from repl_rl.runs.summary import (
     NO_BASELINES,
     Baselines,

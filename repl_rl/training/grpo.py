@@ -23,12 +23,11 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from repl_rl.config.sections import GRPOConfig
 from repl_rl.credit.advantages import (
+    advantage_rows,
     dead_groups,
-    earned,
-    line_rows,
-    token_advantages,
-    tree_weights,
+    weight_rows,
 )
+from repl_rl.credit.base import Credit
 from repl_rl.credit.importance import (
     divergence,
     importance_metrics,
@@ -36,7 +35,7 @@ from repl_rl.credit.importance import (
     line_ratios,
     weigh_lines,
 )
-from repl_rl.credit.mass import advantage_metrics, advantage_sums
+from repl_rl.credit.ledger import advantage_metrics, advantage_sums
 from repl_rl.disk import remove
 from repl_rl.engines.tree_attention import in_use
 from repl_rl.engines.weights import inner_model
@@ -48,7 +47,7 @@ from repl_rl.training.ranks import ALONE, Ranks
 from repl_rl.training.saving import Position, RandomState, written_by_all
 from repl_rl.training.token_tree import siblings_together
 from repl_rl.training.trl_rows import rollout_rows
-from repl_rl.types import Reward, Scored
+from repl_rl.types import Scored
 
 RollOut = Callable[[Sequence[str], int], list[Scored]]
 """(prompts, each repeated for its group; policy version) -> trajectories, in order."""
@@ -61,13 +60,12 @@ _UNTRUE = (
 """Columns of TRL, which takes any completion without an end of sequence for cut. The rollouts'
 `stop/...` say why trajectories ended."""
 
-_UNTRUE_OF_TREES = tuple(f"completions/{which}_length" for which in ("mean", "min", "max"))
-"""Columns on rows, of which one in a tree may be the end of a trajectory, or nothing."""
-
+_UNTRUE_OF_SHARED = tuple(f"completions/{which}_length" for which in ("mean", "min", "max"))
+"""Columns on rows, of which one may be a part of a trajectory where they share lines."""
 
 _DIVIDED_BY_TOKENS = ("dapo", "cispo")
-"""Losses that TRL divides by the tokens of a step. A tree's tokens stand for more than one each, so
-they are to count by their weights; TRL counts each once."""
+"""Losses that TRL divides by the tokens of a step. A token of several rollouts stands for more than
+one, so it is to count by its weight; TRL counts each once."""
 
 DROPS_CUT = "mask_truncated_completions"
 """The option of TRL that this module does the work of."""
@@ -92,6 +90,7 @@ class LineGRPOTrainer(GRPOTrainer):
         *,
         roll_out: RollOut,
         line_config: GRPOConfig,
+        credit: Credit,
         weighs_lines: bool = False,
         forbidden_ids: Set[int] = frozenset(),
         ranks: Ranks = ALONE,
@@ -100,6 +99,7 @@ class LineGRPOTrainer(GRPOTrainer):
     ) -> None:
         self._roll_out = roll_out
         self._line_config = line_config
+        self._credit = credit
         self._weighs_lines = weighs_lines
         self._ranks = ranks
         self._drops_cut = bool(options.get(DROPS_CUT))
@@ -135,8 +135,8 @@ class LineGRPOTrainer(GRPOTrainer):
 
     def _left_out(self) -> list[bool]:
         """Which trajectories have no token that counts. Siblings' baselines still hold them."""
-        config, trajectories = self._line_config, [item.trajectory for item in self.scored]
-        dead = dead_groups(self.scored, config) if config.rerolls else set[int]()
+        trajectories, rerolls = [item.trajectory for item in self.scored], self._line_config.rerolls
+        dead = dead_groups(self.scored, self._credit) if rerolls else set[int]()
         seen = set[tuple[int, int]]()
         left_out = []
         for t in trajectories:
@@ -215,23 +215,16 @@ class LineGRPOTrainer(GRPOTrainer):
         return out
 
     def _advantage_rows(self) -> list[list[float]]:
-        """Advantages of this process's rows; siblings' rewards are gathered from the others."""
-        own = [earned(item)._replace(reward=_bare(item.reward)) for item in self.scored]
-        items, config = self._ranks.gather(own), self._line_config
-        rows = self._token_rows(self._ranks.share(line_rows(items, config)))
-        if config.credit != "tree" or config.loss_type not in _DIVIDED_BY_TOKENS:
+        """Advantages of this process's rows; their siblings are gathered from the others."""
+        scored, credit = self._ranks.gather(self.scored), self._credit
+        rows = self._ranks.share(advantage_rows(scored, credit))
+        if not credit.grows or self._line_config.loss_type not in _DIVIDED_BY_TOKENS:
             return rows
-        weights = self._token_rows(self._ranks.share(tree_weights(items, config.branching)))
+        weights = self._ranks.share(weight_rows(scored, credit))
         counts = [(sum(w > 0 for w in weights_T), math.fsum(weights_T)) for weights_T in weights]
         num_tokens, weighed = map(math.fsum, zip(*self._ranks.gather(counts), strict=True))
         scale = num_tokens / weighed if weighed else 1.0
         return [[scale * value for value in row_T] for row_T in rows]
-
-    def _token_rows(self, rows: Sequence[Sequence[float]]) -> list[list[float]]:
-        return [
-            token_advantages(item.trajectory, row_L)
-            for item, row_L in zip(self.scored, rows, strict=True)
-        ]
 
     def _weigh(self, rows: list[list[float]], out: dict[str, Any]) -> list[list[float]]:
         """Advantages weighed by the trainer's ratio of each line: see `importance`."""
@@ -276,8 +269,7 @@ class LineGRPOTrainer(GRPOTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """TRL's, without columns that are not true here: see `_UNTRUE`."""
-        is_tree = self._line_config.credit == "tree"
-        for name in (*_UNTRUE, *(_UNTRUE_OF_TREES if is_tree else ())):
+        for name in (*_UNTRUE, *(_UNTRUE_OF_SHARED if self._credit.grows else ())):
             self._metrics["train"].pop(name, None)
         for nats in self._metrics["train"].get("kl", ()):
             self._record({"mean_kl_penalty": self.beta * nats})
@@ -374,11 +366,6 @@ class LineGRPOTrainer(GRPOTrainer):
         if self.sampled is None:
             return torch.ones(num_rows, width, dtype=torch.bool)
         return pad(self.sampled != 0, (0, width - self.sampled.shape[1]))
-
-
-def _bare(reward: Reward) -> Reward:
-    """As much of it as advantages depend on."""
-    return Reward(line_rewards=reward.line_rewards, outcome_reward=reward.outcome_reward)
 
 
 def outcome_reward(*, outcome_reward: list[float | None], **_: Any) -> list[float | None]:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from repl_rl.credit.tree import shares
 from repl_rl.runs.rollout_metrics import percentiles, rollout_metrics
 from repl_rl.training.ranks import Ranks
 from repl_rl.training.runtime import Runtime
@@ -44,8 +43,10 @@ class RolloutCounts:
         self._busy_s = runtime.engine.busy_s
         self._prefix = runtime.engine.prefix_tokens
 
-    def metrics(self, scored: Sequence[Scored]) -> dict[str, float]:
+    def metrics(self, scored: Sequence[Scored], shares: Sequence[float]) -> dict[str, float]:
         """The numbers of the rollouts that have ended with these trajectories, those of all ranks.
+
+        `shares` are those of `Credit.shares`.
 
         All ranks call it; the first one has the trajectories, the others get nothing.
         """
@@ -55,7 +56,7 @@ class RolloutCounts:
             return {}
         num_kept = sum(item.trajectory.num_sampled for item in scored)
         return {
-            **rollout_metrics(scored, seconds=seconds, weights=shares(scored)),
+            **rollout_metrics(scored, seconds=seconds, weights=shares),
             "rollout/retries": sum(one.num_retries for one in made),
             "rollout/wasted_tokens": sum(one.num_sampled for one in made) - num_kept,
             **percentiles("kernel/start", [ms for one in made for ms in one.starts_ms]),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from repl_rl.credit.base import More
 from repl_rl.engines.base import Engine, PrefixSharing, SharedEngine
 from repl_rl.engines.busy import BusyEngine
 from repl_rl.engines.memory import LESS_TO_SAMPLE, Memory, measure, must_recompute, rows_at_once
@@ -36,7 +37,7 @@ from repl_rl.engines.sync import sync
 from repl_rl.interrupts import Interrupts
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import Plan, TrajectorySampler
-from repl_rl.rollout.runner import More, RolloutRunner
+from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.scoring import Scoring, open_scorer
 from repl_rl.rollout.waits import Waits
 from repl_rl.runs.folder import make_origin

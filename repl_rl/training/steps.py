@@ -18,7 +18,8 @@ from typing import Any
 from transformers import TrainerCallback
 
 from repl_rl.config import Config
-from repl_rl.credit.advantages import dead_groups
+from repl_rl.credit.advantages import dead_groups, distinct
+from repl_rl.credit.base import Credit
 from repl_rl.errors import ConfigError, DivergedError
 from repl_rl.interrupts import Interrupts
 from repl_rl.progress import Progress, Update
@@ -27,7 +28,6 @@ from repl_rl.runs.sink import Sink
 from repl_rl.seeds import derive_seed
 from repl_rl.tasks.base import Task
 from repl_rl.training.evaluate import run_counted, warn_of_ungraded
-from repl_rl.training.growth import distinct, grow, tree_metrics
 from repl_rl.training.held_out import HeldOut
 from repl_rl.training.laps import Laps
 from repl_rl.training.ranks import ALONE, Ranks
@@ -54,6 +54,7 @@ class Training:
         runtime: Runtime,
         progress: Progress,
         *,
+        credit: Credit,
         sink: Sink | None,
         interrupts: Interrupts,
         ranks: Ranks = ALONE,
@@ -63,6 +64,7 @@ class Training:
         self._held_out = held_out
         self._runtime = runtime
         self._progress = progress
+        self._credit = credit
         self._sink = sink
         self._interrupts = interrupts
         self._ranks = ranks
@@ -93,7 +95,7 @@ class Training:
         scored = self._roll_out(numbers, policy_version, update)
         runtime.sleep()
         self._row = {
-            **counted.metrics(self._scored),
+            **counted.metrics(self._scored, self._credit.shares(self._scored)),
             "rollout/sync_gap": gap,
             **self._groups,
         }
@@ -134,15 +136,13 @@ class Training:
                     self._rows(attempts, update, kept.append), numbers, policy_version
                 )
             )
-            # A trajectory that nobody has left in time stands in several rows.
             self._scored = self._ranks.gather_first(kept if own is None else distinct(own))
             self._groups = {
                 "group/rerolled": sum(self._ranks.gather([self._num_again])),
                 # Of the rows of all: a group may lie across ranks.
-                "group/dead": len(dead_groups(self._scored, self._config.grpo)),
+                "group/dead": len(dead_groups(self._scored, self._credit)),
+                **self._credit.metrics(self._scored),
             }
-            if factors := self._config.grpo.branching:
-                self._groups |= tree_metrics(self._scored, factors)
         except BaseException:
             if kept and self._sink is not None:
                 self._sink.folder.append_trajectories(name, kept)
@@ -158,17 +158,15 @@ class Training:
     ) -> list[Scored]:
         """A trajectory for each attempt."""
         run = partial(run_counted, self._runtime, update=update, on_scored=on_scored)
-        if not self._config.grpo.branching:
-            return run(attempts)
-        return grow(attempts, self._config.grpo, run, setup=self._runtime.origin.setup)
+        return self._credit.roll_out(attempts, run)
 
     def _roll_again(
         self, scored: list[Scored], numbers: Sequence[int], policy_version: int
     ) -> list[Scored]:
         """`scored` with other trajectories for groups that teach nothing, which are not kept."""
-        grpo, self._num_again = self._config.grpo, 0
-        dead = dead_groups(scored, grpo)
-        for again in range(1, grpo.rerolls + 1):
+        self._num_again = 0
+        dead = dead_groups(scored, self._credit)
+        for again in range(1, self._config.grpo.rerolls + 1):
             if not dead:
                 break
             self._num_again += len(dead)
@@ -178,7 +176,7 @@ class Training:
             fresh = run_counted(self._runtime, [attempts[i] for i in places], update)
             for place, item in zip(places, fresh, strict=True):
                 scored[place] = item
-            dead = dead_groups(scored, grpo)
+            dead = dead_groups(scored, self._credit)
         return scored
 
     def log(self, step: int, total: int, logs: dict[str, float]) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from transformers.trainer_utils import set_seed
 
 from repl_rl.config import Config
+from repl_rl.credit.base import Credit
 from repl_rl.disk import written_aside
 from repl_rl.engines.models import LoadedModel, pick_device, why_no_pickle
 from repl_rl.engines.precision import precision
@@ -66,10 +67,10 @@ from repl_rl.training.starter import (
 )
 from repl_rl.training.steps import ProblemSequence, StepCallback, Training
 from repl_rl.training.trainer import (
+    check_groups,
     check_trl_options,
     checkpoint_every,
     make_trainer,
-    rows_per_rank,
 )
 from repl_rl.transcript.format import setup_sources
 from repl_rl.types import Attempt, Origin
@@ -115,7 +116,7 @@ def train(
     refuse_shards()
     if ranks.are_several:
         plan.engine.check_ranks()
-    rows_per_rank(config.grpo, num_ranks=ranks.world)
+    check_groups(plan.credit, num_ranks=ranks.world)
     # Here, as both may refuse and a starter takes minutes.
     device = pick_device(config.sampling.device).type
     held = precision(config, plan.engine, device=device)
@@ -199,13 +200,14 @@ def _run(
             measured,
             runtime,
             progress,
+            credit=plan.credit,
             sink=sink,
             interrupts=interrupts,
             ranks=ranks,
         )
         before = measured.measure(0)
         progress.say(f"held-out before: {before or NOT_MEASURED}")
-        _update(chosen, loaded, training, path, progress, interrupts, run, ranks)
+        _update(chosen, plan.credit, loaded, training, path, progress, interrupts, run, ranks)
         if folder is not None:
             _keep(folder.final_checkpoint, loaded)
         runtime.sync(config.grpo.steps)
@@ -310,6 +312,7 @@ def say_runtime(runtime: Runtime, progress: Progress) -> None:
 
 def _update(
     config: Config,
+    credit: Credit,
     loaded: LoadedModel,
     training: Training,
     path: Path,
@@ -329,6 +332,7 @@ def _update(
             tokenizer=loaded.tokenizer,
             collect=training.collect,
             config=config,
+            credit=credit,
             precision=loaded.precision,
             folder=path / CHECKPOINTS,
             callbacks=[StepCallback(training, update, interrupts)],

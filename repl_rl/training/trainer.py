@@ -21,6 +21,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig
+from repl_rl.credit.base import Credit
 from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
 from repl_rl.seeds import derive_seed
@@ -130,6 +131,7 @@ def make_trainer(
     tokenizer: Any,  # a PreTrainedTokenizerBase
     collect: Collect,
     config: Config,
+    credit: Credit,
     precision: Precision,
     folder: Path,
     callbacks: Sequence[TrainerCallback] = (),
@@ -154,6 +156,7 @@ def make_trainer(
     trainer = LineGRPOTrainer(
         roll_out=lambda prompts, version: collect([int(one) for one in prompts], version),
         line_config=grpo,
+        credit=credit,
         weighs_lines=weighs_lines(grpo, precision),
         forbidden_ids=forbidden_ids,
         ranks=ranks,
@@ -240,13 +243,18 @@ def rows_per_rank(grpo: GRPOConfig, *, num_ranks: int) -> int:
             f"{grpo.problems_per_step} problems of {grpo.group_size} trajectories cannot be dealt "
             f"to {num_ranks} processes; change grpo.problems_per_step or grpo.group_size"
         )
-    whole = f"grpo.rerolls = {grpo.rerolls}" if grpo.rerolls else "grpo.credit = 'tree'"
-    if (grpo.rerolls or grpo.branching) and (size // num_ranks) % grpo.group_size:
+    return size // num_ranks
+
+
+def check_groups(credit: Credit, *, num_ranks: int) -> None:
+    """ConfigError where a group would lie across processes and must not; see `rows_per_rank`."""
+    grpo, size = credit.config, rows_per_rank(credit.config, num_ranks=num_ranks)
+    if (grpo.rerolls or credit.grows) and size % grpo.group_size:
+        what = f"rerolls = {grpo.rerolls}" if grpo.rerolls else f"credit = {grpo.credit!r}"
         raise ConfigError(
-            f"{whole} with groups that lie across {num_ranks} processes; "
+            f"grpo.{what} with groups that lie across {num_ranks} processes; "
             f"expected grpo.problems_per_step to be a multiple of {num_ranks}"
         )
-    return size // num_ranks
 
 
 def largest_divisor(number: int, *, at_most: int) -> int:

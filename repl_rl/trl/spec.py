@@ -23,6 +23,7 @@ from datasets import Dataset
 from transformers import TrainerCallback
 
 from repl_rl.config.resolve import resolve
+from repl_rl.credit.advantages import load_credit
 from repl_rl.engines.models import LoadedModel, adopted
 from repl_rl.engines.precision import precision
 from repl_rl.errors import ConfigError
@@ -85,10 +86,10 @@ class ReplSpec:
                 raise ConfigError(f"{text!r} is no setting of a ReplSpec; is it GRPOConfig's?")
         names = {"task": task, "transcript": transcript, "preset": "none", "seed": seed}
         config = resolve(flags=names, overrides=overrides)
-        if config.grpo.credit == "tree":
+        if load_credit(config.grpo).grows:
             raise ConfigError(
-                "grpo.credit = 'tree' grows groups that only `repl-rl train` rolls out; expected "
-                "outcome, line_local, return_to_go or potential"
+                f"grpo.credit = {config.grpo.credit!r} grows groups that only `repl-rl train` "
+                f"rolls out; expected outcome, line_local, return_to_go or potential"
             )
         self._plan = make_plan(config, to_train=True)
         self._output = None if output is None else Path(output)
@@ -150,12 +151,13 @@ class ReplSpec:
                 super().__init__(
                     roll_out=lambda prompts, _: spec.roll_out(prompts, self),
                     line_config=spec._plan.config.grpo,
+                    credit=spec._plan.credit,
                     ranks=launched(),
                     **given,
                 )
                 plan = spec._plan_of(self)
                 loaded = _loaded(plan, self)
-                self._line_config = plan.config.grpo
+                self._line_config, self._credit = plan.config.grpo, plan.credit
                 self._weighs_lines = weighs_lines(plan.config.grpo, loaded.precision)
                 self._bias = forbidding_bias(loaded.forbidden_ids, self._head(self.model))
 

@@ -225,8 +225,8 @@ def test_words_lists_and_numbers_in_python_become_what_a_file_gives() -> None:
         ("sampling.device=tpu", r"sampling\.device = 'tpu'; expected one of auto, cpu, cuda"),
         ("sampling.dtype=float16", r"'float16'; expected one of auto, float32, bfloat16"),
         (
-            "grpo.credit=3",
-            r"grpo\.credit = 3; expected one of outcome, line_local, return_to_go, potential",
+            "grpo.scale=3",
+            r"grpo\.scale = 3; expected one of group, batch, none",
         ),
         ("grpo.baseline=median", r"'median'; expected one of mean, leave_one_out"),
     ],
@@ -298,26 +298,6 @@ def test_errors_may_not_outweigh_a_correct_answer() -> None:
     """0.3 for what numbers support, less 0.4 for errors, is less than 0 for a wrong answer."""
     with pytest.raises(ConfigError, match=r"max_line_charge = 0\.4 would .* less than 0\.3"):
         resolve(overrides=["reward.verdict.supported=0.3"])
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["grpo.credit=outcome"], "has no effect"),
-        (["grpo.credit=return_to_go", "grpo.line_credit_weight=0"], "has no effect"),
-        (["grpo.credit=line_local"], "'line_local' would charge the last line"),
-        (["grpo.credit=tree"], "'tree' would charge the last line"),
-    ],
-)
-def test_a_potential_needs_credit_that_sums_it_up(overrides: list[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        resolve(overrides=["reward.potential=0.3", *overrides])
-
-
-@pytest.mark.parametrize("credit", ["return_to_go", "potential"])
-def test_a_potential_goes_with_credit_that_sums_it_up(credit: str) -> None:
-    config = resolve(overrides=["reward.potential=0.3", f"grpo.credit={credit}"])
-    assert config.reward.potential == 0.3
 
 
 @pytest.mark.parametrize(

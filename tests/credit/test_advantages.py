@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repl_rl.config.sections import Baseline, Credit, GRPOConfig
+from credit_kit import line_advantages
+from repl_rl.config.sections import Baseline, GRPOConfig
 from repl_rl.credit.advantages import (
     EPSILON,
     advantage_rows,
     batch_scale,
-    line_advantages,
-    token_advantages,
+    load_credit,
 )
+from repl_rl.credit.base import spread
 from repl_rl.types import OutcomeKind, Reward, Scored, Trajectory
 
 MakeTrajectory = Callable[..., Trajectory]
@@ -86,7 +87,7 @@ def test_the_scale_of_a_batch_is_its_deviation_without_the_unscorable() -> None:
 TWO = [reward(1.0, -0.2, -0.1), reward(0.0, -0.4)]
 
 
-def credit_of(group: list[Reward], credit: Credit, baseline: Baseline) -> list[list[float]]:
+def credit_of(group: list[Reward], credit: str, baseline: Baseline) -> list[list[float]]:
     """The part of line rewards alone: at weight 1, without that of the outcome."""
     full = line_advantages(group, credit=credit, weight=1.0, baseline=baseline, scale_by=1.0)
     plain = line_advantages(group, credit=credit, weight=0.0, baseline=baseline, scale_by=1.0)
@@ -109,7 +110,7 @@ def credit_of(group: list[Reward], credit: Credit, baseline: Baseline) -> list[l
     ],
 )
 def test_the_credit_of_lines_by_hand(
-    credit: Credit, baseline: Baseline, expected: list[list[float]]
+    credit: str, baseline: Baseline, expected: list[list[float]]
 ) -> None:
     found = credit_of(TWO, credit, baseline)
     assert found == [pytest.approx(lines, abs=1e-12) for lines in expected]
@@ -224,7 +225,7 @@ def test_tokens_of_a_line_share_its_advantage_and_injected_ones_get_zero(
     make_trajectory: MakeTrajectory,
 ) -> None:
     trajectory = make_trajectory([(" a\n", OK, "1\n>>>"), ("b\n", OK, ">>>")])
-    assert token_advantages(trajectory, [0.5, -2.0]) == [
+    assert spread(trajectory, [0.5, -2.0]) == [
         *(0.5, 0.5, 0.5),
         *(0.0, 0.0, 0.0, 0.0, 0.0),
         *(-2.0, -2.0),
@@ -233,7 +234,7 @@ def test_tokens_of_a_line_share_its_advantage_and_injected_ones_get_zero(
 
 
 def rows(scored: Sequence[Scored]) -> list[list[float]]:
-    return advantage_rows(scored, GRPOConfig())
+    return advantage_rows(scored, load_credit(GRPOConfig()))
 
 
 def on_lines(trajectory: Trajectory, row: Sequence[float]) -> list[float]:
@@ -273,7 +274,7 @@ def test_credit_baseline_and_scale_come_from_the_config(
         make_scored(make_trajectory([("c\n", OK, None)]), 0.0, [-0.4]),
     ]
     config = GRPOConfig(credit="return_to_go", baseline="leave_one_out", scale="none")
-    assert advantage_rows(scored, config) == [
+    assert advantage_rows(scored, load_credit(config)) == [
         pytest.approx([1.05, 1.05, 0.95, 0.95]),
         pytest.approx([-1.05, -1.05]),
     ]

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repl_rl.config.sections import GRPOConfig, RewardConfig
+from repl_rl.credit.advantages import load_credit
 from repl_rl.credit.rewards import load_reward, shaped
 from repl_rl.errors import ConfigError
 from repl_rl.types import OutcomeKind, Reward, Trajectory, Verdict, VerdictKind
@@ -204,7 +205,7 @@ def test_line_rewards_that_nobody_reads_are_refused(
     config = RewardConfig(function="mine:reward")
     reward = Reward(line_rewards=(0.5,), outcome_reward=1.0)
     monkeypatch.setitem(sys.modules, "mine", SimpleNamespace(reward=lambda *_: reward))
-    function = load_reward(config, grpo)
+    function = load_reward(config, load_credit(grpo))
     with pytest.raises(
         ConfigError, match=r"mine:reward returned line rewards, and grpo\.credit = "
     ):
@@ -218,11 +219,13 @@ def test_line_rewards_of_zero_go_unread(
     config = RewardConfig(function="mine:reward")
     reward = Reward(line_rewards=(0.0,), outcome_reward=1.0)
     monkeypatch.setitem(sys.modules, "mine", SimpleNamespace(reward=lambda *_: reward))
-    assert load_reward(config, grpo)(of_kinds(OutcomeKind.BLANK), None, config) is reward
+    assert (
+        load_reward(config, load_credit(grpo))(of_kinds(OutcomeKind.BLANK), None, config) is reward
+    )
 
 
 def test_the_default_reward_serves_an_ablation_of_credit(of_kinds: OfKinds) -> None:
-    function = load_reward(CONFIG, GRPOConfig(credit="outcome"))
+    function = load_reward(CONFIG, load_credit(GRPOConfig(credit="outcome")))
     assert function(of_kinds(OutcomeKind.TIMEOUT), PROVED, CONFIG).line_rewards == (-0.3,)
 
 

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from repl_rl.credit.tree import Edge, Twig, tree_credit, tree_edges
-from repl_rl.types import Branch
+from credit_kit import sibling
+from repl_rl.credit.trees.edges import Edge, tree_edges
+from repl_rl.types import Branch, Reward, Scored
 
 
 def twig(
-    sibling: int, num_lines: int, outcome: float | None, *, leaves: tuple[int, int] | None = None
-) -> Twig:
+    index: int, num_lines: int, outcome: float | None, *, leaves: tuple[int, int] | None = None
+) -> Scored:
     """`leaves`: whom, and after how many lines."""
     branch = (
         None if leaves is None else Branch(sibling_index=leaves[0], num_lines=leaves[1], seed=0)
     )
-    return Twig(sibling_index=sibling, branch=branch, num_lines=num_lines, outcome=outcome)
+    reward = Reward(line_rewards=(0.0,) * num_lines, outcome_reward=outcome)
+    return sibling(index, branch, reward)
 
 
 def numbers(edges: list[Edge]) -> list[tuple[int, int, float | None, float | None, float]]:
     return [(one.start, one.stop, one.before, one.after, one.advantage) for one in edges]
+
+
+def weights(twigs: list[Scored], *, as_scored: bool = False) -> list[list[float]]:
+    return [[edge.weight for edge in own] for own in tree_edges(twigs, as_scored=as_scored)]
 
 
 def test_three_leaves_have_four_edges() -> None:
@@ -82,7 +88,8 @@ def test_an_edge_that_leads_to_nothing_scored_has_no_value() -> None:
         [(1, 2, None, None, 0.0)],
         [(0, 1, 1.0, 1.0, 0.0)],
     ]
-    assert tree_credit(twigs).weights == [[0.0, 0.0], [0.0, 0.0], [1.0]]
+    assert weights(twigs) == [[0.0, 0.0], [0.0], [1.0]]
+    assert weights(twigs, as_scored=True) == [[1.0, 0.5], [0.5], [1.0]]
 
 
 def test_those_that_leave_one_who_is_not_there_are_held_against_each_other() -> None:
@@ -97,7 +104,6 @@ def test_those_that_leave_one_who_is_not_there_are_held_against_each_other() -> 
         [(1, 3, 0.5, 0.0, -1.0)],
         [(2, 3, 0.0, 0.0, 0.0)],
     ]
-    assert tree_credit(twigs).advantages == [[0.0, 1.0], [0.0, -1.0, -1.0], [0.0, 0.0, 0.0]]
 
 
 def test_who_ended_as_soon_as_it_was_left_is_held_against_those_that_left_it() -> None:
@@ -108,7 +114,7 @@ def test_who_ended_as_soon_as_it_was_left_is_held_against_those_that_left_it() -
         [(1, 2, 0.5, 1.0, 1.0)],
         [(0, 1, 0.25, 0.0, -0.5)],
     ]
-    assert tree_credit(twigs).weights == [[1.0], [0.0, 0.5], [1.0]]
+    assert weights(twigs) == [[1.0, 0.5], [0.5], [1.0]]
 
 
 def test_one_without_a_line_of_its_own_is_left_nowhere() -> None:

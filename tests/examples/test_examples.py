@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from credit_kit import line_advantages
 from repl_rl.config.sections import RewardConfig, SamplingConfig
-from repl_rl.credit.advantages import line_advantages
 from repl_rl.credit.rewards import RewardFunction
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.golden.suites import Suite

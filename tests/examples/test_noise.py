@@ -9,7 +9,6 @@ from types import ModuleType
 
 import pytest
 
-from repl_rl.credit.advantages import Earned, tree_advantages
 from repl_rl.types import Branch
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -49,8 +48,7 @@ def test_rows_by_the_state_alone_and_by_each_other_trajectory(script: ModuleType
     by_each = script.other_rows(world, leaves, 1, "each")
     assert by_each[0] == pytest.approx([1 / 2, 1 / 2, 1 / 2])
     assert by_each[1] == pytest.approx([0, 0, -1 / 6])
-    items = [Earned(0, one.slot, one.branch, script.rewarded(world, one)) for one in leaves]
-    as_is = tree_advantages(items, weight=0.0, scale_by=script.UNSCALED)
+    as_is = script.tree_rows(world, leaves, ())
     assert as_is[1] == pytest.approx([0, 0, -1 / 4])
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from repl_rl.config.sections import LoraConfig
+from repl_rl.credit.advantages import load_credit
 from repl_rl.engines.kinds import HF
 from repl_rl.engines.models import load_weights, read_files, to_train
 from repl_rl.engines.precision import precision
@@ -55,6 +56,7 @@ def adapter_step(
             tokenizer=byte_tokenizer(),
             collect=lambda numbers, _: list(group),
             config=config,
+            credit=load_credit(config.grpo),
             precision=held,
             folder=tmp_path / "checkpoints",
             callbacks=[catch],

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import pytest
 
+from credit_kit import line_advantages
 from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, RewardConfig
-from repl_rl.credit.advantages import line_advantages
 from repl_rl.credit.rewards import shaped
 from repl_rl.errors import ConfigError
 from repl_rl.types import OutcomeKind, Reward, Trajectory, Verdict, VerdictKind

@@ -17,8 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repl_rl.config.sections import Baseline, Credit, GRPOConfig, Scale
-from repl_rl.credit.advantages import advantage_rows, batch_scale, line_advantages
+from credit_kit import CREDITS, line_advantages
+from repl_rl.config.sections import Baseline, GRPOConfig, Scale
+from repl_rl.credit.advantages import advantage_rows, batch_scale, load_credit
 from repl_rl.types import OutcomeKind, Reward, Scored, Trajectory
 
 ACTIONS = "ens"
@@ -112,7 +113,7 @@ def update(advantages: Advantages, *, size: int = G) -> Gradient:
     return total
 
 
-def unscaled(credit: Credit, baseline: Baseline) -> Advantages:
+def unscaled(credit: str, baseline: Baseline) -> Advantages:
     scale_by = batch_scale([], "none")
     return lambda group: line_advantages(
         group, credit=credit, weight=WEIGHT, baseline=baseline, scale_by=scale_by
@@ -167,13 +168,13 @@ OBJECTIVE = {
 
 
 @pytest.mark.parametrize("credit", OBJECTIVE)
-def test_with_leave_one_out_the_expected_update_is_the_gradient(credit: Credit) -> None:
+def test_with_leave_one_out_the_expected_update_is_the_gradient(credit: str) -> None:
     assert_same(update(unscaled(credit, "leave_one_out")), OBJECTIVE[credit])
 
 
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("credit", OBJECTIVE)
-def test_with_the_mean_it_is_smaller_by_its_own_share(credit: Credit, size: int) -> None:
+def test_with_the_mean_it_is_smaller_by_its_own_share(credit: str, size: int) -> None:
     found = update(unscaled(credit, "mean"), size=size)
     assert_same(found, mix(((size - 1) / size, OBJECTIVE[credit])))
 
@@ -267,7 +268,7 @@ def test_a_mean_per_line_index_pays_for_one_more_turn() -> None:
 
 # Every mode
 
-MODES = list(itertools.product(sorted({*get_args(Credit)} - {"tree"}), get_args(Baseline)))
+MODES = list(itertools.product(CREDITS, get_args(Baseline)))
 """Of siblings that do not branch: see `test_tree_credit`."""
 
 rewards = st.builds(
@@ -278,14 +279,14 @@ rewards = st.builds(
 groups = st.lists(rewards, min_size=1, max_size=6)
 
 
-def of(credit: Credit, baseline: Baseline, group: Sequence[Reward]) -> list[list[float]]:
+def of(credit: str, baseline: Baseline, group: Sequence[Reward]) -> list[list[float]]:
     return line_advantages(group, credit=credit, weight=WEIGHT, baseline=baseline)
 
 
 @pytest.mark.parametrize(("credit", "baseline"), MODES)
 @given(one=rewards, count=st.integers(1, 8))
 def test_identical_siblings_get_exactly_nothing(
-    credit: Credit, baseline: Baseline, one: Reward, count: int
+    credit: str, baseline: Baseline, one: Reward, count: int
 ) -> None:
     assert of(credit, baseline, [one] * count) == [[0.0] * len(one.line_rewards)] * count
 
@@ -293,7 +294,7 @@ def test_identical_siblings_get_exactly_nothing(
 @pytest.mark.parametrize(("credit", "baseline"), MODES)
 @given(group=groups, rng=st.randoms(use_true_random=False))
 def test_advantages_follow_their_siblings(
-    credit: Credit, baseline: Baseline, group: list[Reward], rng: random.Random
+    credit: str, baseline: Baseline, group: list[Reward], rng: random.Random
 ) -> None:
     order = list(range(len(group)))
     rng.shuffle(order)
@@ -304,7 +305,7 @@ def test_advantages_follow_their_siblings(
 @pytest.mark.parametrize(("credit", "baseline"), MODES)
 @given(group=groups, at=st.integers(0, 6), lines=st.lists(st.floats(-9, 9), max_size=4))
 def test_an_unscorable_sibling_gets_nothing_and_changes_nobody(
-    credit: Credit, baseline: Baseline, group: list[Reward], at: int, lines: list[float]
+    credit: str, baseline: Baseline, group: list[Reward], at: int, lines: list[float]
 ) -> None:
     at = min(at, len(group))
     unscorable = Reward(line_rewards=tuple(lines), outcome_reward=None)
@@ -316,7 +317,7 @@ def test_an_unscorable_sibling_gets_nothing_and_changes_nobody(
 @pytest.mark.parametrize(("credit", "baseline"), MODES)
 @given(group=groups)
 def test_weight_zero_is_plain_grpo_in_every_mode(
-    credit: Credit, baseline: Baseline, group: list[Reward]
+    credit: str, baseline: Baseline, group: list[Reward]
 ) -> None:
     found = line_advantages(group, credit=credit, weight=0.0, baseline=baseline)
     assert found == of("outcome", baseline, group)
@@ -328,7 +329,7 @@ OK = OutcomeKind.OK_OUTPUT
 @pytest.mark.parametrize("scale", get_args(Scale))
 @pytest.mark.parametrize(("credit", "baseline"), MODES)
 def test_an_observation_changes_no_advantage(
-    credit: Credit,
+    credit: str,
     baseline: Baseline,
     scale: Scale,
     make_trajectory: Callable[..., Trajectory],
@@ -341,7 +342,8 @@ def test_an_observation_changes_no_advantage(
             make_scored(first, 1.0, [-0.3, 0.0, -0.1]),
             make_scored(other, 0.0, [0.0, -0.3]),
         ]
-        rows = advantage_rows(scored, GRPOConfig(credit=credit, baseline=baseline, scale=scale))
+        config = GRPOConfig(credit=credit, baseline=baseline, scale=scale)
+        rows = advantage_rows(scored, load_credit(config))
         return [
             [row[line.start] for line in item.trajectory.lines]
             for item, row in zip(scored, rows, strict=True)

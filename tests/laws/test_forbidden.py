@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from repl_rl.config.sections import GRPOConfig
-from repl_rl.credit.advantages import advantage_rows
+from repl_rl.credit.advantages import advantage_rows, load_credit
 from repl_rl.errors import ConfigError
 from repl_rl.training.forbidden import check_trainable, forbidding_bias, head_biased
 from repl_rl.types import Scored, Trajectory
@@ -54,7 +54,7 @@ def sampled(model: Any, group: list[Scored]) -> list[Scored]:
 def expected_gradients(model: Any, scored: Sequence[Scored]) -> Tensors:
     """Of minus the mean of advantage times log-probability over all sampled tokens."""
     terms: list[torch.Tensor] = []
-    rows = advantage_rows(scored, GRPOConfig())
+    rows = advantage_rows(scored, load_credit(GRPOConfig()))
     for item, row in zip(scored, rows, strict=True):
         mask = torch.tensor(item.trajectory.loss_mask)
         found, _ = logprobs(model, item.trajectory)

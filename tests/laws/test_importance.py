@@ -12,7 +12,7 @@ import torch
 
 from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, Loss
-from repl_rl.credit.advantages import advantage_rows
+from repl_rl.credit.advantages import advantage_rows, load_credit
 from repl_rl.credit.importance import (
     divergence,
     importance_metrics,
@@ -25,7 +25,7 @@ from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
 from repl_rl.training.grpo import LineGRPOTrainer, pad_right
 from repl_rl.training.trainer import weighs_lines
-from repl_rl.types import Branch, OutcomeKind, Scored, Trajectory
+from repl_rl.types import Branch, OutcomeKind, Scored, Thought, Trajectory
 from trainer_kit import Step, difference, largest, model_of
 
 MakeTrajectory = Callable[..., Trajectory]
@@ -191,6 +191,32 @@ def keep_outputs(trainer: LineGRPOTrainer, kept: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.train
+def test_the_update_trains_a_thought_by_the_outcome_of_its_trajectory(
+    step: Step, group: list[Scored]
+) -> None:
+    """Each row begins with a thought of one token; line rewards are none of its business."""
+    kept: list[dict[str, Any]] = []
+    thoughtful = [replace(item, trajectory=after_a_thought(item.trajectory)) for item in group]
+    step(thoughtful, change=lambda trainer: keep_outputs(trainer, kept), scale="none")
+    outcomes = [item.reward.outcome_reward or 0.0 for item in group]
+    mean = sum(outcomes) / len(outcomes)
+    assert kept[0]["advantages"][:, 0].tolist() == pytest.approx([one - mean for one in outcomes])
+    assert any(outcomes)
+
+
+def after_a_thought(trajectory: Trajectory) -> Trajectory:
+    lines = [replace(one, start=one.start + 1, stop=one.stop + 1) for one in trajectory.lines]
+    return replace(
+        trajectory,
+        completion_ids=(trajectory.completion_ids[0], *trajectory.completion_ids),
+        loss_mask=(True, *trajectory.loss_mask),
+        logprobs=(-1.0, *trajectory.logprobs),
+        lines=tuple(lines),
+        thought=Thought(source="a", stop=1, shown=""),
+    )
+
+
+@pytest.mark.train
 def test_advantages_are_folded_by_line(step: Step, group: list[Scored]) -> None:
     kept: list[dict[str, Any]] = []
 
@@ -199,7 +225,7 @@ def test_advantages_are_folded_by_line(step: Step, group: list[Scored]) -> None:
         keep_outputs(trainer, kept)
 
     logs = step(group, change=change, importance="line").logs
-    rows = advantage_rows(group, GRPOConfig())
+    rows = advantage_rows(group, load_credit(GRPOConfig()))
     plain = pad_right(rows, width=max(map(len, rows)))
     expected = plain * weights_by_hand(group)
     torch.testing.assert_close(kept[0]["advantages"], expected, atol=1e-5, rtol=0)

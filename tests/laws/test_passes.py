@@ -15,7 +15,7 @@ from transformers import Qwen3ForCausalLM, TrainerCallback
 from repl_rl.config import Config
 from repl_rl.config.resolve import resolve
 from repl_rl.config.sections import GRPOConfig
-from repl_rl.credit.advantages import advantage_rows
+from repl_rl.credit.advantages import advantage_rows, load_credit
 from repl_rl.errors import ConfigError
 from repl_rl.training.grpo import LineGRPOTrainer
 from repl_rl.training.trainer import checkpoint_every
@@ -128,7 +128,7 @@ def by_hand(
     num_tokens = sum(sum(item.trajectory.loss_mask) for item in scored)
     num_clipped = 0
     low, high = 1 - grpo.epsilon_low, 1 + grpo.epsilon_high
-    for item, row in zip(scored, advantage_rows(scored, grpo), strict=True):
+    for item, row in zip(scored, advantage_rows(scored, load_credit(grpo)), strict=True):
         with torch.no_grad():
             before = logprobs(old, item)
         ratio = (logprobs(new, item) - before).exp()

@@ -12,6 +12,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, SamplingConfig
+from repl_rl.credit.advantages import load_credit
 from repl_rl.engines.precision import Precision
 from repl_rl.training.grpo import LineGRPOTrainer
 from repl_rl.training.trainer import make_trainer
@@ -50,6 +51,7 @@ def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LineGRPOTrainer:
         tokenizer=tokenizer,
         collect=lambda _numbers, _version: [],
         config=Config(model="m", sampling=SamplingConfig(device="cpu"), grpo=grpo),
+        credit=load_credit(grpo),
         precision=Precision(),
         folder=tmp_path,
     )

@@ -19,7 +19,7 @@ import torch
 
 from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, Loss
-from repl_rl.credit.advantages import advantage_rows
+from repl_rl.credit.advantages import advantage_rows, load_credit
 from repl_rl.engines.kinds import HF, VLLM, VLLMServer
 from repl_rl.errors import ConfigError, RankError
 from repl_rl.interrupts import Interrupts, heard
@@ -150,9 +150,9 @@ def is_of_importance(name: str) -> bool:
 
 def test_half_a_group_would_have_another_baseline(three_groups: list[Scored]) -> None:
     """Why rewards are gathered: the check above can fail."""
-    config = GRPOConfig()
-    apart = advantage_rows(three_groups[:6], config) + advantage_rows(three_groups[6:], config)
-    together = advantage_rows(three_groups, config)
+    credit = load_credit(GRPOConfig())
+    apart = advantage_rows(three_groups[:6], credit) + advantage_rows(three_groups[6:], credit)
+    together = advantage_rows(three_groups, credit)
     assert [i for i in range(12) if apart[i] != together[i]] == [4, 5, 6, 7]
 
 
@@ -201,6 +201,7 @@ def attempts_of(ranks: Ranks, numbers: Sequence[int], group_size: int) -> list[A
         nothing,
         runtime,
         SILENT,
+        credit=load_credit(GRPOConfig(group_size=group_size)),
         sink=None,
         interrupts=Interrupts(),
         ranks=ranks,

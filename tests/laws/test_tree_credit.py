@@ -18,15 +18,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from credit_kit import sibling, tree_advantages
 from repl_rl.config.sections import GRPOConfig
-from repl_rl.credit.advantages import (
-    Earned,
-    advantage_rows,
-    batch_scale,
-    line_rows,
-    tree_advantages,
-)
-from repl_rl.credit.tree import Twig, shares, tree_credit
+from repl_rl.credit.advantages import advantage_rows, batch_scale, load_credit
 from repl_rl.types import Branch, OutcomeKind, Reward, Scored, Trajectory
 from trainer_kit import Step, Tensors, difference, largest, random_qwen
 
@@ -125,7 +119,7 @@ def rows(
     leaves: list[Leaf], *, weight: float = 0.0, branching: Sequence[int] = ()
 ) -> list[list[float]]:
     return tree_advantages(
-        [Earned(0, leaf.slot, leaf.branch, reward(leaf.world, charge=-0.1)) for leaf in leaves],
+        [sibling(leaf.slot, leaf.branch, reward(leaf.world, charge=-0.1)) for leaf in leaves],
         weight=weight,
         branching=branching,
         scale_by=UNSCALED,
@@ -161,6 +155,7 @@ def test_the_mean_over_ends_by_their_shares_is_that_of_rollouts(
     make_scored: Callable[..., Scored],
 ) -> None:
     """That over all ends alike is another, as long trajectories are left more often."""
+    credit = load_credit(GRPOConfig(credit="tree"))
     by_share = alike = 0.0
     for p, leaves in trees(factors):
         scored = []
@@ -169,7 +164,7 @@ def test_the_mean_over_ends_by_their_shares_is_that_of_rollouts(
             one = make_trajectory(lines, sibling_index=leaf.slot)
             scored.append(make_scored(replace(one, branch=leaf.branch), OUTCOMES[leaf.world]))
         outcomes = [OUTCOMES[leaf.world] for leaf in leaves]
-        weighed = map(math.prod, zip(shares(scored), outcomes, strict=True))
+        weighed = map(math.prod, zip(credit.shares(scored), outcomes, strict=True))
         by_share += p * math.fsum(weighed) / factors[0]
         alike += p * sum(outcomes) / len(outcomes)
     mean = sum(p * OUTCOMES[world] for p, world in completions(""))
@@ -205,16 +200,15 @@ def test_a_place_that_depends_on_what_follows_it_is_another_gradient() -> None:
 
 def test_lines_that_are_copies_count_for_nothing() -> None:
     """Weights of what begins at the prompt are 1, and are shared out from there on down."""
+    credit = load_credit(GRPOConfig(credit="tree"))
     for _, leaves in trees([2, 2]):
-        found = tree_credit(
-            [Twig(sibling_index=o.slot, branch=o.branch, num_lines=len(o.world), outcome=1.0)
-             for o in leaves]
-        )  # fmt: skip
-        for leaf, weights, row in zip(leaves, found.weights, rows(leaves, weight=1.0), strict=True):
+        siblings = [sibling(leaf.slot, leaf.branch, reward(leaf.world)) for leaf in leaves]
+        found = credit.line_weights(siblings)
+        for leaf, weights, row in zip(leaves, found, rows(leaves, weight=1.0), strict=True):
             own = 0 if leaf.branch is None else leaf.branch.num_lines
             assert weights[:own] == row[:own] == [0.0] * own
             assert all(weights[own:])
-        first = [w[0] for leaf, w in zip(leaves, found.weights, strict=True) if not leaf.branch]
+        first = [w[0] for leaf, w in zip(leaves, found, strict=True) if not leaf.branch]
         assert first == [1.0, 1.0]
 
 
@@ -228,39 +222,40 @@ def test_identical_siblings_get_exactly_nothing(
 ) -> None:
     same = Reward(line_rewards=tuple(charges), outcome_reward=outcome)
     left_at = [None, *(Branch(sibling_index=0, num_lines=1, seed=i) for i in range(count))]
-    items = [Earned(0, i, branch, same) for i, branch in enumerate(left_at)]
+    items = [sibling(i, branch, same) for i, branch in enumerate(left_at)]
     assert tree_advantages(items, weight=0.5) == [[0.0] * len(charges)] * len(items)
 
 
 def test_one_that_stands_again_counts_once() -> None:
     one, other = reward("ns"), reward("nnn")
-    once = [Earned(0, 0, None, one), Earned(0, 2, None, other)]
+    once = [sibling(0, None, one), sibling(2, None, other)]
     again = [once[0], once[0], once[1], once[1]]
     first, second = tree_advantages(once, weight=0.5)
     assert tree_advantages(again, weight=0.5) == [first, [0.0] * 2, second, [0.0] * 3]
 
 
-def test_one_that_stands_again_counts_once_in_the_deviation_of_a_step() -> None:
-    config = GRPOConfig(credit="tree", scale="batch")
-    once = [
-        Earned(group, place, None, reward(world))
-        for group in range(2)
-        for place, world in enumerate(["ns", "nnn"])
-    ]
-    first, second, third, fourth = line_rows(once, config)
-    assert line_rows([*once, once[3], once[3]], config) == [
-        *[first, second, third, fourth],
-        *[[0.0] * 3] * 2,
-    ]
+def test_one_that_stands_again_counts_once_in_the_deviation_of_a_step(
+    make_trajectory: Callable[..., Trajectory], make_scored: Callable[..., Scored]
+) -> None:
+    credit = load_credit(GRPOConfig(credit="tree", scale="batch"))
+    once = []
+    for group in range(2):
+        for place, world in enumerate(["ns", "nnn"]):
+            lines = [(" a\n", OutcomeKind.OK_OUTPUT, None)] * len(world)
+            made = make_trajectory(lines, group_index=group, sibling_index=place)
+            once.append(make_scored(made, OUTCOMES[world]))
+    rows = advantage_rows(once, credit)
+    nothing = [0.0] * len(rows[3])
+    assert advantage_rows([*once, once[3], once[3]], credit) == [*rows, nothing, nothing]
 
 
 def test_one_without_an_outcome_is_part_of_no_value() -> None:
     """It left the first after a line. What is left of the tree are two trajectories."""
-    lost = Earned(
-        0, 1, Branch(sibling_index=0, num_lines=1, seed=0),
+    lost = sibling(
+        1, Branch(sibling_index=0, num_lines=1, seed=0),
         Reward(line_rewards=(0.0, 0.0), outcome_reward=None),
     )  # fmt: skip
-    items = [Earned(0, 0, None, reward("ns")), lost, Earned(0, 2, None, reward("s"))]
+    items = [sibling(0, None, reward("ns")), lost, sibling(2, None, reward("s"))]
     found = tree_advantages(items, weight=0.0, scale_by=UNSCALED)
     assert found == [pytest.approx([1.4, 1.4]), [0.0, 0.0], pytest.approx([-1.4])]
 
@@ -274,7 +269,7 @@ def policy_gradient(
     """Of minus advantage times log-probability over the tokens that each sampled itself, divided by
     `divisor`."""
     loss: Any = 0.0
-    rows = advantage_rows(scored, config)
+    rows = advantage_rows(scored, load_credit(config))
     for item, row in zip(scored, rows, strict=True):
         one = item.trajectory
         ids = torch.tensor(one.prompt_ids + one.completion_ids)

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from repl_rl.config.sections import Credit, GRPOConfig, Scale
-from repl_rl.credit.advantages import advantage_rows
+from repl_rl.config.sections import GRPOConfig, Scale
+from repl_rl.credit.advantages import advantage_rows, load_credit
 from repl_rl.errors import ConfigError
 from repl_rl.replay.annotated import Annotated, annotate, read
 from repl_rl.runs.trajectory_file import Place, append, places
@@ -54,11 +54,11 @@ def advantages(item: Annotated) -> list[float]:
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("credit", ["line_local", "return_to_go", "outcome"])
 def test_advantages_are_those_of_the_whole_step(
-    tmp_path: Path, step: list[Scored], scale: Scale, credit: Credit
+    tmp_path: Path, step: list[Scored], scale: Scale, credit: str
 ) -> None:
     config = GRPOConfig(scale=scale, credit=credit)
     together = sorted(step, key=lambda item: item.trajectory.group_index)
-    rows = dict(zip(map(id, together), advantage_rows(together, config), strict=True))
+    rows = dict(zip(map(id, together), advantage_rows(together, load_credit(config)), strict=True))
     for item, scored in zip(annotated(tmp_path / "s.jsonl", step, config), step, strict=True):
         starts = [line.start for line in scored.trajectory.lines]
         assert advantages(item) == [rows[id(scored)][start] for start in starts]

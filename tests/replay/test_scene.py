@@ -165,6 +165,7 @@ FOREIGN = [
     ("transcript", "os:abort"),
     ("sampling.sampler", "os:abort"),
     ("reward.function", "os:abort"),
+    ("grpo.credit", "os:abort"),
 ]
 
 

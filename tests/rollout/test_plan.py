@@ -11,7 +11,7 @@ import pytest
 
 from repl_rl.config import Config
 from repl_rl.config.resolve import resolve
-from repl_rl.config.sections import SamplingConfig
+from repl_rl.config.sections import GRPOConfig, SamplingConfig
 from repl_rl.engines.base import EngineKind
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.plan import make_plan, sampler_class
@@ -99,6 +99,9 @@ REFUSED = [
         ("--engine", "vllm-server", "--model", ".", "--set", "sampling.servers=['x']"),
         "server 'x'; expected an address such as 'http://localhost:8000'",
     ),
+    (("--set", "grpo.credit=outcom"), "unknown credit 'outcom'; did you mean 'outcome'?"),
+    (("--set", "grpo.credit=foo:Bar"), "no module named 'foo' (wanted 'foo:Bar')"),
+    (("--set", "grpo.credit=own_names:Half"), "grpo.credit = 'own_names:Half' is no credit"),
     (("--set", "sampling.temperature=0"), "sampling.temperature = 0 always takes the likeliest"),
     (("--model", "nope"), "no such run or folder 'nope'"),
     (("--set", "sandbox.preload=['sympi']"), "preload 'sympi': no such module"),
@@ -214,7 +217,10 @@ def test_a_tree_that_makes_whole_groups_is_taken() -> None:
         (["grpo.branching=[8]"], r"with grpo.branching = \[8\]; expected such as \[4, 2, 2\]"),
         (["grpo.branching=[4, 0]"], r"with grpo.branching = \[4, 0\]; expected such as"),
         (["grpo.branching=[]"], r"with grpo.branching = \[\]; expected such as"),
-        (["grpo.credit=outcome"], r"grpo.branching = \[4, 2\] with grpo.credit = 'outcome'"),
+        (
+            ["grpo.credit=outcome"],
+            r"branching = \[4, 2\] has no effect with grpo.credit = 'outcome'",
+        ),
         (
             ["grpo.branch_probability=0"],
             r"grpo.branch_probability = 0; expected float, more than 0",
@@ -244,3 +250,33 @@ def test_a_tree_that_cannot_be_grown_is_refused(changed: list[str], message: str
 def test_a_chance_of_branches_without_trees_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"grpo.branch_probability = 0.3 has no effect"):
         make_plan(resolve(overrides=["grpo.branch_probability=0.3"]), to_train=True)
+
+
+# Credit
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["grpo.credit=outcome"], "has no effect"),
+        (["grpo.credit=return_to_go", "grpo.line_credit_weight=0"], "has no effect"),
+        (["grpo.credit=line_local"], "'line_local' would charge the last line"),
+        ([*TREE], "'tree' would charge the last line"),
+    ],
+)
+def test_a_potential_needs_credit_that_sums_it_up(overrides: list[str], message: str) -> None:
+    config = resolve(overrides=["reward.potential=0.3", *overrides])
+    with pytest.raises(ConfigError, match=message):
+        make_plan(config, to_train=True)
+
+
+@pytest.mark.parametrize("credit", ["return_to_go", "potential"])
+def test_a_potential_goes_with_credit_that_sums_it_up(credit: str) -> None:
+    config = resolve(overrides=["reward.potential=0.3", f"grpo.credit={credit}"])
+    assert make_plan(config, to_train=True).credit.config.credit == credit
+
+
+def test_the_credit_of_a_plan_with_other_settings_has_these() -> None:
+    plan = make_plan(Config())
+    assert plan.credit.config.scale == "group"
+    assert plan.changed(grpo=GRPOConfig(scale="none")).credit.config.scale == "none"

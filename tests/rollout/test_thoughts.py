@@ -23,7 +23,7 @@ from chat_families import (
 from chat_templates import EATER
 from repl_rl.config.resolve import resolve
 from repl_rl.config.sections import GRPOConfig, SamplingConfig
-from repl_rl.credit.advantages import advantage_rows
+from repl_rl.credit.advantages import advantage_rows, load_credit
 from repl_rl.credit.importance import largest_gap, line_ratios, weigh_lines
 from repl_rl.engines.base import SampledLine, line_end
 from repl_rl.engines.scripted import ScriptedEngine, script
@@ -261,7 +261,7 @@ def test_a_thought_answers_for_the_outcome_and_for_no_line() -> None:
     made = a_thought()
     siblings = [scored_as(made, 1.0, 0.0), scored_as(made, 0.0, -0.3, sibling=1)]
     config = GRPOConfig(scale="none", line_credit_weight=1.0)
-    rows = advantage_rows(siblings, config)
+    rows = advantage_rows(siblings, load_credit(config))
     start = made.lines[0].start
     assert [row[0] for row in rows] == pytest.approx([0.5, -0.5])
     assert [row[start] for row in rows] == pytest.approx([0.65, -0.65])

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from fixture_types import MakeTrajectory
+from repl_rl.credit.trees.table import tree_table
 from repl_rl.runs.trajectory_file import append
 from repl_rl.show.display import Screen
 from repl_rl.show.marked import marked_trajectory
@@ -39,13 +40,14 @@ def printed(show: Callable[[Screen], None]) -> str:
 
 
 def test_an_edge_is_a_row_indented_where_somebody_leaves(leaves: list[Scored]) -> None:
-    assert printed(lambda screen: screen.tree(leaves, shown=1)) == TREE
+    assert printed(lambda screen: screen.table(tree_table(leaves, shown=1))) == TREE
 
 
 def test_what_was_not_scored_has_no_value(leaves: list[Scored]) -> None:
     """0 is all that goes on from the state that 1 left, so it is held against 2 alone."""
     lost = replace(leaves[1], reward=replace(leaves[1].reward, outcome_reward=None))
-    rows = printed(lambda screen: screen.tree([leaves[0], lost, leaves[2]], shown=0)).splitlines()
+    table = tree_table([leaves[0], lost, leaves[2]], shown=0)
+    rows = printed(lambda screen: screen.table(table)).splitlines()
     assert [row.split()[-2:] for row in rows[2:]] == [
         ["+1.000", "+1.000"],
         ["+1.000", "+1.000"],

@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 from transformers import Qwen3ForCausalLM
 
+from repl_rl.credit.advantages import load_credit
 from repl_rl.engines.precision import Precision
 from repl_rl.training.trainer import make_trainer
 from repl_rl.types import Scored
@@ -37,12 +38,13 @@ def main(model: str, scored: str, output: str, settings: str) -> None:
 
     ended = []
     for number, grpo in enumerate(json.loads(settings)):
-        catch = Catch()
+        catch, config = Catch(), config_of(1, **grpo)
         trainer = make_trainer(
             model=Qwen3ForCausalLM.from_pretrained(model),
             tokenizer=byte_tokenizer(),
             collect=collect,
-            config=config_of(1, **grpo),
+            config=config,
+            credit=load_credit(config.grpo),
             precision=Precision(),
             folder=Path(output) / str(number),
             callbacks=[catch],

@@ -17,6 +17,7 @@ from transformers import (
 
 from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, SamplingConfig
+from repl_rl.credit.advantages import load_credit
 from repl_rl.engines.kinds import HF
 from repl_rl.engines.precision import precision
 from repl_rl.training.grpo import LineGRPOTrainer
@@ -146,6 +147,7 @@ def take_step(
         tokenizer=byte_tokenizer(),
         collect=lambda numbers, _: list(scored),
         config=config,
+        credit=load_credit(config.grpo),
         precision=precision(config, HF(), device="cpu"),
         folder=output,
         callbacks=[catch],

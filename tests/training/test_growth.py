@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from repl_rl.config.sections import GRPOConfig
-from repl_rl.rollout.runner import More
-from repl_rl.training.growth import Run, distinct, grow, tree_metrics
+from repl_rl.credit.advantages import distinct, load_credit
+from repl_rl.credit.base import More, Run
+from repl_rl.credit.trees.growth import grow
 from repl_rl.types import Attempt, Branch, OutcomeKind, Problem, Scored, Trajectory
 
 OK, SUBMITTED = OutcomeKind.OK_OUTPUT, OutcomeKind.SUBMITTED
@@ -19,7 +20,7 @@ PROBLEM = Problem(id="p", statement="What is 1 + 1?")
 
 
 def tree(*factors: int, chance: float = 0.5) -> GRPOConfig:
-    return GRPOConfig(branching=factors, branch_probability=chance)
+    return GRPOConfig(credit="tree", branching=factors, branch_probability=chance)
 
 
 def attempts(size: int, *, seed: int = 0) -> list[Attempt]:
@@ -38,7 +39,8 @@ def run(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> Callable[..
     """
 
     def of_length(num_lines: int, source: str = " {}\n", again: str | None = None) -> Run:
-        def make(attempts: Sequence[Attempt], *, more: More) -> list[Scored]:
+        def make(attempts: Sequence[Attempt], *, more: More | None = None) -> list[Scored]:
+            assert more is not None
             waiting, found = list(attempts), list[Scored]()
             while waiting:
                 one = waiting.pop(0)
@@ -93,7 +95,7 @@ def states(trajectory: Trajectory, more: More, *, own: int = 0) -> list[Attempt]
 
 def test_each_level_leaves_what_the_levels_before_have_made(run: Callable[..., Run]) -> None:
     """Of 60 lines, so that a coin takes one of them for sure: [2, 2, 3] of two groups."""
-    rows = grow(attempts(12), tree(2, 2, 3), run(60), setup=())
+    rows = grow(attempts(12), tree(2, 2, 3), run(60))
     assert [one.trajectory.sibling_index for one in rows] == [*range(12)] * 2
     first = [one.trajectory for one in rows[:12]]
     parents = {
@@ -119,7 +121,7 @@ def test_each_level_leaves_what_the_levels_before_have_made(run: Callable[..., R
 
 def test_the_same_seeds_are_left_at_the_same_lines(run: Callable[..., Run]) -> None:
     def branches(seed: int) -> list[Branch | None]:
-        rows = grow(attempts(8, seed=seed), tree(4, 2), run(5), setup=())
+        rows = grow(attempts(8, seed=seed), tree(4, 2), run(5))
         return [row.trajectory.branch for row in rows]
 
     assert branches(1) == branches(1)
@@ -135,7 +137,7 @@ def test_a_coin_takes_a_share_of_the_states(
     """400 of three lines: by 0.5 half are left after one line, a quarter after two."""
     counts = {1: 0, 2: 0, None: 0}
     for seed in range(100):
-        for row in grow(attempts(4, seed=seed), tree(2, 2, chance=chance), run(3), setup=()):
+        for row in grow(attempts(4, seed=seed), tree(2, 2, chance=chance), run(3)):
             trajectory = row.trajectory
             if trajectory.sibling_index % 2 and trajectory.branch is not None:
                 counts[trajectory.branch.num_lines] += 1
@@ -146,36 +148,20 @@ def test_a_coin_takes_a_share_of_the_states(
 def test_one_that_ends_before_it_is_left_stands_for_all_that_would_leave_it(
     run: Callable[..., Run],
 ) -> None:
-    rows = grow(attempts(8), tree(2, 2, 2), run(1), setup=())
+    rows = grow(attempts(8), tree(2, 2, 2), run(1))
     assert [row.trajectory.sibling_index for row in rows] == [0] * 4 + [4] * 4 + [0] * 4 + [4] * 4
     assert all(row is rows[0] for row in rows[:4])
     assert [one.trajectory.sibling_index for one in distinct(rows)] == [0, 4, 0, 4]
-    found = tree_metrics(distinct(rows), [2, 2, 2])
+    found = load_credit(tree(2, 2, 2)).metrics(distinct(rows))
     assert found == {"group/leaves": 2.0, "group/stems_lost": 0}
 
 
 def test_what_lost_its_stem_is_counted(run: Callable[..., Run]) -> None:
     """Of 60 lines, so that each group has 4 leaves; one of them began at the prompt after all."""
-    rows = grow(attempts(4), tree(2, 2), run(60), setup=())
+    rows = grow(attempts(4), tree(2, 2), run(60))
     lost = replace(rows[1], trajectory=replace(rows[1].trajectory, branch=None))
-    found = tree_metrics([rows[0], lost, *rows[2:]], [2, 2])
+    found = load_credit(tree(2, 2)).metrics([rows[0], lost, *rows[2:]])
     assert found == {"group/leaves": 4.0, "group/stems_lost": 1}
-
-
-@pytest.mark.parametrize(
-    ("line", "setup"),
-    [
-        (" time.time()\n", "1"),
-        (" x = time()\n", "1"),
-        (" x = t()\n", "from time import time as t"),
-        (" from random import seed as s\n", "1"),
-    ],
-)
-def test_nobody_leaves_behind_a_line_that_names_a_clock_or_a_draw(
-    run: Callable[..., Run], line: str, setup: str
-) -> None:
-    rows = grow(attempts(4), tree(2, 2), run(40, line), setup=(setup,))
-    assert [row.trajectory.branch for row in rows] == [None] * 8
 
 
 @pytest.mark.parametrize(("again", "slots"), [(" 0\n", [0, 1, 2, 3]), (" z\n", [0, 0, 2, 3])])
@@ -183,5 +169,5 @@ def test_one_that_began_again_is_left_by_those_who_copied_lines_that_it_has(
     again: str, slots: list[int], run: Callable[..., Run]
 ) -> None:
     """Of 60 lines, so that each is left: where 0 writes others the second time, 1 has no place."""
-    rows = grow(attempts(4), tree(2, 2), run(60, again=again), setup=())
+    rows = grow(attempts(4), tree(2, 2), run(60, again=again))
     assert [row.trajectory.sibling_index for row in rows] == slots * 2

@@ -120,8 +120,8 @@ def test_what_rollouts_took_is_counted_over_all_processes(
         runtime.num_retries = retries
         runtime.waits.starts_ms, runtime.waits.verdicts_ms = [start_ms], [2 * start_ms]
     trajectory = make_trajectory([(" b\n", OutcomeKind.OK_OUTPUT, "1\n>>>")])
-    assert counted[1].metrics([]) == {}
-    found = counted[0].metrics([make_scored(trajectory, 0.0)])
+    assert counted[1].metrics([], []) == {}
+    found = counted[0].metrics([make_scored(trajectory, 0.0)], [1.0])
     expected = {
         "rollout/retries": 3,
         "rollout/wasted_tokens": 130 - sum(trajectory.loss_mask),

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from repl_rl.config import Config
 from repl_rl.config.sections import EvalConfig, GRPOConfig
+from repl_rl.credit.advantages import load_credit
 from repl_rl.errors import ConfigError, DivergedError
 from repl_rl.interrupts import Interrupts
 from repl_rl.progress import SILENT
@@ -133,8 +134,9 @@ def trained(
         sink=sink, interrupts=interrupts, rates=rates or {}, keep_best=keep_best,
     )  # fmt: skip
     training = Training(
-        config, problems, held_out, runtime, screen, sink=sink, interrupts=interrupts
-    )
+        config, problems, held_out, runtime, screen,
+        credit=load_credit(config.grpo), sink=sink, interrupts=interrupts,
+    )  # fmt: skip
     return training, held_out, rows, out
 
 

@@ -1,12 +1,12 @@
-"""Groups that branch: some of a group's rollouts leave others of it at one of their lines.
+"""Growth of trees: some of a group's rollouts leave others of it at one of their lines.
 
     Attempts of whole groups, factors -> roots, then attempts with stems -> Scored -> all rows
 
-Where a rollout is left, a coin says at each of its states, as it comes to it, until one is taken:
-whoever leaves it there is asked for at once. So the place depends on what stands before it alone,
-and all that go on from there are alike, the first one too. A choice among the lines of the whole
-trajectory would not be: long ones would be left at other places than short ones (see
-`credit.tree`). Knows attempts and lines. Does not know models or the update.
+Where a rollout is left, a coin says at each of its states that can be had again, as it comes to it,
+until one is taken: whoever leaves it there is asked for at once. So the place depends on what
+stands before it alone, and all that go on from there are alike, the first one too. A choice among
+the lines of the whole trajectory would not be: long ones would be left at other places than short
+ones (see `edges`). Knows attempts and lines. Does not know sources, models or the update.
 """
 
 from __future__ import annotations
@@ -15,34 +15,22 @@ import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from repl_rl.config.sections import GRPOConfig
-from repl_rl.rollout.runner import More
-from repl_rl.rollout.stems import can_leave
-from repl_rl.rollout.volatile import kernel_sources, volatile_lines
+from repl_rl.credit.base import Run
 from repl_rl.seeds import derive_seed
 from repl_rl.types import Attempt, Scored, Stem, Trajectory
 
 
-class Run(Protocol):
-    """Rolls attempts out, and those that `more` asks for on their way."""
-
-    def __call__(self, attempts: Sequence[Attempt], *, more: More) -> list[Scored]: ...
-
-
-def grow(
-    attempts: Sequence[Attempt], config: GRPOConfig, run: Run, *, setup: Sequence[str]
-) -> list[Scored]:
+def grow(attempts: Sequence[Attempt], config: GRPOConfig, run: Run) -> list[Scored]:
     """A row for each attempt, in their order, with the factors of `grpo.branching`.
 
     Attempts are those of whole groups, with as many siblings as the factors' product. A sibling's
     index is its slot: with [4, 2, 2] slots 0, 4, 8 and 12 begin at the prompt, 2 leaves 0, and 1
     leaves 0 as well, later. A trajectory that ends before it is left stands in the slots of all
-    that would have left it, as the very same object. `setup` is what kernels ran before a problem's
-    own sources.
+    that would have left it, as the very same object.
     """
-    growth = _Growth(attempts, config, setup)
+    growth = _Growth(attempts, config)
     roots = [one for one in attempts if one.sibling_index % growth.strides[0] == 0]
     made = _by_slot(run(roots, more=growth.leaving))
     return [_of_slot(made, one, growth.strides) for one in attempts]
@@ -51,14 +39,11 @@ def grow(
 class _Growth:
     """Who leaves whom, asked at the states of trajectories under way."""
 
-    def __init__(
-        self, attempts: Sequence[Attempt], config: GRPOConfig, setup: Sequence[str]
-    ) -> None:
+    def __init__(self, attempts: Sequence[Attempt], config: GRPOConfig) -> None:
         products = itertools.accumulate(config.branching[:0:-1], lambda a, b: a * b, initial=1)
         self.strides = [*products][::-1]
         """Of each level, how far apart its slots lie."""
         self._probability = config.branch_probability
-        self._setup = setup
         self._slots = {(one.group_index, one.sibling_index): one for one in attempts}
         self._left: dict[tuple[int, int], tuple[int, int]] = {}
         """Of each slot: the level that leaves it next, and the lines behind which it was left."""
@@ -72,11 +57,7 @@ class _Growth:
             return []
         attempt = self._slots[key]
         coin = random.Random(derive_seed(attempt.seed, "leave", level, at)).random()
-        if coin >= self._probability or not can_leave(so_far.lines):
-            return []
-        sources = (*self._setup, *attempt.problem.setup)
-        if any(volatile_lines(kernel_sources(so_far.lines), setup=sources)):
-            self._left[key] = len(self.strides), at  # so no later state can be had again
+        if coin >= self._probability:
             return []
         self._left[key] = level + 1, at
         return self._with_stem(Stem(trajectory=so_far, num_lines=at), level)
@@ -89,24 +70,6 @@ class _Growth:
 
     def _own_level(self, slot: int) -> int:
         return next(level for level, stride in enumerate(self.strides) if slot % stride == 0)
-
-
-def distinct(scored: Sequence[Scored]) -> list[Scored]:
-    """Each trajectory once, in their order."""
-    found = {(one.trajectory.group_index, one.trajectory.sibling_index): one for one in scored}
-    return list(found.values())
-
-
-def tree_metrics(scored: Sequence[Scored], factors: Sequence[int]) -> dict[str, float]:
-    """How large the groups of a step came out, and how many branches began at the prompt."""
-    num_groups = len({one.trajectory.group_index for one in scored})
-    if not num_groups:
-        return {}
-    num_roots = sum(one.trajectory.branch is None for one in scored)
-    return {
-        "group/leaves": len(scored) / num_groups,
-        "group/stems_lost": num_roots - num_groups * factors[0],
-    }
 
 
 def _by_slot(scored: Sequence[Scored]) -> dict[tuple[int, int], Scored]:

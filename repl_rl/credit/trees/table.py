@@ -1,18 +1,21 @@
 """A group that branches, as a table: an edge a row, indented where one leaves another.
 
-    siblings -> edges (`credit.tree`) -> Table
+    files -> groups that branch -> edges -> Table
 
 Knows values. Does not know screens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
 
-from repl_rl.credit.tree import outline, twigs_of
+from repl_rl.credit.trees.edges import outline
+from repl_rl.runs.trajectory_file import Place, places
 from repl_rl.terminal import shorten, signed
 from repl_rl.transcript.format import strip_line
 from repl_rl.types import Scored
@@ -20,6 +23,19 @@ from repl_sandbox.render import clean
 
 _SOURCE = 44
 """Characters of an edge's first line, its indent included."""
+
+
+def branching_groups(paths: Iterable[Path]) -> dict[object, list[Place]]:
+    """Siblings in the order of their files, by `Place.group`, where one leaves another."""
+    members: defaultdict[object, list[Place]] = defaultdict(list)
+    for path in paths:
+        for place in places(path):
+            members[place.group].append(place)
+    return {
+        group: same
+        for group, same in members.items()
+        if any(one.glance.trajectory.branch for one in same)
+    }
 
 
 def tree_table(group: Sequence[Scored], *, shown: int) -> Table:
@@ -31,7 +47,7 @@ def tree_table(group: Sequence[Scored], *, shown: int) -> Table:
     table.add_column("its group", no_wrap=True)
     for name in ("lines", "value", "advantage"):
         table.add_column(name, justify="right")
-    edges = outline(twigs_of(group))
+    edges = outline(group)
     first = next((one.edge for one in edges if one.edge.start == 0), None)
     if first is not None:
         table.add_row(Text("prompt", "dim"), "", _value(first.before), "")

@@ -1,0 +1,205 @@
+"""Credit: who of a group is sampled, and what each token of its siblings is worth.
+
+    Attempts -> roll_out -> Scored_G -> line_advantages_GL -> advantages_GT
+
+A credit is a class derived from `Credit`, found by its name in `grpo.credit`. Pure: lists in, lists
+out. Knows no tensors, no kernels, no trainer. G siblings of a group, L lines, T completion tokens.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Protocol
+
+from repl_rl.config import Config
+from repl_rl.config.sections import CREDIT_SETTINGS, GRPOConfig
+from repl_rl.errors import ConfigError
+from repl_rl.transcript.format import spans
+from repl_rl.types import Attempt, Scored, Trajectory
+
+Lines = Sequence[Sequence[float]]  # [G][L]
+More = Callable[[Trajectory], Sequence[Attempt]]
+"""Which attempts a trajectory under way asks for, at a state from which it goes on."""
+
+
+class Run(Protocol):
+    """Rolls attempts out, and those that `more` asks for on their way; see `RolloutRunner.run`."""
+
+    def __call__(
+        self, attempts: Sequence[Attempt], *, more: More | None = None
+    ) -> list[Scored]: ...
+
+
+class Credit:
+    r"""Base of all credits, which is plain GRPO with room for line rewards.
+
+        A[i, k] = (R[i] - mean R) / (std R + eps) + weight * c[i, k]
+
+    R is the outcome reward (arXiv:2402.03300 section 4.1), c the `line_credit`, and the rest are
+    settings of `[grpo]`, which are `self.config`. `mean` baselines hold a trajectory itself, which
+    shrinks the gradient by (G - 1) / G; `leave_one_out` (RLOO, arXiv:2402.14740 section 2.3) does
+    not. Dividing by a group's deviation, as GRPO does, weighs problems: those with a solve rate
+    near 0 or 1 count more (arXiv:2503.20783 section 3.1). Line credit is not divided, so siblings
+    of nearly equal outcomes do not blow it up.
+
+    An unscorable sibling (outcome None) gets 0 on every line and is part of no baseline. Identical
+    siblings get exactly 0. A credit of one's own overrides what it does otherwise:
+
+        >>> class Plain(Credit):
+        ...     reads_line_rewards = False
+        >>> Plain(Config().grpo).grows
+        False
+    """
+
+    takes_potential: ClassVar[bool] = True
+    """Whether a line answers for those after it, which give a potential back."""
+
+    def __init__(self, config: GRPOConfig) -> None:
+        self.config = config
+
+    @property
+    def reads_line_rewards(self) -> bool:
+        """Whether line rewards change anything. If not, a reward that has some is refused."""
+        return self.config.line_credit_weight != 0
+
+    def check(self, config: Config, *, samples_lines: bool) -> None:
+        """Refuse a training run that cannot have this credit: raises ConfigError.
+
+        `samples_lines` is True where trajectories come from the usual loop.
+        """
+        name, usual = self.config.credit, GRPOConfig()
+        for setting, reader in CREDIT_SETTINGS.items():
+            value = getattr(self.config, setting)
+            if not self.grows and value != getattr(usual, setting):
+                shown = list(value) if isinstance(value, tuple) else value
+                raise ConfigError(
+                    f"grpo.{setting} = {shown} has no effect with grpo.credit = {name!r}, which "
+                    f"does not read it; give grpo.credit = {reader!r}"
+                )
+        given = f"reward.potential = {config.reward.potential} with grpo.credit = {name!r}"
+        if config.reward.potential and not self.reads_line_rewards:
+            weight = self.config.line_credit_weight
+            raise ConfigError(f"{given} at grpo.line_credit_weight = {weight} has no effect")
+        if config.reward.potential and not self.takes_potential:
+            raise ConfigError(
+                f"{given} would charge the last line, often the submission, for all progress "
+                f"before it; expected grpo.credit 'return_to_go' or 'potential'"
+            )
+
+    def roll_out(self, attempts: Sequence[Attempt], run: Run) -> list[Scored]:
+        """Return a trajectory for each attempt, in their order; `attempts` are of whole groups.
+
+        `run` may be called for some of them first, with a function `more` that gets each trajectory
+        under way, and with others later. One trajectory may stand in several places.
+        """
+        return run(attempts)
+
+    @property
+    def grows(self) -> bool:
+        """Whether it has a `roll_out` of its own, so that rows may share lines."""
+        return type(self).roll_out is not Credit.roll_out
+
+    def shares(self, scored: Sequence[Scored]) -> list[float]:
+        """How much of a rollout of its own the end of each stands for in means over a step."""
+        return [1.0] * len(scored)
+
+    def metrics(self, scored: Sequence[Scored]) -> dict[str, float]:
+        """Numbers of its own for a row of `metrics.jsonl`, of the trajectories of a step."""
+        return {}
+
+    def advantages(self, siblings: Sequence[Scored], scale: float) -> list[list[float]]:
+        """Return an advantage for each token of a group, [G][T], 0 where it was injected.
+
+        A line's tokens share its advantage. Those of a thought get the outcome's: line credit
+        belongs to lines. `scale` is what outcomes are divided by.
+        """
+        rows = self.line_advantages(siblings, scale)
+        wanted = [len(one.trajectory.lines) for one in siblings]
+        if (sizes := sizes_of(rows)) != wanted:
+            raise ConfigError(
+                f"{type(self).__name__}.line_advantages returned {sizes} numbers for siblings of "
+                f"{wanted} lines; expected a row for each, with one number a line"
+            )
+        thoughts = [0.0] * len(rows)
+        if any(one.trajectory.thought is not None for one in siblings):
+            thoughts = self.outcome_advantages(siblings, scale)
+        return [
+            spread(one.trajectory, row, thought=thought)
+            for one, row, thought in zip(siblings, rows, thoughts, strict=True)
+        ]
+
+    def line_advantages(self, siblings: Sequence[Scored], scale: float) -> list[list[float]]:
+        """Return an advantage for each line of a group, [G][L]."""
+        shared_G = self.outcome_advantages(siblings, scale)
+        rows = [[0.0] * len(one.reward.line_rewards) for one in siblings]
+        known = [at for at, one in enumerate(siblings) if one.reward.outcome_reward is not None]
+        credit_GL = self.line_credit([siblings[at].reward.line_rewards for at in known])
+        for at, credit_L in zip(known, credit_GL, strict=True):
+            weight = self.config.line_credit_weight
+            rows[at] = [shared_G[at] + weight * value for value in credit_L]
+        return rows
+
+    def outcome_advantages(self, siblings: Sequence[Scored], scale: float) -> list[float]:
+        """Return what plain GRPO gives each sibling, [G]; 0 where it could not be scored."""
+        centred_G = iter(centred(outcomes_of(siblings), self.config.baseline))
+        outcomes_G = [one.reward.outcome_reward for one in siblings]
+        return [0.0 if one is None else next(centred_G) / scale for one in outcomes_G]
+
+    def line_credit(self, lines_GL: Lines) -> list[list[float]]:
+        """Return c of `line_advantages` by the line rewards of scored siblings, [G][L]."""
+        return [[0.0] * len(lines) for lines in lines_GL]
+
+    def line_weights(self, siblings: Sequence[Scored]) -> list[list[float]]:
+        """Return how many rollouts of a group each line stands for, [G][L].
+
+        Summed over tokens they are the tokens that as many independent rollouts are expected to
+        have: a loss that divides by the tokens of a step counts them so where credit `grows`.
+        """
+        return [[1.0] * len(one.trajectory.lines) for one in siblings]
+
+
+def spread(
+    trajectory: Trajectory, values_L: Sequence[float], *, thought: float = 0.0
+) -> list[float]:
+    """Return a value a token, [T]: that of its line, `thought` in a thought, 0 where injected."""
+    values_T: list[float] = []
+    for span in spans(trajectory):
+        value = thought if span.line_index < 0 else values_L[span.line_index]
+        value = value if span.is_sampled else 0.0
+        values_T.extend([value] * (span.stop - span.start))
+    return values_T
+
+
+def sizes_of(rows: object) -> list[object]:
+    """The length of each row of somebody's; what is no list stands there as it is."""
+    lists = rows if isinstance(rows, list | tuple) else [rows]
+    return [len(row) if isinstance(row, list | tuple) else row for row in lists]
+
+
+def outcomes_of(siblings: Sequence[Scored]) -> list[float]:
+    """Outcome rewards of those that could be scored."""
+    outcomes = (one.reward.outcome_reward for one in siblings)
+    return [one for one in outcomes if one is not None]
+
+
+def is_silent(siblings: Sequence[Scored]) -> bool:
+    """True where the scored ones have equal outcomes, and equal sums of line rewards."""
+    known = [one.reward for one in siblings if one.reward.outcome_reward is not None]
+    sums = [math.fsum(one.line_rewards) for one in known]
+    return all_equal(outcomes_of(siblings)) and all_equal(sums)
+
+
+def centred(values_G: Sequence[float], baseline: str) -> list[float]:
+    """Each value minus the mean of all, or of all others; exactly 0 where all are equal."""
+    if all_equal(values_G):
+        return [0.0] * len(values_G)
+    mean = statistics.fmean(values_G)
+    # x - (sum - x) / (G - 1) is (x - mean) G / (G - 1).
+    factor = len(values_G) / (len(values_G) - 1) if baseline == "leave_one_out" else 1.0
+    return [factor * (value - mean) for value in values_G]
+
+
+def all_equal(values: Sequence[float]) -> bool:
+    return all(math.isclose(value, values[0], abs_tol=1e-12) for value in values[1:])

@@ -1,0 +1,1 @@
+"""Trees of trajectories: groups whose rollouts leave one another, as a credit."""

@@ -1,0 +1,135 @@
+"""Credit by trees: `grpo.credit = "tree"`.
+
+    Attempts -> grown groups (`growth`) -> edges (`edges`) -> advantages and weights of lines
+
+Knows which settings trees do not go with. Does not know trainers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from repl_rl.config import Config
+from repl_rl.credit.base import Credit, Run, is_silent
+from repl_rl.credit.trees.edges import Edge, tree_edges
+from repl_rl.credit.trees.growth import grow
+from repl_rl.errors import ConfigError
+from repl_rl.types import Attempt, Scored
+
+_MASKS = ("mask_truncated_completions", "off_policy_mask_threshold")
+_TAKES_SHARED = "takes the lines of a trajectory out of the loss that others share"
+_WHOLE = "what a trajectory shares with others is in the row of one of them"
+_LOSSES = {
+    "vespo": f"weighs a trajectory whole: {_WHOLE}",
+    **dict.fromkeys(("grpo", "sapo", "bnpo"), f"divides by a row's tokens: {_WHOLE}"),
+}
+"""Losses that trees do not take."""
+
+
+class Tree(Credit):
+    r"""Groups that branch, with the advantage of every line; 0 for lines that are copies.
+
+        A[i, k] = w[i, k] * ((V[edge] - mean V[others]) / (std R + eps) + weight * (r[i, k] - b))
+
+    Values are those of `tree_edges`, and so are weights, times the siblings that `branching` has
+    for each trajectory from the prompt. The weights of a group that branches everywhere are so 1 at
+    its leaves, as in one without branches, and sum to its size at the prompt. b is the mean of line
+    rewards r by these weights, each line once. With scale "none" and `weight` 0 the expected update
+    is the gradient of E[R]; line rewards add what they do in `LineLocal`.
+
+    A sibling that stands here again counts once, and gets 0 the second time. An unscorable one gets
+    0 and is part of no value. A group that `is_silent` gets 0 everywhere.
+    """
+
+    takes_potential = False
+
+    def roll_out(self, attempts: Sequence[Attempt], run: Run) -> list[Scored]:
+        return grow(attempts, self.config, run)
+
+    def shares(self, scored: Sequence[Scored]) -> list[float]:
+        """As in `Credit`, of siblings that stand together, whether they were scored or not.
+
+        Long trajectories are left more often, so a tree has too many long ends. With these weights
+        a mean over ends is expected to be that over rollouts of their own, whose weights are 1: one
+        of two rollouts, and one that left it, have a half each.
+        """
+        groups = groupby(scored, key=lambda one: one.trajectory.group_index)
+        edges = (tree_edges(list(group), as_scored=True) for _, group in groups)
+        return [own[-1].weight for edges_GE in edges for own in edges_GE]
+
+    def metrics(self, scored: Sequence[Scored]) -> dict[str, float]:
+        """How large the groups of a step came out, and how many branches began at the prompt."""
+        num_groups = len({one.trajectory.group_index for one in scored}) or 1
+        num_roots = sum(one.trajectory.branch is None for one in scored)
+        return {
+            "group/leaves": len(scored) / num_groups,
+            "group/stems_lost": num_roots - num_groups * self.config.branching[0],
+        }
+
+    def line_advantages(self, siblings: Sequence[Scored], scale: float) -> list[list[float]]:
+        rows = [[0.0] * len(one.reward.line_rewards) for one in siblings]
+        if is_silent(siblings):
+            return rows
+        own = [
+            (at, line, edge, siblings[at].reward.line_rewards[line])
+            for at, line, edge in _own_lines(siblings)
+        ]
+        total, weight = (
+            math.fsum(edge.weight for *_, edge, _ in own),
+            self.config.line_credit_weight,
+        )
+        mean = math.fsum(r * edge.weight for *_, edge, r in own) / total if total else 0.0
+        for at, line, edge, r in own:
+            value = edge.advantage / scale + weight * (r - mean)
+            rows[at][line] = self._num_siblings * edge.weight * value
+        return rows
+
+    def line_weights(self, siblings: Sequence[Scored]) -> list[list[float]]:
+        rows = [[0.0] * len(one.reward.line_rewards) for one in siblings]
+        for at, line, edge in _own_lines(siblings, as_scored=True):
+            rows[at][line] = self._num_siblings * edge.weight
+        return rows
+
+    @property
+    def _num_siblings(self) -> int:
+        return math.prod(self.config.branching[1:])
+
+    def check(self, config: Config, *, samples_lines: bool) -> None:
+        super().check(config, samples_lines=samples_lines)
+        grpo, factors, name = config.grpo, config.grpo.branching, config.grpo.credit
+        if len(factors) < 2 or min(factors) < 1 or factors[0] < 2:
+            raise ConfigError(
+                f"grpo.credit = {name!r} with grpo.branching = {list(factors)}; expected such as "
+                f"[4, 2, 2]: 4 trajectories, each left by one other, and again"
+            )
+        if (size := math.prod(factors)) != grpo.group_size:
+            raise ConfigError(
+                f"grpo.branching = {list(factors)} makes groups of {size}; expected "
+                f"grpo.group_size = {size}, not {grpo.group_size}"
+            )
+        for wanted, is_fit in (
+            ("sampling.sampler = 'lines'", samples_lines),
+            ("sampling.max_think_tokens = 0", not config.sampling.max_think_tokens),
+            ("grpo.rerolls = 0", not grpo.rerolls),
+            *((f"no trl.{one}, which {_TAKES_SHARED}", not config.trl.get(one)) for one in _MASKS),
+            *(
+                (f"no loss {loss!r}, which {does}", grpo.loss_type != loss)
+                for loss, does in _LOSSES.items()
+            ),
+        ):
+            if not is_fit:
+                raise ConfigError(f"grpo.credit = {name!r} takes {wanted}")
+
+
+def _own_lines(
+    siblings: Sequence[Scored], *, as_scored: bool = False
+) -> Iterator[tuple[int, int, Edge]]:
+    """Each line that was sampled for a sibling, where that one stands first, with its edge."""
+    places = [(one.trajectory.sibling_index, at) for at, one in enumerate(siblings)]
+    first = sorted(dict(reversed(places)).values())
+    edges_GE = tree_edges([siblings[at] for at in first], as_scored=as_scored)
+    for at, edges in zip(first, edges_GE, strict=True):
+        for edge in edges:
+            yield from ((at, line, edge) for line in range(edge.start, edge.stop))
