@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from repl_rl.config import SandboxConfig
 from repl_rl.transcript.format import problem_sources
 from repl_rl.types import Problem
+from repl_sandbox.front_end import FrontEnd
 from repl_sandbox.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Kernel, KernelSource, Limits, SandboxError
 
@@ -20,7 +21,9 @@ class SetupError(SandboxError):
     """A source of a problem's setup fails in a kernel."""
 
 
-def kernel_pool(config: SandboxConfig, *, setup: Sequence[str] = ()) -> KernelPool:
+def kernel_pool(
+    config: SandboxConfig, *, setup: Sequence[str] = (), front_end: FrontEnd | None = None
+) -> KernelPool:
     """Kernels as configured, each of which has run the sources of `setup`."""
     limits = Limits(
         line_cpu_s=config.line_cpu_s,
@@ -37,6 +40,7 @@ def kernel_pool(config: SandboxConfig, *, setup: Sequence[str] = ()) -> KernelPo
         setup=setup,
         standby=config.standby,
         isolation=config.isolation,
+        front_end=front_end,
     )
 
 

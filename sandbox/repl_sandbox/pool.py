@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from repl_sandbox.canary import inspect
-from repl_sandbox.console import write_connection_file
+from repl_sandbox.front_end import FrontEnd
 from repl_sandbox.isolation import Level, Walls
 from repl_sandbox.newborn import Newborn, NoMemoryError
 from repl_sandbox.supervisor import SupervisedKernel
@@ -53,6 +53,8 @@ class KernelPool:
              is preloaded.
     standby: kernels kept ready.
     isolation: the walls to have around each kernel. `walls` has those in force.
+    front_end: the way in for a person's client, `repl_sandbox.jupyter.front_ends.LINES`; None: no
+               client can attach, and kernels hold nothing of Jupyter.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class KernelPool:
         setup: Sequence[str] = (),
         standby: int = 0,
         isolation: Isolation = Isolation.AUTO,
+        front_end: FrontEnd | None = None,
     ) -> None:
         if standby < 0:
             raise ValueError(f"standby must be 0 or more, not {standby}")
@@ -73,6 +76,7 @@ class KernelPool:
         self._warmup = tuple(default_warmup if warmup is None else warmup)
         self._standby = standby
         self._isolation = isolation
+        self._front_end = front_end
         self.walls = Walls(level=Level.NONE)
         """The walls in force, once the pool is open."""
         self._link = ZygoteLink(limits, setup=setup)
@@ -88,7 +92,10 @@ class KernelPool:
         """
         try:
             self.walls = await self._link.start(
-                preload=self._preload, warmup=self._warmup, isolation=self._isolation
+                preload=self._preload,
+                warmup=self._warmup,
+                isolation=self._isolation,
+                front_end=self._front_end,
             )
             self._is_open = True
             if self.walls.level is not Level.NONE:
@@ -134,15 +141,20 @@ class KernelPool:
 
         It is made to order, because kernels on standby lack the sockets. It has another thread, for
         its heartbeat. Its end removes the file. Raises as `acquire` does, and if the file cannot be
-        written.
+        written; ValueError for a pool without a front end.
         """
         self._require_open()
+        if self._front_end is None:
+            raise ValueError(
+                "this pool has no front end: a client cannot attach; expected "
+                "KernelPool(..., front_end=repl_sandbox.jupyter.front_ends.LINES)"
+            )
         self._link.order(is_console=True)
         newborn = await self._link.newborn(timeout_s=ACQUIRE_TIMEOUT_S, is_console=True)
         kernel = await self._open(newborn, seed=seed)
         async with _closed_on_failure(kernel):
             try:
-                return kernel, write_connection_file(newborn)
+                return kernel, self._front_end.write_connection(newborn)
             except OSError as error:
                 raise SandboxError(f"no connection file for a kernel: {error.strerror}") from error
 

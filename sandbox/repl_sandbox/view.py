@@ -21,8 +21,6 @@ from pathlib import Path
 from repl_sandbox.packages import OWN_FOLDER, closure, entries, find, installed, origins
 from repl_sandbox.types import SandboxError
 
-SERVER_NEEDS = ("ipykernel", "jupyter-client", "pyzmq", "tornado", "traitlets")
-"""Distributions that the fork server imports whatever is preloaded."""
 PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 # If two of these are one folder by a link, the loader's cache has the name that comes first.
 LIBRARY_FOLDERS = ("/lib64", "/lib", "/usr/lib64", "/usr/lib", "/usr/local/lib64", "/usr/local/lib")
@@ -38,15 +36,17 @@ MANY = 32
 LIBRARY_NAME = re.compile(rb"\0((?:lib|ld-)[\w.+-]*\.so[.\d]*)(?=\0)")
 
 
-def readable_paths(preload: Sequence[str]) -> tuple[Path, ...]:
+def readable_paths(preload: Sequence[str], needs: Sequence[str] = ()) -> tuple[Path, ...]:
     """Files and folders, sorted, none below another, that a kernel with `preload` may read.
+
+    needs: distributions that the fork server imports, whatever is preloaded.
 
     With nothing else to read, the fork server starts and imports all that it needs.
     Raises ValueError for a module that cannot be found, and for one of this project; SandboxError
     where what the fork server imports is not installed.
     """
     search = package_folders()
-    missing = [name for name in SERVER_NEEDS if find(name, search) is None]
+    missing = [name for name in needs if find(name, search) is None]
     if missing:
         raise SandboxError(
             f"kernels need {', '.join(missing)}, and no folder of sys.path says that it has it; "
@@ -55,7 +55,7 @@ def readable_paths(preload: Sequence[str]) -> tuple[Path, ...]:
     ours = _interpreter()
     for scheme in ("stdlib", "platstdlib"):
         ours += standard_library(_python_folder(scheme))
-    ours += package_paths(preload, search)
+    ours += package_paths(preload, search, needs)
     systems = libraries(_library_folders(), users=ours)
     return prune([*ours, *systems, *map(Path, SYSTEM_FILES)])
 
@@ -122,12 +122,14 @@ def libraries(folders: Sequence[Path], *, users: Sequence[Path]) -> list[Path]:
     return [*(folder for folder in folders if folder not in mixed), *found]
 
 
-def package_paths(preload: Sequence[str], search: Sequence[Path]) -> list[Path]:
-    """What `search` holds of `preload`, of what the fork server imports, and of all they require.
+def package_paths(
+    preload: Sequence[str], search: Sequence[Path], needs: Sequence[str] = ()
+) -> list[Path]:
+    """What `search` holds of `preload`, of the distributions in `needs`, and of all they require.
 
     A module that can be found, but is not installed there, is represented by its source.
     """
-    wanted = [found for name in SERVER_NEEDS if (found := find(name, search))]
+    wanted = [found for name in needs if (found := find(name, search))]
     paths: list[Path] = []
     for module in preload:
         owners, sources = origins(module, search)

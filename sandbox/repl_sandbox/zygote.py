@@ -16,7 +16,6 @@ import gc
 import importlib
 import json
 import linecache
-import logging
 import os
 import resource
 import select
@@ -26,24 +25,19 @@ import site
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from repl_sandbox.capture import Spill
 from repl_sandbox.children import LOOK_AGAIN_S, Children, become_subreaper
 from repl_sandbox.confine import PR_SET_PDEATHSIG, Confinement, limit
 from repl_sandbox.direct import answers, listen
-from repl_sandbox.jupyter import fonts
-from repl_sandbox.jupyter.lines import ReplKernel
 from repl_sandbox.pristine import Pristine
 from repl_sandbox.repl import Answer, Repl, refuse_hook, seed_generators
 from repl_sandbox.sockets import MAX_PACKET_BYTES
-
-if TYPE_CHECKING:
-    from repl_sandbox.jupyter.cells import NotebookKernel
 
 MAX_VALUE_CHARS = 8000
 """Of one value in a packet. JSON writes a character as twelve bytes at most."""
@@ -74,8 +68,6 @@ def main(control: socket.socket, base_fd: int, config: dict[str, Any]) -> None:
     # Set by bubblewrap, and different in every run.
     os.environ.pop("PWD", None)
     try:
-        if config["is_notebook"]:
-            os.environ[fonts.VARIABLE] = str(Path(config["runtime"], fonts.FOLDER))
         stock = _warm_up(config)
         assert len(os.listdir("/proc/self/task")) == 1, "a thread would not survive the fork"
         assert not _shared_memory(), f"kernels would share what is written to {_shared_memory()}"
@@ -119,12 +111,55 @@ def _shared_memory() -> list[str]:
     return [line for line in lines if line.split()[1].startswith("rw") and "s" in line.split()[1]]
 
 
+class Endpoint(Protocol):
+    """Kernel's end of the connections to whoever gives it lines. Made once, for all children.
+
+    A child calls the methods in this order. Only `listen` may make files.
+    """
+
+    has_zmq: bool
+    """Whether threads of zmq run beside the one that answers."""
+
+    def listen(self, folder: Path) -> None:
+        """Make its sockets, if any, in the kernel's folder."""
+
+    def open(self, repl: Repl, *, key: bytes, is_sealed: bool, spilt: Callable[[], str]) -> None:
+        """Start its threads, if any: the last step before limits and seccomp."""
+
+    def set_up(self, source: str) -> Answer:
+        """Run a source of ours, as `Repl.set_up` does."""
+
+    def serve(self, answers: Iterator[socket.socket]) -> None:
+        """Answer until the kernel's end: the owner by steps of `answers`."""
+
+
+class OwnerEndpoint:
+    """`Endpoint` of a kernel to which nobody but its owner connects."""
+
+    has_zmq = False
+    _repl: Repl
+
+    def listen(self, folder: Path) -> None:
+        """Make nothing: the owner has a socket of its own."""
+
+    def open(self, repl: Repl, *, key: bytes, is_sealed: bool, spilt: Callable[[], str]) -> None:
+        self._repl = repl
+        vars(sys)["addaudithook"] = refuse_hook
+
+    def set_up(self, source: str) -> Answer:
+        return self._repl.set_up(source)
+
+    def serve(self, answers: Iterator[socket.socket]) -> None:
+        for _ in answers:
+            pass
+
+
 @dataclass(frozen=True, slots=True)
 class _Stock:
     """The Python objects that all children share."""
 
-    console: ReplKernel | NotebookKernel
-    """For children that serve a person's client."""
+    endpoints: dict[bool, Endpoint]
+    """By whether a person's client may connect. A server that was started for none has no such."""
     pristine: Pristine
 
 
@@ -140,7 +175,9 @@ def _warm_up(config: dict[str, Any]) -> _Stock:
     names = {"__name__": "warmup"}
     for source in config["warmup"]:
         exec(source, names)
-    console = _console(config)
+    endpoints: dict[bool, Endpoint] = {False: OwnerEndpoint()}
+    if config["endpoint"] is not None:
+        endpoints[True] = _make_endpoint(config["endpoint"], Path(config["runtime"]))
     pristine = Pristine.of([sys.modules[f"repl_sandbox.{name}"] for name in ANSWERING])
     # Code in a kernel finds plain Python: it cannot import this package by name.
     for name in [name for name in sys.modules if name.partition(".")[0] == "repl_sandbox"]:
@@ -150,16 +187,17 @@ def _warm_up(config: dict[str, Any]) -> _Stock:
         metadata.MetadataPathFinder().invalidate_caches()
     gc.collect()
     gc.freeze()
-    return _Stock(console, pristine)
+    return _Stock(endpoints, pristine)
 
 
-def _console(config: dict[str, Any]) -> ReplKernel | NotebookKernel:
-    log = logging.getLogger(__name__)
-    if not config["is_notebook"]:
-        return ReplKernel(log=log)
-    from repl_sandbox.jupyter.cells import make_notebook_kernel  # IPython takes half a second
+def _make_endpoint(name: str, folder: Path) -> Endpoint:
+    """Make what the owner named, as `module:attribute`, when it started this server.
 
-    return make_notebook_kernel(log, Path(config["runtime"]))
+    No later packet names code: what an order says cannot decide what is imported.
+    """
+    module, _, attribute = name.partition(":")
+    endpoint: Endpoint = getattr(importlib.import_module(module), attribute)(folder)
+    return endpoint
 
 
 class _Zygote:
@@ -214,13 +252,21 @@ class _Zygote:
 
     def _fork(self, request: dict[str, Any]) -> None:
         name = request["name"]
+        # Before the fork: a child that raises would clean up as if it were the server.
+        endpoint = self._stock.endpoints[request["is_console"]]
         zygote_pid = os.getpid()
         try:
             pid = os.fork() if self._confinement is None else self._confinement.fork()
             if pid == 0:
-                _Child(self._control, self._confinement, self._config, request, zygote_pid).become(
-                    self._stock
-                )
+                _Child(
+                    self._control,
+                    self._confinement,
+                    self._config,
+                    request,
+                    zygote_pid,
+                    endpoint,
+                    self._stock.pristine,
+                ).become()
         except OSError as error:
             is_short = error.errno in (errno.EAGAIN, errno.ENOMEM)
             _report(self._control, name=name, error=str(error), is_short=is_short)
@@ -261,38 +307,34 @@ class _Child:
         config: dict[str, Any],
         request: dict[str, Any],
         zygote_pid: int,
+        endpoint: Endpoint,
+        pristine: Pristine,
     ) -> None:
         self._control = control
         self._confinement = confinement
         self._config = config
         self._request = request
         self._folder = Path(request["folder"])
-        self._is_console = bool(request["is_console"])
+        self._endpoint = endpoint
+        self._pristine = pristine
         # In a namespace of its own, a kernel sees no number for the zygote.
         self._parent_pid = (
             0 if confinement is not None and confinement.has_namespaces else zygote_pid
         )
 
-    def become(self, stock: _Stock) -> NoReturn:
+    def become(self) -> NoReturn:
         """Become the kernel until its end. The control socket closes before untrusted code runs."""
         try:
-            error = self._be_born(stock)
+            error = self._be_born()
             _report(self._control, name=self._request["name"], is_born=True, error=error)
             self._control.close()
             if error is None:
-                self._serve(stock.console)
+                self._endpoint.serve(self._answers)
         finally:
             # This skips the clean-up of the zygote's objects and `atexit` handlers of user code.
             os._exit(0)
 
-    def _serve(self, console: ReplKernel | NotebookKernel) -> None:
-        if self._is_console:
-            console.serve(self._answers)
-        else:
-            for _ in self._answers:
-                pass
-
-    def _be_born(self, stock: _Stock) -> str | None:
+    def _be_born(self) -> str | None:
         """Do all that comes before its first line. Returns the reason if it cannot be used."""
         limits = self._config["limits"]
         assert isinstance(limits, dict)
@@ -302,27 +344,21 @@ class _Child:
             repl = Repl(**repl_limits, spilt=spill.take)
             with open("/proc/self/statm", "rb") as statm:
                 door = listen(self._folder)
-                if self._is_console:
-                    stock.console.listen(self._folder)
+                self._endpoint.listen(self._folder)
                 if self._confinement is not None:
                     self._confinement.enter()
-                if self._is_console:
-                    stock.console.open(
-                        repl,
-                        key=self._request["key"].encode(),
-                        is_sealed=self._confinement is not None,
-                        spilt=spill.take,
-                    )
-                else:
-                    vars(sys)["addaudithook"] = refuse_hook
-                is_notebook = self._is_console and self._config["is_notebook"]
-                set_up = stock.console.set_up if is_notebook else repl.set_up
-                error = _set_up(set_up, self._config["setup"])
+                self._endpoint.open(
+                    repl,
+                    key=self._request["key"].encode(),
+                    is_sealed=self._confinement is not None,
+                    spilt=spill.take,
+                )
+                error = _set_up(self._endpoint.set_up, self._config["setup"])
                 born_pages = int(statm.read().split()[0])
-            self._answers = answers(repl, door, stock.pristine.with_objects(repl))
+            self._answers = answers(repl, door, self._pristine.with_objects(repl))
             self._limit(born_pages, memory_mib=limits["memory_mib"], cpu_s=limits["kernel_cpu_s"])
             if self._confinement is not None:
-                self._confinement.seal(has_zmq=self._is_console)
+                self._confinement.seal(has_zmq=self._endpoint.has_zmq)
             return error
         # Nothing else would report it: the streams lead nowhere.
         except Exception:  # noqa: BLE001

@@ -18,15 +18,15 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
 from repl_sandbox import bubblewrap
 from repl_sandbox.folder import make_runtime_folder, remove_folder
+from repl_sandbox.front_end import FrontEnd, Provision
 from repl_sandbox.isolation import ESCAPE, Level, Walls, find_options
-from repl_sandbox.jupyter.fonts import offer_fonts, system_fonts
 from repl_sandbox.newborn import Birth, Newborn
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.types import Isolation, Limits, SandboxError, SettingError
@@ -53,8 +53,7 @@ class ZygoteLink:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._uid_slot = UidSlot()
-        self._own: list[Path] = []
-        """What kernels may read of the runtime folder, which is mounted whole."""
+        self._provision = Provision()
         self.runtime = Path()
         """The folder of its kernels, once started."""
         self.walls: Walls | None = None
@@ -72,26 +71,27 @@ class ZygoteLink:
         packages: Sequence[str] = (),
         warmup: Sequence[str],
         isolation: Isolation,
-        is_notebook: bool = False,
+        front_end: FrontEnd | None = None,
     ) -> Walls:
         """Start the fork server behind the best walls there are; return them, once it is warm.
 
-        packages:    modules that kernels may import, beside those that are preloaded.
-        is_notebook: whether its consoles are IPython kernels, with cells in place of lines.
+        packages:  modules that kernels may import, beside those that are preloaded.
+        front_end: for kernels that clients reach. Without one no console can be ordered.
 
         The server dies with the thread that calls this. Raises SandboxError if it fails.
         """
-        candidates, shortfall, readable = find_options(isolation, [*preload, *packages])
+        needs = () if front_end is None else front_end.distributions
+        candidates, shortfall, readable = find_options(isolation, [*preload, *packages], needs)
         self.runtime = make_runtime_folder()
-        if is_notebook:
+        if front_end is not None:
             environment = make_environment(self.runtime)
-            readable = [*readable, *system_fonts()]
-            self._own = await asyncio.to_thread(offer_fonts, self.runtime, environment)
+            self._provision = await asyncio.to_thread(front_end.provide, self.runtime, environment)
+            readable = [*readable, *self._provision.shown]
         config: dict[str, object] = {
             "runtime": str(self.runtime),
             "preload": list(preload),
             "warmup": list(warmup),
-            "is_notebook": is_notebook,
+            "endpoint": None if front_end is None else front_end.endpoint,
             "setup": list(self._setup),
             "limits": asdict(self._limits),
         }
@@ -115,7 +115,12 @@ class ZygoteLink:
         self._control.setblocking(False)
         with theirs, tempfile.TemporaryFile() as stderr:
             self._process = _spawn(
-                theirs.fileno(), runtime=self.runtime, level=level, readable=readable, stderr=stderr
+                theirs.fileno(),
+                runtime=self.runtime,
+                level=level,
+                readable=readable,
+                environment=make_environment(self.runtime) | dict(self._provision.environment),
+                stderr=stderr,
             )
             theirs.close()
             reply = await self._configure(config | self._plan(level, readable))
@@ -149,7 +154,7 @@ class ZygoteLink:
             return {"parent_pid": os.getpid(), "confinement": None, "folders": folders}
         slot = self._uid_slot.take() if os.geteuid() == 0 else 0
         confinement = {
-            "readable": [str(path) for path in [*readable, *self._own]],
+            "readable": [str(path) for path in [*readable, *self._provision.own]],
             "uid_slot": slot,
             "has_namespaces": level is Level.STRICT,
         }
@@ -340,7 +345,13 @@ class ZygoteLink:
 
 
 def _spawn(
-    control_fd: int, *, runtime: Path, level: Level, readable: Sequence[Path], stderr: BinaryIO
+    control_fd: int,
+    *,
+    runtime: Path,
+    level: Level,
+    readable: Sequence[Path],
+    environment: Mapping[str, str],
+    stderr: BinaryIO,
 ) -> subprocess.Popen[bytes]:
     """Exec the zygote with an environment made by hand: nothing of the trainer's is in it."""
     package = Path(__file__).resolve().parent
@@ -357,7 +368,7 @@ def _spawn(
     try:
         return subprocess.Popen(
             program,
-            env=make_environment(runtime),
+            env=environment,
             pass_fds=fds,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

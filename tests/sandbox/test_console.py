@@ -14,6 +14,7 @@ import pytest
 
 from kernel_uses import ConsoleUse, T
 from person import TIMEOUT_S, Person
+from repl_sandbox.jupyter.front_ends import LINES
 from repl_sandbox.pool import KernelPool
 from repl_sandbox.sockets import HEARTBEAT, socket_path
 from repl_sandbox.supervisor import SupervisedKernel
@@ -44,7 +45,12 @@ def with_console(
 
     async def run() -> T:
         async with KernelPool(
-            limits, preload=(), setup=("x = 1234",), standby=standby, isolation=isolation
+            limits,
+            preload=(),
+            setup=("x = 1234",),
+            standby=standby,
+            isolation=isolation,
+            front_end=LINES,
         ) as pool:
             kernel, path = await pool.acquire_console(seed=5)
             await kernel.run("x = x * 5")
@@ -284,7 +290,9 @@ def test_a_kernel_outlives_the_interrupt_request_of_a_client(isolation: Isolatio
 
 def test_a_setup_that_fails_is_reported_to_who_wanted_a_console() -> None:
     async def start() -> None:
-        async with KernelPool(LIMITS, preload=(), setup=("1/0",), isolation=Isolation.NONE) as pool:
+        async with KernelPool(
+            LIMITS, preload=(), setup=("1/0",), isolation=Isolation.NONE, front_end=LINES
+        ) as pool:
             await pool.acquire_console(seed=1)
 
     with pytest.raises(SandboxError, match="ZeroDivisionError"):

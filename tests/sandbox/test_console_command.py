@@ -11,8 +11,8 @@ from typing import Protocol
 
 import pytest
 
-from repl_sandbox import console
-from repl_sandbox.console import console_command, missing_console
+from repl_sandbox.jupyter import console
+from repl_sandbox.jupyter.console import console_command, missing_console
 
 FILE = Path("/dev/shm/a b/connection.json")
 

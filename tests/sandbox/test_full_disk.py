@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from kernel_uses import T
-from repl_sandbox import pool as pool_module
+from repl_sandbox.jupyter import front_ends
+from repl_sandbox.jupyter.front_ends import LINES
 from repl_sandbox.newborn import Newborn
 from repl_sandbox.pool import KernelPool
 from repl_sandbox.types import Isolation, Limits, SandboxError
@@ -24,7 +25,9 @@ def with_pool(
     use: Callable[[KernelPool], Awaitable[T]], *, isolation: Isolation, standby: int = 0
 ) -> T:
     async def run() -> T:
-        async with KernelPool(LIMITS, preload=(), standby=standby, isolation=isolation) as pool:
+        async with KernelPool(
+            LIMITS, preload=(), standby=standby, isolation=isolation, front_end=LINES
+        ) as pool:
             return await use(pool)
 
     return asyncio.run(run())
@@ -93,7 +96,7 @@ def test_a_kernel_without_a_connection_file_is_closed(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     async def use(pool: KernelPool) -> tuple[int, list[bool]]:
-        monkeypatch.setattr(pool_module, "write_connection_file", write_nothing)
+        monkeypatch.setattr(front_ends, "write_connection_file", write_nothing)
         message = r"^no connection file for a kernel: No space left on device$"
         with pytest.raises(SandboxError, match=message):
             await pool.acquire_console(seed=1)

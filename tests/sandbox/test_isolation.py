@@ -15,6 +15,7 @@ from repl_sandbox import bubblewrap, canary, confine, landlock, seccomp
 from repl_sandbox.canary import PROBES, inspect
 from repl_sandbox.isolation import Level, Walls
 from repl_sandbox.jupyter.configuration import Configuration
+from repl_sandbox.jupyter.front_ends import LINES
 from repl_sandbox.pool import KernelPool
 from repl_sandbox.process import Process
 from repl_sandbox.types import Execution, Isolation, Limits, SandboxError, SettingError
@@ -106,7 +107,9 @@ def test_a_kernel_of_the_trainer_is_one_thread(isolation: Isolation) -> None:
     """Code in a kernel could drive a second one, and run between two lines."""
 
     async def look() -> tuple[list[dict[str, str]], Execution]:
-        async with KernelPool(Limits(), preload=(), standby=1, isolation=isolation) as pool:
+        async with KernelPool(
+            Limits(), preload=(), standby=1, isolation=isolation, front_end=LINES
+        ) as pool:
             kernel = await pool.acquire(seed=0)
             await kernel.run("import zmq, threading")
             return thread_fields(kernel.pid), await kernel.run(HOLDS_ZMQ)
@@ -123,7 +126,7 @@ HOLDS_ZMQ = (
 
 
 async def threads_of_consoles(isolation: Isolation) -> list[dict[str, str]]:
-    async with KernelPool(Limits(), preload=(), isolation=isolation) as pool:
+    async with KernelPool(Limits(), preload=(), isolation=isolation, front_end=LINES) as pool:
         consoles = [await pool.acquire_console(seed=0) for _ in range(2)]
         return [thread for kernel, _path in consoles for thread in thread_fields(kernel.pid)]
 

@@ -39,10 +39,10 @@ def install(site: Path, name: str, *files: str, requires: Sequence[str] = (), **
     return metadata
 
 
-def names(site: Path, *preload: str) -> list[str]:
+def names(site: Path, *preload: str, needs: Sequence[str] = ()) -> list[str]:
     """What of `site` may be read, without metadata."""
-    paths = (path for path in package_paths(preload, [site]) if not path.name.endswith("-info"))
-    return sorted(str(path.relative_to(site)) for path in paths)
+    paths = package_paths(preload, [site], needs)
+    return sorted(str(path.relative_to(site)) for path in paths if not path.name.endswith("-info"))
 
 
 def test_a_module_brings_what_it_requires_and_nothing_else(tmp_path: Path) -> None:
@@ -58,9 +58,10 @@ def test_metadata_comes_with_its_distribution(tmp_path: Path) -> None:
     assert metadata in package_paths(["a"], [tmp_path])
 
 
-def test_what_the_fork_server_imports_comes_unasked(tmp_path: Path) -> None:
+def test_what_the_fork_server_imports_comes_unasked_and_no_other(tmp_path: Path) -> None:
     install(tmp_path, "pyzmq", "zmq/__init__.py", "pyzmq.libs/libzmq.so.5")
-    assert names(tmp_path) == ["pyzmq.libs", "zmq"]
+    assert names(tmp_path, needs=["pyzmq"]) == ["pyzmq.libs", "zmq"]
+    assert names(tmp_path) == []
 
 
 def test_a_module_is_found_by_its_own_name_not_its_distribution_s(tmp_path: Path) -> None:

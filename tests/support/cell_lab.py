@@ -30,8 +30,8 @@ from cell_attacks import CELL_ATTACKS
 from nobody import become
 from repl_sandbox import bubblewrap
 from repl_sandbox.canary import PROBES
-from repl_sandbox.console import address
 from repl_sandbox.jupyter.configuration import Configuration
+from repl_sandbox.jupyter.console import address
 from repl_sandbox.newborn import Newborn
 from repl_sandbox.process import Process
 from repl_sandbox.sockets import SHELL, socket_path

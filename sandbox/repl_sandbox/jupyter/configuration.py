@@ -61,6 +61,7 @@ class Configuration:
         # Half of what a client waits for would be their import, where a resident server is there.
         from repl_sandbox.canary import inspect_consoles
         from repl_sandbox.isolation import Level
+        from repl_sandbox.jupyter.front_ends import CELLS, LINES
         from repl_sandbox.pool import SYMPY_WARMUP
         from repl_sandbox.zygote_link import ZygoteLink
 
@@ -76,7 +77,7 @@ class Configuration:
                 packages=self.installed(),
                 warmup=SYMPY_WARMUP if "sympy" in self.preload else (),
                 isolation=self.isolation,
-                is_notebook=not self.lines,
+                front_end=LINES if self.lines else CELLS,
             )
             if walls.level is not Level.NONE:
                 await inspect_consoles(link, limits)
