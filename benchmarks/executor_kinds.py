@@ -55,8 +55,8 @@ class Executor:
 
 @asynccontextmanager
 async def ours(limit_s: float, *, is_console: bool = False) -> AsyncIterator[Open]:
+    from repl_sandbox.host.pool import KernelPool
     from repl_sandbox.jupyter.front_ends import LINES
-    from repl_sandbox.pool import KernelPool
     from repl_sandbox.types import Limits
 
     limits = Limits(line_cpu_s=limit_s, line_wall_s=limit_s)

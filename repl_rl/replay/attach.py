@@ -22,9 +22,9 @@ from repl_rl.replay.live import Live
 from repl_rl.replay.scene import Scene, other_walls
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.runs.trajectory_file import Place
+from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.host.supervisor import SupervisedKernel
 from repl_sandbox.jupyter.front_ends import LINES
-from repl_sandbox.pool import KernelPool
-from repl_sandbox.supervisor import SupervisedKernel
 from repl_sandbox.types import PERSON_CPU_S
 
 _TWICE_S = 2.0

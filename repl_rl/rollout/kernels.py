@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from repl_rl.config import SandboxConfig
 from repl_rl.transcript.format import problem_sources
 from repl_rl.types import Problem
-from repl_sandbox.front_end import FrontEnd
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host.front_end import FrontEnd
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Kernel, KernelSource, Limits, SandboxError
 
 

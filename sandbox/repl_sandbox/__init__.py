@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from repl_sandbox.pool import KernelPool
+    from repl_sandbox.host.pool import KernelPool
     from repl_sandbox.types import ExecStatus, Execution, Isolation, Limits, SandboxError
 
 __all__ = ["ExecStatus", "Execution", "Isolation", "KernelPool", "Limits", "SandboxError"]
@@ -16,5 +16,5 @@ def __getattr__(name: str) -> object:
     """The names above, imported when they are asked for: a fork server needs none of a pool's."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    place = "pool" if name == "KernelPool" else "types"
+    place = "host.pool" if name == "KernelPool" else "types"
     return getattr(import_module(f"{__name__}.{place}"), name)

@@ -39,7 +39,7 @@ from repl_rl.types import (
     VerdictKind,
 )
 from repl_sandbox.fake import FakeKernels
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Execution, KernelSource
 
 PROBLEM = Problem(

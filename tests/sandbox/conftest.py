@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from kernel_uses import RunAll, T, Use, WithKernel
-from repl_sandbox import bubblewrap, confine
+from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.host.supervisor import SupervisedKernel
 from repl_sandbox.jupyter.front_ends import LINES
-from repl_sandbox.pool import KernelPool
-from repl_sandbox.supervisor import SupervisedKernel
 from repl_sandbox.types import Execution, Isolation, Limits
-from repl_sandbox.view import readable_paths
+from repl_sandbox.walls import bubblewrap, confine
+from repl_sandbox.walls.view import readable_paths
 
 # Short in CPU time, which a loaded machine does not stretch; long on the wall clock, which it does.
 LIMITS = Limits(line_cpu_s=0.4, line_wall_s=6.0, grace_s=1.0, memory_mib=256)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from kernel_uses import RunAll, WithKernel
-from repl_sandbox.pool import KernelPool
-from repl_sandbox.supervisor import SupervisedKernel
+from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.host.supervisor import SupervisedKernel
 from repl_sandbox.types import ExecStatus, Execution
 
 pytestmark = pytest.mark.kernel
@@ -353,7 +353,7 @@ def test_a_socket_closed_from_inside_gets_the_kernel_killed(with_kernel: WithKer
 
 BESIDE_AN_IGNORED_INTERRUPT = """
 import asyncio, signal
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import Limits
 
 async def main():

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from repl_sandbox import supervisor
-from repl_sandbox.newborn import Newborn
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host import supervisor
+from repl_sandbox.host.fork_server_client import ZygoteLink
+from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.host.started_kernel import Newborn
 from repl_sandbox.types import Limits, SandboxError
-from repl_sandbox.zygote_link import ZygoteLink
 
 LONG_S = 60.0
 """No wait here takes as long."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from repl_sandbox.pool import KernelPool
-from repl_sandbox.supervisor import SupervisedKernel
+from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.host.supervisor import SupervisedKernel
 from repl_sandbox.types import ExecStatus, Isolation, Limits
 
 pytestmark = pytest.mark.kernel
@@ -176,7 +176,7 @@ def test_a_kernel_is_forked_and_buried_while_others_are(
 
 MISSES = """
 import os, signal, sys
-from repl_sandbox import children
+from repl_sandbox.guest import children
 
 kill, missed = children._kill_orphan, []
 

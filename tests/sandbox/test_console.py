@@ -14,10 +14,10 @@ import pytest
 
 from kernel_uses import ConsoleUse, T
 from person import TIMEOUT_S, Person
+from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.host.supervisor import SupervisedKernel
 from repl_sandbox.jupyter.front_ends import LINES
-from repl_sandbox.pool import KernelPool
 from repl_sandbox.sockets import HEARTBEAT, socket_path
-from repl_sandbox.supervisor import SupervisedKernel
 from repl_sandbox.types import ExecStatus, Execution, Isolation, Limits, SandboxError
 
 pytestmark = pytest.mark.kernel

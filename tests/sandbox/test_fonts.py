@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from repl_sandbox.folder import make_runtime_folder, remove_folder
+from repl_sandbox.host.folder import make_runtime_folder, remove_folder
 from repl_sandbox.jupyter.fonts import FOLDER, LIST, offer_fonts
 
 pytest.importorskip("matplotlib")

@@ -12,11 +12,11 @@ import packaging
 import pytest
 
 import repl_sandbox
+from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.host.supervisor import SupervisedKernel
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.jupyter.front_ends import LINES
 from repl_sandbox.jupyter.resident import read_request
-from repl_sandbox.pool import KernelPool
-from repl_sandbox.supervisor import SupervisedKernel
 from repl_sandbox.types import Isolation, Limits, SandboxError
 
 HOME = Path(repl_sandbox.__path__[0])
@@ -34,7 +34,7 @@ print(*sorted({name.partition(".")[0] for name in sys.modules}))
 RUN_A_LINE = """
 import asyncio, importlib.util, sys
 from repl_sandbox import Isolation, KernelPool
-from repl_sandbox import bubblewrap
+from repl_sandbox.walls import bubblewrap
 
 if sys.argv[1] == "basic":
     bubblewrap.find = lambda: None

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from kernel_uses import T
+from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.host.started_kernel import Newborn
 from repl_sandbox.jupyter import front_ends
 from repl_sandbox.jupyter.front_ends import LINES
-from repl_sandbox.newborn import Newborn
-from repl_sandbox.pool import KernelPool
 from repl_sandbox.types import Isolation, Limits, SandboxError
 
 pytestmark = pytest.mark.kernel

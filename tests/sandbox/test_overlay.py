@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from repl_sandbox import view
 from repl_sandbox.types import SandboxError
+from repl_sandbox.walls import view
 
 pytestmark = pytest.mark.kernel
 
-HOME = Path(view.__file__).resolve().parents[1]
+HOME = Path(view.__file__).resolve().parents[2]
 ASK = """
 import asyncio, sys
 from jupyter_client import BlockingKernelClient
-from repl_sandbox import bubblewrap
+from repl_sandbox.walls import bubblewrap
 from repl_sandbox.jupyter.front_ends import LINES
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import Isolation, Limits
 
 if sys.argv[1] == "basic":

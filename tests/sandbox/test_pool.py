@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import repl_sandbox
-from repl_sandbox import zygote_link
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host import fork_server_client
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Execution, Isolation, Limits, SandboxError, SettingError
 
 pytestmark = pytest.mark.kernel
@@ -84,8 +84,8 @@ def test_an_exception_in_the_block_leaves_nothing_behind(isolation: Isolation) -
 
 TRAINER = """
 import asyncio, sys
-from repl_sandbox import bubblewrap
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.walls import bubblewrap
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import Isolation, Limits
 
 if sys.argv[1] == "basic": bubblewrap.find = lambda: None
@@ -250,8 +250,8 @@ def test_a_kernel_that_dies_at_birth_is_reported_and_does_not_stop_the_pool(
 def test_a_warm_up_that_hangs_leaves_nothing_behind(
     isolation: Isolation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zygote_link, "START_TIMEOUT_S", 1.0)
-    monkeypatch.setattr(zygote_link, "END_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(fork_server_client, "START_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(fork_server_client, "END_TIMEOUT_S", 0.5)
 
     async def start() -> None:
         warmup = ("while True: pass",)

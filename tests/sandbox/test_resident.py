@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from jupyter_kernels import TIMEOUT_S, Session, session
+from repl_sandbox.host.fork_server_client import ZygoteLink
 from repl_sandbox.jupyter import resident_client
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.jupyter.options import add_options, configured
@@ -26,7 +27,6 @@ from repl_sandbox.jupyter.resident import serve
 from repl_sandbox.jupyter.resident_client import ResidentClient, connect
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.types import Isolation
-from repl_sandbox.zygote_link import ZygoteLink
 
 pytestmark = pytest.mark.kernel
 SERVE = [str(Path(sys.executable).with_name("repl-rl")), "kernels", "serve", "--preload", ""]

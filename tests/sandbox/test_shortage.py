@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from repl_sandbox import pool as pools
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host import pool as pools
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Isolation, Limits, SandboxError
 
 pytestmark = pytest.mark.kernel

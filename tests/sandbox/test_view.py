@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from repl_sandbox import view
-from repl_sandbox.view import (
+from repl_sandbox.walls import view
+from repl_sandbox.walls.view import (
     as_mounts,
     libraries,
     package_paths,
@@ -238,7 +238,7 @@ def test_an_unknown_module_is_named(module: str) -> None:
         readable_paths([module])
 
 
-@pytest.mark.parametrize("module", ["repl_rl", "repl_sandbox.repl", "repl_rl.types"])
+@pytest.mark.parametrize("module", ["repl_rl", "repl_sandbox.guest.repl", "repl_rl.types"])
 def test_this_project_cannot_be_preloaded(module: str) -> None:
     with pytest.raises(ValueError, match=rf"^preload '{module}': kernels may not read"):
         readable_paths([module])
@@ -246,7 +246,7 @@ def test_this_project_cannot_be_preloaded(module: str) -> None:
 
 def test_a_folder_above_this_project_cannot_be_preloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = importlib.machinery.ModuleSpec("above", None, is_package=True)
-    spec.submodule_search_locations = [str(Path(view.__file__).parents[1])]
+    spec.submodule_search_locations = [str(Path(view.__file__).parents[2])]
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: spec)
     with pytest.raises(ValueError, match="kernels may not read"):
         package_paths(["above"], [])
@@ -279,7 +279,7 @@ def test_a_folder_of_libraries_with_packages_inside_is_named_by_its_libraries(
 
 
 def test_a_folder_with_this_project_inside_is_no_folder_of_libraries() -> None:
-    project = Path(view.__file__).parents[1]
+    project = Path(view.__file__).parents[2]
     assert project not in libraries([project], users=[])
 
 

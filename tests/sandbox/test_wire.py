@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from repl_sandbox.reply import WireError, read_reply
+from repl_sandbox.host.reply import WireError, read_reply
+from repl_sandbox.host.wire import KernelConnection, pack
 from repl_sandbox.types import ExecStatus, Limits
-from repl_sandbox.wire import KernelConnection, pack
 
 SAID = {
     "status": "ok",

@@ -28,15 +28,15 @@ from attack_lab import Outcome, is_untouched, make_decoy
 from attacks import ATTACKS, NUMBERS, Attack
 from cell_attacks import CELL_ATTACKS
 from nobody import become
-from repl_sandbox import bubblewrap
-from repl_sandbox.canary import PROBES
+from repl_sandbox.host.canary import PROBES
+from repl_sandbox.host.fork_server_client import ZygoteLink
+from repl_sandbox.host.process import Process
+from repl_sandbox.host.started_kernel import Newborn
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.jupyter.console import address
-from repl_sandbox.newborn import Newborn
-from repl_sandbox.process import Process
 from repl_sandbox.sockets import SHELL, socket_path
 from repl_sandbox.types import Isolation
-from repl_sandbox.zygote_link import ZygoteLink
+from repl_sandbox.walls import bubblewrap
 
 AT_ONCE = 4
 INTERRUPT_S, GRACE_S, PATIENCE_S = 3.0, 1.0, 60.0

@@ -35,8 +35,8 @@ from IPython.core.profiledir import ProfileDir
 from jupyter_client.session import extract_header
 from traitlets.config import Config
 
+from repl_sandbox.guest.repl import Answer, Repl, seed_generators
 from repl_sandbox.jupyter.served import Served
-from repl_sandbox.repl import Answer, Repl, seed_generators
 
 NO_INPUT = "a sealed kernel has nobody to ask: input() is not available"
 NO_FOLDER = "a sealed kernel can write no files: there is no temporary folder"

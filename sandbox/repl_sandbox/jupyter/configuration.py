@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from repl_sandbox.types import PERSON_CPU_S, Isolation, Limits
 
 if TYPE_CHECKING:
-    from repl_sandbox.zygote_link import ZygoteLink
+    from repl_sandbox.host.fork_server_client import ZygoteLink
 
 PACKAGES = ("jinja2", "matplotlib", "numpy", "pandas", "scipy", "sympy")
 """What a notebook may import unless it is told otherwise."""
@@ -59,11 +59,11 @@ class Configuration:
     async def start_server(self) -> ZygoteLink:
         """A fork server of such kernels, whose walls were tried. SandboxError if there is none."""
         # Half of what a client waits for would be their import, where a resident server is there.
-        from repl_sandbox.canary import inspect_consoles
-        from repl_sandbox.isolation import Level
+        from repl_sandbox.host.canary import inspect_consoles
+        from repl_sandbox.host.fork_server_client import ZygoteLink
+        from repl_sandbox.host.pool import SYMPY_WARMUP
         from repl_sandbox.jupyter.front_ends import CELLS, LINES
-        from repl_sandbox.pool import SYMPY_WARMUP
-        from repl_sandbox.zygote_link import ZygoteLink
+        from repl_sandbox.walls.isolation import Level
 
         limits = Limits(
             memory_mib=self.memory_mib,

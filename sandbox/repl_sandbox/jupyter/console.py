@@ -17,7 +17,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from repl_sandbox.newborn import Newborn
+from repl_sandbox.host.started_kernel import Newborn
 from repl_sandbox.sockets import PORTS
 
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from repl_sandbox.front_end import Provision
+from repl_sandbox.host.front_end import Provision
+from repl_sandbox.host.started_kernel import Newborn
 from repl_sandbox.jupyter.console import write_connection_file
 from repl_sandbox.jupyter.fonts import FOLDER, VARIABLE, offer_fonts, system_fonts
-from repl_sandbox.newborn import Newborn
 
 DISTRIBUTIONS = ("ipykernel", "jupyter-client", "pyzmq", "tornado", "traitlets")
 

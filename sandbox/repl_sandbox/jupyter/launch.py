@@ -24,10 +24,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from repl_sandbox.host.started_kernel import Newborn
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.jupyter.options import add_options, configured
 from repl_sandbox.jupyter.resident_client import ResidentClient
-from repl_sandbox.newborn import Newborn
 from repl_sandbox.sockets import PORTS, STDIN, socket_path
 from repl_sandbox.types import SandboxError
 

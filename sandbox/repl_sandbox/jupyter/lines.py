@@ -17,8 +17,8 @@ from pathlib import Path
 import traitlets
 from ipykernel.kernelbase import Kernel, kernel_protocol_version
 
+from repl_sandbox.guest.repl import Answer, Repl
 from repl_sandbox.jupyter.served import Served
-from repl_sandbox.repl import Answer, Repl
 
 
 class ReplKernel(Served, Kernel):  # type: ignore[misc]  # ipykernel ships no types

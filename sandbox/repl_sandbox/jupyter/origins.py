@@ -12,12 +12,12 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from repl_sandbox.host.started_kernel import Newborn
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.jupyter.resident_client import BIRTH_TIMEOUT_S, ResidentClient
-from repl_sandbox.newborn import Newborn
 
 if TYPE_CHECKING:
-    from repl_sandbox.zygote_link import ZygoteLink
+    from repl_sandbox.host.fork_server_client import ZygoteLink
 
 
 class Origin(Protocol):

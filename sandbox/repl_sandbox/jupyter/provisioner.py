@@ -19,10 +19,10 @@ from typing import Any
 import traitlets
 from jupyter_client.provisioning import KernelProvisionerBase
 
+from repl_sandbox.host.started_kernel import Newborn
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.jupyter.console import address
 from repl_sandbox.jupyter.origins import FromResident, Origin, find_origin
-from repl_sandbox.newborn import Newborn
 from repl_sandbox.types import Isolation
 
 POLL_S = 0.01

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from repl_sandbox.isolation import Walls
+from repl_sandbox.host.started_kernel import Newborn
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.jupyter.resident_client import (
     connect,
@@ -28,9 +28,9 @@ from repl_sandbox.jupyter.resident_client import (
     resident_address,
 )
 from repl_sandbox.jupyter.shared_server import SharedServer, end
-from repl_sandbox.newborn import Newborn
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.types import SandboxError, SettingError
+from repl_sandbox.walls.isolation import Walls
 
 FIRST_PASSED_FD = 3
 """By systemd's convention for what it has opened: `man sd_listen_fds`."""

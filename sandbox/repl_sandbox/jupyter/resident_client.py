@@ -12,8 +12,8 @@ import socket
 from pathlib import Path
 from typing import Self
 
+from repl_sandbox.host.started_kernel import Newborn
 from repl_sandbox.jupyter.configuration import Configuration
-from repl_sandbox.newborn import Newborn
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.types import SandboxError
 

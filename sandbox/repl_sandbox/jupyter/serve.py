@@ -15,11 +15,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from repl_sandbox.isolation import Walls
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.jupyter.options import add_options, configured
 from repl_sandbox.jupyter.resident import serve
 from repl_sandbox.types import SandboxError
+from repl_sandbox.walls.isolation import Walls
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

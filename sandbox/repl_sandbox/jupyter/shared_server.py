@@ -13,11 +13,11 @@ import signal
 import time
 from contextlib import suppress
 
-from repl_sandbox.isolation import Walls
+from repl_sandbox.host.fork_server_client import ZygoteLink
+from repl_sandbox.host.started_kernel import Newborn
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.jupyter.resident_client import BIRTH_TIMEOUT_S
-from repl_sandbox.newborn import Newborn
-from repl_sandbox.zygote_link import ZygoteLink
+from repl_sandbox.walls.isolation import Walls
 
 END_TIMEOUT_S = 5.0
 

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from repl_sandbox.isolation import ESCAPE
-from repl_sandbox.supervisor import SupervisedKernel
+from repl_sandbox.host.fork_server_client import ZygoteLink
+from repl_sandbox.host.supervisor import SupervisedKernel
 from repl_sandbox.types import ExecStatus, Kernel, Limits, SandboxError
-from repl_sandbox.zygote_link import ZygoteLink
+from repl_sandbox.walls.isolation import ESCAPE
 
 BIRTH_TIMEOUT_S = 60.0
 SEALED = "\nSeccomp:\t2\n"
@@ -37,7 +37,7 @@ PROBES: Mapping[str, str] = {
     "trace a kernel": "import ctypes; 1 / (ctypes.CDLL(None).ptrace(16, {bystander}, 0, 0) + 1)",
     "make a namespace": "import ctypes; 1 / (ctypes.CDLL(None).unshare(0x10000000) + 1)",
     "lift its limits": "import resource as r; r.setrlimit(r.RLIMIT_AS, (-1, -1))",
-    "import what runs it": "import repl_sandbox.repl",
+    "import what runs it": "import repl_sandbox.guest.repl",
 }
 """What a kernel must not be able to do -> a source that does it, and raises if it cannot."""
 

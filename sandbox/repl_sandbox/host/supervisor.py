@@ -14,15 +14,15 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 
-from repl_sandbox.deadline import Deadline
-from repl_sandbox.folder import remove_folder
-from repl_sandbox.newborn import Newborn
-from repl_sandbox.process import Process
+from repl_sandbox.host.deadline import Deadline
+from repl_sandbox.host.folder import remove_folder
+from repl_sandbox.host.process import Process
+from repl_sandbox.host.reply import Reply, WireError, read_reply
+from repl_sandbox.host.started_kernel import Newborn
+from repl_sandbox.host.wire import KernelConnection
 from repl_sandbox.render import clean, render
-from repl_sandbox.reply import Reply, WireError, read_reply
 from repl_sandbox.sockets import DIRECT, socket_path
 from repl_sandbox.types import ExecStatus, Execution, Limits, SandboxError
-from repl_sandbox.wire import KernelConnection
 
 CONNECT_TIMEOUT_S = 5.0
 DEATH_TIMEOUT_S = 30.0

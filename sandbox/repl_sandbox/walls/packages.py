@@ -25,7 +25,7 @@ from packaging.utils import canonicalize_name
 
 OWN_DISTRIBUTION = "repl-rl"
 OWN_MODULES = frozenset({"repl_rl", "repl_sandbox"})
-OWN_FOLDER = Path(__file__).resolve().parent
+OWN_FOLDER = Path(__file__).resolve().parents[1]
 
 
 def installed(search: Sequence[Path], name: str | None = None) -> Iterable[Distribution]:

@@ -36,7 +36,7 @@ class Newborn:
     def discard(self) -> None:
         """Let go of one that has ended."""
         # A command that only relays waits for its imports, and never comes here.
-        from repl_sandbox.folder import remove_folder
+        from repl_sandbox.host.folder import remove_folder
 
         os.close(self.pidfd)
         remove_folder(self.folder)
@@ -69,7 +69,7 @@ class Birth:
         text = f"a kernel could not start: {self.error}"
         if not self.is_short:
             return SandboxError(text)
-        from repl_sandbox.folder import remove_folder
+        from repl_sandbox.host.folder import remove_folder
 
         remove_folder(self.folder)  # another one is ordered, and there may be many
         return NoMemoryError(text)

@@ -12,7 +12,7 @@ import asyncio
 import signal
 import time
 
-from repl_sandbox.process import Process
+from repl_sandbox.host.process import Process
 from repl_sandbox.types import Limits
 
 

@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from repl_sandbox import landlock, seccomp
-from repl_sandbox.uid_slot import NUM_SLOTS
+from repl_sandbox.walls import landlock, seccomp
+from repl_sandbox.walls.uid_slot import NUM_SLOTS
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4

@@ -17,8 +17,8 @@ from operator import is_
 from pathlib import Path
 from typing import Any
 
-from repl_sandbox.pristine import Fixed, Pristine
-from repl_sandbox.repl import Answer, Repl
+from repl_sandbox.guest.integrity import Fixed, Pristine
+from repl_sandbox.guest.repl import Answer, Repl
 from repl_sandbox.sockets import DIRECT, SIZE_BYTES, socket_path
 
 # C functions, made before any line runs. Those of `json` are Python, which a line can change.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from repl_sandbox.newborn import Newborn
+from repl_sandbox.host.started_kernel import Newborn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,8 @@ class FrontEnd(Protocol):
     def endpoint(self) -> str:
         """`module:attribute` that the fork server calls once, with its runtime folder.
 
-        See `zygote.Endpoint`. The module lies in this package or in one of `distributions`.
+        It returns a `guest.fork_server.Endpoint`. The module lies in this package or in one of
+        `distributions`.
         """
 
     @property

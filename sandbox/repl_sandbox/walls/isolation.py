@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from repl_sandbox import bubblewrap, confine
 from repl_sandbox.types import Isolation, SettingError
-from repl_sandbox.view import readable_paths
+from repl_sandbox.walls import bubblewrap, confine
+from repl_sandbox.walls.view import readable_paths
 
 
 class Level(StrEnum):

@@ -17,13 +17,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from repl_sandbox.canary import inspect
-from repl_sandbox.front_end import FrontEnd
-from repl_sandbox.isolation import Level, Walls
-from repl_sandbox.newborn import Newborn, NoMemoryError
-from repl_sandbox.supervisor import SupervisedKernel
+from repl_sandbox.host.canary import inspect
+from repl_sandbox.host.fork_server_client import ZygoteLink
+from repl_sandbox.host.front_end import FrontEnd
+from repl_sandbox.host.started_kernel import Newborn, NoMemoryError
+from repl_sandbox.host.supervisor import SupervisedKernel
 from repl_sandbox.types import Isolation, Limits, SandboxError
-from repl_sandbox.zygote_link import ZygoteLink
+from repl_sandbox.walls.isolation import Level, Walls
 
 ACQUIRE_TIMEOUT_S = 60.0
 MEMORY_PAUSE_S = 0.1

@@ -18,8 +18,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from repl_sandbox.packages import OWN_FOLDER, closure, entries, find, installed, origins
 from repl_sandbox.types import SandboxError
+from repl_sandbox.walls.packages import OWN_FOLDER, closure, entries, find, installed, origins
 
 PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 # If two of these are one folder by a link, the loader's cache has the name that comes first.

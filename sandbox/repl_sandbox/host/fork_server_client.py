@@ -23,15 +23,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
-from repl_sandbox import bubblewrap
-from repl_sandbox.folder import make_runtime_folder, remove_folder
-from repl_sandbox.front_end import FrontEnd, Provision
-from repl_sandbox.isolation import ESCAPE, Level, Walls, find_options
-from repl_sandbox.newborn import Birth, Newborn
+from repl_sandbox.host.folder import make_runtime_folder, remove_folder
+from repl_sandbox.host.front_end import FrontEnd, Provision
+from repl_sandbox.host.started_kernel import Birth, Newborn
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.types import Isolation, Limits, SandboxError, SettingError
-from repl_sandbox.uid_slot import UidSlot
-from repl_sandbox.view import as_mounts, package_folders
+from repl_sandbox.walls import bubblewrap
+from repl_sandbox.walls.isolation import ESCAPE, Level, Walls, find_options
+from repl_sandbox.walls.uid_slot import UidSlot
+from repl_sandbox.walls.view import as_mounts, package_folders
 
 START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 5.0
@@ -40,7 +40,7 @@ FLAGS = ("-s", "-P")
 # Not `-m`: `sys.path` would have to hold this package, which only the trainer may read.
 BOOT = (
     "import sys; control, base, package = sys.argv[1:]; sys.path.insert(0, package);"
-    "from repl_sandbox.boot import boot; del sys.path[0]; boot(int(control), int(base))"
+    "from repl_sandbox.guest.boot import boot; del sys.path[0]; boot(int(control), int(base))"
 )
 
 
@@ -354,7 +354,7 @@ def _spawn(
     stderr: BinaryIO,
 ) -> subprocess.Popen[bytes]:
     """Exec the zygote with an environment made by hand: nothing of the trainer's is in it."""
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     base_fd = os.open(runtime.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     fds = (control_fd, base_fd)
     program = [sys.executable, *FLAGS, "-c", BOOT, *map(str, (*fds, package.parent))]

@@ -31,19 +31,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from repl_sandbox.capture import Spill
-from repl_sandbox.children import LOOK_AGAIN_S, Children, become_subreaper
-from repl_sandbox.confine import PR_SET_PDEATHSIG, Confinement, limit
-from repl_sandbox.direct import answers, listen
-from repl_sandbox.pristine import Pristine
-from repl_sandbox.repl import Answer, Repl, refuse_hook, seed_generators
+from repl_sandbox.guest.capture import Spill
+from repl_sandbox.guest.children import LOOK_AGAIN_S, Children, become_subreaper
+from repl_sandbox.guest.direct import answers, listen
+from repl_sandbox.guest.integrity import Pristine
+from repl_sandbox.guest.repl import Answer, Repl, refuse_hook, seed_generators
 from repl_sandbox.sockets import MAX_PACKET_BYTES
+from repl_sandbox.walls.confine import PR_SET_PDEATHSIG, Confinement, limit
 
 MAX_VALUE_CHARS = 8000
 """Of one value in a packet. JSON writes a character as twelve bytes at most."""
 M_ARENA_MAX = -8
 RLIMIT_SIGPENDING = 11
-ANSWERING = ("capture", "direct", "repl", "statements")
+ANSWERING = ("guest.capture", "guest.direct", "guest.repl", "statements")
 """Modules of ours that run between a line and its answer."""
 MAX_OPEN_FILES = 64
 MAX_FILE_BYTES = 1 << 20
