@@ -26,8 +26,7 @@ from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.manager import AsyncKernelManager
 
 from repl_sandbox.host.pool import KernelPool
-from repl_sandbox.jupyter.console import address
-from repl_sandbox.jupyter.front_ends import LINES
+from repl_sandbox.jupyter.front_ends import LINES, address
 from repl_sandbox.types import Isolation, Limits
 
 IMPORT = "from sympy import *"

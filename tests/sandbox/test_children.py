@@ -176,17 +176,17 @@ def test_a_kernel_is_forked_and_buried_while_others_are(
 
 MISSES = """
 import os, signal, sys
-from repl_sandbox.guest import children
+from repl_sandbox.guest import fork_server
 
-kill, missed = children._kill_orphan, []
+kill, missed = fork_server._kill_orphan, []
 
 def miss_once(pid):
     if pid in missed:
         kill(pid)
     missed.append(pid)
 
-children._kill_orphan = miss_once
-owner = children.Children()
+fork_server._kill_orphan = miss_once
+owner = fork_server.Children()
 reader, writer = os.pipe()
 if (parent := os.fork()) == 0:
     if os.fork() == 0:
@@ -197,7 +197,7 @@ if (parent := os.fork()) == 0:
 os.read(reader, 1)
 os.waitpid(parent, 0)
 owner.end()
-print(len(missed) > 1, children._living_or_dead())
+print(len(missed) > 1, fork_server._living_or_dead())
 """
 
 

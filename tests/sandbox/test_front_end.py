@@ -16,7 +16,7 @@ from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.host.supervisor import SupervisedKernel
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.jupyter.front_ends import LINES
-from repl_sandbox.jupyter.resident import read_request
+from repl_sandbox.jupyter.serve import read_request
 from repl_sandbox.types import Isolation, Limits, SandboxError
 
 HOME = Path(repl_sandbox.__path__[0])

@@ -15,13 +15,13 @@ from repl_sandbox.host import canary
 from repl_sandbox.host.canary import PROBES, inspect
 from repl_sandbox.host.fork_server_client import ZygoteLink
 from repl_sandbox.host.pool import KernelPool
-from repl_sandbox.host.process import Process
+from repl_sandbox.host.supervisor import Process
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.jupyter.front_ends import LINES
 from repl_sandbox.types import Execution, Isolation, Limits, SandboxError, SettingError
 from repl_sandbox.walls import bubblewrap, confine, landlock, seccomp
+from repl_sandbox.walls.confine import NUM_SLOTS, UidSlot
 from repl_sandbox.walls.isolation import Level, Walls
-from repl_sandbox.walls.uid_slot import NUM_SLOTS, UidSlot
 
 pytestmark = pytest.mark.kernel
 Threads = Coroutine[None, None, list[dict[str, str]]]
@@ -229,7 +229,7 @@ def test_a_slot_that_was_given_back_is_free_again() -> None:
 
 
 def test_pools_of_two_processes_share_no_user_id() -> None:
-    take = "from repl_sandbox.walls.uid_slot import UidSlot; print(UidSlot().take())"
+    take = "from repl_sandbox.walls.confine import UidSlot; print(UidSlot().take())"
     slot = UidSlot()
     number = slot.take()
     told = subprocess.run([sys.executable, "-c", take], capture_output=True, text=True, check=True)

@@ -21,10 +21,9 @@ import pytest
 from jupyter_kernels import TIMEOUT_S, Session, session
 from repl_sandbox.host.fork_server_client import ZygoteLink
 from repl_sandbox.jupyter import resident_client
-from repl_sandbox.jupyter.configuration import Configuration
-from repl_sandbox.jupyter.options import add_options, configured
-from repl_sandbox.jupyter.resident import serve
+from repl_sandbox.jupyter.configuration import Configuration, add_options, configured
 from repl_sandbox.jupyter.resident_client import ResidentClient, connect
+from repl_sandbox.jupyter.serve import serve
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.types import Isolation
 

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from repl_sandbox.host.reply import WireError, read_reply
-from repl_sandbox.host.wire import KernelConnection, pack
+from repl_sandbox.host.wire import KernelConnection, WireError, pack, read_reply
 from repl_sandbox.types import ExecStatus, Limits
 
 SAID = {

@@ -30,10 +30,10 @@ from cell_attacks import CELL_ATTACKS
 from nobody import become
 from repl_sandbox.host.canary import PROBES
 from repl_sandbox.host.fork_server_client import ZygoteLink
-from repl_sandbox.host.process import Process
 from repl_sandbox.host.started_kernel import Newborn
+from repl_sandbox.host.supervisor import Process
 from repl_sandbox.jupyter.configuration import Configuration
-from repl_sandbox.jupyter.console import address
+from repl_sandbox.jupyter.front_ends import address
 from repl_sandbox.sockets import SHELL, socket_path
 from repl_sandbox.types import Isolation
 from repl_sandbox.walls import bubblewrap

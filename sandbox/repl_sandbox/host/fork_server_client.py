@@ -23,18 +23,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
-from repl_sandbox.host.folder import make_runtime_folder, remove_folder
 from repl_sandbox.host.front_end import FrontEnd, Provision
-from repl_sandbox.host.started_kernel import Birth, Newborn
+from repl_sandbox.host.started_kernel import Birth, Newborn, remove_folder
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.types import Isolation, Limits, SandboxError, SettingError
 from repl_sandbox.walls import bubblewrap
+from repl_sandbox.walls.confine import UidSlot
 from repl_sandbox.walls.isolation import ESCAPE, Level, Walls, find_options
-from repl_sandbox.walls.uid_slot import UidSlot
 from repl_sandbox.walls.view import as_mounts, package_folders
 
 START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 5.0
+MAX_PATH_CHARS = 107
+MEMORY_BASE = "/dev/shm"
+LONGEST_SOCKET_PATH = "/repl-12345678/k1234567/s-1"
 # Not `-I`: it would ignore PYTHONHASHSEED; the environment is made by hand and holds nothing else.
 FLAGS = ("-s", "-P")
 # Not `-m`: `sys.path` would have to hold this package, which only the trainer may read.
@@ -342,6 +344,25 @@ class ZygoteLink:
         if birth.hear(message, fds):
             del self._births[name]
             self._deliver(birth)
+
+
+def make_runtime_folder() -> Path:
+    """A private folder whose sockets have addresses short enough for the operating system.
+
+    Raises SandboxError where none can be made.
+    """
+    base = runtime_base()
+    try:
+        return Path(tempfile.mkdtemp(prefix="repl-", dir=base))
+    except OSError as error:
+        raise SandboxError(f"no folder for kernels in {base}: {error.strerror}") from error
+
+
+def runtime_base() -> str:
+    """Where runtime folders are made: in memory if possible. On a disk each removal may wait."""
+    bases = (MEMORY_BASE, tempfile.gettempdir(), "/tmp")
+    fitting = (base for base in bases if len(base) + len(LONGEST_SOCKET_PATH) <= MAX_PATH_CHARS)
+    return next((base for base in fitting if os.access(base, os.W_OK | os.X_OK)), "/tmp")
 
 
 def _spawn(

@@ -1,17 +1,19 @@
-"""What a person's kernel is: the `config` of a kernelspec, and what the defaults are.
+"""What a person's kernel is: the `config` of a kernelspec, the options of a command, the defaults.
 
 Knows names and numbers. Does not know how a kernel is started.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self
 
 from repl_sandbox.types import PERSON_CPU_S, Isolation, Limits
 
 if TYPE_CHECKING:
+    import argparse
+
     from repl_sandbox.host.fork_server_client import ZygoteLink
 
 PACKAGES = ("jinja2", "matplotlib", "numpy", "pandas", "scipy", "sympy")
@@ -90,3 +92,18 @@ class Configuration:
 def names_in(text: str) -> tuple[str, ...]:
     """Modules as an option names them, with commas between."""
     return tuple(name for name in text.replace(" ", "").split(",") if name)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what the commands of this folder are told. What is not given is None."""
+    parser.add_argument("--isolation", type=Isolation, choices=list(Isolation))
+    for name in ("preload", "packages"):
+        parser.add_argument(f"--{name}", type=names_in, metavar="NAME,...")
+    parser.add_argument("--memory-mib", type=int)
+
+
+def configured(asked: argparse.Namespace) -> Configuration:
+    """What the options say, and the usual where they say nothing."""
+    names = {field.name for field in fields(Configuration)}
+    given = {name: value for name, value in vars(asked).items() if name in names}
+    return Configuration(**{name: value for name, value in given.items() if value is not None})

@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from repl_sandbox.host.started_kernel import Newborn
-from repl_sandbox.jupyter.configuration import Configuration
-from repl_sandbox.jupyter.options import add_options, configured
-from repl_sandbox.jupyter.resident_client import ResidentClient
+from repl_sandbox.jupyter.configuration import Configuration, add_options, configured
+from repl_sandbox.jupyter.resident_client import BIRTH_TIMEOUT_S, ResidentClient
 from repl_sandbox.sockets import PORTS, STDIN, socket_path
 from repl_sandbox.types import SandboxError
 
@@ -139,14 +138,13 @@ def _born(configuration: Configuration, key: bytes) -> Iterator[Newborn]:
         return
     from asyncio import Runner
 
-    from repl_sandbox.jupyter.origins import FromOwnServer
-
-    own = FromOwnServer(configuration)
     with Runner() as runner:
+        link = runner.run(configuration.start_server())
         try:
-            yield runner.run(own.kernel(key=key))
+            link.order(key=key, is_console=True)
+            yield runner.run(link.newborn(timeout_s=BIRTH_TIMEOUT_S, is_console=True))
         finally:
-            runner.run(own.aclose())
+            runner.run(link.aclose())
 
 
 class Signals:

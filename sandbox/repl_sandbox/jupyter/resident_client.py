@@ -1,4 +1,4 @@
-"""The end of a connection to a resident server (`repl_sandbox.jupyter.resident`).
+"""The end of a connection to a resident server (`repl_sandbox.jupyter.serve`).
 
 Imports no event loop: half of what a client waits for would be that import. Knows packets. Does not
 know what the kernel is for.
