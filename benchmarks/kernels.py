@@ -264,9 +264,9 @@ async def through_stock_client(pool: KernelPool, num_lines: int) -> Figures:
     kernel, _path = await pool.acquire_console(seed=0)
     context = zmq.asyncio.Context()
     # A kernel's owner keeps these to itself: the place of its sockets, and their key.
-    newborn = kernel._newborn
-    client = AsyncKernelClient(context=context, **address(newborn.folder))
-    client.session.key = newborn.key
+    started = kernel._started
+    client = AsyncKernelClient(context=context, **address(started.folder))
+    client.session.key = started.key
     try:
         client.start_channels(**CHANNELS)
         await _subscribed(client)

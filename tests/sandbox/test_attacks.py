@@ -215,7 +215,7 @@ def test_a_flood_of_nested_folders_is_removed(
 ) -> None:
     async def attack() -> Path:
         kernel = await unsealed_pool.acquire(seed=1)
-        folder = kernel._newborn.folder
+        folder = kernel._started.folder
         await kernel.run("import os")
         await kernel.run("for _ in range(1500): os.mkdir('d'); os.chdir('d')\n")
         await kernel.aclose()

@@ -77,7 +77,7 @@ async def until_in(folder: Path, claim: Callable[[int], bool]) -> bool:
 async def acquire_and_spawn(pool: KernelPool, source: str) -> tuple[SupervisedKernel, Path]:
     """A kernel that has started something, and its folder."""
     kernel = await pool.acquire(seed=1)
-    folder = kernel._newborn.folder
+    folder = kernel._started.folder
     await kernel.run(IMPORTS)
     execution = await kernel.run(source)
     assert execution.status is ExecStatus.OK, execution
@@ -138,7 +138,7 @@ def test_a_relay_of_sessions_is_overtaken(
 ) -> None:
     async def attack() -> bool:
         kernel = await unsealed_pool.acquire(seed=1)
-        folder = kernel._newborn.folder
+        folder = kernel._started.folder
         await kernel.run(IMPORTS)
         await kernel.run(RELAY)
         await kernel.aclose()

@@ -181,7 +181,7 @@ def test_neither_kind_of_kernel_is_handed_out_for_the_other(standby: int) -> Non
         (other, _), *plain = await asyncio.gather(
             pool.acquire_console(seed=9), pool.acquire(seed=0), pool.acquire(seed=1)
         )
-        folders = [kernel._newborn.folder for kernel in (console, other, *plain)]
+        folders = [kernel._started.folder for kernel in (console, other, *plain)]
         return [socket_path(folder, HEARTBEAT).exists() for folder in folders]
 
     assert with_console(use, standby=standby) == [True, True, False, False]
@@ -349,7 +349,7 @@ client.stop_channels()
 
 def test_a_stock_client_talks_to_a_console(loop_runner: asyncio.Runner, pool: KernelPool) -> None:
     kernel, _path = loop_runner.run(pool.acquire_console(seed=1))
-    folder, key = kernel._newborn.folder, kernel._newborn.key
+    folder, key = kernel._started.folder, kernel._started.key
     try:
         asked = subprocess.run(
             [sys.executable, "-c", STOCK_CLIENT, str(folder), key.decode()],

@@ -13,7 +13,7 @@ import pytest
 
 from repl_sandbox.host import canary
 from repl_sandbox.host.canary import PROBES, inspect
-from repl_sandbox.host.fork_server_client import ZygoteLink
+from repl_sandbox.host.fork_server_client import ForkServerClient
 from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.host.supervisor import Process
 from repl_sandbox.jupyter.configuration import Configuration
@@ -140,13 +140,13 @@ async def threads_of_notebooks(isolation: Isolation) -> list[dict[str, str]]:
         await link.aclose()
 
 
-async def threads_of_a_notebook(link: ZygoteLink) -> list[dict[str, str]]:
+async def threads_of_a_notebook(link: ForkServerClient) -> list[dict[str, str]]:
     link.order(is_console=True)
-    newborn = await link.newborn(timeout_s=60.0, is_console=True)
+    started = await link.next_kernel(timeout_s=60.0, is_console=True)
     try:
-        return thread_fields(Process(newborn.pidfd).pid)
+        return thread_fields(Process(started.pidfd).pid)
     finally:
-        os.close(newborn.pidfd)
+        os.close(started.pidfd)
 
 
 @pytest.mark.parametrize(

@@ -168,10 +168,10 @@ def test_standby_kernels_are_made_while_the_event_loop_stands_still() -> None:
         async with KernelPool(LIMITS, preload=(), standby=3) as pool:
             kernels = [await pool.acquire(seed=i) for i in range(2)]
             deadline = time.monotonic() + PATIENCE_S
-            while pool._link._newborns.qsize() < 3 and time.monotonic() < deadline:
+            while pool._link._started.qsize() < 3 and time.monotonic() < deadline:
                 time.sleep(0.1)  # noqa: ASYNC251  # a training update does not yield either
                 pool._link._receive()
-            return pool._link._newborns.qsize(), len(kernels)
+            return pool._link._started.qsize(), len(kernels)
 
     assert asyncio.run(stand_still()) == (3, 2)
 
@@ -218,7 +218,7 @@ def test_the_environment_is_made_by_hand(
             names = await kernel.evaluate("sorted(__import__('os').environ)")
             home = await kernel.evaluate("__import__('os').path.expanduser('~')")
             where = await kernel.evaluate("__import__('os').getcwd()")
-            mode = os.stat(kernel._newborn.folder).st_mode & 0o777
+            mode = os.stat(kernel._started.folder).st_mode & 0o777
             return names.value, environment(kernel.pid), home.value == where.value, mode
 
     names, block, is_at_home, mode = asyncio.run(look())

@@ -1,8 +1,8 @@
 """The fork server: it imports everything once, then forks kernels in milliseconds.
 
-trainer --(exec, hand-built environment)--> zygote --(fork, walls)--> kernel
+trainer --(exec, hand-built environment)--> fork server --(fork, walls)--> kernel
 
-It is single-threaded and runs no policy code: the child becomes the kernel, the zygote never does.
+It is single-threaded and runs no policy code: the child becomes the kernel, the server never does.
 It dies with the trainer. Every kernel, and all that a kernel started, dies with it. Packets on the
 control socket are JSON. The answer to a fork carries a pidfd. Knows processes. Does not know
 deadlines, pools or why anyone wants a kernel, nor what the walls are made of.
@@ -34,7 +34,7 @@ from typing import Any, NoReturn, Protocol
 
 from repl_sandbox.guest.capture import Spill
 from repl_sandbox.guest.direct import answers, listen
-from repl_sandbox.guest.integrity import Pristine
+from repl_sandbox.guest.integrity import Integrity
 from repl_sandbox.guest.repl import Answer, Repl, refuse_hook, seed_generators
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.walls.confine import PR_SET_PDEATHSIG, Confinement, limit
@@ -86,7 +86,7 @@ def main(control: socket.socket, base_fd: int, config: dict[str, Any]) -> None:
         _report(control, missing=str(error))
         return
     _report(control, ready=True)
-    _Zygote(control, base_fd, stock, children, confinement, config).serve()
+    _ForkServer(control, base_fd, stock, children, confinement, config).serve()
 
 
 def _confinement(plan: dict[str, object] | None) -> Confinement | None:
@@ -164,7 +164,7 @@ class _Stock:
 
     endpoints: dict[bool, Endpoint]
     """By whether a person's client may connect. A server that was started for none has no such."""
-    pristine: Pristine
+    integrity: Integrity
 
 
 def _warm_up(config: dict[str, Any]) -> _Stock:
@@ -182,7 +182,7 @@ def _warm_up(config: dict[str, Any]) -> _Stock:
     endpoints: dict[bool, Endpoint] = {False: OwnerEndpoint()}
     if config["endpoint"] is not None:
         endpoints[True] = _make_endpoint(config["endpoint"], Path(config["runtime"]))
-    pristine = Pristine.of([sys.modules[f"repl_sandbox.{name}"] for name in ANSWERING])
+    integrity = Integrity.of([sys.modules[f"repl_sandbox.{name}"] for name in ANSWERING])
     # Code in a kernel finds plain Python: it cannot import this package by name.
     for name in [name for name in sys.modules if name.partition(".")[0] == "repl_sandbox"]:
         del sys.modules[name]
@@ -191,7 +191,7 @@ def _warm_up(config: dict[str, Any]) -> _Stock:
         metadata.MetadataPathFinder().invalidate_caches()
     gc.collect()
     gc.freeze()
-    return _Stock(endpoints, pristine)
+    return _Stock(endpoints, integrity)
 
 
 def _make_endpoint(name: str, folder: Path) -> Endpoint:
@@ -204,7 +204,7 @@ def _make_endpoint(name: str, folder: Path) -> Endpoint:
     return endpoint
 
 
-class _Zygote:
+class _ForkServer:
     """The loop of the fork server."""
 
     def __init__(
@@ -258,7 +258,7 @@ class _Zygote:
         name = request["name"]
         # Before the fork: a child that raises would clean up as if it were the server.
         endpoint = self._stock.endpoints[request["is_console"]]
-        zygote_pid = os.getpid()
+        server_pid = os.getpid()
         try:
             pid = os.fork() if self._confinement is None else self._confinement.fork()
             if pid == 0:
@@ -267,9 +267,9 @@ class _Zygote:
                     self._confinement,
                     self._config,
                     request,
-                    zygote_pid,
+                    server_pid,
                     endpoint,
-                    self._stock.pristine,
+                    self._stock.integrity,
                 ).become()
         except OSError as error:
             is_short = error.errno in (errno.EAGAIN, errno.ENOMEM)
@@ -310,9 +310,9 @@ class _Child:
         confinement: Confinement | None,
         config: dict[str, Any],
         request: dict[str, Any],
-        zygote_pid: int,
+        server_pid: int,
         endpoint: Endpoint,
-        pristine: Pristine,
+        integrity: Integrity,
     ) -> None:
         self._control = control
         self._confinement = confinement
@@ -320,10 +320,10 @@ class _Child:
         self._request = request
         self._folder = Path(request["folder"])
         self._endpoint = endpoint
-        self._pristine = pristine
-        # In a namespace of its own, a kernel sees no number for the zygote.
+        self._integrity = integrity
+        # In a namespace of its own, a kernel sees no number for the server.
         self._parent_pid = (
-            0 if confinement is not None and confinement.has_namespaces else zygote_pid
+            0 if confinement is not None and confinement.has_namespaces else server_pid
         )
 
     def become(self) -> NoReturn:
@@ -335,7 +335,7 @@ class _Child:
             if error is None:
                 self._endpoint.serve(self._answers)
         finally:
-            # This skips the clean-up of the zygote's objects and `atexit` handlers of user code.
+            # This skips the clean-up of the server's objects and `atexit` handlers of user code.
             os._exit(0)
 
     def _be_born(self) -> str | None:
@@ -359,7 +359,7 @@ class _Child:
                 )
                 error = _set_up(self._endpoint.set_up, self._config["setup"])
                 born_pages = int(statm.read().split()[0])
-            self._answers = answers(repl, door, self._pristine.with_objects(repl))
+            self._answers = answers(repl, door, self._integrity.with_objects(repl))
             self._limit(born_pages, memory_mib=limits["memory_mib"], cpu_s=limits["kernel_cpu_s"])
             if self._confinement is not None:
                 self._confinement.seal(has_zmq=self._endpoint.has_zmq)
@@ -369,7 +369,7 @@ class _Child:
             return traceback.format_exc()
 
     def _settle(self) -> Spill:
-        """Leave the zygote behind: its session, signals, streams, folder."""
+        """Leave the fork server behind: its session, signals, streams, folder."""
         os.setsid()
         # While it lives, what it started must not be killed because another kernel ends.
         become_subreaper()

@@ -1,6 +1,6 @@
-"""The trainer's end of the fork server: starts it, orders kernels, receives newborn ones.
+"""The trainer's end of the fork server: starts it, orders kernels, receives started ones.
 
-start() -> the best walls that come up; order() -> zygote forks -> [socket, pidfd] -> Newborn
+start() -> the best walls that come up; order() -> a fork -> [socket, pidfd] -> StartedKernel
 
 Orders are queued to the fork server at once. It fills them while nobody reads, also while the
 trainer's event loop stands still. Knows packets and pidfds. Does not know what runs in a kernel.
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from repl_sandbox.host.front_end import FrontEnd, Provision
-from repl_sandbox.host.started_kernel import Birth, Newborn, remove_folder
+from repl_sandbox.host.started_kernel import OrderedKernel, StartedKernel, remove_folder
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.types import Isolation, Limits, SandboxError, SettingError
 from repl_sandbox.walls import bubblewrap
@@ -46,7 +46,7 @@ BOOT = (
 )
 
 
-class ZygoteLink:
+class ForkServerClient:
     """Owner of the fork server and of the folder in which its kernels live."""
 
     def __init__(self, limits: Limits, *, setup: Sequence[str]) -> None:
@@ -62,9 +62,9 @@ class ZygoteLink:
         """Those in force, once started."""
         self._num_orders = 0
         self._backlog: deque[bytes] = deque()
-        self._births: dict[str, Birth] = {}
-        self._newborns: asyncio.Queue[Newborn | SandboxError] = asyncio.Queue()
-        self._consoles: asyncio.Queue[Newborn | SandboxError] = asyncio.Queue()
+        self._ordered: dict[str, OrderedKernel] = {}
+        self._started: asyncio.Queue[StartedKernel | SandboxError] = asyncio.Queue()
+        self._consoles: asyncio.Queue[StartedKernel | SandboxError] = asyncio.Queue()
 
     async def start(
         self,
@@ -171,7 +171,7 @@ class ZygoteLink:
     def order(
         self, *, key: bytes | None = None, folder: Path | None = None, is_console: bool = False
     ) -> None:
-        """Ask for one kernel, which `newborn` returns later. SandboxError where none can be made.
+        """Ask for a kernel, which `next_kernel` returns later. SandboxError where none can be made.
 
         key:        what signs its messages; made here if not given.
         folder:     that of a dead kernel, whose place the new one takes.
@@ -191,12 +191,12 @@ class ZygoteLink:
         except OSError as error:
             raise SandboxError(f"no folder for a kernel: {error.strerror}") from error
         key = secrets.token_hex(16).encode() if key is None else key
-        self._births[name] = Birth(folder, key, is_console)
+        self._ordered[name] = OrderedKernel(folder, key, is_console)
         request = {"name": name, "folder": str(folder), "is_console": is_console}
         self._backlog.append(json.dumps(request | {"key": key.decode()}).encode())
         self._flush()
 
-    async def newborn(self, *, timeout_s: float, is_console: bool = False) -> Newborn:
+    async def next_kernel(self, *, timeout_s: float, is_console: bool = False) -> StartedKernel:
         """The next kernel of this kind that was ordered.
 
         Raises SandboxError if there will be none: NoMemoryError if there may be one later.
@@ -219,20 +219,20 @@ class ZygoteLink:
 
         Where memory runs out Linux ends kernels first, and those that wait are many.
         """
-        for _ in range(self._newborns.qsize()):
-            born = self._newborns.get_nowait()
+        for _ in range(self._started.qsize()):
+            born = self._started.get_nowait()
             if isinstance(born, SandboxError):
                 continue
             if born.has_ended():
                 born.discard()
             else:
-                self._newborns.put_nowait(born)
+                self._started.put_nowait(born)
 
     @property
     def num_stocked(self) -> int:
         """Kernels that were ordered and not yet taken, without consoles."""
-        num_due = sum(not birth.is_console for birth in self._births.values())
-        return num_due + self._newborns.qsize()
+        num_due = sum(not ordered.is_console for ordered in self._ordered.values())
+        return num_due + self._started.qsize()
 
     def is_gone(self) -> bool:
         """Whether the fork server has ended: kernels that end with it are not to blame."""
@@ -277,21 +277,21 @@ class ZygoteLink:
             control.close()
 
     def _close_unclaimed(self) -> None:
-        for birth in self._births.values():
-            if birth.pidfd is not None:
-                os.close(birth.pidfd)
-        self._births.clear()
-        for queue in (self._newborns, self._consoles):
+        for ordered in self._ordered.values():
+            if ordered.pidfd is not None:
+                os.close(ordered.pidfd)
+        self._ordered.clear()
+        for queue in (self._started, self._consoles):
             while not queue.empty():
                 born = queue.get_nowait()
-                if isinstance(born, Newborn):
+                if isinstance(born, StartedKernel):
                     os.close(born.pidfd)
 
-    def _queue(self, is_console: bool) -> asyncio.Queue[Newborn | SandboxError]:
-        return self._consoles if is_console else self._newborns
+    def _queue(self, is_console: bool) -> asyncio.Queue[StartedKernel | SandboxError]:
+        return self._consoles if is_console else self._started
 
-    def _deliver(self, birth: Birth) -> None:
-        self._queue(birth.is_console).put_nowait(birth.outcome())
+    def _deliver(self, ordered: OrderedKernel) -> None:
+        self._queue(ordered.is_console).put_nowait(ordered.outcome())
 
     def _flush(self) -> None:
         control = self._socket()
@@ -324,26 +324,26 @@ class ZygoteLink:
         except OSError:
             pass
         asyncio.get_running_loop().remove_reader(control)
-        for birth in self._births.values():
-            birth.error = "the fork server is gone"
-            self._deliver(birth)
-        self._births.clear()
+        for ordered in self._ordered.values():
+            ordered.error = "the fork server is gone"
+            self._deliver(ordered)
+        self._ordered.clear()
 
     def _sort(self, message: dict[str, str], fds: list[int]) -> None:
-        """Of each birth there are two messages, in either order.
+        """Of each start there are two messages, in either order.
 
-        That of the zygote brings a pidfd, that of the child says whether it is ready.
+        That of the server brings a pidfd, that of the child says whether it is ready.
         """
         name = message["name"]
-        birth = self._births.get(name)
-        if birth is None:
+        ordered = self._ordered.get(name)
+        if ordered is None:
             # Its failure was reported before: this message is of no use.
             for fd in fds:
                 os.close(fd)
             return
-        if birth.hear(message, fds):
-            del self._births[name]
-            self._deliver(birth)
+        if ordered.hear(message, fds):
+            del self._ordered[name]
+            self._deliver(ordered)
 
 
 def make_runtime_folder() -> Path:
@@ -374,7 +374,7 @@ def _spawn(
     environment: Mapping[str, str],
     stderr: BinaryIO,
 ) -> subprocess.Popen[bytes]:
-    """Exec the zygote with an environment made by hand: nothing of the trainer's is in it."""
+    """Exec the fork server with an environment made by hand: nothing of the trainer's is in it."""
     package = Path(__file__).resolve().parents[1]
     base_fd = os.open(runtime.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     fds = (control_fd, base_fd)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from repl_sandbox.host.started_kernel import Newborn
+from repl_sandbox.host.started_kernel import StartedKernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,5 +46,5 @@ class FrontEnd(Protocol):
     def provide(self, runtime: Path, environment: Mapping[str, str]) -> Provision:
         """Make what its kernels need in `runtime`. `environment` is the fork server's."""
 
-    def write_connection(self, newborn: Newborn) -> Path:
+    def write_connection(self, started: StartedKernel) -> Path:
         """Write the file by which a client finds this kernel. OSError where it cannot be."""

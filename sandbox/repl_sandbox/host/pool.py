@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import Self
 
 from repl_sandbox.host.canary import inspect
-from repl_sandbox.host.fork_server_client import ZygoteLink
+from repl_sandbox.host.fork_server_client import ForkServerClient
 from repl_sandbox.host.front_end import FrontEnd
-from repl_sandbox.host.started_kernel import Newborn, NoMemoryError
+from repl_sandbox.host.started_kernel import NoMemoryError, StartedKernel
 from repl_sandbox.host.supervisor import SupervisedKernel
 from repl_sandbox.types import Isolation, Limits, SandboxError
 from repl_sandbox.walls.isolation import Level, Walls
@@ -79,7 +79,7 @@ class KernelPool:
         self._front_end = front_end
         self.walls = Walls(level=Level.NONE)
         """The walls in force, once the pool is open."""
-        self._link = ZygoteLink(limits, setup=setup)
+        self._link = ForkServerClient(limits, setup=setup)
         self._kernels: set[SupervisedKernel] = set()
         self._num_waiting = 0
         self._seeds = itertools.count()
@@ -127,10 +127,10 @@ class KernelPool:
         seed = next(self._seeds) if seed is None else seed
         self._num_waiting += 1
         try:
-            newborn = await self._newborn(until_s=time.monotonic() + ACQUIRE_TIMEOUT_S)
+            started = await self._next_kernel(until_s=time.monotonic() + ACQUIRE_TIMEOUT_S)
         finally:
             self._num_waiting -= 1
-        kernel = await self._open(newborn, seed=seed)
+        kernel = await self._open(started, seed=seed)
         async with _closed_on_failure(kernel):
             # Not earlier: the start of a successor would delay this kernel's first answer.
             self._restock(standby=self._standby)
@@ -150,20 +150,20 @@ class KernelPool:
                 "KernelPool(..., front_end=repl_sandbox.jupyter.front_ends.LINES)"
             )
         self._link.order(is_console=True)
-        newborn = await self._link.newborn(timeout_s=ACQUIRE_TIMEOUT_S, is_console=True)
-        kernel = await self._open(newborn, seed=seed)
+        started = await self._link.next_kernel(timeout_s=ACQUIRE_TIMEOUT_S, is_console=True)
+        kernel = await self._open(started, seed=seed)
         async with _closed_on_failure(kernel):
             try:
-                return kernel, self._front_end.write_connection(newborn)
+                return kernel, self._front_end.write_connection(started)
             except OSError as error:
                 raise SandboxError(f"no connection file for a kernel: {error.strerror}") from error
 
-    async def _newborn(self, *, until_s: float) -> Newborn:
+    async def _next_kernel(self, *, until_s: float) -> StartedKernel:
         while True:
             self._link.drop_lost()
             self._restock(standby=0)
             try:
-                return await self._link.newborn(timeout_s=ACQUIRE_TIMEOUT_S)
+                return await self._link.next_kernel(timeout_s=ACQUIRE_TIMEOUT_S)
             except NoMemoryError:
                 if time.monotonic() >= until_s:
                     raise
@@ -173,8 +173,8 @@ class KernelPool:
         if not self._is_open:
             raise SandboxError("the pool is not open")
 
-    async def _open(self, newborn: Newborn, *, seed: int) -> SupervisedKernel:
-        kernel = SupervisedKernel(newborn, self._limits, is_server_gone=self._link.is_gone)
+    async def _open(self, started: StartedKernel, *, seed: int) -> SupervisedKernel:
+        kernel = SupervisedKernel(started, self._limits, is_server_gone=self._link.is_gone)
         self._kernels = {live for live in self._kernels if not live.is_closed} | {kernel}
         async with _closed_on_failure(kernel):
             await kernel.open(seed=seed)

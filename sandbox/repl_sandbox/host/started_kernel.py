@@ -1,6 +1,6 @@
 """Kernels between their order and their first line, and the end of their folders.
 
-messages of the fork server and of its child -> Birth -> Newborn, or why there is none
+messages of the fork server and of its child -> OrderedKernel -> StartedKernel, or why there is none
 
 A command that only relays waits for this import: it takes no event loop. Knows what each of both
 says. Does not know how it arrives.
@@ -19,7 +19,7 @@ from repl_sandbox.types import SandboxError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Newborn:
+class StartedKernel:
     """A kernel that answers on its sockets and has run nothing but our setup."""
 
     folder: Path
@@ -46,7 +46,7 @@ class NoMemoryError(SandboxError):
 
 
 @dataclass(slots=True)
-class Birth:
+class OrderedKernel:
     """A kernel that was ordered and does not answer yet."""
 
     folder: Path
@@ -58,9 +58,9 @@ class Birth:
     is_short: bool = False
     """Whether the error is a lack of memory, which may pass."""
 
-    def outcome(self) -> Newborn | SandboxError:
+    def outcome(self) -> StartedKernel | SandboxError:
         if self.error is None and self.pidfd is not None:
-            return Newborn(
+            return StartedKernel(
                 folder=self.folder, key=self.key, pidfd=self.pidfd, is_console=self.is_console
             )
         if self.pidfd is not None:
@@ -72,7 +72,7 @@ class Birth:
         return NoMemoryError(text)
 
     def hear(self, message: dict[str, str], fds: Sequence[int]) -> bool:
-        """Take in one of the messages of this birth; whether it was the last one."""
+        """Take in one of the messages of this start; whether it was the last one."""
         if fds:
             self.pidfd = fds[0]
         self.is_born |= bool(message.get("is_born"))

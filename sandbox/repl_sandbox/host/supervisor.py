@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from repl_sandbox.host.started_kernel import Newborn, remove_folder
+from repl_sandbox.host.started_kernel import StartedKernel, remove_folder
 from repl_sandbox.host.wire import KernelConnection, Reply, WireError, read_reply
 from repl_sandbox.render import clean, render
 from repl_sandbox.sockets import DIRECT, socket_path
@@ -142,12 +142,12 @@ class SupervisedKernel:
     """A `Kernel` over one process, whose socket, pidfd and folder it owns until `aclose`."""
 
     def __init__(
-        self, newborn: Newborn, limits: Limits, *, is_server_gone: Callable[[], bool]
+        self, started: StartedKernel, limits: Limits, *, is_server_gone: Callable[[], bool]
     ) -> None:
-        self._newborn = newborn
+        self._started = started
         self._limits = limits
         self._is_server_gone = is_server_gone
-        self._process = Process(newborn.pidfd)
+        self._process = Process(started.pidfd)
         self._billed_cpu_s = self._process.cpu_s()
         """CPU time up to the last answer. What the process uses after it counts for the next line,
         except with a console, where a person's line may have used it."""
@@ -170,7 +170,7 @@ class SupervisedKernel:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 _, self._connection = await loop.create_unix_connection(
-                    self._new_connection, str(socket_path(self._newborn.folder, DIRECT))
+                    self._new_connection, str(socket_path(self._started.folder, DIRECT))
                 )
         except OSError as error:  # TimeoutError is one
             raise SandboxError(f"a kernel does not listen: {error!r}") from error
@@ -218,7 +218,7 @@ class SupervisedKernel:
             raise SandboxError("a kernel outlived SIGKILL") from error
         finally:
             self._process.close()
-            remove_folder(self._newborn.folder)
+            remove_folder(self._started.folder)
 
     def _new_connection(self) -> KernelConnection:
         max_chars = 2 * self._limits.max_output_chars + self._limits.max_value_chars
@@ -238,7 +238,7 @@ class SupervisedKernel:
         if self._process.died.is_set() or self._connection.closed.is_set():
             return Execution(status=await self._fate())
         self._pending = asyncio.get_running_loop().create_future()
-        if self._newborn.is_console:
+        if self._started.is_console:
             self._billed_cpu_s = self._process.cpu_s()
         deadline = Deadline(
             self._pending, self._process, self._limits, billed_cpu_s=self._billed_cpu_s

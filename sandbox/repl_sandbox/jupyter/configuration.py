@@ -14,7 +14,7 @@ from repl_sandbox.types import PERSON_CPU_S, Isolation, Limits
 if TYPE_CHECKING:
     import argparse
 
-    from repl_sandbox.host.fork_server_client import ZygoteLink
+    from repl_sandbox.host.fork_server_client import ForkServerClient
 
 PACKAGES = ("jinja2", "matplotlib", "numpy", "pandas", "scipy", "sympy")
 """What a notebook may import unless it is told otherwise."""
@@ -58,11 +58,11 @@ class Configuration:
         """Those of `packages` that are here."""
         return tuple(name for name in self.packages if find_spec(name) is not None)
 
-    async def start_server(self) -> ZygoteLink:
+    async def start_server(self) -> ForkServerClient:
         """A fork server of such kernels, whose walls were tried. SandboxError if there is none."""
         # Half of what a client waits for would be their import, where a resident server is there.
         from repl_sandbox.host.canary import inspect_consoles
-        from repl_sandbox.host.fork_server_client import ZygoteLink
+        from repl_sandbox.host.fork_server_client import ForkServerClient
         from repl_sandbox.host.pool import SYMPY_WARMUP
         from repl_sandbox.jupyter.front_ends import CELLS, LINES
         from repl_sandbox.walls.isolation import Level
@@ -72,7 +72,7 @@ class Configuration:
             kernel_cpu_s=self.kernel_cpu_s,
             max_output_chars=self.max_output_chars,
         )
-        link = ZygoteLink(limits, setup=self.setup)
+        link = ForkServerClient(limits, setup=self.setup)
         try:
             walls = await link.start(
                 preload=self.preload,

@@ -1,7 +1,7 @@
 """How a person's Jupyter client gets at a kernel, as far as the trusted side has to do with it.
 
 LINES, CELLS -> fork server: their endpoint, and a folder in which matplotlib finds its fonts
-Newborn -> connection file -> jupyter console --existing FILE
+StartedKernel -> connection file -> jupyter console --existing FILE
 
 Whoever can read the file can run code in the kernel. Code in the kernel may know the key too, since
 it lies in memory. So each kernel has a key of its own, which signs nothing but the messages to and
@@ -25,7 +25,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from repl_sandbox.host.front_end import Provision
-from repl_sandbox.host.started_kernel import Newborn
+from repl_sandbox.host.started_kernel import StartedKernel
 from repl_sandbox.sockets import PORTS
 
 DISTRIBUTIONS = ("ipykernel", "jupyter-client", "pyzmq", "tornado", "traitlets")
@@ -48,8 +48,8 @@ class LinesFrontEnd:
     def provide(self, runtime: Path, environment: Mapping[str, str]) -> Provision:
         return Provision()
 
-    def write_connection(self, newborn: Newborn) -> Path:
-        return write_connection_file(newborn)
+    def write_connection(self, started: StartedKernel) -> Path:
+        return write_connection_file(started)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +147,14 @@ def _this_python() -> str:
     return shlex.quote(sys.executable)
 
 
-def write_connection_file(newborn: Newborn) -> Path:
+def write_connection_file(started: StartedKernel) -> Path:
     """The file, in the kernel's folder and removed with it. Nobody but its owner may read it.
 
     Write it before the kernel runs foreign code: without walls, that could put a file there.
     """
-    assert newborn.is_console, "it has no heartbeat: a client would take it for dead"
-    path = newborn.folder / "connection.json"
-    signing = {"signature_scheme": "hmac-sha256", "key": newborn.key.decode()}
+    assert started.is_console, "it has no heartbeat: a client would take it for dead"
+    path = started.folder / "connection.json"
+    signing = {"signature_scheme": "hmac-sha256", "key": started.key.decode()}
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump(address(newborn.folder) | signing, file)
+        json.dump(address(started.folder) | signing, file)
     return path

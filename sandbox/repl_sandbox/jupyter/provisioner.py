@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import traitlets
 from jupyter_client.provisioning import KernelProvisionerBase
 
-from repl_sandbox.host.started_kernel import Newborn
+from repl_sandbox.host.started_kernel import StartedKernel
 from repl_sandbox.jupyter.configuration import Configuration
 from repl_sandbox.jupyter.front_ends import address
 from repl_sandbox.jupyter.resident_client import BIRTH_TIMEOUT_S, ResidentClient
 from repl_sandbox.types import Isolation
 
 if TYPE_CHECKING:
-    from repl_sandbox.host.fork_server_client import ZygoteLink
+    from repl_sandbox.host.fork_server_client import ForkServerClient
 
 POLL_S = 0.01
 USUAL = Configuration()
@@ -37,7 +37,7 @@ USUAL = Configuration()
 class Origin(Protocol):
     """One kernel at a time comes from it."""
 
-    async def kernel(self, *, key: bytes, folder: Path | None = None) -> Newborn:
+    async def kernel(self, *, key: bytes, folder: Path | None = None) -> StartedKernel:
         """A kernel whose messages `key` signs. SandboxError if there is none.
 
         folder: that of the last one, which has ended: the new one's sockets have the same names.
@@ -60,13 +60,13 @@ class FromOwnServer:
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
-        self.link: ZygoteLink | None = None
+        self.link: ForkServerClient | None = None
 
-    async def kernel(self, *, key: bytes, folder: Path | None = None) -> Newborn:
+    async def kernel(self, *, key: bytes, folder: Path | None = None) -> StartedKernel:
         if self.link is None:
             self.link = await self._configuration.start_server()
         self.link.order(key=key, folder=folder, is_console=True)
-        return await self.link.newborn(timeout_s=BIRTH_TIMEOUT_S, is_console=True)
+        return await self.link.next_kernel(timeout_s=BIRTH_TIMEOUT_S, is_console=True)
 
     async def aclose(self) -> None:
         link, self.link = self.link, None
@@ -80,7 +80,7 @@ class FromResident:
     def __init__(self, client: ResidentClient) -> None:
         self._client = client
 
-    async def kernel(self, *, key: bytes, folder: Path | None = None) -> Newborn:
+    async def kernel(self, *, key: bytes, folder: Path | None = None) -> StartedKernel:
         """See `Origin`; the server ends the last one and takes its folder by itself."""
         return await asyncio.to_thread(self._client.kernel, key)
 
@@ -105,11 +105,11 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
     max_output_chars = traitlets.Int(USUAL.max_output_chars).tag(config=True)
 
     _origin: Origin | None = None
-    _newborn: Newborn | None = None
+    _started: StartedKernel | None = None
 
     @property
     def has_process(self) -> bool:
-        return self._newborn is not None
+        return self._started is not None
 
     @property
     def is_resident(self) -> bool:
@@ -123,15 +123,15 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         if self._origin is None:
             self._origin = await find_origin(self._configuration())
         # A restart binds the same files again: clients stay connected to their names.
-        folder = None if self._newborn is None else self._newborn.folder
+        folder = None if self._started is None else self._started.folder
         self._forget()
         try:
-            self._newborn = await self._origin.kernel(key=manager.session.key, folder=folder)
+            self._started = await self._origin.kernel(key=manager.session.key, folder=folder)
         except BaseException:
             # Nobody calls `cleanup` after a start that failed.
             await self.cleanup()
             raise
-        for name, value in address(self._newborn.folder).items():
+        for name, value in address(self._started.folder).items():
             setattr(manager, name, value)
         manager.write_connection_file()
         self.connection_info = manager.get_connection_info()
@@ -143,10 +143,10 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
 
     async def poll(self) -> int | None:
         """None while it lives, then 0: its exit code cannot be known."""
-        if self._newborn is None:
+        if self._started is None:
             return 0
         watch = select.poll()
-        watch.register(self._newborn.pidfd, select.POLLIN)
+        watch.register(self._started.pidfd, select.POLLIN)
         return 0 if watch.poll(0) else None
 
     async def wait(self) -> int | None:
@@ -156,9 +156,9 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         return 0
 
     async def send_signal(self, signum: int) -> None:
-        if self._newborn is not None:
+        if self._started is not None:
             with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._newborn.pidfd, signum)
+                signal.pidfd_send_signal(self._started.pidfd, signum)
 
     async def kill(self, restart: bool = False) -> None:
         await self.send_signal(signal.SIGKILL)
@@ -176,9 +176,9 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
             await origin.aclose()
 
     def _forget(self) -> None:
-        newborn, self._newborn = self._newborn, None
-        if newborn is not None:
-            os.close(newborn.pidfd)
+        started, self._started = self._started, None
+        if started is not None:
+            os.close(started.pidfd)
 
     def _configuration(self) -> Configuration:
         names = [field.name for field in fields(Configuration)]

@@ -28,8 +28,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from repl_sandbox.host.fork_server_client import ZygoteLink
-from repl_sandbox.host.started_kernel import Newborn
+from repl_sandbox.host.fork_server_client import ForkServerClient
+from repl_sandbox.host.started_kernel import StartedKernel
 from repl_sandbox.jupyter.configuration import Configuration, add_options, configured
 from repl_sandbox.jupyter.resident_client import (
     BIRTH_TIMEOUT_S,
@@ -61,7 +61,7 @@ class _Client:
     connection: socket.socket
     server: SharedServer | None = None
     """Of all its kernels: no other server can make one in the place of the last."""
-    newborn: Newborn | None = None
+    started: StartedKernel | None = None
 
 
 class Resident:
@@ -158,9 +158,9 @@ class Resident:
         client.connection.send(json.dumps({"is_such": is_such}).encode())
 
     async def _leave(self, client: _Client) -> None:
-        if client.newborn is not None:
-            await end(client.newborn)
-            client.newborn.discard()
+        if client.started is not None:
+            await end(client.started)
+            client.started.discard()
         if client.server is not None:
             client.server.num_clients -= 1
             await self._end_bare()
@@ -188,11 +188,11 @@ async def _give(client: _Client, key: bytes) -> None:
     """Give it a kernel, in the place of the last one. ValueError if it did not say what kind."""
     if client.server is None:
         raise ValueError("a request that is not understood: a `key` before a `configuration`")
-    if client.newborn is not None:
-        await end(client.newborn)
-    client.newborn = await client.server.kernel(key, client.newborn)
-    answer = json.dumps({"folder": str(client.newborn.folder)}).encode()
-    socket.send_fds(client.connection, [answer], [client.newborn.pidfd])
+    if client.started is not None:
+        await end(client.started)
+    client.started = await client.server.kernel(key, client.started)
+    answer = json.dumps({"folder": str(client.started.folder)}).encode()
+    socket.send_fds(client.connection, [answer], [client.started.pidfd])
 
 
 def open_listener(address: Path) -> socket.socket:
@@ -238,14 +238,14 @@ def _is_passed() -> bool:
 class SharedServer:
     """Owner of a fork server of several clients, each of whom gets the kernels that it asked for.
 
-    order with a key -> fork server -> Newborn with that key
+    order with a key -> fork server -> StartedKernel with that key
     """
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
         self.num_clients = 0
         """Those that may ask for kernels, and have not left."""
-        self._link: ZygoteLink | None = None
+        self._link: ForkServerClient | None = None
         self._has_started = asyncio.Event()
         self._turn = asyncio.Lock()
         """The fork server answers orders in turn, and a key must meet its own kernel."""
@@ -269,7 +269,7 @@ class SharedServer:
         """Until it has started."""
         await self._has_started.wait()
 
-    async def kernel(self, key: bytes, last: Newborn | None) -> Newborn:
+    async def kernel(self, key: bytes, last: StartedKernel | None) -> StartedKernel:
         """A kernel whose messages `key` signs. SandboxError if there is none.
 
         last: one of this server's that has ended. The new one takes its place.
@@ -278,14 +278,14 @@ class SharedServer:
         async with self._turn:
             folder = None if last is None else last.folder
             self._link.order(key=key, folder=folder, is_console=True)
-            newborn = await _next(self._link)
-            while newborn.key != key:  # it came after whoever had asked for it was gone
-                await end(newborn)
-                newborn.discard()
-                newborn = await _next(self._link)
+            started = await _next(self._link)
+            while started.key != key:  # it came after whoever had asked for it was gone
+                await end(started)
+                started.discard()
+                started = await _next(self._link)
             if last is not None:
                 os.close(last.pidfd)
-            return newborn
+            return started
 
     async def aclose(self) -> None:
         """End it and all its kernels. Safe to call twice, and before it has started."""
@@ -294,17 +294,17 @@ class SharedServer:
             await link.aclose()
 
 
-async def _next(link: ZygoteLink) -> Newborn:
-    return await link.newborn(timeout_s=BIRTH_TIMEOUT_S, is_console=True)
+async def _next(link: ForkServerClient) -> StartedKernel:
+    return await link.next_kernel(timeout_s=BIRTH_TIMEOUT_S, is_console=True)
 
 
-async def end(newborn: Newborn) -> None:
+async def end(started: StartedKernel) -> None:
     """Kill it, and wait until it has ended."""
     with suppress(ProcessLookupError):
-        signal.pidfd_send_signal(newborn.pidfd, signal.SIGKILL)
+        signal.pidfd_send_signal(started.pidfd, signal.SIGKILL)
     deadline = time.monotonic() + END_TIMEOUT_S
     # An exit sets no Event.
-    while not newborn.has_ended() and time.monotonic() < deadline:  # noqa: ASYNC110
+    while not started.has_ended() and time.monotonic() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.002)
 
 
