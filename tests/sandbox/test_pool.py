@@ -399,3 +399,9 @@ def test_the_packages_names_are_imported_when_they_are_asked_for() -> None:
         check=True,
     )
     assert done.stdout == "False\n"
+
+
+def test_a_pool_is_found_at_its_former_path_which_says_the_other() -> None:
+    with pytest.warns(FutureWarning, match="import it from repl_sandbox"):
+        from repl_sandbox.pool import KernelPool as former
+    assert former is KernelPool
