@@ -214,6 +214,13 @@ class ForkServerClient:
             raise born
         return born
 
+    async def console(
+        self, *, timeout_s: float, key: bytes | None = None, folder: Path | None = None
+    ) -> StartedKernel:
+        """Order one that a client can reach, and wait for the next of these."""
+        self.order(key=key, folder=folder, is_console=True)
+        return await self.next_kernel(timeout_s=timeout_s, is_console=True)
+
     def drop_lost(self) -> None:
         """Forget what came of orders and is of no use: failures, kernels that have ended since.
 

@@ -149,8 +149,7 @@ class KernelPool:
                 "this pool has no front end: a client cannot attach; expected "
                 "KernelPool(..., front_end=repl_sandbox.jupyter.front_ends.LINES)"
             )
-        self._link.order(is_console=True)
-        started = await self._link.next_kernel(timeout_s=ACQUIRE_TIMEOUT_S, is_console=True)
+        started = await self._link.console(timeout_s=ACQUIRE_TIMEOUT_S)
         kernel = await self._open(started, seed=seed)
         async with _closed_on_failure(kernel):
             try:

@@ -141,8 +141,7 @@ def _born(configuration: Configuration, key: bytes) -> Iterator[StartedKernel]:
     with Runner() as runner:
         link = runner.run(configuration.start_server())
         try:
-            link.order(key=key, is_console=True)
-            yield runner.run(link.next_kernel(timeout_s=BIRTH_TIMEOUT_S, is_console=True))
+            yield runner.run(link.console(key=key, timeout_s=BIRTH_TIMEOUT_S))
         finally:
             runner.run(link.aclose())
 

@@ -65,8 +65,7 @@ class FromOwnServer:
     async def kernel(self, *, key: bytes, folder: Path | None = None) -> StartedKernel:
         if self.link is None:
             self.link = await self._configuration.start_server()
-        self.link.order(key=key, folder=folder, is_console=True)
-        return await self.link.next_kernel(timeout_s=BIRTH_TIMEOUT_S, is_console=True)
+        return await self.link.console(key=key, folder=folder, timeout_s=BIRTH_TIMEOUT_S)
 
     async def aclose(self) -> None:
         link, self.link = self.link, None
