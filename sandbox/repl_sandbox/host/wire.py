@@ -24,6 +24,8 @@ STATUSES = {
 }
 MAX_NAME_CHARS = 100
 MAX_COUNT = 1 << 40
+READ_BYTES = 1 << 14
+"""At once. Most replies are shorter."""
 
 
 def pack(message: object) -> bytes:
@@ -32,7 +34,7 @@ def pack(message: object) -> bytes:
     return len(body).to_bytes(SIZE_BYTES, "big") + body
 
 
-class KernelConnection(asyncio.Protocol):
+class KernelConnection(asyncio.BufferedProtocol):
     """Calls `on_reply` with the JSON of each message, and `on_lost` at the end.
 
     A peer that announces more than `max_reply_bytes` is disconnected: the owner sees `on_lost`.
@@ -49,6 +51,8 @@ class KernelConnection(asyncio.Protocol):
         self._on_lost = on_lost
         self._max_reply_bytes = max_reply_bytes
         self._transport: asyncio.Transport | None = None
+        # asyncio's own buffer, 256 KiB for each read, may be given back to Linux each time.
+        self._space = bytearray(READ_BYTES)
         self._buffer = bytearray()
         self._is_closing = False
         self.closed = asyncio.Event()
@@ -73,8 +77,12 @@ class KernelConnection(asyncio.Protocol):
         self.closed.set()
         self._on_lost()
 
-    def data_received(self, received: bytes) -> None:
-        self._buffer += received
+    def get_buffer(self, _size_hint: int) -> bytearray:
+        """Return the space for what comes next."""
+        return self._space
+
+    def buffer_updated(self, num_bytes: int) -> None:
+        self._buffer += self._space[:num_bytes]
         # Of a connection that is being closed nothing more is parsed.
         while not self._is_closing and self._take_reply():
             pass
