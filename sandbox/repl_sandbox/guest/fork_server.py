@@ -28,7 +28,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -204,26 +204,18 @@ def _make_endpoint(name: str, folder: Path) -> Endpoint:
     return endpoint
 
 
+@dataclass
 class _ForkServer:
     """The loop of the fork server."""
 
-    def __init__(
-        self,
-        control: socket.socket,
-        base_fd: int,
-        stock: _Stock,
-        children: Children,
-        confinement: Confinement | None,
-        config: dict[str, Any],
-    ) -> None:
-        self._control = control
-        self._base_fd = base_fd
-        self._stock = stock
-        self._children = children
-        self._confinement = confinement
-        self._config = config
-        self._names: dict[int, str] = {}
-        """Process number -> name of the order, of the living kernels."""
+    _control: socket.socket
+    _base_fd: int
+    _stock: _Stock
+    _children: Children
+    _confinement: Confinement | None
+    _config: dict[str, Any]
+    _names: dict[int, str] = field(default_factory=dict)
+    """Process number -> name of the order, of the living kernels."""
 
     def serve(self) -> None:
         """Fork and reap until the control socket closes or SIGTERM comes."""
@@ -258,16 +250,19 @@ class _ForkServer:
         name = request["name"]
         # Before the fork: a child that raises would clean up as if it were the server.
         endpoint = self._stock.endpoints[request["is_console"]]
-        server_pid = os.getpid()
+        confinement = self._confinement
+        # In a namespace of its own, a kernel sees no number for this process.
+        parent_pid = 0 if confinement is not None and confinement.has_namespaces else os.getpid()
         try:
-            pid = os.fork() if self._confinement is None else self._confinement.fork()
+            pid = os.fork() if confinement is None else confinement.fork()
             if pid == 0:
                 _Child(
                     self._control,
-                    self._confinement,
+                    confinement,
                     self._config,
                     request,
-                    server_pid,
+                    Path(request["folder"]),
+                    parent_pid,
                     endpoint,
                     self._stock.integrity,
                 ).become()
@@ -301,30 +296,18 @@ def _hear_signals() -> int:
     return reader
 
 
+@dataclass
 class _Child:
     """A kernel between the fork and its first line."""
 
-    def __init__(
-        self,
-        control: socket.socket,
-        confinement: Confinement | None,
-        config: dict[str, Any],
-        request: dict[str, Any],
-        server_pid: int,
-        endpoint: Endpoint,
-        integrity: Integrity,
-    ) -> None:
-        self._control = control
-        self._confinement = confinement
-        self._config = config
-        self._request = request
-        self._folder = Path(request["folder"])
-        self._endpoint = endpoint
-        self._integrity = integrity
-        # In a namespace of its own, a kernel sees no number for the server.
-        self._parent_pid = (
-            0 if confinement is not None and confinement.has_namespaces else server_pid
-        )
+    _control: socket.socket
+    _confinement: Confinement | None
+    _config: dict[str, Any]
+    _request: dict[str, Any]
+    _folder: Path
+    _parent_pid: int
+    _endpoint: Endpoint
+    _integrity: Integrity
 
     def become(self) -> NoReturn:
         """Become the kernel until its end. The control socket closes before untrusted code runs."""
