@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 PROBE = """
 import asyncio
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import Limits
 
 async def main():

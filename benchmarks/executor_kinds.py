@@ -55,11 +55,13 @@ class Executor:
 
 @asynccontextmanager
 async def ours(limit_s: float, *, is_console: bool = False) -> AsyncIterator[Open]:
-    from repl_sandbox.pool import KernelPool
+    from repl_sandbox.host.pool import KernelPool
+    from repl_sandbox.jupyter.front_ends import LINES
     from repl_sandbox.types import Limits
 
     limits = Limits(line_cpu_s=limit_s, line_wall_s=limit_s)
-    async with KernelPool(limits, setup=SETUP) as pool:
+    front_end = LINES if is_console else None
+    async with KernelPool(limits, setup=SETUP, front_end=front_end) as pool:
         yield partial(our_console if is_console else our_kernel, pool, limit_s)
 
 

@@ -25,8 +25,8 @@ import zmq.asyncio
 from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.manager import AsyncKernelManager
 
-from repl_sandbox.console import address
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.jupyter.front_ends import LINES, address
 from repl_sandbox.types import Isolation, Limits
 
 IMPORT = "from sympy import *"
@@ -203,12 +203,13 @@ async def measure_ours(counts: Counts, isolation: Isolation) -> tuple[Figures, s
         figures = await starts_and_memory(open_kernel, counts.our_starts)
         async with open_kernel() as kernel:
             figures |= await latencies(kernel, counts.our_lines)
-        figures |= await through_stock_client(pool, counts.stock_lines)
         for num_kernels in (16, 32):
             figures |= await throughput(
                 open_kernel, num_kernels, counts.our_lines_each, counts.repeats
             )
         figures |= await crowd(open_kernel, counts.crowd_lines_each)
+    async with new_pool(front_end=LINES) as pool:
+        figures |= await through_stock_client(pool, counts.stock_lines)
     async with new_pool(standby=4) as pool:
         figures[STANDBY] = await standby_start(partial(our_kernel, pool), counts.our_starts)
     return figures, walls
@@ -263,9 +264,9 @@ async def through_stock_client(pool: KernelPool, num_lines: int) -> Figures:
     kernel, _path = await pool.acquire_console(seed=0)
     context = zmq.asyncio.Context()
     # A kernel's owner keeps these to itself: the place of its sockets, and their key.
-    newborn = kernel._newborn
-    client = AsyncKernelClient(context=context, **address(newborn.folder))
-    client.session.key = newborn.key
+    started = kernel._started
+    client = AsyncKernelClient(context=context, **address(started.folder))
+    client.session.key = started.key
     try:
         client.start_channels(**CHANNELS)
         await _subscribed(client)

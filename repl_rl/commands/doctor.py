@@ -17,10 +17,10 @@ from repl_rl import __version__
 from repl_rl.config.sections import SandboxConfig
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.types import Finding
-from repl_sandbox import confine, landlock
-from repl_sandbox.canary import PROBES
-from repl_sandbox.isolation import Level, Walls
+from repl_sandbox.host.canary import PROBES
 from repl_sandbox.types import SandboxError
+from repl_sandbox.walls import confine, landlock
+from repl_sandbox.walls.isolation import Level, Walls
 
 _PACKAGES = ("torch", "transformers", "trl", "jupyter_client", "ipykernel", "sympy")
 

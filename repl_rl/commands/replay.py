@@ -154,7 +154,7 @@ def attach(
     from repl_rl.replay.attach import attach as stand
     from repl_rl.replay.jobs import Wanted
     from repl_rl.replay.many import Options
-    from repl_sandbox.console import console_command, missing_console
+    from repl_sandbox.jupyter.front_ends import console_command, missing_console
 
     options = Options(files=files, overrides=overrides)
     place = Wanted(

@@ -31,7 +31,7 @@ from repl_rl.grading.clock import limit_reading
 from repl_rl.grading.messages import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, Reply, Request
 from repl_rl.plugins import load_spec
 from repl_rl.types import Problem, Verdict, VerdictKind
-from repl_sandbox import confine
+from repl_sandbox.walls import confine
 
 _PR_SET_PDEATHSIG = 1
 BLANK = "''"

@@ -22,8 +22,9 @@ from repl_rl.replay.live import Live
 from repl_rl.replay.scene import Scene, other_walls
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.runs.trajectory_file import Place
-from repl_sandbox.pool import KernelPool
-from repl_sandbox.supervisor import SupervisedKernel
+from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.host.supervisor import SupervisedKernel
+from repl_sandbox.jupyter.front_ends import LINES
 from repl_sandbox.types import PERSON_CPU_S
 
 _TWICE_S = 2.0
@@ -64,7 +65,7 @@ async def attach(
     config = replace(scene.config.sandbox, standby=0, kernel_cpu_s=PERSON_CPU_S)
     # Closed last: a further Ctrl-C does not interrupt the cleanup.
     with contextlib.ExitStack() as signals:
-        async with kernel_pool(config, setup=scene.born_with) as pool:
+        async with kernel_pool(config, setup=scene.born_with, front_end=LINES) as pool:
             for note in (*scene.notes, *other_walls(scene.origin, str(pool.walls))):
                 say(note)
             consoles = _Consoles(pool)

@@ -28,7 +28,7 @@ from repl_rl.rollout.scoring import Scorer, open_scorer
 from repl_rl.runs.trajectory_file import Place
 from repl_rl.show.display import Screen
 from repl_rl.types import Origin, Scored
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host.pool import KernelPool
 
 Result = TypeVar("Result")
 

@@ -23,8 +23,8 @@ from repl_rl.replay.target import whole_file
 from repl_rl.show.verdict_words import verdict_words
 from repl_rl.transcript.format import SUBMIT, is_thought, spans, strip_line
 from repl_rl.types import LineOutcome, OutcomeKind, Trajectory
+from repl_sandbox.guest.repl import DUMMY_BASE
 from repl_sandbox.render import clean
-from repl_sandbox.repl import DUMMY_BASE
 
 SUFFIXES = (".ipynb",)
 """Of files that are written here."""

@@ -29,9 +29,9 @@ from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec, Codec
 from repl_rl.types import Attempt, Problem, Scored, Trajectory
-from repl_sandbox.isolation import Walls
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import Kernel
+from repl_sandbox.walls.isolation import Walls
 
 AS_TEXT = """
 [sampling]

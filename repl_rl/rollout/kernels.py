@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from repl_rl.config.sections import SandboxConfig
 from repl_rl.types import Problem
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host.front_end import FrontEnd
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Kernel, KernelSource, Limits, SandboxError
 
 
@@ -19,7 +20,9 @@ class SetupError(SandboxError):
     """A source of a problem's setup fails in a kernel."""
 
 
-def kernel_pool(config: SandboxConfig, *, setup: Sequence[str] = ()) -> KernelPool:
+def kernel_pool(
+    config: SandboxConfig, *, setup: Sequence[str] = (), front_end: FrontEnd | None = None
+) -> KernelPool:
     """Kernels as configured, each of which has run the sources of `setup`."""
     limits = Limits(
         line_cpu_s=config.line_cpu_s,
@@ -36,6 +39,7 @@ def kernel_pool(config: SandboxConfig, *, setup: Sequence[str] = ()) -> KernelPo
         setup=setup,
         standby=config.standby,
         isolation=config.isolation,
+        front_end=front_end,
     )
 
 

@@ -37,8 +37,8 @@ from repl_rl.transcript.chat import ChatTemplate
 from repl_rl.transcript.conventions import FormatMaker, find_format, made_format
 from repl_rl.transcript.format import PYTHON, Prompt, TranscriptFormat
 from repl_rl.types import Attempt, Problem, Split, Trajectory
-from repl_sandbox.isolation import find_options
 from repl_sandbox.types import Kernel
+from repl_sandbox.walls.isolation import find_options
 
 _NUM_SAMPLES = 16
 """Problems of each split that are drawn to judge lengths by."""

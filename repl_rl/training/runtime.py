@@ -47,8 +47,8 @@ from repl_rl.training.ranks import ALONE, Ranks
 from repl_rl.transcript.encoding import Encoding, prompt_ids
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.types import Attempt, Origin, Scored
-from repl_sandbox.isolation import Walls
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.walls.isolation import Walls
 
 T = TypeVar("T")
 OpenScorer = Callable[[Plan], contextlib.AbstractAsyncContextManager[Scoring]]

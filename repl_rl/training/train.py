@@ -74,8 +74,8 @@ from repl_rl.training.trainer import (
 )
 from repl_rl.transcript.format import setup_sources
 from repl_rl.types import Attempt, Origin
-from repl_sandbox.isolation import Level
 from repl_sandbox.types import Isolation
+from repl_sandbox.walls.isolation import Level
 
 DEFAULT_RECIPE = Recipe()
 _DEMONSTRATIONS_AT_ONCE = 48

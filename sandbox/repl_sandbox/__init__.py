@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from repl_sandbox.pool import KernelPool
+    from repl_sandbox.host.pool import KernelPool
     from repl_sandbox.render import clean
     from repl_sandbox.statements import Compiler
     from repl_sandbox.types import (
@@ -29,7 +29,7 @@ __all__ = [
     "SandboxError",
     "clean",
 ]
-_ELSEWHERE = {"Compiler": "statements", "KernelPool": "pool", "clean": "render"}
+_ELSEWHERE = {"Compiler": "statements", "KernelPool": "host.pool", "clean": "render"}
 
 
 def __getattr__(name: str) -> object:

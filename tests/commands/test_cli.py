@@ -20,8 +20,8 @@ from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.trajectory_file import append, read_trajectories
 from repl_rl.types import Origin, OutcomeKind, Scored, Trajectory
-from repl_sandbox import bubblewrap, confine
 from repl_sandbox.types import SandboxError
+from repl_sandbox.walls import bubblewrap, confine
 from tiny_model import save_tiny_model
 
 MakeTrajectory = Callable[..., Trajectory]

@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from repl_rl.commands.cli import cli
-from repl_sandbox import bubblewrap, confine, landlock
+from repl_sandbox.walls import bubblewrap, confine, landlock
 
 pytestmark = pytest.mark.kernel
 PLAIN = ["--set", "sandbox.preload=[]"]

@@ -41,7 +41,7 @@ class TroubledEngine(PlainEngine):
                 case "no memory for a forward":
                     raise RuntimeError(FULL)
                 case "the fork server is killed":
-                    kill("repl_sandbox.boot")
+                    kill("repl_sandbox.guest.boot")
                 case "a forward for the update finds no memory":
                     refuse(self._model)
                     trouble.unlink()

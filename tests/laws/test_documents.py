@@ -197,4 +197,4 @@ def test_the_site_builds_and_asks_for_nothing_from_elsewhere(tmp_path: Path) -> 
     assert {page.stem for page in PAGES} <= pages.keys()
     assert re.findall(r'(?:src|href)="((?:https?:)?//[^"]*)"', "".join(pages.values())) == []
     assert 'id="repl_rl.Episode.take"' in pages["python"]
-    assert 'id="repl_sandbox.pool.KernelPool.acquire"' in pages["python"]
+    assert 'id="repl_sandbox.KernelPool.acquire"' in pages["python"]

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from repl_sandbox.jupyter.front_ends import CELLS, LINES
+
 ROOT = Path(__file__).resolve().parents[2]
 
 PACKAGES = {"repl_rl": ROOT / "repl_rl", "repl_sandbox": ROOT / "sandbox" / "repl_sandbox"}
@@ -65,14 +67,14 @@ def room_of(name: str) -> str:
 def edges() -> set[tuple[str, str]]:
     """(importer, imported), full names of our modules.
 
-    Without `repl_rl/__init__`, which names all that is public and loads it when it is asked for.
+    Without the packages themselves, which name all that is public and load it when it is asked for.
     """
     known = known_modules()
     return {
         (importer, name)
         for importer, path in known.items()
         for name in imported_names(path)
-        if name in known and name != importer != "repl_rl"
+        if name in known and name != importer not in PACKAGES
     }
 
 
@@ -181,6 +183,52 @@ def test_torch_stays_with_models_and_tensors() -> None:
 
 def test_the_sandbox_never_imports_repl_rl() -> None:
     assert [path for path in importers_of("repl_rl") if path.startswith("sandbox/")] == []
+
+
+SIDES = ("top", "walls", "guest", "host", "jupyter")
+"""Folders of `repl_sandbox`, each of which imports from those on its left alone, and `guest` and
+`host` not from each other: what runs beside foreign code, and what trusts none of it. `top` are
+the files beside them."""
+
+
+def side_of(name: str) -> str:
+    """The folder of a module of `repl_sandbox`."""
+    folder = name.partition(".")[2].partition(".")[0]
+    return folder if (PACKAGES["repl_sandbox"] / folder / "__init__.py").is_file() else "top"
+
+
+def sandbox_edges() -> set[tuple[str, str]]:
+    return {(a, b) for a, b in edges() if room_of(a) == room_of(b) == "repl_sandbox" != b}
+
+
+def test_every_folder_of_the_sandbox_is_a_side() -> None:
+    names = {name for name in known_modules() if room_of(name) == "repl_sandbox" != name}
+    assert {side_of(name) for name in names} == set(SIDES)
+
+
+def test_a_side_of_the_sandbox_imports_from_sides_on_its_left() -> None:
+    order = {side: i for i, side in enumerate(SIDES)}
+    up = {(a, b) for a, b in sandbox_edges() if order[side_of(a)] < order[side_of(b)]}
+    across = {(a, b) for a, b in sandbox_edges() if {side_of(a), side_of(b)} == {"guest", "host"}}
+    assert up | across == set()
+
+
+def test_what_a_fork_server_imports_reaches_nothing_of_the_trusted_side() -> None:
+    """Neither by its own modules nor by the endpoint of a front end."""
+    endpoints = {front_end.endpoint.partition(":")[0] for front_end in (LINES, CELLS)}
+    reached = endpoints | {name for name in known_modules() if side_of(name) == "guest"}
+    while more := {b for a, b in sandbox_edges() if a in reached} - reached:
+        reached |= more
+    assert "jupyter" in {side_of(name) for name in reached}
+    assert "host" not in {side_of(name) for name in reached}
+
+
+def test_a_front_end_alone_imports_jupyter() -> None:
+    names = ("IPython", "ipykernel", "jupyter_client", "tornado", "traitlets", "zmq")
+    importers = {path for name in names for path in importers_of(name)}
+    ours = {path for path in importers if path.startswith("sandbox/")}
+    assert ours
+    assert {path for path in ours if "/jupyter/" not in path} == set()
 
 
 def test_only_a_task_imports_sympy_beside_grading() -> None:

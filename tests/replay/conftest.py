@@ -20,7 +20,7 @@ from repl_rl.runs.trajectory_file import Place, append, places
 from repl_rl.transcript.format import PYTHON, SUBMIT_STUB, Part, Prompt, TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Origin, Scored
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import KernelSource, Limits
 
 # Short in CPU time, which a loaded machine does not stretch; long on the wall clock, which it does.

@@ -11,7 +11,7 @@ from repl_rl.replay.compare import Cause
 from repl_rl.replay.execute import Mismatch, Rerun, rerun
 from repl_rl.types import OutcomeKind, Scored
 from repl_sandbox.fake import FakeKernel, FakeKernels
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Execution, Kernel, KernelSource, SandboxError
 
 EXACT = {

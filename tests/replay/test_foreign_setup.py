@@ -11,7 +11,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.replay.live import Live
 from repl_rl.replay.scene import Scene
 from repl_rl.types import Scored
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import Isolation, Limits
 
 pytestmark = pytest.mark.kernel

@@ -22,7 +22,7 @@ from repl_rl.runs import trajectory_file
 from repl_rl.runs.trajectory_file import append, places, read_trajectories
 from repl_rl.transcript.format import PYTHON
 from repl_rl.types import Problem
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host.pool import KernelPool
 
 STORED = Path(__file__).parents[1] / "corpus" / "rows_with_claims.jsonl"
 """A solution with two claims, both paid; and a wrong claim, a second and a third that fail."""

@@ -7,7 +7,7 @@ import pytest
 
 from fixture_types import MakeScene, Record
 from repl_rl.replay.live import Live
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host.pool import KernelPool
 
 pytestmark = pytest.mark.kernel
 

@@ -17,7 +17,7 @@ from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import Trajectory
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import Limits
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("quiet_home")]

@@ -21,8 +21,8 @@ from repl_rl.tasks.base import load_task, make_setup
 from repl_rl.transcript.conventions import IPYTHON
 from repl_rl.transcript.format import PYTHON, SUBMIT_STUB
 from repl_rl.types import Origin, OutcomeKind
-from repl_sandbox.isolation import Level, Walls
 from repl_sandbox.types import Isolation
+from repl_sandbox.walls.isolation import Level, Walls
 
 PARTS = [(" 1+1\n", OutcomeKind.OK_OUTPUT, "2\n>>>")]
 WALLS = "strict: namespaces"

@@ -31,7 +31,7 @@ from repl_rl.types import (
     Verdict,
 )
 from repl_sandbox.fake import FakeKernels
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Execution, Kernel, KernelSource, Limits
 
 CODEC = ByteCodec()

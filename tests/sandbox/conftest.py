@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from kernel_uses import RunAll, T, Use, WithKernel
-from repl_sandbox import bubblewrap, confine
-from repl_sandbox.pool import KernelPool
-from repl_sandbox.supervisor import SupervisedKernel
+from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.host.supervisor import SupervisedKernel
+from repl_sandbox.jupyter.front_ends import LINES
 from repl_sandbox.types import Execution, Isolation, Limits
-from repl_sandbox.view import readable_paths
+from repl_sandbox.walls import bubblewrap, confine
+from repl_sandbox.walls.view import readable_paths
 
 # Short in CPU time, which a loaded machine does not stretch; long on the wall clock, which it does.
 LIMITS = Limits(line_cpu_s=0.4, line_wall_s=6.0, grace_s=1.0, memory_mib=256)
@@ -51,7 +52,8 @@ def isolation(level: str, monkeypatch: pytest.MonkeyPatch) -> Isolation:
 
 @pytest.fixture(scope="session")
 def pool(loop_runner: asyncio.Runner) -> Iterator[KernelPool]:
-    yield from _open_pool(loop_runner, KernelPool(LIMITS, preload=(), standby=1))
+    """With a front end: code in a kernel then meets all that a kernel may hold."""
+    yield from _open_pool(loop_runner, KernelPool(LIMITS, preload=(), standby=1, front_end=LINES))
 
 
 @pytest.fixture(scope="session")
@@ -71,8 +73,8 @@ def unsealed_pool(loop_runner: asyncio.Runner) -> Iterator[KernelPool]:
 
 @pytest.fixture(scope="session")
 def paths() -> tuple[Path, ...]:
-    """What a kernel with sympy may read."""
-    return readable_paths(["sympy"])
+    """What a kernel with sympy may read, in a pool with a front end."""
+    return readable_paths(["sympy"], LINES.distributions)
 
 
 async def use_kernel(pool: KernelPool, use: Use[T]) -> T:

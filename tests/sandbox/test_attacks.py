@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from kernel_uses import RunAll, WithKernel
-from repl_sandbox.pool import KernelPool
-from repl_sandbox.supervisor import SupervisedKernel
+from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.host.supervisor import SupervisedKernel
 from repl_sandbox.types import ExecStatus, Execution
 
 pytestmark = pytest.mark.kernel
@@ -215,7 +215,7 @@ def test_a_flood_of_nested_folders_is_removed(
 ) -> None:
     async def attack() -> Path:
         kernel = await unsealed_pool.acquire(seed=1)
-        folder = kernel._newborn.folder
+        folder = kernel._started.folder
         await kernel.run("import os")
         await kernel.run("for _ in range(1500): os.mkdir('d'); os.chdir('d')\n")
         await kernel.aclose()
@@ -353,7 +353,7 @@ def test_a_socket_closed_from_inside_gets_the_kernel_killed(with_kernel: WithKer
 
 BESIDE_AN_IGNORED_INTERRUPT = """
 import asyncio, signal
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import Limits
 
 async def main():

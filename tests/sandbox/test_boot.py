@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from repl_sandbox import boot
-from repl_sandbox.boot import PackageFolder, PackageMetadata, shown
+from repl_sandbox.guest import boot
+from repl_sandbox.guest.boot import PackageFolder, PackageMetadata, shown
 
 
 def touch(*paths: Path) -> None:
@@ -91,7 +91,7 @@ def test_metadata_is_found_by_the_name_of_a_distribution(
 
 HIDE = """
 import json, sys
-from repl_sandbox.boot import show_only
+from repl_sandbox.guest.boot import show_only
 show_only(sys.argv[1:], order=[])
 import one, open, space.open
 try: import hidden

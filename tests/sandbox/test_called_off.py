@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from repl_sandbox import supervisor
-from repl_sandbox.newborn import Newborn
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host import supervisor
+from repl_sandbox.host.fork_server_client import ForkServerClient
+from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.host.started_kernel import StartedKernel
 from repl_sandbox.types import Limits, SandboxError
-from repl_sandbox.zygote_link import ZygoteLink
 
 LONG_S = 60.0
 """No wait here takes as long."""
@@ -28,30 +28,30 @@ async def call_off_as_it_comes(waiting: asyncio.Task[object], come: Callable[[],
 
 
 @pytest.fixture
-def link(monkeypatch: pytest.MonkeyPatch) -> ZygoteLink:
+def link(monkeypatch: pytest.MonkeyPatch) -> ForkServerClient:
     """Of a fork server that is there and has made nothing yet."""
-    monkeypatch.setattr(ZygoteLink, "is_gone", lambda _self: False)
-    return ZygoteLink(Limits(), setup=())
+    monkeypatch.setattr(ForkServerClient, "is_gone", lambda _self: False)
+    return ForkServerClient(Limits(), setup=())
 
 
 @pytest.mark.parametrize("is_console", [False, True])
 def test_a_call_off_wins_over_a_kernel_that_comes_with_it_and_the_kernel_stays(
-    link: ZygoteLink, is_console: bool
+    link: ForkServerClient, is_console: bool
 ) -> None:
-    newborn = Newborn(folder=Path("k0"), key=b"key", pidfd=-1, is_console=is_console)
+    started = StartedKernel(folder=Path("k0"), key=b"key", pidfd=-1, is_console=is_console)
 
-    async def run() -> Newborn:
+    async def run() -> StartedKernel:
         queue = link._queue(is_console)
-        waiting = asyncio.create_task(link.newborn(timeout_s=LONG_S, is_console=is_console))
-        await call_off_as_it_comes(waiting, lambda: queue.put_nowait(newborn))
-        return await link.newborn(timeout_s=LONG_S, is_console=is_console)
+        waiting = asyncio.create_task(link.next_kernel(timeout_s=LONG_S, is_console=is_console))
+        await call_off_as_it_comes(waiting, lambda: queue.put_nowait(started))
+        return await link.next_kernel(timeout_s=LONG_S, is_console=is_console)
 
-    assert asyncio.run(run()) is newborn
+    assert asyncio.run(run()) is started
 
 
-def test_a_kernel_that_does_not_come_in_time_is_an_error_of_ours(link: ZygoteLink) -> None:
+def test_a_kernel_that_does_not_come_in_time_is_an_error_of_ours(link: ForkServerClient) -> None:
     with pytest.raises(SandboxError, match=r"^no kernel came within 0\.0 s$"):
-        asyncio.run(link.newborn(timeout_s=0.0))
+        asyncio.run(link.next_kernel(timeout_s=0.0))
 
 
 @pytest.mark.kernel

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from repl_sandbox.pool import KernelPool
-from repl_sandbox.supervisor import SupervisedKernel
+from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.host.supervisor import SupervisedKernel
 from repl_sandbox.types import ExecStatus, Isolation, Limits
 
 pytestmark = pytest.mark.kernel
@@ -77,7 +77,7 @@ async def until_in(folder: Path, claim: Callable[[int], bool]) -> bool:
 async def acquire_and_spawn(pool: KernelPool, source: str) -> tuple[SupervisedKernel, Path]:
     """A kernel that has started something, and its folder."""
     kernel = await pool.acquire(seed=1)
-    folder = kernel._newborn.folder
+    folder = kernel._started.folder
     await kernel.run(IMPORTS)
     execution = await kernel.run(source)
     assert execution.status is ExecStatus.OK, execution
@@ -138,7 +138,7 @@ def test_a_relay_of_sessions_is_overtaken(
 ) -> None:
     async def attack() -> bool:
         kernel = await unsealed_pool.acquire(seed=1)
-        folder = kernel._newborn.folder
+        folder = kernel._started.folder
         await kernel.run(IMPORTS)
         await kernel.run(RELAY)
         await kernel.aclose()
@@ -176,17 +176,17 @@ def test_a_kernel_is_forked_and_buried_while_others_are(
 
 MISSES = """
 import os, signal, sys
-from repl_sandbox import children
+from repl_sandbox.guest import fork_server
 
-kill, missed = children._kill_orphan, []
+kill, missed = fork_server._kill_orphan, []
 
 def miss_once(pid):
     if pid in missed:
         kill(pid)
     missed.append(pid)
 
-children._kill_orphan = miss_once
-owner = children.Children()
+fork_server._kill_orphan = miss_once
+owner = fork_server.Children()
 reader, writer = os.pipe()
 if (parent := os.fork()) == 0:
     if os.fork() == 0:
@@ -197,7 +197,7 @@ if (parent := os.fork()) == 0:
 os.read(reader, 1)
 os.waitpid(parent, 0)
 owner.end()
-print(len(missed) > 1, children._living_or_dead())
+print(len(missed) > 1, fork_server._living_or_dead())
 """
 
 

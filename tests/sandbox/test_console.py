@@ -14,9 +14,10 @@ import pytest
 
 from kernel_uses import ConsoleUse, T
 from person import TIMEOUT_S, Person
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.host.supervisor import SupervisedKernel
+from repl_sandbox.jupyter.front_ends import LINES
 from repl_sandbox.sockets import HEARTBEAT, socket_path
-from repl_sandbox.supervisor import SupervisedKernel
 from repl_sandbox.types import ExecStatus, Execution, Isolation, Limits, SandboxError
 
 pytestmark = pytest.mark.kernel
@@ -44,7 +45,12 @@ def with_console(
 
     async def run() -> T:
         async with KernelPool(
-            limits, preload=(), setup=("x = 1234",), standby=standby, isolation=isolation
+            limits,
+            preload=(),
+            setup=("x = 1234",),
+            standby=standby,
+            isolation=isolation,
+            front_end=LINES,
         ) as pool:
             kernel, path = await pool.acquire_console(seed=5)
             await kernel.run("x = x * 5")
@@ -175,7 +181,7 @@ def test_neither_kind_of_kernel_is_handed_out_for_the_other(standby: int) -> Non
         (other, _), *plain = await asyncio.gather(
             pool.acquire_console(seed=9), pool.acquire(seed=0), pool.acquire(seed=1)
         )
-        folders = [kernel._newborn.folder for kernel in (console, other, *plain)]
+        folders = [kernel._started.folder for kernel in (console, other, *plain)]
         return [socket_path(folder, HEARTBEAT).exists() for folder in folders]
 
     assert with_console(use, standby=standby) == [True, True, False, False]
@@ -284,7 +290,9 @@ def test_a_kernel_outlives_the_interrupt_request_of_a_client(isolation: Isolatio
 
 def test_a_setup_that_fails_is_reported_to_who_wanted_a_console() -> None:
     async def start() -> None:
-        async with KernelPool(LIMITS, preload=(), setup=("1/0",), isolation=Isolation.NONE) as pool:
+        async with KernelPool(
+            LIMITS, preload=(), setup=("1/0",), isolation=Isolation.NONE, front_end=LINES
+        ) as pool:
             await pool.acquire_console(seed=1)
 
     with pytest.raises(SandboxError, match="ZeroDivisionError"):
@@ -341,7 +349,7 @@ client.stop_channels()
 
 def test_a_stock_client_talks_to_a_console(loop_runner: asyncio.Runner, pool: KernelPool) -> None:
     kernel, _path = loop_runner.run(pool.acquire_console(seed=1))
-    folder, key = kernel._newborn.folder, kernel._newborn.key
+    folder, key = kernel._started.folder, kernel._started.key
     try:
         asked = subprocess.run(
             [sys.executable, "-c", STOCK_CLIENT, str(folder), key.decode()],

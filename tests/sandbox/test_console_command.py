@@ -11,8 +11,8 @@ from typing import Protocol
 
 import pytest
 
-from repl_sandbox import console
-from repl_sandbox.console import console_command, missing_console
+from repl_sandbox.jupyter import front_ends
+from repl_sandbox.jupyter.front_ends import console_command, missing_console
 
 FILE = Path("/dev/shm/a b/connection.json")
 
@@ -63,7 +63,7 @@ def test_a_console_beside_this_python_and_not_on_the_path_is_not_missing(
     python: MakePython, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python(is_activated=False)
-    monkeypatch.setattr(console, "find_spec", {"jupyter_console": "a spec"}.get)
+    monkeypatch.setattr(front_ends, "find_spec", {"jupyter_console": "a spec"}.get)
     assert missing_console() is None
 
 
@@ -71,7 +71,7 @@ def test_a_missing_console_comes_with_the_command_that_installs_it(
     python: MakePython, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     this = python(is_activated=False)
-    monkeypatch.setattr(console, "find_spec", {}.get)
+    monkeypatch.setattr(front_ends, "find_spec", {}.get)
     assert missing_console() == f"{this} -m pip install jupyter-console"
 
 

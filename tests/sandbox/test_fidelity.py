@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.render import number_addresses, render
 from repl_sandbox.types import ExecStatus
 

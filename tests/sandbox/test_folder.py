@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from repl_sandbox.folder import make_runtime_folder, remove_folder
+from repl_sandbox.host.fork_server_client import make_runtime_folder
+from repl_sandbox.host.started_kernel import remove_folder
 
 
 def test_a_folder_goes_with_files_links_and_closed_folders(tmp_path: Path) -> None:

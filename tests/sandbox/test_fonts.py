@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from repl_sandbox.folder import make_runtime_folder, remove_folder
-from repl_sandbox.jupyter.fonts import FOLDER, LIST, offer_fonts
+from repl_sandbox.host.fork_server_client import make_runtime_folder
+from repl_sandbox.host.started_kernel import remove_folder
+from repl_sandbox.jupyter.front_ends import FOLDER, LIST, offer_fonts
 
 pytest.importorskip("matplotlib")
 NOBODY = 65534

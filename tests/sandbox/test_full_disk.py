@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from kernel_uses import T
-from repl_sandbox import pool as pool_module
-from repl_sandbox.newborn import Newborn
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.host.started_kernel import StartedKernel
+from repl_sandbox.jupyter import front_ends
+from repl_sandbox.jupyter.front_ends import LINES
 from repl_sandbox.types import Isolation, Limits, SandboxError
 
 pytestmark = pytest.mark.kernel
@@ -24,7 +25,9 @@ def with_pool(
     use: Callable[[KernelPool], Awaitable[T]], *, isolation: Isolation, standby: int = 0
 ) -> T:
     async def run() -> T:
-        async with KernelPool(LIMITS, preload=(), standby=standby, isolation=isolation) as pool:
+        async with KernelPool(
+            LIMITS, preload=(), standby=standby, isolation=isolation, front_end=LINES
+        ) as pool:
             return await use(pool)
 
     return asyncio.run(run())
@@ -50,7 +53,7 @@ def test_a_folder_that_is_taken_is_refused_and_the_next_kernel_comes(
         with pytest.raises(SandboxError, match=r"^no folder for a kernel: File exists$"):
             await acquire(pool, seed=1)
         assert taken.is_dir()
-        assert (pool._link._births, pool._link.num_stocked, open_kernels(pool)) == ({}, 0, 0)
+        assert (pool._link._ordered, pool._link.num_stocked, open_kernels(pool)) == ({}, 0, 0)
         return (await (await pool.acquire(seed=1)).run("6170 + 1")).output
 
     assert with_pool(use, isolation=isolation) == "6171\n"
@@ -68,7 +71,7 @@ def test_a_full_disk_is_refused_in_one_line(
             full.setattr(Path, "mkdir", mkdir)
             with pytest.raises(SandboxError, match=message):
                 await pool.acquire(seed=1)
-        return pool._link._births, pool._link.num_stocked
+        return pool._link._ordered, pool._link.num_stocked
 
     assert with_pool(use, isolation=isolation) == ({}, 0)
 
@@ -88,12 +91,12 @@ def test_a_kernel_without_a_connection_file_is_closed(
 ) -> None:
     folders = []
 
-    def write_nothing(newborn: Newborn) -> None:
-        folders.append(newborn.folder)
+    def write_nothing(started: StartedKernel) -> None:
+        folders.append(started.folder)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     async def use(pool: KernelPool) -> tuple[int, list[bool]]:
-        monkeypatch.setattr(pool_module, "write_connection_file", write_nothing)
+        monkeypatch.setattr(front_ends, "write_connection_file", write_nothing)
         message = r"^no connection file for a kernel: No space left on device$"
         with pytest.raises(SandboxError, match=message):
             await pool.acquire_console(seed=1)

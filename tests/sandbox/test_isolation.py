@@ -11,15 +11,17 @@ from types import ModuleType
 
 import pytest
 
-from repl_sandbox import bubblewrap, canary, confine, landlock, seccomp
-from repl_sandbox.canary import PROBES, inspect
-from repl_sandbox.isolation import Level, Walls
+from repl_sandbox.host import canary
+from repl_sandbox.host.canary import PROBES, inspect
+from repl_sandbox.host.fork_server_client import ForkServerClient
+from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.host.supervisor import Process
 from repl_sandbox.jupyter.configuration import Configuration
-from repl_sandbox.pool import KernelPool
-from repl_sandbox.process import Process
+from repl_sandbox.jupyter.front_ends import LINES
 from repl_sandbox.types import Execution, Isolation, Limits, SandboxError, SettingError
-from repl_sandbox.uid_slot import NUM_SLOTS, UidSlot
-from repl_sandbox.zygote_link import ZygoteLink
+from repl_sandbox.walls import bubblewrap, confine, landlock, seccomp
+from repl_sandbox.walls.confine import NUM_SLOTS, UidSlot
+from repl_sandbox.walls.isolation import Level, Walls
 
 pytestmark = pytest.mark.kernel
 Threads = Coroutine[None, None, list[dict[str, str]]]
@@ -106,7 +108,9 @@ def test_a_kernel_of_the_trainer_is_one_thread(isolation: Isolation) -> None:
     """Code in a kernel could drive a second one, and run between two lines."""
 
     async def look() -> tuple[list[dict[str, str]], Execution]:
-        async with KernelPool(Limits(), preload=(), standby=1, isolation=isolation) as pool:
+        async with KernelPool(
+            Limits(), preload=(), standby=1, isolation=isolation, front_end=LINES
+        ) as pool:
             kernel = await pool.acquire(seed=0)
             await kernel.run("import zmq, threading")
             return thread_fields(kernel.pid), await kernel.run(HOLDS_ZMQ)
@@ -123,7 +127,7 @@ HOLDS_ZMQ = (
 
 
 async def threads_of_consoles(isolation: Isolation) -> list[dict[str, str]]:
-    async with KernelPool(Limits(), preload=(), isolation=isolation) as pool:
+    async with KernelPool(Limits(), preload=(), isolation=isolation, front_end=LINES) as pool:
         consoles = [await pool.acquire_console(seed=0) for _ in range(2)]
         return [thread for kernel, _path in consoles for thread in thread_fields(kernel.pid)]
 
@@ -136,13 +140,13 @@ async def threads_of_notebooks(isolation: Isolation) -> list[dict[str, str]]:
         await link.aclose()
 
 
-async def threads_of_a_notebook(link: ZygoteLink) -> list[dict[str, str]]:
+async def threads_of_a_notebook(link: ForkServerClient) -> list[dict[str, str]]:
     link.order(is_console=True)
-    newborn = await link.newborn(timeout_s=60.0, is_console=True)
+    started = await link.next_kernel(timeout_s=60.0, is_console=True)
     try:
-        return thread_fields(Process(newborn.pidfd).pid)
+        return thread_fields(Process(started.pidfd).pid)
     finally:
-        os.close(newborn.pidfd)
+        os.close(started.pidfd)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +229,7 @@ def test_a_slot_that_was_given_back_is_free_again() -> None:
 
 
 def test_pools_of_two_processes_share_no_user_id() -> None:
-    take = "from repl_sandbox.uid_slot import UidSlot; print(UidSlot().take())"
+    take = "from repl_sandbox.walls.confine import UidSlot; print(UidSlot().take())"
     slot = UidSlot()
     number = slot.take()
     told = subprocess.run([sys.executable, "-c", take], capture_output=True, text=True, check=True)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from repl_sandbox import landlock
+from repl_sandbox.walls import landlock
 
 DEADLINE_S = 60
 EVERYWHERE = ("inside", "outside")
 PREPARE = """
 import ctypes, errno, json, os, pathlib, signal, socket, sys, threading
-from repl_sandbox import landlock
+from repl_sandbox.walls import landlock
 def restrict(*readable):
     ruleset = landlock.make_ruleset([pathlib.Path(path) for path in readable])
     confine(ruleset)

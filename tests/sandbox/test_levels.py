@@ -13,10 +13,10 @@ from labs import ROOT, USERS, run_lab
 from level_corpus import CORPUS, OUTSIDE
 from repl_rl.transcript.outcomes import executed_kind
 from repl_rl.types import OutcomeKind
-from repl_sandbox import bubblewrap, confine
 from repl_sandbox.statements import Compiler
 from repl_sandbox.types import ExecStatus, Execution
-from repl_sandbox.view import readable_paths
+from repl_sandbox.walls import bubblewrap, confine
+from repl_sandbox.walls.view import readable_paths
 from shared_work import once, shared_folder
 
 LAB = ROOT / "tests" / "support" / "level_lab.py"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from repl_sandbox.view import as_mounts
+from repl_sandbox.walls.view import as_mounts
 
 NOBODY = 65534
 BECOME = Path(__file__).parents[1] / "support" / "nobody.py"

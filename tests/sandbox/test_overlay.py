@@ -8,17 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from repl_sandbox import view
 from repl_sandbox.types import SandboxError
+from repl_sandbox.walls import view
 
 pytestmark = pytest.mark.kernel
 
-HOME = Path(view.__file__).resolve().parents[1]
+HOME = Path(view.__file__).resolve().parents[2]
 ASK = """
 import asyncio, sys
 from jupyter_client import BlockingKernelClient
-from repl_sandbox import bubblewrap
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.walls import bubblewrap
+from repl_sandbox.jupyter.front_ends import LINES
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import Isolation, Limits
 
 if sys.argv[1] == "basic":
@@ -33,7 +34,7 @@ def ask(path):
     return reply
 
 async def main():
-    async with KernelPool(Limits(), isolation=Isolation.AUTO) as pool:
+    async with KernelPool(Limits(), isolation=Isolation.AUTO, front_end=LINES) as pool:
         kernel, path = await pool.acquire_console(seed=0)
         reply = await asyncio.to_thread(ask, path)
         shown = await kernel.run("import sympy, sys; 'debugpy' in sys.modules")
@@ -73,9 +74,6 @@ def test_a_console_answers_where_packages_lie_in_another_folder(
     assert done.stdout == f"{level} [] {version}\nFalse\n", done.stderr[-2000:]
 
 
-def test_what_the_fork_server_needs_and_nobody_has_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(view, "SERVER_NEEDS", ("ipykernel", "no-such-thing"))
+def test_what_the_fork_server_needs_and_nobody_has_is_named() -> None:
     with pytest.raises(SandboxError, match=r"no-such-thing, .* install it for .*python"):
-        view.readable_paths([])
+        view.readable_paths([], ["ipykernel", "no-such-thing"])

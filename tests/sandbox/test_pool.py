@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import repl_sandbox
-from repl_sandbox import zygote_link
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host import fork_server_client
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Execution, Isolation, Limits, SandboxError, SettingError
 
 pytestmark = pytest.mark.kernel
@@ -84,8 +84,8 @@ def test_an_exception_in_the_block_leaves_nothing_behind(isolation: Isolation) -
 
 TRAINER = """
 import asyncio, sys
-from repl_sandbox import bubblewrap
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.walls import bubblewrap
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import Isolation, Limits
 
 if sys.argv[1] == "basic": bubblewrap.find = lambda: None
@@ -168,10 +168,10 @@ def test_standby_kernels_are_made_while_the_event_loop_stands_still() -> None:
         async with KernelPool(LIMITS, preload=(), standby=3) as pool:
             kernels = [await pool.acquire(seed=i) for i in range(2)]
             deadline = time.monotonic() + PATIENCE_S
-            while pool._link._newborns.qsize() < 3 and time.monotonic() < deadline:
+            while pool._link._started.qsize() < 3 and time.monotonic() < deadline:
                 time.sleep(0.1)  # noqa: ASYNC251  # a training update does not yield either
                 pool._link._receive()
-            return pool._link._newborns.qsize(), len(kernels)
+            return pool._link._started.qsize(), len(kernels)
 
     assert asyncio.run(stand_still()) == (3, 2)
 
@@ -218,7 +218,7 @@ def test_the_environment_is_made_by_hand(
             names = await kernel.evaluate("sorted(__import__('os').environ)")
             home = await kernel.evaluate("__import__('os').path.expanduser('~')")
             where = await kernel.evaluate("__import__('os').getcwd()")
-            mode = os.stat(kernel._newborn.folder).st_mode & 0o777
+            mode = os.stat(kernel._started.folder).st_mode & 0o777
             return names.value, environment(kernel.pid), home.value == where.value, mode
 
     names, block, is_at_home, mode = asyncio.run(look())
@@ -250,8 +250,8 @@ def test_a_kernel_that_dies_at_birth_is_reported_and_does_not_stop_the_pool(
 def test_a_warm_up_that_hangs_leaves_nothing_behind(
     isolation: Isolation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zygote_link, "START_TIMEOUT_S", 1.0)
-    monkeypatch.setattr(zygote_link, "END_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(fork_server_client, "START_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(fork_server_client, "END_TIMEOUT_S", 0.5)
 
     async def start() -> None:
         warmup = ("while True: pass",)
@@ -399,3 +399,9 @@ def test_the_packages_names_are_imported_when_they_are_asked_for() -> None:
         check=True,
     )
     assert done.stdout == "False\n"
+
+
+def test_a_pool_is_found_at_its_former_path_which_says_the_other() -> None:
+    with pytest.warns(FutureWarning, match="import it from repl_sandbox"):
+        from repl_sandbox.pool import KernelPool as former
+    assert former is KernelPool

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from kernel_uses import RunAll, WithKernel
-from repl_sandbox.supervisor import SupervisedKernel
+from repl_sandbox.host.supervisor import SupervisedKernel
 from repl_sandbox.types import ExecStatus, Execution
 
 pytestmark = pytest.mark.kernel

@@ -19,14 +19,13 @@ import psutil
 import pytest
 
 from jupyter_kernels import TIMEOUT_S, Session, session
+from repl_sandbox.host.fork_server_client import ForkServerClient
 from repl_sandbox.jupyter import resident_client
-from repl_sandbox.jupyter.configuration import Configuration
-from repl_sandbox.jupyter.options import add_options, configured
-from repl_sandbox.jupyter.resident import serve
+from repl_sandbox.jupyter.configuration import Configuration, add_options, configured
 from repl_sandbox.jupyter.resident_client import ResidentClient, connect
+from repl_sandbox.jupyter.serve import serve
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.types import Isolation
-from repl_sandbox.zygote_link import ZygoteLink
 
 pytestmark = pytest.mark.kernel
 SERVE = [str(Path(sys.executable).with_name("repl-rl")), "kernels", "serve", "--preload", ""]
@@ -208,7 +207,7 @@ def gate(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     made, is_over = Gate(threading.Event(), threading.Event()), threading.Event()
     start = Configuration.start_server
 
-    async def start_server(configuration: Configuration) -> ZygoteLink:
+    async def start_server(configuration: Configuration) -> ForkServerClient:
         if configuration.preload:
             await asyncio.to_thread(made.is_open.wait, TIMEOUT_S)
         return await start(configuration)

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from repl_sandbox import seccomp, syscalls
+from repl_sandbox.walls import seccomp, syscalls
 
 MACHINES = syscalls.MACHINES
 OWN_PID, OTHER_PID = 77, 78
@@ -233,7 +233,7 @@ needs_seccomp = pytest.mark.skipif(
 PREPARE = """
 import asyncio, ctypes, errno, fcntl, json, mmap, os, resource, select, signal, socket, sys
 import threading, time
-from repl_sandbox import seccomp
+from repl_sandbox.walls import seccomp
 libc = ctypes.CDLL(None, use_errno=True)
 def seal():
     libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS

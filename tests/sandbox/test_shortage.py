@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from repl_sandbox import pool as pools
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host import pool as pools
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Isolation, Limits, SandboxError
 
 pytestmark = pytest.mark.kernel
@@ -42,11 +42,11 @@ def run(use: Callable[[KernelPool], Awaitable[None]], **options: object) -> None
 
 def test_kernels_that_were_killed_on_standby_are_replaced(isolation: Isolation) -> None:
     async def use(pool: KernelPool) -> None:
-        stock = [await pool._link.newborn(timeout_s=PATIENCE_S) for _ in range(4)]
-        for newborn in stock:
-            signal.pidfd_send_signal(newborn.pidfd, signal.SIGKILL)
-            assert select.select([newborn.pidfd], [], [], PATIENCE_S)[0]
-            pool._link._newborns.put_nowait(newborn)
+        stock = [await pool._link.next_kernel(timeout_s=PATIENCE_S) for _ in range(4)]
+        for started in stock:
+            signal.pidfd_send_signal(started.pidfd, signal.SIGKILL)
+            assert select.select([started.pidfd], [], [], PATIENCE_S)[0]
+            pool._link._started.put_nowait(started)
         kernel = await pool.acquire(seed=1)
         assert (await kernel.run("6 * 7\n")).output == "42\n"
 

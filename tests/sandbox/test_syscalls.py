@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from repl_sandbox.syscalls import ANSWERS, MACHINES, NUMBERS, guards, numbers
+from repl_sandbox.walls.syscalls import ANSWERS, MACHINES, NUMBERS, guards, numbers
 
 HEADERS = {
     "x86_64": [

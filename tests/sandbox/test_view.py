@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from repl_sandbox import view
-from repl_sandbox.view import (
+from repl_sandbox.walls import view
+from repl_sandbox.walls.view import (
     as_mounts,
     libraries,
     package_paths,
@@ -39,10 +39,10 @@ def install(site: Path, name: str, *files: str, requires: Sequence[str] = (), **
     return metadata
 
 
-def names(site: Path, *preload: str) -> list[str]:
+def names(site: Path, *preload: str, needs: Sequence[str] = ()) -> list[str]:
     """What of `site` may be read, without metadata."""
-    paths = (path for path in package_paths(preload, [site]) if not path.name.endswith("-info"))
-    return sorted(str(path.relative_to(site)) for path in paths)
+    paths = package_paths(preload, [site], needs)
+    return sorted(str(path.relative_to(site)) for path in paths if not path.name.endswith("-info"))
 
 
 def test_a_module_brings_what_it_requires_and_nothing_else(tmp_path: Path) -> None:
@@ -58,9 +58,10 @@ def test_metadata_comes_with_its_distribution(tmp_path: Path) -> None:
     assert metadata in package_paths(["a"], [tmp_path])
 
 
-def test_what_the_fork_server_imports_comes_unasked(tmp_path: Path) -> None:
+def test_what_the_fork_server_imports_comes_unasked_and_no_other(tmp_path: Path) -> None:
     install(tmp_path, "pyzmq", "zmq/__init__.py", "pyzmq.libs/libzmq.so.5")
-    assert names(tmp_path) == ["pyzmq.libs", "zmq"]
+    assert names(tmp_path, needs=["pyzmq"]) == ["pyzmq.libs", "zmq"]
+    assert names(tmp_path) == []
 
 
 def test_a_module_is_found_by_its_own_name_not_its_distribution_s(tmp_path: Path) -> None:
@@ -237,7 +238,7 @@ def test_an_unknown_module_is_named(module: str) -> None:
         readable_paths([module])
 
 
-@pytest.mark.parametrize("module", ["repl_rl", "repl_sandbox.repl", "repl_rl.types"])
+@pytest.mark.parametrize("module", ["repl_rl", "repl_sandbox.guest.repl", "repl_rl.types"])
 def test_this_project_cannot_be_preloaded(module: str) -> None:
     with pytest.raises(ValueError, match=rf"^preload '{module}': kernels may not read"):
         readable_paths([module])
@@ -245,7 +246,7 @@ def test_this_project_cannot_be_preloaded(module: str) -> None:
 
 def test_a_folder_above_this_project_cannot_be_preloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = importlib.machinery.ModuleSpec("above", None, is_package=True)
-    spec.submodule_search_locations = [str(Path(view.__file__).parents[1])]
+    spec.submodule_search_locations = [str(Path(view.__file__).parents[2])]
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: spec)
     with pytest.raises(ValueError, match="kernels may not read"):
         package_paths(["above"], [])
@@ -278,7 +279,7 @@ def test_a_folder_of_libraries_with_packages_inside_is_named_by_its_libraries(
 
 
 def test_a_folder_with_this_project_inside_is_no_folder_of_libraries() -> None:
-    project = Path(view.__file__).parents[1]
+    project = Path(view.__file__).parents[2]
     assert project not in libraries([project], users=[])
 
 

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from repl_sandbox.reply import WireError, read_reply
+from repl_sandbox.host.wire import READ_BYTES, KernelConnection, WireError, pack, read_reply
 from repl_sandbox.types import ExecStatus, Limits
-from repl_sandbox.wire import KernelConnection, pack
 
 SAID = {
     "status": "ok",
@@ -73,7 +72,10 @@ def received(*chunks: bytes) -> tuple[list[bytes], bool]:
 
     connection = Probe(on_reply=replies.append, on_lost=lambda: None, max_reply_bytes=1000)
     for chunk in chunks:
-        connection.data_received(chunk)
+        for start in range(0, len(chunk), READ_BYTES):
+            piece = chunk[start : start + READ_BYTES]
+            connection.get_buffer(-1)[: len(piece)] = piece
+            connection.buffer_updated(len(piece))
     return replies, bool(refused)
 
 

@@ -28,15 +28,15 @@ from attack_lab import Outcome, is_untouched, make_decoy
 from attacks import ATTACKS, NUMBERS, Attack
 from cell_attacks import CELL_ATTACKS
 from nobody import become
-from repl_sandbox import bubblewrap
-from repl_sandbox.canary import PROBES
-from repl_sandbox.console import address
+from repl_sandbox.host.canary import PROBES
+from repl_sandbox.host.fork_server_client import ForkServerClient
+from repl_sandbox.host.started_kernel import StartedKernel
+from repl_sandbox.host.supervisor import Process
 from repl_sandbox.jupyter.configuration import Configuration
-from repl_sandbox.newborn import Newborn
-from repl_sandbox.process import Process
+from repl_sandbox.jupyter.front_ends import address
 from repl_sandbox.sockets import SHELL, socket_path
 from repl_sandbox.types import Isolation
-from repl_sandbox.zygote_link import ZygoteLink
+from repl_sandbox.walls import bubblewrap
 
 AT_ONCE = 4
 INTERRUPT_S, GRACE_S, PATIENCE_S = 3.0, 1.0, 60.0
@@ -46,11 +46,11 @@ TABLES = (*ATTACKS, *CELL_ATTACKS)
 class CellKernel:
     """A client of one sealed IPython kernel."""
 
-    def __init__(self, newborn: Newborn) -> None:
-        self._newborn = newborn
-        self._process = Process(newborn.pidfd)
+    def __init__(self, started: StartedKernel) -> None:
+        self._started = started
+        self._process = Process(started.pidfd)
         self._client = AsyncKernelClient()
-        self._client.load_connection_info({**address(newborn.folder), "key": newborn.key})
+        self._client.load_connection_info({**address(started.folder), "key": started.key})
         self._client.start_channels()
 
     @property
@@ -59,7 +59,7 @@ class CellKernel:
 
     @property
     def folder(self) -> Path:
-        return self._newborn.folder
+        return self._started.folder
 
     async def run(
         self, cell: str, *, patience_s: float = INTERRUPT_S, grace_s: float = GRACE_S
@@ -97,13 +97,13 @@ class CellKernel:
     def close(self) -> None:
         self._client.stop_channels()
         self._send(signal.SIGKILL)
-        os.close(self._newborn.pidfd)
+        os.close(self._started.pidfd)
 
     async def _wait(self, asked: asyncio.Task[Any], seconds: float) -> bool:
         """Whether there is an answer, or will be none, before the time is over."""
         deadline = asyncio.get_running_loop().time() + seconds
         while asyncio.get_running_loop().time() < deadline:
-            if self._newborn.has_ended():
+            if self._started.has_ended():
                 return True
             await asyncio.wait([asked], timeout=0.02)
             if asked.done():
@@ -112,7 +112,7 @@ class CellKernel:
 
     def _send(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._newborn.pidfd, number)
+            signal.pidfd_send_signal(self._started.pidfd, number)
 
 
 def _text(message: dict[str, Any]) -> str:
@@ -158,7 +158,7 @@ async def run(asked: str, decoy: Path, listener: socket.socket) -> dict[str, obj
         async def kernel() -> CellKernel:
             async with births:
                 link.order(key=secrets.token_hex(16).encode(), is_console=True)
-                return CellKernel(await link.newborn(timeout_s=PATIENCE_S, is_console=True))
+                return CellKernel(await link.next_kernel(timeout_s=PATIENCE_S, is_console=True))
 
         victim = await kernel()
         await victim.run("state = 'intact'")
@@ -206,7 +206,7 @@ async def run(asked: str, decoy: Path, listener: socket.socket) -> dict[str, obj
     }
 
 
-def level_of(link: ZygoteLink) -> str:
+def level_of(link: ForkServerClient) -> str:
     assert link.walls is not None
     return str(link.walls.level)
 

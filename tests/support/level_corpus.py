@@ -11,7 +11,7 @@ Session = tuple[str, ...]
 CORPUS: tuple[Session, ...] = (
     # Modules that are installed beside those that a kernel may import
     ("import numpy", "import torch", "import torch.nn", "from torch import nn", "import trl, numpy",
-     "import repl_rl", "import repl_sandbox", "from repl_sandbox.repl import Repl",
+     "import repl_rl", "import repl_sandbox", "from repl_sandbox.guest.repl import Repl",
      "import no_such_module", "import no_such.module"),
     ("try:\n    import numpy\nexcept ImportError: print('none')\n\n",
      "try:\n    import scipy.optimize\nexcept ImportError as e: print(e, e.name, e.path)\n\n",

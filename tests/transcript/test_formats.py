@@ -17,7 +17,7 @@ from repl_rl.transcript.format import PYTHON, Prompt, TranscriptFormat, spans
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.types import OutcomeKind, Trajectory
 from repl_sandbox.fake import FakeKernel
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Execution, Kernel, Limits
 
 CODEC = ByteCodec()

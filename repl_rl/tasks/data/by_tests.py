@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from repl_rl.tasks.data.graders import ByName, unquoted
 from repl_rl.types import Problem, Verdict, VerdictKind
-from repl_sandbox.pool import KernelPool
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Isolation, Kernel, Limits
 
 SPEC = "repl_rl.tasks.data.by_tests:ByTests"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import logging
 import os
 import platform
 import signal
@@ -34,8 +35,8 @@ from IPython.core.profiledir import ProfileDir
 from jupyter_client.session import extract_header
 from traitlets.config import Config
 
+from repl_sandbox.guest.repl import Answer, Repl, seed_generators
 from repl_sandbox.jupyter.served import Served
-from repl_sandbox.repl import Answer, Repl, seed_generators
 
 NO_INPUT = "a sealed kernel has nobody to ask: input() is not available"
 NO_FOLDER = "a sealed kernel can write no files: there is no temporary folder"
@@ -255,7 +256,7 @@ class Shared:
             return self._socket.send_multipart(parts, **options)
 
 
-def make_notebook_kernel(log: Any, folder: Path) -> NotebookKernel:
+def make_notebook_kernel(folder: Path) -> NotebookKernel:
     """In the fork server: IPython's shell with no file of a person's.
 
     folder: where it may make its profile, which stays empty.
@@ -265,5 +266,7 @@ def make_notebook_kernel(log: Any, folder: Path) -> NotebookKernel:
     config.IPCompleter.use_jedi = False
     profile = ProfileDir(location=str(folder / "ipython"), config=config)
     # The instance: ipykernel's comms look for it.
-    kernel: NotebookKernel = NotebookKernel.instance(log=log, config=config, profile_dir=profile)
+    kernel: NotebookKernel = NotebookKernel.instance(
+        log=logging.getLogger(__name__), config=config, profile_dir=profile
+    )
     return kernel

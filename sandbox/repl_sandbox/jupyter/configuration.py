@@ -1,18 +1,20 @@
-"""What a person's kernel is: the `config` of a kernelspec, and what the defaults are.
+"""What a person's kernel is: the `config` of a kernelspec, the options of a command, the defaults.
 
 Knows names and numbers. Does not know how a kernel is started.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self
 
 from repl_sandbox.types import PERSON_CPU_S, Isolation, Limits
 
 if TYPE_CHECKING:
-    from repl_sandbox.zygote_link import ZygoteLink
+    import argparse
+
+    from repl_sandbox.host.fork_server_client import ForkServerClient
 
 PACKAGES = ("jinja2", "matplotlib", "numpy", "pandas", "scipy", "sympy")
 """What a notebook may import unless it is told otherwise."""
@@ -56,27 +58,28 @@ class Configuration:
         """Those of `packages` that are here."""
         return tuple(name for name in self.packages if find_spec(name) is not None)
 
-    async def start_server(self) -> ZygoteLink:
+    async def start_server(self) -> ForkServerClient:
         """A fork server of such kernels, whose walls were tried. SandboxError if there is none."""
         # Half of what a client waits for would be their import, where a resident server is there.
-        from repl_sandbox.canary import inspect_consoles
-        from repl_sandbox.isolation import Level
-        from repl_sandbox.pool import SYMPY_WARMUP
-        from repl_sandbox.zygote_link import ZygoteLink
+        from repl_sandbox.host.canary import inspect_consoles
+        from repl_sandbox.host.fork_server_client import ForkServerClient
+        from repl_sandbox.host.pool import SYMPY_WARMUP
+        from repl_sandbox.jupyter.front_ends import CELLS, LINES
+        from repl_sandbox.walls.isolation import Level
 
         limits = Limits(
             memory_mib=self.memory_mib,
             kernel_cpu_s=self.kernel_cpu_s,
             max_output_chars=self.max_output_chars,
         )
-        link = ZygoteLink(limits, setup=self.setup)
+        link = ForkServerClient(limits, setup=self.setup)
         try:
             walls = await link.start(
                 preload=self.preload,
                 packages=self.installed(),
                 warmup=SYMPY_WARMUP if "sympy" in self.preload else (),
                 isolation=self.isolation,
-                is_notebook=not self.lines,
+                front_end=LINES if self.lines else CELLS,
             )
             if walls.level is not Level.NONE:
                 await inspect_consoles(link, limits)
@@ -89,3 +92,18 @@ class Configuration:
 def names_in(text: str) -> tuple[str, ...]:
     """Modules as an option names them, with commas between."""
     return tuple(name for name in text.replace(" ", "").split(",") if name)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what the commands of this folder are told. What is not given is None."""
+    parser.add_argument("--isolation", type=Isolation, choices=list(Isolation))
+    for name in ("preload", "packages"):
+        parser.add_argument(f"--{name}", type=names_in, metavar="NAME,...")
+    parser.add_argument("--memory-mib", type=int)
+
+
+def configured(asked: argparse.Namespace) -> Configuration:
+    """What the options say, and the usual where they say nothing."""
+    names = {field.name for field in fields(Configuration)}
+    given = {name: value for name, value in vars(asked).items() if name in names}
+    return Configuration(**{name: value for name, value in given.items() if value is not None})

@@ -24,10 +24,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from repl_sandbox.jupyter.configuration import Configuration
-from repl_sandbox.jupyter.options import add_options, configured
-from repl_sandbox.jupyter.resident_client import ResidentClient
-from repl_sandbox.newborn import Newborn
+from repl_sandbox.host.started_kernel import StartedKernel
+from repl_sandbox.jupyter.configuration import Configuration, add_options, configured
+from repl_sandbox.jupyter.resident_client import BIRTH_TIMEOUT_S, ResidentClient
 from repl_sandbox.sockets import PORTS, STDIN, socket_path
 from repl_sandbox.types import SandboxError
 
@@ -52,9 +51,9 @@ class Relay:
                 listener = listen(connection, connection[name])
                 self._start(self._accept, listener, channel)
 
-    def join(self, newborn: Newborn) -> None:
+    def join(self, started: StartedKernel) -> None:
         """The kernel is there."""
-        self._folder = newborn.folder
+        self._folder = started.folder
         self._is_born.set()
 
     def _accept(self, listener: socket.socket, channel: int) -> None:
@@ -110,25 +109,25 @@ def run(connection: dict[str, Any], configuration: Configuration) -> None:
     parent = os.getppid()
     relay = Relay(connection)
     signals = Signals()
-    with _born(configuration, connection["key"].encode()) as newborn:
-        relay.join(newborn)
+    with _born(configuration, connection["key"].encode()) as started:
+        relay.join(started)
         poller = select.poll()
-        poller.register(newborn.pidfd, select.POLLIN)
+        poller.register(started.pidfd, select.POLLIN)
         poller.register(signals, select.POLLIN)
         while os.getppid() == parent or "JPY_PARENT_PID" not in os.environ:
             ready = [fd for fd, _ in poller.poll(LOOK_AGAIN_MS)]
-            if newborn.pidfd in ready:
+            if started.pidfd in ready:
                 break
             if ready:
                 number = signals.take()
                 if number == signal.SIGTERM:
                     break
-                _send(newborn, number)
-        _send(newborn, signal.SIGKILL)
+                _send(started, number)
+        _send(started, signal.SIGKILL)
 
 
 @contextmanager
-def _born(configuration: Configuration, key: bytes) -> Iterator[Newborn]:
+def _born(configuration: Configuration, key: bytes) -> Iterator[StartedKernel]:
     """A kernel of the resident server, or of a server of its own."""
     client = ResidentClient.find(configuration)
     if client is not None:
@@ -139,14 +138,12 @@ def _born(configuration: Configuration, key: bytes) -> Iterator[Newborn]:
         return
     from asyncio import Runner
 
-    from repl_sandbox.jupyter.origins import FromOwnServer
-
-    own = FromOwnServer(configuration)
     with Runner() as runner:
+        link = runner.run(configuration.start_server())
         try:
-            yield runner.run(own.kernel(key=key))
+            yield runner.run(link.console(key=key, timeout_s=BIRTH_TIMEOUT_S))
         finally:
-            runner.run(own.aclose())
+            runner.run(link.aclose())
 
 
 class Signals:
@@ -166,9 +163,9 @@ class Signals:
         return signal.Signals(self._outer.recv(1)[0])
 
 
-def _send(newborn: Newborn, number: signal.Signals) -> None:
+def _send(started: StartedKernel, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
-        signal.pidfd_send_signal(newborn.pidfd, number)
+        signal.pidfd_send_signal(started.pidfd, number)
 
 
 def read_connection(file: Path) -> dict[str, Any]:

@@ -8,15 +8,17 @@ answers. Does not know sockets, deadlines, limits or who forked it.
 
 from __future__ import annotations
 
+import logging
 import platform
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import traitlets
 from ipykernel.kernelbase import Kernel, kernel_protocol_version
 
+from repl_sandbox.guest.repl import Answer, Repl
 from repl_sandbox.jupyter.served import Served
-from repl_sandbox.repl import Answer, Repl
 
 
 class ReplKernel(Served, Kernel):  # type: ignore[misc]  # ipykernel ships no types
@@ -89,6 +91,11 @@ class ReplKernel(Served, Kernel):  # type: ignore[misc]  # ipykernel ships no ty
     async def do_is_complete(self, code: str) -> dict[str, object]:
         """As in the REPL, a block is open until a blank line."""
         return {"status": "complete" if self.repl.is_complete(code) else "incomplete", "indent": ""}
+
+
+def make_lines_kernel(_folder: Path) -> ReplKernel:
+    """In the fork server, once."""
+    return ReplKernel(log=logging.getLogger(__name__))
 
 
 def _shown(answer: Answer) -> str:

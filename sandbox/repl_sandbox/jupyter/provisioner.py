@@ -1,6 +1,7 @@
 """Sealed kernels for any client that uses jupyter_client: consoles, notebooks, nbclient, papermill.
 
 KernelManager -> ReplProvisioner -> Origin -> one kernel with a console's sockets
+Origin: the resident server, if it has such kernels, or a fork server that is started for it
 
 The kernelspecs `repl-rl` and `repl-rl-lines` choose it. Lines and cells have no deadline: a person
 interrupts them. Knows jupyter_client's protocol of provisioners. Does not know who asks.
@@ -14,19 +15,76 @@ import select
 import signal
 from contextlib import suppress
 from dataclasses import fields
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import traitlets
 from jupyter_client.provisioning import KernelProvisionerBase
 
-from repl_sandbox.console import address
+from repl_sandbox.host.started_kernel import StartedKernel
 from repl_sandbox.jupyter.configuration import Configuration
-from repl_sandbox.jupyter.origins import FromResident, Origin, find_origin
-from repl_sandbox.newborn import Newborn
+from repl_sandbox.jupyter.front_ends import address
+from repl_sandbox.jupyter.resident_client import BIRTH_TIMEOUT_S, ResidentClient
 from repl_sandbox.types import Isolation
+
+if TYPE_CHECKING:
+    from repl_sandbox.host.fork_server_client import ForkServerClient
 
 POLL_S = 0.01
 USUAL = Configuration()
+
+
+class Origin(Protocol):
+    """One kernel at a time comes from it."""
+
+    async def kernel(self, *, key: bytes, folder: Path | None = None) -> StartedKernel:
+        """A kernel whose messages `key` signs. SandboxError if there is none.
+
+        folder: that of the last one, which has ended: the new one's sockets have the same names.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """End what came from it. Safe to call twice."""
+        ...
+
+
+async def find_origin(configuration: Configuration) -> Origin:
+    """The resident server if there is one with such kernels, else one that is started."""
+    client = await asyncio.to_thread(ResidentClient.find, configuration)
+    return FromOwnServer(configuration) if client is None else FromResident(client)
+
+
+class FromOwnServer:
+    """A fork server for this kernel alone, which ends with it."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self.link: ForkServerClient | None = None
+
+    async def kernel(self, *, key: bytes, folder: Path | None = None) -> StartedKernel:
+        if self.link is None:
+            self.link = await self._configuration.start_server()
+        return await self.link.console(key=key, folder=folder, timeout_s=BIRTH_TIMEOUT_S)
+
+    async def aclose(self) -> None:
+        link, self.link = self.link, None
+        if link is not None:
+            await link.aclose()
+
+
+class FromResident:
+    """A resident server's, asked in a thread."""
+
+    def __init__(self, client: ResidentClient) -> None:
+        self._client = client
+
+    async def kernel(self, *, key: bytes, folder: Path | None = None) -> StartedKernel:
+        """See `Origin`; the server ends the last one and takes its folder by itself."""
+        return await asyncio.to_thread(self._client.kernel, key)
+
+    async def aclose(self) -> None:
+        self._client.close()
 
 
 class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_client is untyped here
@@ -46,11 +104,11 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
     max_output_chars = traitlets.Int(USUAL.max_output_chars).tag(config=True)
 
     _origin: Origin | None = None
-    _newborn: Newborn | None = None
+    _started: StartedKernel | None = None
 
     @property
     def has_process(self) -> bool:
-        return self._newborn is not None
+        return self._started is not None
 
     @property
     def is_resident(self) -> bool:
@@ -64,15 +122,15 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         if self._origin is None:
             self._origin = await find_origin(self._configuration())
         # A restart binds the same files again: clients stay connected to their names.
-        folder = None if self._newborn is None else self._newborn.folder
+        folder = None if self._started is None else self._started.folder
         self._forget()
         try:
-            self._newborn = await self._origin.kernel(key=manager.session.key, folder=folder)
+            self._started = await self._origin.kernel(key=manager.session.key, folder=folder)
         except BaseException:
             # Nobody calls `cleanup` after a start that failed.
             await self.cleanup()
             raise
-        for name, value in address(self._newborn.folder).items():
+        for name, value in address(self._started.folder).items():
             setattr(manager, name, value)
         manager.write_connection_file()
         self.connection_info = manager.get_connection_info()
@@ -84,10 +142,10 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
 
     async def poll(self) -> int | None:
         """None while it lives, then 0: its exit code cannot be known."""
-        if self._newborn is None:
+        if self._started is None:
             return 0
         watch = select.poll()
-        watch.register(self._newborn.pidfd, select.POLLIN)
+        watch.register(self._started.pidfd, select.POLLIN)
         return 0 if watch.poll(0) else None
 
     async def wait(self) -> int | None:
@@ -97,9 +155,9 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         return 0
 
     async def send_signal(self, signum: int) -> None:
-        if self._newborn is not None:
+        if self._started is not None:
             with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._newborn.pidfd, signum)
+                signal.pidfd_send_signal(self._started.pidfd, signum)
 
     async def kill(self, restart: bool = False) -> None:
         await self.send_signal(signal.SIGKILL)
@@ -117,9 +175,9 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
             await origin.aclose()
 
     def _forget(self) -> None:
-        newborn, self._newborn = self._newborn, None
-        if newborn is not None:
-            os.close(newborn.pidfd)
+        started, self._started = self._started, None
+        if started is not None:
+            os.close(started.pidfd)
 
     def _configuration(self) -> Configuration:
         names = [field.name for field in fields(Configuration)]

@@ -1,4 +1,4 @@
-"""The end of a connection to a resident server (`repl_sandbox.jupyter.resident`).
+"""The end of a connection to a resident server (`repl_sandbox.jupyter.serve`).
 
 Imports no event loop: half of what a client waits for would be that import. Knows packets. Does not
 know what the kernel is for.
@@ -12,8 +12,8 @@ import socket
 from pathlib import Path
 from typing import Self
 
+from repl_sandbox.host.started_kernel import StartedKernel
 from repl_sandbox.jupyter.configuration import Configuration
-from repl_sandbox.newborn import Newborn
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.types import SandboxError
 
@@ -42,7 +42,7 @@ class ResidentClient:
         found.close()
         return None
 
-    def kernel(self, key: bytes) -> Newborn:
+    def kernel(self, key: bytes) -> StartedKernel:
         """A kernel whose messages `key` signs. The server has ended the last one, and the new one's
         sockets have the same names. SandboxError if there is none.
         """
@@ -50,7 +50,7 @@ class ResidentClient:
         if "folder" not in reply or not fds:
             raise SandboxError(str(reply.get("error", "the resident server sent no kernel")))
         place = Path(str(reply["folder"]))
-        return Newborn(folder=place, key=key, pidfd=fds[0], is_console=True)
+        return StartedKernel(folder=place, key=key, pidfd=fds[0], is_console=True)
 
     def close(self) -> None:
         self._connection.close()

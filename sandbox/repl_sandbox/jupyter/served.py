@@ -50,6 +50,7 @@ class Served:
     early: deque[list[zmq.Frame]]
     """Messages of the shell channel that were taken in and are not served yet."""
     is_stopped = False
+    has_zmq = True
 
     def listen(self, folder: Path) -> None:
         """Make the sockets' files in `folder`: the last step that needs the right to make files."""

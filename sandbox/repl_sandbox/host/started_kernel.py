@@ -1,8 +1,9 @@
-"""Kernels between their order and their first line.
+"""Kernels between their order and their first line, and the end of their folders.
 
-messages of the fork server and of its child -> Birth -> Newborn, or why there is none
+messages of the fork server and of its child -> OrderedKernel -> StartedKernel, or why there is none
 
-Knows what each of both says. Does not know how it arrives.
+A command that only relays waits for this import: it takes no event loop. Knows what each of both
+says. Does not know how it arrives.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from repl_sandbox.types import SandboxError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Newborn:
+class StartedKernel:
     """A kernel that answers on its sockets and has run nothing but our setup."""
 
     folder: Path
@@ -35,9 +37,6 @@ class Newborn:
 
     def discard(self) -> None:
         """Let go of one that has ended."""
-        # A command that only relays waits for its imports, and never comes here.
-        from repl_sandbox.folder import remove_folder
-
         os.close(self.pidfd)
         remove_folder(self.folder)
 
@@ -47,7 +46,7 @@ class NoMemoryError(SandboxError):
 
 
 @dataclass(slots=True)
-class Birth:
+class OrderedKernel:
     """A kernel that was ordered and does not answer yet."""
 
     folder: Path
@@ -59,9 +58,9 @@ class Birth:
     is_short: bool = False
     """Whether the error is a lack of memory, which may pass."""
 
-    def outcome(self) -> Newborn | SandboxError:
+    def outcome(self) -> StartedKernel | SandboxError:
         if self.error is None and self.pidfd is not None:
-            return Newborn(
+            return StartedKernel(
                 folder=self.folder, key=self.key, pidfd=self.pidfd, is_console=self.is_console
             )
         if self.pidfd is not None:
@@ -69,13 +68,11 @@ class Birth:
         text = f"a kernel could not start: {self.error}"
         if not self.is_short:
             return SandboxError(text)
-        from repl_sandbox.folder import remove_folder
-
         remove_folder(self.folder)  # another one is ordered, and there may be many
         return NoMemoryError(text)
 
     def hear(self, message: dict[str, str], fds: Sequence[int]) -> bool:
-        """Take in one of the messages of this birth; whether it was the last one."""
+        """Take in one of the messages of this start; whether it was the last one."""
         if fds:
             self.pidfd = fds[0]
         self.is_born |= bool(message.get("is_born"))
@@ -83,3 +80,32 @@ class Birth:
         self.is_short |= bool(message.get("is_short"))
         is_unborn = self.error is not None and not self.is_born
         return is_unborn or (self.is_born and self.pidfd is not None)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder that a kernel may have filled with anything. What cannot be removed stays."""
+    with suppress(OSError):
+        while _thin_out(folder):
+            pass
+        folder.rmdir()
+
+
+def _thin_out(folder: Path) -> bool:
+    """Remove the files of the two top levels and move up what lies below. False if it was empty.
+
+    Not shutil.rmtree: it recurses, and a kernel can put thousands of folders into each other.
+    """
+    entries = list(os.scandir(folder))
+    for entry in entries:
+        if not entry.is_dir(follow_symlinks=False):
+            os.unlink(entry)
+            continue
+        os.chmod(entry, 0o700)
+        for inner in os.scandir(entry):
+            if inner.is_dir(follow_symlinks=False):
+                os.chmod(inner, 0o700)
+                os.rename(inner, folder / os.urandom(8).hex())
+            else:
+                os.unlink(inner)
+        os.rmdir(entry)
+    return bool(entries)

@@ -86,11 +86,11 @@ def _placeholder(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Pristine:
+class Integrity:
     checks: tuple[Check, ...]
 
     @staticmethod
-    def of(modules: Sequence[ModuleType]) -> Pristine:
+    def of(modules: Sequence[ModuleType]) -> Integrity:
         """The contents of these modules, each of which gets the builtins as names of its own."""
         for module in modules:
             for name, value in vars(builtins).items():
@@ -112,7 +112,7 @@ class Pristine:
             for name, value in vars(owner).items()
             if isinstance(owner, type) or name in used
         ]
-        return Pristine(
+        return Integrity(
             (
                 _check(getitem, entries),
                 _check(getattr, _parts(functions, FUNCTION_PARTS)),
@@ -120,7 +120,7 @@ class Pristine:
             )
         )
 
-    def with_objects(self, root: object) -> Pristine:
+    def with_objects(self, root: object) -> Integrity:
         """The same, with an object of one of these classes and those of ours that it holds."""
         links = [
             (root, name, held)
@@ -133,7 +133,7 @@ class Pristine:
             _check(getattr, [*_parts(objects, OBJECT_PARTS), *links]),
             _check(length_hint, _lengths(objects)),
         )
-        return Pristine(self.checks + more)
+        return Integrity(self.checks + more)
 
 
 def _check(fetch: Callable[[Any, Any], object], rows: Iterable[Row]) -> Check:

@@ -17,7 +17,7 @@ import struct
 from itertools import groupby
 from operator import itemgetter
 
-from repl_sandbox.syscalls import ANSWERS, Guard, Lacks, Null, OneOf, call, guards, numbers
+from repl_sandbox.walls.syscalls import ANSWERS, Guard, Lacks, Null, OneOf, call, guards, numbers
 
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 SYS_SECCOMP = {"x86_64": 317, "aarch64": 277}

@@ -17,8 +17,8 @@ from operator import is_
 from pathlib import Path
 from typing import Any
 
-from repl_sandbox.pristine import Fixed, Pristine
-from repl_sandbox.repl import Answer, Repl
+from repl_sandbox.guest.integrity import Fixed, Integrity
+from repl_sandbox.guest.repl import Answer, Repl
 from repl_sandbox.sockets import DIRECT, SIZE_BYTES, socket_path
 
 # C functions, made before any line runs. Those of `json` are Python, which a line can change.
@@ -36,7 +36,7 @@ def listen(folder: Path) -> socket.socket:
     return door
 
 
-def answers(repl: Repl, door: socket.socket, pristine: Pristine) -> Iterator[socket.socket]:
+def answers(repl: Repl, door: socket.socket, integrity: Integrity) -> Iterator[socket.socket]:
     """Answer a question at each step, until the owner hangs up; yield the socket of the next one.
 
     A kernel whose own code has changed ends without an answer.
@@ -47,7 +47,7 @@ def answers(repl: Repl, door: socket.socket, pristine: Pristine) -> Iterator[soc
         send=door.sendall,
         answer_to=_answer,
         repl=repl,
-        checks=pristine.checks,
+        checks=integrity.checks,
     )()
     return loop
 

@@ -15,12 +15,13 @@ import os
 import platform
 import resource
 import signal
+import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from repl_sandbox import landlock, seccomp
-from repl_sandbox.uid_slot import NUM_SLOTS
+from repl_sandbox.types import SandboxError
+from repl_sandbox.walls import landlock, seccomp
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -36,6 +37,8 @@ CLONE_NEWPID = 0x20000000
 
 MAX_UIDS = 1 << 16
 """Of all pools together."""
+NUM_SLOTS = 64
+"""Pools that may be open on this machine."""
 LAST_UID = 1 << 31
 """Some programs take a user id above this for a negative number."""
 
@@ -211,3 +214,39 @@ def _check(result: int, call: str) -> None:
     if result < 0:
         error = ctypes.get_errno()
         raise OSError(error, f"{call}: {os.strerror(error)}")
+
+
+class UidSlot:
+    """Share of the user ids for kernels, which no two living pools have in common.
+
+    Without namespaces, kernels of two pools could signal each other if they were one user. It is
+    one of NUM_SLOTS at most, held from `take` to `close` or to the end of this process.
+    """
+
+    def __init__(self) -> None:
+        self._lock: socket.socket | None = None
+        self._number = 0
+
+    def take(self) -> int:
+        """The number of the slot, the same each time. SandboxError if all are taken."""
+        if self._lock is None:
+            self._lock, self._number = _first_free()
+        return self._number
+
+    def close(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def _first_free() -> tuple[socket.socket, int]:
+    lock = socket.socket(socket.AF_UNIX)
+    for number in range(NUM_SLOTS):
+        try:
+            # A name in the abstract namespace leaves no file behind.
+            lock.bind(f"\0repl-rl-uids-{number}")
+        except OSError:
+            continue
+        return lock, number
+    lock.close()
+    raise SandboxError(f"{NUM_SLOTS} pools of kernels run on this machine; end one of them")

@@ -1,8 +1,8 @@
 """The fork server: it imports everything once, then forks kernels in milliseconds.
 
-trainer --(exec, hand-built environment)--> zygote --(fork, walls)--> kernel
+trainer --(exec, hand-built environment)--> fork server --(fork, walls)--> kernel
 
-It is single-threaded and runs no policy code: the child becomes the kernel, the zygote never does.
+It is single-threaded and runs no policy code: the child becomes the kernel, the server never does.
 It dies with the trainer. Every kernel, and all that a kernel started, dies with it. Packets on the
 control socket are JSON. The answer to a fork carries a pidfd. Knows processes. Does not know
 deadlines, pools or why anyone wants a kernel, nor what the walls are made of.
@@ -16,7 +16,6 @@ import gc
 import importlib
 import json
 import linecache
-import logging
 import os
 import resource
 import select
@@ -25,31 +24,30 @@ import signal
 import site
 import socket
 import sys
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
-from repl_sandbox.capture import Spill
-from repl_sandbox.children import LOOK_AGAIN_S, Children, become_subreaper
-from repl_sandbox.confine import PR_SET_PDEATHSIG, Confinement, limit
-from repl_sandbox.direct import answers, listen
-from repl_sandbox.jupyter import fonts
-from repl_sandbox.jupyter.lines import ReplKernel
-from repl_sandbox.pristine import Pristine
-from repl_sandbox.repl import Answer, Repl, refuse_hook, seed_generators
+from repl_sandbox.guest.capture import Spill
+from repl_sandbox.guest.direct import answers, listen
+from repl_sandbox.guest.integrity import Integrity
+from repl_sandbox.guest.repl import Answer, Repl, refuse_hook, seed_generators
 from repl_sandbox.sockets import MAX_PACKET_BYTES
-
-if TYPE_CHECKING:
-    from repl_sandbox.jupyter.cells import NotebookKernel
+from repl_sandbox.walls.confine import PR_SET_PDEATHSIG, Confinement, limit
 
 MAX_VALUE_CHARS = 8000
 """Of one value in a packet. JSON writes a character as twelve bytes at most."""
 M_ARENA_MAX = -8
+PR_SET_CHILD_SUBREAPER = 36
+END_TIMEOUT_S = 3.0
+"""Less than the trainer waits before it kills the fork server."""
+LOOK_AGAIN_S = 0.1
 RLIMIT_SIGPENDING = 11
-ANSWERING = ("capture", "direct", "repl", "statements")
+ANSWERING = ("guest.capture", "guest.direct", "guest.repl", "statements")
 """Modules of ours that run between a line and its answer."""
 MAX_OPEN_FILES = 64
 MAX_FILE_BYTES = 1 << 20
@@ -74,8 +72,6 @@ def main(control: socket.socket, base_fd: int, config: dict[str, Any]) -> None:
     # Set by bubblewrap, and different in every run.
     os.environ.pop("PWD", None)
     try:
-        if config["is_notebook"]:
-            os.environ[fonts.VARIABLE] = str(Path(config["runtime"], fonts.FOLDER))
         stock = _warm_up(config)
         assert len(os.listdir("/proc/self/task")) == 1, "a thread would not survive the fork"
         assert not _shared_memory(), f"kernels would share what is written to {_shared_memory()}"
@@ -90,7 +86,7 @@ def main(control: socket.socket, base_fd: int, config: dict[str, Any]) -> None:
         _report(control, missing=str(error))
         return
     _report(control, ready=True)
-    _Zygote(control, base_fd, stock, children, confinement, config).serve()
+    _ForkServer(control, base_fd, stock, children, confinement, config).serve()
 
 
 def _confinement(plan: dict[str, object] | None) -> Confinement | None:
@@ -119,13 +115,56 @@ def _shared_memory() -> list[str]:
     return [line for line in lines if line.split()[1].startswith("rw") and "s" in line.split()[1]]
 
 
+class Endpoint(Protocol):
+    """Kernel's end of the connections to whoever gives it lines. Made once, for all children.
+
+    A child calls the methods in this order. Only `listen` may make files.
+    """
+
+    has_zmq: bool
+    """Whether threads of zmq run beside the one that answers."""
+
+    def listen(self, folder: Path) -> None:
+        """Make its sockets, if any, in the kernel's folder."""
+
+    def open(self, repl: Repl, *, key: bytes, is_sealed: bool, spilt: Callable[[], str]) -> None:
+        """Start its threads, if any: the last step before limits and seccomp."""
+
+    def set_up(self, source: str) -> Answer:
+        """Run a source of ours, as `Repl.set_up` does."""
+
+    def serve(self, answers: Iterator[socket.socket]) -> None:
+        """Answer until the kernel's end: the owner by steps of `answers`."""
+
+
+class OwnerEndpoint:
+    """`Endpoint` of a kernel to which nobody but its owner connects."""
+
+    has_zmq = False
+    _repl: Repl
+
+    def listen(self, folder: Path) -> None:
+        """Make nothing: the owner has a socket of its own."""
+
+    def open(self, repl: Repl, *, key: bytes, is_sealed: bool, spilt: Callable[[], str]) -> None:
+        self._repl = repl
+        vars(sys)["addaudithook"] = refuse_hook
+
+    def set_up(self, source: str) -> Answer:
+        return self._repl.set_up(source)
+
+    def serve(self, answers: Iterator[socket.socket]) -> None:
+        for _ in answers:
+            pass
+
+
 @dataclass(frozen=True, slots=True)
 class _Stock:
     """The Python objects that all children share."""
 
-    console: ReplKernel | NotebookKernel
-    """For children that serve a person's client."""
-    pristine: Pristine
+    endpoints: dict[bool, Endpoint]
+    """By whether a person's client may connect. A server that was started for none has no such."""
+    integrity: Integrity
 
 
 def _warm_up(config: dict[str, Any]) -> _Stock:
@@ -140,8 +179,10 @@ def _warm_up(config: dict[str, Any]) -> _Stock:
     names = {"__name__": "warmup"}
     for source in config["warmup"]:
         exec(source, names)
-    console = _console(config)
-    pristine = Pristine.of([sys.modules[f"repl_sandbox.{name}"] for name in ANSWERING])
+    endpoints: dict[bool, Endpoint] = {False: OwnerEndpoint()}
+    if config["endpoint"] is not None:
+        endpoints[True] = _make_endpoint(config["endpoint"], Path(config["runtime"]))
+    integrity = Integrity.of([sys.modules[f"repl_sandbox.{name}"] for name in ANSWERING])
     # Code in a kernel finds plain Python: it cannot import this package by name.
     for name in [name for name in sys.modules if name.partition(".")[0] == "repl_sandbox"]:
         del sys.modules[name]
@@ -150,38 +191,31 @@ def _warm_up(config: dict[str, Any]) -> _Stock:
         metadata.MetadataPathFinder().invalidate_caches()
     gc.collect()
     gc.freeze()
-    return _Stock(console, pristine)
+    return _Stock(endpoints, integrity)
 
 
-def _console(config: dict[str, Any]) -> ReplKernel | NotebookKernel:
-    log = logging.getLogger(__name__)
-    if not config["is_notebook"]:
-        return ReplKernel(log=log)
-    from repl_sandbox.jupyter.cells import make_notebook_kernel  # IPython takes half a second
+def _make_endpoint(name: str, folder: Path) -> Endpoint:
+    """Make what the owner named, as `module:attribute`, when it started this server.
 
-    return make_notebook_kernel(log, Path(config["runtime"]))
+    No later packet names code: what an order says cannot decide what is imported.
+    """
+    module, _, attribute = name.partition(":")
+    endpoint: Endpoint = getattr(importlib.import_module(module), attribute)(folder)
+    return endpoint
 
 
-class _Zygote:
+@dataclass
+class _ForkServer:
     """The loop of the fork server."""
 
-    def __init__(
-        self,
-        control: socket.socket,
-        base_fd: int,
-        stock: _Stock,
-        children: Children,
-        confinement: Confinement | None,
-        config: dict[str, Any],
-    ) -> None:
-        self._control = control
-        self._base_fd = base_fd
-        self._stock = stock
-        self._children = children
-        self._confinement = confinement
-        self._config = config
-        self._names: dict[int, str] = {}
-        """Process number -> name of the order, of the living kernels."""
+    _control: socket.socket
+    _base_fd: int
+    _stock: _Stock
+    _children: Children
+    _confinement: Confinement | None
+    _config: dict[str, Any]
+    _names: dict[int, str] = field(default_factory=dict)
+    """Process number -> name of the order, of the living kernels."""
 
     def serve(self) -> None:
         """Fork and reap until the control socket closes or SIGTERM comes."""
@@ -214,13 +248,24 @@ class _Zygote:
 
     def _fork(self, request: dict[str, Any]) -> None:
         name = request["name"]
-        zygote_pid = os.getpid()
+        # Before the fork: a child that raises would clean up as if it were the server.
+        endpoint = self._stock.endpoints[request["is_console"]]
+        confinement = self._confinement
+        # In a namespace of its own, a kernel sees no number for this process.
+        parent_pid = 0 if confinement is not None and confinement.has_namespaces else os.getpid()
         try:
-            pid = os.fork() if self._confinement is None else self._confinement.fork()
+            pid = os.fork() if confinement is None else confinement.fork()
             if pid == 0:
-                _Child(self._control, self._confinement, self._config, request, zygote_pid).become(
-                    self._stock
-                )
+                _Child(
+                    self._control,
+                    confinement,
+                    self._config,
+                    request,
+                    Path(request["folder"]),
+                    parent_pid,
+                    endpoint,
+                    self._stock.integrity,
+                ).become()
         except OSError as error:
             is_short = error.errno in (errno.EAGAIN, errno.ENOMEM)
             _report(self._control, name=name, error=str(error), is_short=is_short)
@@ -251,48 +296,32 @@ def _hear_signals() -> int:
     return reader
 
 
+@dataclass
 class _Child:
     """A kernel between the fork and its first line."""
 
-    def __init__(
-        self,
-        control: socket.socket,
-        confinement: Confinement | None,
-        config: dict[str, Any],
-        request: dict[str, Any],
-        zygote_pid: int,
-    ) -> None:
-        self._control = control
-        self._confinement = confinement
-        self._config = config
-        self._request = request
-        self._folder = Path(request["folder"])
-        self._is_console = bool(request["is_console"])
-        # In a namespace of its own, a kernel sees no number for the zygote.
-        self._parent_pid = (
-            0 if confinement is not None and confinement.has_namespaces else zygote_pid
-        )
+    _control: socket.socket
+    _confinement: Confinement | None
+    _config: dict[str, Any]
+    _request: dict[str, Any]
+    _folder: Path
+    _parent_pid: int
+    _endpoint: Endpoint
+    _integrity: Integrity
 
-    def become(self, stock: _Stock) -> NoReturn:
+    def become(self) -> NoReturn:
         """Become the kernel until its end. The control socket closes before untrusted code runs."""
         try:
-            error = self._be_born(stock)
+            error = self._be_born()
             _report(self._control, name=self._request["name"], is_born=True, error=error)
             self._control.close()
             if error is None:
-                self._serve(stock.console)
+                self._endpoint.serve(self._answers)
         finally:
-            # This skips the clean-up of the zygote's objects and `atexit` handlers of user code.
+            # This skips the clean-up of the server's objects and `atexit` handlers of user code.
             os._exit(0)
 
-    def _serve(self, console: ReplKernel | NotebookKernel) -> None:
-        if self._is_console:
-            console.serve(self._answers)
-        else:
-            for _ in self._answers:
-                pass
-
-    def _be_born(self, stock: _Stock) -> str | None:
+    def _be_born(self) -> str | None:
         """Do all that comes before its first line. Returns the reason if it cannot be used."""
         limits = self._config["limits"]
         assert isinstance(limits, dict)
@@ -302,34 +331,28 @@ class _Child:
             repl = Repl(**repl_limits, spilt=spill.take)
             with open("/proc/self/statm", "rb") as statm:
                 door = listen(self._folder)
-                if self._is_console:
-                    stock.console.listen(self._folder)
+                self._endpoint.listen(self._folder)
                 if self._confinement is not None:
                     self._confinement.enter()
-                if self._is_console:
-                    stock.console.open(
-                        repl,
-                        key=self._request["key"].encode(),
-                        is_sealed=self._confinement is not None,
-                        spilt=spill.take,
-                    )
-                else:
-                    vars(sys)["addaudithook"] = refuse_hook
-                is_notebook = self._is_console and self._config["is_notebook"]
-                set_up = stock.console.set_up if is_notebook else repl.set_up
-                error = _set_up(set_up, self._config["setup"])
+                self._endpoint.open(
+                    repl,
+                    key=self._request["key"].encode(),
+                    is_sealed=self._confinement is not None,
+                    spilt=spill.take,
+                )
+                error = _set_up(self._endpoint.set_up, self._config["setup"])
                 born_pages = int(statm.read().split()[0])
-            self._answers = answers(repl, door, stock.pristine.with_objects(repl))
+            self._answers = answers(repl, door, self._integrity.with_objects(repl))
             self._limit(born_pages, memory_mib=limits["memory_mib"], cpu_s=limits["kernel_cpu_s"])
             if self._confinement is not None:
-                self._confinement.seal(has_zmq=self._is_console)
+                self._confinement.seal(has_zmq=self._endpoint.has_zmq)
             return error
         # Nothing else would report it: the streams lead nowhere.
         except Exception:  # noqa: BLE001
             return traceback.format_exc()
 
     def _settle(self) -> Spill:
-        """Leave the zygote behind: its session, signals, streams, folder."""
+        """Leave the fork server behind: its session, signals, streams, folder."""
         os.setsid()
         # While it lives, what it started must not be killed because another kernel ends.
         become_subreaper()
@@ -404,3 +427,99 @@ def _die_with_parent(number: int, *, parent: int) -> None:
     # The parent may have died before the call.
     if os.getppid() != parent:
         os._exit(1)
+
+
+class Children:
+    """Owner of every child of this process: the kernels it forked, and the orphans they leave it.
+
+    Make it before the first fork, in the only thread.
+
+    fork -> add -> [SIGCHLD -> reap the dead, kill the group of a dead kernel, kill the orphans]*
+
+    A child subreaper inherits the orphans of its descendants, also those that forked twice or have
+    a session of their own. Each kernel is a subreaper as well, so only orphans of dead kernels come
+    here. Each kill leads to a death, and each death calls `reap` again: the killing goes down a
+    tree of any depth, and nothing waits for it. A kill may miss, so `reap` is called again while
+    there are orphans.
+    """
+
+    def __init__(self) -> None:
+        become_subreaper()
+        assert not _living_or_dead(), "a child from elsewhere would be killed as an orphan"
+        self._kernels: set[int] = set()
+        self.has_orphans = False
+        """Whether the last `reap` found any. It killed them, and should be called again."""
+
+    def add(self, pid: int) -> None:
+        """Note a kernel. Call this before the next `reap`, which kills every other child."""
+        self._kernels.add(pid)
+
+    def reap(self) -> list[int]:
+        """Wait for the dead and kill all orphans.
+
+        Call it after each SIGCHLD, and LOOK_AGAIN_S after it has found orphans: a thread that execs
+        hides its process from a kill for a moment, and then no death follows.
+
+        Returns the numbers of the kernels among the dead.
+        """
+        dead = []
+        while (pid := _next_dead()) is not None:
+            if pid in self._kernels:
+                # After `waitpid` its number may name another group.
+                _kill_group(pid)
+                dead.append(pid)
+            os.waitpid(pid, 0)
+            self._kernels.discard(pid)
+        orphans = _living_or_dead() - self._kernels
+        for pid in orphans:
+            _kill_orphan(pid)
+        self.has_orphans = bool(orphans)
+        return dead
+
+    def end(self) -> None:
+        """Kill every child and all that it started. Return when none is left or the time is up."""
+        deadline = time.monotonic() + END_TIMEOUT_S
+        # A blocked signal stays pending for `sigtimedwait`: no death is missed.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
+        # From here on every kernel counts as an orphan.
+        self._kernels.clear()
+        self.reap()
+        while _living_or_dead() and (left_s := deadline - time.monotonic()) > 0:
+            signal.sigtimedwait((signal.SIGCHLD,), min(left_s, LOOK_AGAIN_S))
+            self.reap()
+
+
+def become_subreaper() -> None:
+    """Become the parent of every orphan below. A fork does not inherit it."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _next_dead() -> int | None:
+    """A dead child. This call does not reap it."""
+    try:
+        dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return None if dead is None else dead.si_pid
+
+
+def _living_or_dead() -> set[int]:
+    """Every child that was not reaped. Only this thread reaps, so the list is complete."""
+    return set(map(int, Path("/proc/thread-self/children").read_text().split()))
+
+
+def _kill_orphan(pid: int) -> None:
+    # A program of root may be out of reach. `reap` says why a process may be hidden.
+    with suppress(ProcessLookupError, PermissionError):
+        group = os.getpgid(pid)
+        # A kernel that has just been forked is still in our group.
+        if group != os.getpgrp():
+            # A group dies as a whole. A process that forks endlessly could outrun single kills.
+            _kill_group(group)
+        # The process may have left that group since.
+        os.kill(pid, signal.SIGKILL)
+
+
+def _kill_group(group: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)

@@ -2,27 +2,25 @@
 
 source -> request -> [deadline: SIGINT, grace, SIGKILL] -> checked reply -> rendered Execution
 
-The trusted side. Deadlines, clocks and deaths are observed here. Every byte of a reply is checked
-before it is used, even as data. Knows processes and messages. Does not know Python, lines or
-rewards.
+Deadlines, clocks and deaths are observed from here. Every byte of a reply is checked before it is
+used, even as data. Knows processes and messages. Does not know Python, lines or rewards.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
-from repl_sandbox.deadline import Deadline
-from repl_sandbox.folder import remove_folder
-from repl_sandbox.newborn import Newborn
-from repl_sandbox.process import Process
+from repl_sandbox.host.started_kernel import StartedKernel, remove_folder
+from repl_sandbox.host.wire import KernelConnection, Reply, WireError, read_reply
 from repl_sandbox.render import clean, render
-from repl_sandbox.reply import Reply, WireError, read_reply
 from repl_sandbox.sockets import DIRECT, socket_path
 from repl_sandbox.types import ExecStatus, Execution, Limits, SandboxError
-from repl_sandbox.wire import KernelConnection
 
 CONNECT_TIMEOUT_S = 5.0
 DEATH_TIMEOUT_S = 30.0
@@ -33,16 +31,123 @@ JSON_BYTES_PER_CHAR = 12
 """JSON writes a character outside the basic plane as two escapes."""
 
 
+class Deadline:
+    """Time of one line: an interrupt at its end, and no more waiting after a period of grace.
+
+    [made] -> line_cpu_s or line_wall_s -> SIGINT -> grace_s -> `answer` is None
+
+    A line has one timer, because `asyncio.wait` costs a callback, a second future and another turn
+    of the loop.
+
+    billed_cpu_s: CPU seconds of the process that earlier lines were charged for. This line pays for
+                  all beyond them, so no line gains by running on after its answer.
+    """
+
+    def __init__(
+        self,
+        answer: asyncio.Future[bytes | None],
+        process: Process,
+        limits: Limits,
+        *,
+        billed_cpu_s: float,
+    ) -> None:
+        self._answer = answer
+        self._process = process
+        self._limits = limits
+        self._started = time.monotonic()
+        self._cpu_before = billed_cpu_s
+        self.has_passed = False
+        """Whether the line was interrupted."""
+        self._wait(min(limits.line_cpu_s, limits.line_wall_s))
+
+    def wall_ms(self) -> float:
+        return 1e3 * (time.monotonic() - self._started)
+
+    def cpu_ms(self) -> float:
+        return 1e3 * max(0.0, self._process.cpu_s() - self._cpu_before)
+
+    def cancel(self) -> None:
+        self._timer.cancel()
+
+    def _wait(self, left_s: float) -> None:
+        self._timer = self._answer.get_loop().call_later(max(left_s, 1e-3), self._look)
+
+    def _look(self) -> None:
+        if self._answer.done():
+            return
+        if self.has_passed:
+            self._answer.set_result(None)
+            return
+        wall_left_s = self._limits.line_wall_s - self.wall_ms() / 1e3
+        # One thread works in a kernel (those of zmq hardly do), so CPU time is at most wall time.
+        left_s = min(wall_left_s, self._limits.line_cpu_s - self.cpu_ms() / 1e3)
+        if left_s > 0:
+            self._wait(left_s)
+            return
+        self.has_passed = True
+        self._process.send_signal(signal.SIGINT)
+        self._wait(self._limits.grace_s)
+
+
+class Process:
+    """Owner of `pidfd`: signals, CPU clock and death of a process that need not be our child.
+
+    A process number may be given to another process after a death, a pidfd never is.
+    """
+
+    def __init__(self, pidfd: int) -> None:
+        self._pidfd = pidfd
+        self.pid = _pid(pidfd)
+        """Its number in our namespace. Once it is dead, another process may have that number."""
+        # As clock_getcpuclockid(3) computes it.
+        self._clock_id = ((~self.pid) << 3) | 2
+        self._last_cpu_s = 0.0
+        self.died = asyncio.Event()
+        """Set when the process has ended, if `watch` was called."""
+
+    def watch(self, on_death: Callable[[], None]) -> None:
+        """Call `on_death` once, as soon as the process has ended."""
+        loop = asyncio.get_running_loop()
+
+        def note_death() -> None:
+            loop.remove_reader(self._pidfd)
+            self.died.set()
+            on_death()
+
+        loop.add_reader(self._pidfd, note_death)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send signal `number`. If the process is dead, do nothing."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, number)
+
+    def cpu_s(self) -> float:
+        """CPU seconds that it used. Of a dead process, the last value that was read."""
+        with suppress(OSError):
+            self._last_cpu_s = time.clock_gettime(self._clock_id)
+        return self._last_cpu_s
+
+    def close(self) -> None:
+        """Forget the process, dead or not. Once only: the pidfd's number is free afterwards."""
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        os.close(self._pidfd)
+
+
+def _pid(pidfd: int) -> int:
+    lines = Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pid:"))
+
+
 class SupervisedKernel:
     """A `Kernel` over one process, whose socket, pidfd and folder it owns until `aclose`."""
 
     def __init__(
-        self, newborn: Newborn, limits: Limits, *, is_server_gone: Callable[[], bool]
+        self, started: StartedKernel, limits: Limits, *, is_server_gone: Callable[[], bool]
     ) -> None:
-        self._newborn = newborn
+        self._started = started
         self._limits = limits
         self._is_server_gone = is_server_gone
-        self._process = Process(newborn.pidfd)
+        self._process = Process(started.pidfd)
         self._billed_cpu_s = self._process.cpu_s()
         """CPU time up to the last answer. What the process uses after it counts for the next line,
         except with a console, where a person's line may have used it."""
@@ -65,7 +170,7 @@ class SupervisedKernel:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 _, self._connection = await loop.create_unix_connection(
-                    self._new_connection, str(socket_path(self._newborn.folder, DIRECT))
+                    self._new_connection, str(socket_path(self._started.folder, DIRECT))
                 )
         except OSError as error:  # TimeoutError is one
             raise SandboxError(f"a kernel does not listen: {error!r}") from error
@@ -113,7 +218,7 @@ class SupervisedKernel:
             raise SandboxError("a kernel outlived SIGKILL") from error
         finally:
             self._process.close()
-            remove_folder(self._newborn.folder)
+            remove_folder(self._started.folder)
 
     def _new_connection(self) -> KernelConnection:
         max_chars = 2 * self._limits.max_output_chars + self._limits.max_value_chars
@@ -133,7 +238,7 @@ class SupervisedKernel:
         if self._process.died.is_set() or self._connection.closed.is_set():
             return Execution(status=await self._fate())
         self._pending = asyncio.get_running_loop().create_future()
-        if self._newborn.is_console:
+        if self._started.is_console:
             self._billed_cpu_s = self._process.cpu_s()
         deadline = Deadline(
             self._pending, self._process, self._limits, billed_cpu_s=self._billed_cpu_s

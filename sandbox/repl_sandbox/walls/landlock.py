@@ -17,7 +17,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from repl_sandbox.syscalls import call
+from repl_sandbox.walls.syscalls import call
 
 # The same numbers on every machine.
 LANDLOCK_CREATE_RULESET = 444

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from repl_sandbox import bubblewrap, confine
 from repl_sandbox.types import Isolation, SettingError
-from repl_sandbox.view import readable_paths
+from repl_sandbox.walls import bubblewrap, confine
+from repl_sandbox.walls.view import readable_paths
 
 
 class Level(StrEnum):
@@ -47,15 +47,17 @@ ESCAPE = 'isolation = "none" under [sandbox] runs kernels unsealed'
 
 
 def find_options(
-    isolation: Isolation, preload: Sequence[str]
+    isolation: Isolation, preload: Sequence[str], needs: Sequence[str] = ()
 ) -> tuple[list[Level], str, Sequence[Path]]:
     """(levels to try, best first; why `strict` is not among them; what kernels may read).
+
+    needs: see `readable_paths`.
 
     Raises SettingError, before anything is started, for what cannot be had here.
     """
     levels, shortfall = _levels(isolation)
     try:
-        return levels, shortfall, readable_paths(preload)
+        return levels, shortfall, readable_paths(preload, needs)
     except ValueError as error:
         raise SettingError(str(error)) from None
 

@@ -1,6 +1,6 @@
-"""The trainer's end of the fork server: starts it, orders kernels, receives newborn ones.
+"""The trainer's end of the fork server: starts it, orders kernels, receives started ones.
 
-start() -> the best walls that come up; order() -> zygote forks -> [socket, pidfd] -> Newborn
+start() -> the best walls that come up; order() -> a fork -> [socket, pidfd] -> StartedKernel
 
 Orders are queued to the fork server at once. It fills them while nobody reads, also while the
 trainer's event loop stands still. Knows packets and pidfds. Does not know what runs in a kernel.
@@ -18,33 +18,35 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
-from repl_sandbox import bubblewrap
-from repl_sandbox.folder import make_runtime_folder, remove_folder
-from repl_sandbox.isolation import ESCAPE, Level, Walls, find_options
-from repl_sandbox.jupyter.fonts import offer_fonts, system_fonts
-from repl_sandbox.newborn import Birth, Newborn
+from repl_sandbox.host.front_end import FrontEnd, Provision
+from repl_sandbox.host.started_kernel import OrderedKernel, StartedKernel, remove_folder
 from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.types import Isolation, Limits, SandboxError, SettingError
-from repl_sandbox.uid_slot import UidSlot
-from repl_sandbox.view import as_mounts, package_folders
+from repl_sandbox.walls import bubblewrap
+from repl_sandbox.walls.confine import UidSlot
+from repl_sandbox.walls.isolation import ESCAPE, Level, Walls, find_options
+from repl_sandbox.walls.view import as_mounts, package_folders
 
 START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 5.0
+MAX_PATH_CHARS = 107
+MEMORY_BASE = "/dev/shm"
+LONGEST_SOCKET_PATH = "/repl-12345678/k1234567/s-1"
 # Not `-I`: it would ignore PYTHONHASHSEED; the environment is made by hand and holds nothing else.
 FLAGS = ("-s", "-P")
 # Not `-m`: `sys.path` would have to hold this package, which only the trainer may read.
 BOOT = (
     "import sys; control, base, package = sys.argv[1:]; sys.path.insert(0, package);"
-    "from repl_sandbox.boot import boot; del sys.path[0]; boot(int(control), int(base))"
+    "from repl_sandbox.guest.boot import boot; del sys.path[0]; boot(int(control), int(base))"
 )
 
 
-class ZygoteLink:
+class ForkServerClient:
     """Owner of the fork server and of the folder in which its kernels live."""
 
     def __init__(self, limits: Limits, *, setup: Sequence[str]) -> None:
@@ -53,17 +55,16 @@ class ZygoteLink:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._uid_slot = UidSlot()
-        self._own: list[Path] = []
-        """What kernels may read of the runtime folder, which is mounted whole."""
+        self._provision = Provision()
         self.runtime = Path()
         """The folder of its kernels, once started."""
         self.walls: Walls | None = None
         """Those in force, once started."""
         self._num_orders = 0
         self._backlog: deque[bytes] = deque()
-        self._births: dict[str, Birth] = {}
-        self._newborns: asyncio.Queue[Newborn | SandboxError] = asyncio.Queue()
-        self._consoles: asyncio.Queue[Newborn | SandboxError] = asyncio.Queue()
+        self._ordered: dict[str, OrderedKernel] = {}
+        self._started: asyncio.Queue[StartedKernel | SandboxError] = asyncio.Queue()
+        self._consoles: asyncio.Queue[StartedKernel | SandboxError] = asyncio.Queue()
 
     async def start(
         self,
@@ -72,26 +73,27 @@ class ZygoteLink:
         packages: Sequence[str] = (),
         warmup: Sequence[str],
         isolation: Isolation,
-        is_notebook: bool = False,
+        front_end: FrontEnd | None = None,
     ) -> Walls:
         """Start the fork server behind the best walls there are; return them, once it is warm.
 
-        packages:    modules that kernels may import, beside those that are preloaded.
-        is_notebook: whether its consoles are IPython kernels, with cells in place of lines.
+        packages:  modules that kernels may import, beside those that are preloaded.
+        front_end: for kernels that clients reach. Without one no console can be ordered.
 
         The server dies with the thread that calls this. Raises SandboxError if it fails.
         """
-        candidates, shortfall, readable = find_options(isolation, [*preload, *packages])
+        needs = () if front_end is None else front_end.distributions
+        candidates, shortfall, readable = find_options(isolation, [*preload, *packages], needs)
         self.runtime = make_runtime_folder()
-        if is_notebook:
+        if front_end is not None:
             environment = make_environment(self.runtime)
-            readable = [*readable, *system_fonts()]
-            self._own = await asyncio.to_thread(offer_fonts, self.runtime, environment)
+            self._provision = await asyncio.to_thread(front_end.provide, self.runtime, environment)
+            readable = [*readable, *self._provision.shown]
         config: dict[str, object] = {
             "runtime": str(self.runtime),
             "preload": list(preload),
             "warmup": list(warmup),
-            "is_notebook": is_notebook,
+            "endpoint": None if front_end is None else front_end.endpoint,
             "setup": list(self._setup),
             "limits": asdict(self._limits),
         }
@@ -115,7 +117,12 @@ class ZygoteLink:
         self._control.setblocking(False)
         with theirs, tempfile.TemporaryFile() as stderr:
             self._process = _spawn(
-                theirs.fileno(), runtime=self.runtime, level=level, readable=readable, stderr=stderr
+                theirs.fileno(),
+                runtime=self.runtime,
+                level=level,
+                readable=readable,
+                environment=make_environment(self.runtime) | dict(self._provision.environment),
+                stderr=stderr,
             )
             theirs.close()
             reply = await self._configure(config | self._plan(level, readable))
@@ -149,7 +156,7 @@ class ZygoteLink:
             return {"parent_pid": os.getpid(), "confinement": None, "folders": folders}
         slot = self._uid_slot.take() if os.geteuid() == 0 else 0
         confinement = {
-            "readable": [str(path) for path in [*readable, *self._own]],
+            "readable": [str(path) for path in [*readable, *self._provision.own]],
             "uid_slot": slot,
             "has_namespaces": level is Level.STRICT,
         }
@@ -164,7 +171,7 @@ class ZygoteLink:
     def order(
         self, *, key: bytes | None = None, folder: Path | None = None, is_console: bool = False
     ) -> None:
-        """Ask for one kernel, which `newborn` returns later. SandboxError where none can be made.
+        """Ask for a kernel, which `next_kernel` returns later. SandboxError where none can be made.
 
         key:        what signs its messages; made here if not given.
         folder:     that of a dead kernel, whose place the new one takes.
@@ -184,12 +191,12 @@ class ZygoteLink:
         except OSError as error:
             raise SandboxError(f"no folder for a kernel: {error.strerror}") from error
         key = secrets.token_hex(16).encode() if key is None else key
-        self._births[name] = Birth(folder, key, is_console)
+        self._ordered[name] = OrderedKernel(folder, key, is_console)
         request = {"name": name, "folder": str(folder), "is_console": is_console}
         self._backlog.append(json.dumps(request | {"key": key.decode()}).encode())
         self._flush()
 
-    async def newborn(self, *, timeout_s: float, is_console: bool = False) -> Newborn:
+    async def next_kernel(self, *, timeout_s: float, is_console: bool = False) -> StartedKernel:
         """The next kernel of this kind that was ordered.
 
         Raises SandboxError if there will be none: NoMemoryError if there may be one later.
@@ -207,25 +214,32 @@ class ZygoteLink:
             raise born
         return born
 
+    async def console(
+        self, *, timeout_s: float, key: bytes | None = None, folder: Path | None = None
+    ) -> StartedKernel:
+        """Order one that a client can reach, and wait for the next of these."""
+        self.order(key=key, folder=folder, is_console=True)
+        return await self.next_kernel(timeout_s=timeout_s, is_console=True)
+
     def drop_lost(self) -> None:
         """Forget what came of orders and is of no use: failures, kernels that have ended since.
 
         Where memory runs out Linux ends kernels first, and those that wait are many.
         """
-        for _ in range(self._newborns.qsize()):
-            born = self._newborns.get_nowait()
+        for _ in range(self._started.qsize()):
+            born = self._started.get_nowait()
             if isinstance(born, SandboxError):
                 continue
             if born.has_ended():
                 born.discard()
             else:
-                self._newborns.put_nowait(born)
+                self._started.put_nowait(born)
 
     @property
     def num_stocked(self) -> int:
         """Kernels that were ordered and not yet taken, without consoles."""
-        num_due = sum(not birth.is_console for birth in self._births.values())
-        return num_due + self._newborns.qsize()
+        num_due = sum(not ordered.is_console for ordered in self._ordered.values())
+        return num_due + self._started.qsize()
 
     def is_gone(self) -> bool:
         """Whether the fork server has ended: kernels that end with it are not to blame."""
@@ -270,21 +284,21 @@ class ZygoteLink:
             control.close()
 
     def _close_unclaimed(self) -> None:
-        for birth in self._births.values():
-            if birth.pidfd is not None:
-                os.close(birth.pidfd)
-        self._births.clear()
-        for queue in (self._newborns, self._consoles):
+        for ordered in self._ordered.values():
+            if ordered.pidfd is not None:
+                os.close(ordered.pidfd)
+        self._ordered.clear()
+        for queue in (self._started, self._consoles):
             while not queue.empty():
                 born = queue.get_nowait()
-                if isinstance(born, Newborn):
+                if isinstance(born, StartedKernel):
                     os.close(born.pidfd)
 
-    def _queue(self, is_console: bool) -> asyncio.Queue[Newborn | SandboxError]:
-        return self._consoles if is_console else self._newborns
+    def _queue(self, is_console: bool) -> asyncio.Queue[StartedKernel | SandboxError]:
+        return self._consoles if is_console else self._started
 
-    def _deliver(self, birth: Birth) -> None:
-        self._queue(birth.is_console).put_nowait(birth.outcome())
+    def _deliver(self, ordered: OrderedKernel) -> None:
+        self._queue(ordered.is_console).put_nowait(ordered.outcome())
 
     def _flush(self) -> None:
         control = self._socket()
@@ -317,33 +331,58 @@ class ZygoteLink:
         except OSError:
             pass
         asyncio.get_running_loop().remove_reader(control)
-        for birth in self._births.values():
-            birth.error = "the fork server is gone"
-            self._deliver(birth)
-        self._births.clear()
+        for ordered in self._ordered.values():
+            ordered.error = "the fork server is gone"
+            self._deliver(ordered)
+        self._ordered.clear()
 
     def _sort(self, message: dict[str, str], fds: list[int]) -> None:
-        """Of each birth there are two messages, in either order.
+        """Of each start there are two messages, in either order.
 
-        That of the zygote brings a pidfd, that of the child says whether it is ready.
+        That of the server brings a pidfd, that of the child says whether it is ready.
         """
         name = message["name"]
-        birth = self._births.get(name)
-        if birth is None:
+        ordered = self._ordered.get(name)
+        if ordered is None:
             # Its failure was reported before: this message is of no use.
             for fd in fds:
                 os.close(fd)
             return
-        if birth.hear(message, fds):
-            del self._births[name]
-            self._deliver(birth)
+        if ordered.hear(message, fds):
+            del self._ordered[name]
+            self._deliver(ordered)
+
+
+def make_runtime_folder() -> Path:
+    """A private folder whose sockets have addresses short enough for the operating system.
+
+    Raises SandboxError where none can be made.
+    """
+    base = runtime_base()
+    try:
+        return Path(tempfile.mkdtemp(prefix="repl-", dir=base))
+    except OSError as error:
+        raise SandboxError(f"no folder for kernels in {base}: {error.strerror}") from error
+
+
+def runtime_base() -> str:
+    """Where runtime folders are made: in memory if possible. On a disk each removal may wait."""
+    bases = (MEMORY_BASE, tempfile.gettempdir(), "/tmp")
+    fitting = (base for base in bases if len(base) + len(LONGEST_SOCKET_PATH) <= MAX_PATH_CHARS)
+    return next((base for base in fitting if os.access(base, os.W_OK | os.X_OK)), "/tmp")
 
 
 def _spawn(
-    control_fd: int, *, runtime: Path, level: Level, readable: Sequence[Path], stderr: BinaryIO
+    control_fd: int,
+    *,
+    runtime: Path,
+    level: Level,
+    readable: Sequence[Path],
+    environment: Mapping[str, str],
+    stderr: BinaryIO,
 ) -> subprocess.Popen[bytes]:
-    """Exec the zygote with an environment made by hand: nothing of the trainer's is in it."""
-    package = Path(__file__).resolve().parent
+    """Exec the fork server with an environment made by hand: nothing of the trainer's is in it."""
+    package = Path(__file__).resolve().parents[1]
     base_fd = os.open(runtime.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     fds = (control_fd, base_fd)
     program = [sys.executable, *FLAGS, "-c", BOOT, *map(str, (*fds, package.parent))]
@@ -357,7 +396,7 @@ def _spawn(
     try:
         return subprocess.Popen(
             program,
-            env=make_environment(runtime),
+            env=environment,
             pass_fds=fds,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

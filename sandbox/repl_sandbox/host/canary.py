@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from repl_sandbox.isolation import ESCAPE
-from repl_sandbox.supervisor import SupervisedKernel
+from repl_sandbox.host.fork_server_client import ForkServerClient
+from repl_sandbox.host.supervisor import SupervisedKernel
 from repl_sandbox.types import ExecStatus, Kernel, Limits, SandboxError
-from repl_sandbox.zygote_link import ZygoteLink
+from repl_sandbox.walls.isolation import ESCAPE
 
 BIRTH_TIMEOUT_S = 60.0
 SEALED = "\nSeccomp:\t2\n"
@@ -37,7 +37,7 @@ PROBES: Mapping[str, str] = {
     "trace a kernel": "import ctypes; 1 / (ctypes.CDLL(None).ptrace(16, {bystander}, 0, 0) + 1)",
     "make a namespace": "import ctypes; 1 / (ctypes.CDLL(None).unshare(0x10000000) + 1)",
     "lift its limits": "import resource as r; r.setrlimit(r.RLIMIT_AS, (-1, -1))",
-    "import what runs it": "import repl_sandbox.repl",
+    "import what runs it": "import repl_sandbox.guest.repl",
 }
 """What a kernel must not be able to do -> a source that does it, and raises if it cannot."""
 
@@ -49,7 +49,7 @@ class Subject(Kernel, Protocol):
     def pid(self) -> int: ...
 
 
-async def inspect_consoles(link: ZygoteLink, limits: Limits) -> None:
+async def inspect_consoles(link: ForkServerClient, limits: Limits) -> None:
     """Try the walls around kernels that a person's client gets. SandboxError if they do not hold.
 
     limits: those of the fork server's kernels.
@@ -59,8 +59,8 @@ async def inspect_consoles(link: ZygoteLink, limits: Limits) -> None:
         link.order(is_console=True)
     try:
         for _ in range(2):
-            newborn = await link.newborn(timeout_s=BIRTH_TIMEOUT_S, is_console=True)
-            kernels.append(SupervisedKernel(newborn, limits, is_server_gone=link.is_gone))
+            started = await link.next_kernel(timeout_s=BIRTH_TIMEOUT_S, is_console=True)
+            kernels.append(SupervisedKernel(started, limits, is_server_gone=link.is_gone))
         await asyncio.gather(*(kernel.open(seed=0) for kernel in kernels))
         await inspect(*kernels, folder=link.runtime, is_console=True)
     finally:

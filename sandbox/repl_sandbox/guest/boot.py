@@ -1,6 +1,6 @@
 """The first steps of the fork server: it learns what can be imported before it imports anything.
 
-configuration -> [shown, PackageFolder, PackageMetadata] -> zygote.main
+configuration -> [shown, PackageFolder, PackageMetadata] -> fork_server.main
 
 Of a folder of packages a kernel may read some entries, and list none. Without namespaces the others
 are there and cannot be opened, where all of Python expects that they cannot be found. So the
@@ -42,13 +42,13 @@ whole is not named."""
 
 
 def boot(control_fd: int, base_fd: int) -> None:
-    """Be the fork server until its end. See `zygote.main`."""
+    """Be the fork server until its end. See `fork_server.main`."""
     control = socket.socket(fileno=control_fd)
     config = json.loads(control.recv(MAX_PACKET_BYTES))
     sys.path += [folder for folder in config["folders"] if folder not in sys.path]
     if config["confinement"] is not None:
         show_only(config["confinement"]["readable"], order=config["folders"])
-    from repl_sandbox.zygote import main  # what it imports depends on what there is
+    from repl_sandbox.guest.fork_server import main  # what it imports depends on what there is
 
     main(control, base_fd, config)
 
@@ -156,9 +156,10 @@ def _normalized(name: str) -> str:
 
 def _forget_hidden(whole: frozenset[str]) -> None:
     """Drop what `.pth` files have imported, and the finders that they have added."""
+    package = __name__.partition(".")[0]
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if file and not _is_below(file, whole) and name.partition(".")[0] != __package__:
+        if file and not _is_below(file, whole) and name.partition(".")[0] != package:
             del sys.modules[name]
     sys.meta_path[:] = [
         finder for finder in sys.meta_path if getattr(finder, "__module__", None) in sys.modules

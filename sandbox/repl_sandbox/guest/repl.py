@@ -22,7 +22,7 @@ from importlib.machinery import BuiltinImporter
 from io import StringIO, TextIOWrapper
 from typing import NamedTuple
 
-from repl_sandbox.capture import Capture, OutputLimit
+from repl_sandbox.guest.capture import Capture, OutputLimit
 from repl_sandbox.statements import FILENAME, Compiler, Statement
 
 OWN_FILES = frozenset({__file__, Capture.take.__code__.co_filename})

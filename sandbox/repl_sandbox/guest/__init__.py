@@ -1,0 +1,1 @@
+"""What runs in the fork server and in its kernels, beside the code of whoever writes lines."""

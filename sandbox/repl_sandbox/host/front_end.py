@@ -1,0 +1,50 @@
+"""Ways for a person's client to reach kernels: what a program brings that wants one.
+
+FrontEnd -> fork server: the endpoint that it makes for its kernels
+         -> owner of a kernel: the file by which a client finds it
+
+Whoever starts the fork server chooses one, before there is a kernel. Knows names and paths. Does
+not know any client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from repl_sandbox.host.started_kernel import StartedKernel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provision:
+    """Files and variables for a fork server beside those that every fork server has."""
+
+    shown: Sequence[Path] = ()
+    """Folders of the machine that kernels may read."""
+    own: Sequence[Path] = ()
+    """Folders made in the runtime folder that kernels may read."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class FrontEnd(Protocol):
+    """Way in for clients, as the trusted side knows it."""
+
+    @property
+    def endpoint(self) -> str:
+        """`module:attribute` that the fork server calls once, with its runtime folder.
+
+        It returns a `guest.fork_server.Endpoint`. The module lies in this package or in one of
+        `distributions`.
+        """
+
+    @property
+    def distributions(self) -> Sequence[str]:
+        """Installed packages that it imports there."""
+
+    def provide(self, runtime: Path, environment: Mapping[str, str]) -> Provision:
+        """Make what its kernels need in `runtime`. `environment` is the fork server's."""
+
+    def write_connection(self, started: StartedKernel) -> Path:
+        """Write the file by which a client finds this kernel. OSError where it cannot be."""

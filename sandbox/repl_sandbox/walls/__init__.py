@@ -1,0 +1,1 @@
+"""What a kernel cannot reach, and how Linux is told."""
