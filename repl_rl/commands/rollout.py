@@ -181,6 +181,11 @@ class Subject:
     def sampling(self) -> SamplingConfig:
         return self.config.sampling
 
+    @property
+    def samples_lines(self) -> bool:
+        """See `Plan.samples_lines`."""
+        return self.sampling.sampler == SamplingConfig().sampler
+
     def ids(self, span: Span) -> tuple[int, ...]:
         return self.trajectory.completion_ids[span.start : span.stop]
 
@@ -224,7 +229,7 @@ def findings(subject: Subject) -> list[Finding]:
     Positions in them count from the first token of the completion, lines from 1.
     """
     checks = [_mask, _shift, _prompt, _lines, _drift, _gap]
-    if subject.sampling.sampler == SamplingConfig().sampler:
+    if subject.samples_lines:
         checks += [_observations, _stop_tokens, _run_on, _budgets, _line_budgets, _stop_reason]
     return [check(subject) for check in (*checks, _terms, _charges)]
 
@@ -278,9 +283,10 @@ def _prompt(subject: Subject) -> Finding:
 
 
 def _lines(subject: Subject) -> Finding:
+    fmt = subject.encoding.format if subject.samples_lines else None
     faults = [
         f"line {span.line_index + 1}: its ids read otherwise than its text"
-        for span in misread(subject.trajectory, subject.codec, subject.encoding.format)
+        for span in misread(subject.trajectory, subject.codec, fmt)
         if span.is_sampled
     ]
     num_others = 0

@@ -168,7 +168,7 @@ def misread(
 def _is_read(
     trajectory: Trajectory, span: Span, codec: Codec, fmt: TranscriptFormat | None, end: int | None
 ) -> bool:
-    """`end` is the token that ends a turn."""
+    """Return True where a span's tokens are its text; `end` is the token that ends a turn."""
     if span.line_index < 0 and (thought := trajectory.thought) is not None:
         text = thought.source if span.is_sampled else thought.shown
         return text in _texts_in_place(trajectory, span, codec)
@@ -188,7 +188,7 @@ def _is_read(
 
 
 def agree(gaps: Sequence[float], *, is_exact: bool) -> bool:
-    """Whether two sets of log-probabilities are near enough; False for a NaN among their gaps."""
+    """Return True where log-probabilities are near enough; False for a NaN among their gaps."""
     if is_exact:
         return all(gap <= LARGEST_GAP for gap in gaps)
     return statistics.fmean(gaps) <= MEAN_GAP

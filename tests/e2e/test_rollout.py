@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from repl_rl.commands import rollout
-from repl_rl.runs import trajectory_file
 from repl_rl.runs.trajectory_file import places
 from repl_rl.types import Finding, Trajectory
 from small_run import INLINE, set_words, small
@@ -151,7 +150,7 @@ def test_what_is_checked_is_told_even_where_nothing_can_be_kept(
     planted = Finding(name="planted", passed=False, text="amiss")
     found = rollout.findings
     monkeypatch.setattr(rollout, "findings", lambda subject: [*found(subject), planted])
-    monkeypatch.setattr(trajectory_file, "append", full)
+    monkeypatch.setattr(rollout, "append", full)
     code, out, err = call("rollout", "--model", str(tiny_model), "--output", "one.jsonl", *small())
     assert set(report(out)) == CHECKS | {"planted"}
     assert "kept: " not in out
