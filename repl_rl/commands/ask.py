@@ -2,7 +2,7 @@
 
     question, setup -> Problem -> Trajectory, shown or as JSON
 
-Heavy imports stand inside the command.
+Knows words for the terminal. Does not know how a policy is opened. Nothing is graded.
 """
 
 from __future__ import annotations
@@ -12,16 +12,21 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from rich.console import Console
 
 from repl_rl.commands import options as shared
+from repl_rl.commands.attempts import first_attempt, open_policy, run_shown
 from repl_rl.errors import ConfigError
-
-if TYPE_CHECKING:
-    from repl_rl.rollout.plan import Plan
-    from repl_rl.types import Problem, Trajectory
+from repl_rl.rollout.kernels import SetupError, kernel_for, kernel_pool
+from repl_rl.rollout.plan import Plan
+from repl_rl.show.display import Screen
+from repl_rl.show.rollout_view import ending_rows
+from repl_rl.tasks.data.texts import statement_of
+from repl_rl.transcript.format import setup_sources, strip_line
+from repl_rl.types import Problem, Trajectory
 
 
 @click.command()
@@ -39,20 +44,14 @@ def ask(question: str, setup: tuple[str, ...], is_json: bool, **options: Any) ->
     in a sealed kernel, and stand above what they print. Nothing is graded. Exit code 0 if it
     submits an answer, 1 if it does not. The QUESTION - is read from stdin.
     """
-    from rich.console import Console
-
-    from repl_rl.show.display import Screen
-
     problem = asked(_read() if question == "-" else question, setup)
     model = options["model"]
     plan = shared.plan_of(options) if model is None else shared.plan_of_run(Path(model), options)
     if setup:
         asyncio.run(_check_setup(plan, problem))
     shared.load_libraries(plan, err=is_json)
-    from repl_rl.commands.ask_job import answer
-
     with Screen(Console(stderr=is_json)) as screen:
-        trajectory = answer(plan, problem, screen)
+        trajectory = _answer(plan, problem, screen)
     if is_json:
         click.echo(json.dumps(_facts(plan, problem, trajectory)))
     if trajectory.submission is None:
@@ -61,9 +60,6 @@ def ask(question: str, setup: tuple[str, ...], is_json: bool, **options: Any) ->
 
 def asked(question: str, setup: tuple[str, ...]) -> Problem:
     """The problem that a person put; ConfigError where it cannot be one."""
-    from repl_rl.tasks.data.texts import statement_of
-    from repl_rl.types import Problem
-
     for source in setup:
         if "\n" in source or not source.strip():
             raise ConfigError(f"--setup {source!r}; expected one line of Python")
@@ -87,9 +83,6 @@ def _read() -> str:
 
 async def _check_setup(plan: Plan, problem: Problem) -> None:
     """ConfigError for a setup that fails: a kernel says so before a model is read."""
-    from repl_rl.rollout.kernels import SetupError, kernel_for, kernel_pool
-    from repl_rl.transcript.format import setup_sources
-
     sandbox = replace(plan.config.sandbox, standby=0)
     async with kernel_pool(sandbox, setup=setup_sources(plan.task.prompt)) as pool:
         try:
@@ -99,10 +92,20 @@ async def _check_setup(plan: Plan, problem: Problem) -> None:
         await kernel.aclose()
 
 
+def _answer(plan: Plan, problem: Problem, screen: Screen) -> Trajectory:
+    """Show what the plan's policy does about `problem`; raises as `train`."""
+    with open_policy(plan, screen, problem=problem) as (loaded, runtime):
+        screen.say("")
+        attempt = first_attempt(problem, seed=plan.config.seed)
+        trajectory = run_shown(runtime, attempt, loaded, screen).trajectory
+    screen.say("")
+    for row in ending_rows(trajectory):
+        screen.say(row)
+    return trajectory
+
+
 def _facts(plan: Plan, problem: Problem, trajectory: Trajectory) -> dict[str, Any]:
     """What JSON says of it."""
-    from repl_rl.transcript.format import strip_line
-
     return {
         "question": problem.statement,
         "setup": problem.setup,

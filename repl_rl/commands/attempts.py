@@ -1,23 +1,40 @@
-"""The one attempt that a person wants, at a problem named by its id.
+"""The one attempt that a person wants to see, by a person or by a policy, and who makes it.
 
-    task, id, seed -> Attempt
+    task, id, seed -> Attempt;  Plan -> an open policy, Attempt -> Scored, shown as it grows
 
-Knows tasks. Does not know who attempts it, a policy or a person.
+Knows tasks and the order in which a policy is opened. Does not know why it is looked at.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
+import click
+
+from repl_rl.engines.base import Engine
 from repl_rl.errors import ConfigError
+from repl_rl.rollout.plan import Plan
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.rollout.scoring import Scoring, open_scorer, open_unscored
 from repl_rl.seeds import derive_seed
 from repl_rl.show.display import Screen
+from repl_rl.show.rollout_view import LineStream
 from repl_rl.tasks.base import Task
-from repl_rl.types import Attempt, Problem, Split
+from repl_rl.types import Attempt, Problem, Scored, Split
+
+if TYPE_CHECKING:
+    from repl_rl.engines.models import LoadedModel
+    from repl_rl.training.runtime import Runtime
 
 NUM_LOOKED_AT = 5_000
 """How many problems of each source are searched for an id: drawing one may take 20 ms."""
+PROBLEM = click.option(
+    "--problem", metavar="ID", help="Its id in `repl-rl tasks` or a trajectory [the first]."
+)
 
 
 def find_attempt(task: Task, problem_id: str | None, *, seed: int, screen: Screen) -> Attempt:
@@ -66,3 +83,43 @@ def _found(task: Task, problem_id: str, *, seed: int, screen: Screen) -> Problem
         f"no problem {problem_id!r} among {num_seen:,} of task {task.name!r} at seed {seed}; "
         f"expected an id such as {example!r}, as `repl-rl tasks {task.name}` prints them"
     )
+
+
+@contextlib.contextmanager
+def open_policy(
+    plan: Plan,
+    screen: Screen,
+    *,
+    problem: Problem | None = None,
+    watch: Callable[[Engine], Engine] = lambda engine: engine,
+) -> Iterator[tuple[LoadedModel, Runtime]]:
+    """The plan's policy for one trajectory at a time, which takes one row of the cache.
+
+    `problem` is one that nobody grades, in place of the task's; `watch` is that of `open_runtime`.
+    Raises as `train`.
+    """
+    from repl_rl.training import asked, runtime, train  # torch: seconds
+
+    plan = plan.changed(
+        sampling=replace(plan.config.sampling, max_in_flight=1),
+        sandbox=replace(plan.config.sandbox, standby=1),
+    )
+    policy = train.policy_folder(plan, screen)
+    scoring: Callable[[Plan], contextlib.AbstractAsyncContextManager[Scoring]] = open_scorer
+    if problem is not None:
+        plan, scoring = asked.asking(plan, [problem]), open_unscored
+    loaded = runtime.load_policy(plan, policy, say=screen.say)
+    with runtime.open_runtime(plan, loaded, watch=watch, open_scorer=scoring) as opened:
+        train.say_runtime(opened, screen)
+        yield loaded, opened
+
+
+def run_shown(runtime: Runtime, attempt: Attempt, loaded: LoadedModel, screen: Screen) -> Scored:
+    """Make one trajectory. Its lines are shown as they come; those of another loop at its end."""
+    sampler = runtime.sampler
+    if isinstance(sampler, LineSampler):
+        sampler.on_line = LineStream(loaded.codec, screen.say).hear
+        return runtime.run([attempt])[0]
+    scored = runtime.run([attempt])[0]
+    screen.transcript(scored, loaded.codec.decode)
+    return scored

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:
-    from repl_rl.config.describe import Setting
+from repl_rl.config.describe import Setting, find, settings
+from repl_rl.config.resolve import toml_value
 
 _WIDTH = 80
 
@@ -25,8 +24,6 @@ def config(key: str | None) -> None:
     `repl-rl config grpo` explains those of one section. `repl-rl train --dry-run` prints the
     settings of a run, with the same explanations as comments.
     """
-    from repl_rl.config.describe import find, settings
-
     for row in rows(list(settings() if key is None else find(key))):
         click.echo(row)
 
@@ -46,7 +43,7 @@ def rows(found: list[Setting]) -> Iterator[str]:
 
 def _entry(one: Setting) -> Iterator[str]:
     yield f"[{one.key}]" if one.is_section or isinstance(one.default, dict) else _equation(one)
-    others = (f"; {_value(value)} for {name}" for name, value in one.others.items())
+    others = (f"; {toml_value(value)} for {name}" for name, value in one.others.items())
     kind = one.kind + "".join(others)
     for text in filter(None, (kind, one.doc)):
         yield from textwrap.wrap(
@@ -55,10 +52,4 @@ def _entry(one: Setting) -> Iterator[str]:
 
 
 def _equation(one: Setting) -> str:
-    return f"{one.key} = {'not set' if one.default is None else _value(one.default)}"
-
-
-def _value(value: object) -> str:
-    from repl_rl.config.resolve import toml_value
-
-    return toml_value(value)
+    return f"{one.key} = {'not set' if one.default is None else toml_value(one.default)}"

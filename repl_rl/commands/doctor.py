@@ -1,4 +1,4 @@
-"""What this machine can do for a run, measured by doing it.
+"""`repl-rl doctor`: what this machine can do for a run, measured by doing it.
 
 Starts one fork server, tries its walls, asks one kernel one question. Knows the machine. Does not
 know tasks or models.
@@ -12,8 +12,13 @@ import os
 import platform
 import time
 from dataclasses import replace
+from pathlib import Path
+
+import click
 
 from repl_rl import __version__
+from repl_rl.commands import options as shared
+from repl_rl.config.resolve import resolve
 from repl_rl.config.sections import SandboxConfig
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.types import Finding
@@ -23,6 +28,16 @@ from repl_sandbox.walls import confine, landlock
 from repl_sandbox.walls.isolation import Level, Walls
 
 _PACKAGES = ("torch", "transformers", "trl", "jupyter_client", "ipykernel", "sympy")
+
+
+@click.command()
+@shared.with_options(shared.FILES, shared.OVERRIDES)
+def doctor(files: tuple[Path, ...], overrides: tuple[str, ...]) -> None:
+    """Say what this machine can do.
+
+    Prints packages, device, how well kernels are sealed and how fast they are.
+    """
+    shared.report(examine(resolve(files=files, overrides=overrides).sandbox))
 
 
 def examine(config: SandboxConfig) -> list[Finding]:
@@ -51,7 +66,7 @@ def _version(name: str) -> str:
 def _device() -> str:
     """The device that training would take; a base installation trains nothing."""
     try:
-        from repl_rl.engines.models import pick_device
+        from repl_rl.engines.models import pick_device  # torch, where there is one
     except ModuleNotFoundError:
         return "none to train on"
     return str(pick_device("auto"))

@@ -1,6 +1,6 @@
 """`repl-rl kernels`: sealed kernels for a person's Jupyter clients, kept warm.
 
-Flags -> a configuration -> `repl_sandbox.jupyter.serve`. Knows words for the terminal. Does not
+Flags -> a configuration -> `repl_sandbox.jupyter.resident`. Knows words for the terminal. Does not
 know kernels.
 """
 
@@ -12,6 +12,9 @@ from typing import Any
 
 import click
 
+from repl_sandbox.jupyter.configuration import Configuration, names_in
+from repl_sandbox.jupyter.resident_client import resident_address
+from repl_sandbox.jupyter.serve import serve as serve_kernels
 from repl_sandbox.types import Isolation
 
 
@@ -45,10 +48,6 @@ def serve(preload: str | None, packages: str | None, isolation: str, **given: An
     A Jupyter client of yours then gets one in milliseconds. It takes what this was started with: a
     kernelspec that differs starts a fork server of its own.
     """
-    from repl_sandbox.jupyter.configuration import Configuration, names_in
-    from repl_sandbox.jupyter.resident_client import resident_address
-    from repl_sandbox.jupyter.serve import serve as serve_kernels
-
     chosen: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if packages is not None:
         chosen["packages"] = names_in(packages)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from repl_rl.errors import ConfigError, ReplRLError
@@ -28,21 +28,16 @@ _LOOKED_AT = 20
 
 
 @contextlib.contextmanager
-def leaving(run: Path, code: Sequence[str], *, checkpoint_every: int) -> Iterator[None]:
-    """Say what is left of a run that is called off, or cannot go on.
-
-    `code` are options that find the modules that its config names.
-    """
+def leaving(left: Callable[[], str], after: Callable[[], str] = lambda: "") -> Iterator[None]:
+    """Say what is `left` of a run that is called off, or cannot go on, and what to do `after`."""
     try:
         yield
     except KeyboardInterrupt:
-        left = left_by(run, checkpoint_every=checkpoint_every)
-        raise KeyboardInterrupt("\n\n".join(filter(None, [left, next_after(run, code)]))) from None
+        raise KeyboardInterrupt("\n\n".join(filter(None, [left(), after()]))) from None
     except (ConfigError, SettingError):
         raise  # nothing has begun
     except (ReplRLError, SandboxError) as error:
-        left = left_by(run, checkpoint_every=checkpoint_every)
-        raise type(error)(f"{error}; {left}") from None
+        raise type(error)(f"{error}; {left()}") from None
 
 
 def left_by(run: Path, *, checkpoint_every: int) -> str:

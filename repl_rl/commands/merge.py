@@ -1,7 +1,4 @@
-"""`repl-rl merge`: a whole model of an adapter and what it belongs to.
-
-Heavy imports stand inside the command.
-"""
+"""`repl-rl merge`: a whole model of an adapter and what it belongs to."""
 
 from __future__ import annotations
 
@@ -10,6 +7,9 @@ from pathlib import Path
 import click
 
 from repl_rl.commands import options as shared
+from repl_rl.config import Config
+from repl_rl.errors import ConfigError
+from repl_rl.plugins import resolve_model
 
 
 @click.command()
@@ -21,16 +21,12 @@ def merge(run_or_model: Path, output: Path) -> None:
     Takes a run, one of its checkpoints, or a folder in the manner of peft. The model is written in
     float32; transformers loads it without peft.
     """
-    from repl_rl.config import Config
-    from repl_rl.errors import ConfigError
-    from repl_rl.plugins import resolve_model
-
     if output.exists():
         raise ConfigError(f"{str(output)!r} is there already; give another --output")
     model = shared.named_model(str(run_or_model))
     resolve_model(model)
     shared.before_libraries(Config(model=model))
-    from repl_rl.training.merge import merge as write
+    from repl_rl.training.merge import merge as write  # torch: seconds
 
     write(model, output)
     click.echo(f"model: {output}")

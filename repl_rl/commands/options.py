@@ -1,6 +1,9 @@
-"""What commands share: the options that make a config, and a report with its exit code.
+"""Options that commands share, the config and the plan that they make, and a report.
 
-Heavy imports stand inside functions, so that `--help` answers at once.
+    flags -> Config -> Plan
+
+Knows folders of runs and words for the terminal. Imports no torch: a command calls `load_libraries`
+when all that can be refused has been, and imports what needs it behind that call.
 """
 
 from __future__ import annotations
@@ -8,21 +11,30 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from logging import ERROR
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 
+from repl_rl.config import Config
+from repl_rl.config import resolve as settings
+from repl_rl.config.describe import settings as all_settings
+from repl_rl.engines import hub
 from repl_rl.errors import ConfigError
+from repl_rl.plugins import resolve_model, search_too
+from repl_rl.rollout.plan import Plan, TaskPlan, make_plan, make_task_plan
+from repl_rl.runs import resume
+from repl_rl.runs.folder import graded_otherwise, model_of, read_versions, run_of
+from repl_rl.runs.run_files import Part
+from repl_rl.show.plot_series import SUFFIXES
+from repl_rl.tasks.base import StoredTask, check_task
+from repl_rl.tasks.data.names import is_file
 from repl_rl.terminal import one_row
+from repl_rl.training import publish
 from repl_rl.training.ranks import launched
 from repl_rl.types import Finding
-
-if TYPE_CHECKING:
-    from repl_rl.config import Config
-    from repl_rl.rollout.plan import Plan, TaskPlan
-    from repl_rl.runs.run_files import Part
 
 FAILED = 1
 
@@ -44,8 +56,6 @@ def _search_beside(
     _context: click.Context, _option: click.Parameter, files: tuple[Path, ...]
 ) -> tuple[Path, ...]:
     """Let modules that config files name be found beside those files, the last file's first."""
-    from repl_rl.plugins import search_too
-
     for file in reversed(files):
         if _may_bring_code(file):
             search_too(file.parent)
@@ -54,8 +64,6 @@ def _search_beside(
 
 def _may_bring_code(file: Path) -> bool:
     """False in a run's folder: whoever packed it wrote every file in it."""
-    from repl_rl.runs.folder import run_of
-
     return run_of(file.absolute().parent) is None
 
 
@@ -111,9 +119,7 @@ def _or_newest(
     """Return what a person named; else the newest run, which is said."""
     if given:
         return given
-    from repl_rl.runs.resume import newest_run
-
-    run = newest_run(Path("runs"), is_trained=is_trained)
+    run = resume.newest_run(Path("runs"), is_trained=is_trained)
     say(f"{run}, the newest run")
     return run if given is None else (run,)
 
@@ -167,10 +173,6 @@ def resolve(options: dict[str, Any], *, saved: str = "") -> Config:
 
     `saved` is the config of a run, as TOML, below all options.
     """
-    from repl_rl.config import resolve as settings
-    from repl_rl.plugins import resolve_model
-    from repl_rl.tasks.base import check_task
-
     given = {key: options[key] for key in ("task", "model", "seed") if options.get(key) is not None}
     if "model" in given:
         given["model"] = named_model(given["model"])
@@ -187,8 +189,6 @@ def resolve(options: dict[str, Any], *, saved: str = "") -> Config:
 
 def plan_of(options: dict[str, Any], *, to_train: bool = False) -> Plan:
     """The plan of what these options ask for."""
-    from repl_rl.rollout.plan import make_plan
-
     plan = make_plan(resolve(options), to_train=to_train)
     plan.require_policy()
     return said(plan)
@@ -196,15 +196,11 @@ def plan_of(options: dict[str, Any], *, to_train: bool = False) -> Plan:
 
 def task_plan_of(options: dict[str, Any]) -> TaskPlan:
     """The same for a person in the policy's place."""
-    from repl_rl.rollout.plan import make_task_plan
-
     return said(make_task_plan(resolve(options)))
 
 
 def said(plan: AnyPlan) -> AnyPlan:
     """The same plan, after a line about the data that its task has read, if it reads any."""
-    from repl_rl.tasks.base import StoredTask
-
     if isinstance(plan.task, StoredTask):
         say(plan.task.read().said)
     return plan
@@ -215,8 +211,6 @@ def code_options(config: Config, files: Sequence[Path]) -> list[str]:
 
     A run does not keep where they lay: its files may come from anybody.
     """
-    from repl_rl.tasks.data.names import is_file
-
     sampling = config.sampling
     named = (config.task.name, config.transcript, config.reward.function)
     has_code = any(":" in name for name in (*named, sampling.sampler, sampling.engine))
@@ -228,8 +222,6 @@ def code_options(config: Config, files: Sequence[Path]) -> list[str]:
 
 def named_model(name: str) -> str:
     """The model that a person names; for a run its newest checkpoint, which is printed."""
-    from repl_rl.runs.folder import model_of
-
     path = Path(name).expanduser()
     if (model := model_of(path)) == path:
         return name
@@ -242,10 +234,6 @@ def plan_of_run(path: Path, options: dict[str, Any]) -> Plan:
 
     Its model is that checkpoint, or the newest one. A `path` that belongs to no run is a model.
     """
-    from repl_rl.config import resolve as settings
-    from repl_rl.rollout.plan import make_plan
-    from repl_rl.runs.folder import run_of
-
     run = run_of(path)
     if run is None:
         return plan_of({**options, "model": str(path)})
@@ -259,8 +247,6 @@ def plan_of_run(path: Path, options: dict[str, Any]) -> Plan:
 
 def say_graded_otherwise(path: Path) -> None:
     """Say so where another version of the grader judged the run that `path` belongs to."""
-    from repl_rl.runs.folder import graded_otherwise, read_versions, run_of
-
     run = run_of(path)
     if run is not None and (text := graded_otherwise(read_versions(run), run)) is not None:
         say(text)
@@ -271,9 +257,6 @@ def plan_beside(path: Path, model: Path | None, options: dict[str, Any]) -> Plan
 
     Raises ConfigError where neither is there.
     """
-    from repl_rl.config import resolve as settings
-    from repl_rl.rollout.plan import make_plan
-
     here = (path, *path.absolute().parents)
     run = next((one for one in here if (one / "config.toml").is_file()), None)
     if run is None and model is None:
@@ -284,21 +267,31 @@ def plan_beside(path: Path, model: Path | None, options: dict[str, Any]) -> Plan
 
 def with_model(plan: Plan, path: Path) -> Plan:
     """The same plan for another model, or for a run's newest checkpoint."""
-    from dataclasses import replace
-
-    from repl_rl.plugins import resolve_model
-    from repl_rl.rollout.plan import make_plan
-
     config = replace(plan.config, model=named_model(str(path)))
     assert config.model is not None
     resolve_model(config.model)
     return make_plan(config)
 
 
+def dry_run(plan: Plan, estimate: Callable[[str, Callable[[str], None]], object]) -> None:
+    """Print its config, and on stderr what `estimate` says of the model's memory, if it names one.
+
+    `estimate` gets the model and where to say it, behind the import of libraries.
+    """
+    comments = {one.key: one.doc for one in all_settings()}
+    click.echo(settings.to_toml(plan.config, comments=comments), nl=False)
+    if plan.config.model is None:
+        return
+    tell = functools.partial(click.echo, err=True)
+    try:
+        load_libraries(plan, err=True)
+        estimate(plan.config.model, tell)
+    except ConfigError as error:
+        tell(f"memory: {error}")
+
+
 def check_picture(path: Path) -> None:
     """ConfigError for a file that cannot be a picture."""
-    from repl_rl.show.plot_series import SUFFIXES
-
     if path.suffix.lower() not in SUFFIXES:
         raise ConfigError(f"{str(path)!r} is no picture; expected a name that ends in .png or .svg")
     if not path.parent.is_dir():
@@ -311,10 +304,6 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
     Config files that are given only say where modules lie: the run has their settings.
     Raises ConfigError for a run that cannot go on, or whose settings would differ in its parts.
     """
-    from repl_rl.config import resolve as settings
-    from repl_rl.rollout.plan import make_plan
-    from repl_rl.runs import resume
-
     run = resume.newest_run(Path("runs"), to_resume=True) if path == Path() else path
     begun = resume.begun(run)
     saved = settings.read_config(run / "config.toml")
@@ -347,8 +336,6 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
 
 def part(*, step: int | None, held_out: bool) -> Part:
     """Return what `PART` asks for."""
-    from repl_rl.runs.run_files import Part
-
     return Part(step=step, held_out=held_out)
 
 
@@ -392,9 +379,6 @@ def before_libraries(
 
 
 def _check_hub(config: Config) -> None:
-    from repl_rl.engines import hub
-    from repl_rl.plugins import resolve_model
-
     if config.model is not None and not Path(name := resolve_model(config.model)).exists():
         hub.check(name, say=say)
 
@@ -402,10 +386,8 @@ def _check_hub(config: Config) -> None:
 def check_push(config: Config) -> None:
     """ConfigError where the first process could not push what a run of this config ends with."""
     if config.report.hub and launched().is_first:
-        from repl_rl.training.publish import check_push as check
-
         try:
-            check(config.report.hub, say=say)
+            publish.check_push(config.report.hub, say=say)
         except ConfigError as error:
             later = "or leave report.hub empty, and push with `repl-rl push` when the run has ended"
             raise ConfigError(f"{error}, {later}") from None

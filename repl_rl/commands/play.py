@@ -1,19 +1,26 @@
-"""A person in the policy's place: the same loop, kernel, grader and reward, a keyboard as engine.
+"""`repl-rl play`: a person in the policy's place, with the same loop, kernel, grader and reward.
 
     prompt -> [keyboard -> Execution -> observation]* -> Trajectory -> Verdict -> Reward
 
-Tokens are bytes, so limits in tokens are lifted. Knows no model, no torch and no files.
+Tokens are bytes, so limits in tokens are lifted. Knows no model and no torch.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
+import click
 from rich.text import Text
 
+from repl_rl.commands import options as shared
+from repl_rl.commands.attempts import PROBLEM, find_attempt
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine
 from repl_rl.errors import ConfigError, GraderError
@@ -22,7 +29,10 @@ from repl_rl.rollout.kernels import kernel_for, kernel_pool
 from repl_rl.rollout.plan import TaskPlan
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer, open_scorer, unscored
-from repl_rl.runs.folder import make_origin
+from repl_rl.runs.folder import PLAYED, RunFolder, check_output, make_origin, new_run_path
+from repl_rl.show.display import Screen
+from repl_rl.show.player_console import StandardPlayerConsole
+from repl_rl.show.rollout_view import result_rows
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.format import PYTHON, TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
@@ -30,7 +40,58 @@ from repl_rl.types import Attempt, Origin, OutcomeKind, Scored, StopReason, Traj
 from repl_sandbox.render import SURROGATE, clean
 from repl_sandbox.types import Kernel, SandboxError
 
+INTERRUPTED = 130
 _UNLIMITED = 1 << 30
+
+
+@click.command()
+@shared.with_options(shared.TASK, PROBLEM, shared.SEED, shared.FILES, shared.OVERRIDES)
+@click.option("--output", type=Path, metavar="DIR", help="Run folder [runs/play-TASK-TIME].")
+def play(problem: str | None, output: Path | None, **options: Any) -> None:
+    """Be the policy: write the lines yourself.
+
+    They run in a sealed kernel and earn the reward of a policy. Below each line come its outcome,
+    its reward and the sum so far. submit_final_answer(...) ends the game with a verdict, Ctrl-D
+    without one, and Ctrl-C calls it off. There are no limits in tokens.
+    """
+    plan = playable(shared.task_plan_of(options))
+    config = plan.config
+    path = output or new_run_path(f"play-{config.task.name}", Path("runs"))
+    check_output(path)
+    with Screen() as screen:
+        attempt = find_attempt(plan.task, problem, seed=config.seed, screen=screen)
+    screen = Screen()
+    limit = config.sampling.max_lines
+    screen.say(
+        f"problem {attempt.problem.id}, {limit} lines at most. Ctrl-D ends, Ctrl-C calls off."
+    )
+    game = Game(plan=plan, attempt=attempt, console=StandardPlayerConsole(screen))
+    code = shared.code_options(config, options["files"])
+    _keep(path, asyncio.run(game.play()), screen, code=code)
+
+
+def _keep(path: Path, played: Played, screen: Screen, *, code: Sequence[str]) -> None:
+    """Show what it was worth, save it, and say where.
+
+    Exit code 130 if it was called off; raises the failure of ours that ended it.
+    """
+    scored = played.scored
+    is_called_off = scored.trajectory.stop_reason is StopReason.CANCELLED
+    screen.say("")
+    if is_called_off and not scored.trajectory.lines:
+        screen.say("called off before the first line: nothing is kept")
+        sys.exit(INTERRUPTED)
+    for row in result_rows(scored):
+        screen.say(row)
+    folder = RunFolder(path)
+    folder.write_config(played.origin, policy="a person", device="cpu")
+    folder.append_trajectories(PLAYED, [scored])
+    step = shlex.join(["repl-rl", "replay", str(path), *code])
+    screen.say(f"\nrun folder: {path}\nnext: {step}")
+    if played.failure is not None:
+        raise played.failure
+    if is_called_off:
+        sys.exit(INTERRUPTED)
 
 
 class PlayerConsole(Protocol):

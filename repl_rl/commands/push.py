@@ -1,7 +1,4 @@
-"""`repl-rl push`: a run's weights and their card, on the hub.
-
-Heavy imports stand inside the command.
-"""
+"""`repl-rl push`: a run's weights and their card, on the hub."""
 
 from __future__ import annotations
 
@@ -10,6 +7,10 @@ from pathlib import Path
 import click
 
 from repl_rl.commands import options as shared
+from repl_rl.errors import ConfigError
+from repl_rl.plugins import check_repository
+from repl_rl.runs.folder import run_of
+from repl_rl.training import publish
 
 
 @click.command()
@@ -22,11 +23,6 @@ def push(run_or_checkpoint: Path, name: str) -> None:
     says how they were trained and how they did; one that you have changed goes as it is. A
     repository that is not there is made, private.
     """
-    from repl_rl.errors import ConfigError
-    from repl_rl.plugins import check_repository
-    from repl_rl.runs.folder import run_of
-    from repl_rl.training import publish
-
     check_repository(name, given="OWNER/NAME =")
     run = run_of(run_or_checkpoint)
     if run is None:

@@ -51,13 +51,15 @@ def commands() -> Iterator[tuple[str, str]]:
 
 
 def _commands(name: str, command: click.Command) -> Iterator[tuple[str, str]]:
-    if isinstance(command, click.Group):
-        for inner, one in sorted(command.commands.items()):
-            yield from _commands(f"{name} {inner}", one)
-        return
     context = click.Context(
         command, info_name=name, terminal_width=_WIDTH, help_option_names=["-h", "--help"]
     )
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(context):
+            one = command.get_command(context, inner)
+            assert one is not None
+            yield from _commands(f"{name} {inner}", one)
+        return
     yield name, command.get_help(context)
 
 

@@ -1,6 +1,8 @@
 """`repl-rl replay` and `repl-rl attach`: look at stored trajectories, rerun or continue them.
 
-Heavy imports stand inside commands.
+    RUN, conditions -> `replay.jobs` -> rows, files, exit code
+
+Knows flags that go together. Does not know how a trajectory is run again.
 """
 
 from __future__ import annotations
@@ -9,19 +11,23 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from repl_rl.commands import options as shared
+from repl_rl.config import Config
 from repl_rl.errors import ConfigError
+from repl_rl.replay import jobs
+from repl_rl.replay.attach import attach as stand
+from repl_rl.replay.jobs import Wanted
+from repl_rl.replay.many import Options
+from repl_rl.runs.run_files import Part
 from repl_rl.runs.trajectory_file import Selection
+from repl_rl.show.display import Screen
 from repl_rl.terminal import one_row
 from repl_rl.types import OutcomeKind
-
-if TYPE_CHECKING:
-    from repl_rl.replay.jobs import Wanted
-    from repl_rl.runs.run_files import Part
+from repl_sandbox.jupyter.front_ends import console_command, missing_console
 
 DIFFERS = 1
 
@@ -87,11 +93,9 @@ def replay(
     part, selection = _part(conditions), _selection(conditions)
     if model is not None:
         model = shared.named_model(model)
-        _before_model(model)
-    from repl_rl.replay import jobs as jobs
-    from repl_rl.replay.many import Options
-
-    wanted = jobs.Wanted(
+        # The default engine: a policy goes on in this process, whatever the run sampled with.
+        shared.before_libraries(Config(model=model))
+    wanted = Wanted(
         path=path,
         part=part,
         selection=selection,
@@ -125,9 +129,6 @@ def _check_modes(chosen: Sequence[str], *, output: Path | None, model: str | Non
 
 def _do(wanted: Wanted, mode: str, out: Path | None) -> tuple[list[str], bool]:
     """(rows to print, whether all is as recorded); files are written to `out`."""
-    from repl_rl.replay import jobs as jobs
-    from repl_rl.show.display import Screen
-
     with Screen() as screen:
         if mode == "--execute":
             return jobs.run_again(wanted, screen)
@@ -151,11 +152,6 @@ def attach(
     Rebuilds the state before it in a kernel, and prints how to attach. Ctrl-C interrupts what runs
     in the kernel; a second Ctrl-C ends it.
     """
-    from repl_rl.replay.attach import attach as stand
-    from repl_rl.replay.jobs import Wanted
-    from repl_rl.replay.many import Options
-    from repl_sandbox.jupyter.front_ends import console_command, missing_console
-
     options = Options(files=files, overrides=overrides)
     place = Wanted(
         path=path,
@@ -178,13 +174,6 @@ def attach(
         shared.say("Ctrl-C here interrupts the line that runs there; twice, it ends the kernel")
 
     asyncio.run(stand(place, options.scene(place), line=line, say=shared.say, on_ready=on_ready))
-
-
-def _before_model(name: str) -> None:
-    from repl_rl.config import Config
-
-    # The default engine: a policy goes on in this process, whatever the run sampled with.
-    shared.before_libraries(Config(model=name))
 
 
 def _part(conditions: dict[str, Any]) -> Part:

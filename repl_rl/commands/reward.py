@@ -1,20 +1,39 @@
 """`repl-rl reward COMMAND`: hold a reward to golden transcripts, explain it, try its constants.
 
-Heavy imports stand inside commands; `test` and `mutate` need no torch at all.
+    .repl -> misses, mutants;  .jsonl or .repl -> scored -> advantages -> [(where, Ledger)] by group
+
+The advantages are those of the update itself. Knows words for the terminal. Does not know how a
+reward is made.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from repl_rl.commands import options as shared
+from repl_rl.config.resolve import user_settings
+from repl_rl.credit.advantages import advantage_rows, load_credit
+from repl_rl.credit.ledger import Ledger, ledgers
 from repl_rl.errors import ConfigError
+from repl_rl.golden.suites import Suite, Suites
+from repl_rl.golden.text import SUFFIX
+from repl_rl.replay.annotated import annotate
+from repl_rl.replay.scene import config_of, refuse_foreign_code
+from repl_rl.runs.run_files import part_of
+from repl_rl.runs.trajectory_file import Place, places
+from repl_rl.show.display import Screen
 
 MISSED = 1
+
+Group = list[tuple[str, Ledger]]
+"""Siblings: (file and number, ledger) of each."""
 
 
 @click.group()
@@ -34,8 +53,6 @@ def test(paths: tuple[Path, ...], files: tuple[Path, ...], overrides: tuple[str,
     A folder stands for all *.repl below it. Exit code 1 if one differs. docs/files.md
     describes the format.
     """
-    from repl_rl.golden.suites import Suites
-
     suites = Suites.open(paths, files=files, overrides=overrides)
     found = [miss for suite in suites.suites for miss in suite.misses()]
     for miss in found:
@@ -65,8 +82,6 @@ def mutate(
     none. A mutant that the config refuses has not survived. Constants that a function of your own
     does not read are named and get no mutants.
     """
-    from repl_rl.golden.suites import Suites
-
     suites = Suites.open(paths, files=files, overrides=overrides)
     if any(miss for suite in suites.suites for miss in suite.misses()):
         raise ConfigError("these transcripts miss as it is; mend what `repl-rl reward test` shows")
@@ -128,19 +143,14 @@ def explain(
     less that of the state before it. A state is had again by running the lines before in a kernel
     with the same seed; where they may print something else, nothing is said.
     """
-    from repl_rl.commands.explain import explain as find
-    from repl_rl.commands.explain import mass
-    from repl_rl.runs.run_files import part_of
-    from repl_rl.show.display import Screen
-
-    is_golden = path.suffix == ".repl"
+    is_golden = path.suffix == SUFFIX
     if branches is not None and is_golden:
         raise ConfigError(
             "--branches goes on from what a model sampled; expected a run or a .jsonl"
         )
     part = shared.part(step=step, held_out=held_out)
     source = path if is_golden and not part.is_chosen else part_of(path, part, say=shared.say)
-    groups = find(source, files=files, overrides=overrides)
+    groups = _groups(source, files=files, overrides=overrides)
     wanted = [
         (where, ledger)
         for group in groups
@@ -149,7 +159,7 @@ def explain(
     ]
     if not wanted:
         raise ConfigError(f"no trajectory {problem_id!r} in {str(path)!r}")
-    if num_silent := [mass(group) for group in groups].count(0.0):
+    if num_silent := [_mass(group) for group in groups].count(0.0):
         verb = "has" if num_silent == 1 else "have"
         shared.say(f"{num_silent} of {len(groups)} groups {verb} no signal")
     if branches is None:
@@ -159,10 +169,56 @@ def explain(
         return
     plan = shared.plan_beside(path, model, {"files": files, "overrides": overrides})
     shared.load_libraries(plan)
-    from repl_rl.commands.branches import open_worths
+    from repl_rl.commands.branches import open_worths  # torch: seconds
 
     with Screen() as screen, open_worths(plan, screen) as worths_of:
         for where, ledger in wanted[:count]:
             found = worths_of(ledger.scored, branches)
             screen.ledger(f"{where} {ledger.scored.trajectory.problem_id}", ledger)
             screen.worths(found)
+
+
+def _groups(
+    path: Path, *, files: Sequence[Path] = (), overrides: Sequence[str] = ()
+) -> list[Group]:
+    """Every trajectory of a file.
+
+    The group with the largest gradient comes first, and in it the trajectory with the largest
+    share: many groups of a run have no gradient. The transcripts of a golden file are one group, in
+    their own order.
+
+    Stored trajectories keep their stored rewards; advantages follow the config of the run, then
+    `files` and `overrides`. A golden transcript is scored here. Raises ConfigError for what cannot
+    be read.
+    """
+    if path.suffix == SUFFIX:
+        return [_golden(path, files, overrides)]
+    members: defaultdict[object, list[Place]] = defaultdict(list)
+    for place in places(path):
+        members[place.group].append(place)
+    found = [*itertools.chain(*members.values())]
+    if not found:
+        raise ConfigError(f"{str(path)!r} holds no whole trajectory")
+    items = annotate(found, config_of(found[0], files=files, overrides=overrides).grpo)
+    groups = [
+        [(item.id, item.ledger) for item in itertools.islice(items, len(same))]
+        for same in members.values()
+    ]
+    for group in groups:
+        group.sort(key=lambda row: row[1].mass, reverse=True)
+    return sorted(groups, key=_mass, reverse=True)
+
+
+def _mass(group: Group) -> float:
+    """The mass of its gradient; 0 where all siblings earned the same."""
+    return math.fsum(ledger.mass for _, ledger in group)
+
+
+def _golden(path: Path, files: Sequence[Path], overrides: Sequence[str]) -> Group:
+    suite = Suite.open(path, files=files, overrides=overrides)
+    refuse_foreign_code(suite.config, user_settings(files=files, overrides=overrides), path)
+    played = suite.played()
+    scored = [suite.scored(one) for one in played]
+    made = ledgers(scored, advantage_rows(scored, load_credit(suite.config.grpo)))
+    names = (f"{path.name}:{one.golden.number}" for one in played)
+    return list(zip(names, made, strict=True))

@@ -1,40 +1,50 @@
-"""`repl-rl rollout` and `repl-rl play`: one trajectory in the open, by a policy or by a person.
+"""`repl-rl rollout`: one trajectory in the open, and whether its parts fit and add up.
 
-Heavy imports stand inside commands; `play` needs no torch at all.
+    Plan -> policy -> one rollout, shown as it grows -> Subject -> [Finding]
+
+The checks are pure; those that hold of stored trajectories as well are those of `training.audit`.
+Knows tokens, limits and rewards. Does not know how a trajectory is sampled.
 """
 
 from __future__ import annotations
 
-import asyncio
-import shlex
+import math
 import shutil
-import sys
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from repl_rl.commands import options as shared
+from repl_rl.commands.attempts import PROBLEM, find_attempt, open_policy, run_shown
+from repl_rl.config import Config
+from repl_rl.config.sections import RewardConfig, SamplingConfig
 from repl_rl.errors import ConfigError
+from repl_rl.lines import runs_on
+from repl_rl.replay.vocabulary import token_texts
+from repl_rl.rollout.plan import Plan
+from repl_rl.runs.trajectory_file import append, check_appendable
+from repl_rl.show.display import Screen
+from repl_rl.show.rollout_view import legend_of_tokens, result_rows, token_rows, token_table
+from repl_rl.tasks.base import make_prompt
+from repl_rl.training.audit import Counts, Witness, agree, mask_disagreements, misread
+from repl_rl.transcript.encoding import Encoding, prompt_ids
+from repl_rl.transcript.format import Prompt, Span, next_number, span_mask, spans
+from repl_rl.transcript.tokens import Codec
+from repl_rl.types import Finding, Origin, Scored, StopReason, Trajectory
 
 if TYPE_CHECKING:
-    from repl_rl.commands.play import Played
-    from repl_rl.commands.rollout_subject import Subject
-    from repl_rl.show.display import Screen
-    from repl_rl.types import Origin, Scored
-
-INTERRUPTED = 130
-
-_PROBLEM = click.option(
-    "--problem", metavar="ID", help="Its id in `repl-rl tasks` or a trajectory [the first]."
-)
+    from repl_rl.engines.models import LoadedModel
 
 
 @click.command()
 @shared.with_options(
     shared.TASK,
-    _PROBLEM,
+    PROBLEM,
     shared.MODEL,
     shared.ENGINE,
     shared.SEED,
@@ -49,19 +59,13 @@ def rollout(problem: str | None, tokens: bool, output: Path | None, **options: A
     Shows its lines as they are sampled, its verdict, its rewards and its tokens. Then checks mask,
     tokens, log-probabilities, limits and rewards. Exit code 1 if a check fails.
     """
-    from repl_rl.runs.trajectory_file import check_appendable
-    from repl_rl.show.display import Screen
-
     model = options["model"]
     plan = shared.plan_of(options) if model is None else shared.plan_of_run(Path(model), options)
     if output is not None:
         check_appendable(output)
     shared.load_libraries(plan)
-    from repl_rl.commands.rollout_check import findings
-    from repl_rl.commands.rollout_job import roll_out
-
     with Screen() as screen:
-        subject, origin = roll_out(plan, problem, screen)
+        subject, origin = _roll_out(plan, problem, screen)
     _show(subject, Screen(), is_table=tokens)
     failure = None if output is None else _add(output, subject.scored, origin)
     try:
@@ -72,20 +76,17 @@ def rollout(problem: str | None, tokens: bool, output: Path | None, **options: A
 
 
 def _show(subject: Subject, screen: Screen, *, is_table: bool) -> None:
-    from repl_rl.replay.vocabulary import token_texts
-    from repl_rl.show import rollout_view as view
-
     trajectory, decode = subject.trajectory, subject.codec.decode
     texts = token_texts(trajectory, decode) or [decode([i]) for i in trajectory.completion_ids]
     screen.say("")
-    for row in view.result_rows(subject.scored):
+    for row in result_rows(subject.scored):
         screen.say(row)
     screen.say("")
     if is_table:
-        rows = view.token_table(trajectory, texts, subject.scores.shifted)
+        rows = token_table(trajectory, texts, subject.scores.shifted)
     else:
-        screen.say(view.legend_of_tokens())
-        rows = view.token_rows(trajectory, texts, width=shutil.get_terminal_size().columns)
+        screen.say(legend_of_tokens())
+        rows = token_rows(trajectory, texts, width=shutil.get_terminal_size().columns)
     for row in rows:
         screen.say(row)
     screen.say("")
@@ -93,8 +94,6 @@ def _show(subject: Subject, screen: Screen, *, is_table: bool) -> None:
 
 def _add(path: Path, scored: Scored, origin: Origin) -> ConfigError | None:
     """Keep it there, and say so. Returns what went wrong."""
-    from repl_rl.runs.trajectory_file import append
-
     try:
         append(path, [scored], origin=origin)
     except OSError as error:
@@ -105,61 +104,353 @@ def _add(path: Path, scored: Scored, origin: Origin) -> ConfigError | None:
     return None
 
 
-@click.command()
-@shared.with_options(shared.TASK, _PROBLEM, shared.SEED, shared.FILES, shared.OVERRIDES)
-@click.option("--output", type=Path, metavar="DIR", help="Run folder [runs/play-TASK-TIME].")
-def play(problem: str | None, output: Path | None, **options: Any) -> None:
-    """Be the policy: write the lines yourself.
+def _roll_out(plan: Plan, problem_id: str | None, screen: Screen) -> tuple[Subject, Origin]:
+    """One rollout of the plan's policy, and where it comes from; raises as `train`."""
+    attempt = find_attempt(plan.task, problem_id, seed=plan.config.seed, screen=screen)
+    witness, counts = Witness(), Counts()
+    with open_policy(plan, screen, watch=witness.watch) as (loaded, runtime):
+        screen.say(f"problem {attempt.problem.id}, seed {attempt.seed}\n")
+        scored = run_shown(runtime, attempt, loaded, screen)
+        trajectory, fmt = scored.trajectory, plan.format(loaded.chat_template)
+        counts.take_witnessed(trajectory, witness)
+        subject = Subject(
+            scored=scored,
+            prompt=make_prompt(plan.task, scored.problem, fmt),
+            encoding=Encoding(fmt, loaded.codec),
+            config=plan.config,
+            context_tokens=runtime.context_tokens,
+            scores=score(loaded, trajectory, temperature=plan.config.sampling.temperature),
+            is_exact=loaded.precision.is_exact,
+            num_drifted=counts.drifted,
+        )
+        return subject, runtime.origin
 
-    They run in a sealed kernel and earn the reward of a policy. Below each line come its outcome,
-    its reward and the sum so far. submit_final_answer(...) ends the game with a verdict, Ctrl-D
-    without one, and Ctrl-C calls it off. There are no limits in tokens.
+
+# P prompt tokens, T completion tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """Log-probabilities of a completion by one forward over prompt and completion, nats."""
+
+    shifted: tuple[float, ...]  # [T]
+    """Token t by the logits at P+t-1, those of the token before it: what an update reads."""
+    unshifted: tuple[float, ...]  # [T]
+    """Token t by the logits at P+t, its own."""
+
+
+def score(loaded: LoadedModel, trajectory: Trajectory, *, temperature: float) -> Scores:
+    """Ask a transformers model once."""
+    from repl_rl.engines import models, policy  # torch: seconds
+
+    prompt, completion = trajectory.prompt_ids, trajectory.completion_ids
+    heard: list[Any] = []
+    hook = loaded.model.register_forward_hook(lambda _, __, output: heard.append(output.logits[0]))
+    try:
+        shifted = models.logprobs(
+            loaded, [*prompt, *completion], len(prompt), temperature=temperature
+        )
+    finally:
+        hook.remove()
+    own = (heard[0][len(prompt) :].float() / policy.divisor(temperature)).log_softmax(-1)
+    unshifted = own[list(range(len(completion))), list(completion)].tolist()
+    return Scores(shifted=tuple(shifted), unshifted=tuple(unshifted))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A trajectory, and what it is checked against."""
+
+    scored: Scored
+    prompt: Prompt
+    encoding: Encoding
+    config: Config
+    """What it was sampled and scored with."""
+    context_tokens: int
+    """The most tokens that the sampler allows, prompt included."""
+    scores: Scores
+    is_exact: bool
+    """See `Precision.is_exact`."""
+    num_drifted: int
+    """Sampled tokens that the engine did not sample there; see `audit.Witness`."""
+
+    @property
+    def trajectory(self) -> Trajectory:
+        return self.scored.trajectory
+
+    @property
+    def sampling(self) -> SamplingConfig:
+        return self.config.sampling
+
+    @property
+    def samples_lines(self) -> bool:
+        """See `Plan.samples_lines`."""
+        return self.sampling.sampler == SamplingConfig().sampler
+
+    def ids(self, span: Span) -> tuple[int, ...]:
+        return self.trajectory.completion_ids[span.start : span.stop]
+
+    def injected(self, span: Span) -> list[int]:
+        """What an injected span should hold, as ids."""
+        if span.line_index < 0 and (thought := self.trajectory.thought) is not None:
+            return self.encoding.after_thought(self.prompt.after, thought.source)[0]
+        return self.shown[span.line_index]
+
+    @property
+    def codec(self) -> Codec:
+        return self.encoding.codec
+
+    @cached_property
+    def gaps(self) -> dict[int, float]:
+        """|sampler - trainer| at each sampled token, by position in the completion."""
+        stored, fresh = self.trajectory.logprobs, self.scores.shifted
+        return {t: abs(fresh[t] - stored[t]) for t in self.sampled}
+
+    @cached_property
+    def sampled(self) -> list[int]:
+        """Positions of sampled tokens, according to the lines."""
+        return [t for t, is_sampled in enumerate(span_mask(self.trajectory)) if is_sampled]
+
+    @cached_property
+    def shown(self) -> list[list[int]]:
+        """What stands after each line, its observation and the next prompt, as ids. [L]"""
+        number, found = self.prompt.next_number, []
+        for line in self.trajectory.lines:
+            kind, text = line.outcome.kind, line.outcome.observation
+            shown = self.encoding.format.render_observation(text, kind, number=number)
+            ids = self.trajectory.completion_ids[: line.stop]
+            found.append(self.encoding.injected_ids(shown, after=ids))
+            number = next_number(number, kind)
+        return found
+
+
+def findings(subject: Subject) -> list[Finding]:
+    """Each check, and whether it passed. A user's own loop has fewer checks: its lines differ.
+
+    Positions in them count from the first token of the completion, lines from 1.
     """
-    from repl_rl.commands.attempts import find_attempt
-    from repl_rl.commands.play import Game, playable
-    from repl_rl.runs.folder import check_output, new_run_path
-    from repl_rl.show.display import Screen
-    from repl_rl.show.player_console import StandardPlayerConsole
+    checks = [_mask, _shift, _prompt, _lines, _drift, _gap]
+    if subject.samples_lines:
+        checks += [_observations, _stop_tokens, _run_on, _budgets, _line_budgets, _stop_reason]
+    return [check(subject) for check in (*checks, _terms, _charges)]
 
-    plan = playable(shared.task_plan_of(options))
-    config = plan.config
-    path = output or new_run_path(f"play-{config.task.name}", Path("runs"))
-    check_output(path)
-    with Screen() as screen:
-        attempt = find_attempt(plan.task, problem, seed=config.seed, screen=screen)
-    screen = Screen()
-    limit = config.sampling.max_lines
-    screen.say(
-        f"problem {attempt.problem.id}, {limit} lines at most. Ctrl-D ends, Ctrl-C calls off."
+
+def _finding(name: str, text: str, faults: Sequence[str]) -> Finding:
+    """`text` where there is no fault, else the first fault and how many there are."""
+    if not faults:
+        return Finding(name=name, text=text)
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return Finding(name=name, text=faults[0] + more, passed=False)
+
+
+# Tokens
+
+
+def _mask(subject: Subject) -> Finding:
+    mask, num_sampled = subject.trajectory.loss_mask, len(subject.sampled)
+    faults = [
+        f"position {t}: {_word(mask[t])} by the mask, {_word(not mask[t])} by the lines"
+        for t in mask_disagreements(subject.trajectory)
+    ]
+    text = f"{num_sampled} sampled, {len(mask) - num_sampled} injected, as the lines have it"
+    return _finding("mask", text, faults)
+
+
+def _word(is_sampled: bool) -> str:
+    return "sampled" if is_sampled else "injected"
+
+
+def _shift(subject: Subject) -> Finding:
+    """The mask marks tokens; the logits that score a token stand one position before it."""
+    stored, unshifted = subject.trajectory.logprobs, subject.scores.unshifted
+    here = statistics.fmean(subject.gaps.values())
+    there = statistics.fmean(abs(unshifted[t] - stored[t]) for t in subject.sampled)
+    text = f"token t by logits P+t-1: {here:.1e} nats off; by P+t: {there:.1e}"
+    return _finding("shift by one", text, [] if here < there else [text])
+
+
+def _prompt(subject: Subject) -> Finding:
+    trajectory, encoded = subject.trajectory, prompt_ids(subject.prompt, subject.codec)
+    faults = [
+        f"position {at} holds id {was}, its text is encoded as {now}"
+        for at, (was, now) in enumerate(zip(trajectory.prompt_ids, encoded, strict=False))
+        if was != now
+    ]
+    if len(trajectory.prompt_ids) != len(encoded):
+        faults.append(f"{len(trajectory.prompt_ids)} ids, its text is encoded as {len(encoded)}")
+    if trajectory.prompt_text != subject.prompt.text:
+        faults.append("its text is not the one that the task makes")
+    return _finding("prompt", f"{len(encoded)} ids are the encoding of its text", faults)
+
+
+def _lines(subject: Subject) -> Finding:
+    fmt = subject.encoding.format if subject.samples_lines else None
+    faults = [
+        f"line {span.line_index + 1}: its ids read otherwise than its text"
+        for span in misread(subject.trajectory, subject.codec, fmt)
+        if span.is_sampled
+    ]
+    num_others = 0
+    for span in (span for span in spans(subject.trajectory) if span.is_sampled):
+        ids = subject.ids(span)
+        written = ids[:-1] if ids[-1] == subject.encoding.turn_end else ids
+        num_others += subject.codec.encode(subject.codec.decode(written)) != list(written)
+    text = f"{len(subject.trajectory.lines)} are what their ids read"
+    if num_others:
+        text += f"; {num_others} would have other ids if encoded anew"
+    return _finding("lines", text, faults)
+
+
+def _drift(subject: Subject) -> Finding:
+    fault = f"{subject.num_drifted} sampled tokens are not what the engine said at their place"
+    text = f"{len(subject.sampled)} as the engine said them, none tokenised again"
+    return _finding("sampled ids", text, [fault] if subject.num_drifted else [])
+
+
+def _observations(subject: Subject) -> Finding:
+    found = [span for span in spans(subject.trajectory) if not span.is_sampled]
+    faults = [
+        f"after line {span.line_index + 1}: ids are not the encoding of what was shown"
+        for span in found
+        if list(subject.ids(span)) != subject.injected(span)
+    ]
+    return _finding("observations", f"{len(found)} are the encoding of what was shown", faults)
+
+
+def _gap(subject: Subject) -> Finding:
+    gaps = subject.gaps
+    # A NaN is the largest: nothing compares with it.
+    at = max(gaps, key=lambda t: math.inf if math.isnan(gaps[t]) else gaps[t])
+    mean = statistics.fmean(gaps.values())
+    token = subject.codec.decode([subject.trajectory.completion_ids[at]])
+    text = f"largest {gaps[at]:.1e} nats, at position {at} {token!r}; mean {mean:.1e}"
+    is_near = agree(list(gaps.values()), is_exact=subject.is_exact)
+    return _finding("gap", text, [] if is_near else [text])
+
+
+def _stop_tokens(subject: Subject) -> Finding:
+    codec, lines = subject.codec, subject.trajectory.lines
+    ends = codec.newline_ids | codec.eos_ids
+    faults, last = [], ""
+    for line in lines:
+        *inner, end = subject.trajectory.completion_ids[line.start : line.stop]
+        number = line.index + 1
+        if not ends.isdisjoint(inner):
+            faults.append(f"line {number} goes on after an id that ends it")
+        if line.index < len(lines) - 1 and end not in subject.encoding.line_ends:
+            faults.append(f"line {number} does not end in a newline id")
+        last = "a newline" if end in codec.newline_ids else "an end of sequence"
+        last = "an end of turn" if end == subject.encoding.turn_end else last
+        last = last if end in ends else "none"
+    text = f"each of {len(lines)} lines ends at its first; the last has {last}"
+    return _finding("stop tokens", text, faults)
+
+
+def _run_on(subject: Subject) -> Finding:
+    lines, rule = subject.trajectory.lines, subject.sampling.run_on
+    numbers = [line.index + 1 for line in lines if runs_on(line.source)]
+    faults = [f"line {number} has some, and sampling.run_on = {rule!r}" for number in numbers]
+    text = f"in {len(numbers)} of {len(lines)} lines; sampling.run_on = {rule!r}"
+    return _finding("text after newlines", text, faults if rule == "forbid" else [])
+
+
+# Budgets
+
+
+def _budgets(subject: Subject) -> Finding:
+    trajectory, limits = subject.trajectory, subject.sampling
+    num_tokens = len(trajectory.completion_ids)
+    in_context = len(trajectory.prompt_ids) + num_tokens
+    return _within(
+        "budgets",
+        {
+            "tokens": (num_tokens, limits.max_tokens),
+            "lines": (len(trajectory.lines), limits.max_lines),
+            "with the prompt": (in_context, subject.context_tokens),
+        },
     )
-    game = Game(plan=plan, attempt=attempt, console=StandardPlayerConsole(screen))
-    code = shared.code_options(config, options["files"])
-    _keep(path, asyncio.run(game.play()), screen, code=code)
 
 
-def _keep(path: Path, played: Played, screen: Screen, *, code: Sequence[str]) -> None:
-    """Show what it was worth, save it, and say where.
+def _line_budgets(subject: Subject) -> Finding:
+    limits, lines = subject.sampling, subject.trajectory.lines
+    outputs = (len(subject.codec.encode(line.outcome.observation)) for line in lines)
+    longest = max(line.stop - line.start for line in lines)
+    return _within(
+        "line budgets",
+        {
+            "longest line": (longest, limits.max_line_tokens),
+            "longest output": (max(outputs), limits.max_observation_tokens),
+        },
+    )
 
-    Exit code 130 if it was called off; raises the failure of ours that ended it.
-    """
-    from repl_rl.runs.folder import PLAYED, RunFolder
-    from repl_rl.show.rollout_view import result_rows
-    from repl_rl.types import StopReason
 
-    scored = played.scored
-    is_called_off = scored.trajectory.stop_reason is StopReason.CANCELLED
-    screen.say("")
-    if is_called_off and not scored.trajectory.lines:
-        screen.say("called off before the first line: nothing is kept")
-        sys.exit(INTERRUPTED)
-    for row in result_rows(scored):
-        screen.say(row)
-    folder = RunFolder(path)
-    folder.write_config(played.origin, policy="a person", device="cpu")
-    folder.append_trajectories(PLAYED, [scored])
-    step = shlex.join(["repl-rl", "replay", str(path), *code])
-    screen.say(f"\nrun folder: {path}\nnext: {step}")
-    if played.failure is not None:
-        raise played.failure
-    if is_called_off:
-        sys.exit(INTERRUPTED)
+def _within(name: str, used: Mapping[str, tuple[int, int]]) -> Finding:
+    counts = [f"{key} {count:,} of {most:,}" for key, (count, most) in used.items()]
+    pairs = zip(counts, used.values(), strict=True)
+    return _finding(name, ", ".join(counts), [text for text, (n, most) in pairs if n > most])
+
+
+def _stop_reason(subject: Subject) -> Finding:
+    expected, found = possible_stops(subject), subject.trajectory.stop_reason
+    fault = f"{found}, the numbers say {' or '.join(sorted(expected))}"
+    faults = [] if found in expected else [fault]
+    return _finding("stop reason", f"{found}, as the numbers say", faults)
+
+
+def possible_stops(subject: Subject) -> set[StopReason]:
+    """The reasons to stop that its numbers allow. They do not show the clock."""
+    trajectory = subject.trajectory
+    last = trajectory.lines[-1]
+    end, kind = trajectory.completion_ids[last.stop - 1], last.outcome.kind
+    if trajectory.submission is not None:
+        return {StopReason.SUBMITTED}
+    if end in subject.codec.eos_ids - subject.encoding.line_ends:
+        return {StopReason.EOS}
+    if (ends := kind.traits.ends) is not None:
+        return {ends}
+    if end not in subject.encoding.line_ends:
+        room, full = _room(subject, last.start)
+        return {full if last.stop - last.start == room else StopReason.MAX_LINE_TOKENS}
+    if len(trajectory.lines) >= subject.sampling.max_lines:
+        return {StopReason.MAX_LINES}
+    room, full = _room(subject, last.stop)
+    is_shown = len(trajectory.completion_ids) > last.stop
+    is_full = not is_shown and len(subject.shown[-1]) >= room
+    return {StopReason.TIME_LIMIT, full} if is_full else {StopReason.TIME_LIMIT}
+
+
+def _room(subject: Subject, num_completion: int) -> tuple[int, StopReason]:
+    """Tokens that fit after so many, and the reason to stop when they are used up."""
+    budget = subject.sampling.max_tokens - num_completion
+    context = subject.context_tokens - len(subject.trajectory.prompt_ids) - num_completion
+    if context < budget:
+        return context, StopReason.CONTEXT_FULL
+    return budget, StopReason.MAX_TOKENS
+
+
+# Rewards
+
+
+def _terms(subject: Subject) -> Finding:
+    reward = subject.scored.reward
+    outcome, lines = reward.outcome_reward or 0.0, math.fsum(reward.line_rewards)
+    terms = math.fsum(reward.terms.values())
+    text = f"outcome {outcome:+.3f} and lines {lines:+.3f}"
+    if not reward.terms:
+        return Finding(name="reward terms", text=f"{text}; the reward names no terms")
+    is_same = math.isclose(terms, outcome + lines, abs_tol=1e-6)
+    fault = f"terms add up to {terms:+.3f}, {text} to {outcome + lines:+.3f}"
+    return _finding(
+        "reward terms", f"{len(reward.terms)} add up to {text}", [] if is_same else [fault]
+    )
+
+
+def _charges(subject: Subject) -> Finding:
+    """For the default reward alone; a user's own may charge as it likes."""
+    reward, limits = subject.scored.reward, subject.config.reward
+    if limits.function != RewardConfig().function:
+        return Finding(name="line charges", text=f"those of {limits.function}, under no cap")
+    charge = math.fsum(reward.line_rewards) - reward.terms.get("potential", 0.0)
+    text = f"{charge:+.3f}, the cap is {-limits.max_line_charge:+.3f}"
+    is_within = charge >= -limits.max_line_charge - 1e-9
+    return _finding("line charges", text, [] if is_within else [text])

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from repl_rl.commands import options as shared
+from repl_rl.config import Config
+from repl_rl.config.resolve import resolve
 from repl_rl.errors import ConfigError
-
-if TYPE_CHECKING:
-    from repl_rl.config import Config
+from repl_rl.rollout.env import AS_TEXT, env_of
+from repl_rl.tasks.base import check_task
 
 _CLOSING_S = 5
 """So long a line that runs may hold up the end of the server."""
@@ -70,10 +70,6 @@ def serve_env(
 
     One line is one step. Nobody is asked who they are: keep the address to yourself.
     """
-    from repl_rl.config.resolve import resolve
-    from repl_rl.rollout.env import AS_TEXT
-    from repl_rl.tasks.base import check_task
-
     given = {"task": task, "seed": seed, "preset": "none"}
     flags = {key: value for key, value in given.items() if value is not None}
     config = resolve(saved=AS_TEXT, files=files, overrides=overrides, flags=flags)
@@ -87,8 +83,7 @@ async def _serve(config: Config, listener: socket.socket, *, idle_s: float, **si
     """Until SIGINT or SIGTERM; all processes are gone then."""
     import uvicorn
 
-    from repl_rl.openenv.server import make_app
-    from repl_rl.rollout.env import env_of
+    from repl_rl.openenv.server import make_app  # of the extra `openenv`
 
     async with env_of(config) as env:
         click.echo(f"task: {env.plan.task.name}, {sizes['num_sessions']} sessions at once")

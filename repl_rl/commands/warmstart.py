@@ -1,27 +1,39 @@
 """`repl-rl warmstart`: show a model transcripts until it writes the REPL, or make the starter.
 
-Heavy imports stand inside functions.
+    flags -> Plan, sources -> `training.warmstart` -> rates, commands
+
+Knows words for the terminal. Does not know how a model is warmed.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.console import Console
 
 from repl_rl.commands import options as shared
-from repl_rl.errors import ConfigError, ReplRLError
-from repl_sandbox.types import SandboxError, SettingError
+from repl_rl.commands.leaving import commands, leaving
+from repl_rl.config import Config
+from repl_rl.config.resolve import user_settings
+from repl_rl.errors import ConfigError
+from repl_rl.golden.play import read_written
+from repl_rl.golden.text import SUFFIX, find_files
+from repl_rl.plugins import nearest_folder
+from repl_rl.rollout.plan import Plan, make_plan
+from repl_rl.rollout.scripts import Written
+from repl_rl.runs.folder import METRICS, check_output, last_checkpoint, new_run_path
+from repl_rl.runs.trajectory_file import FOLDER
+from repl_rl.show.display import Screen
+from repl_rl.tasks.base import demonstrable
+from repl_rl.training.sources import Sources, adapted, check_sources
 
 if TYPE_CHECKING:
-    from repl_rl.config import Config
-    from repl_rl.rollout.plan import Plan
-    from repl_rl.rollout.scripts import Written
-    from repl_rl.training.sources import Sources
     from repl_rl.training.warmstart import Warmed
 
 
@@ -78,22 +90,25 @@ def warmstart(
     named = _sources(sources, is_solved=solved)
     plan = _plan(config, options, named, is_whole=whole, demonstrations=demonstrations)
     if dry_run:
-        _dry_run(plan)
+        shared.dry_run(plan, partial(_estimate, plan))
         return
-    from rich.console import Console
-
-    from repl_rl.runs.folder import check_output, new_run_path
-    from repl_rl.show.display import Screen
-
     path = output or new_run_path(plan.config.task.name, Path("runs"))
     check_output(path)  # before the imports below, which take seconds
     shared.check_push(plan.config)
     shared.load_libraries(plan, err=is_json)
-    from repl_rl.training.warmstart import warm_start
+    from repl_rl.training import evaluate, warmstart  # torch and trl: seconds
 
-    with _leaving(path), Screen(Console(stderr=is_json)) as screen:
-        warmed = warm_start(plan, path, screen, named)
-    click.echo(_facts(path, warmed) if is_json else _summary(path, warmed, options["files"], plan))
+    with leaving(partial(_left_by, path)), Screen(Console(stderr=is_json)) as screen:
+        warmed = warmstart.warm_start(plan, path, screen, named)
+    if is_json:
+        click.echo(_facts(path, warmed))
+        return
+    code = shared.code_options(plan.config, options["files"])
+    click.echo(
+        f"\nheld-out before: {warmed.before or evaluate.NOT_MEASURED}\n"
+        f"held-out after:  {warmed.after or evaluate.NOT_MEASURED}\n"
+        f"run folder: {path}\n\n{_next(path, code, task=plan.config.task.name)}"
+    )
 
 
 def _refuse_for_starter(given: Sequence[str]) -> None:
@@ -102,13 +117,10 @@ def _refuse_for_starter(given: Sequence[str]) -> None:
 
 
 def _make_starter(options: dict[str, Any]) -> None:
-    from repl_rl.show.display import Screen
-    from repl_rl.tasks.base import demonstrable
-
     plan = shared.plan_of(options)
     demonstrable(plan.task)
     shared.load_libraries(plan)
-    from repl_rl.training.train import remake_starter
+    from repl_rl.training.train import remake_starter  # torch and trl: seconds
 
     with Screen() as screen:
         path = remake_starter(plan, screen)
@@ -117,12 +129,7 @@ def _make_starter(options: dict[str, Any]) -> None:
 
 def _sources(paths: Sequence[Path], *, is_solved: bool) -> Sources:
     """What --from names, its files by hand read. ConfigError where it cannot be meant."""
-    from repl_rl.golden.text import SUFFIX, find_files
-    from repl_rl.plugins import nearest_folder
-    from repl_rl.runs.trajectory_file import FOLDER
-    from repl_rl.training.sources import Sources
-
-    written, runs = list["Written"](), list[Path]()
+    written, runs = list[Written](), list[Path]()
     for path in paths:
         if not path.exists():
             near = nearest_folder(str(path))
@@ -150,8 +157,6 @@ def _sources(paths: Sequence[Path], *, is_solved: bool) -> Sources:
 
 
 def _read(files: Sequence[Path]) -> Iterator[Written]:
-    from repl_rl.golden.play import read_written
-
     for file in files:
         yield from read_written(file)
 
@@ -164,12 +169,6 @@ def _plan(
     is_whole: bool,
     demonstrations: int | None,
 ) -> Plan:
-    from dataclasses import replace
-
-    from repl_rl.config.resolve import user_settings
-    from repl_rl.rollout.plan import make_plan
-    from repl_rl.training.sources import adapted, check_sources
-
     user = user_settings(files=options["files"], overrides=options["overrides"])
     is_set = "demonstrations" in user.get("warmstart", {})
     if demonstrations is None and (sources.written or sources.runs) and not is_set:
@@ -182,38 +181,14 @@ def _plan(
     return shared.said(plan)
 
 
-def _dry_run(plan: Plan) -> None:
-    from repl_rl.config.describe import settings
-    from repl_rl.config.resolve import to_toml
+def _estimate(plan: Plan, model: str, say: Callable[[str], None]) -> None:
+    from repl_rl.training.warmstart import estimate_warm  # torch
 
-    comments = {one.key: one.doc for one in settings()}
-    click.echo(to_toml(plan.config, comments=comments), nl=False)
-    try:
-        shared.load_libraries(plan, err=True)
-        from repl_rl.training.warmstart import estimate_warm
-
-        assert plan.config.model is not None
-        estimate_warm(plan, plan.config.model, say=lambda text: click.echo(text, err=True))
-    except ConfigError as error:
-        click.echo(f"memory: {error}", err=True)
-
-
-@contextlib.contextmanager
-def _leaving(run: Path) -> Iterator[None]:
-    """Say what is left of a warm start that is called off."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(_left_by(run)) from None
-    except (ConfigError, SettingError):
-        raise  # nothing has begun
-    except (ReplRLError, SandboxError) as error:
-        raise type(error)(f"{error}; {_left_by(run)}") from None
+    estimate_warm(plan, model, say=say)
 
 
 def _left_by(run: Path) -> str:
-    from repl_rl.runs.folder import METRICS, last_checkpoint
-
+    """Return what is left of a warm start that is called off."""
     if not (run / METRICS).exists():
         return "nothing was written"
     weights = last_checkpoint(run)
@@ -222,22 +197,12 @@ def _left_by(run: Path) -> str:
     return f"whole weights are in {weights}, without a measurement of them"
 
 
-def _summary(path: Path, warmed: Warmed, files: Sequence[Path], plan: Plan) -> str:
-    from repl_rl.commands.leaving import commands
-
-    code = shared.code_options(plan.config, files)
-    task = ["--task", plan.config.task.name]
-    next_commands = commands(
+def _next(path: Path, code: Sequence[str], *, task: str) -> str:
+    """Commands after a warm start. `code` are options that find the modules of its config."""
+    return commands(
         ["repl-rl", "eval", str(path), *code],
         ["repl-rl", "show", str(path), "--worst"],
-        ["repl-rl", "train", *code, *task, "--model", str(path)],
-    )
-    from repl_rl.training.evaluate import NOT_MEASURED
-
-    return (
-        f"\nheld-out before: {warmed.before or NOT_MEASURED}\n"
-        f"held-out after:  {warmed.after or NOT_MEASURED}\n"
-        f"run folder: {path}\n\n{next_commands}"
+        ["repl-rl", "train", *code, "--task", task, "--model", str(path)],
     )
 
 

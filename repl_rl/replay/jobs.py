@@ -20,6 +20,8 @@ from repl_rl.progress import Update
 from repl_rl.replay.annotated import Annotated, annotate
 from repl_rl.replay.branch import ScoringPolicy
 from repl_rl.replay.many import Options, Write, execute, pool_of, rescore
+from repl_rl.replay.page import SUFFIXES as PAGES
+from repl_rl.replay.page import write_page
 from repl_rl.replay.referee import Referee
 from repl_rl.replay.report import change_rows, rerun_rows
 from repl_rl.replay.scene import Scene, other_walls
@@ -144,7 +146,7 @@ def _check_output(path: Path, found: Sequence[Place]) -> None:
 
 def write_one_notebook(wanted: Wanted, out: Path) -> list[str]:
     """Write the first trajectory as a notebook; returns rows of the report."""
-    from repl_rl.replay.notebook import SUFFIXES, write_notebook
+    from repl_rl.replay.notebook import SUFFIXES, write_notebook  # nbformat, of an extra
 
     place = wanted.find()[0]
     check_apart(out, [place.path])
@@ -159,11 +161,9 @@ def write_one_notebook(wanted: Wanted, out: Path) -> list[str]:
 
 def write_html(wanted: Wanted, screen: Screen, out: Path) -> list[str]:
     """Write the trajectories as a page; returns rows of the report."""
-    from repl_rl.replay.page import SUFFIXES, write_page
-
     found = wanted.find_alike()
     check_apart(out, {place.path for place in found})
-    check_replaceable(out, SUFFIXES)
+    check_replaceable(out, PAGES)
     kept = found if wanted.count is not None else found[:_PAGE_HOLDS]
     scene = wanted.options.scene(kept[0])
     for note in scene.notes:
@@ -206,7 +206,7 @@ def step_through(wanted: Wanted) -> int:
 
 
 async def _walk(wanted: Wanted, found: Sequence[Place], messages: Sequence[str]) -> int:
-    from repl_rl.replay.stepper import Stepper
+    from repl_rl.replay.stepper import Stepper  # textual, of an extra
 
     scene = wanted.options.scene(found[0])
     plan = make_task_plan(scene.config)
@@ -242,9 +242,7 @@ async def _policy(wanted: Wanted, scene: Scene) -> AsyncIterator[ScoringPolicy |
     if wanted.model is None:
         yield None
         return
-    from repl_rl.replay.model_policy import (
-        open_policy,  # the only part of a replay that needs torch
-    )
+    from repl_rl.replay import model_policy  # the only part of a replay that needs torch
 
-    async with open_policy(scene, wanted.model, say=wanted.say) as policy:
+    async with model_policy.open_policy(scene, wanted.model, say=wanted.say) as policy:
         yield policy

@@ -12,8 +12,6 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tokenizers import Tokenizer
-
 from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import TOKENIZER, read_versions
 from repl_rl.runs.trajectory_file import Place
@@ -60,6 +58,8 @@ def read_decode(path: Path) -> Decode | None:
     may take for ever, or that is longer than any usual one. Decoding raises ConfigError where the
     library panics, or where the text would fill the memory.
     """
+    from tokenizers import Tokenizer  # of an extra; a text of bytes is read without it
+
     with _panics_as_config_errors(path):
         try:
             if not path.is_file() or (content := _what_decodes(path.read_text("utf-8"))) is None:

@@ -2,8 +2,8 @@
 
     rollouts with a witness at the engine, stored trajectories -> Finding, Finding, ...
 
-Knows engines, codecs and trajectories. Does not know rewards or training. What each
-finding means stands in ARCHITECTURE.md, section "Audit".
+Knows requests to engines, codecs and trajectories. Does not know models, rewards or training. What
+each finding means stands in ARCHITECTURE.md, section "Audit".
 """
 
 from __future__ import annotations
@@ -11,22 +11,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from repl_rl.engines.base import Engine, EngineWrapper, SampledLine
-from repl_rl.engines.models import LoadedModel, logprobs
-from repl_rl.engines.precision import precision
 from repl_rl.lines import runs_on
-from repl_rl.progress import Progress
-from repl_rl.rollout.plan import Plan
-from repl_rl.runs.folder import evaluation_name, read_versions
-from repl_rl.runs.trajectory_file import read_trajectories
-from repl_rl.training.evaluate import held_out_attempts, run_shown
-from repl_rl.training.runtime import load_policy, open_runtime
 from repl_rl.transcript.encoding import Encoding, message_source
 from repl_rl.transcript.format import Span, TranscriptFormat, span_mask, spans
 from repl_rl.transcript.tokens import Codec
-from repl_rl.types import Finding, Thought, Trajectory
+from repl_rl.types import Finding, Trajectory
 
 LARGEST_GAP, MEAN_GAP = 1e-4, 0.05
 """Differences of two log-probabilities, nats: the largest in float32, where engines differ by 1e-6
@@ -87,48 +78,18 @@ class Counts:
         """
         self.trajectories += 1
         self.sampled += trajectory.num_sampled
-        pairs = zip(span_mask(trajectory), trajectory.loss_mask, strict=True)
-        self.mask_disagreements += sum(a != b for a, b in pairs)
-        self.lines += len(trajectory.own_lines)
+        self.mask_disagreements += len(mask_disagreements(trajectory))
+        # A thought of its own counts as a line, what follows it as an observation.
+        self.lines += sum(span.is_sampled for span in _own_spans(trajectory))
         self.run_on_lines += sum(runs_on(line.source) for line in trajectory.own_lines)
-        self._read(trajectory, codec, fmt)
+        for span in misread(trajectory, codec, fmt):
+            self.misread_lines += span.is_sampled
+            self.misread_observations += not span.is_sampled
         for before, observation, after in _triples(trajectory):
             self.observations += 1
             self.joined += _is_joined(trajectory, (before, observation), codec) or _is_joined(
                 trajectory, (observation, after), codec
             )
-
-    def _read(self, trajectory: Trajectory, codec: Codec, fmt: TranscriptFormat | None) -> None:
-        ids = trajectory.completion_ids
-        end = None if fmt is None else Encoding(fmt, codec).turn_end
-        for span in _own_spans(trajectory):
-            if span.line_index < 0 and trajectory.thought is not None:
-                self._read_thought(trajectory, trajectory.thought, span, codec)
-                continue
-            line = trajectory.lines[span.line_index]
-            ends_turn = ids[line.stop - 1] == end
-            if span.is_sampled:
-                span = span._replace(stop=span.stop - ends_turn)
-                texts = _texts_in_place(trajectory, span, codec)
-                if end is not None:
-                    texts = (message_source(text, is_ended=ends_turn) for text in texts)
-                self.misread_lines += line.source not in texts
-            elif fmt is not None:
-                span = span._replace(start=span.start - ends_turn)
-                texts, shown = _texts_in_place(trajectory, span, codec), line.outcome
-                is_read = any(fmt.is_injected(t, shown.observation, shown.kind) for t in texts)
-                self.misread_observations += not is_read
-
-    def _read_thought(
-        self, trajectory: Trajectory, thought: Thought, span: Span, codec: Codec
-    ) -> None:
-        """A thought counts as a line, what follows it as an observation."""
-        texts = _texts_in_place(trajectory, span, codec)
-        if span.is_sampled:
-            self.lines += 1
-            self.misread_lines += thought.source not in texts
-        else:
-            self.misread_observations += thought.shown not in texts
 
     def take_witnessed(self, trajectory: Trajectory, witness: Witness) -> None:
         """Count sampled tokens that the engine did not sample after the tokens before them."""
@@ -145,12 +106,8 @@ class Counts:
                     break
                 at += len(piece)
 
-    def take_scores(
-        self, trajectory: Trajectory, loaded: LoadedModel, *, temperature: float
-    ) -> None:
-        """Compare the sampler's log-probabilities with those of one forward over everything."""
-        ids = [*trajectory.prompt_ids, *trajectory.completion_ids]
-        fresh = logprobs(loaded, ids, len(trajectory.prompt_ids), temperature=temperature)
+    def take_scores(self, trajectory: Trajectory, fresh: Sequence[float]) -> None:
+        """Compare the sampler's log-probabilities with those of one forward, `fresh`, [T]."""
         for span in _own_spans(trajectory):
             if span.is_sampled:
                 gaps = [abs(fresh[i] - trajectory.logprobs[i]) for i in range(*span[:2])]
@@ -179,7 +136,7 @@ class Counts:
                 yield Finding(
                     name=f"gap {name}",
                     text=f"largest {max(gaps):.1e} nats, mean {statistics.fmean(gaps):.1e}",
-                    passed=_agree(gaps, is_exact=is_exact),
+                    passed=agree(gaps, is_exact=is_exact),
                 )
         yield Finding(name="run-on lines", text=f"{self.run_on_lines} of {self.lines:,}")
         share = self.joined / self.observations if self.observations else 0.0
@@ -187,6 +144,54 @@ class Counts:
             name="joint tokenisation",
             text=f"differs at {share:.1%} of {self.observations} observations",
         )
+
+
+def mask_disagreements(trajectory: Trajectory) -> list[int]:
+    """Return the positions at which the mask disagrees with lines and observations."""
+    pairs = zip(span_mask(trajectory), trajectory.loss_mask, strict=True)
+    return [t for t, (by_lines, by_mask) in enumerate(pairs) if by_lines != by_mask]
+
+
+def misread(
+    trajectory: Trajectory, codec: Codec, fmt: TranscriptFormat | None = None
+) -> Iterator[Span]:
+    """Spans whose tokens, decoded in place, are not the text that ran or was shown.
+
+    Without the format, observations are not read.
+    """
+    end = None if fmt is None else Encoding(fmt, codec).turn_end
+    for span in _own_spans(trajectory):
+        if not _is_read(trajectory, span, codec, fmt, end):
+            yield span
+
+
+def _is_read(
+    trajectory: Trajectory, span: Span, codec: Codec, fmt: TranscriptFormat | None, end: int | None
+) -> bool:
+    """Return True where a span's tokens are its text; `end` is the token that ends a turn."""
+    if span.line_index < 0 and (thought := trajectory.thought) is not None:
+        text = thought.source if span.is_sampled else thought.shown
+        return text in _texts_in_place(trajectory, span, codec)
+    line = trajectory.lines[span.line_index]
+    ends_turn = trajectory.completion_ids[line.stop - 1] == end
+    if span.is_sampled:
+        span = span._replace(stop=span.stop - ends_turn)
+        texts = _texts_in_place(trajectory, span, codec)
+        if end is not None:
+            texts = (message_source(text, is_ended=ends_turn) for text in texts)
+        return line.source in texts
+    if fmt is None:
+        return True
+    span, shown = span._replace(start=span.start - ends_turn), line.outcome
+    texts = _texts_in_place(trajectory, span, codec)
+    return any(fmt.is_injected(text, shown.observation, shown.kind) for text in texts)
+
+
+def agree(gaps: Sequence[float], *, is_exact: bool) -> bool:
+    """Return True where log-probabilities are near enough; False for a NaN among their gaps."""
+    if is_exact:
+        return all(gap <= LARGEST_GAP for gap in gaps)
+    return statistics.fmean(gaps) <= MEAN_GAP
 
 
 def _begins(sampled: tuple[int, ...], kept: tuple[int, ...]) -> bool:
@@ -231,61 +236,3 @@ def _is_joined(
     ]
     apart = [i for text in texts for i in codec.encode(text)]
     return codec.encode("".join(texts)) != apart
-
-
-def audit(plan: Plan, *, count: int, run: Path | None, progress: Progress) -> list[Finding]:
-    """Sample on `count` held-out problems with the plan's model, and check; raises as `train`.
-
-    A run's stored trajectories are checked as well; those that its last checkpoint sampled are
-    scored, too.
-    """
-    config = plan.config
-    assert config.model is not None
-    loaded = load_policy(plan, config.model, say=progress.say)
-    temperature = config.sampling.temperature
-    counts, witness = Counts(), Witness()
-    fmt = plan.format(loaded.chat_template) if plan.samples_lines else None
-    attempts = held_out_attempts(plan.task, count=count, seed=config.seed)
-    with open_runtime(plan, loaded, watch=witness.watch) as runtime:
-        gap = runtime.sync(0)
-        for item in run_shown(runtime, attempts, "sampling to audit", progress):
-            counts.take(item.trajectory, loaded.codec, fmt)
-            counts.take_witnessed(item.trajectory, witness)
-            counts.take_scores(item.trajectory, loaded, temperature=temperature)
-    for path in sorted((run / "trajectories").glob("*.jsonl")) if run else []:
-        for item in read_trajectories(path):
-            counts.take(item.trajectory, loaded.codec, fmt)
-            if path.stem in (evaluation_name(config.grpo.steps), "after"):
-                counts.take_scores(item.trajectory, loaded, temperature=temperature)
-    return [
-        *_vocabulary(loaded),
-        Finding(name="weights at the engine", text=f"log-probabilities differ by {gap:.1e} nats"),
-        *counts.findings(is_exact=loaded.precision.is_exact and _was_exact(plan, run)),
-    ]
-
-
-def _was_exact(plan: Plan, run: Path | None) -> bool:
-    """Whether a run stored log-probabilities of float32 on the device where it ran."""
-    device = read_versions(run).get("device", "cpu") if run else "cpu"
-    return precision(plan.config, plan.engine, device=device).is_exact
-
-
-def _agree(gaps: Sequence[float], *, is_exact: bool) -> bool:
-    """False for a NaN among them."""
-    if is_exact:
-        return all(gap <= LARGEST_GAP for gap in gaps)
-    return statistics.fmean(gaps) <= MEAN_GAP
-
-
-def _vocabulary(loaded: LoadedModel) -> Iterator[Finding]:
-    codec = loaded.codec
-    what = "is never sampled" if loaded.forbidden_ids else "makes a line of several"
-    yield Finding(
-        name="stop ids",
-        text=f"{len(codec.newline_ids):,} end a line, {len(codec.eos_ids)} end the sequence",
-        passed=bool(codec.newline_ids),
-    )
-    yield Finding(
-        name="run-on ids",
-        text=f"{len(codec.run_on_ids):,} have text after their first newline; such an id {what}",
-    )

@@ -19,10 +19,11 @@ LOOKING = [("show",), ("replay",), ("attach",), ("reward", "explain")]
 
 
 def command(names: tuple[str, ...]) -> click.Command:
-    found: click.Command = cli
+    found: click.Command | None = cli
     for name in names:
         assert isinstance(found, click.Group)
-        found = found.commands[name]
+        found = found.get_command(click.Context(found), name)
+    assert found is not None
     return found
 
 

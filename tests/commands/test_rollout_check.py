@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from engine_kit import qwen3, scorer
-from repl_rl.commands.rollout_check import findings, possible_stops
-from repl_rl.commands.rollout_subject import Scores, Subject, score
+from repl_rl.commands.rollout import Scores, Subject, findings, possible_stops, score
 from repl_rl.config import Config
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.credit.rewards import shaped

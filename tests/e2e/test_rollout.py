@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from repl_rl.commands import rollout_check
-from repl_rl.runs import trajectory_file
+from repl_rl.commands import rollout
 from repl_rl.runs.trajectory_file import places
 from repl_rl.types import Finding, Trajectory
 from small_run import INLINE, set_words, small
@@ -103,16 +102,14 @@ def test_a_log_probability_that_is_off_is_exit_code_1(
     call: Call, monkeypatch: pytest.MonkeyPatch, tiny_model: Path
 ) -> None:
     """The trainer's, of the first token, by a hundredth of a nat."""
-    from repl_rl.commands import rollout_job, rollout_subject
-
-    right = rollout_subject.score
+    right = rollout.score
 
     def wrong(*given: Any, **named: Any) -> Any:
         scores = right(*given, **named)
         first, *rest = scores.shifted
         return replace(scores, shifted=(first - 0.01, *rest))
 
-    monkeypatch.setattr(rollout_job, "score", wrong)
+    monkeypatch.setattr(rollout, "score", wrong)
     code, out, _ = call("rollout", "--model", str(tiny_model), *small())
     amiss = {name: said for name, (mark, said) in report(out).items() if mark == "!!"}
     assert code == 1
@@ -151,9 +148,9 @@ def test_what_is_checked_is_told_even_where_nothing_can_be_kept(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     planted = Finding(name="planted", passed=False, text="amiss")
-    found = rollout_check.findings
-    monkeypatch.setattr(rollout_check, "findings", lambda subject: [*found(subject), planted])
-    monkeypatch.setattr(trajectory_file, "append", full)
+    found = rollout.findings
+    monkeypatch.setattr(rollout, "findings", lambda subject: [*found(subject), planted])
+    monkeypatch.setattr(rollout, "append", full)
     code, out, err = call("rollout", "--model", str(tiny_model), "--output", "one.jsonl", *small())
     assert set(report(out)) == CHECKS | {"planted"}
     assert "kept: " not in out

@@ -111,13 +111,14 @@ def test_every_command_of_ours_is_one(shown: Shown) -> None:
     """Its options exist, and so do the settings that it gives."""
     words = shown.ours
     assert words is not None
-    command: click.Command = cli
+    # Click keeps a command's first help option: it is to be the one that a person gets.
+    parent = click.Context(cli, **cli.context_settings)
+    command: click.Command | None = cli
     name = "repl-rl"
     while isinstance(command, click.Group):
         name = words.pop(0)
-        command = command.commands[name]
-    # Click keeps a command's first help option: it is to be the one that a person gets.
-    parent = click.Context(cli, **cli.context_settings)
+        command = command.get_command(parent, name)
+    assert command is not None
     given = command.make_context(name, words, parent=parent).params
     resolve(overrides=given.get("overrides", ()))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from repl_rl.commands.best_constant import CONSTANTS
+from repl_rl.commands.tasks import CONSTANTS
 from repl_rl.config.sections import RewardConfig
 from repl_rl.credit.rewards import outcome_reward
 from repl_rl.tasks.base import Cell

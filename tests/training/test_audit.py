@@ -15,6 +15,7 @@ from attempt_kit import an_attempt
 from engine_kit import GROUPED, scorer
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.hf import HFEngine
+from repl_rl.engines.models import logprobs
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.testing.small_models import random_model
@@ -221,7 +222,8 @@ def sampled(model: Any) -> Trajectory:
 
 def scores(trajectory: Trajectory, model: Any, *, temperature: float = 0.7) -> Counts:
     counts = take(trajectory)
-    counts.take_scores(trajectory, scorer(model), temperature=temperature)
+    ids, start = [*trajectory.prompt_ids, *trajectory.completion_ids], len(trajectory.prompt_ids)
+    counts.take_scores(trajectory, logprobs(scorer(model), ids, start, temperature=temperature))
     return counts
 
 
