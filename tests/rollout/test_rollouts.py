@@ -128,15 +128,15 @@ def test_what_a_trajectory_asks_for_on_its_way_stands_behind_all_others() -> Non
     assert engine.ended.index("asked 1") < engine.ended.index("waits")
 
 
-def test_nobody_is_asked_for_behind_a_line_that_may_print_something_else() -> None:
-    """Of three lines the second reads a clock, so the first state alone can be had again."""
+def test_nobody_is_asked_for_behind_a_line_that_names_a_clock() -> None:
+    """Of three lines the second names a clock, so the first state alone can be had again."""
     asked = []
 
     def more(so_far: Trajectory) -> list[Attempt]:
         asked.append(len(so_far.lines))
         return []
 
-    engine = ScriptedEngine(CODEC, script(" import time\n", " time.time()\n", " b = 2\n"))
+    engine = ScriptedEngine(CODEC, script(" a = 1\n", " time.time()\n", " b = 2\n"))
     runner, _ = run_all(FakeKernels())
     sampler = LineSampler(engine, CODEC, PYTHON, SamplingConfig(max_lines=4), context_tokens=4096)
     asyncio.run(runner.sampling_by(sampler).run([asks("a")], more=more))
