@@ -19,15 +19,15 @@ from pathlib import Path
 
 import matplotlib as mpl
 
+from repl_rl.records import OutcomeKind, Scored, StopReason
 from repl_rl.runs.folder import rollouts_name
 from repl_rl.runs.metrics import read_curve
 from repl_rl.runs.summary import is_solved
 from repl_rl.runs.trajectory_file import read_trajectories
-from repl_rl.show.display import Screen
 from repl_rl.tasks.base import load_task
 from repl_rl.training.starter import Recipe, starter_sandbox
 from repl_rl.training.train import make_starter
-from repl_rl.types import OutcomeKind, Scored, StopReason
+from repl_rl.viewer.show.display import Screen
 
 mpl.use("Agg")
 

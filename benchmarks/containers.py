@@ -1,9 +1,9 @@
 """Which walls kernels get in a container: `python benchmarks/containers.py repl-rl-env`.
 
-That is an image of repl_rl/openenv/Dockerfile; `-- OPTION... repl-rl-env` has options of one's own
-for `run`. It is started as its ordinary user and as root: without flags, with those that `strict`
-takes, and without each of these. Prints the level that a kernel gets, and why it is no better. Exit
-code 1 if the flags do not give `strict`, or if fewer do.
+That is an image of repl_rl/integrations/openenv/Dockerfile; `-- OPTION... repl-rl-env` has options
+of yours for `run`. It is started as its ordinary user and as root: without flags, with those that
+`strict` takes, and without each of these. Prints the level that a kernel gets, and why it is no
+better. Exit code 1 if the flags do not give `strict`, or if fewer do.
 """
 
 import argparse

@@ -10,9 +10,9 @@ import ast
 import random
 from collections.abc import Iterator
 
+from repl_rl.records import Problem
 from repl_rl.tasks.base import Script
 from repl_rl.tasks.sympy_proofs.task import SympyProofs
-from repl_rl.types import Problem
 
 
 class Dense(SympyProofs):

@@ -17,10 +17,10 @@ from pathlib import Path
 from arms import Arm, by_arm, draw, setting, table, train_all
 
 from repl_rl.runs.metrics import read_rows
-from repl_rl.show.display import Screen
 from repl_rl.tasks.base import load_task
 from repl_rl.training.starter import Recipe, starter_sandbox
 from repl_rl.training.train import make_starter
+from repl_rl.viewer.show.display import Screen
 
 HERE = Path(__file__).parent
 LENGTH = "line/per_trajectory"

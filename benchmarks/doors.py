@@ -13,8 +13,8 @@ typed again, and the answer is wrong, but where two such cancel: of trajectories
 import random
 from collections.abc import Iterator
 
+from repl_rl.records import Problem, Split, Verdict, VerdictKind
 from repl_rl.tasks.base import Script
-from repl_rl.types import Problem, Split, Verdict, VerdictKind
 
 DOORS = {"red": 3, "blue": 1, "green": 2, "black": 0, "white": 4, "brown": 1, "grey": 3, "pink": 2}
 """The right one of five for each colour."""

@@ -29,8 +29,8 @@ from transformers import (
     logging,
 )
 
-from repl_rl.engines.hf import HFEngine
-from repl_rl.engines.models import read_files
+from repl_rl.engines.hf.engine import HFEngine
+from repl_rl.models.loading import read_files
 
 GROUP, COMMON, PROMPT = 8, 70, 115
 SAMPLED, OBSERVED = 12, 8

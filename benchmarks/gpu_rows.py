@@ -95,8 +95,8 @@ class Job:
         import torch
 
         from repl_rl.config.sections import LoraConfig
-        from repl_rl.engines.models import load_weights, read_files, to_train
-        from repl_rl.engines.precision import Precision
+        from repl_rl.models.loading import load_weights, read_files, to_train
+        from repl_rl.models.precision import Precision
 
         files = to_train(read_files(self.model), LoraConfig(rank=rank))
         held = Precision(
@@ -105,7 +105,7 @@ class Job:
         return load_weights(files, device=torch.device(self.device), precision=held)
 
     def engine(self, loaded: Any, *, is_fixed: bool, num_rows: int, row_tokens: int) -> Any:
-        from repl_rl.engines.hf import HFEngine
+        from repl_rl.engines.hf.engine import HFEngine
 
         never: frozenset[int] = frozenset()
         started = time.perf_counter()
@@ -304,7 +304,7 @@ def _counts(names: Iterator[str]) -> dict[str, int]:
 @contextmanager
 def hf_with(is_fixed: bool) -> Iterator[None]:
     """Engines that are opened inside take this way."""
-    from repl_rl.engines.hf import HFEngine
+    from repl_rl.engines.hf.engine import HFEngine
 
     own = HFEngine.__init__
     HFEngine.__init__ = functools.partialmethod(own, is_fixed=is_fixed)  # type: ignore[assignment, method-assign]
@@ -350,7 +350,7 @@ def _gaps(loaded: Any, lines: list[Any], update: str) -> list[float]:
 
     import torch
 
-    from repl_rl.engines.models import logprobs
+    from repl_rl.models.loading import logprobs
 
     held = replace(loaded.precision, update=getattr(torch, update))
     scorer = replace(loaded, precision=held)
@@ -484,7 +484,7 @@ def warm(job: Job) -> Iterator[Cells]:
     """Seconds of a step of 8 transcripts of 174 tokens with an adapter of rank 32."""
     from transformers import TrainerCallback
 
-    from repl_rl.training.sft import adamw, fit
+    from repl_rl.update.sft import adamw, fit
 
     loaded, rng = job.load(rank=32), random.Random(0)
     vocabulary = loaded.model.get_input_embeddings().num_embeddings
@@ -528,8 +528,8 @@ def update(job: Job) -> Iterator[Cells]:
     """Tokens per second of an update as a tree, by branch and as TRL makes it."""
     from update import measured, trajectories
 
-    from repl_rl.engines import tree_attention
-    from repl_rl.engines.models import read_files
+    from repl_rl.models.loading import read_files
+    from repl_rl.update import token_tree as tree_attention
 
     size, at_once = job.pick(2, 8), tree_attention.AT_ONCE
     for way in ("tree", "loop", "trl"):
@@ -565,7 +565,7 @@ def compiled(job: Job) -> Iterator[Cells]:
     """Milliseconds of a step whose forward torch compiles before it is captured."""
     import torch
 
-    from repl_rl.engines.step_cache import in_view
+    from repl_rl.engines.hf.fixed_step import in_view
 
     count, loaded = job.pick(2, 64), job.load()
     engine = job.engine(loaded, is_fixed=True, num_rows=count, row_tokens=319)

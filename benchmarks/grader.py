@@ -24,7 +24,7 @@ from typing import Any
 from grader_pairs import Pair, pairs, problem
 
 from repl_rl.grading.grader import Grader
-from repl_rl.types import VerdictKind
+from repl_rl.records import VerdictKind
 
 START_S = 60.0
 HEAD = (

@@ -18,7 +18,7 @@ from pathlib import Path
 from repl_rl.grading.declared import declared
 from repl_rl.grading.equality import compare
 from repl_rl.grading.parse import Malformed, parse
-from repl_rl.types import Problem, Verdict, VerdictKind
+from repl_rl.records import Problem, Verdict, VerdictKind
 
 FILE = Path(__file__).with_suffix(".jsonl")
 

@@ -17,9 +17,9 @@ from typing import Any
 from grader import HEAD, Judged, by_function, row
 from grader_pairs import Pair
 
+from repl_rl.records import Problem
 from repl_rl.tasks.data.golds import Gold, Refused, meanings, names_in, plain
 from repl_rl.tasks.data.graders import ByName
-from repl_rl.types import Problem
 
 FILE = Path(__file__).with_suffix(".jsonl")
 DEADLINE_S = 10.0

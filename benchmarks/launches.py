@@ -17,10 +17,9 @@ from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, LlamaConfig, Qwen3Config
 from transformers.cache_utils import StaticCache
 
-from repl_rl.engines.fixed_step import FixedStep
-from repl_rl.engines.policy import Policy
-from repl_rl.engines.shadow import Shadow
-from repl_rl.engines.step_cache import NAME, Shape, StepCache, View, in_view, install
+from repl_rl.engines.hf.fixed_step import NAME, FixedStep, Shape, StepCache, View, in_view, install
+from repl_rl.engines.hf.steps import Shadow
+from repl_rl.models.policy import Policy
 
 SIZE: dict[str, Any] = {
     "vocab_size": 64,

@@ -26,10 +26,9 @@ from repl_rl.config.resolve import resolve
 from repl_rl.credit.advantages import load_credit
 from repl_rl.engines.kinds import engine_kind
 from repl_rl.engines.memory import measure
-from repl_rl.engines.models import load_weights, read_files, to_train
-from repl_rl.engines.precision import Precision, precision
-from repl_rl.training.trainer import make_trainer
-from repl_rl.types import (
+from repl_rl.models.loading import load_weights, read_files, to_train
+from repl_rl.models.precision import Precision, precision
+from repl_rl.records import (
     Line,
     LineOutcome,
     OutcomeKind,
@@ -39,6 +38,7 @@ from repl_rl.types import (
     StopReason,
     Trajectory,
 )
+from repl_rl.update.trainer import make_trainer
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 from tiny_model import save_tiny_model

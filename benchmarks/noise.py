@@ -29,7 +29,7 @@ from repl_rl.config.sections import GRPOConfig
 from repl_rl.credit.modes import Outcome
 from repl_rl.credit.trees.edges import Edge, tree_edges
 from repl_rl.credit.trees.tree import Tree
-from repl_rl.types import Branch, Problem, Reward, Scored, StopReason, Trajectory
+from repl_rl.records import Branch, Problem, Reward, Scored, StopReason, Trajectory
 
 UNSCALED = 1.0
 BASELINES = ("state", "as is", "each")

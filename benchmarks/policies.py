@@ -5,14 +5,14 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from repl_rl.base.concurrency import derive_seed
 from repl_rl.commands import options as shared
+from repl_rl.records import Attempt
 from repl_rl.rollout.plan import Plan
-from repl_rl.seeds import derive_seed
-from repl_rl.show.display import Screen
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.steps import ProblemSequence
 from repl_rl.training.train import policy_folder
-from repl_rl.types import Attempt
+from repl_rl.viewer.show.display import Screen
 
 
 def add_policy(parser: ArgumentParser) -> None:

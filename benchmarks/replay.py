@@ -18,12 +18,12 @@ from pathlib import Path
 
 from nbclient import NotebookClient
 
-from repl_rl.replay.annotated import annotate
-from repl_rl.replay.many import Options, execute
-from repl_rl.replay.notebook import to_notebook
 from repl_rl.runs.run_files import files
 from repl_rl.runs.trajectory_file import Place, Selection, places, select
-from repl_rl.show.display import Screen
+from repl_rl.viewer.replay.annotated import annotate
+from repl_rl.viewer.replay.many import Options, execute
+from repl_rl.viewer.replay.notebook import to_notebook
+from repl_rl.viewer.show.display import Screen
 
 
 def main() -> None:

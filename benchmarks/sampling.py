@@ -31,8 +31,8 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from repl_rl.engines.base import Engine
-from repl_rl.engines.hf import HFEngine
-from repl_rl.engines.vllm import VLLMEngine
+from repl_rl.engines.hf.engine import HFEngine
+from repl_rl.engines.vllm.engine import VLLMEngine
 
 PROMPT, LINES, SAMPLED, OBSERVED = 200, 20, 12, 8
 ROW_TOKENS = PROMPT + 1 + LINES * (SAMPLED + OBSERVED)

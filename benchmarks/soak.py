@@ -22,20 +22,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from repl_rl.base.interrupts import Interrupts
 from repl_rl.config.resolve import resolve
 from repl_rl.engines.base import Engine, EngineWrapper, SampledLine, line_end
-from repl_rl.engines.models import LoadedModel
-from repl_rl.interrupts import Interrupts
+from repl_rl.models.loading import LoadedModel
 from repl_rl.progress import SILENT
+from repl_rl.records import Scored
 from repl_rl.rollout.plan import Plan, make_plan
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.sink import Sink
-from repl_rl.training.held_out import HeldOut
+from repl_rl.training.evaluate import HeldOut
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.steps import ProblemSequence, Training
 from repl_rl.transcript.tokens import Codec
-from repl_rl.types import Scored
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 from tiny_model import save_tiny_model

@@ -4,7 +4,7 @@
 
 from repl_rl.config.sections import RewardConfig
 from repl_rl.credit.rewards import shaped
-from repl_rl.types import Reward, Trajectory, Verdict
+from repl_rl.records import Reward, Trajectory, Verdict
 
 
 def summed(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig) -> Reward:

@@ -24,6 +24,7 @@ from typing import TypeVar
 import msgspec
 
 from repl_rl.config.sections import TaskConfig
+from repl_rl.records import Problem, Scored, Split, StopReason, Trajectory, VerdictKind
 from repl_rl.rollout.env import Env, open_env
 from repl_rl.tasks.base import Cell, Script, TieredTask, choose
 from repl_rl.tasks.sympy_proofs import SympyProofs
@@ -32,7 +33,6 @@ from repl_rl.tasks.sympy_proofs.demonstration import played as template_lines
 from repl_rl.tasks.sympy_proofs.draft import Draft
 from repl_rl.tasks.sympy_proofs.family import LINES
 from repl_rl.tasks.sympy_proofs.task import Known, digest_of, draw, drawn_at, known
-from repl_rl.types import Problem, Scored, Split, StopReason, Trajectory, VerdictKind
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 from rule_kit import WITNESSED, mutants

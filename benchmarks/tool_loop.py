@@ -39,13 +39,13 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from repl_rl.config.sections import RewardConfig, SamplingConfig
 from repl_rl.credit.rewards import bound_reward
 from repl_rl.engines.base import EngineWrapper, LineEnd, SampledLine
-from repl_rl.engines.hf import HFEngine
+from repl_rl.engines.hf.engine import HFEngine
+from repl_rl.records import Attempt, Problem, Verdict
 from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.transcript.format import PROBLEM_MARKER, TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Attempt, Problem, Verdict
 from repl_sandbox.types import ExecStatus, Execution
 
 SIBLINGS, ROUNDS, SAMPLED = 8, 6, 12

@@ -34,13 +34,10 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from repl_rl.config import Config
 from repl_rl.config.resolve import resolve
 from repl_rl.credit.advantages import load_credit
-from repl_rl.engines import tree_attention
 from repl_rl.engines.kinds import engine_kind
-from repl_rl.engines.models import read_files
-from repl_rl.engines.precision import precision
-from repl_rl.training.grpo import LineGRPOTrainer, outcome_reward
-from repl_rl.training.trainer import make_trainer
-from repl_rl.types import (
+from repl_rl.models.loading import read_files
+from repl_rl.models.precision import precision
+from repl_rl.records import (
     Line,
     LineOutcome,
     OutcomeKind,
@@ -50,6 +47,9 @@ from repl_rl.types import (
     StopReason,
     Trajectory,
 )
+from repl_rl.update import token_tree as tree_attention
+from repl_rl.update.grpo import LineGRPOTrainer, outcome_reward
+from repl_rl.update.trainer import make_trainer
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 from tiny_model import save_tiny_model

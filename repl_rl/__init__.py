@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from repl_rl.base.concurrency import derive_seed as derive_seed
     from repl_rl.config import Config as Config
     from repl_rl.config.resolve import resolve as resolve
     from repl_rl.config.sections import RewardConfig as RewardConfig
@@ -40,6 +41,18 @@ if TYPE_CHECKING:
     from repl_rl.grading.equality import compare as compare
     from repl_rl.grading.parse import parse as parse
     from repl_rl.progress import Progress as Progress
+    from repl_rl.records import Attempt as Attempt
+    from repl_rl.records import Line as Line
+    from repl_rl.records import LineOutcome as LineOutcome
+    from repl_rl.records import OutcomeKind as OutcomeKind
+    from repl_rl.records import Problem as Problem
+    from repl_rl.records import Reward as Reward
+    from repl_rl.records import Scored as Scored
+    from repl_rl.records import Split as Split
+    from repl_rl.records import StopReason as StopReason
+    from repl_rl.records import Trajectory as Trajectory
+    from repl_rl.records import Verdict as Verdict
+    from repl_rl.records import VerdictKind as VerdictKind
     from repl_rl.rollout.builder import TrajectoryBuilder as TrajectoryBuilder
     from repl_rl.rollout.env import Env as Env
     from repl_rl.rollout.env import open_env as open_env
@@ -49,7 +62,6 @@ if TYPE_CHECKING:
     from repl_rl.rollout.plan import make_plan as make_plan
     from repl_rl.rollout.sampler import LineSampler as LineSampler
     from repl_rl.runs.run_files import load_run as load_run
-    from repl_rl.seeds import derive_seed as derive_seed
     from repl_rl.tasks.base import DemonstrableTask as DemonstrableTask
     from repl_rl.tasks.base import Task as Task
     from repl_rl.tasks.base import load_task as load_task
@@ -63,18 +75,6 @@ if TYPE_CHECKING:
     from repl_rl.transcript.tokens import ByteCodec as ByteCodec
     from repl_rl.transcript.tokens import Codec as Codec
     from repl_rl.transcript.tokens import TokenizerCodec as TokenizerCodec
-    from repl_rl.types import Attempt as Attempt
-    from repl_rl.types import Line as Line
-    from repl_rl.types import LineOutcome as LineOutcome
-    from repl_rl.types import OutcomeKind as OutcomeKind
-    from repl_rl.types import Problem as Problem
-    from repl_rl.types import Reward as Reward
-    from repl_rl.types import Scored as Scored
-    from repl_rl.types import Split as Split
-    from repl_rl.types import StopReason as StopReason
-    from repl_rl.types import Trajectory as Trajectory
-    from repl_rl.types import Verdict as Verdict
-    from repl_rl.types import VerdictKind as VerdictKind
 
 _HOMES = {
     "config": ("Config",),
@@ -95,7 +95,7 @@ _HOMES = {
     "rollout.plan": ("Plan", "make_plan"),
     "rollout.sampler": ("LineSampler",),
     "runs.run_files": ("load_run",),
-    "seeds": ("derive_seed",),
+    "base.concurrency": ("derive_seed",),
     "tasks.base": ("DemonstrableTask", "Task", "load_task"),
     "training.train": ("train",),
     "transcript.encoding": ("Encoding",),
@@ -105,7 +105,7 @@ _HOMES = {
         "submitted_expression",
     ),
     "transcript.tokens": ("ByteCodec", "Codec", "TokenizerCodec"),
-    "types": (
+    "records": (
         *("Attempt", "Line", "LineOutcome", "OutcomeKind", "Problem", "Reward", "Scored"),
         *("Split", "StopReason", "Trajectory", "Verdict", "VerdictKind"),
     ),

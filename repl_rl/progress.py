@@ -2,8 +2,8 @@
 
     job -> say, warn, bar, inside, metrics, sample -> whoever shows it
 
-Knows texts, counts and records. Does not know screens. `repl_rl.show.display.Screen` shows it in a
-terminal; the base class is silent.
+Knows texts, counts and records. Does not know screens: `viewer.show.display.Screen` shows it in a
+terminal. The base class is silent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from repl_rl.types import Scored
+from repl_rl.records import Scored
 
 Note = str | Callable[[], str]
 """A few words beside a bar; a function is asked whenever it is shown."""

@@ -19,10 +19,7 @@ from repl_rl.commands.cli import main
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import Engine
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.rollout.sampler import LineSampler
-from repl_rl.transcript.format import PYTHON, Prompt
-from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import (
+from repl_rl.records import (
     Line,
     LineOutcome,
     OutcomeKind,
@@ -33,6 +30,9 @@ from repl_rl.types import (
     Trajectory,
     Verdict,
 )
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.transcript.format import PYTHON, Prompt
+from repl_rl.transcript.tokens import ByteCodec
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import Execution, Kernel
 from warm_python import WarmPython

@@ -14,12 +14,12 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from repl_rl.disk import append_whole, explained, written_aside
-from repl_rl.engines.vllm_server import _write
+from repl_rl.base.disk import append_whole, explained, written_aside
+from repl_rl.engines.vllm.server import _write
 from repl_rl.errors import StorageError
+from repl_rl.records import OutcomeKind, Scored, Trajectory
 from repl_rl.runs.folder import RunFolder, last_checkpoint, numbered_checkpoints
 from repl_rl.runs.trajectory_file import read_trajectories
-from repl_rl.types import OutcomeKind, Scored, Trajectory
 
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]

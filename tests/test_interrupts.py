@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from repl_rl import interrupts
-from repl_rl.interrupts import Interrupts, exit_code
+from repl_rl.base import interrupts
+from repl_rl.base.interrupts import Interrupts, exit_code
 
 
 @pytest.fixture(autouse=True)
@@ -155,7 +155,7 @@ def test_the_exit_code_is_that_of_the_first_signal() -> None:
 
 INSISTS = """
 import os, signal
-from repl_rl.interrupts import Interrupts
+from repl_rl.base.interrupts import Interrupts
 with Interrupts() as interrupts:
     interrupts.hold()
     os.kill(os.getpid(), signal.SIGINT)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import repl_sandbox
+from repl_rl.base.concurrency import derive_seed
+from repl_rl.base.plugins import load_spec, resolve_model, resolve_spec, users_code
 from repl_rl.errors import ConfigError, ReplRLError
-from repl_rl.plugins import load_spec, resolve_model, resolve_spec, users_code
-from repl_rl.seeds import derive_seed
 
 
 def test_a_spec_stands_for_itself() -> None:

@@ -24,8 +24,8 @@ from attempt_kit import an_attempt
 from repl_rl.commands.cli import _EXTRA_OF
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.runs.folder import RunFolder
-from repl_rl.show.display import Screen
 from repl_rl.transcript.format import PYTHON
+from repl_rl.viewer.show.display import Screen
 from repl_sandbox.fake import FakeKernel
 
 ROOT = Path(__file__).parents[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from repl_rl.terminal import one_row, signed
+from repl_rl.base.terminal import one_row, signed
 
 
 def test_a_row_holds_nothing_that_a_terminal_obeys() -> None:

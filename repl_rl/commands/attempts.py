@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from repl_rl.base.concurrency import derive_seed
 from repl_rl.engines.base import Engine
 from repl_rl.errors import ConfigError
+from repl_rl.records import Attempt, Problem, Scored, Split
 from repl_rl.rollout.plan import Plan
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scoring, open_scorer, open_unscored
-from repl_rl.seeds import derive_seed
-from repl_rl.show.display import Screen
-from repl_rl.show.rollout_view import LineStream
 from repl_rl.tasks.base import Task
-from repl_rl.types import Attempt, Problem, Scored, Split
+from repl_rl.viewer.show.display import Screen
+from repl_rl.viewer.show.rollout_view import LineStream
 
 if TYPE_CHECKING:
-    from repl_rl.engines.models import LoadedModel
+    from repl_rl.models.loading import LoadedModel
     from repl_rl.training.runtime import Runtime
 
 NUM_LOOKED_AT = 5_000

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from repl_rl.commands import options as shared
+from repl_rl.records import Finding, Trajectory
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import evaluation_name, read_versions
 from repl_rl.runs.trajectory_file import read_trajectories
-from repl_rl.show.display import Screen
 from repl_rl.training.audit import Counts, Witness
-from repl_rl.types import Finding, Trajectory
+from repl_rl.viewer.show.display import Screen
 
 if TYPE_CHECKING:
-    from repl_rl.engines.models import LoadedModel
+    from repl_rl.models.loading import LoadedModel
 
 
 @click.command()
@@ -50,7 +50,8 @@ def _findings(plan: Plan, *, count: int, run: Path | None, screen: Screen) -> li
     A run's stored trajectories are checked as well; those that its last checkpoint sampled are
     scored, too.
     """
-    from repl_rl.engines import models, precision  # torch: seconds
+    from repl_rl.models import loading as models  # torch: seconds
+    from repl_rl.models import precision
     from repl_rl.training import evaluate, runtime
 
     config = plan.config

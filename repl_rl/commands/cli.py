@@ -19,10 +19,10 @@ import click
 from click.shell_completion import CompletionItem
 
 from repl_rl import __version__
+from repl_rl.base.interrupts import end_as_interrupted, exit_code, heard
+from repl_rl.base.terminal import forget_odd_size, one_row
 from repl_rl.errors import ConfigError, ReplRLError, how_to_install
-from repl_rl.interrupts import end_as_interrupted, exit_code, heard
-from repl_rl.terminal import forget_odd_size, one_row
-from repl_rl.training.ranks import is_launched, launched, refuse_several
+from repl_rl.update.ranks import is_launched, launched, refuse_several
 from repl_sandbox.render import clean
 from repl_sandbox.types import SandboxError, SettingError
 

@@ -20,8 +20,8 @@ from repl_rl import __version__
 from repl_rl.commands import options as shared
 from repl_rl.config.resolve import resolve
 from repl_rl.config.sections import SandboxConfig
+from repl_rl.records import Finding
 from repl_rl.rollout.kernels import kernel_pool
-from repl_rl.types import Finding
 from repl_sandbox.host.canary import PROBES
 from repl_sandbox.types import SandboxError
 from repl_sandbox.walls import confine, landlock
@@ -66,7 +66,7 @@ def _version(name: str) -> str:
 def _device() -> str:
     """The device that training would take; a base installation trains nothing."""
     try:
-        from repl_rl.engines.models import pick_device  # torch, where there is one
+        from repl_rl.models.loading import pick_device  # torch, where there is one
     except ModuleNotFoundError:
         return "none to train on"
     return str(pick_device("auto"))

@@ -18,8 +18,8 @@ from rich.console import Console
 from repl_rl.commands import options as shared
 from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import check_output
-from repl_rl.show import eval_table
-from repl_rl.show.display import Screen
+from repl_rl.viewer.show import eval_table
+from repl_rl.viewer.show.display import Screen
 
 if TYPE_CHECKING:
     from repl_rl.training.eval_job import Comparison, Evaluation

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from repl_rl.errors import ConfigError, ReplRLError
+from repl_rl.records import Split
 from repl_rl.runs.folder import METRICS, last_checkpoint
 from repl_rl.runs.metrics import read_rows
 from repl_rl.tasks.base import Task
-from repl_rl.types import Split
 from repl_sandbox.types import SandboxError, SettingError
 
 _WIDTH = 80

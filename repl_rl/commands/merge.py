@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
+from repl_rl.base.plugins import resolve_model
 from repl_rl.commands import options as shared
 from repl_rl.config import Config
 from repl_rl.errors import ConfigError
-from repl_rl.plugins import resolve_model
 
 
 @click.command()
@@ -26,7 +26,7 @@ def merge(run_or_model: Path, output: Path) -> None:
     model = shared.named_model(str(run_or_model))
     resolve_model(model)
     shared.before_libraries(Config(model=model))
-    from repl_rl.training.merge import merge as write  # torch: seconds
+    from repl_rl.training.train import merge as write  # torch: seconds
 
     write(model, output)
     click.echo(f"model: {output}")

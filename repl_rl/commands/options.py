@@ -18,23 +18,23 @@ from typing import Any, Literal, TypeVar
 
 import click
 
+from repl_rl.base.plugins import resolve_model, search_too
+from repl_rl.base.terminal import one_row
 from repl_rl.config import Config
 from repl_rl.config import resolve as settings
 from repl_rl.config.describe import settings as all_settings
-from repl_rl.engines import hub
 from repl_rl.errors import ConfigError
-from repl_rl.plugins import resolve_model, search_too
+from repl_rl.models import hub
+from repl_rl.records import Finding
 from repl_rl.rollout.plan import Plan, TaskPlan, make_plan, make_task_plan
 from repl_rl.runs import resume
 from repl_rl.runs.folder import graded_otherwise, model_of, read_versions, run_of
+from repl_rl.runs.plot_series import SUFFIXES
 from repl_rl.runs.run_files import Part
-from repl_rl.show.plot_series import SUFFIXES
 from repl_rl.tasks.base import StoredTask, check_task
 from repl_rl.tasks.data.names import is_file
-from repl_rl.terminal import one_row
 from repl_rl.training import publish
-from repl_rl.training.ranks import launched
-from repl_rl.types import Finding
+from repl_rl.update.ranks import launched
 
 FAILED = 1
 

@@ -24,19 +24,19 @@ from repl_rl.commands.attempts import PROBLEM, find_attempt
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine
 from repl_rl.errors import ConfigError, GraderError
+from repl_rl.records import Attempt, Origin, OutcomeKind, Scored, StopReason, Trajectory
 from repl_rl.rollout.builder import RolloutCancelled, TrajectoryBuilder
 from repl_rl.rollout.kernels import kernel_for, kernel_pool
 from repl_rl.rollout.plan import TaskPlan
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer, open_scorer, unscored
 from repl_rl.runs.folder import PLAYED, RunFolder, check_output, make_origin, new_run_path
-from repl_rl.show.display import Screen
-from repl_rl.show.player_console import StandardPlayerConsole
-from repl_rl.show.rollout_view import result_rows
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.format import PYTHON, TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Attempt, Origin, OutcomeKind, Scored, StopReason, Trajectory
+from repl_rl.viewer.show.display import Screen
+from repl_rl.viewer.show.player_console import StandardPlayerConsole
+from repl_rl.viewer.show.rollout_view import result_rows
 from repl_sandbox.render import SURROGATE, clean
 from repl_sandbox.types import Kernel, SandboxError
 

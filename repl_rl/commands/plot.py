@@ -15,7 +15,7 @@ import click
 from repl_rl.commands.options import check_picture, run_argument
 from repl_rl.errors import ConfigError
 from repl_rl.runs.metrics import Curve, read_curve
-from repl_rl.show.plot_series import MAX_PENS, SUFFIXES
+from repl_rl.runs.plot_series import MAX_PENS, SUFFIXES
 
 
 @click.command()
@@ -35,7 +35,7 @@ def plot(runs: tuple[Path, ...], output: Path | None) -> None:
     curves = [_curve(run) for run in different]
     if len(curves) > MAX_PENS:
         raise ConfigError(f"{len(curves)} runs are given; a picture holds {MAX_PENS} at most")
-    from repl_rl.show.plot import names_of, save  # matplotlib, of the extra `train`
+    from repl_rl.runs.plot import names_of, save  # matplotlib, of the extra `train`
 
     for path in save(dict(zip(names_of(different), curves, strict=True)), paths):
         click.echo(path)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
+from repl_rl.base.plugins import check_repository
 from repl_rl.commands import options as shared
 from repl_rl.errors import ConfigError
-from repl_rl.plugins import check_repository
 from repl_rl.runs.folder import run_of
 from repl_rl.training import publish
 

@@ -15,18 +15,18 @@ from typing import Any
 
 import click
 
+from repl_rl.base.terminal import one_row
 from repl_rl.commands import options as shared
 from repl_rl.config import Config
 from repl_rl.errors import ConfigError
-from repl_rl.replay import jobs
-from repl_rl.replay.attach import attach as stand
-from repl_rl.replay.jobs import Wanted
-from repl_rl.replay.many import Options
+from repl_rl.records import OutcomeKind
 from repl_rl.runs.run_files import Part
 from repl_rl.runs.trajectory_file import Selection
-from repl_rl.show.display import Screen
-from repl_rl.terminal import one_row
-from repl_rl.types import OutcomeKind
+from repl_rl.viewer.replay import jobs
+from repl_rl.viewer.replay.attach import attach as stand
+from repl_rl.viewer.replay.jobs import Wanted
+from repl_rl.viewer.replay.many import Options
+from repl_rl.viewer.show.display import Screen
 from repl_sandbox.jupyter.front_ends import console_command, missing_console
 
 DIFFERS = 1

@@ -24,11 +24,11 @@ from repl_rl.credit.ledger import Ledger, ledgers
 from repl_rl.errors import ConfigError
 from repl_rl.golden.suites import Suite, Suites
 from repl_rl.golden.text import SUFFIX
-from repl_rl.replay.annotated import annotate
-from repl_rl.replay.scene import config_of, refuse_foreign_code
 from repl_rl.runs.run_files import part_of
 from repl_rl.runs.trajectory_file import Place, places
-from repl_rl.show.display import Screen
+from repl_rl.viewer.replay.annotated import annotate
+from repl_rl.viewer.replay.scene import config_of, refuse_foreign_code
+from repl_rl.viewer.show.display import Screen
 
 MISSED = 1
 

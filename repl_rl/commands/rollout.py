@@ -24,21 +24,20 @@ from repl_rl.commands.attempts import PROBLEM, find_attempt, open_policy, run_sh
 from repl_rl.config import Config
 from repl_rl.config.sections import RewardConfig, SamplingConfig
 from repl_rl.errors import ConfigError
-from repl_rl.lines import runs_on
-from repl_rl.replay.vocabulary import token_texts
+from repl_rl.records import Finding, Origin, Scored, StopReason, Trajectory, runs_on
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs.trajectory_file import append, check_appendable
-from repl_rl.show.display import Screen
-from repl_rl.show.rollout_view import legend_of_tokens, result_rows, token_rows, token_table
 from repl_rl.tasks.base import make_prompt
 from repl_rl.training.audit import Counts, Witness, agree, mask_disagreements, misread
 from repl_rl.transcript.encoding import Encoding, prompt_ids
 from repl_rl.transcript.format import Prompt, Span, next_number, span_mask, spans
 from repl_rl.transcript.tokens import Codec
-from repl_rl.types import Finding, Origin, Scored, StopReason, Trajectory
+from repl_rl.viewer.replay.vocabulary import token_texts
+from repl_rl.viewer.show.display import Screen
+from repl_rl.viewer.show.rollout_view import legend_of_tokens, result_rows, token_rows, token_table
 
 if TYPE_CHECKING:
-    from repl_rl.engines.models import LoadedModel
+    from repl_rl.models.loading import LoadedModel
 
 
 @click.command()
@@ -141,7 +140,8 @@ class Scores:
 
 def score(loaded: LoadedModel, trajectory: Trajectory, *, temperature: float) -> Scores:
     """Ask a transformers model once."""
-    from repl_rl.engines import models, policy  # torch: seconds
+    from repl_rl.models import loading as models  # torch: seconds
+    from repl_rl.models import policy
 
     prompt, completion = trajectory.prompt_ids, trajectory.completion_ids
     heard: list[Any] = []

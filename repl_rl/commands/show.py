@@ -13,13 +13,13 @@ import click
 
 from repl_rl.commands import options as shared
 from repl_rl.credit.trees.table import branching_groups, tree_table
-from repl_rl.replay.annotated import read
-from repl_rl.replay.jobs import Wanted
-from repl_rl.replay.many import Options
-from repl_rl.replay.vocabulary import find_decode
 from repl_rl.runs.folder import graded_otherwise
 from repl_rl.runs.trajectory_file import Selection
-from repl_rl.show.display import Screen
+from repl_rl.viewer.replay.annotated import read
+from repl_rl.viewer.replay.jobs import Wanted
+from repl_rl.viewer.replay.many import Options
+from repl_rl.viewer.replay.vocabulary import find_decode
+from repl_rl.viewer.show.display import Screen
 
 
 @click.command()

@@ -22,17 +22,17 @@ from pathlib import Path
 
 import click
 
+from repl_rl.base.plugins import users_code
 from repl_rl.commands import options as shared
 from repl_rl.config.resolve import resolve
 from repl_rl.config.sections import RewardConfig
 from repl_rl.credit.rewards import outcome_reward
 from repl_rl.errors import GraderError
 from repl_rl.grading.grader import Grader
-from repl_rl.plugins import users_code
+from repl_rl.records import Finding, Problem, Split, Verdict
 from repl_rl.rollout.plan import make_task_plan
 from repl_rl.tasks.base import DemonstrableTask, ReferencedTask, Task, make_prompt
 from repl_rl.transcript.format import PYTHON
-from repl_rl.types import Finding, Problem, Split, Verdict
 
 ANSWERS = ("0", "True", "'words'", "[1, 2]", "(")
 """Submissions that a policy may make of any problem; the last one is no expression."""

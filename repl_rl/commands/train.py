@@ -21,8 +21,8 @@ from repl_rl.errors import ConfigError
 from repl_rl.progress import SILENT
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import check_output, new_run_path
-from repl_rl.show.display import Screen
-from repl_rl.training.ranks import launched
+from repl_rl.update.ranks import launched
+from repl_rl.viewer.show.display import Screen
 
 if TYPE_CHECKING:
     from repl_rl.training.evaluate import Report

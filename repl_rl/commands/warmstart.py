@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
+from repl_rl.base.plugins import nearest_folder
 from repl_rl.commands import options as shared
 from repl_rl.commands.leaving import commands, leaving
 from repl_rl.config import Config
@@ -24,14 +25,13 @@ from repl_rl.config.resolve import user_settings
 from repl_rl.errors import ConfigError
 from repl_rl.golden.play import read_written
 from repl_rl.golden.text import SUFFIX, find_files
-from repl_rl.plugins import nearest_folder
 from repl_rl.rollout.plan import Plan, make_plan
 from repl_rl.rollout.scripts import Written
 from repl_rl.runs.folder import METRICS, check_output, last_checkpoint, new_run_path
 from repl_rl.runs.trajectory_file import FOLDER
-from repl_rl.show.display import Screen
 from repl_rl.tasks.base import demonstrable
-from repl_rl.training.sources import Sources, adapted, check_sources
+from repl_rl.training.lessons import Sources, adapted, check_sources
+from repl_rl.viewer.show.display import Screen
 
 if TYPE_CHECKING:
     from repl_rl.training.warmstart import Warmed

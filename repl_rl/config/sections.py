@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from repl_rl.types import OutcomeKind, VerdictKind
+from repl_rl.records import OutcomeKind, VerdictKind
 from repl_sandbox.types import Isolation
 
 Loss = Literal["dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from itertools import compress, groupby
 from operator import not_
 
+from repl_rl.base.plugins import load_named
 from repl_rl.config.sections import Baseline, GRPOConfig, Scale
 from repl_rl.credit.base import Credit, sizes_of, spread
 from repl_rl.errors import ConfigError
-from repl_rl.plugins import load_named
-from repl_rl.types import Reward, Scored
+from repl_rl.records import Reward, Scored
 
 EPSILON = 1e-4
 """Added to the standard deviation, as GRPO implementations do (TRL's value)."""

@@ -16,8 +16,8 @@ from typing import ClassVar, Protocol
 from repl_rl.config import Config
 from repl_rl.config.sections import CREDIT_SETTINGS, GRPOConfig
 from repl_rl.errors import ConfigError
+from repl_rl.records import Attempt, Scored, Trajectory
 from repl_rl.transcript.format import spans
-from repl_rl.types import Attempt, Scored, Trajectory
 
 Lines = Sequence[Sequence[float]]  # [G][L]
 More = Callable[[Trajectory], Sequence[Attempt]]

@@ -22,7 +22,7 @@ import statistics
 from collections.abc import Sequence
 from itertools import compress
 
-from repl_rl.types import Trajectory
+from repl_rl.records import Trajectory
 
 _MAX_LOG_RATIO = 100.0
 """The largest argument of exp. It is far above every cap; a float ends at exp(709)."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from repl_rl.credit.advantages import distinct
-from repl_rl.types import Line, OutcomeKind, Scored
+from repl_rl.records import Line, OutcomeKind, Scored
 
 # B trajectories, T completion tokens of one
 

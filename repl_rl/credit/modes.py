@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 
 from repl_rl.credit.base import Credit, Lines, centred, is_silent
-from repl_rl.types import Scored
+from repl_rl.records import Scored
 
 
 class Outcome(Credit):

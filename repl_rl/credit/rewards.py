@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from repl_rl.base.plugins import load_named
 from repl_rl.config.sections import RewardConfig
 from repl_rl.credit.base import Credit
 from repl_rl.errors import ConfigError
-from repl_rl.plugins import load_named
-from repl_rl.types import Line, OutcomeKind, Reward, Trajectory, Verdict, VerdictKind
+from repl_rl.records import Line, OutcomeKind, Reward, Trajectory, Verdict, VerdictKind
 
 RewardFunction = Callable[[Trajectory, Verdict | None, RewardConfig], Reward]
 BoundReward = Callable[[Trajectory, Verdict | None], Reward]

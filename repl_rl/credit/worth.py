@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from repl_rl.types import Line, Scored
+from repl_rl.records import Line, Scored
 
 # L lines of a trajectory
 

@@ -5,14 +5,16 @@ Tokens only: an engine knows no text, no kernel, no reward.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import AsyncIterator, Iterable, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from repl_rl.config import Config
-from repl_rl.errors import ConfigError
+from repl_rl.errors import ConfigError, EngineError
 
 Weights = Iterable[tuple[str, Any]]
 """Names and tensors of a model, as `weights.named_weights` gives them. Any: no torch here."""
@@ -278,3 +280,18 @@ class EngineKind:
         Raises ConfigError where it cannot serve this model.
         """
         raise NotImplementedError
+
+
+@contextlib.asynccontextmanager
+async def answered_within(limit_s: float, what: str) -> AsyncIterator[None]:
+    """EngineError if the block takes longer: the engine hangs. What it waits for is cancelled."""
+    try:
+        async with asyncio.timeout(limit_s) as limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise  # the engine's own
+        raise EngineError(
+            f"the engine took more than {limit_s:g} s for {what} and counts as hung; see its log, "
+            f"or give it longer with sampling.engine_timeout_s"
+        ) from None

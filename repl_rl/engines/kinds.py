@@ -9,14 +9,14 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from repl_rl.base.plugins import load_named
 from repl_rl.config import Config
 from repl_rl.engines.base import Engine, EngineKind
-from repl_rl.engines.vllm import MOST_FORBIDDEN, prepare
+from repl_rl.engines.vllm.engine import MOST_FORBIDDEN, prepare
 from repl_rl.errors import ConfigError
-from repl_rl.plugins import load_named
 
 if TYPE_CHECKING:
-    from repl_rl.engines.models import LoadedModel
+    from repl_rl.models.loading import LoadedModel
 
 
 class HF(EngineKind):
@@ -29,7 +29,7 @@ class HF(EngineKind):
     most_forbidden = math.inf
 
     def open(self, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
-        from repl_rl.engines.hf import HFEngine
+        from repl_rl.engines.hf.engine import HFEngine
 
         return HFEngine(
             loaded.model,
@@ -60,7 +60,7 @@ class VLLM(EngineKind):
         prepare()
 
     def open(self, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
-        from repl_rl.engines.vllm import VLLMEngine
+        from repl_rl.engines.vllm.engine import VLLMEngine
 
         return VLLMEngine(
             loaded.base,
@@ -80,7 +80,7 @@ class VLLMServer(EngineKind):
     most_forbidden = MOST_FORBIDDEN
 
     def check(self, config: Config) -> None:
-        from repl_rl.engines.vllm_replica import check_settings
+        from repl_rl.engines.vllm.replica import check_settings
 
         _check_model(self, config)
         check_settings(config.sampling.servers, temperature=config.sampling.temperature)
@@ -89,7 +89,7 @@ class VLLMServer(EngineKind):
         return ", ".join(config.sampling.servers)
 
     def open(self, config: Config, loaded: LoadedModel, *, row_tokens: int) -> Engine:
-        from repl_rl.engines.vllm_server import VLLMServerEngine
+        from repl_rl.engines.vllm.server import VLLMServerEngine
 
         weights_dir = config.sampling.weights_dir
         return VLLMServerEngine(

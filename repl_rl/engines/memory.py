@@ -7,17 +7,18 @@ Counts. Does not know files.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from repl_rl.config import Config
 from repl_rl.config.sections import Checkpointing, GRPOConfig
 from repl_rl.engines.base import EngineKind
-from repl_rl.engines.models import ModelFiles, cache_bytes, num_embeddings, num_parameters
-from repl_rl.engines.precision import Precision, keys_in
-from repl_rl.engines.shape import sees_all
-from repl_rl.errors import ConfigError
+from repl_rl.errors import ConfigError, ShortageError
+from repl_rl.models.loading import ModelFiles, cache_bytes, num_embeddings, num_parameters
+from repl_rl.models.precision import Precision, keys_in
+from repl_rl.models.shape import sees_all
 
 _GIB, _MIB = 1 << 30, 1 << 20
 _LESS_TO_TRAIN = (
@@ -272,3 +273,18 @@ def _moments(optimiser: str, *, num: int, num_embedded: int, itemsize: int) -> i
 def _short(number: float) -> str:
     """Four characters for all that a machine has: 0.1, 15.4, 139, 1,024."""
     return f"{number:.1f}" if number < 100 else f"{number:,.0f}"
+
+
+_SAID = ("allocate memory", "out of memory", "OutOfMemoryError", "MemoryError")
+"""By torch on a CPU, which has no type of its own, on a GPU, and by engines that quote them."""
+
+
+@contextlib.contextmanager
+def shortage_explained(purpose: str, *, remedy: str) -> Iterator[None]:
+    """ShortageError where the block finds no memory; it says what for, and what to do."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not any(text in str(error) for text in _SAID):
+            raise
+        raise ShortageError(f"no memory for {purpose}; {remedy}") from error

@@ -11,13 +11,12 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from repl_rl.engines.base import Engine
-from repl_rl.engines.models import LoadedModel, logprobs
-from repl_rl.engines.patience import answered_within
-from repl_rl.engines.precision import Precision
-from repl_rl.engines.weights import named_weights
+from repl_rl.base.concurrency import derive_seed
+from repl_rl.engines.base import Engine, answered_within
 from repl_rl.errors import DivergedError, EngineError
-from repl_rl.seeds import derive_seed
+from repl_rl.models.loading import LoadedModel, logprobs
+from repl_rl.models.precision import Precision
+from repl_rl.models.weights import named_weights
 
 _PROBE_TOKENS = 8
 _NUM_PROBES = 4

@@ -22,15 +22,7 @@ from repl_rl.credit.rewards import RewardFunction
 from repl_rl.errors import ConfigError
 from repl_rl.golden.play import play, problem_of
 from repl_rl.golden.text import NONE, Golden, GoldenFile, GoldenLine
-from repl_rl.types import (
-    Line,
-    OutcomeKind,
-    Reward,
-    Scored,
-    Trajectory,
-    Verdict,
-    VerdictKind,
-)
+from repl_rl.records import Line, OutcomeKind, Reward, Scored, Trajectory, Verdict, VerdictKind
 
 _TOLERANCE = 1e-6
 

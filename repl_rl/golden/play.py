@@ -18,12 +18,12 @@ from pathlib import Path
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine
 from repl_rl.golden.text import Golden, GoldenFile, GoldenLine, read_file
+from repl_rl.records import Attempt, OutcomeKind, Problem, Trajectory
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scripts import Written, WrittenLine
 from repl_rl.transcript.format import PYTHON, Prompt, strip_line
 from repl_rl.transcript.outcomes import submitted_expression
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Attempt, OutcomeKind, Problem, Trajectory
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 

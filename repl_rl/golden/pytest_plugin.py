@@ -33,9 +33,9 @@ class GoldenModule(pytest.File):
     """One file."""
 
     def collect(self) -> Iterator[GoldenItem]:
+        from repl_rl.base.terminal import one_row
         from repl_rl.errors import ConfigError
         from repl_rl.golden.suites import Suite
-        from repl_rl.terminal import one_row
 
         try:
             suite = Suite.open(self.path, loads_code=True)

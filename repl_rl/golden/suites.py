@@ -35,9 +35,9 @@ from repl_rl.golden.check import (
     score,
 )
 from repl_rl.golden.text import GoldenFile, find_files, read_file
+from repl_rl.records import Scored
 from repl_rl.transcript.chat import CHATS
 from repl_rl.transcript.format import PYTHON
-from repl_rl.types import Scored
 
 _OURS = RewardConfig().function
 

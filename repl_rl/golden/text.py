@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from repl_rl.errors import ConfigError
-from repl_rl.types import MAX_CHANCE, OutcomeKind, StopReason, VerdictKind
+from repl_rl.records import MAX_CHANCE, OutcomeKind, StopReason, VerdictKind
 
 SUFFIX = ".repl"
 NONE = "none"

@@ -27,7 +27,7 @@ from repl_rl.grading.parse import Value
 from repl_rl.grading.points import SLOW, Probe, probe, probe_named
 from repl_rl.grading.regions import Unsolved, differ, is_condition
 from repl_rl.grading.vocabulary import FACTORIALS
-from repl_rl.types import Verdict, VerdictKind
+from repl_rl.records import Verdict, VerdictKind
 
 ENOUGH_POINTS = 20
 CLOSE_LOOK = 5

@@ -25,9 +25,15 @@ from typing import Self
 import msgspec
 
 from repl_rl.errors import GraderError
-from repl_rl.grading.clock import READ_SIGNAL, READING_S
-from repl_rl.grading.messages import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, Reply, Request
-from repl_rl.types import Problem, Verdict, VerdictKind
+from repl_rl.grading.protocol import (
+    MAX_MESSAGE_BYTES,
+    MAX_TEXT_CHARS,
+    READ_SIGNAL,
+    READING_S,
+    Reply,
+    Request,
+)
+from repl_rl.records import Problem, Verdict, VerdictKind
 
 START_TIMEOUT_S = 60.0
 """For starting Python and importing a task: once for each worker, outside every deadline."""

@@ -14,7 +14,7 @@ import sympy
 
 from repl_rl.grading.equality import compare_expressions
 from repl_rl.grading.points import Domain, has_value
-from repl_rl.types import Verdict, VerdictKind
+from repl_rl.records import Verdict, VerdictKind
 
 CONSTANTS = ("C", "C0", "C1", "C2", "c", "K", "k")
 """What a constant of integration may be called."""

@@ -27,10 +27,15 @@ from typing import BinaryIO, Protocol, runtime_checkable
 
 import msgspec
 
-from repl_rl.grading.clock import limit_reading
-from repl_rl.grading.messages import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, Reply, Request
-from repl_rl.plugins import load_spec
-from repl_rl.types import Problem, Verdict, VerdictKind
+from repl_rl.base.plugins import load_spec
+from repl_rl.grading.protocol import (
+    MAX_MESSAGE_BYTES,
+    MAX_TEXT_CHARS,
+    Reply,
+    Request,
+    limit_reading,
+)
+from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_sandbox.walls import confine
 
 _PR_SET_PDEATHSIG = 1

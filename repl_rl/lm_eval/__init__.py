@@ -1,4 +1,1 @@
-"""The adapter for EleutherAI's lm-evaluation-harness; importing `model` registers `repl-rl` there.
-
-In here `import lm_eval` is the harness: imports are absolute.
-"""
+"""`python -m repl_rl.lm_eval`; see `repl_rl.integrations.lm_eval`."""

@@ -10,9 +10,9 @@ import sys
 import click
 from lm_eval.__main__ import cli_evaluate
 
-import repl_rl.lm_eval.model  # noqa: F401  # registers the model
+import repl_rl.integrations.lm_eval.model  # noqa: F401  # registers the model
+from repl_rl.base.terminal import forget_odd_size, one_row
 from repl_rl.errors import ConfigError
-from repl_rl.terminal import forget_odd_size, one_row
 
 if __name__ == "__main__":
     forget_odd_size()

@@ -13,9 +13,7 @@ from dataclasses import replace
 
 from repl_rl.engines.base import SampledLine
 from repl_rl.errors import ConfigError
-from repl_rl.transcript.encoding import Encoding, prompt_ids
-from repl_rl.transcript.format import Part, Prompt, span_mask
-from repl_rl.types import (
+from repl_rl.records import (
     Attempt,
     Branch,
     Line,
@@ -26,6 +24,8 @@ from repl_rl.types import (
     Thought,
     Trajectory,
 )
+from repl_rl.transcript.encoding import Encoding, prompt_ids
+from repl_rl.transcript.format import Part, Prompt, span_mask
 
 
 class RolloutCancelled(asyncio.CancelledError):

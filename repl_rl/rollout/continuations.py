@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
+from repl_rl.base.concurrency import derive_seed
 from repl_rl.errors import ConfigError
+from repl_rl.records import Attempt, Scored, Stem
 from repl_rl.rollout.stems import can_leave
 from repl_rl.rollout.volatile import kernel_sources, volatile_lines
-from repl_rl.seeds import derive_seed
 from repl_rl.transcript.encoding import prompt_ids
 from repl_rl.transcript.format import Prompt
 from repl_rl.transcript.tokens import Codec
-from repl_rl.types import Attempt, Scored, Stem
 
 
 def check_asked(scored: Scored, prompt: Prompt, codec: Codec, *, source: str) -> None:

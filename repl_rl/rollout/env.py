@@ -11,12 +11,13 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
+from repl_rl.base.plugins import load_named
 from repl_rl.config import Config
 from repl_rl.config.resolve import resolve
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.credit.rewards import RunningReward, shaped
 from repl_rl.errors import ConfigError
-from repl_rl.plugins import load_named
+from repl_rl.records import Attempt, Problem, Scored, Trajectory
 from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.rollout.episode import Episode, Step
 from repl_rl.rollout.kernels import kernel_for, kernel_pool
@@ -28,7 +29,6 @@ from repl_rl.transcript.chat import ChatTemplate
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec, Codec
-from repl_rl.types import Attempt, Problem, Scored, Trajectory
 from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import Kernel
 from repl_sandbox.walls.isolation import Walls

@@ -12,16 +12,16 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from repl_rl.base.concurrency import derive_seed
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.credit.rewards import RunningReward
 from repl_rl.engines.base import LineEnd, SampledLine, line_end
 from repl_rl.errors import ConfigError
+from repl_rl.records import Line, LineOutcome, OutcomeKind, StopReason, Trajectory
 from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.rollout.session import Session
-from repl_rl.seeds import derive_seed
 from repl_rl.transcript.format import strip_line
 from repl_rl.transcript.tokens import forbidden_ids
-from repl_rl.types import Line, LineOutcome, OutcomeKind, StopReason, Trajectory
 from repl_sandbox.render import truncate
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from repl_rl.config.sections import SandboxConfig
-from repl_rl.types import Problem
+from repl_rl.records import Problem
 from repl_sandbox.host.front_end import FrontEnd
 from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Kernel, KernelSource, Limits, SandboxError

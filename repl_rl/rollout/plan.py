@@ -9,20 +9,24 @@ are spent on a starter.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol, Self
+from pathlib import Path
+from typing import Any, Protocol, Self
 
+from repl_rl.base.plugins import check_repository, load_named, resolve_model
 from repl_rl.config import Config
+from repl_rl.config.resolve import read_config, resolve, toml_value
 from repl_rl.credit.advantages import credit_class
 from repl_rl.credit.base import Credit
 from repl_rl.credit.rewards import BoundReward, bound_reward
 from repl_rl.engines.base import EngineKind
 from repl_rl.engines.kinds import engine_kind
 from repl_rl.errors import ConfigError
-from repl_rl.plugins import check_repository, load_named
+from repl_rl.records import Attempt, Problem, Split, Trajectory
 from repl_rl.rollout.sampler import LineSampler
+from repl_rl.runs.folder import model_of, run_of
 from repl_rl.runs.sink import check_trackers
 from repl_rl.tasks.base import (
     StoredTask,
@@ -36,7 +40,6 @@ from repl_rl.tasks.base import (
 from repl_rl.transcript.chat import ChatTemplate
 from repl_rl.transcript.conventions import FormatMaker, find_format, made_format
 from repl_rl.transcript.format import PYTHON, Prompt, TranscriptFormat
-from repl_rl.types import Attempt, Problem, Split, Trajectory
 from repl_sandbox.types import Kernel
 from repl_sandbox.walls.isolation import find_options
 
@@ -221,3 +224,23 @@ def sampler_class(name: str) -> Callable[..., TrajectorySampler]:
         )
     made: Callable[..., TrajectorySampler] = found
     return made
+
+
+def plan_of_model(name: str, given: Mapping[str, Any]) -> Plan:
+    """The plan of a model, under settings by their full names; of a run its newest checkpoint.
+
+    Raises ConfigError for a model or a setting that is not there, and as `make_plan`.
+
+        >>> plan_of_model("MODEL", {"sampling.max_lines": 12}).config.sampling.max_lines
+        12
+    """
+    path = Path(name).expanduser()
+    run = run_of(path)
+    config = resolve(
+        saved="" if run is None else read_config(run / "config.toml"),
+        flags={"model": name if run is None else str(model_of(path))},
+        overrides=[f"{key}={toml_value(value)}" for key, value in given.items()],
+    )
+    assert config.model is not None
+    resolve_model(config.model)
+    return make_plan(config)

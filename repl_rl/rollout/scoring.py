@@ -15,8 +15,8 @@ from typing import Protocol
 
 from repl_rl.credit.rewards import BoundReward
 from repl_rl.grading.grader import Grader
+from repl_rl.records import Problem, Reward, Scored, StopReason, Trajectory, Verdict
 from repl_rl.rollout.plan import TaskPlan
-from repl_rl.types import Problem, Reward, Scored, StopReason, Trajectory, Verdict
 
 
 class Judge(Protocol):

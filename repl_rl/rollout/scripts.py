@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import SampledLine, line_end
 from repl_rl.errors import ConfigError
+from repl_rl.records import Attempt, Problem, StopReason, Trajectory
 from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.rollout.episode import Episode
 from repl_rl.rollout.session import Session
 from repl_rl.tasks.base import Script
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import Prompt, line_of
-from repl_rl.types import Attempt, Problem, StopReason, Trajectory
 from repl_sandbox.types import Kernel
 
 

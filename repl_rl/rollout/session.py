@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from repl_rl.records import LineOutcome, OutcomeKind
 from repl_rl.transcript.format import TranscriptFormat, is_thought, next_number
 from repl_rl.transcript.outcomes import (
     executed_kind,
@@ -17,7 +18,6 @@ from repl_rl.transcript.outcomes import (
     submitted_expression,
     thought_kind,
 )
-from repl_rl.types import LineOutcome, OutcomeKind
 from repl_sandbox.statements import Compiler, Syntax
 from repl_sandbox.types import ExecStatus, Execution, Kernel
 

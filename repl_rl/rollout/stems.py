@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from repl_rl.errors import StemError
+from repl_rl.records import Line, OutcomeKind, Stem
 from repl_rl.rollout.session import Session
 from repl_rl.rollout.volatile import kernel_sources, volatile_lines
 from repl_rl.transcript.format import strip_line
-from repl_rl.types import Line, OutcomeKind, Stem
 
 
 def can_leave(before: Sequence[Line]) -> bool:

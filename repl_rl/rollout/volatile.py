@@ -19,8 +19,8 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from repl_rl.records import LineOutcome, OutcomeKind
 from repl_rl.transcript.format import strip_line
-from repl_rl.types import LineOutcome, OutcomeKind
 
 # Modules stand for all that they hold: whoever imports it names them first. `random` and `sys` are
 # missing, as most of what they hold is the same each time.

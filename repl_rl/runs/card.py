@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from repl_rl.base.disk import replace_file
+from repl_rl.base.plugins import is_hub_name
+from repl_rl.base.terminal import one_row
 from repl_rl.config import Config
 from repl_rl.config.resolve import differences, read_config, resolve, toml_value
-from repl_rl.disk import replace_file
-from repl_rl.plugins import is_hub_name
 from repl_rl.runs.folder import BEST, read_record, read_versions
 from repl_rl.runs.metrics import Curve, Evaluation, read_curve
-from repl_rl.terminal import one_row
 
 CARD, PICTURE = "README.md", "curve.png"
 TAG = "repl-rl"

@@ -30,12 +30,12 @@ import msgspec
 import platformdirs
 
 from repl_rl import __version__
+from repl_rl.base.disk import append_whole, explained, replace_file
 from repl_rl.config import Config
 from repl_rl.config.resolve import to_toml
-from repl_rl.disk import append_whole, explained, replace_file
 from repl_rl.errors import ConfigError
+from repl_rl.records import GRADING, Origin, Scored
 from repl_rl.runs.trajectory_file import append
-from repl_rl.types import GRADING, Origin, Scored
 
 CONFIG, METRICS = "config.toml", "metrics.jsonl"
 CHECKPOINTS, FINAL, BEST = "checkpoints", "final", "best"

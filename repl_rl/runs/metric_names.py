@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from repl_rl.types import OutcomeKind, StopReason
+from repl_rl.records import OutcomeKind, StopReason
 
 _STANDS_FOR = {"<outcome>": OutcomeKind, "<reason>": StopReason}
 

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from repl_rl.base.plugins import nearest_folder
 from repl_rl.errors import ConfigError
-from repl_rl.plugins import nearest_folder
+from repl_rl.records import OutcomeKind
 from repl_rl.runs.folder import METRICS
 from repl_rl.runs.summary import wilson_interval
-from repl_rl.types import OutcomeKind
 
 _EVALUATION = "eval_"
 _EVALUATIONS = (_EVALUATION, "held_out_before/", "held_out_after/")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from repl_rl.disk import remove, replace_file
+from repl_rl.base.disk import remove, replace_file
 from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import (
     CHECKPOINTS,

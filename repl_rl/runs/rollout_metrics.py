@@ -13,9 +13,8 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from repl_rl.lines import runs_on
+from repl_rl.records import Line, OutcomeKind, Scored, StopReason, Verdict, VerdictKind, runs_on
 from repl_rl.runs.summary import is_solved, is_ungraded, line_shares
-from repl_rl.types import Line, OutcomeKind, Scored, StopReason, Verdict, VerdictKind
 
 _WENT_WELL = frozenset({OutcomeKind.OK_OUTPUT, OutcomeKind.OK_SILENT, OutcomeKind.SUBMITTED})
 """Outcomes of a line after which an error before it is mended."""

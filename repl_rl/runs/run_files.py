@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repl_rl.errors import ConfigError
+from repl_rl.records import Scored
 from repl_rl.runs.folder import LESSONS
 from repl_rl.runs.trajectory_file import EXPECTED, FOLDER, read_trajectories, size
-from repl_rl.types import Scored
 
 _STEP, _EVALUATION = "step", "eval"
 _MEASURED = ("before", "after", _EVALUATION)

@@ -22,11 +22,11 @@ from typing import Protocol
 
 import msgspec
 
+from repl_rl.base.terminal import one_row
 from repl_rl.config import Config
 from repl_rl.errors import ConfigError
 from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.metrics import read_rows
-from repl_rl.terminal import one_row
 
 TENSORBOARD = "tensorboard"
 TRACKERS = (TENSORBOARD, "wandb", "trackio")

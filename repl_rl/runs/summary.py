@@ -13,8 +13,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from repl_rl.terminal import one_row
-from repl_rl.types import OutcomeKind, Scored
+from repl_rl.base.terminal import one_row
+from repl_rl.records import OutcomeKind, Scored
 
 MAX_UNGRADED_SHARE = 0.03
 """Share of the trajectories. Beyond it rates say more about the grader than about the policy."""

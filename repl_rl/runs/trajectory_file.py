@@ -24,10 +24,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from repl_rl import former
-from repl_rl.disk import append_whole
+from repl_rl.base.disk import append_whole
+from repl_rl.base.plugins import nearest_folder
 from repl_rl.errors import ConfigError
-from repl_rl.plugins import nearest_folder
-from repl_rl.types import Branch, Origin, OutcomeKind, Reward, Scored, StopReason, VerdictKind
+from repl_rl.records import Branch, Origin, OutcomeKind, Reward, Scored, StopReason, VerdictKind
 from repl_sandbox.render import clean
 
 FORMAT = 2

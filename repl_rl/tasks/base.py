@@ -11,12 +11,12 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Protocol, Self, runtime_checkable
 
+from repl_rl.base.plugins import load_spec, resolve_spec, users_code
 from repl_rl.config.sections import DataConfig, TaskConfig
 from repl_rl.errors import ConfigError
-from repl_rl.plugins import load_spec, resolve_spec, users_code
+from repl_rl.records import Problem, Split, Verdict
 from repl_rl.tasks.data.names import check_no_file, find_file, is_data, is_file
 from repl_rl.transcript.format import PROBLEM_MARKER, Prompt, TranscriptFormat, setup_sources
-from repl_rl.types import Problem, Split, Verdict
 
 Script = Generator[str, str, None]
 """Yields source lines without newline; each `yield` gives back what the interpreter answered."""

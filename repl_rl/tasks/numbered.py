@@ -11,10 +11,10 @@ import itertools
 import sys
 import threading
 
+from repl_rl.base.concurrency import derive_seed
 from repl_rl.errors import ConfigError
-from repl_rl.seeds import derive_seed
+from repl_rl.records import Problem, Split
 from repl_rl.tasks.base import Task
-from repl_rl.types import Problem, Split
 
 _SEQUENCE = {Split.TRAIN: "train", Split.HELD_OUT: "held-out"}
 

@@ -16,10 +16,10 @@ import pytest
 
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import Engine, EngineWrapper, LineEnd, SampledLine
+from repl_rl.records import Attempt, Problem, Trajectory
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.testing.under_test import CODEC, T, Use
 from repl_rl.transcript.format import PYTHON, Part, Prompt
-from repl_rl.types import Attempt, Problem, Trajectory
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 

@@ -11,12 +11,12 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from repl_rl.engines.models import LoadedModel
+from repl_rl.models.loading import LoadedModel
 from repl_rl.progress import Progress
+from repl_rl.records import Attempt, Problem, Split, Trajectory, Verdict
 from repl_rl.rollout.plan import Plan
 from repl_rl.rollout.scoring import open_unscored
 from repl_rl.training.runtime import open_runtime
-from repl_rl.types import Attempt, Problem, Split, Trajectory, Verdict
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,11 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from repl_rl.engines.base import Engine, EngineWrapper, SampledLine
-from repl_rl.lines import runs_on
+from repl_rl.records import Finding, Trajectory, runs_on
 from repl_rl.transcript.encoding import Encoding, message_source
 from repl_rl.transcript.format import Span, TranscriptFormat, span_mask, spans
 from repl_rl.transcript.tokens import Codec
-from repl_rl.types import Finding, Trajectory
 
 LARGEST_GAP, MEAN_GAP = 1e-4, 0.05
 """Differences of two log-probabilities, nats: the largest in float32, where engines differ by 1e-6

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from repl_rl.config import Config
-from repl_rl.engines.models import LoadedModel
+from repl_rl.models.loading import LoadedModel
 from repl_rl.progress import Progress
+from repl_rl.records import Scored
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import MEASURED, RunFolder, check_output
 from repl_rl.runs.summary import Difference, Rate, difference
@@ -22,7 +23,6 @@ from repl_rl.tasks.base import baselines_of
 from repl_rl.training.evaluate import Report, held_out_attempts, report, run_shown, warn_of_ungraded
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
 from repl_rl.training.train import policy_folder, say_runtime
-from repl_rl.types import Scored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from repl_rl.disk import explained
-from repl_rl.engines import hub
+from repl_rl.base.disk import explained
 from repl_rl.errors import ConfigError, HubError
+from repl_rl.models import hub
 from repl_rl.runs.card import card_files, has_card, public_adapter_config
 from repl_rl.runs.folder import newest_checkpoint
 

@@ -9,16 +9,25 @@ import asyncio
 import contextlib
 import itertools
 import os
+import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from repl_rl.base.interrupts import Interrupts
 from repl_rl.credit.base import More
-from repl_rl.engines.base import Engine, PrefixSharing, SharedEngine
-from repl_rl.engines.busy import BusyEngine
-from repl_rl.engines.memory import LESS_TO_SAMPLE, Memory, measure, must_recompute, rows_at_once
-from repl_rl.engines.models import (
+from repl_rl.engines.base import Engine, EngineWrapper, PrefixSharing, SampledLine, SharedEngine
+from repl_rl.engines.memory import (
+    LESS_TO_SAMPLE,
+    Memory,
+    measure,
+    must_recompute,
+    rows_at_once,
+    shortage_explained,
+)
+from repl_rl.engines.sync import sync
+from repl_rl.models.loading import (
     LoadedModel,
     ModelFiles,
     about_device,
@@ -31,24 +40,53 @@ from repl_rl.engines.models import (
     to_train,
     usable_context,
 )
-from repl_rl.engines.precision import keys_in, precision, warning
-from repl_rl.engines.shortage import shortage_explained
-from repl_rl.engines.sync import sync
-from repl_rl.interrupts import Interrupts
+from repl_rl.models.precision import keys_in, precision, warning
+from repl_rl.records import Attempt, Origin, Scored
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import Plan, TrajectorySampler
-from repl_rl.rollout.runner import RolloutRunner
+from repl_rl.rollout.runner import RolloutRunner, Waits
 from repl_rl.rollout.scoring import Scoring, open_scorer
-from repl_rl.rollout.waits import Waits
 from repl_rl.runs.folder import make_origin
 from repl_rl.tasks.base import make_prompt
-from repl_rl.training.forbidden import check_trainable
-from repl_rl.training.ranks import ALONE, Ranks
 from repl_rl.transcript.encoding import Encoding, prompt_ids
 from repl_rl.transcript.format import TranscriptFormat
-from repl_rl.types import Attempt, Origin, Scored
+from repl_rl.update.forbidden import check_trainable
+from repl_rl.update.ranks import ALONE, Ranks
 from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.walls.isolation import Walls
+
+
+@dataclass
+class BusyEngine(EngineWrapper):
+    """Passes everything on."""
+
+    clock: Callable[[], float] = time.monotonic
+    busy_s: float = 0.0
+    """Seconds since the engine was made in which a line was in flight."""
+    _num_lines: int = 0
+    """In flight."""
+    _since: float = 0.0
+
+    @property
+    def prefix_tokens(self) -> tuple[int, int]:
+        """(tokens that needed no forward, tokens that lines were asked for after).
+
+        Both 0 for an engine that does not count them.
+        """
+        found: tuple[int, int] = getattr(self.engine, "prefix_tokens", (0, 0))
+        return found
+
+    async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
+        if self._num_lines == 0:
+            self._since = self.clock()
+        self._num_lines += 1
+        try:
+            return await self.engine.line(ids, max_tokens=max_tokens, seed=seed)
+        finally:
+            self._num_lines -= 1
+            if self._num_lines == 0:
+                self.busy_s += self.clock() - self._since
+
 
 T = TypeVar("T")
 OpenScorer = Callable[[Plan], contextlib.AbstractAsyncContextManager[Scoring]]

@@ -8,13 +8,16 @@ faithfully and fails by choice (a wrong tool, a guess, giving up): reinforcement
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import inspect
+import itertools
+import random
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,21 +28,87 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, TrainerCallback
 
-from repl_rl import cache
+from repl_rl.base import disk as cache
+from repl_rl.base.concurrency import derive_seed, run_all
+from repl_rl.base.disk import written_aside
 from repl_rl.config.resolve import resolve
-from repl_rl.config.sections import LoraConfig, SandboxConfig
-from repl_rl.disk import written_aside
-from repl_rl.engines.models import outline
+from repl_rl.config.sections import LoraConfig, SamplingConfig, SandboxConfig
+from repl_rl.engines.scripted import ScriptedEngine, Writer
+from repl_rl.models.loading import outline
 from repl_rl.progress import Update
-from repl_rl.rollout.demonstrations import demonstrate
+from repl_rl.records import Attempt, Problem, Split, Trajectory
+from repl_rl.rollout.kernels import kernel_for
+from repl_rl.rollout.sampler import LineSampler
 from repl_rl.runs.folder import installed_versions
-from repl_rl.tasks.base import Task, TieredTask, demonstrable
-from repl_rl.training.sft import Example, MuonAdamW, fit
-from repl_rl.training.token_tree import IGNORED
-from repl_rl.transcript.format import PYTHON, spans
-from repl_rl.transcript.tokens import TokenizerCodec
-from repl_rl.types import Trajectory
+from repl_rl.tasks.base import DemonstrableTask, Script, Task, TieredTask, demonstrable, make_prompt
+from repl_rl.transcript.format import PYTHON, TranscriptFormat, line_of, spans
+from repl_rl.transcript.tokens import ByteCodec, TokenizerCodec
+from repl_rl.update.sft import Example, MuonAdamW, fit
+from repl_rl.update.token_tree import IGNORED
 from repl_sandbox.types import KernelSource
+
+_UNLIMITED = SamplingConfig(
+    max_lines=64, max_line_tokens=4096, max_tokens=65536, max_observation_tokens=16384
+)
+"""Bytes stand for tokens here: only the kernel's own cap in characters cuts an output."""
+
+
+async def demonstrate(
+    task: DemonstrableTask,
+    kernels: KernelSource,
+    fmt: TranscriptFormat,
+    *,
+    count: int,
+    seed: int,
+    max_in_flight: int,
+    on_done: Callable[[], None] = lambda: None,
+) -> list[Trajectory]:
+    """`count` scripted trajectories on different training problems; tokens in them are bytes."""
+    problems = itertools.islice(task.problems(Split.TRAIN, seed=derive_seed(seed, "demo")), count)
+
+    async def one(numbered: tuple[int, Problem]) -> Trajectory:
+        index, problem = numbered
+        script = task.demonstrate(problem, random.Random(derive_seed(seed, "script", index)))
+        trajectory = await _run(task, problem, script, kernels, fmt, derive_seed(seed, index))
+        on_done()
+        return trajectory
+
+    return await run_all(one, enumerate(problems), at_once=max_in_flight)
+
+
+async def _run(
+    task: DemonstrableTask,
+    problem: Problem,
+    script: Script,
+    kernels: KernelSource,
+    fmt: TranscriptFormat,
+    seed: int,
+) -> Trajectory:
+    engine = ScriptedEngine(ByteCodec(), script_writer(script, fmt))
+    sampler = LineSampler(engine, ByteCodec(), fmt, _UNLIMITED, context_tokens=1 << 20)
+    attempt = Attempt(problem=problem, group_index=0, sibling_index=0, seed=seed)
+    async with contextlib.aclosing(await kernel_for(problem, kernels, seed=seed)) as kernel:
+        return await sampler.sample(attempt, make_prompt(task, problem, fmt), kernel)
+
+
+def script_writer(script: Script, fmt: TranscriptFormat) -> Writer:
+    """Let a script write lines for `ScriptedEngine`: it gets observations without the prompt."""
+    is_first = True
+
+    def write(seen: str) -> str:
+        nonlocal is_first
+        try:
+            if is_first:
+                is_first = False
+                line = next(script)
+            else:
+                line = script.send(seen.removesuffix(fmt.primary).removesuffix(fmt.secondary))
+        except StopIteration:
+            return ""
+        return line_of(line)
+
+    return write
+
 
 END_OF_TEXT = "<|endoftext|>"
 COMMON_SHARE = 0.01
@@ -268,7 +337,7 @@ def make_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCa
 def check_adapter(lora: LoraConfig, recipe: Recipe) -> None:
     """ConfigError for an adapter on layers that a starter of this recipe will not have."""
     if lora.rank:
-        from repl_rl.engines.lora import new_adapter
+        from repl_rl.models.lora import new_adapter
 
         config = _model_config(recipe, vocab_size=recipe.vocab_size)
         new_adapter(lora, partial(outline, config), base="starter")

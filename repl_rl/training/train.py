@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import math
 import pickle
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,20 +20,25 @@ from typing import Any
 
 from transformers.trainer_utils import set_seed
 
+from repl_rl.base.concurrency import derive_seed
+from repl_rl.base.disk import written_aside
+from repl_rl.base.interrupts import Interrupts
+from repl_rl.base.plugins import resolve_model
 from repl_rl.config import Config
 from repl_rl.credit.base import Credit
-from repl_rl.disk import written_aside
-from repl_rl.engines.models import LoadedModel, pick_device, why_no_pickle
-from repl_rl.engines.precision import precision
-from repl_rl.engines.shortage import shortage_explained
-from repl_rl.errors import ConfigError
-from repl_rl.interrupts import Interrupts
-from repl_rl.plugins import resolve_model
+from repl_rl.engines.memory import shortage_explained
+from repl_rl.errors import ConfigError, ReplRLError, StorageError
+from repl_rl.models.loading import LoadedModel, load_model, pick_device, why_no_pickle
+from repl_rl.models.precision import Precision, precision
+from repl_rl.models.weights import is_adapted, save_merged
 from repl_rl.progress import SILENT, Progress
+from repl_rl.records import Attempt, Origin
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import Plan
+from repl_rl.runs.card import write_card
 from repl_rl.runs.folder import (
     CHECKPOINTS,
+    FINAL,
     GRADER,
     RunFolder,
     check_output,
@@ -41,20 +47,10 @@ from repl_rl.runs.folder import (
 )
 from repl_rl.runs.resume import Begun, begun, cut, evaluated_steps
 from repl_rl.runs.sink import Sink
-from repl_rl.seeds import derive_seed
 from repl_rl.tasks.base import Task, baselines_of, demonstrable
-from repl_rl.training.ending import end
-from repl_rl.training.evaluate import NOT_MEASURED, Report, held_out_attempts
-from repl_rl.training.held_out import HeldOut
-from repl_rl.training.ranks import (
-    Ranks,
-    launched,
-    peers_named,
-    refuse_shards,
-    without_launcher,
-)
+from repl_rl.training.evaluate import NOT_MEASURED, HeldOut, Report, held_out_attempts
+from repl_rl.training.publish import MERGED, push
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
-from repl_rl.training.saving import last_step_kept
 from repl_rl.training.starter import (
     Recipe,
     build,
@@ -66,16 +62,73 @@ from repl_rl.training.starter import (
     starter_sandbox,
 )
 from repl_rl.training.steps import ProblemSequence, StepCallback, Training
-from repl_rl.training.trainer import (
-    check_groups,
-    check_trl_options,
-    checkpoint_every,
-    make_trainer,
-)
 from repl_rl.transcript.format import setup_sources
-from repl_rl.types import Attempt, Origin
+from repl_rl.update.grpo import last_step_kept
+from repl_rl.update.ranks import Ranks, launched, peers_named, refuse_shards, without_launcher
+from repl_rl.update.trainer import check_groups, check_trl_options, checkpoint_every, make_trainer
 from repl_sandbox.types import Isolation
 from repl_sandbox.walls.isolation import Level
+
+
+def merge(model: str, output: Path) -> None:
+    """Write what the adapter in the folder `model` makes of its base, whole or not at all.
+
+    What was at `output` is replaced. In float32, whatever the base is stored in: bfloat16 would
+    round away most of what an adapter adds. Raises ConfigError where `model` holds no adapter,
+    StorageError where the disk refuses.
+    """
+    loaded = load_model(model, device=pick_device("cpu"), precision=Precision())
+    if not is_adapted(loaded.model):
+        raise ConfigError(f"{model!r} holds a whole model; there is no adapter to merge")
+    with written_aside(output) as aside:
+        save_merged(loaded.model, aside)
+        loaded.tokenizer.save_pretrained(aside)
+
+
+def end(run: Path, config: Config, progress: Progress, *, is_merged: bool) -> None:
+    """Do all that `config` asks for, and write `checkpoints/merged` with `is_merged`.
+
+    A full disk and a hub that does not answer are warned of. Raises StorageError where the disk
+    has no room for a merged model.
+    """
+    checkpoint = run / CHECKPOINTS / FINAL
+    if config.report.curve:
+        _draw_curve(run, progress)
+    with _warned(progress):
+        write_card(run, checkpoint)
+    if is_merged:
+        merge(str(checkpoint), checkpoint.with_name(MERGED))
+        checkpoint = checkpoint.with_name(MERGED)
+        with _warned(progress):
+            write_card(run, checkpoint)
+    if config.report.hub:
+        _push(run, checkpoint, config.report.hub, progress)
+
+
+def _push(run: Path, checkpoint: Path, name: str, progress: Progress) -> None:
+    try:
+        progress.say(f"on the hub: {push(run, checkpoint, name, say=progress.say)}")
+    except ReplRLError as error:
+        again = shlex.join(["repl-rl", "push", str(checkpoint), name])
+        progress.warn(f"the weights are not on the hub: {error}; push them with: {again}")
+
+
+def _draw_curve(run: Path, progress: Progress) -> None:
+    from repl_rl.runs.plot import save_curve
+
+    with _warned(progress):
+        for picture in save_curve(run)[:1]:
+            progress.say(f"curve: {picture}")
+
+
+@contextlib.contextmanager
+def _warned(progress: Progress) -> Iterator[None]:
+    """A full disk must not undo the end of a run."""
+    try:
+        yield
+    except StorageError as error:
+        progress.warn(str(error))
+
 
 DEFAULT_RECIPE = Recipe()
 _DEMONSTRATIONS_AT_ONCE = 48

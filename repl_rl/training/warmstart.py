@@ -18,17 +18,19 @@ from typing import Any
 from transformers import TrainerCallback
 from transformers.trainer_utils import set_seed
 
+from repl_rl.base.concurrency import derive_seed
+from repl_rl.base.disk import written_aside
+from repl_rl.base.interrupts import Interrupts
+from repl_rl.base.plugins import resolve_model
 from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig
-from repl_rl.disk import written_aside
-from repl_rl.engines.models import LoadedModel, pick_device
-from repl_rl.engines.precision import is_fast_in_bfloat16, precision
-from repl_rl.engines.shortage import shortage_explained
-from repl_rl.engines.weights import is_adapted, save_merged
+from repl_rl.engines.memory import shortage_explained
 from repl_rl.errors import DivergedError
-from repl_rl.interrupts import Interrupts
-from repl_rl.plugins import resolve_model
+from repl_rl.models.loading import LoadedModel, pick_device
+from repl_rl.models.precision import is_fast_in_bfloat16, precision
+from repl_rl.models.weights import is_adapted, save_merged
 from repl_rl.progress import Progress, Update
+from repl_rl.records import Attempt, Scored
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import (
     LESSONS,
@@ -41,18 +43,13 @@ from repl_rl.runs.folder import (
 from repl_rl.runs.rollout_metrics import habits
 from repl_rl.runs.sink import Sink
 from repl_rl.runs.trajectory_file import read_trajectories
-from repl_rl.seeds import derive_seed
 from repl_rl.tasks.base import baselines_of
-from repl_rl.training.ending import end
-from repl_rl.training.evaluate import NOT_MEASURED, Report, held_out_attempts
-from repl_rl.training.held_out import HeldOut
-from repl_rl.training.lessons import Gathering, Lessons, name_held_out
+from repl_rl.training.evaluate import NOT_MEASURED, HeldOut, Report, held_out_attempts
+from repl_rl.training.lessons import Gathering, Lessons, Sources, check_sources, name_held_out
 from repl_rl.training.runtime import Runtime, estimate, open_runtime
-from repl_rl.training.sft import adamw, example_of, fit
-from repl_rl.training.sources import Sources, check_sources
-from repl_rl.training.train import say_runtime
-from repl_rl.training.trainer import largest_divisor
-from repl_rl.types import Attempt, Scored
+from repl_rl.training.train import end, say_runtime
+from repl_rl.update.sft import adamw, example_of, fit
+from repl_rl.update.trainer import largest_divisor
 
 ADAPTER = "adapter"
 """Of its checkpoints, what was trained beside the weights; `final` holds both as one model."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from repl_rl.base.disk import read_text
 from repl_rl.errors import ConfigError
-from repl_rl.texts import read_text
 from repl_rl.transcript.format import PROBLEM_MARKER, PYTHON, Part, Prompt, TranscriptFormat
 from repl_rl.transcript.templates import ChatTemplate as ChatTemplate
 from repl_rl.transcript.templates import between_turns as between_turns

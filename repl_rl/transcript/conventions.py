@@ -10,8 +10,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 
+from repl_rl.base.plugins import load_named
 from repl_rl.errors import ConfigError
-from repl_rl.plugins import load_named
 from repl_rl.transcript.chat import ChatTemplate
 from repl_rl.transcript.format import PYTHON, TranscriptFormat
 

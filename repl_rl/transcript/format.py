@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from repl_rl.errors import ConfigError
+from repl_rl.records import OutcomeKind, Trajectory
 from repl_rl.transcript.tokens import Decode
-from repl_rl.types import OutcomeKind, Trajectory
 
 PROBLEM_MARKER = "{{problem}}"
 """Stands alone on a line of a task's prompt; the statement's lines take its place as comments."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Sequence
 
+from repl_rl.records import OutcomeKind
 from repl_rl.transcript.format import SUBMIT
 from repl_rl.transcript.imitations import begins_as_output, imitates_output, parse
-from repl_rl.types import OutcomeKind
 from repl_sandbox.statements import Syntax
 from repl_sandbox.types import ExecStatus, Execution
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from repl_rl.config.sections import RunOn
 from repl_rl.errors import ConfigError
-from repl_rl.lines import runs_on
+from repl_rl.records import runs_on
 
 Encode = Callable[[str], list[int]]
 Decode = Callable[[Sequence[int]], str]

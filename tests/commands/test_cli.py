@@ -17,9 +17,9 @@ from repl_rl.commands.options import before_libraries, say
 from repl_rl.config import Config
 from repl_rl.config.resolve import resolve
 from repl_rl.errors import ConfigError
+from repl_rl.records import Origin, OutcomeKind, Scored, Trajectory
 from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.trajectory_file import append, read_trajectories
-from repl_rl.types import Origin, OutcomeKind, Scored, Trajectory
 from repl_sandbox.types import SandboxError
 from repl_sandbox.walls import bubblewrap, confine
 from tiny_model import save_tiny_model

@@ -14,7 +14,7 @@ from repl_rl.commands.leaving import (
     next_after_end,
     question_of,
 )
-from repl_rl.types import Problem, Split, Verdict
+from repl_rl.records import Problem, Split, Verdict
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ import pytest
 from repl_rl.commands import attempts, play
 from repl_rl.commands.cli import open_streams
 from repl_rl.errors import GraderError
+from repl_rl.records import OutcomeKind, Problem, Scored, StopReason, Verdict, VerdictKind
 from repl_rl.rollout import scoring
 from repl_rl.runs.trajectory_file import places
-from repl_rl.types import OutcomeKind, Problem, Scored, StopReason, Verdict, VerdictKind
 from repl_sandbox.fake import FakeKernel, FakeKernels
 from repl_sandbox.types import ExecStatus, Execution, SandboxError
 

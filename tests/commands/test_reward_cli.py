@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from repl_rl.records import OutcomeKind, Scored, Trajectory
 from repl_rl.runs.folder import RunFolder
-from repl_rl.types import OutcomeKind, Scored, Trajectory
 
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]

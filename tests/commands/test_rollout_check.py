@@ -14,13 +14,13 @@ from repl_rl.commands.rollout import Scores, Subject, findings, possible_stops, 
 from repl_rl.config import Config
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.credit.rewards import shaped
-from repl_rl.engines.models import logprobs
+from repl_rl.models.loading import logprobs
+from repl_rl.records import Finding, OutcomeKind, Problem, Scored, StopReason, Trajectory
 from repl_rl.testing.small_models import random_model
 from repl_rl.training.audit import LARGEST_GAP
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Finding, OutcomeKind, Problem, Scored, StopReason, Trajectory
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 

@@ -12,7 +12,7 @@ from repl_rl.config import Config
 from repl_rl.config.describe import Setting, find, settings
 from repl_rl.config.resolve import resolve, to_toml
 from repl_rl.errors import ConfigError
-from repl_rl.types import OutcomeKind
+from repl_rl.records import OutcomeKind
 
 Call = Callable[..., tuple[int, str, str]]
 

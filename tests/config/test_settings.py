@@ -18,7 +18,7 @@ from repl_rl.config.foreign_words import SAYINGS
 from repl_rl.config.resolve import num_changed, resolve, to_toml
 from repl_rl.config.sections import GRPOConfig, RewardConfig, SandboxConfig
 from repl_rl.errors import ConfigError
-from repl_rl.types import OutcomeKind, VerdictKind
+from repl_rl.records import OutcomeKind, VerdictKind
 from repl_sandbox.types import Isolation
 
 # Who wins

@@ -19,7 +19,7 @@ from repl_rl.credit.advantages import (
     load_credit,
 )
 from repl_rl.credit.base import spread
-from repl_rl.types import OutcomeKind, Reward, Scored, Trajectory
+from repl_rl.records import OutcomeKind, Reward, Scored, Trajectory
 
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]

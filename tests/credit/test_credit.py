@@ -17,7 +17,7 @@ from repl_rl.config.sections import GRPOConfig
 from repl_rl.credit.advantages import advantage_rows, credit_class, load_credit
 from repl_rl.credit.modes import Outcome
 from repl_rl.errors import ConfigError
-from repl_rl.types import Attempt, OutcomeKind, Scored, Trajectory
+from repl_rl.records import Attempt, OutcomeKind, Scored, Trajectory
 
 OK = OutcomeKind.OK_OUTPUT
 
@@ -97,7 +97,7 @@ def test_a_credit_is_found_by_its_name_or_where_it_lies(monkeypatch: pytest.Monk
     assert credit_class("outcome") is Outcome
     assert credit_class("repl_rl.credit.modes:Outcome") is Outcome
     point = EntryPoint("plain", "repl_rl.credit.modes:Outcome", "repl_rl.credits")
-    monkeypatch.setattr("repl_rl.plugins.entry_points", lambda group: [point])
+    monkeypatch.setattr("repl_rl.base.plugins.entry_points", lambda group: [point])
     assert credit_class("plain") is Outcome
     with pytest.raises(ConfigError, match=r"unknown credit 'plian'; did you mean 'plain'\?"):
         credit_class("plian")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from repl_rl.credit.ledger import advantage_metrics, advantage_sums
-from repl_rl.types import OutcomeKind, Scored, Trajectory
+from repl_rl.records import OutcomeKind, Scored, Trajectory
 
 KIND = OutcomeKind
 

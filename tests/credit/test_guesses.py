@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from repl_rl.config.sections import RewardConfig
 from repl_rl.credit.rewards import shaped
-from repl_rl.types import OutcomeKind, Trajectory, Verdict, VerdictKind
+from repl_rl.records import OutcomeKind, Trajectory, Verdict, VerdictKind
 
 CONFIG = RewardConfig()
 KIND = VerdictKind

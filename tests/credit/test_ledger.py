@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from repl_rl.credit.ledger import ledgers
-from repl_rl.show.display import ledger_table
-from repl_rl.types import OutcomeKind, Scored, Trajectory
+from repl_rl.records import OutcomeKind, Scored, Trajectory
+from repl_rl.viewer.show.display import ledger_table
 
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]

@@ -16,7 +16,7 @@ from repl_rl.config.sections import GRPOConfig, RewardConfig
 from repl_rl.credit.advantages import load_credit
 from repl_rl.credit.rewards import load_reward, shaped
 from repl_rl.errors import ConfigError
-from repl_rl.types import OutcomeKind, Reward, Trajectory, Verdict, VerdictKind
+from repl_rl.records import OutcomeKind, Reward, Trajectory, Verdict, VerdictKind
 
 MakeTrajectory = Callable[..., Trajectory]
 CONFIG = RewardConfig()
@@ -235,7 +235,7 @@ def test_a_function_may_be_named_by_an_entry_point(
     point = EntryPoint(
         name="gentle", value="repl_rl.credit.rewards:shaped", group="repl_rl.rewards"
     )
-    monkeypatch.setattr("repl_rl.plugins.entry_points", lambda group: [point])
+    monkeypatch.setattr("repl_rl.base.plugins.entry_points", lambda group: [point])
     function = load_reward(RewardConfig(function="gentle"))
     assert function(of_kinds(OutcomeKind.TIMEOUT), PROVED, CONFIG).line_rewards == (-0.3,)
 
@@ -246,7 +246,7 @@ def test_an_entry_point_that_is_not_there_names_the_nearest(
     point = EntryPoint(
         name="gentle", value="repl_rl.credit.rewards:shaped", group="repl_rl.rewards"
     )
-    monkeypatch.setattr("repl_rl.plugins.entry_points", lambda group: [point])
+    monkeypatch.setattr("repl_rl.base.plugins.entry_points", lambda group: [point])
     with pytest.raises(ConfigError, match=r"unknown reward 'gentel'; did you mean 'gentle'\?"):
         load_reward(RewardConfig(function="gentel"))
 

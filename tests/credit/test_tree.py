@@ -6,7 +6,7 @@ import pytest
 
 from credit_kit import sibling
 from repl_rl.credit.trees.edges import Edge, tree_edges
-from repl_rl.types import Branch, Reward, Scored
+from repl_rl.records import Branch, Reward, Scored
 
 
 def twig(

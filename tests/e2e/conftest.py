@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from recorded_run import make_rows, write_run
-from repl_rl.types import Origin, Scored
+from repl_rl.records import Origin, Scored
 from shared_work import once, shared_folder
 from warm_python import WarmPython
 from watched_command import Command, WatchedCommand

@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from repl_rl.engines.models import load_model
-from repl_rl.engines.precision import Precision
+from repl_rl.models.loading import load_model
+from repl_rl.models.precision import Precision
 from small_run import set_words, small
 
 pytestmark = [pytest.mark.train, pytest.mark.kernel]

@@ -17,10 +17,10 @@ import pytest
 from repl_rl.commands.cli import main
 from repl_rl.config import Config
 from repl_rl.config.resolve import resolve, to_toml
-from repl_rl.engines.precision import Precision
+from repl_rl.models.precision import Precision
+from repl_rl.records import Scored, Trajectory
 from repl_rl.rollout.plan import make_plan
 from repl_rl.runs.folder import RunFolder
-from repl_rl.types import Scored, Trajectory
 from small_run import INLINE, set_words, small, small_settings
 
 pytestmark = [pytest.mark.train, pytest.mark.kernel]
@@ -75,7 +75,7 @@ def scored(config: Config) -> list[Scored]:
     """What the tiny model does on two held-out problems."""
     import torch
 
-    from repl_rl.engines.models import load_model
+    from repl_rl.models.loading import load_model
     from repl_rl.training.evaluate import held_out_attempts
     from repl_rl.training.runtime import open_runtime
 

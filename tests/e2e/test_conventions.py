@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from repl_rl.records import Scored
 from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.transcript.format import span_mask
-from repl_rl.types import Scored
 from run_metrics import read_metrics
 from small_run import INLINE, set_words, small
 

@@ -15,7 +15,7 @@ import torch
 
 from device import DEVICE, on_device
 from repl_rl.engines.base import Engine, Weights
-from repl_rl.engines.hf import HFEngine
+from repl_rl.engines.hf.engine import HFEngine
 from repl_rl.testing import EngineContract, EngineOptions
 from run_metrics import read_metrics
 from small_run import small

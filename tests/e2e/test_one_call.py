@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from repl_rl.records import Problem, Split, VerdictKind
 from repl_rl.rollout.env import open_env
 from repl_rl.tasks.base import Cell
 from repl_rl.tasks.sympy_proofs.families import FAMILIES
 from repl_rl.tasks.sympy_proofs.task import drawn_at, known
-from repl_rl.types import Problem, Split, VerdictKind
 
 pytestmark = pytest.mark.kernel
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from recorded_run import plant
-from repl_rl.replay import many
+from repl_rl.records import Origin, Scored
 from repl_rl.runs.run_files import files
 from repl_rl.runs.trajectory_file import append, read_trajectories
-from repl_rl.types import Origin, Scored
+from repl_rl.viewer.replay import many
 
 pytestmark = pytest.mark.kernel
 

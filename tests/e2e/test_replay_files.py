@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from repl_rl.errors import GraderError
-from repl_rl.replay import many
+from repl_rl.records import Origin, Scored
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.trajectory_file import append, read_trajectories
-from repl_rl.types import Origin, Scored
+from repl_rl.viewer.replay import many
 
 pytestmark = pytest.mark.kernel
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from repl_rl.commands import rollout
+from repl_rl.records import Finding, Trajectory
 from repl_rl.runs.trajectory_file import places
-from repl_rl.types import Finding, Trajectory
 from small_run import INLINE, set_words, small
 
 pytestmark = [pytest.mark.train, pytest.mark.kernel]

@@ -12,9 +12,9 @@ from repl_rl.config.resolve import resolve
 from repl_rl.errors import ConfigError
 from repl_rl.rollout.plan import make_plan
 from repl_rl.runs.trajectory_file import read_trajectories
-from repl_rl.show.display import Screen
 from repl_rl.training.starter import Recipe, check_cache
 from repl_rl.training.train import train
+from repl_rl.viewer.show.display import Screen
 from run_metrics import read_metrics
 
 SMALL = Recipe(

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from repl_rl.config.resolve import resolve
-from repl_rl.engines.models import load_model, pick_device
-from repl_rl.engines.precision import Precision
+from repl_rl.models.loading import load_model, pick_device
+from repl_rl.models.precision import Precision
 from repl_rl.runs.folder import numbered_checkpoints
 from repl_rl.runs.metric_names import METRICS, SECTIONS
 from repl_rl.runs.trajectory_file import read_trajectories

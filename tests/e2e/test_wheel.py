@@ -17,11 +17,11 @@ import asyncio, pathlib, sys
 import repl_rl, repl_sandbox
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.plugins import load_spec, resolve_spec
+from repl_rl.base.plugins import load_spec, resolve_spec
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.transcript.format import PYTHON
-from repl_rl.types import Attempt, Problem
+from repl_rl.records import Attempt, Problem
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 

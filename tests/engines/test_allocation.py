@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import ctypes, resource, torch
-from repl_rl.engines.allocation import keep_freed_memory
+from repl_rl.models.loading import keep_freed_memory
 
 def faults_of_ten(size):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

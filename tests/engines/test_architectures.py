@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from engine_kit import WINDOW, run
-from repl_rl.engines.hf import HFEngine
+from repl_rl.engines.hf.engine import HFEngine
 from repl_rl.testing.small_models import shake
 from repl_rl.testing.written import Written, prompt, trajectories, trajectory, worst_difference
 

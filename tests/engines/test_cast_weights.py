@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from engine_kit import run
-from repl_rl.engines.cast_weights import CastWeights
-from repl_rl.engines.hf import HFEngine
+from repl_rl.engines.hf.engine import HFEngine
+from repl_rl.models.precision import CastWeights
 from repl_rl.testing.small_models import shake
 from repl_rl.testing.written import Written, prompt, trajectories, trajectory
 

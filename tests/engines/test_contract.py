@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from repl_rl.engines.base import Engine
-from repl_rl.engines.hf import HFEngine
+from repl_rl.engines.hf.engine import HFEngine
 from repl_rl.engines.scripted import ScriptedEngine
-from repl_rl.engines.vllm import VLLMEngine
+from repl_rl.engines.vllm.engine import VLLMEngine
 from repl_rl.testing import EngineContract, EngineOptions, LoopContract
 from repl_rl.testing.loop import Run
 from repl_rl.testing.under_test import CODEC, T, Use

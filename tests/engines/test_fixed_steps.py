@@ -13,10 +13,9 @@ import torch
 from peft import LoraConfig, get_peft_model
 
 from engine_kit import ARCHITECTURES, EOS, NEWLINE
-from repl_rl.engines.fixed_step import Draw, Read
-from repl_rl.engines.hf import HFEngine
-from repl_rl.engines.step_cache import StepCache, in_view
-from repl_rl.engines.steps import WIDE, Steps
+from repl_rl.engines.hf.engine import HFEngine
+from repl_rl.engines.hf.fixed_step import Draw, Read, StepCache, in_view
+from repl_rl.engines.hf.steps import WIDE, Steps
 from repl_rl.testing.small_models import random_model, shake
 from repl_rl.testing.written import Written, prompt, trajectories, trajectory, worst_difference
 

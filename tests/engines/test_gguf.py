@@ -19,9 +19,9 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
 from gguf_kit import CONTEXT, LAYERS, TEMPLATE, TOKENS, small_llama, tensors_of, write_gguf
-from repl_rl.engines.models import LoadedModel, load_model, read_files
-from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError, ReplRLError, StorageError
+from repl_rl.models.loading import LoadedModel, load_model, read_files
+from repl_rl.models.precision import Precision
 
 Weights = Mapping[str, np.ndarray[Any, Any]]
 IDS = torch.tensor([[1, 20, 30, 40, 50, 60, 70]])

@@ -12,8 +12,8 @@ from accelerate.utils import convert_outputs_to_fp32
 
 from engine_kit import ARCHITECTURES, run
 from repl_rl.engines.base import SampledLine
-from repl_rl.engines.hf import HFEngine
-from repl_rl.engines.precision import keys_in
+from repl_rl.engines.hf.engine import HFEngine
+from repl_rl.models.precision import keys_in
 from repl_rl.testing.small_models import random_model, shake
 from repl_rl.testing.written import Written, prompt, trajectories, trajectory, worst_difference
 
@@ -105,7 +105,7 @@ def test_a_cpu_keeps_keys_in_the_type_that_it_attends_in(
     name: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others keep them in half of the memory, if half is what they compute in."""
-    monkeypatch.setattr("repl_rl.engines.hf.keys_in", lambda held, _: keys_in(held, device))
+    monkeypatch.setattr("repl_rl.engines.hf.engine.keys_in", lambda held, _: keys_in(held, device))
     model = random_model(ARCHITECTURES[name])
     seen, found = types_of_keys(model)
     assert seen == {torch.float32 if device == "cpu" else torch.bfloat16}
@@ -181,7 +181,7 @@ def test_sampling_leaves_the_number_of_threads_as_it_was(model: Any) -> None:
 def test_a_small_model_leaves_a_core_to_the_kernels(
     model: Any, monkeypatch: pytest.MonkeyPatch, least: int, num_threads: int
 ) -> None:
-    monkeypatch.setattr("repl_rl.engines.hf._LARGE", least)
+    monkeypatch.setattr("repl_rl.engines.hf.engine._LARGE", least)
     before, seen = torch.get_num_threads(), set[int]()
     torch.set_num_threads(2)
     hook = model.register_forward_pre_hook(lambda *_: seen.add(torch.get_num_threads()))

@@ -12,13 +12,13 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from attempt_kit import an_attempt
 from chat_families import QWEN, apply_of, family_tokenizer
 from repl_rl.config.sections import SamplingConfig
-from repl_rl.engines.hf import HFEngine
+from repl_rl.engines.hf.engine import HFEngine
+from repl_rl.records import Trajectory
 from repl_rl.rollout.builder import check_trajectory
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.training.audit import Counts, Witness
 from repl_rl.transcript.conventions import load_format
 from repl_rl.transcript.tokens import TokenizerCodec
-from repl_rl.types import Trajectory
 from repl_sandbox.fake import FakeKernel
 
 CODEC = TokenizerCodec(family_tokenizer(QWEN), eos_ids=[])

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from repl_rl.engines import hub
 from repl_rl.errors import ConfigError
+from repl_rl.models import hub
 
 
 class Hub(ThreadingHTTPServer):

@@ -15,9 +15,11 @@ from adapter_kit import CPU, IDS, logits, wrapped
 from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, LoraConfig, SamplingConfig
 from repl_rl.engines.kinds import HF
-from repl_rl.engines.lora import tuned_layers
 from repl_rl.engines.memory import Memory, measure
-from repl_rl.engines.models import (
+from repl_rl.engines.sync import sync
+from repl_rl.engines.vllm.server import _write
+from repl_rl.errors import ConfigError
+from repl_rl.models.loading import (
     LoadedModel,
     load_model,
     load_weights,
@@ -26,11 +28,9 @@ from repl_rl.engines.models import (
     read_files,
     to_train,
 )
-from repl_rl.engines.precision import Precision
-from repl_rl.engines.sync import sync
-from repl_rl.engines.vllm_server import _write
-from repl_rl.engines.weights import named_weights, save_merged
-from repl_rl.errors import ConfigError
+from repl_rl.models.lora import tuned_layers
+from repl_rl.models.precision import Precision
+from repl_rl.models.weights import named_weights, save_merged
 from tiny_model import save_tiny_model
 
 ALL = "down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"

@@ -17,10 +17,10 @@ from safetensors.torch import load_file, save_file
 from adapter_kit import CPU, IDS, logits, wrapped
 from repl_rl.config import Config
 from repl_rl.config.sections import LoraConfig
-from repl_rl.engines.models import LoadedModel, load_model, load_weights, read_files, to_train
-from repl_rl.engines.precision import Precision
-from repl_rl.engines.weights import save_merged
 from repl_rl.errors import ConfigError
+from repl_rl.models.loading import LoadedModel, load_model, load_weights, read_files, to_train
+from repl_rl.models.precision import Precision
+from repl_rl.models.weights import save_merged
 from tiny_model import save_tiny_model
 
 

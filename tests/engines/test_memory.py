@@ -14,13 +14,13 @@ from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, SamplingConfig
 from repl_rl.engines.kinds import engine_kind
 from repl_rl.engines.memory import PARTS, Memory, measure, must_recompute, rows_at_once
-from repl_rl.engines.models import ModelFiles, load_weights, num_parameters, read_files
-from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
+from repl_rl.models.loading import ModelFiles, load_weights, num_parameters, read_files
+from repl_rl.models.precision import Precision
 from repl_rl.rollout.plan import make_plan
 from repl_rl.training import runtime
-from repl_rl.training.grpo import LineGRPOTrainer
 from repl_rl.training.runtime import load_policy
+from repl_rl.update.grpo import LineGRPOTrainer
 from tiny_model import save_tiny_model
 
 GIB = 1 << 30

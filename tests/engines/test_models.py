@@ -15,7 +15,8 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from repl_rl.engines.models import (
+from repl_rl.errors import ConfigError
+from repl_rl.models.loading import (
     LoadedModel,
     about_device,
     check_memory,
@@ -25,8 +26,7 @@ from repl_rl.engines.models import (
     rows_that_fit,
     usable_context,
 )
-from repl_rl.engines.precision import Precision
-from repl_rl.errors import ConfigError
+from repl_rl.models.precision import Precision
 
 CPU = torch.device("cpu")
 
@@ -262,7 +262,7 @@ def test_a_window_that_no_layer_uses_does_not_count(loaded: LoadedModel) -> None
 
 def set_free(monkeypatch: pytest.MonkeyPatch, num_bytes: int) -> None:
     memory = SimpleNamespace(available=num_bytes)
-    monkeypatch.setattr("repl_rl.engines.models.psutil.virtual_memory", lambda: memory)
+    monkeypatch.setattr("repl_rl.models.loading.psutil.virtual_memory", lambda: memory)
 
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,14 +10,14 @@ import torch
 from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, SamplingConfig
 from repl_rl.engines.kinds import engine_kind
-from repl_rl.engines.precision import (
+from repl_rl.errors import ConfigError
+from repl_rl.models.precision import (
     Precision,
     precision,
     share_moved_in_bfloat16,
     unwrapped,
     warning,
 )
-from repl_rl.errors import ConfigError
 
 SINGLE, HALF = torch.float32, torch.bfloat16
 

@@ -23,11 +23,11 @@ from transformers import (
 )
 
 from engine_kit import GROUPED, SIZE, phi3, qwen3, run
-from repl_rl.engines.hf import HFEngine
-from repl_rl.engines.models import load_model
-from repl_rl.engines.precision import Precision
-from repl_rl.engines.shape import context_tokens
+from repl_rl.engines.hf.engine import HFEngine
 from repl_rl.errors import ConfigError
+from repl_rl.models.loading import load_model
+from repl_rl.models.precision import Precision
+from repl_rl.models.shape import context_tokens
 from repl_rl.testing.small_models import random_model
 from repl_rl.testing.written import prompt, worst_difference
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from engine_kit import run
-from repl_rl.engines.hf import HFEngine
-from repl_rl.engines.row_batch import Part, Run, packed, padded
+from repl_rl.engines.hf.batch import Part, Run, packed, padded
+from repl_rl.engines.hf.engine import HFEngine
 from repl_rl.testing.small_models import shake
 from repl_rl.testing.written import Written, prompt, trajectories, trajectory, worst_difference
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chat_families import FAMILIES, Family, family_tokenizer
-from repl_rl.engines.stop_ids import end_ids
+from repl_rl.models.loading import end_ids
 
 NONE = SimpleNamespace(eos_token_id=None)
 

@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 
+from repl_rl.records import OutcomeKind, Scored, Trajectory
 from repl_rl.runs.folder import RunFolder, rollouts_name
-from repl_rl.types import OutcomeKind, Scored, Trajectory
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

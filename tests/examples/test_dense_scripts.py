@@ -10,8 +10,8 @@ from types import ModuleType
 
 import pytest
 
+from repl_rl.records import Split
 from repl_rl.tasks.base import Script
-from repl_rl.types import Split
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from credit_kit import line_advantages
+from repl_rl.base.plugins import load_spec
 from repl_rl.config.sections import RewardConfig, SamplingConfig
 from repl_rl.credit.rewards import RewardFunction
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.golden.suites import Suite
-from repl_rl.plugins import load_spec
+from repl_rl.records import Attempt, Problem, Scored, Split, Verdict, VerdictKind
 from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer
@@ -27,7 +28,6 @@ from repl_rl.tasks.base import Task, make_prompt
 from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Attempt, Problem, Scored, Split, Verdict, VerdictKind
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from attempt_kit import an_attempt
+from repl_rl.base.plugins import load_spec
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import SampledLine, Weights, line_end
 from repl_rl.errors import ConfigError
-from repl_rl.plugins import load_spec
+from repl_rl.records import OutcomeKind, StopReason, Trajectory
 from repl_rl.rollout.builder import check_trajectory
 from repl_rl.training.audit import Counts, Witness
 from repl_rl.transcript.format import Prompt, spans
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import OutcomeKind, StopReason, Trajectory
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from repl_rl.types import Branch
+from repl_rl.records import Branch
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

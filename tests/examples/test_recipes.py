@@ -13,8 +13,8 @@ from transformers import LlamaConfig, PreTrainedConfig, Qwen2Config, Qwen3Config
 from repl_rl.config.resolve import resolve
 from repl_rl.engines.kinds import engine_kind
 from repl_rl.engines.memory import Memory, measure, must_recompute
-from repl_rl.engines.models import read_files, to_train
-from repl_rl.engines.precision import precision
+from repl_rl.models.loading import read_files, to_train
+from repl_rl.models.precision import precision
 from tiny_model import save_tiny_model
 
 RECIPES = Path(__file__).parents[2] / "examples" / "recipes"

@@ -14,7 +14,7 @@ from repl_rl.golden.check import Fate, mutants
 from repl_rl.golden.play import play
 from repl_rl.golden.suites import Suite, Suites
 from repl_rl.golden.text import GoldenFile, find_files, parse
-from repl_rl.types import OutcomeKind, StopReason
+from repl_rl.records import OutcomeKind, StopReason
 
 HERE = Path(__file__).parent
 SUITES = [Suite.open(path) for path in find_files([HERE])]

@@ -16,7 +16,7 @@ Call = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parents[2]
 FREE = """\
 from pathlib import Path
-from repl_rl.types import Reward
+from repl_rl.records import Reward
 Path(__file__).with_suffix(".ran").touch()
 def free(trajectory, verdict, config):
     return Reward(line_rewards=(0.0,) * len(trajectory.lines), outcome_reward=0.5)

@@ -14,7 +14,7 @@ from unittest import mock
 
 from repl_rl.grading.parse import parse
 from repl_rl.grading.vocabulary import FUNCTIONS
-from repl_rl.types import Problem, Verdict, VerdictKind
+from repl_rl.records import Problem, Verdict, VerdictKind
 
 
 class Judge:

@@ -6,7 +6,7 @@ import sympy
 from repl_rl.grading.equality import compare
 from repl_rl.grading.parse import Malformed, Value, parse
 from repl_rl.grading.points import Domain, probe
-from repl_rl.types import Verdict, VerdictKind
+from repl_rl.records import Verdict, VerdictKind
 
 PROVED, SUPPORTED, UNDECIDED = (
     VerdictKind.PROVED,

@@ -15,7 +15,7 @@ import pytest
 from repl_rl.errors import GraderError
 from repl_rl.grading.grader import Grader
 from repl_rl.grading.worker import serve
-from repl_rl.types import Problem, Verdict, VerdictKind
+from repl_rl.records import Problem, Verdict, VerdictKind
 
 PROBLEM = Problem(id="p", statement="1 + 1", meta={"answer": "2"})
 JUDGE = "judges:Judge"
@@ -275,7 +275,7 @@ def test_a_worker_takes_another_task_afresh() -> None:
 HANGING_PARENT = """
 import asyncio, sys
 from repl_rl.grading.grader import Grader
-from repl_rl.types import Problem
+from repl_rl.records import Problem
 
 async def main():
     async with Grader(deadline_s=50) as grader:

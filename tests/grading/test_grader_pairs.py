@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from repl_rl.grading.grader import Grader
-from repl_rl.types import Verdict, VerdictKind
+from repl_rl.records import Verdict, VerdictKind
 
 pytestmark = pytest.mark.slow
 

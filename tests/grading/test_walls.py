@@ -8,7 +8,7 @@ import pytest
 
 from repl_rl.grading.grader import Grader
 from repl_rl.grading.worker import seal
-from repl_rl.types import Problem, Verdict, VerdictKind
+from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_sandbox.walls import confine
 
 pytestmark = [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from repl_rl.types import OutcomeKind, Scored, Trajectory
+from repl_rl.records import OutcomeKind, Scored, Trajectory
 
 if TYPE_CHECKING:  # it imports trl, which the laws of credit do without
     from trainer_kit import Step

@@ -19,7 +19,7 @@ from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, RewardConfig
 from repl_rl.credit.rewards import shaped
 from repl_rl.errors import ConfigError
-from repl_rl.types import OutcomeKind, Reward, Trajectory, Verdict, VerdictKind
+from repl_rl.records import OutcomeKind, Reward, Trajectory, Verdict, VerdictKind
 
 KIND = OutcomeKind
 MakeTrajectory = Callable[..., Trajectory]

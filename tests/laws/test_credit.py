@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from credit_kit import CREDITS, line_advantages
 from repl_rl.config.sections import Baseline, GRPOConfig, Scale
 from repl_rl.credit.advantages import advantage_rows, batch_scale, load_credit
-from repl_rl.types import OutcomeKind, Reward, Scored, Trajectory
+from repl_rl.records import OutcomeKind, Reward, Scored, Trajectory
 
 ACTIONS = "ens"
 NUM_LINES = 3

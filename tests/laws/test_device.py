@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from device import DEVICE, on_device
-from repl_rl.engines.tree_attention import Branches, attend
-from repl_rl.types import Scored
+from repl_rl.records import Scored
+from repl_rl.update.token_tree import Branches, attend
 
 if TYPE_CHECKING:
     from trainer_kit import Step

@@ -13,8 +13,8 @@ import torch
 from trl.trainer import utils as heads
 
 from repl_rl.engines.memory import TORCH_TILE_WIDTH
-from repl_rl.training.grpo import LineGRPOTrainer
-from repl_rl.types import Scored
+from repl_rl.records import Scored
+from repl_rl.update.grpo import LineGRPOTrainer
 from trainer_kit import Step, difference, largest, model_of, take_step
 
 pytestmark = pytest.mark.train

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from repl_rl.training.grpo import LineGRPOTrainer
-from repl_rl.training.trainer import largest_divisor
-from repl_rl.types import OutcomeKind, Scored, Trajectory
+from repl_rl.records import OutcomeKind, Scored, Trajectory
+from repl_rl.update.grpo import LineGRPOTrainer
+from repl_rl.update.trainer import largest_divisor
 from trainer_kit import Step, Tensors, difference, drop_env_mask, largest, model_of
 
 pytestmark = pytest.mark.train
@@ -219,7 +219,7 @@ def test_scored_as_a_sampled_one_that_token_would_break_the_loss(
     step: Step, pair: list[Scored], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The check above can fail: the KL of such a token is infinite, and inf * 0 is no number."""
-    monkeypatch.setattr("repl_rl.training.forward.on_sampled", lambda model, _: model)
+    monkeypatch.setattr("repl_rl.update.forward.on_sampled", lambda model, _: model)
     caught = step(pair, kl_beta=0.1, change=lambda trainer: make_impossible(trainer, pair))
     assert caught.logs["kl"] is None  # transformers logs a number that is none as None
 

@@ -21,11 +21,11 @@ from repl_rl.credit.importance import (
     weigh_lines,
 )
 from repl_rl.engines.kinds import engine_kind
-from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
-from repl_rl.training.grpo import LineGRPOTrainer, pad_right
-from repl_rl.training.trainer import weighs_lines
-from repl_rl.types import Branch, OutcomeKind, Scored, Thought, Trajectory
+from repl_rl.models.precision import Precision
+from repl_rl.records import Branch, OutcomeKind, Scored, Thought, Trajectory
+from repl_rl.update.grpo import LineGRPOTrainer, pad_right
+from repl_rl.update.trainer import weighs_lines
 from trainer_kit import Step, difference, largest, model_of
 
 MakeTrajectory = Callable[..., Trajectory]

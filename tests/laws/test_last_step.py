@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from repl_rl.errors import DivergedError
-from repl_rl.training.grpo import LineGRPOTrainer
-from repl_rl.training.ranks import ALONE, Ranks
-from repl_rl.training.saving import last_step_kept
-from repl_rl.types import Scored
+from repl_rl.records import Scored
+from repl_rl.update.grpo import LineGRPOTrainer, last_step_kept
+from repl_rl.update.ranks import ALONE, Ranks
 from trainer_kit import Step
 
 

@@ -13,8 +13,8 @@ from transformers import Qwen3ForCausalLM
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from repl_rl.config.sections import Loss
-from repl_rl.training.grpo import LineGRPOTrainer, outcome_reward
-from repl_rl.types import Scored
+from repl_rl.records import Scored
+from repl_rl.update.grpo import LineGRPOTrainer, outcome_reward
 from trainer_kit import Catch, Step, Tensors, byte_tokenizer, difference, largest
 
 pytestmark = pytest.mark.train
@@ -139,7 +139,7 @@ def test_where_prompts_differ_in_length_positions_are_all_that_differs(
     scored = with_prompts(with_outcomes(group, 1.0, 0.0, 0.5, 0.0), 3, 1, 7, 2)
     ours, stock = pair(scored, length_parts=1, **PLAIN)
     assert 0.0 < difference(ours.gradients, stock.gradients) < 1e-6
-    monkeypatch.setattr("repl_rl.training.forward.partial", lambda model, **_: model)
+    monkeypatch.setattr("repl_rl.update.forward.partial", lambda model, **_: model)
     ours, stock = pair(scored, length_parts=1, **PLAIN)
     assert is_equal(ours.weights, stock.weights)
 

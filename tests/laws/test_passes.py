@@ -17,9 +17,9 @@ from repl_rl.config.resolve import resolve
 from repl_rl.config.sections import GRPOConfig
 from repl_rl.credit.advantages import advantage_rows, load_credit
 from repl_rl.errors import ConfigError
-from repl_rl.training.grpo import LineGRPOTrainer
-from repl_rl.training.trainer import checkpoint_every
-from repl_rl.types import Scored
+from repl_rl.records import Scored
+from repl_rl.update.grpo import LineGRPOTrainer
+from repl_rl.update.trainer import checkpoint_every
 from trainer_kit import Step, Tensors, difference, largest, take_step
 
 pytestmark = pytest.mark.train

@@ -13,9 +13,9 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, SamplingConfig
 from repl_rl.credit.advantages import load_credit
-from repl_rl.engines.precision import Precision
-from repl_rl.training.grpo import LineGRPOTrainer
-from repl_rl.training.trainer import make_trainer
+from repl_rl.models.precision import Precision
+from repl_rl.update.grpo import LineGRPOTrainer
+from repl_rl.update.trainer import make_trainer
 
 pytestmark = pytest.mark.train
 
@@ -107,7 +107,7 @@ def test_positions_left_to_the_model_would_count_padding(
 ) -> None:
     """The check above can fail."""
     trainer.takes_trees = False
-    monkeypatch.setattr("repl_rl.training.forward.partial", lambda model, **_: model)
+    monkeypatch.setattr("repl_rl.update.forward.partial", lambda model, **_: model)
     assert worst_difference(trainer, rows) > 0.1
 
 

@@ -17,21 +17,21 @@ from typing import Any, get_args
 import pytest
 import torch
 
+from repl_rl.base.interrupts import Interrupts, heard
 from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, Loss
 from repl_rl.credit.advantages import advantage_rows, load_credit
 from repl_rl.engines.kinds import HF, VLLM, VLLMServer
 from repl_rl.errors import ConfigError, RankError
-from repl_rl.interrupts import Interrupts, heard
 from repl_rl.progress import SILENT
+from repl_rl.records import Attempt, OutcomeKind, Problem, Scored, Split, Trajectory
 from repl_rl.rollout.plan import make_plan
-from repl_rl.rollout.waits import Waits
-from repl_rl.show.display import Screen
-from repl_rl.training.ranks import ALONE, Ranks, launched, peers_named, without_launcher
+from repl_rl.rollout.runner import Waits
 from repl_rl.training.steps import ProblemSequence, Training
 from repl_rl.training.train import train
-from repl_rl.training.trainer import rows_per_rank
-from repl_rl.types import Attempt, OutcomeKind, Problem, Scored, Split, Trajectory
+from repl_rl.update.ranks import ALONE, Ranks, launched, peers_named, without_launcher
+from repl_rl.update.trainer import rows_per_rank
+from repl_rl.viewer.show.display import Screen
 from trainer_kit import Step, Tensors, difference
 from warm_python import Forked, WarmPython
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from repl_rl.base.interrupts import Interrupts
 from repl_rl.credit.importance import divergence
-from repl_rl.interrupts import Interrupts
-from repl_rl.types import OutcomeKind, Scored
+from repl_rl.records import OutcomeKind, Scored
 
 if TYPE_CHECKING:
     from trainer_kit import Step

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from credit_kit import sibling, tree_advantages
 from repl_rl.config.sections import GRPOConfig
 from repl_rl.credit.advantages import advantage_rows, batch_scale, load_credit
-from repl_rl.types import Branch, OutcomeKind, Reward, Scored, Trajectory
+from repl_rl.records import Branch, OutcomeKind, Reward, Scored, Trajectory
 from trainer_kit import Step, Tensors, difference, largest, random_qwen
 
 NUM_LINES = 3

@@ -20,12 +20,11 @@ from transformers import (
     Qwen3Config,
 )
 
-from repl_rl.engines import tree_attention
-from repl_rl.engines.tree_attention import Branches, in_use
-from repl_rl.training.forward import takes_trees
-from repl_rl.training.grpo import LineGRPOTrainer
-from repl_rl.training.token_tree import IGNORED, grow
-from repl_rl.types import OutcomeKind, Scored, StopReason, Trajectory
+from repl_rl.records import OutcomeKind, Scored, StopReason, Trajectory
+from repl_rl.update import token_tree as tree_attention
+from repl_rl.update.forward import takes_trees
+from repl_rl.update.grpo import LineGRPOTrainer
+from repl_rl.update.token_tree import IGNORED, Branches, grow, in_use
 from trainer_kit import Catch, Step, difference, largest, model_of
 
 pytestmark = pytest.mark.train

@@ -18,11 +18,11 @@ from trl.trainer.grpo_config import GRPOConfig as TRLConfig
 
 from repl_rl.config import Config
 from repl_rl.config.foreign_words import _OF_LOSSES, _PASSED_ON, REFUSED, refusal
-from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
-from repl_rl.training.grpo import LineGRPOTrainer
-from repl_rl.training.trainer import check_trl_options
-from repl_rl.types import Scored, StopReason
+from repl_rl.models.precision import Precision
+from repl_rl.records import Scored, StopReason
+from repl_rl.update.grpo import LineGRPOTrainer
+from repl_rl.update.trainer import check_trl_options
 from trainer_kit import Catch, Step, difference, largest, model_of, random_qwen
 
 pytestmark = pytest.mark.train

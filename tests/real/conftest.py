@@ -41,7 +41,7 @@ def gguf() -> Path:
 @pytest.fixture(scope="session")
 def folder(cache: Path, gguf: Path) -> Path:
     """What the file is converted to."""
-    from repl_rl.engines.models import read_files
+    from repl_rl.models.loading import read_files
 
     made = Path(read_files(str(gguf)).base)
     assert made.is_relative_to(cache)

@@ -13,12 +13,12 @@ import pytest
 from transformers import AutoTokenizer
 
 from chat_families import QWEN
-from repl_rl.engines.models import read_files
+from repl_rl.base.disk import read_text
+from repl_rl.models.loading import read_files
+from repl_rl.records import Scored
 from repl_rl.runs.trajectory_file import read_trajectories
-from repl_rl.texts import read_text
 from repl_rl.transcript.conventions import load_format
 from repl_rl.transcript.encoding import Encoding
-from repl_rl.types import Scored
 from small_run import set_words
 
 pytestmark = [pytest.mark.train, pytest.mark.kernel]

@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from repl_rl.engines.models import ModelFiles, read_files
-from repl_rl.texts import read_text
+from repl_rl.base.disk import read_text
+from repl_rl.models.loading import ModelFiles, read_files
 from repl_rl.transcript.conventions import load_format
 from repl_rl.transcript.encoding import prompt_ids
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from repl_rl.records import Trajectory
 from repl_rl.runs.trajectory_file import read_trajectories
-from repl_rl.types import Trajectory
 from run_metrics import read_metrics
 from small_run import set_words, small
 from vllm_serve import documented_server, serving
@@ -32,7 +32,7 @@ SHORT = (
     *("grpo.warmup_steps=0", "reward.function=lengths:by_length"),
 )
 REWARD = """
-from repl_rl.types import Reward
+from repl_rl.records import Reward
 
 
 def by_length(trajectory, verdict, config):

@@ -14,12 +14,12 @@ from page_browser import open_viewer
 from repl_rl.config import Config
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.replay.scene import Scene
+from repl_rl.records import Origin, Scored
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.runs.trajectory_file import Place, append, places
 from repl_rl.transcript.format import PYTHON, SUBMIT_STUB, Part, Prompt, TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Origin, Scored
+from repl_rl.viewer.replay.scene import Scene
 from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import KernelSource, Limits
 

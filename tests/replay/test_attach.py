@@ -24,11 +24,11 @@ from jupyter_kernels import reply_to
 from person import TIMEOUT_S, Person
 from repl_rl.config.resolve import resolve
 from repl_rl.errors import ConfigError
-from repl_rl.replay.attach import attach
-from repl_rl.replay.scene import make_scene
+from repl_rl.records import OutcomeKind, Scored
 from repl_rl.runs.folder import make_origin
 from repl_rl.runs.trajectory_file import Place
-from repl_rl.types import OutcomeKind, Scored
+from repl_rl.viewer.replay.attach import attach
+from repl_rl.viewer.replay.scene import make_scene
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
 

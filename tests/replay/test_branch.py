@@ -9,12 +9,12 @@ import pytest
 
 from fixture_types import MakeScene, MakeScored, MakeTrajectory, Record
 from repl_rl.errors import ConfigError
-from repl_rl.replay.branch import as_trajectory, begin, is_same_vocabulary
-from repl_rl.replay.live import Live
+from repl_rl.records import OutcomeKind, StopReason, Trajectory
 from repl_rl.rollout.builder import check_trajectory
 from repl_rl.runs.trajectory_file import append, places
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import OutcomeKind, StopReason, Trajectory
+from repl_rl.viewer.replay.branch import as_trajectory, begin, is_same_vocabulary
+from repl_rl.viewer.replay.live import Live
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from repl_rl.replay.compare import Cause, Difference, difference, is_cut_of, unified
-from repl_rl.types import LineOutcome, OutcomeKind
+from repl_rl.records import LineOutcome, OutcomeKind
+from repl_rl.viewer.replay.compare import Cause, Difference, difference, is_cut_of, unified
 from repl_sandbox.render import render, truncate
 
 OK = OutcomeKind.OK_OUTPUT

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from fixture_types import MakeScene, Record, Store, WithLine
-from repl_rl.replay.compare import Cause
-from repl_rl.replay.execute import Mismatch, Rerun, rerun
-from repl_rl.types import OutcomeKind, Scored
+from repl_rl.records import OutcomeKind, Scored
+from repl_rl.viewer.replay.compare import Cause
+from repl_rl.viewer.replay.execute import Mismatch, Rerun, rerun
 from repl_sandbox.fake import FakeKernel, FakeKernels
 from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Execution, Kernel, KernelSource, SandboxError

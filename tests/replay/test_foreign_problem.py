@@ -9,8 +9,8 @@ import pytest
 
 from fixture_types import MakeScene, MakeScored, MakeTrajectory, Store
 from repl_rl.errors import ConfigError
-from repl_rl.replay.live import Live
-from repl_rl.types import OutcomeKind, Scored
+from repl_rl.records import OutcomeKind, Scored
+from repl_rl.viewer.replay.live import Live
 from repl_sandbox.fake import FakeKernels
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from fixture_types import MakeScene, MakeScored, MakeTrajectory
 from repl_rl.errors import ConfigError
-from repl_rl.replay.live import Live
-from repl_rl.replay.scene import Scene
-from repl_rl.types import Scored
+from repl_rl.records import Scored
+from repl_rl.viewer.replay.live import Live
+from repl_rl.viewer.replay.scene import Scene
 from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import Isolation, Limits
 

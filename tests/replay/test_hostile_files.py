@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models
 
+from repl_rl.records import Origin, OutcomeKind, Scored
 from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.trajectory_file import append
-from repl_rl.types import Origin, OutcomeKind, Scored
 
 Call = Callable[..., tuple[int, str, str]]
 ORIGIN = Origin(config="", setup=(), tokenizer=None, isolation="", versions={})

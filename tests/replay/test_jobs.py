@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from repl_rl.errors import ConfigError
-from repl_rl.replay import jobs as replay_jobs
-from repl_rl.replay.jobs import Wanted, step_through
-from repl_rl.replay.many import Options
 from repl_rl.runs.run_files import Part
 from repl_rl.runs.trajectory_file import Selection, append
+from repl_rl.viewer.replay import jobs as replay_jobs
+from repl_rl.viewer.replay.jobs import Wanted, step_through
+from repl_rl.viewer.replay.many import Options
 from trajectory_kit import FULL, ROW, row
 
 

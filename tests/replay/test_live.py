@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from fixture_types import MakeScene, MakeScored, MakeTrajectory, Record
-from repl_rl.replay.live import Live, Variable
+from repl_rl.records import OutcomeKind
 from repl_rl.rollout.volatile import kernel_sources
 from repl_rl.transcript.conventions import IPYTHON
 from repl_rl.transcript.format import TranscriptFormat
-from repl_rl.types import OutcomeKind
+from repl_rl.viewer.replay.live import Live, Variable
 from repl_sandbox.fake import FakeKernel, FakeKernels, Script
 from repl_sandbox.types import ExecStatus, Execution, SandboxError
 

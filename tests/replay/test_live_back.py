@@ -9,8 +9,8 @@ import pytest
 
 from fixture_types import MakeScene, Record
 from repl_rl.errors import ConfigError
-from repl_rl.replay.live import Live
-from repl_rl.types import Line, LineOutcome, OutcomeKind
+from repl_rl.records import Line, LineOutcome, OutcomeKind
+from repl_rl.viewer.replay.live import Live
 from repl_sandbox.fake import FakeKernel, FakeKernels
 from repl_sandbox.types import ExecStatus, Execution, SandboxError
 

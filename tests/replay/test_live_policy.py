@@ -10,11 +10,11 @@ import pytest
 from fixture_types import MakeScene, Record
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.replay.branch import begin
-from repl_rl.replay.live import Live
-from repl_rl.replay.model_policy import ModelPolicy
 from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec
+from repl_rl.viewer.replay.branch import begin
+from repl_rl.viewer.replay.live import Live
+from repl_rl.viewer.replay.model_policy import ModelPolicy
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from fixture_types import MakeScene, Record
-from repl_rl.replay.live import Live
+from repl_rl.viewer.replay.live import Live
 from repl_sandbox.host.pool import KernelPool
 
 pytestmark = pytest.mark.kernel

@@ -17,16 +17,15 @@ from repl_rl.config import Config
 from repl_rl.config.resolve import resolve
 from repl_rl.config.sections import RewardConfig
 from repl_rl.errors import ConfigError
-from repl_rl.replay import many
-from repl_rl.replay.change import Change
-from repl_rl.replay.execute import Rerun
-from repl_rl.replay.many import Options, Write, execute, rescore, scenes
-from repl_rl.replay.report import rerun_rows
+from repl_rl.records import Origin, OutcomeKind, Problem, Scored, Trajectory, Verdict, VerdictKind
 from repl_rl.rollout.scoring import Judge, Scorer
 from repl_rl.runs.folder import make_origin
 from repl_rl.runs.trajectory_file import Place
-from repl_rl.show.display import Screen
-from repl_rl.types import Origin, OutcomeKind, Problem, Scored, Trajectory, Verdict, VerdictKind
+from repl_rl.viewer.replay import many
+from repl_rl.viewer.replay.compare import Change
+from repl_rl.viewer.replay.execute import Rerun
+from repl_rl.viewer.replay.many import Options, Write, execute, rerun_rows, rescore, scenes
+from repl_rl.viewer.show.display import Screen
 from repl_sandbox.fake import FakeKernel, FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
 

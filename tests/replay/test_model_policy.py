@@ -15,17 +15,17 @@ from attempt_kit import an_attempt
 from repl_rl.config import Config
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.kinds import HF
-from repl_rl.engines.models import LoadedModel, load_model
-from repl_rl.engines.precision import Precision
 from repl_rl.errors import ConfigError
-from repl_rl.replay.live import Live
-from repl_rl.replay.model_policy import ModelPolicy, open_policy
-from repl_rl.replay.scene import Scene
+from repl_rl.models.loading import LoadedModel, load_model
+from repl_rl.models.precision import Precision
+from repl_rl.records import Line, OutcomeKind, Problem, Reward, Scored, StopReason, Trajectory
 from repl_rl.rollout.builder import check_trajectory
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.conventions import IPYTHON
 from repl_rl.transcript.format import PYTHON, Part, Prompt, TranscriptFormat
-from repl_rl.types import Line, OutcomeKind, Problem, Reward, Scored, StopReason, Trajectory
+from repl_rl.viewer.replay.live import Live
+from repl_rl.viewer.replay.model_policy import ModelPolicy, open_policy
+from repl_rl.viewer.replay.scene import Scene
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
 from tiny_model import save_tiny_model

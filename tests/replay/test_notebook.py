@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from fixture_types import MakeTrajectory, Part, Play
 from notebook_kit import HOSTILE, SETUP, annotated, line_cells, notebook_of, one_cell, sources
 from repl_rl.errors import ConfigError
-from repl_rl.replay.notebook import to_notebook, write_notebook
+from repl_rl.records import OutcomeKind, StopReason, Verdict, VerdictKind
 from repl_rl.transcript.format import spans
-from repl_rl.types import OutcomeKind, StopReason, Verdict, VerdictKind
+from repl_rl.viewer.replay.notebook import to_notebook, write_notebook
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 

@@ -13,10 +13,10 @@ from attempt_kit import an_attempt
 from notebook_kit import SETUP, error, line_cells, notebook_of, stream
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
+from repl_rl.records import Trajectory
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Trajectory
 from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import Limits
 

@@ -5,8 +5,8 @@ from markdown_it import MarkdownIt
 
 from fixture_types import MakeTrajectory
 from notebook_kit import CLEAN, HOSTILE, annotated, notebook_of, one_cell, sources, stream
-from repl_rl.replay.notebook import to_notebook
-from repl_rl.types import OutcomeKind
+from repl_rl.records import OutcomeKind
+from repl_rl.viewer.replay.notebook import to_notebook
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from nbclient import NotebookClient
 
 from fixture_types import MakeTrajectory
 from notebook_kit import error, line_cells, notebook_of, one_cell, stream
-from repl_rl.replay.notebook import TIMEOUT_TAG
-from repl_rl.types import OutcomeKind
+from repl_rl.records import OutcomeKind
+from repl_rl.viewer.replay.notebook import TIMEOUT_TAG
 
 ZERO_DIVISION = """\
 Traceback (most recent call last):

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from repl_rl.credit.ledger import ledgers
 from repl_rl.errors import ConfigError
-from repl_rl.replay.annotated import Annotated
-from repl_rl.replay.page import details_of, summary_of, write_page
+from repl_rl.records import OutcomeKind, Problem, Reward, Scored, Verdict, VerdictKind
 from repl_rl.transcript.format import span_mask
-from repl_rl.types import OutcomeKind, Problem, Reward, Scored, Verdict, VerdictKind
+from repl_rl.viewer.page.writer import details_of, summary_of, write_page
+from repl_rl.viewer.replay.annotated import Annotated
 
 HOSTILE = "</script><script>alert(1)</script><!--<script>&amp;\u2028\u202e\x1b[31m<|im_end|>"
 

@@ -13,10 +13,10 @@ import pytest
 from fixture_types import MakeTrajectory
 from page_browser import Viewer, wait_for
 from repl_rl.config.sections import GRPOConfig
-from repl_rl.replay.annotated import annotate
-from repl_rl.replay.page import details_of, write_page
+from repl_rl.records import Reward, Scored, StopReason
 from repl_rl.runs.trajectory_file import append, places
-from repl_rl.types import Reward, Scored, StopReason
+from repl_rl.viewer.page.writer import details_of, write_page
+from repl_rl.viewer.replay.annotated import annotate
 from tree_kit import SHARED, three_leaves
 
 

@@ -14,13 +14,13 @@ from repl_rl import __version__
 from repl_rl.config import Config
 from repl_rl.config.resolve import to_toml
 from repl_rl.errors import ConfigError
-from repl_rl.replay.scene import config_of, make_scene, other_walls
+from repl_rl.records import Origin, OutcomeKind
 from repl_rl.runs.folder import RunFolder, make_origin
 from repl_rl.runs.trajectory_file import Place, append, places
 from repl_rl.tasks.base import load_task, make_setup
 from repl_rl.transcript.conventions import IPYTHON
 from repl_rl.transcript.format import PYTHON, SUBMIT_STUB
-from repl_rl.types import Origin, OutcomeKind
+from repl_rl.viewer.replay.scene import config_of, make_scene, other_walls
 from repl_sandbox.types import Isolation
 from repl_sandbox.walls.isolation import Level, Walls
 

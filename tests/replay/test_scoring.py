@@ -10,9 +10,7 @@ import pytest
 
 from repl_rl.config.sections import RewardConfig
 from repl_rl.credit.rewards import RewardFunction, shaped
-from repl_rl.replay.change import Change, Judgement
-from repl_rl.rollout.scoring import Scorer
-from repl_rl.types import (
+from repl_rl.records import (
     OutcomeKind,
     Problem,
     Reward,
@@ -22,6 +20,8 @@ from repl_rl.types import (
     Verdict,
     VerdictKind,
 )
+from repl_rl.rollout.scoring import Scorer
+from repl_rl.viewer.replay.compare import Change, Judgement
 
 MakeTrajectory = Callable[..., Trajectory]
 PROVED, WRONG = VerdictKind.PROVED, VerdictKind.WRONG

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models
 
 from repl_rl.errors import ConfigError
-from repl_rl.replay import vocabulary as replay_vocabulary
-from repl_rl.replay.vocabulary import find_decode, read_decode, token_texts
+from repl_rl.records import Line, LineOutcome, Origin, OutcomeKind, Scored, StopReason, Trajectory
 from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.trajectory_file import Place, append, places
 from repl_rl.transcript.tokens import ByteCodec, Decode
-from repl_rl.types import Line, LineOutcome, Origin, OutcomeKind, Scored, StopReason, Trajectory
+from repl_rl.viewer.replay import vocabulary as replay_vocabulary
+from repl_rl.viewer.replay.vocabulary import find_decode, read_decode, token_texts
 
 BYTES = ByteCodec().decode
 SILENT = OutcomeKind.OK_SILENT

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from repl_rl.errors import ConfigError
+from repl_rl.records import OutcomeKind, StopReason, Trajectory
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import OutcomeKind, StopReason, Trajectory
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 

@@ -11,11 +11,11 @@ import pytest
 from attempt_kit import an_attempt
 from repl_rl.engines.base import LineEnd, SampledLine
 from repl_rl.errors import ConfigError
+from repl_rl.records import Line, LineOutcome, OutcomeKind, StopReason, Trajectory
 from repl_rl.rollout.builder import TrajectoryBuilder, check_trajectory
 from repl_rl.transcript.encoding import Encoding, prompt_ids
 from repl_rl.transcript.format import PYTHON, Part, Prompt, span_mask
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Line, LineOutcome, OutcomeKind, StopReason, Trajectory
 
 MakeTrajectory = Callable[..., Trajectory]
 OK = OutcomeKind.OK_OUTPUT

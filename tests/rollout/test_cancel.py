@@ -12,17 +12,16 @@ import pytest
 from attempt_kit import an_attempt
 from repl_rl.config.sections import RewardConfig, SamplingConfig
 from repl_rl.credit.rewards import bound_reward
-from repl_rl.engines.base import SampledLine, Weights
-from repl_rl.engines.patience import answered_within
+from repl_rl.engines.base import SampledLine, Weights, answered_within
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import EngineError
+from repl_rl.records import Attempt, Problem, Scored, Split, StopReason, Trajectory, Verdict
 from repl_rl.rollout.builder import RolloutCancelled
 from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Attempt, Problem, Scored, Split, StopReason, Trajectory, Verdict
 from repl_sandbox.fake import FakeKernel, FakeKernels
 from repl_sandbox.types import ExecStatus, Execution, Kernel
 

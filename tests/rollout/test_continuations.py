@@ -6,10 +6,10 @@ import pytest
 
 from fixture_types import MakeScored, MakeTrajectory
 from repl_rl.errors import ConfigError
+from repl_rl.records import OutcomeKind
 from repl_rl.rollout.continuations import attempts_around, check_asked
 from repl_rl.transcript.format import Part, Prompt
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import OutcomeKind
 
 OK, OPEN, SUBMITTED = OutcomeKind.OK_OUTPUT, OutcomeKind.INCOMPLETE, OutcomeKind.SUBMITTED
 LINES = (

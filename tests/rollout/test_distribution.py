@@ -14,10 +14,10 @@ import pytest
 from attempt_kit import an_attempt
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import SampledLine, Weights, line_end
+from repl_rl.records import Trajectory
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.format import Prompt, TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Trajectory
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 

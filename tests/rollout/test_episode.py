@@ -16,6 +16,7 @@ from repl_rl.config.sections import RewardConfig, RunOn, SamplingConfig
 from repl_rl.credit.rewards import RunningReward, shaped
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import ConfigError
+from repl_rl.records import Line, LineOutcome, OutcomeKind, StopReason, Trajectory
 from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.rollout.episode import Episode, Step
 from repl_rl.rollout.sampler import LineSampler
@@ -23,7 +24,6 @@ from repl_rl.rollout.session import Session
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import PYTHON, Part, Prompt
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Line, LineOutcome, OutcomeKind, StopReason, Trajectory
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 

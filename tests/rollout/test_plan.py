@@ -194,7 +194,7 @@ def test_what_is_said_where_vllm_is_missing_works_from_a_checkout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The name of the package is on no index."""
-    monkeypatch.setattr("repl_rl.engines.vllm.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("repl_rl.engines.vllm.engine.importlib.util.find_spec", lambda _: None)
     config = Config(model="m", sampling=SamplingConfig(engine="vllm"))
     with pytest.raises(ConfigError, match="not installed: run `make vllm` in the checkout") as told:
         make_plan(config)

@@ -11,16 +11,16 @@ import pytest
 
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.rollout.demonstrations import demonstrate
+from repl_rl.records import Attempt, Problem, Reward, Split, Verdict
 from repl_rl.rollout.kernels import kernel_for
 from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.tasks.base import Script, make_prompt
+from repl_rl.training.starter import demonstrate
 from repl_rl.transcript.conventions import IPYTHON
 from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Attempt, Problem, Reward, Split, Verdict
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution, SandboxError
 

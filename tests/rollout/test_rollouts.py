@@ -13,12 +13,12 @@ from repl_rl.credit.rewards import RewardFunction, shaped
 from repl_rl.engines.base import SampledLine
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import ConfigError
+from repl_rl.records import Attempt, Problem, Reward, Scored, Split, StopReason, Trajectory, Verdict
 from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Attempt, Problem, Reward, Scored, Split, StopReason, Trajectory, Verdict
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution, Kernel, SandboxError
 

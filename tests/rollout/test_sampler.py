@@ -9,19 +9,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from attempt_kit import an_attempt
+from repl_rl.base.concurrency import derive_seed
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import LineEnd, SampledLine, Weights, line_end
+from repl_rl.records import Line, LineOutcome, OutcomeKind, StopReason, Trajectory
 from repl_rl.rollout.sampler import LineSampler
-from repl_rl.seeds import derive_seed
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import (
-    Line,
-    LineOutcome,
-    OutcomeKind,
-    StopReason,
-    Trajectory,
-)
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 

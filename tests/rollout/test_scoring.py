@@ -11,8 +11,8 @@ import pytest
 
 from repl_rl.config.sections import RewardConfig
 from repl_rl.credit.rewards import shaped
+from repl_rl.records import OutcomeKind, Problem, Scored, Trajectory, Verdict, VerdictKind
 from repl_rl.rollout.scoring import Scorer
-from repl_rl.types import OutcomeKind, Problem, Scored, Trajectory, Verdict, VerdictKind
 
 PROBLEM = Problem(id="p", statement="s", meta={"answer": "9"}, chance=0.25)
 

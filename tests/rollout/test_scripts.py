@@ -14,6 +14,7 @@ from chat_templates import CHATML, END, load_tokenizer
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import SampledLine, line_end
 from repl_rl.errors import ConfigError
+from repl_rl.records import StopReason, Trajectory
 from repl_rl.rollout.builder import fault
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scripts import ScriptSampler, fixed_script
@@ -22,7 +23,6 @@ from repl_rl.transcript.conventions import load_format
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import Prompt, TranscriptFormat, line_of, strip_line
 from repl_rl.transcript.tokens import TokenizerCodec
-from repl_rl.types import StopReason, Trajectory
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 

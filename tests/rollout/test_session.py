@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from repl_rl.records import LineOutcome, OutcomeKind, Trajectory
 from repl_rl.rollout.session import Session
 from repl_rl.transcript.conventions import IPYTHON
 from repl_rl.transcript.format import PYTHON, TranscriptFormat, spans, strip_line
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import LineOutcome, OutcomeKind, Trajectory
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution, SandboxError
 

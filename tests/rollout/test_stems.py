@@ -11,15 +11,7 @@ import pytest
 from repl_rl.config.sections import RewardConfig, SamplingConfig
 from repl_rl.credit.rewards import shaped
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.rollout.builder import fault
-from repl_rl.rollout.runner import RolloutRunner
-from repl_rl.rollout.sampler import LineSampler
-from repl_rl.rollout.scoring import Scorer
-from repl_rl.rollout.stems import can_leave
-from repl_rl.tasks.base import make_prompt
-from repl_rl.transcript.format import PYTHON, Prompt
-from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import (
+from repl_rl.records import (
     Attempt,
     Branch,
     OutcomeKind,
@@ -30,6 +22,14 @@ from repl_rl.types import (
     Trajectory,
     Verdict,
 )
+from repl_rl.rollout.builder import fault
+from repl_rl.rollout.runner import RolloutRunner
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.rollout.scoring import Scorer
+from repl_rl.rollout.stems import can_leave
+from repl_rl.tasks.base import make_prompt
+from repl_rl.transcript.format import PYTHON, Prompt
+from repl_rl.transcript.tokens import ByteCodec
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Execution, Kernel, KernelSource, Limits

@@ -28,19 +28,19 @@ from repl_rl.credit.importance import largest_gap, line_ratios, weigh_lines
 from repl_rl.engines.base import SampledLine, line_end
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import ConfigError
-from repl_rl.replay.vocabulary import token_texts
+from repl_rl.records import Problem, Reward, Scored, StopReason, Trajectory
 from repl_rl.rollout.builder import fault
 from repl_rl.rollout.env import open_env
 from repl_rl.rollout.plan import make_plan
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.runs.trajectory_file import append, read_trajectories
-from repl_rl.show.transcript_rows import transcript_rows
 from repl_rl.training.audit import Counts, Witness
 from repl_rl.transcript.conventions import load_format
 from repl_rl.transcript.encoding import prompt_ids
 from repl_rl.transcript.format import Prompt, Span, TranscriptFormat, span_mask, spans
 from repl_rl.transcript.tokens import TokenizerCodec
-from repl_rl.types import Problem, Reward, Scored, StopReason, Trajectory
+from repl_rl.viewer.replay.vocabulary import token_texts
+from repl_rl.viewer.show.marked import transcript_rows
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 

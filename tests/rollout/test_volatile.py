@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from repl_rl.records import LineOutcome, OutcomeKind
 from repl_rl.rollout.volatile import (
     TooLongError,
     kernel_sources,
@@ -19,7 +20,6 @@ from repl_rl.rollout.volatile import (
 )
 from repl_rl.tasks.base import load_task, make_setup
 from repl_rl.transcript.format import PYTHON
-from repl_rl.types import LineOutcome, OutcomeKind
 
 
 def named(source: str) -> str | None:

@@ -9,6 +9,8 @@ from fractions import Fraction
 
 import pytest
 
+from repl_rl.base.concurrency import derive_seed
+from repl_rl.records import OutcomeKind, Problem, Scored, Split, Trajectory, Verdict, VerdictKind
 from repl_rl.runs.summary import (
     clustered_interval,
     difference,
@@ -18,9 +20,7 @@ from repl_rl.runs.summary import (
     rates_by,
     wilson_interval,
 )
-from repl_rl.seeds import derive_seed
 from repl_rl.training.evaluate import held_out_attempts
-from repl_rl.types import OutcomeKind, Problem, Scored, Split, Trajectory, Verdict, VerdictKind
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ import pytest
 from tensorboard.summary.writer import event_file_writer
 
 from event_file import rows_of_events, rows_of_file, same_rows
-from repl_rl import interrupts
+from repl_rl.base import interrupts
+from repl_rl.base.interrupts import Interrupts
 from repl_rl.config import Config
 from repl_rl.config.resolve import resolve
 from repl_rl.config.sections import ReportConfig
 from repl_rl.errors import ConfigError
-from repl_rl.interrupts import Interrupts
 from repl_rl.rollout.plan import make_plan
 from repl_rl.runs.folder import RunFolder
 from repl_rl.runs.resume import Begun, cut

@@ -16,6 +16,7 @@ from repl_rl.config import Config
 from repl_rl.config.resolve import to_toml
 from repl_rl.config.sections import SandboxConfig, TaskConfig
 from repl_rl.errors import ConfigError
+from repl_rl.records import Origin, OutcomeKind, Scored, Trajectory
 from repl_rl.runs.folder import (
     RunFolder,
     check_output,
@@ -25,7 +26,6 @@ from repl_rl.runs.folder import (
     read_versions,
 )
 from repl_rl.runs.trajectory_file import places, read_trajectories
-from repl_rl.types import Origin, OutcomeKind, Scored, Trajectory
 from run_metrics import read_metrics
 
 ORIGIN = Origin(

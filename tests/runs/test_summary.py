@@ -7,6 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from repl_rl.records import (
+    Branch,
+    OutcomeKind,
+    Scored,
+    StopReason,
+    Trajectory,
+    Verdict,
+    VerdictKind,
+)
 from repl_rl.runs.rollout_metrics import (
     farming_metrics,
     habits,
@@ -20,7 +29,6 @@ from repl_rl.runs.summary import (
     wilson_interval,
 )
 from repl_rl.training.evaluate import percent, report
-from repl_rl.types import Branch, OutcomeKind, Scored, StopReason, Trajectory, Verdict, VerdictKind
 
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from repl_rl.records import OutcomeKind, Scored, Trajectory, VerdictKind
 from repl_rl.runs.trajectory_file import append, places
-from repl_rl.types import OutcomeKind, Scored, Trajectory, VerdictKind
 from trajectory_kit import FULL, HERE, ROW, full_with, row, titles
 
 MakeTrajectory = Callable[..., Trajectory]

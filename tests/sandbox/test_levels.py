@@ -11,8 +11,8 @@ import pytest
 
 from labs import ROOT, USERS, run_lab
 from level_corpus import CORPUS, OUTSIDE
+from repl_rl.records import OutcomeKind
 from repl_rl.transcript.outcomes import executed_kind
-from repl_rl.types import OutcomeKind
 from repl_sandbox.statements import Compiler
 from repl_sandbox.types import ExecStatus, Execution
 from repl_sandbox.walls import bubblewrap, confine

@@ -238,7 +238,7 @@ def test_an_unknown_module_is_named(module: str) -> None:
         readable_paths([module])
 
 
-@pytest.mark.parametrize("module", ["repl_rl", "repl_sandbox.guest.repl", "repl_rl.types"])
+@pytest.mark.parametrize("module", ["repl_rl", "repl_sandbox.guest.repl", "repl_rl.records"])
 def test_this_project_cannot_be_preloaded(module: str) -> None:
     with pytest.raises(ValueError, match=rf"^preload '{module}': kernels may not read"):
         readable_paths([module])

@@ -12,10 +12,9 @@ from rich.console import Console
 
 from repl_rl.credit.ledger import ledgers
 from repl_rl.progress import Progress
+from repl_rl.records import OutcomeKind, Scored, Trajectory
 from repl_rl.runs.rollout_metrics import rollout_metrics
-from repl_rl.show.bars import Phase
-from repl_rl.show.display import Screen, trend
-from repl_rl.types import OutcomeKind, Scored, Trajectory
+from repl_rl.viewer.show.display import Phase, Screen, trend
 
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]
@@ -136,8 +135,8 @@ def test_no_submission_counts_every_end_without_one(
     make_trajectory: MakeTrajectory, make_scored: MakeScored
 ) -> None:
     """A dead kernel, a full context or a time limit submit nothing either."""
-    from repl_rl.show.display import ROWS, _value
-    from repl_rl.types import StopReason
+    from repl_rl.records import StopReason
+    from repl_rl.viewer.show.display import ROWS, _value
 
     (row,) = (row for row in ROWS if row.label == "no submission")
     ends = [reason for reason in StopReason if reason is not StopReason.SUBMITTED]

@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from fixture_types import MakeScored, MakeTrajectory
-from repl_rl.show.display import Screen
-from repl_rl.show.marked import marked_trajectory
+from repl_rl.records import OutcomeKind, Scored, Verdict, VerdictKind
 from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import OutcomeKind, Scored, Verdict, VerdictKind
+from repl_rl.viewer.show.display import Screen
+from repl_rl.viewer.show.marked import marked_trajectory
 
 KIND = OutcomeKind
 README = Path(__file__).resolve().parents[2] / "README.md"

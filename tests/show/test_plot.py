@@ -12,8 +12,9 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
 from curve_kit import a_step, curve, of
-from repl_rl.show.plot import figure, picture, style, window_of
-from repl_rl.show.plot_series import (
+from repl_rl.records import OutcomeKind
+from repl_rl.runs.plot import figure, picture, style, window_of
+from repl_rl.runs.plot_series import (
     HATCHES,
     MAX_PENS,
     axes_of,
@@ -23,7 +24,6 @@ from repl_rl.show.plot_series import (
     seconds,
     thinned,
 )
-from repl_rl.types import OutcomeKind
 
 
 def panel(drawn: Figure, label: str) -> Axes:

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from curve_kit import a_step, curve, of, rows, texts, write
-from repl_rl.show.plot import names_of, picture, save_curve
+from repl_rl.runs.plot import names_of, picture, save_curve
 
 Called = tuple[int, str, str]
 Call = Callable[..., Called]
@@ -99,7 +99,7 @@ def test_a_run_that_took_no_step_has_no_curve(tmp_path: Path) -> None:
 def test_pictures_are_drawn_without_a_display_or_a_window_library(tmp_path: Path) -> None:
     run = write(tmp_path / "run", rows(2))
     program = (
-        "import sys; from pathlib import Path; from repl_rl.show.plot import save_curve\n"
+        "import sys; from pathlib import Path; from repl_rl.runs.plot import save_curve\n"
         f"save_curve(Path({str(run)!r}))\n"
         "print({'matplotlib.pyplot', 'torch', 'tkinter'} & {*sys.modules})"
     )
@@ -137,7 +137,7 @@ def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("matplotlib")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delitem(sys.modules, "repl_rl.show.plot", raising=False)
+    monkeypatch.delitem(sys.modules, "repl_rl.runs.plot", raising=False)
 
 
 @pytest.mark.usefixtures("without_matplotlib")

@@ -9,12 +9,7 @@ from rich.text import Text
 
 from attempt_kit import an_attempt
 from repl_rl.engines.base import LineEnd, SampledLine
-from repl_rl.rollout.builder import TrajectoryBuilder
-from repl_rl.show.rollout_view import LineStream, result_rows, token_rows, token_table, visible
-from repl_rl.transcript.encoding import Encoding
-from repl_rl.transcript.format import PYTHON, Prompt
-from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import (
+from repl_rl.records import (
     LineOutcome,
     OutcomeKind,
     Scored,
@@ -22,6 +17,17 @@ from repl_rl.types import (
     Trajectory,
     Verdict,
     VerdictKind,
+)
+from repl_rl.rollout.builder import TrajectoryBuilder
+from repl_rl.transcript.encoding import Encoding
+from repl_rl.transcript.format import PYTHON, Prompt
+from repl_rl.transcript.tokens import ByteCodec
+from repl_rl.viewer.show.rollout_view import (
+    LineStream,
+    result_rows,
+    token_rows,
+    token_table,
+    visible,
 )
 
 MakeTrajectory = Callable[..., Trajectory]

@@ -11,12 +11,12 @@ import pytest
 from attempt_kit import an_attempt
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
+from repl_rl.records import Line, LineOutcome, OutcomeKind, Scored, Trajectory
 from repl_rl.rollout.sampler import LineSampler
-from repl_rl.show.transcript_rows import By, transcript_rows
 from repl_rl.transcript.conventions import IPYTHON
 from repl_rl.transcript.format import PYTHON, TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Line, LineOutcome, OutcomeKind, Scored, Trajectory
+from repl_rl.viewer.show.marked import By, transcript_rows
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 

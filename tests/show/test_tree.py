@@ -12,10 +12,10 @@ from rich.console import Console
 
 from fixture_types import MakeTrajectory
 from repl_rl.credit.trees.table import tree_table
+from repl_rl.records import Scored
 from repl_rl.runs.trajectory_file import append
-from repl_rl.show.display import Screen
-from repl_rl.show.marked import marked_trajectory
-from repl_rl.types import Scored
+from repl_rl.viewer.show.display import Screen
+from repl_rl.viewer.show.marked import marked_trajectory
 from tree_kit import three_leaves
 
 TREE = """\

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from repl_rl.show.verdict_words import kind_words, verdict_words
-from repl_rl.types import Verdict, VerdictKind
+from repl_rl.records import Verdict, VerdictKind
+from repl_rl.viewer.show.verdict_words import kind_words, verdict_words
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from repl_rl.config.sections import LoraConfig
-from repl_rl.engines.lora import tuned_layers
-from repl_rl.engines.models import LoadedModel, load_weights, read_files, to_train
-from repl_rl.engines.precision import Precision
+from repl_rl.models.loading import LoadedModel, load_weights, read_files, to_train
+from repl_rl.models.lora import tuned_layers
+from repl_rl.models.precision import Precision
 
 CPU = torch.device("cpu")
 IDS = [62, 62, 62, 1, 7, 100, 30, 31, 32, 33]

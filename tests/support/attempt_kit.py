@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from repl_rl.types import Attempt, Problem
+from repl_rl.records import Attempt, Problem
 
 
 def an_attempt(

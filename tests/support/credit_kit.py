@@ -7,7 +7,7 @@ from functools import cache
 
 from repl_rl.config.sections import Baseline, GRPOConfig
 from repl_rl.credit.advantages import divisor, load_credit
-from repl_rl.types import Branch, Problem, Reward, Scored, StopReason, Trajectory
+from repl_rl.records import Branch, Problem, Reward, Scored, StopReason, Trajectory
 
 CREDITS = ("line_local", "outcome", "potential", "return_to_go")
 """Those of siblings that do not branch."""

@@ -27,8 +27,8 @@ from transformers import (
     SmolLM3Config,
 )
 
-from repl_rl.engines.hf import HFEngine
-from repl_rl.engines.precision import Precision
+from repl_rl.engines.hf.engine import HFEngine
+from repl_rl.models.precision import Precision
 
 T = TypeVar("T")
 VOCABULARY, NEWLINE, EOS = 48, 10, 3

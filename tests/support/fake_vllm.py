@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from repl_rl.engines import vllm_server
 from repl_rl.engines.base import SampledLine
-from repl_rl.engines.vllm_server import VLLMServerEngine
+from repl_rl.engines.vllm import server as vllm_server
+from repl_rl.engines.vllm.server import VLLMServerEngine
 
 T = TypeVar("T")
 VOCABULARY, NEWLINE, EOS = 48, 10, 3

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from repl_rl.replay.scene import Scene
+from repl_rl.records import OutcomeKind, Scored, Trajectory
 from repl_rl.runs.trajectory_file import Place
-from repl_rl.types import OutcomeKind, Scored, Trajectory
+from repl_rl.viewer.replay.scene import Scene
 
 Part = tuple[str, OutcomeKind, str | None]
 """(sampled source, its outcome, the injected text that follows it or None)."""

@@ -12,13 +12,13 @@ import pytest
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from repl_rl.lm_eval.model import ReplLM
+from repl_rl.integrations.lm_eval.model import ReplLM
 from repl_rl.progress import SILENT
-from repl_rl.rollout.model_plan import plan_of_model
+from repl_rl.records import Trajectory
+from repl_rl.rollout.plan import plan_of_model
 from repl_rl.training import asked
 from repl_rl.training.eval_job import Evaluation, evaluate
 from repl_rl.training.evaluate import held_out_attempts
-from repl_rl.types import Trajectory
 
 MINE = """\
 task: mine

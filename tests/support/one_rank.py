@@ -19,9 +19,9 @@ import torch
 from transformers import Qwen3ForCausalLM
 
 from repl_rl.credit.advantages import load_credit
-from repl_rl.engines.precision import Precision
-from repl_rl.training.trainer import make_trainer
-from repl_rl.types import Scored
+from repl_rl.models.precision import Precision
+from repl_rl.records import Scored
+from repl_rl.update.trainer import make_trainer
 from trainer_kit import Catch, byte_tokenizer, config_of
 
 

@@ -14,8 +14,8 @@ import uvicorn
 from openenv import GenericEnvClient
 
 import repl_rl as rr
-from repl_rl.openenv.environment import ReplEnvironment, Shared
-from repl_rl.openenv.server import make_app
+from repl_rl.integrations.openenv.environment import ReplEnvironment, Shared
+from repl_rl.integrations.openenv.server import make_app
 from repl_rl.tasks.numbered import NumberedProblems
 
 T = TypeVar("T")

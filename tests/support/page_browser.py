@@ -15,9 +15,7 @@ from typing import Any
 import pytest
 
 from repl_rl.credit.ledger import ledgers
-from repl_rl.replay.annotated import Annotated
-from repl_rl.replay.page import write_page
-from repl_rl.types import (
+from repl_rl.records import (
     OutcomeKind,
     Problem,
     Reward,
@@ -27,6 +25,8 @@ from repl_rl.types import (
     Verdict,
     VerdictKind,
 )
+from repl_rl.viewer.page.writer import write_page
+from repl_rl.viewer.replay.annotated import Annotated
 
 FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from repl_rl.types import Scored
+from repl_rl.records import Scored
 
 
 class Read(NamedTuple):

@@ -12,6 +12,7 @@ from repl_rl.config import Config
 from repl_rl.config.resolve import resolve
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
+from repl_rl.records import Origin, Problem, Scored, Split
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import make_task_plan
 from repl_rl.rollout.sampler import LineSampler
@@ -20,7 +21,6 @@ from repl_rl.runs.folder import RunFolder, make_origin
 from repl_rl.tasks.base import make_setup
 from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Origin, Problem, Scored, Split
 
 SETTINGS = (
     "sandbox.line_cpu_s=0.5",

@@ -9,14 +9,14 @@ from typing import Any
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import LineEnd, SampledLine
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.replay.branch import Asked
-from repl_rl.replay.referee import Referee
-from repl_rl.replay.scene import Scene
+from repl_rl.records import Problem, Reward, Scored, Trajectory
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Problem, Reward, Scored, Trajectory
+from repl_rl.viewer.replay.branch import Asked
+from repl_rl.viewer.replay.referee import Referee
+from repl_rl.viewer.replay.scene import Scene
 from repl_sandbox.types import KernelSource
 
 CODEC = ByteCodec()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from repl_rl.types import Problem, Split, Verdict, VerdictKind
+from repl_rl.records import Problem, Split, Verdict, VerdictKind
 
 SUMS = {f"What is {one} + {other}?": one + other for one in (2, 6) for other in (5, 7, 8, 9, 11)}
 # The line that copies their shape is wrong.

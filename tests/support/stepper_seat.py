@@ -15,13 +15,7 @@ from textual.message import Message
 from textual.pilot import Pilot
 
 from repl_rl.config import Config
-from repl_rl.replay.branch import as_trajectory
-from repl_rl.replay.live import Live
-from repl_rl.replay.scene import Scene
-from repl_rl.replay.stepper import Stepper
-from repl_rl.transcript.format import PYTHON, SUBMIT_STUB
-from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import (
+from repl_rl.records import (
     Line,
     Origin,
     OutcomeKind,
@@ -31,6 +25,12 @@ from repl_rl.types import (
     Verdict,
     VerdictKind,
 )
+from repl_rl.transcript.format import PYTHON, SUBMIT_STUB
+from repl_rl.transcript.tokens import ByteCodec
+from repl_rl.viewer.replay.branch import as_trajectory
+from repl_rl.viewer.replay.live import Live
+from repl_rl.viewer.replay.scene import Scene
+from repl_rl.viewer.stepper import Stepper
 from repl_sandbox.fake import FakeKernel, FakeKernels
 from repl_sandbox.types import ExecStatus, Execution, SandboxError
 

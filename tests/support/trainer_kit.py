@@ -19,10 +19,10 @@ from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, SamplingConfig
 from repl_rl.credit.advantages import load_credit
 from repl_rl.engines.kinds import HF
-from repl_rl.engines.precision import precision
-from repl_rl.training.grpo import LineGRPOTrainer
-from repl_rl.training.trainer import make_trainer
-from repl_rl.types import Scored
+from repl_rl.models.precision import precision
+from repl_rl.records import Scored
+from repl_rl.update.grpo import LineGRPOTrainer
+from repl_rl.update.trainer import make_trainer
 
 Tensors = dict[str, torch.Tensor]
 EOS = 256

@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from repl_rl.runs.trajectory_file import Selection, select
-from repl_rl.types import (
+from repl_rl.records import (
     Line,
     LineOutcome,
     Origin,
@@ -23,6 +22,7 @@ from repl_rl.types import (
     Verdict,
     VerdictKind,
 )
+from repl_rl.runs.trajectory_file import Selection, select
 
 FULL = Scored(
     trajectory=Trajectory(

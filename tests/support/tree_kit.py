@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from repl_rl.types import Branch, OutcomeKind, Problem, Reward, Scored, Trajectory
+from repl_rl.records import Branch, OutcomeKind, Problem, Reward, Scored, Trajectory
 
 OUTPUT, SILENT, SUBMITTED = OutcomeKind.OK_OUTPUT, OutcomeKind.OK_SILENT, OutcomeKind.SUBMITTED
 SHARED = ((" x = 1\n", SILENT, ">>>"), (" x + 1\n", OUTPUT, "2\n>>>"))

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from documents import ROOT, commands
-from repl_rl.engines.vllm_server import VLLMServerEngine
+from repl_rl.engines.vllm.server import VLLMServerEngine
 from repl_rl.testing.under_test import EngineOptions
 
 START_S = 300.0
@@ -35,7 +35,7 @@ SETTINGS = (
     "--enable-scale-out",
 )
 PROCESSED = ("--logprobs-mode", "processed_logprobs")
-LOADER = ("--worker-extension-cls", "repl_rl.engines.vllm_worker.PolicyLoader")
+LOADER = ("--worker-extension-cls", "repl_rl.engines.vllm.worker.PolicyLoader")
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "TORCHDYNAMO_DISABLE": "1",  # else log-probabilities are compiled, with a C++ compiler

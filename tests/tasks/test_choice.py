@@ -9,10 +9,10 @@ import pytest
 
 from repl_rl.config.sections import TaskConfig
 from repl_rl.errors import ConfigError
+from repl_rl.records import Problem, Split
 from repl_rl.tasks.base import choose, load_task
 from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.tasks.sympy_proofs.task import SHORT, digest_of, known
-from repl_rl.types import Problem, Split
 
 
 def drawn(config: TaskConfig, split: Split = Split.TRAIN, count: int = 60) -> list[Problem]:

@@ -10,9 +10,9 @@ import pytest
 from repl_rl.commands.tasks import CONSTANTS
 from repl_rl.config.sections import RewardConfig
 from repl_rl.credit.rewards import outcome_reward
+from repl_rl.records import Problem, Split, Verdict
 from repl_rl.tasks.base import Cell
 from repl_rl.tasks.sympy_proofs import SympyProofs
-from repl_rl.types import Problem, Split, Verdict
 
 TASK = SympyProofs()
 NUM_PROBLEMS = 16

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from repl_rl.base.concurrency import derive_seed
 from repl_rl.errors import ConfigError
-from repl_rl.seeds import derive_seed
+from repl_rl.records import Problem, Split, Verdict
 from repl_rl.tasks.numbered import NumberedProblems
-from repl_rl.types import Problem, Split, Verdict
 
 
 class Countable:

@@ -12,11 +12,11 @@ import pytest
 
 from repl_rl.errors import ConfigError
 from repl_rl.grading.grader import Grader
+from repl_rl.records import Problem, VerdictKind
 from repl_rl.tasks.base import load_task
-from repl_rl.types import Problem, VerdictKind
 
 TASK = """
-from repl_rl.types import Problem, Verdict, VerdictKind
+from repl_rl.records import Problem, Verdict, VerdictKind
 
 class MyTask:
     name = "mine"

@@ -14,11 +14,11 @@ import pytest
 import sympy
 
 from repl_rl.grading.equality import zero_method
+from repl_rl.records import Problem, Split, VerdictKind
 from repl_rl.tasks.base import DemonstrableTask, ReferencedTask
 from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.tasks.sympy_proofs.families import FAMILIES
 from repl_rl.tasks.sympy_proofs.task import SHORT, split_of
-from repl_rl.types import Problem, Split, VerdictKind
 
 TASK = SympyProofs()
 PROVED = VerdictKind.PROVED

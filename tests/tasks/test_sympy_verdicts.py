@@ -4,8 +4,8 @@ import time
 
 import pytest
 
+from repl_rl.records import Problem, VerdictKind
 from repl_rl.tasks.sympy_proofs import SympyProofs
-from repl_rl.types import Problem, VerdictKind
 
 TASK = SympyProofs()
 PROVED = VerdictKind.PROVED

@@ -13,7 +13,7 @@ Call = Callable[..., tuple[int, str, str]]
 TASKS = """
 import os
 
-from repl_rl.types import Problem, Split, Verdict, VerdictKind
+from repl_rl.records import Problem, Split, Verdict, VerdictKind
 
 class Good:
     name = "good"

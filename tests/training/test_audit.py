@@ -14,15 +14,15 @@ from transformers import Qwen3Config
 from attempt_kit import an_attempt
 from engine_kit import GROUPED, scorer
 from repl_rl.config.sections import SamplingConfig
-from repl_rl.engines.hf import HFEngine
-from repl_rl.engines.models import logprobs
+from repl_rl.engines.hf.engine import HFEngine
 from repl_rl.engines.scripted import ScriptedEngine, script
+from repl_rl.models.loading import logprobs
+from repl_rl.records import Branch, Finding, OutcomeKind, Trajectory
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.testing.small_models import random_model
 from repl_rl.training.audit import Counts, Witness
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Branch, Finding, OutcomeKind, Trajectory
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from repl_rl.records import Finding, Line, OutcomeKind, Trajectory
 from repl_rl.training.audit import Counts
 from repl_rl.transcript.conventions import IPYTHON
 from repl_rl.transcript.format import PYTHON, TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import Finding, Line, OutcomeKind, Trajectory
 
 MakeTrajectory = Callable[..., Trajectory]
 OK = OutcomeKind.OK_OUTPUT

@@ -11,7 +11,7 @@ from repl_rl.config.sections import GRPOConfig
 from repl_rl.credit.advantages import distinct, load_credit
 from repl_rl.credit.base import More, Run
 from repl_rl.credit.trees.growth import grow
-from repl_rl.types import Attempt, Branch, OutcomeKind, Problem, Scored, Trajectory
+from repl_rl.records import Attempt, Branch, OutcomeKind, Problem, Scored, Trajectory
 
 OK, SUBMITTED = OutcomeKind.OK_OUTPUT, OutcomeKind.SUBMITTED
 MakeTrajectory = Callable[..., Trajectory]

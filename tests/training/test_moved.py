@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from repl_rl.training.moved import MovedWeights, WeightSample
+from repl_rl.update.trainer import MovedWeights, WeightSample
 
 
 def test_each_tensor_is_looked_at_in_proportion_to_its_size() -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from repl_rl.training.muon import Muon, orthogonal
+from repl_rl.update.sft import Muon, orthogonal
 
 
 @pytest.mark.parametrize("shape", [(6, 3), (3, 6), (4, 4)])

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from repl_rl.interrupts import Interrupts
+from repl_rl.base.interrupts import Interrupts
 from repl_rl.progress import Note
+from repl_rl.records import OutcomeKind, Scored, Trajectory, Verdict, VerdictKind
 from repl_rl.training.evaluate import run_counted
 from repl_rl.training.steps import StepCallback
-from repl_rl.types import OutcomeKind, Scored, Trajectory, Verdict, VerdictKind
 
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]

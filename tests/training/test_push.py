@@ -206,8 +206,8 @@ def test_a_push_that_fails_is_exit_code_1(hub: PushHub, call: Call, tmp_path: Pa
 def test_the_end_of_a_run_pushes_its_weights_or_warns(
     hub: PushHub, tmp_path: Path, status: int
 ) -> None:
-    from repl_rl.show.display import Screen
-    from repl_rl.training.ending import end
+    from repl_rl.training.train import end
+    from repl_rl.viewer.show.display import Screen
 
     hub.statuses["commit/main"] = status
     run = ended_run(tmp_path / "run", "report.hub=me/it")
@@ -230,7 +230,7 @@ def test_the_end_of_a_run_pushes_its_weights_or_warns(
 @pytest.mark.slow
 def test_without_the_setting_nothing_is_asked(hub: PushHub, tmp_path: Path) -> None:
     from repl_rl.progress import SILENT
-    from repl_rl.training.ending import end
+    from repl_rl.training.train import end
 
     run = ended_run(tmp_path / "run")
     end(run, Config(model="m", report=ReportConfig(curve=False)), SILENT, is_merged=False)

@@ -17,9 +17,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from repl_rl.config.sections import STARTER_PRESET, SandboxConfig
 from repl_rl.progress import Note, ignore
+from repl_rl.records import Split, Trajectory
 from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.tasks.sympy_proofs import SympyProofs
-from repl_rl.training.sft import MuonAdamW, batch_order
 from repl_rl.training.starter import (
     VERSION,
     Recipe,
@@ -32,10 +32,10 @@ from repl_rl.training.starter import (
     starter_path,
     train_tokenizer,
 )
-from repl_rl.training.token_tree import IGNORED
 from repl_rl.transcript.format import setup_sources
 from repl_rl.transcript.tokens import TokenizerCodec
-from repl_rl.types import Split, Trajectory
+from repl_rl.update.sft import MuonAdamW, batch_order
+from repl_rl.update.token_tree import IGNORED
 
 SMALL = Recipe(
     num_demonstrations=12, steps=2, batch_size=4, hidden_size=32, intermediate_size=64, num_layers=2

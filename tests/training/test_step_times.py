@@ -10,14 +10,13 @@ from typing import Any, ClassVar
 import pytest
 
 from repl_rl.engines.base import LineEnd, SampledLine
-from repl_rl.engines.busy import BusyEngine
 from repl_rl.engines.scripted import ScriptedEngine, script
-from repl_rl.rollout.waits import Waits
-from repl_rl.training.laps import Laps
-from repl_rl.training.ranks import Ranks
-from repl_rl.training.rollout_counts import RolloutCounts, time_metrics
+from repl_rl.records import OutcomeKind, Scored, Trajectory
+from repl_rl.rollout.runner import Waits
+from repl_rl.training.runtime import BusyEngine
+from repl_rl.training.steps import Laps, RolloutCounts, time_metrics
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import OutcomeKind, Scored, Trajectory
+from repl_rl.update.ranks import Ranks
 
 
 def test_every_second_goes_to_one_part() -> None:
@@ -111,7 +110,7 @@ def test_what_rollouts_took_is_counted_over_all_processes(
 ) -> None:
     """Two engines, of 100 tokens in 2 s and 30 in 3 s, in rollouts of 4 s."""
     clock = iter([0.0, 0.0, 4.0, 4.0])
-    monkeypatch.setattr("repl_rl.training.rollout_counts.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("repl_rl.training.steps.time.monotonic", lambda: next(clock))
     runtimes = [a_runtime(), a_runtime()]
     counted = [RolloutCounts(runtimes[i], Told(rank=i, world=2)) for i in (0, 1)]
     made = ((100, 2.0, (30, 60), 1, 10.0), (30, 3.0, (10, 20), 2, 90.0))

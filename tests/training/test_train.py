@@ -14,21 +14,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from repl_rl.base.interrupts import Interrupts
 from repl_rl.config import Config
 from repl_rl.config.sections import EvalConfig, GRPOConfig
 from repl_rl.credit.advantages import load_credit
 from repl_rl.errors import ConfigError, DivergedError
-from repl_rl.interrupts import Interrupts
 from repl_rl.progress import SILENT
-from repl_rl.rollout.plan import make_plan
-from repl_rl.rollout.waits import Waits
-from repl_rl.show.display import Screen
-from repl_rl.training.eval_job import Evaluation
-from repl_rl.training.evaluate import held_out_attempts, report
-from repl_rl.training.held_out import HeldOut
-from repl_rl.training.steps import ProblemSequence, StepCallback, Training
-from repl_rl.training.train import train as train_plan
-from repl_rl.types import (
+from repl_rl.records import (
     Attempt,
     OutcomeKind,
     Problem,
@@ -38,6 +30,13 @@ from repl_rl.types import (
     Verdict,
     VerdictKind,
 )
+from repl_rl.rollout.plan import make_plan
+from repl_rl.rollout.runner import Waits
+from repl_rl.training.eval_job import Evaluation
+from repl_rl.training.evaluate import HeldOut, held_out_attempts, report
+from repl_rl.training.steps import ProblemSequence, StepCallback, Training
+from repl_rl.training.train import train as train_plan
+from repl_rl.viewer.show.display import Screen
 
 
 class Few:

@@ -18,27 +18,11 @@ from adapter_kit import logits, wrapped
 from repl_rl.config import Config
 from repl_rl.config.resolve import resolve
 from repl_rl.config.sections import LoraConfig, SamplingConfig
-from repl_rl.engines.models import load_model
-from repl_rl.engines.precision import Precision
-from repl_rl.engines.weights import named_weights
 from repl_rl.errors import ConfigError
-from repl_rl.rollout.plan import Plan, make_plan
-from repl_rl.rollout.runner import RolloutRunner
-from repl_rl.rollout.scoring import Scorer
-from repl_rl.rollout.scripts import ScriptSampler, Written, WrittenLine, fixed_script
-from repl_rl.runs.folder import RunFolder, WarmRecord, write_record
-from repl_rl.runs.resume import begun, newest_run
-from repl_rl.runs.trajectory_file import append
-from repl_rl.show.display import Screen
-from repl_rl.training.lessons import Gathering, name_held_out
-from repl_rl.training.sft import adamw, example_of, fit
-from repl_rl.training.sources import Sources, adapted, check_sources
-from repl_rl.training.token_tree import IGNORED
-from repl_rl.training.warmstart import _keep
-from repl_rl.transcript.encoding import Encoding
-from repl_rl.transcript.format import PYTHON
-from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import (
+from repl_rl.models.loading import load_model
+from repl_rl.models.precision import Precision
+from repl_rl.models.weights import named_weights
+from repl_rl.records import (
     Attempt,
     OutcomeKind,
     Problem,
@@ -48,6 +32,21 @@ from repl_rl.types import (
     Verdict,
     VerdictKind,
 )
+from repl_rl.rollout.plan import Plan, make_plan
+from repl_rl.rollout.runner import RolloutRunner
+from repl_rl.rollout.scoring import Scorer
+from repl_rl.rollout.scripts import ScriptSampler, Written, WrittenLine, fixed_script
+from repl_rl.runs.folder import RunFolder, WarmRecord, write_record
+from repl_rl.runs.resume import begun, newest_run
+from repl_rl.runs.trajectory_file import append
+from repl_rl.training.lessons import Gathering, Sources, adapted, check_sources, name_held_out
+from repl_rl.training.warmstart import _keep
+from repl_rl.transcript.encoding import Encoding
+from repl_rl.transcript.format import PYTHON
+from repl_rl.transcript.tokens import ByteCodec
+from repl_rl.update.sft import adamw, example_of, fit
+from repl_rl.update.token_tree import IGNORED
+from repl_rl.viewer.show.display import Screen
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
 from tiny_model import save_tiny_model

@@ -20,17 +20,17 @@ from chat_templates import (
     THOUGHT,
     load_tokenizer,
 )
+from repl_rl.base.disk import read_text
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import ConfigError
+from repl_rl.records import Trajectory
 from repl_rl.rollout.sampler import LineSampler
-from repl_rl.texts import read_text
 from repl_rl.transcript.chat import chat_turn
 from repl_rl.transcript.conventions import load_format
 from repl_rl.transcript.encoding import prompt_ids
 from repl_rl.transcript.format import Part, Prompt, span_mask
 from repl_rl.transcript.tokens import TokenizerCodec
-from repl_rl.types import Trajectory
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 

@@ -13,17 +13,17 @@ import pytest
 from attempt_kit import an_attempt
 from chat_families import FAMILIES, LLAMA, QWEN, SMOL, Family, apply_of, family_tokenizer
 from chat_templates import EATER
+from repl_rl.base.disk import read_text
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import line_end
 from repl_rl.engines.scripted import ScriptedEngine
 from repl_rl.errors import ConfigError
+from repl_rl.records import Trajectory
 from repl_rl.rollout.sampler import LineSampler
-from repl_rl.texts import read_text
 from repl_rl.transcript.conventions import load_format
 from repl_rl.transcript.encoding import prompt_ids
 from repl_rl.transcript.format import Prompt
 from repl_rl.transcript.tokens import TokenizerCodec
-from repl_rl.types import Trajectory
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 

@@ -20,20 +20,20 @@ from chat_templates import (
     START,
     load_tokenizer,
 )
+from repl_rl.base.disk import read_text
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import SampledLine, Weights, line_end
 from repl_rl.errors import ConfigError
-from repl_rl.replay.branch import begin
-from repl_rl.replay.live import LiveLine
+from repl_rl.records import LineOutcome, OutcomeKind, Problem, StopReason, Trajectory
 from repl_rl.rollout.builder import fault
 from repl_rl.rollout.sampler import LineSampler
-from repl_rl.texts import read_text
 from repl_rl.transcript.chat import between_turns
 from repl_rl.transcript.conventions import load_format
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import PYTHON, TranscriptFormat
 from repl_rl.transcript.tokens import TokenizerCodec
-from repl_rl.types import LineOutcome, OutcomeKind, Problem, StopReason, Trajectory
+from repl_rl.viewer.replay.branch import begin
+from repl_rl.viewer.replay.live import LiveLine
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.types import ExecStatus, Execution
 

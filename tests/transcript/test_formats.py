@@ -11,11 +11,11 @@ from attempt_kit import an_attempt
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.errors import ConfigError
+from repl_rl.records import OutcomeKind, Trajectory
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.conventions import IPYTHON, load_format
 from repl_rl.transcript.format import PYTHON, Prompt, TranscriptFormat, spans
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.types import OutcomeKind, Trajectory
 from repl_sandbox.fake import FakeKernel
 from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Execution, Kernel, Limits

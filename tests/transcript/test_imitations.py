@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from repl_rl.records import OutcomeKind
 from repl_rl.transcript.imitations import imitates_output
 from repl_rl.transcript.outcomes import executed_kind, thought_kind
-from repl_rl.types import OutcomeKind
 from repl_sandbox.statements import Syntax
 from repl_sandbox.types import ExecStatus, Execution
 

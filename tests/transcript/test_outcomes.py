@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 import pytest
 
+from repl_rl.records import OutcomeKind, StopReason, Tone
 from repl_rl.transcript.outcomes import (
     executed_kind,
     statement_key,
     submitted_expression,
     thought_kind,
 )
-from repl_rl.types import OutcomeKind, StopReason, Tone
 from repl_sandbox.statements import Syntax
 from repl_sandbox.types import ExecStatus, Execution
 

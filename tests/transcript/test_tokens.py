@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from repl_rl.errors import ConfigError
-from repl_rl.lines import runs_on
+from repl_rl.records import runs_on
 from repl_rl.transcript.tokens import AddedTokenLike, ByteCodec, TokenizerCodec, forbidden_ids
 
 NEWLINE, BRACKET_NEWLINE, TWO_NEWLINES, NEWLINE_TEXT, END, THINK = 198, 256, 257, 258, 259, 260

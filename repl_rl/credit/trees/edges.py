@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from repl_rl.types import Scored
+from repl_rl.records import Scored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,10 +16,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
+from repl_rl.base.concurrency import derive_seed
 from repl_rl.config.sections import GRPOConfig
 from repl_rl.credit.base import Run
-from repl_rl.seeds import derive_seed
-from repl_rl.types import Attempt, Scored, Stem, Trajectory
+from repl_rl.records import Attempt, Scored, Stem, Trajectory
 
 
 def grow(attempts: Sequence[Attempt], config: GRPOConfig, run: Run) -> list[Scored]:

@@ -14,11 +14,11 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
+from repl_rl.base.terminal import shorten, signed
 from repl_rl.credit.trees.edges import outline
+from repl_rl.records import Scored
 from repl_rl.runs.trajectory_file import Place, places
-from repl_rl.terminal import shorten, signed
 from repl_rl.transcript.format import strip_line
-from repl_rl.types import Scored
 from repl_sandbox.render import clean
 
 _SOURCE = 44

@@ -16,7 +16,7 @@ from repl_rl.credit.base import Credit, Run, is_silent
 from repl_rl.credit.trees.edges import Edge, tree_edges
 from repl_rl.credit.trees.growth import grow
 from repl_rl.errors import ConfigError
-from repl_rl.types import Attempt, Scored
+from repl_rl.records import Attempt, Scored
 
 _MASKS = ("mask_truncated_completions", "off_policy_mask_threshold")
 _TAKES_SHARED = "takes the lines of a trajectory out of the loss that others share"

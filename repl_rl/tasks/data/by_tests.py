@@ -14,8 +14,8 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 
+from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_rl.tasks.data.graders import ByName, unquoted
-from repl_rl.types import Problem, Verdict, VerdictKind
 from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import ExecStatus, Isolation, Kernel, Limits
 

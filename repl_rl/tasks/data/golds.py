@@ -18,11 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from repl_rl.concurrency import run_all
+from repl_rl.base.concurrency import run_all
 from repl_rl.errors import ConfigError, how_to_install
 from repl_rl.grading.grader import Grader
-from repl_rl.tasks.data.words import is_choice, undressed
-from repl_rl.types import Problem, Verdict, VerdictKind
+from repl_rl.records import Problem, Verdict, VerdictKind
+from repl_rl.tasks.data.choices import is_choice, undressed
 
 SPEC = "repl_rl.tasks.data.golds:GoldReader"
 DEADLINE_S = 30.0

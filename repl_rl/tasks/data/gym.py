@@ -10,29 +10,124 @@ are read by `grading.parse` first, which lets only values through.
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import hashlib
 import inspect
 import itertools
+import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from importlib.metadata import version
 from typing import Any
 
+from repl_rl.base.disk import read_text
 from repl_rl.config.sections import DataConfig
 from repl_rl.errors import ConfigError
 from repl_rl.grading.parse import Malformed, parse
+from repl_rl.records import Problem, Split, Verdict, VerdictKind
 from repl_rl.tasks.data.golds import names_in
 from repl_rl.tasks.data.gym_draws import CHUNK, Entry, dataset, drawn, entry_at, library
 from repl_rl.tasks.data.names import GYM
 from repl_rl.tasks.data.reading import Reading, share
 from repl_rl.tasks.data.texts import MAX_CHARS, statement_of
-from repl_rl.tasks.data.values import is_same_value, spellings
-from repl_rl.texts import read_text
-from repl_rl.types import Problem, Split, Verdict, VerdictKind
+
+_BETWEEN = (", ", ",", " ", "\n", " \u00d7 ", "")
+"""What may stand between the elements of a list that is written without brackets."""
+_FRACTION = re.compile(r"Fraction\((-?\d+), (\d+)\)")
+_DECIMAL = re.compile(r"Decimal\('([-+.\w]+)'\)")
+_MATRIX = re.compile(r"\w*Matrix\((\[.*\])\)", re.DOTALL)
+_IMAGINARY = re.compile(r"\*?\bI\b")
+_WORDS = {True: ("true", "Yes", "yes"), False: ("false", "No", "no"), None: ("null",)}
+
+
+def spellings(submission: str) -> list[str]:
+    """Each text once, its own spelling first; a submitted string is one text, and no other."""
+    try:
+        value = ast.literal_eval(submission.strip())
+        texts = [value] if isinstance(value, str) else [submission, *_spelled(value)]
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        texts = [submission, *_of_classes(submission.strip())]
+    return list(dict.fromkeys(texts))
+
+
+def _of_classes(text: str) -> Iterator[str]:
+    """Value behind the `repr` of fractions, decimals, sympy's matrices and complex numbers."""
+    if found := _FRACTION.fullmatch(text):
+        yield f"{found[1]}/{found[2]}"
+    elif found := _DECIMAL.fullmatch(text):
+        yield found[1]
+    elif found := _MATRIX.fullmatch(text):
+        yield from spellings(found[1])
+    elif _IMAGINARY.search(text):
+        yield _IMAGINARY.sub("i", text)
+
+
+def is_same_value(submission: str, answer: str) -> bool:
+    """Say whether an answer spells, as Python or JSON, the submitted value; `0.50` is 0.5."""
+    try:
+        value = ast.literal_eval(submission.strip())
+        return not isinstance(value, str) and _plain(value) in map(_plain, _values(answer))
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return False
+
+
+def _values(text: str) -> Iterator[Any]:
+    for read in (ast.literal_eval, json.loads):
+        with contextlib.suppress(SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+            yield read(text.strip())
+
+
+def _plain(value: Any) -> Any:
+    """Return it with lists for tuples, and truth apart from 1: `True == 1` in Python."""
+    if isinstance(value, dict):
+        return {_key(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return _key(value)
+
+
+def _key(value: Any) -> Any:
+    return (bool, value) if isinstance(value, bool) else value
+
+
+def _spelled(value: Any) -> Iterator[str]:
+    if isinstance(value, set):
+        value = sorted(value, key=repr)
+    if isinstance(value, list | tuple | dict):
+        for separators in ((", ", ": "), (",", ":")):
+            yield json.dumps(value, ensure_ascii=False, separators=separators)
+        yield json.dumps(value)
+    if isinstance(value, list | tuple):
+        yield from _joined(value)
+    elif isinstance(value, dict):
+        yield from _joined([f"{key}={one}" for key, one in value.items()])
+    elif isinstance(value, bool | None):
+        yield from _WORDS[value]
+    elif isinstance(value, complex):
+        sign = "-" if value.imag < 0 else "+"
+        yield f"{value.real} {sign} {abs(value.imag)}i"
+
+
+def _joined(elements: list[Any] | tuple[Any, ...]) -> Iterator[str]:
+    """The elements without brackets; rows of a matrix one below the other.
+
+    Nothing stands between letters alone: `[1, 2]` is not 12.
+    """
+    if elements and all(isinstance(row, list | tuple) for row in elements):
+        for between in _between(one for row in elements for one in row):
+            yield "\n".join(between.join(map(str, row)) for row in elements)
+    else:
+        for between in _between(elements):
+            yield between.join(map(str, elements))
+
+
+def _between(elements: Iterable[Any]) -> Sequence[str]:
+    return _BETWEEN if all(isinstance(one, str) for one in elements) else _BETWEEN[:-1]
+
 
 _MOST_REPEATED = 20 * CHUNK
 """Entries without a problem of the wanted side, after which there is none."""

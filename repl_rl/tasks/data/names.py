@@ -10,8 +10,8 @@ import os
 import re
 from pathlib import Path
 
+from repl_rl.base.plugins import found_beside
 from repl_rl.errors import ConfigError
-from repl_rl.plugins import found_beside
 
 SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".tsv")
 KINDS = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"

@@ -14,8 +14,8 @@ import sympy
 
 from repl_rl.grading.grader import Grader
 from repl_rl.grading.parse import Malformed, Value, parse
+from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_rl.tasks.data.golds import names_in
-from repl_rl.types import Problem, Verdict, VerdictKind
 
 SPEC = "repl_rl.tasks.data.spelled:Speller"
 _NUMBER = re.compile(r"(-?\d+)(?:\.0*)?|-?\d+\.\d+|True|False")

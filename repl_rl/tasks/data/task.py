@@ -9,19 +9,76 @@ needs none of this.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from typing import Any
 
+from repl_rl.base.disk import read_text
 from repl_rl.config.sections import DataConfig
-from repl_rl.errors import ConfigError
-from repl_rl.tasks.data import by_tests, hub
+from repl_rl.errors import ConfigError, how_to_install
+from repl_rl.records import Problem, Split
+from repl_rl.tasks.data import by_tests
 from repl_rl.tasks.data.graders import ByName
 from repl_rl.tasks.data.gym import GymTask, open_family
-from repl_rl.tasks.data.names import GYM, HUB, find_file
+from repl_rl.tasks.data.names import GYM, HUB, find_file, split_hub_name
 from repl_rl.tasks.data.reading import Reading, Source, read
-from repl_rl.tasks.data.rows import digest, read_rows
-from repl_rl.texts import read_text
-from repl_rl.types import Problem, Split
+from repl_rl.tasks.data.rows import Row, digest, read_rows
+
+
+def source(name: str, data: DataConfig) -> Callable[[], Source]:
+    """What loads the data set when it is needed; a wrong name is a ConfigError at once."""
+    repository, revision = split_hub_name(name)
+
+    def load() -> Source:
+        splits = _splits(name, repository, revision, data.config)
+        return Source(name=name, place=name, rows=_rows(repository, splits), has_splits=True)
+
+    return load
+
+
+def _splits(
+    name: str, repository: str, revision: str | None, config: str | None
+) -> Mapping[str, Any]:  # of rows, a type of the library's
+    """Every split by its name."""
+    try:
+        import datasets
+    except ModuleNotFoundError:
+        raise ConfigError(
+            f"{name!r}: reading the hub takes the package datasets, which is not installed; "
+            f"{how_to_install('data')}"
+        ) from None
+    try:
+        found = datasets.load_dataset(repository, config, revision=revision)
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        raise ConfigError(
+            f"{name!r} cannot be loaded: {_first_line(error)}; it takes the hub, or a copy that "
+            f"was loaded here before (--set data.config=NAME chooses a configuration)"
+        ) from None
+    splits: Mapping[str, Any] = found
+    return splits
+
+
+def _rows(repository: str, splits: Mapping[str, Any]) -> Iterator[Row]:
+    for split, table in splits.items():
+        for number, values in enumerate(table, 1):
+            texts = _as_text(values)
+            where = f"{repository} {split}: row {number}"
+            yield Row(where, {"split": split, **texts})
+
+
+def _as_text(value: Any) -> Any:
+    """Numbers as text, as they are in files."""
+    if isinstance(value, Mapping):
+        return {key: _as_text(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_as_text(one) for one in value]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return repr(value) if is_number else value
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).partition("\n")[0] or type(error).__name__)[:200].rstrip(".")
+
 
 PROMPT_FILE = "data.txt"
 SPEC = "repl_rl.tasks.data.graders:ByName"
@@ -60,7 +117,7 @@ def open_data(name: str, data: DataConfig) -> tuple[DataTask | GymTask, str]:
         return open_family(name, data)
     spec = by_tests.SPEC if data.grader == "tests" else SPEC
     if name.startswith(HUB):
-        return DataTask(name, hub.source(name, data), data), spec
+        return DataTask(name, source(name, data), data), spec
     if data.config is not None:
         raise ConfigError(
             f"data.config = {data.config!r} has no effect: {name!r} is a file; it names a "

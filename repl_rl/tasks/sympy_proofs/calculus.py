@@ -21,9 +21,9 @@ from repl_rl.grading.equality import compare_expressions, has_steps
 from repl_rl.grading.parse import parse
 from repl_rl.grading.points import Domain
 from repl_rl.grading.primitives import CONSTANTS, compare_primitives
+from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_rl.tasks.sympy_proofs.draft import STEPS, Draft, Kind, nonzero
 from repl_rl.tasks.sympy_proofs.family import one_call
-from repl_rl.types import Problem, Verdict, VerdictKind
 
 X, N, K = sympy.symbols("x n k")
 

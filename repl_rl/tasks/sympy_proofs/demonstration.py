@@ -11,10 +11,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
+from repl_rl.records import Problem
 from repl_rl.tasks.base import Script
 from repl_rl.tasks.sympy_proofs.strategies import calculus, equation, identity, modular
 from repl_rl.tasks.sympy_proofs.strategies.strategy import GUESS, HOLDS, SUBMIT_LAST, Strategy
-from repl_rl.types import Problem
 
 # Chances of each habit, in 1.
 SKILL = 0.36

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from repl_rl.records import Problem, Verdict
 from repl_rl.tasks.sympy_proofs.draft import Draft, Kind
-from repl_rl.types import Problem, Verdict
 
 LINES: Mapping[int, int] = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6}
 """By tier: the least number of lines of a solution, its submission apart, with one statement each.

@@ -20,7 +20,7 @@ import repl_rl  # noqa: E402
 from record_readers import Read, read_datum, written  # noqa: E402
 from repl_rl import export  # noqa: E402
 from repl_rl.errors import ConfigError  # noqa: E402
-from repl_rl.types import OutcomeKind, Scored, Trajectory  # noqa: E402
+from repl_rl.records import OutcomeKind, Scored, Trajectory  # noqa: E402
 from tree_kit import three_leaves  # noqa: E402
 
 Make = Callable[..., Trajectory]

@@ -23,7 +23,7 @@ import pytest
 import repl_rl
 from record_readers import read_skyrl, read_verl, written
 from repl_rl import export
-from repl_rl.types import OutcomeKind, Scored, Trajectory
+from repl_rl.records import OutcomeKind, Scored, Trajectory
 
 Make = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]

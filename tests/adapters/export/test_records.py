@@ -15,7 +15,7 @@ import repl_rl
 from record_readers import Read, read_rllm, read_skyrl, read_slime, read_verl, written
 from repl_rl import export
 from repl_rl.errors import ConfigError
-from repl_rl.types import OutcomeKind, Scored, StopReason, Trajectory
+from repl_rl.records import OutcomeKind, Scored, StopReason, Trajectory
 from tree_kit import three_leaves
 
 Make = Callable[..., Trajectory]

@@ -19,8 +19,9 @@ from attempt_kit import an_attempt  # noqa: E402
 from repl_rl.config.sections import SamplingConfig  # noqa: E402
 from repl_rl.engines.base import Engine, LineEnd  # noqa: E402
 from repl_rl.engines.scripted import ScriptedEngine, script  # noqa: E402
-from repl_rl.engines.tinker import TinkerEngine  # noqa: E402
 from repl_rl.errors import ConfigError, EngineError  # noqa: E402
+from repl_rl.integrations.tinker import TinkerEngine  # noqa: E402
+from repl_rl.records import StopReason, Trajectory  # noqa: E402
 from repl_rl.rollout.sampler import LineSampler  # noqa: E402
 from repl_rl.testing import LoopContract  # noqa: E402
 from repl_rl.testing.loop import Run  # noqa: E402
@@ -28,7 +29,6 @@ from repl_rl.testing.under_test import CODEC as MANY_STOPS  # noqa: E402
 from repl_rl.testing.under_test import T, Use  # noqa: E402
 from repl_rl.transcript.format import PYTHON, Prompt  # noqa: E402
 from repl_rl.transcript.tokens import ByteCodec  # noqa: E402
-from repl_rl.types import StopReason, Trajectory  # noqa: E402
 from repl_sandbox.fake import FakeKernel  # noqa: E402
 from repl_sandbox.types import ExecStatus, Execution  # noqa: E402
 from tinker_clients import AnsweringClient, ScriptedClient, come, response  # noqa: E402

@@ -16,8 +16,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 import repl_rl as rr
 from own_processes import children
-from repl_rl.training.trainer import said_by
 from repl_rl.trl import ReplSpec
+from repl_rl.update.trainer import said_by
 from scripted_kind import ScriptedKind
 from tiny_model import save_tiny_model
 

@@ -24,8 +24,8 @@ from transformers import (
 )
 
 from engine_kit import SIZE, attend
-from repl_rl.engines.vllm import prepare
-from repl_rl.engines.vllm_core import Finished, VLLMCore
+from repl_rl.engines.vllm.core import Finished, VLLMCore
+from repl_rl.engines.vllm.engine import prepare
 from repl_rl.errors import ConfigError, EngineError
 from repl_rl.testing.small_models import random_model, shake, small_model
 from repl_rl.testing.written import prompt, worst_difference

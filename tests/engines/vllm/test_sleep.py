@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from repl_rl.engines.base import Weights
-from repl_rl.engines.vllm_core import VLLMCore
+from repl_rl.engines.vllm.core import VLLMCore
 
 
 class OneLayer(torch.nn.Linear):

@@ -13,10 +13,10 @@ from typing import TypeVar
 
 import pytest
 
-from repl_rl.engines import vllm as engine_module
 from repl_rl.engines.base import SampledLine, Weights
-from repl_rl.engines.vllm import VLLMEngine
-from repl_rl.engines.vllm_core import Finished
+from repl_rl.engines.vllm import engine as engine_module
+from repl_rl.engines.vllm.core import Finished
+from repl_rl.engines.vllm.engine import VLLMEngine
 from repl_rl.errors import ConfigError, EngineError
 
 T = TypeVar("T")
@@ -140,7 +140,7 @@ def test_what_vllm_says_of_a_model_is_said_where_the_engine_is_made(
 
 
 def test_importing_the_engine_loads_neither_torch_nor_vllm() -> None:
-    code = "import sys, repl_rl.engines.vllm; print({'torch', 'vllm'} & set(sys.modules))"
+    code = "import sys, repl_rl.engines.vllm.engine; print({'torch', 'vllm'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 

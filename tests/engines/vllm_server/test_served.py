@@ -20,8 +20,8 @@ import torch
 
 from fake_vllm import hurry
 from repl_rl.engines.base import SampledLine
-from repl_rl.engines.vllm_replica import Replica
-from repl_rl.engines.vllm_server import VLLMServerEngine
+from repl_rl.engines.vllm.replica import Replica
+from repl_rl.engines.vllm.server import VLLMServerEngine
 from repl_rl.errors import ConfigError, EngineError
 from repl_rl.testing.small_models import CONTEXT_TOKENS, shake
 from repl_rl.testing.under_test import ENDLESS, USUAL, EngineOptions

@@ -23,7 +23,7 @@ from fake_vllm import (
     written,
 )
 from repl_rl.engines.base import LineEnd, SampledLine
-from repl_rl.engines.vllm_server import VLLMServerEngine
+from repl_rl.engines.vllm.server import VLLMServerEngine
 from repl_rl.errors import ConfigError, EngineError
 
 FORBIDDEN = 5

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from fake_vllm import Answer, FakeServer, engine_of, hurry, line_of, use, written
-from repl_rl.engines import vllm_replica
 from repl_rl.engines.base import SampledLine
-from repl_rl.engines.vllm_server import VLLMServerEngine
+from repl_rl.engines.vllm import replica as vllm_replica
+from repl_rl.engines.vllm.server import VLLMServerEngine
 from repl_rl.errors import ConfigError, EngineError
 
 EXPECTED = tuple(written([20, 21, 22], 0, 9))

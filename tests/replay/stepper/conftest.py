@@ -10,13 +10,13 @@ import pytest
 from fixture_types import MakeScored, MakeTrajectory, Part, Store
 from repl_rl.config.sections import GRPOConfig, RewardConfig
 from repl_rl.credit.rewards import bound_reward
-from repl_rl.replay.annotated import annotate
-from repl_rl.replay.branch import Policy
-from repl_rl.replay.referee import Referee
-from repl_rl.replay.stepper import Stepper
+from repl_rl.records import Problem
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.trajectory_file import Place, append, places
-from repl_rl.types import Problem
+from repl_rl.viewer.replay.annotated import annotate
+from repl_rl.viewer.replay.branch import Policy
+from repl_rl.viewer.replay.referee import Referee
+from repl_rl.viewer.stepper import Stepper
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import KernelSource
 from stepper_seat import (

@@ -4,11 +4,11 @@ import pytest
 from textual import events
 from textual.actions import parse
 
-from repl_rl.replay.stepper import Stepper
-from repl_rl.replay.stepper.app import RUNS
-from repl_rl.replay.stepper.keys import KEYS
-from repl_rl.replay.stepper.screen import Field
-from repl_rl.types import OutcomeKind
+from repl_rl.records import OutcomeKind
+from repl_rl.viewer.stepper import Stepper
+from repl_rl.viewer.stepper.app import RUNS
+from repl_rl.viewer.stepper.keys import KEYS
+from repl_rl.viewer.stepper.screen import Field
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
 from stepper_seat import ANSWERS, LINES, OUTPUT, MakeStepper, Seat, after, line_of, sit

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from repl_rl.types import Problem
+from repl_rl.records import Problem
 from stepper_seat import COMMENT, OUTPUT, MakeStepper, Seat, after, sit
 
 
@@ -51,7 +51,7 @@ def test_of_ten_thousand_lines_only_those_seen_are_made(
     stepper: MakeStepper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    views = "repl_rl.replay.stepper.views"
+    views = "repl_rl.viewer.stepper.views"
 
     def strip(source: str) -> str:
         made.append(source)

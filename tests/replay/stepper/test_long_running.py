@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from repl_rl.replay.live import Live
-from repl_rl.types import Line, Trajectory
+from repl_rl.records import Line, Trajectory
+from repl_rl.viewer.replay.live import Live
 from repl_sandbox.fake import FakeKernels
 from stepper_seat import ANSWERS, OUTPUT, SILENT, MakeStepper, Seat, Slow, WritesLines, sit
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from repl_rl.errors import EngineError
-from repl_rl.replay.live import Live
+from repl_rl.records import Line, Origin, Scored, StopReason, Trajectory
 from repl_rl.runs.trajectory_file import places
-from repl_rl.types import Line, Origin, Scored, StopReason, Trajectory
+from repl_rl.viewer.replay.live import Live
 from stepper_seat import MakeStepper, Seat, WritesLines, after, sit
 
 

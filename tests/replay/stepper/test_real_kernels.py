@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from repl_rl.records import OutcomeKind
 from repl_rl.transcript.format import SUBMIT_STUB
-from repl_rl.types import OutcomeKind
 from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import Limits
 from stepper_seat import NAME_ERROR, OUTPUT, SILENT, MakeStepper, Seat, seated

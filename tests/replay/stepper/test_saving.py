@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from repl_rl.replay.live import Live
+from repl_rl.records import Origin, OutcomeKind, Scored
 from repl_rl.runs.trajectory_file import places, read_trajectories
 from repl_rl.transcript.format import SUBMIT_STUB
-from repl_rl.types import Origin, OutcomeKind, Scored
+from repl_rl.viewer.replay.live import Live
 from repl_sandbox.fake import FakeKernels
 from stepper_seat import (
     ANSWERS,
@@ -121,7 +121,7 @@ def test_a_file_that_could_not_be_written_is_not_in_the_way_of_the_next_try(
 
     async def act(seat: Seat) -> None:
         with monkeypatch.context() as patched:
-            patched.setattr("repl_rl.replay.stepper.walk.append", full)
+            patched.setattr("repl_rl.viewer.stepper.walk.append", full)
             await save_one_line(seat, "b")
         assert "cannot write 'b': No space left on device" in seat.text
         assert not (tmp_path / "b").exists()

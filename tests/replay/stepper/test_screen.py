@@ -2,7 +2,7 @@
 
 import pytest
 
-from repl_rl.types import Problem
+from repl_rl.records import Problem
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
 from stepper_seat import COMMENT, LINES, OUTPUT, SILENT, MakeStepper, after

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from referee_kit import PROMPT, referee_of
-from repl_rl.replay.stepper import Stepper
+from repl_rl.viewer.stepper import Stepper
 from repl_sandbox.fake import FakeKernels
 from stepper_seat import ANSWERS, SCENE, MakeStepper, Seat, Slow, after, sit
 

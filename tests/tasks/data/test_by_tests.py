@@ -10,9 +10,9 @@ import pytest
 
 from repl_rl.config.sections import DataConfig
 from repl_rl.grading.grader import Grader
+from repl_rl.records import Split, Verdict, VerdictKind
 from repl_rl.tasks.base import load_task
 from repl_rl.tasks.data.by_tests import read_tests
-from repl_rl.types import Split, Verdict, VerdictKind
 
 TESTS = ["assert double(2) == 4", "assert double('ab') == 'abab'", "assert double([]) == []"]
 

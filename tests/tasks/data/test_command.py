@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from repl_rl.base.plugins import load_spec
 from repl_rl.config.sections import DataConfig
 from repl_rl.errors import ConfigError
-from repl_rl.plugins import load_spec
+from repl_rl.records import Split
 from repl_rl.tasks.base import StoredTask, load_task
 from repl_rl.tasks.data import names
-from repl_rl.types import Split
 
 Call = Callable[..., tuple[int, str, str]]
 

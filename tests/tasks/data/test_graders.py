@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from repl_rl.records import Problem, Verdict
 from repl_rl.tasks.data.golds import Gold, meanings, names_in, plain
 from repl_rl.tasks.data.graders import ByName
-from repl_rl.types import Problem, Verdict
 
 
 def problem(answer: str, grader: str = "auto") -> Problem:

@@ -21,8 +21,8 @@ import pytest
 from repl_rl.config.sections import DataConfig
 from repl_rl.errors import ConfigError
 from repl_rl.grading.grader import Grader
+from repl_rl.records import Problem, Split, Verdict, VerdictKind
 from repl_rl.tasks.base import ReferencedTask, StoredTask, Task, load_task
-from repl_rl.types import Problem, Split, Verdict, VerdictKind
 
 pytest.importorskip("reasoning_gym")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # the library's own
@@ -116,7 +116,7 @@ def test_what_only_computes_is_harmless(text: str) -> None:
 DRAWS = """
 import itertools, sys, msgspec
 from repl_rl.tasks.base import load_task
-from repl_rl.types import Split
+from repl_rl.records import Split
 for family in sys.argv[1:]:
     task, _ = load_task(f"reasoning-gym:{family}")
     drawn = itertools.islice(task.problems(Split.TRAIN, seed=3), 3)

@@ -11,8 +11,8 @@ import pytest
 
 from repl_rl.config.sections import DataConfig
 from repl_rl.errors import ConfigError
+from repl_rl.records import Problem, Split
 from repl_rl.tasks.base import load_task
-from repl_rl.types import Problem, Split
 
 datasets = pytest.importorskip("datasets")
 

@@ -18,9 +18,9 @@ import sympy
 
 from repl_rl.grading.equality import compare
 from repl_rl.grading.parse import parse
+from repl_rl.records import Problem
 from repl_rl.tasks.data.golds import Gold, Refused, is_python, meanings, names_in, plain
 from repl_rl.tasks.data.graders import ByName
-from repl_rl.types import Problem
 
 pytest.importorskip("pylatexenc")
 

@@ -14,9 +14,9 @@ import pytest
 import sympy
 
 from repl_rl.grading.parse import parse
+from repl_rl.records import Problem, Split
 from repl_rl.tasks.base import StoredTask, load_task
 from repl_rl.tasks.data.graders import ByName
-from repl_rl.types import Problem, Split
 
 pytest.importorskip("pylatexenc")
 PATH = os.environ.get("REPL_RL_COMPMATH", "")

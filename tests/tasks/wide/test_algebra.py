@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import rule_kit as kit
+from repl_rl.records import Problem
 from repl_rl.tasks.sympy_proofs.families import FAMILIES
 from repl_rl.tasks.sympy_proofs.wide import algebra
-from repl_rl.types import Problem
 
 RULES = FAMILIES["algebra"].rules
 

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 import rule_kit as kit
+from repl_rl.records import Problem
 from repl_rl.tasks.sympy_proofs.draft import Draft
 from repl_rl.tasks.sympy_proofs.wide.calculus import RULES
-from repl_rl.types import Problem
 
 
 @pytest.fixture

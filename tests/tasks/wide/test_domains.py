@@ -12,8 +12,8 @@ import sympy
 
 import rule_kit as kit
 from repl_rl.grading.declared import declared
+from repl_rl.records import Problem, VerdictKind
 from repl_rl.tasks.sympy_proofs.families import FAMILIES
-from repl_rl.types import Problem, VerdictKind
 
 CASES = [
     case for family in FAMILIES.values() for case in kit.cases(family.name, tuple(family.rules))

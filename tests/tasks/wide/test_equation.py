@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import sympy
 
+from repl_rl.records import Problem
 from repl_rl.tasks.sympy_proofs.wide.equations import by_set, power_sums, sum_of_quotients
-from repl_rl.types import Problem
 
 
 def test_power_sums_of_three_numbers() -> None:

@@ -9,9 +9,9 @@ import pytest
 import sympy
 
 import rule_kit as kit
+from repl_rl.records import Problem
 from repl_rl.tasks.sympy_proofs.families import FAMILIES
 from repl_rl.tasks.sympy_proofs.wide.spans import FIBONACCI, HYPERBOLIC, TRIGONOMETRIC, World
-from repl_rl.types import Problem
 
 RULES = FAMILIES["identity"].rules
 

@@ -8,9 +8,9 @@ from fractions import Fraction
 import sympy
 
 import rule_kit as kit
+from repl_rl.records import Problem
 from repl_rl.tasks.sympy_proofs.families import FAMILIES
 from repl_rl.tasks.sympy_proofs.wide import inequality
-from repl_rl.types import Problem
 
 RULES = FAMILIES["inequality"].rules
 

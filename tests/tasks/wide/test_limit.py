@@ -7,9 +7,9 @@ import random
 import sympy
 
 import rule_kit as kit
+from repl_rl.records import Problem
 from repl_rl.tasks.sympy_proofs.wide.limit import RULES
 from repl_rl.tasks.sympy_proofs.wide.series import coefficients, iterable, unit
-from repl_rl.types import Problem
 
 X = sympy.Symbol("x")
 

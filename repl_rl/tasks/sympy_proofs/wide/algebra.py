@@ -14,10 +14,10 @@ import sympy
 
 from repl_rl.grading.equality import compare
 from repl_rl.grading.parse import Malformed, parse
+from repl_rl.records import Problem, Verdict
 from repl_rl.tasks.sympy_proofs.draft import Draft, nonzero
 from repl_rl.tasks.sympy_proofs.family import Rule
 from repl_rl.tasks.sympy_proofs.wide.values import NAMES, by_value
-from repl_rl.types import Problem, Verdict
 
 X = sympy.Symbol("x")
 POLYNOMIAL = "a polynomial in x"

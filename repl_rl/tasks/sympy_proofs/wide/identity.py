@@ -15,11 +15,11 @@ from typing import Any
 
 import sympy
 
+from repl_rl.records import Problem
 from repl_rl.tasks.sympy_proofs.draft import Draft
 from repl_rl.tasks.sympy_proofs.family import Rule
 from repl_rl.tasks.sympy_proofs.wide import spans
 from repl_rl.tasks.sympy_proofs.wide.claims import Claim, by_claims, draw_claims
-from repl_rl.types import Problem
 
 SIZES = (10**8, 10**9)
 """Of the primes that claims about integers are made of."""

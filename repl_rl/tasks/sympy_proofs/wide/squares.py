@@ -18,10 +18,10 @@ import sympy
 from repl_rl.grading.declared import binding, declared
 from repl_rl.grading.equality import compare_expressions
 from repl_rl.grading.parse import Malformed, Value, parse
+from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_rl.tasks.sympy_proofs.draft import Draft, nonzero
 from repl_rl.tasks.sympy_proofs.family import Rule
 from repl_rl.tasks.sympy_proofs.wide.values import NAMES
-from repl_rl.types import Problem, Verdict, VerdictKind
 
 VARIABLES = ("x", "y", "z", "w")
 QUESTION = "Prove or refute for all real {}: f >= 0"

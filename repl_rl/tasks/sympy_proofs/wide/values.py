@@ -9,8 +9,8 @@ from repl_rl.grading.declared import binding, declared
 from repl_rl.grading.equality import compare, has_steps
 from repl_rl.grading.parse import parse
 from repl_rl.grading.points import Domain
+from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_rl.tasks.sympy_proofs.draft import STEPS
-from repl_rl.types import Problem, Verdict, VerdictKind
 
 NAMES = "symbols"
 """Key of a problem's meta: what its answer may name, as `grading.declared` reads it: the symbols as

@@ -1,0 +1,291 @@
+"""A KV cache with one row per trajectory, written anywhere and never shifted.
+
+Knows `transformers`' cache protocol. Does not know tokens, requests or sampling.
+
+Rows keep their keys and values between lines, so resuming a trajectory computes nothing twice. A
+forward names its rows and, per token, the position to write; a token sees what its row holds up to
+its own position, so leftovers of an earlier use are never visible. A row also keeps what a sliding
+window has passed: the mask of such a layer hides it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from repl_rl.engines.base import SampledLine
+from repl_rl.models.shape import attention_windows
+
+# B rows of a forward, Q new tokens per row, H key-value heads, K keys in view, D head dimension
+
+
+class _RowLayer(CacheLayerMixin):
+    """Keys and values of one layer, [rows, H, capacity + 1, D]; the last column takes padding."""
+
+    def __init__(self, cache: RowCache) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # untyped upstream
+        self._cache = cache
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        self.keys = self._allocate(key_states)
+        self.values = self._allocate(value_states)
+        self.is_initialized = True
+
+    def _allocate(self, like: torch.Tensor) -> torch.Tensor:
+        shape = (self._cache.num_rows, like.shape[1], self._cache.capacity + 1, like.shape[3])
+        return torch.zeros(shape, dtype=self._cache.kept_in or like.dtype, device=like.device)
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write (B, H, Q, D) states at their positions; keys and values of the rows, (B, H, K, D).
+
+        Those of all rows, in place, where the view is a whole one.
+        """
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        assert self.keys is not None
+        assert self.values is not None
+        rows, positions, num_keys = self._cache.rows, self._cache.positions, self._cache.num_keys
+        self.keys[rows, :, positions] = key_states.transpose(1, 2).to(self.keys.dtype)
+        self.values[rows, :, positions] = value_states.transpose(1, 2).to(self.values.dtype)
+        if self._cache.is_whole:
+            return self.keys, self.values
+        return self.keys[rows[:, 0], :, :num_keys], self.values[rows[:, 0], :, :num_keys]
+
+    def copy(self, source: int, target: int, num_keys: int) -> None:
+        for held in (self.keys, self.values):
+            assert held is not None
+            held[target, :, :num_keys] = held[source, :, :num_keys]
+
+    def grow(self) -> None:
+        if not self.is_initialized:
+            return
+        assert self.keys is not None
+        assert self.values is not None
+        for name, old in (("keys", self.keys), ("values", self.values)):
+            new = self._allocate(old)
+            new[:, :, : old.shape[2] - 1] = old[:, :, :-1]
+            setattr(self, name, new)
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self._cache.num_keys, 0
+
+    def get_seq_length(self) -> int:
+        return self._cache.num_keys
+
+    def get_max_length(self) -> int:
+        return self._cache.capacity
+
+
+class RowCache(Cache):
+    """All layers' rows. `view` says what the next forward works on, `mask` what its tokens see.
+
+    Keys and values are stored in `dtype`; None: as they come, which may be float32 under autocast,
+    since rotary positions are computed in it.
+    """
+
+    def __init__(
+        self, config: Any, *, num_rows: int, capacity: int, dtype: torch.dtype | None = None
+    ) -> None:
+        # Not `dtype`: accelerate takes what has one for a tensor.
+        self.kept_in = dtype
+        self._config = config.get_text_config()
+        self._windows = attention_windows(config)
+        self.num_rows = num_rows
+        self.capacity = capacity
+        self.rows = torch.empty(0, dtype=torch.long)  # (1, Q) or (B, 1)
+        self.positions = torch.empty(0, dtype=torch.long)  # (B, Q)
+        self.num_keys = 0
+        self.is_whole = False
+        self._row_layers = [_RowLayer(self) for _ in range(self._config.num_hidden_layers)]
+        super().__init__(layers=list(self._row_layers))
+
+    def view(
+        self, rows: torch.Tensor, positions: torch.Tensor, *, num_keys: int, is_whole: bool
+    ) -> None:
+        """Set rows and write positions (B, Q) of the next forward; keys in sight: num_keys.
+
+        A whole view is for an attention that finds the rows by itself, and each token has a row,
+        (1, Q). For any other, the keys of rows (B, 1) are copied together.
+        """
+        self.rows, self.positions, self.num_keys = rows, positions, num_keys
+        self.is_whole = is_whole
+
+    def copy(self, source: int, target: int, *, num_keys: int) -> None:
+        """Give the row `target` the first keys and values that the row `source` holds."""
+        for layer in self._row_layers:
+            layer.copy(source, target, num_keys)
+
+    def mask(
+        self, positions: torch.Tensor, *, dtype: torch.dtype
+    ) -> torch.Tensor | dict[str, torch.Tensor]:
+        """The keys in sight that tokens at `positions` (B, Q) see, (B, 1, Q, K).
+
+        In the form that the model's attention takes; by kind of layer where it has two kinds.
+        """
+        at = positions[:, None, :, None]
+        keys = torch.arange(self.num_keys, device=positions.device)
+        masks = {}
+        for kind, window in self._windows.items():
+            seen = keys <= at
+            if window is not None and window < self.num_keys:
+                seen = seen & (keys > at - window)
+            if self._config._attn_implementation == "eager":
+                # Added to the scores: a boolean mask would hide nothing.
+                bias = torch.zeros_like(seen, dtype=dtype)
+                seen = bias.masked_fill(~seen, torch.finfo(dtype).min)
+            masks[kind] = seen
+        return masks if len(masks) > 1 else masks.popitem()[1]
+
+    def grow(self, capacity: int) -> None:
+        """Make room for longer rows; what they hold stays."""
+        self.capacity = capacity
+        for layer in self._row_layers:
+            layer.grow()
+
+    def reset(self) -> None:
+        """Give the memory back; the next forward takes it anew, all zeros."""
+        for layer in self._row_layers:
+            layer.keys = layer.values = None
+            layer.is_initialized = False
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    ids: list[int]
+    """Prompt, completion so far and what was sampled: grows by one token a step."""
+    max_tokens: int
+    rng: random.Random
+    done: asyncio.Future[SampledLine]
+    num_kept: int = 0
+    """Leading ids whose keys its row held before it."""
+    sampled: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Row:
+    index: int
+    cached: list[int] = field(default_factory=list)
+    """Tokens whose keys and values the row holds."""
+    request: Request | None = None
+    last_used: int = 0
+    turn: int = 0
+    """Who has a lower one was given its request before."""
+
+    @property
+    def num_new(self) -> int:
+        """Ids of its request that it does not hold."""
+        assert self.request is not None
+        return len(self.request.ids) - len(self.cached)
+
+    def holds(self, ids: list[int]) -> bool:
+        """Whether these are its first tokens."""
+        return self.cached[: len(ids)] == ids
+
+
+def best_row(free: list[Row], ids: list[int]) -> Row:
+    """The free row that holds most of `ids`, or the one unused for longest."""
+    if matches := [row for row in free if row.cached and _begins(row.cached, ids)]:
+        return max(matches, key=lambda row: len(row.cached))
+    return min(free, key=lambda row: row.last_used)
+
+
+def _begins(held: list[int], ids: list[int]) -> bool:
+    """Say whether a list that is not empty begins another; most fail at their last token."""
+    num = len(held)
+    return num <= len(ids) and held[-1] == ids[num - 1] and ids[:num] == held
+
+
+class Prompts:
+    """What rows read from the first token on: who holds it, and what follows it.
+
+    A prompt is read in one piece, or in two where `beginning` is known. Only whole pieces are given
+    to others. The last bits of a key depend on where a piece was cut, and which other rows are
+    there, to be cut at, depends on how fast kernels answer.
+    """
+
+    def __init__(self, *, most: int) -> None:
+        self._most = most
+        self._known: dict[tuple[int, ...], tuple[Row, torch.Tensor]] = {}
+        self.beginning: list[int] = []
+        """What prompts begin with; a piece of its own."""
+
+    def add(self, ids: list[int], row: Row, logits: torch.Tensor) -> None:
+        """`row` holds these, and these logits (V,) follow them; the oldest of too many is lost."""
+        if len(self._known) == self._most:
+            del self._known[next(iter(self._known))]
+        self._known[tuple(ids)] = row, logits
+
+    def find(self, ids: list[int]) -> tuple[Row, torch.Tensor] | None:
+        """Who holds exactly these among its first tokens, and the logits after them."""
+        found = self._known.get(tuple(ids))
+        return found if found and found[0].holds(ids) else None
+
+    def goes_on(self, ids: list[int]) -> bool:
+        """Whether these are the beginning and more."""
+        num = len(self.beginning)
+        return 0 < num < len(ids) and ids[:num] == self.beginning
+
+    def piece(self, row: Row) -> list[int]:
+        """What a row is to hold after the next forward: all of its request, or the beginning."""
+        assert row.request is not None
+        # A row that holds less than the beginning is on its way through it.
+        is_first = len(row.cached) < len(self.beginning) and self.goes_on(row.request.ids)
+        return self.beginning if is_first else row.request.ids
+
+    def is_at_start(self, row: Row) -> bool:
+        """Say whether a row with a request reads a prompt next: it holds nothing, or the beginning.
+
+        Also where it is on its way through the prompt, and has not drawn from what follows it.
+        """
+        request, held = row.request, row.cached
+        if request is not None and not request.sampled:
+            held = held[: request.num_kept]
+        return not held or held == self.beginning
+
+    def reading(self, rows: list[Row]) -> list[Row]:
+        """Return those of `rows` that read a prompt next."""
+        return [row for row in rows if row.request is not None and self.is_at_start(row)]
+
+    def is_being_read(self, ids: list[int], reading: list[Row]) -> bool:
+        """Say whether one of those that read a prompt reads what a request of these ids could be
+        given."""
+        return any(
+            row.request is not None
+            and (
+                row.request.ids == ids or (self.goes_on(ids) and self.piece(row) is self.beginning)
+            )
+            for row in reading
+        )
+
+    def kept(self, row: Row, ids: list[int]) -> list[int]:
+        """What a row keeps of what it holds, for a request of these ids."""
+        # At least one token must go through the model to get the next one's distribution.
+        num = min(len(row.cached), len(ids) - 1)
+        kept = row.cached[:num] if ids[: len(row.cached)] == row.cached else []
+        if len(kept) < len(self.beginning) and self.goes_on(ids):
+            kept = self.beginning if row.holds(self.beginning) else []
+        return list(kept)
+
+    def lent(self, row: Row, ids: list[int], rows: list[Row]) -> tuple[Row, list[int]] | None:
+        """A row that holds more of a request of these ids than `row` kept, and what it gives of it.
+
+        All but the last token, as where trajectories leave one another, or the beginning.
+        """
+        if len(row.cached) > len(self.beginning):
+            return None
+        for given in (ids[:-1], self.beginning if self.goes_on(ids) else []):
+            for other in rows if len(given) > len(row.cached) else ():
+                if other.holds(given):
+                    return other, given
+        return None
+
+    def clear(self) -> None:
+        self._known.clear()

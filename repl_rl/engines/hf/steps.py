@@ -1,0 +1,259 @@
+"""Steps of fixed shape for the engine `hf`: what a GPU launches as a whole.
+
+    rows with requests -> slots that read, rows that draw -> FixedStep -> a token for each
+
+Knows rows and requests. Does not know ends of lines, nor when a step is wanted.
+
+What a step does to a row depends on this row alone: where its tokens are cut, and by which of the
+two shapes they are read. Only when it is its turn depends on the others. So the numbers of a row do
+not, even on a GPU, where products of other shapes add up in another order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from repl_rl.engines.hf.batch import COLUMNS, up_to_multiple
+from repl_rl.engines.hf.cache import Prompts, Row
+from repl_rl.engines.hf.fixed_step import NAME, Draw, FixedStep, Read, Shape, StepCache, install
+from repl_rl.models.policy import Policy
+from repl_rl.models.weights import inner_model, named_weights
+
+
+class Shadow:
+    """See the module. The model itself is left alone, its mode and its attention, too."""
+
+    def __init__(self, model: Any, *, dtype: torch.dtype, attention: str) -> None:
+        inner, device = inner_model(model), model.device
+        config = copy.deepcopy(inner.config)
+        # The weights that it is made with are random, and drawn from everybody's generator.
+        devices = [device] if device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices), torch.device(device):
+            made = type(inner)._from_config(config, dtype=dtype)
+        made.config.get_text_config()._attn_implementation = attention
+        self.model: Any = made.to(device).eval().requires_grad_(False)
+        self._source = model
+        held = dict(inner.named_buffers())
+        with torch.no_grad():
+            for name, buffer in self.model.named_buffers():
+                if name in held and held[name].shape == buffer.shape:
+                    buffer.copy_(held[name])
+        self.load()
+
+    @torch.no_grad()
+    def load(self) -> None:
+        """Take the weights as they are; RuntimeError where those of the model are others."""
+        own = dict(self.model.named_parameters())
+        for name, weight in named_weights(self._source):
+            if name not in own or own[name].shape != weight.shape:
+                raise RuntimeError(f"a copy of the model has no place for {name!r}")
+            own.pop(name).copy_(weight)
+        if own:
+            raise RuntimeError(f"the model has no {next(iter(own))!r}, a copy of it has")
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(weight.nbytes for weight in self.model.parameters())
+
+
+FEWEST_SLOTS, ROWS_A_SLOT, WIDTH = 8, 8, 16
+"""64 rows in lines of 12 tokens and 8 observed need 5.3 slots a step on average; 8 keep 0.99 of the
+rate, 4 only 0.74."""
+WIDE_SLOTS, WIDE = 8, 128
+"""Of the second shape, for prompts: no row draws in it."""
+LONG = 64
+"""Tokens from which on a piece is read by the second shape."""
+FEWEST_COLUMNS = 256
+"""Of the smallest bucket that is tried where memory is short."""
+_KEPT = 0.1
+"""Share of the device's memory up to which keys and weights stay there during an update: in other
+places graphs would have to be captured again."""
+
+
+class Steps:
+    """See the module. Rows have room for `num_tokens` at first. Raises RuntimeError for a model
+    that no such step can be made of, and torch.OutOfMemoryError."""
+
+    def __init__(
+        self, model: Any, policy: Policy, *, num_rows: int, num_tokens: int, dtype: torch.dtype
+    ) -> None:
+        install()
+        self._model = model
+        self._device: torch.device = model.device
+        self._policy = policy
+        self._num_rows = num_rows
+        self._dtype = dtype
+        self._shadow: Shadow | None = None
+        self._cache: StepCache | None = None
+        self._narrow: FixedStep | None = None
+        self._wide: FixedStep | None = None
+        self._num_columns = up_to_multiple(num_tokens + 1, COLUMNS)
+        while True:
+            try:
+                self.open()
+            except RuntimeError as error:
+                self.close()
+                if not is_shortage(error) or self._num_columns <= FEWEST_COLUMNS:
+                    raise
+                half = up_to_multiple(self._num_columns // 2, COLUMNS)
+                self._num_columns = max(FEWEST_COLUMNS, half)
+            else:
+                break
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that a row has room for."""
+        return self._num_columns - 1
+
+    def open(self) -> None:
+        """Copy the weights, take memory for keys and capture the steps, where that is not done."""
+        if self._cache is not None:
+            return
+        if self._shadow is None:
+            self._shadow = Shadow(self._model, dtype=self._dtype, attention=NAME)
+        config = self._shadow.model.config
+        cache = self._cache = StepCache(
+            config, num_rows=self._num_rows, num_columns=self._num_columns, dtype=self._dtype
+        )
+        slots = max(FEWEST_SLOTS, self._num_rows // ROWS_A_SLOT)
+        shapes = (Shape(slots, WIDTH, self._num_rows), Shape(WIDE_SLOTS, WIDE, 0))
+        narrow, wide = (
+            FixedStep(self._shadow.model, cache, self._policy, shape, device=self._device)
+            for shape in shapes
+        )
+        self._narrow, self._wide = narrow, wide
+        if self._device.type == "cuda":
+            wide.capture(narrow.capture())
+        cache.clear()
+
+    def close(self) -> None:
+        """Give keys and graphs back; `open` takes them anew. Rows hold nothing then."""
+        for step in (self._narrow, self._wide):
+            if step is not None:
+                step.close()
+        self._narrow = self._wide = self._cache = None
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def rest(self) -> None:
+        """The trainer may want memory: what rows hold is worth nothing any more."""
+        if self._cache is None or self._shadow is None or self._device.type != "cuda":
+            return
+        _, total = torch.cuda.mem_get_info(self._device)
+        if self._cache.num_bytes + self._shadow.num_bytes > _KEPT * total:
+            self._shadow = None
+            self.close()
+
+    def grow(self, num_tokens: int, *, most: int) -> None:
+        """Room for longer rows, at least doubled up to `most` tokens; they hold nothing then."""
+        self.close()
+        wanted = max(num_tokens, min(2 * self._num_columns, most))
+        self._num_columns = up_to_multiple(wanted + 1, COLUMNS)
+        self.open()
+
+    def load(self) -> None:
+        """Take the model's weights as they are."""
+        if self._shadow is not None:
+            self._shadow.load()
+
+    def clear(self) -> None:
+        """Forget what may not be finite."""
+        if self._cache is not None:
+            self._cache.clear()
+
+    def copy(self, source: int, target: int, *, num_keys: int) -> None:
+        """See `StepCache.copy`."""
+        assert self._cache is not None
+        self._cache.copy(source, target, num_keys=num_keys)
+
+    async def step(self, rows: Iterable[Row], prompts: Prompts) -> list[tuple[Row, int, float]]:
+        """One step of all rows with requests: those that drew, each with its token and its
+        log-probability. The event loop goes on while a GPU is at work."""
+        assert self._narrow is not None
+        assert self._wide is not None
+        active = [row for row in rows if row.request is not None]
+        ready = [row for row in active if not num_unread(row, prompts)]
+        reading = [row for row in active if num_unread(row, prompts)]
+        # Who came first reads first: none waits for ever.
+        reading.sort(key=lambda row: row.turn)
+        if long := taken(reading, prompts, self._wide.shape, LONG + 1):
+            self._wide.launch(long, ())
+        reads = taken(reading, prompts, self._narrow.shape, 1, LONG)
+        ready += [row for row in reading if not num_unread(row, prompts)]
+        if not (reads or ready):
+            return []
+        self._narrow.launch(reads, [_draw(row) for row in ready])
+        # Nobody tells an event loop that a GPU is done.
+        while not self._narrow.is_done:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        answer = self._narrow.answer
+        return [(row, int(answer[row.index][0]), answer[row.index][1]) for row in ready]
+
+    def tried(self, ids: Sequence[int], stops: Sequence[Sequence[int]]) -> torch.Tensor:
+        """(token, log-probability) of the first and the last row after so many of `ids`, as the
+        rows grow from one of `stops` to the next, (len(stops), P, 2). They are left as they were
+        found, but hold nothing."""
+        assert self._narrow is not None
+        assert self._wide is not None
+        rows, found = [0, self._num_rows - 1][: self._num_rows], []
+        held = [0 for _ in rows]
+        for at, each in enumerate(stops):
+            places = list(zip(rows, held, each, strict=False))
+            reads = [
+                Read(row, first, ids[first : stop - 1]) for row, first, stop in places
+                if first < stop - 1
+            ]  # fmt: skip
+            if at == 0:
+                self._wide.launch(reads, ())
+                reads = []
+            draws = [Draw(row, stop - 1, ids[stop - 1], 0.5) for row, _, stop in places]
+            self._narrow.launch(reads, draws)
+            while not self._narrow.is_done:
+                pass
+            answer = self._narrow.answer
+            found.append([answer[row] for row in rows])
+            held = list(each)
+        return torch.tensor(found)
+
+
+def is_shortage(error: BaseException | None) -> bool:
+    """Say whether it is a lack of memory, or what a capture made of one."""
+    while error is not None and not isinstance(error, torch.OutOfMemoryError):
+        error = error.__context__
+    return error is not None
+
+
+def num_unread(row: Row, prompts: Prompts) -> int:
+    """Tokens that a row reads before it draws: its last one is for the draw, unless there is more
+    behind what it reads first."""
+    piece = prompts.piece(row)
+    return len(piece) - (piece is not prompts.beginning) - len(row.cached)
+
+
+def taken(
+    rows: Sequence[Row], prompts: Prompts, shape: Shape, least: int, most: int = 1 << 60
+) -> list[Read]:
+    """Reads of rows with so many unread tokens, in the slots of a step. They hold them from then
+    on."""
+    found: list[Read] = []
+    for row in rows:
+        while len(found) < shape.slots and least <= (num := num_unread(row, prompts)) <= most:
+            start = len(row.cached)
+            ids = prompts.piece(row)[start : start + min(num, shape.width)]
+            found.append(Read(row.index, start, ids))
+            row.cached.extend(ids)
+    return found
+
+
+def _draw(row: Row) -> Draw:
+    request = row.request
+    assert request is not None
+    position = len(row.cached)
+    token = request.ids[position]
+    row.cached.append(token)
+    return Draw(row.index, position, token, request.rng.random())

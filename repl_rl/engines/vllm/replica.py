@@ -1,0 +1,360 @@
+"""One `vllm serve` process over HTTP: what it is, a line from it, new weights for it.
+
+Knows addresses, statuses and JSON. Does not know other servers, retries or trajectories.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import textwrap
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from repl_rl.engines.base import NOT_FINITE, fault_of_line
+from repl_rl.errors import ConfigError, EngineError
+
+START = (
+    "start it with `VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --dtype DTYPE --enable-scale-out "
+    "--logprobs-mode processed_logprobs "
+    "--worker-extension-cls repl_rl.engines.vllm.worker.PolicyLoader`"
+)
+
+_GENERATE = "/inference/v1/generate"
+"""Token ids in, token ids out: no text, and no defaults from the model's folder."""
+
+_QUICK_S = 10.0
+"""For requests that a server answers at once, if at all."""
+
+_FIRST_S = 300.0
+"""For a first line: a server may have to compile kernels before it."""
+
+_CONTROL_S = 30.0
+"""For requests that it answers between two steps of its lines."""
+
+_TRUST_S = 5.0
+"""A server that has answered this lately cannot have been started anew since: that takes longer."""
+
+_INITIAL = "default"
+"""vLLM's label of the weights that a server has started with."""
+
+Sampled = tuple[tuple[int, ...], tuple[float, ...]]
+"""Token ids [N] and the log-probability of each [N]."""
+
+
+class Unavailable(Exception):
+    """No usable answer; the same request may get one later, or from another server."""
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"{reason} (HTTP {status})")
+        self.status = status
+
+
+class Replica:
+    """See the module. Raises ConfigError for an invalid address."""
+
+    def __init__(self, url: str, client: httpx.AsyncClient) -> None:
+        check_address(url)
+        self.url = url.rstrip("/")
+        self.version = 0
+        """Version of the weights that it samples with."""
+        self.num_in_flight = 0
+        self.num_lines = 0
+        """Lines that it has sampled."""
+        self.down_until = 0.0
+        """`time.monotonic()` before which others are asked first."""
+        self._client = client
+        self._label: str | None = _INITIAL
+        """Label of the weights that it should have; None if the server gives no label."""
+        self._confirmed_at = -math.inf
+        self._is_settled = _settled()
+        self._num_failures = 0
+        """Failed updates; after one nobody knows what weights it has."""
+
+    async def check(self, *, vocabulary: int, row_tokens: int) -> None:
+        """ConfigError unless it serves lines of such a model, with the log-probabilities of what
+        it samples from."""
+        try:
+            await self._check_context(row_tokens)
+            await self._check_control()
+            await self._check_sampling(vocabulary)
+        except Unavailable as error:
+            raise ConfigError(
+                f"no vLLM server to sample from at {self.url}: {error}; {START}"
+            ) from None
+        except _Refused as error:
+            raise ConfigError(f"the server at {self.url} refuses: {error}; {START}") from None
+
+    async def _check_context(self, row_tokens: int) -> None:
+        models = await self._ask("GET", "/v1/models")
+        try:
+            context = int(models["data"][0]["max_model_len"])
+        except (LookupError, TypeError, ValueError, OverflowError):
+            raise Unavailable("what answers is no vLLM server") from None
+        if context < row_tokens:
+            raise ConfigError(
+                f"the server at {self.url} holds {context} tokens, a trajectory with its prompt "
+                f"may have {row_tokens}; start it with --max-model-len {row_tokens}"
+            )
+
+    async def _check_control(self) -> None:
+        """Whether its weights can be followed; a server that says nothing of them still samples."""
+        try:
+            is_paused = _value(await self._ask("GET", "/is_paused"), "is_paused")
+        except _Refused as error:
+            if error.status != 404:
+                raise
+            self._label = None
+            return
+        if is_paused:
+            raise ConfigError(
+                f"the server at {self.url} is paused: it waits for weights that somebody did not "
+                f"finish sending; start it again"
+            )
+
+    async def _check_sampling(self, vocabulary: int) -> None:
+        """The last token of the vocabulary, if it is the only one allowed, has probability 1."""
+        last, beyond = await self._logprob(vocabulary - 1), await self._logprob(vocabulary)
+        if last is None or beyond is not None:
+            raise ConfigError(
+                f"the model that {self.url} serves does not have the {vocabulary} tokens of the "
+                f"model that is trained; serve the same one"
+            )
+        if not abs(last) < 1e-3:
+            raise ConfigError(
+                f"the server at {self.url} gives log-probabilities of another distribution than "
+                f"the one it samples from; {START}"
+            )
+
+    async def _logprob(self, token: int) -> float | None:
+        """Log-probability of the only token allowed; None if the model does not have it."""
+        params = {"max_tokens": 1, "logprobs": 0, "detokenize": False, "ignore_eos": True}
+        try:
+            _, logprobs = await self._generate(
+                [0], {**params, "allowed_token_ids": [token]}, timeout_s=_FIRST_S
+            )
+        except _Refused as error:
+            if error.status == 404:
+                raise
+            return None
+        if len(logprobs) != 1:
+            raise Unavailable(f"it sampled {len(logprobs)} tokens where one was asked for")
+        return logprobs[0]
+
+    async def sample(
+        self, ids: Sequence[int], params: Mapping[str, Any], *, timeout_s: float
+    ) -> Sampled:
+        """Tokens after `ids`. Waits while the server takes over weights.
+
+        Raises Unavailable, also for weights that are not those sent last, and ConfigError for a
+        request that the server refuses.
+        """
+        self.num_in_flight += 1
+        try:
+            await self._is_settled.wait()
+            await self._check_label()
+            return await self._sample(ids, params, timeout_s)
+        finally:
+            self.num_in_flight -= 1
+
+    async def _sample(
+        self, ids: Sequence[int], params: Mapping[str, Any], timeout_s: float
+    ) -> Sampled:
+        num_failures = self._num_failures
+        try:
+            sampled = await self._generate(ids, params, timeout_s=timeout_s)
+        except _Refused as error:
+            raise ConfigError(f"the server at {self.url} refuses a line: {error}") from None
+        if self._num_failures != num_failures:
+            raise Unavailable("its weights were changed, and not all of them")
+        self.num_lines += 1
+        return sampled
+
+    async def _generate(
+        self, ids: Sequence[int], params: Mapping[str, Any], *, timeout_s: float
+    ) -> Sampled:
+        body = {"token_ids": ids, "sampling_params": params}
+        return _sampled(await self._ask("POST", _GENERATE, json=body, timeout_s=timeout_s))
+
+    async def _check_label(self) -> None:
+        if time.monotonic() - self._confirmed_at >= _TRUST_S:
+            await self.confirm()
+
+    async def confirm(self) -> None:
+        """Unavailable if it was started anew since it got weights, or has another run's."""
+        if self._label is None:
+            return
+        try:
+            label = _value(await self._ask("GET", "/weight_info"), "weight_version")
+        except _Refused as error:
+            raise Unavailable(str(error)) from None
+        if label != self._label:
+            raise Unavailable(
+                f"it has the weights {_word(label)}, not {self._label!r}: it was started anew, or "
+                f"serves another run"
+            )
+        self._confirmed_at = time.monotonic()
+
+    async def update(self, path: Path, *, version: int, label: str) -> None:
+        """Have it sample from the weights in `path`; lines in flight wait, and go on with them.
+
+        Raises EngineError if it cannot load them, ConfigError if it was not started for this, and
+        Unavailable. Its weights are unknown then, so it samples nothing until the next update.
+        """
+        self._is_settled = asyncio.Event()
+        try:
+            await self._take_over(path, label)
+            self.version = version
+        except BaseException:
+            self._num_failures += 1  # before any line in flight goes on
+            raise
+        finally:
+            self._label = label
+            self._confirmed_at = -math.inf
+            await self._resume()
+        self._confirmed_at = time.monotonic()
+
+    def adopt(self, label: str, *, version: int) -> None:
+        """Expect these weights, which another process has had it load."""
+        self._label, self.version = label, version
+        self._confirmed_at = -math.inf
+
+    async def _resume(self) -> None:
+        try:
+            await self._control("/resume")
+        finally:
+            self._is_settled.set()
+
+    async def _take_over(self, path: Path, label: str) -> None:
+        await self._control("/pause", params={"mode": "keep"})
+        await self._load(path)
+        # Pausing has done this, too. Keys and values of old weights would go unnoticed, so ask.
+        if not _value(await self._control("/reset_prefix_cache"), "success"):
+            raise EngineError(f"{self.url} keeps keys and values of the old weights")
+        await self._control("/update_weight_version", json={"new_version": label})
+
+    async def _load(self, path: Path) -> None:
+        order = {"method": "load_policy", "kwargs": {"path": str(path)}}
+        try:
+            # No limit: how long a load may take is the caller's to say.
+            reply = await self._control("/collective_rpc", timeout_s=None, json=order)
+        except Unavailable as error:
+            if "not implemented" in str(error):
+                raise ConfigError(
+                    f"the server at {self.url} cannot load: {error}; {START}"
+                ) from None
+            raise
+        results = _value(reply, "results")
+        workers = results if isinstance(results, list) else []
+        errors = [_value(worker, "error") for worker in workers]
+        if not errors or any(errors):
+            why = next(map(_word, filter(None, errors)), "no worker")
+            raise EngineError(f"{self.url} did not take the weights: {why}")
+
+    async def _control(
+        self, path: str, *, timeout_s: float | None = _CONTROL_S, **content: Any
+    ) -> Any:
+        try:
+            return await self._ask("POST", path, timeout_s=timeout_s, **content)
+        except Unavailable as error:
+            raise Unavailable(f"{self.url} does not take new weights: {error}") from None
+        except _Refused as error:
+            raise ConfigError(
+                f"the server at {self.url} does not take new weights: {error}; {START}"
+            ) from None
+
+    async def _ask(
+        self, method: str, path: str, *, timeout_s: float | None = _QUICK_S, **content: Any
+    ) -> Any:
+        """What it answers, parsed."""
+        timeout = httpx.Timeout(_QUICK_S, read=timeout_s)
+        try:
+            response = await self._client.request(
+                method, self.url + path, timeout=timeout, **content
+            )
+        except httpx.RequestError as error:
+            raise Unavailable(f"{type(error).__name__}: {error}".rstrip(": ")) from None
+        if response.status_code in (408, 429) or response.status_code >= 500:
+            raise Unavailable(_reason(response))
+        if response.status_code != 200 and "not JSON compliant" in response.text:
+            raise Unavailable(NOT_FINITE)
+        if response.status_code != 200:
+            raise _Refused(response.status_code, _reason(response))
+        try:
+            return response.json()
+        except (ValueError, RecursionError):
+            raise Unavailable(f"{path} answers no JSON") from None
+
+
+def _settled() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
+def check_settings(urls: Sequence[str], *, temperature: float) -> None:
+    """ConfigError for settings that no server could serve."""
+    if not urls:
+        raise ConfigError("the engine 'vllm-server' has no server; name some in sampling.servers")
+    for url in urls:
+        check_address(url)
+    if not 0.01 <= temperature <= 2.0:
+        raise ConfigError(f"temperature {temperature}; a vLLM server takes 0.01 to 2")
+
+
+def check_address(url: str) -> None:
+    """ConfigError unless `url` is the address of an HTTP server."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        parsed = httpx.URL()
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ConfigError(f"server {url!r}; expected an address such as 'http://localhost:8000'")
+
+
+def _reason(response: httpx.Response) -> str:
+    """A server's own words about an error, in one line."""
+    try:
+        error = response.json()["error"]
+        text = str(error["message"] if isinstance(error, dict) else error)
+    except (ValueError, LookupError, TypeError, RecursionError):
+        text = response.text
+    return textwrap.shorten(text, 300) or response.reason_phrase
+
+
+def _value(reply: Any, name: str) -> Any:
+    """The value of this name; Unavailable for a reply that has none."""
+    if not isinstance(reply, dict) or name not in reply:
+        raise Unavailable(f"its reply has no {name!r}")
+    return reply[name]
+
+
+def _word(value: object) -> str:
+    """A server's word in a sentence; of what is no text, the kind."""
+    return repr(textwrap.shorten(value, 300)) if isinstance(value, str) else type(value).__name__
+
+
+def _sampled(reply: Any) -> Sampled:
+    """Ids and log-probabilities of a reply; Unavailable if they are not what was asked for."""
+    try:
+        (choice,) = reply["choices"]
+        ids = tuple(choice["token_ids"])
+        positions = choice["logprobs"]["content"]
+        logprobs = tuple(position["logprob"] for position in positions)
+        named = tuple(position["token"] for position in positions)
+        reason = choice["finish_reason"]
+    except (LookupError, TypeError, ValueError) as error:
+        raise Unavailable(f"its reply is none to a line: {error!r}") from None
+    if reason not in ("stop", "length"):
+        raise Unavailable(f"it ended a line by {_word(reason)}")
+    if (fault := fault_of_line(ids, logprobs)) is not None:
+        raise Unavailable(fault)
+    if not ids or named != tuple(f"token_id:{token}" for token in ids):
+        raise Unavailable(f"its log-probabilities are of other tokens than {ids[:4]}")
+    return ids, tuple(map(float, logprobs))

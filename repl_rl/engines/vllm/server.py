@@ -1,0 +1,327 @@
+"""Sample lines with `vllm serve` processes over HTTP: one, or several that share the work.
+
+    line(ids) -> the replica that holds their keys and values -> SampledLine
+    sync(weights) -> a file -> pause, load, reset, resume at each replica
+
+Tokens only: knows no text, no kernel, no reward. The servers are not ours: they are
+neither started nor ended here.
+
+A line is a pure function of its ids, its seed and the weights, so one that fails is asked for
+again, of another replica if there is one. Weights travel through a file that trainer and servers
+both see; vLLM's own transfer between GPUs is not used. Tokens of cancelled lines are not counted: a
+server reports a line only when it has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shutil
+import tempfile
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Sequence, Set
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+from safetensors.torch import save_file
+
+from repl_rl.base.concurrency import run_all
+from repl_rl.base.disk import explained
+from repl_rl.engines.base import SampledLine, Weights, check_request, fault_of_line, line_end
+from repl_rl.engines.vllm.engine import logit_bias
+from repl_rl.engines.vllm.replica import Replica, Sampled, Unavailable, check_settings
+from repl_rl.errors import ConfigError, EngineError
+
+T = TypeVar("T")
+
+_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+"""Between one try and the next."""
+
+_DOWN_S = 5.0
+"""For how long others are asked first after a failure."""
+
+_CLOSED = "the engine was closed"
+
+
+class VLLMServerEngine:
+    """See the module. `row_tokens` are the most that a trajectory has with its prompt.
+
+    Servers are checked before the first line, or by `open`. New weights pass through a folder in
+    `weights_dir` (the system's folder for temporary files unless given), which must be the same
+    folder for the servers. A line that has not come after `line_timeout_s` is an error, and so are
+    weights that have not arrived after `sync_timeout_s`.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        *,
+        newline_ids: Set[int],
+        eos_ids: Set[int],
+        vocabulary: int,
+        row_tokens: int,
+        temperature: float = 1.0,
+        forbidden_ids: Set[int] = frozenset(),
+        weights_dir: Path | None = None,
+        line_timeout_s: float = 300.0,
+        sync_timeout_s: float = 600.0,
+    ) -> None:
+        check_settings(urls, temperature=temperature)
+        self._newline_ids = newline_ids
+        self._eos_ids = eos_ids
+        self._stop_ids = newline_ids | eos_ids
+        self._vocabulary = vocabulary
+        self._forbidden_ids = forbidden_ids
+        self._row_tokens = row_tokens
+        self._line_timeout_s = line_timeout_s
+        self._sync_timeout_s = sync_timeout_s
+        self._weights_dir = weights_dir
+        self._folder: Path | None = None
+        self._params = {
+            "temperature": temperature,
+            "stop_token_ids": sorted(self._stop_ids),
+            "logit_bias": logit_bias(forbidden_ids),
+            "ignore_eos": True,
+            "logprobs": 0,  # the sampled token's alone
+            "detokenize": False,
+            "skip_clone": True,
+        }
+        self._client = httpx.AsyncClient(
+            # Keep none open: servers close idle connections, and a request sent just then is lost.
+            limits=httpx.Limits(max_keepalive_connections=0),
+            trust_env=False,  # no proxy stands between a trainer and its servers
+        )
+        self._replicas = [Replica(url, self._client) for url in urls]
+        self._homes = _Homes()
+        self._run = secrets.token_hex(4)
+        self.label = ""
+        """See `SharedEngine.label`."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._gate = asyncio.Lock()
+        self._is_open = False
+        self._is_closed = False
+        self.num_sampled = 0
+        """Tokens of lines that ended."""
+
+    async def open(self) -> None:
+        """Check every server, once. ConfigError for one that cannot be used."""
+        async with self._gate:
+            if not self._is_open:
+                await run_all(self._check, self._replicas, at_once=len(self._replicas))
+                self._is_open = True
+
+    async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
+        """See `Engine.line`."""
+        check_request(ids, max_tokens, vocabulary=self._vocabulary, context_tokens=self._row_tokens)
+        return await self._tracked(self._line(list(ids), max_tokens, seed))
+
+    async def sync(self, weights: Weights, *, version: int) -> None:
+        """See `Engine.sync`: lines in flight wait, and go on with the new weights."""
+        await self._tracked(self._sync(weights, version))
+
+    async def adopt(self, label: str, *, version: int) -> None:
+        """See `SharedEngine.adopt`."""
+        await self._tracked(self._adopt(label, version))
+
+    async def sleep(self) -> None:
+        """See `Engine.sleep`: the servers' memory is not the trainer's to take.
+
+        A phase of sampling has ended: EngineError if a server has got weights from somebody else.
+        """
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        if self._is_open:
+            await self._tracked(self._confirm())
+
+    async def _confirm(self) -> None:
+        """EngineError if lines may have been sampled from other weights than those sent last."""
+        await run_all(self._confirm_one, self._replicas, at_once=len(self._replicas))
+
+    async def _confirm_one(self, replica: Replica) -> None:
+        await _persist(replica.confirm)
+
+    async def aclose(self) -> None:
+        """See `Engine.aclose`; the servers go on."""
+        self._is_closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._client.aclose()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _tracked(self, work: Coroutine[Any, Any, T]) -> T:
+        """`work`, which ends in EngineError when the engine is closed."""
+        if self._is_closed:
+            work.close()
+            raise EngineError(_CLOSED)
+        caller = asyncio.current_task()
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self._is_closed and caller is not None and not caller.cancelling():
+                raise EngineError(_CLOSED) from None
+            raise
+
+    async def _check(self, replica: Replica) -> None:
+        await replica.check(vocabulary=self._vocabulary, row_tokens=self._row_tokens)
+
+    # Lines
+
+    async def _line(self, ids: list[int], max_tokens: int, seed: int) -> SampledLine:
+        params = {**self._params, "max_tokens": max_tokens, "seed": seed}
+        failed: list[Replica] = []
+        try:
+            async with asyncio.timeout(self._line_timeout_s):
+                await self.open()
+                return await _persist(lambda: self._try(ids, params, failed))
+        except TimeoutError:
+            raise EngineError(
+                f"no line from {self._names()} in {self._line_timeout_s:g} s; see the server's log"
+            ) from None
+
+    async def _try(
+        self, ids: list[int], params: dict[str, Any], failed: list[Replica]
+    ) -> SampledLine:
+        """One try; the replica that it fails at joins `failed`."""
+        replica = self._choose(ids, failed)
+        try:
+            # Half: if a server hangs, there is time to ask another.
+            sampled = await replica.sample(ids, params, timeout_s=self._line_timeout_s / 2)
+            self._check_sampled(sampled, params["max_tokens"])
+        except Unavailable as error:
+            failed.append(replica)
+            replica.down_until = time.monotonic() + _DOWN_S
+            raise Unavailable(f"{replica.url} does not sample: {error}") from None
+        self._homes.note([*ids, *sampled[0]], replica)
+        return self._sampled_line(sampled, replica.version)
+
+    def _choose(self, ids: list[int], failed: list[Replica]) -> Replica:
+        """The one that has sampled the trajectory's last line, or the least busy."""
+        now = time.monotonic()
+        others = [one for one in self._replicas if one not in failed] or self._replicas
+        up = [one for one in others if one.down_until <= now] or others
+        home = self._homes.find(ids) if len(up) > 1 else None
+        if home in up:
+            return home
+        return min(up, key=lambda one: (one.num_in_flight, one.num_lines))
+
+    def _check_sampled(self, sampled: Sampled, max_tokens: int) -> None:
+        """Unavailable unless this is exactly one whole line."""
+        ids, logprobs = sampled
+        fault = fault_of_line(
+            ids, logprobs, vocabulary=self._vocabulary, forbidden=self._forbidden_ids
+        )
+        if fault is not None:
+            raise Unavailable(fault)
+        is_whole = ids[-1] in self._stop_ids or len(ids) == max_tokens
+        if not is_whole or len(ids) > max_tokens or not self._stop_ids.isdisjoint(ids[:-1]):
+            raise Unavailable(f"{len(ids)} of {max_tokens} tokens are no line: {ids[-8:]}")
+
+    def _sampled_line(self, sampled: Sampled, version: int) -> SampledLine:
+        ids, logprobs = sampled
+        self.num_sampled += len(ids)
+        end = line_end(ids[-1], newline_ids=self._newline_ids, eos_ids=self._eos_ids)
+        return SampledLine(ids=ids, logprobs=logprobs, end=end, policy_version=version)
+
+    # Weights
+
+    async def _sync(self, weights: Weights, version: int) -> None:
+        await self.open()
+        self.label = label = f"{self._run}-{version}"
+        if self._folder is None:
+            self._folder = _make_folder(self._weights_dir)
+        path = self._folder.resolve() / f"{label}.safetensors"
+
+        async def update(replica: Replica) -> None:
+            await _persist(lambda: replica.update(path, version=version, label=label))
+
+        try:
+            await asyncio.to_thread(_write, weights, path)
+            async with asyncio.timeout(self._sync_timeout_s):
+                await run_all(update, self._replicas, at_once=len(self._replicas))
+        except TimeoutError:
+            raise EngineError(
+                f"{self._names()} did not take new weights in {self._sync_timeout_s:g} s; see the "
+                f"server's log"
+            ) from None
+        finally:
+            path.unlink(missing_ok=True)
+
+    async def _adopt(self, label: str, version: int) -> None:
+        await self.open()
+        self.label = label
+        for replica in self._replicas:
+            replica.adopt(label, version=version)
+        await self._confirm()
+
+    def _names(self) -> str:
+        return ", ".join(replica.url for replica in self._replicas)
+
+
+def _make_folder(inside: Path | None) -> Path:
+    """A folder for weights; inside a given one, servers of other users can read it."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="repl-rl-weights-", dir=inside))
+        if inside is not None:
+            folder.chmod(0o755)
+    except OSError as error:
+        raise ConfigError(f"cannot write weights to {inside}: {error.strerror}") from None
+    return folder
+
+
+def _write(weights: Weights, path: Path) -> None:
+    """StorageError where the disk refuses."""
+    # On the CPU one after another: merged ones are copies, for which a GPU may have no room.
+    with explained(path):
+        save_file({name: one.detach().cpu().contiguous() for name, one in weights}, path)
+
+
+async def _persist(attempt: Callable[[], Awaitable[T]]) -> T:
+    """The first success of several tries; EngineError with the last reason if all fail."""
+    for pause_s in _PAUSES_S:
+        try:
+            return await attempt()
+        except Unavailable:
+            await asyncio.sleep(pause_s)
+    try:
+        return await attempt()
+    except Unavailable as error:
+        raise EngineError(
+            f"{error}; see its log, start it again if it is gone, and begin the run again"
+        ) from None
+
+
+class _Homes:
+    """Which replica holds the keys and values of a trajectory, found by its tokens.
+
+    A request begins with all tokens of the line before; the hash of those is looked up.
+    """
+
+    def __init__(self, *, capacity: int = 1 << 14) -> None:
+        self._capacity = capacity
+        self._by_hash: OrderedDict[int, Replica] = OrderedDict()
+
+    def find(self, ids: Sequence[int]) -> Replica | None:
+        """The replica of the longest known prefix of `ids`; None if there is none."""
+        hashes = list(_prefix_hashes(ids))
+        return next((self._by_hash[one] for one in reversed(hashes) if one in self._by_hash), None)
+
+    def note(self, ids: Sequence[int], replica: Replica) -> None:
+        """`ids` end in a line that `replica` has sampled."""
+        *_, last = _prefix_hashes(ids)
+        self._by_hash[last] = replica
+        self._by_hash.move_to_end(last)
+        if len(self._by_hash) > self._capacity:
+            self._by_hash.popitem(last=False)
+
+
+def _prefix_hashes(ids: Sequence[int]) -> accumulate[int]:
+    """A hash of every prefix of `ids`, the shortest first."""
+    return accumulate(ids, lambda before, token: hash((before, token)), initial=0)

@@ -1,0 +1,466 @@
+"""Load a model and its tokenizer, and say in one line what is wrong when that fails.
+
+Knows transformers. Does not know tasks, kernels or training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import pickle
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import psutil
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+from repl_rl.base.plugins import resolve_model
+from repl_rl.config.sections import USUAL_MICRO_BATCH, GRPOConfig, LoraConfig, RunOn
+from repl_rl.errors import ConfigError
+from repl_rl.models.gguf import model_folder
+from repl_rl.models.policy import Policy
+from repl_rl.models.precision import Precision, autocast, keys_in
+from repl_rl.models.shape import attention_windows, context_tokens
+from repl_rl.transcript.chat import ChatTemplate
+from repl_rl.transcript.templates import after_answers
+from repl_rl.transcript.tokens import TokenizerCodec, control_tokens, forbidden_ids
+
+_CALL = "<|call|>"
+"""Ends a turn of a model of channels that calls a tool. No template shows it in an answer."""
+
+
+def end_ids(generation: Any, config: Any, tokenizer: Any) -> list[int]:
+    """All ids that end a sequence, in order: no file of a model need name them all.
+
+    Any: a GenerationConfig, a PreTrainedConfig and a tokenizer of any model.
+    """
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    named = [one.eos_token_id for one in (generation, config, text, tokenizer)]
+    found = {i for ids in named for i in (ids if isinstance(ids, list) else [ids])}
+    return sorted({*found, *_turn_ends(tokenizer)} - {None})
+
+
+def _turn_ends(tokenizer: Any) -> Iterator[int]:
+    """The control token that a chat template writes behind an answer, wherever that stands."""
+    if not isinstance(tokenizer.chat_template, str):
+        return
+    controls = control_tokens(tokenizer)
+    for text in after_answers(partial(tokenizer.apply_chat_template, tokenize=False)):
+        first = tokenizer.encode(text.lstrip(), add_special_tokens=False)[:1]
+        yield from (i for i in first if i in controls)
+    if "<|channel|>" in tokenizer.chat_template:
+        yield from (i for i, token in controls.items() if str(token) == _CALL)
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+
+
+def keep_freed_memory() -> None:
+    """From now on, in this process; without effect where the C library is not glibc."""
+    libc = ctypes.CDLL(None)
+    with contextlib.suppress(AttributeError):
+        libc.mallopt(_M_MMAP_MAX, 0)
+        libc.mallopt(_M_TRIM_THRESHOLD, -1)
+
+
+if TYPE_CHECKING:
+    from repl_rl.models.lora import Adapter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFiles:
+    """What is known of a model before its weights are read."""
+
+    name: str
+    """As it was given."""
+    source: str
+    """Folder, or `owner/name`, that it is loaded from."""
+    base: str
+    """The same, for the whole weights: another one where `source` holds an adapter."""
+    config: Any  # PreTrainedConfig
+    tokenizer: Any  # PreTrainedTokenizerBase
+    codec: TokenizerCodec
+    context_tokens: int
+    forbidden_ids: frozenset[int] = frozenset()
+    """Ids that the policy never samples."""
+    adapter: Adapter | None = None
+    """What `source` holds beside the weights in `base`, or what is to be trained beside them."""
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """None where its tokenizer has none."""
+        return _chat_template(self.tokenizer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    source: str
+    """Folder, or `owner/name`, that it was loaded from."""
+    base: str
+    """The same, for the whole weights: see `ModelFiles`."""
+    model: Any  # PreTrainedModel, or an Adapted one
+    tokenizer: Any  # PreTrainedTokenizerBase
+    codec: TokenizerCodec
+    context_tokens: int
+    precision: Precision
+    forbidden_ids: frozenset[int] = frozenset()
+    """Ids that the policy never samples: neither engine nor trainer gives them a probability."""
+    recomputes: bool = False
+    """Whether an update makes activations again: see `grpo.gradient_checkpointing`."""
+    micro_batch_size: int = USUAL_MICRO_BATCH
+    """Trajectories per forward and backward at most: see `grpo.micro_batch_size`."""
+
+    def chosen(self, grpo: GRPOConfig) -> GRPOConfig:
+        """`grpo` with what was left to this machine."""
+        return replace(
+            grpo,
+            gradient_checkpointing=self.recomputes,
+            micro_batch_size=self.micro_batch_size,
+        )
+
+    @property
+    def config(self) -> Any:
+        """The model's own config."""
+        return self.model.config
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """None where its tokenizer has none."""
+        return _chat_template(self.tokenizer)
+
+
+def _chat_template(tokenizer: Any) -> ChatTemplate | None:
+    if tokenizer.chat_template is None:
+        return None
+    return partial(tokenizer.apply_chat_template, tokenize=False)
+
+
+def pick_device(
+    wanted: Literal["auto", "cpu", "cuda"], *, local_rank: int | None = None
+) -> torch.device:
+    """The device to run on; ConfigError for a GPU that is not there.
+
+    Of several processes on this machine, `local_rank` is this one's number.
+    """
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("sampling.device = 'cuda', but torch sees no GPU; use 'auto' or 'cpu'")
+    if wanted == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    if local_rank is None:
+        return torch.device("cuda")
+    return torch.device("cuda", local_rank % torch.cuda.device_count())
+
+
+def about_device(device: torch.device, *, visible: str | None, nodes: Path = Path("/dev")) -> str:
+    """`GPU 0 of 8`: which of the machine's GPUs torch may see, by CUDA_VISIBLE_DEVICES; `cpu`."""
+    if device.type != "cuda":
+        return device.type
+    count = sum(re.fullmatch(r"nvidia\d+", node.name) is not None for node in nodes.iterdir())
+    if count < 2:
+        return "GPU"
+    shown = "0" if visible is None else visible
+    if device.index is not None:  # one of those that torch may see
+        shown = str(device.index) if visible is None else visible.split(",")[device.index]
+    return f"GPU {shown} of {count}, chosen by CUDA_VISIBLE_DEVICES"
+
+
+def silent(_text: str) -> None:
+    """For `say`, where nobody listens."""
+
+
+def read_files(
+    name: str, *, run_on: RunOn = "allow", say: Callable[[str], None] = silent
+) -> ModelFiles:
+    """Config and tokenizer of a causal language model, from a folder or the hub by `owner/name`.
+
+    A folder may hold an adapter, whose file says which model it belongs to. A GGUF file is made a
+    folder, which `say` hears of. `run_on` is as in `SamplingConfig`. Raises ConfigError if the
+    model is not there, is another kind of model or cannot be sampled from.
+    """
+    source = model_folder(name, say=say)
+    base = _base_of(source, say)
+    with _refused(name):
+        config = AutoConfig.from_pretrained(base)
+        attention_windows(config)
+        num_context = context_tokens(config)
+        tokenizer: Any = AutoTokenizer.from_pretrained(_with_tokenizer(source, base))
+    codec = _codec(name, tokenizer, config, _generation_config(base, config))
+    return ModelFiles(
+        name=name,
+        source=source,
+        base=base,
+        config=config,
+        tokenizer=tokenizer,
+        codec=codec,
+        context_tokens=num_context,
+        forbidden_ids=forbidden_ids(codec, run_on),
+        adapter=None if base == source else _stored_adapter(source, config),
+    )
+
+
+def _base_of(source: str, say: Callable[[str], None]) -> str:
+    """The folder of the whole weights, or their name on the hub: of an adapter, its base."""
+    if not (Path(source) / "adapter_config.json").is_file():
+        return source
+    from repl_rl.models.lora import base_of
+
+    base = base_of(Path(source))
+    try:
+        resolve_model(base)
+    except ConfigError:
+        raise ConfigError(
+            f"the adapter in {source!r} belongs to the model {base!r}, which is not there; put it "
+            f"there, or name its place as base_model_name_or_path in adapter_config.json"
+        ) from None
+    return model_folder(base, say=say)
+
+
+def _stored_adapter(source: str, config: Any) -> Adapter:
+    from repl_rl.models.lora import stored_adapter
+
+    return stored_adapter(Path(source), partial(outline, config))
+
+
+def _with_tokenizer(source: str, base: str) -> str:
+    """An adapter may come without a tokenizer: it has its base's then."""
+    return source if (Path(source) / "tokenizer_config.json").is_file() else base
+
+
+def to_train(files: ModelFiles, lora: LoraConfig) -> ModelFiles:
+    """With the adapter that `[lora]` asks for, if any; ConfigError where it cannot be trained."""
+    if not lora.rank and files.adapter is None:
+        return files
+    from repl_rl.models.lora import trained_adapter
+
+    make = partial(outline, files.config)
+    adapter = trained_adapter(lora, files.adapter, make, name=files.name, base=files.base)
+    return replace(files, adapter=adapter)
+
+
+def load_weights(
+    files: ModelFiles,
+    *,
+    device: torch.device,
+    precision: Precision,
+    recomputes: bool = False,
+    micro_batch_size: int = USUAL_MICRO_BATCH,
+) -> LoadedModel:
+    """The model itself; ConfigError if its weights are not there, or are another model's."""
+    if device.type == "cpu":
+        keep_freed_memory()
+    with _refused(files.name):
+        model: Any = AutoModelForCausalLM.from_pretrained(files.base, dtype=precision.weights)
+    # Ids may have gaps, and the id itself is embedded: the largest one counts.
+    known = files.tokenizer.get_vocab().values()
+    num_ids = max(len(files.tokenizer), 1 + max(known, default=0))
+    if num_ids > model.get_input_embeddings().num_embeddings:
+        raise ConfigError(
+            f"the tokenizer of {files.name!r} has {num_ids} entries, its model embeds "
+            f"{model.get_input_embeddings().num_embeddings}; they do not belong together"
+        )
+    return LoadedModel(
+        source=files.source,
+        base=files.base,
+        model=_with_adapter(model.to(device), files),
+        tokenizer=files.tokenizer,
+        codec=files.codec,
+        context_tokens=files.context_tokens,
+        precision=precision,
+        forbidden_ids=files.forbidden_ids,
+        recomputes=recomputes,
+        micro_batch_size=micro_batch_size,
+    )
+
+
+def adopted(
+    model: Any, tokenizer: Any, *, precision: Precision, run_on: RunOn = "allow"
+) -> LoadedModel:
+    """A model that somebody else has loaded; ConfigError if it cannot be sampled from."""
+    name = model.config.name_or_path or type(model).__name__
+    codec = _codec(name, tokenizer, model.config, model.generation_config)
+    return LoadedModel(
+        source=name,
+        base=name,
+        model=model,
+        tokenizer=tokenizer,
+        codec=codec,
+        context_tokens=context_tokens(model.config),
+        precision=precision,
+        forbidden_ids=forbidden_ids(codec, run_on),
+    )
+
+
+def _with_adapter(model: Any, files: ModelFiles) -> Any:
+    if files.adapter is None:
+        return model
+    from repl_rl.models.lora import attach
+
+    with _refused(files.name):
+        return attach(model, files.adapter)
+
+
+def load_model(
+    name: str,
+    *,
+    device: torch.device,
+    precision: Precision,
+    run_on: RunOn = "allow",
+    say: Callable[[str], None] = silent,
+) -> LoadedModel:
+    """See `read_files` and `load_weights`."""
+    files = read_files(name, run_on=run_on, say=say)
+    return load_weights(files, device=device, precision=precision)
+
+
+@contextlib.contextmanager
+def _refused(name: str) -> Iterator[None]:
+    """Turn what transformers cannot read into a ConfigError of one line."""
+    try:
+        yield
+    except (OSError, ValueError, SafetensorError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(f"cannot load a model from {name!r}: {reason}") from None
+    except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
+        if (found := why_no_pickle(error)) is None:
+            raise
+        raise ConfigError(f"cannot load a model from {name!r}: {found}") from None
+
+
+def why_no_pickle(error: Exception) -> str | None:
+    """Say what torch found in a pickle of weights; None for an error that is not of its reader."""
+    if isinstance(error, RuntimeError) and not str(error).startswith("PytorchStreamReader"):
+        return None
+    if isinstance(error, pickle.UnpicklingError):
+        return "a pickle in it has more than weights, which may be code and is not loaded"
+    return "a pickle of weights in it is cut off"
+
+
+def _codec(name: str, tokenizer: Any, config: Any, generation: Any) -> TokenizerCodec:
+    """Sets the tokenizer up as it must be, too."""
+    # Else it takes spaces out of decoded text, or warns that it does not.
+    tokenizer.clean_up_tokenization_spaces = False
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    try:
+        return TokenizerCodec(tokenizer, eos_ids=end_ids(generation, config, tokenizer))
+    except ConfigError as error:
+        raise ConfigError(
+            f"cannot use {name!r}: {error}; give a model whose tokenizer keeps newlines"
+        ) from None
+
+
+def num_parameters(config: Any) -> int:  # Any: a config of any model
+    """Parameters of a model of this config, counted without memory; shared ones count once."""
+    return sum(parameter.numel() for parameter in outline(config).parameters())
+
+
+def num_embeddings(config: Any) -> int:
+    """Those of its parameters that are in a table of embeddings, tied to the head or not."""
+    tables = [one for one in outline(config).modules() if isinstance(one, torch.nn.Embedding)]
+    return sum(table.weight.numel() for table in tables)
+
+
+def outline(config: Any) -> Any:  # PreTrainedConfig -> PreTrainedModel
+    """A model of this config without memory, for its layers and their sizes."""
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config)
+
+
+def usable_context(loaded: ModelFiles | LoadedModel, *, row_tokens: int) -> int:
+    """Tokens that every layer attends to; ConfigError if `row_tokens`, a full trajectory, is more.
+
+    Beyond its window a layer no longer sees the problem that the trajectory solves.
+    """
+    config = loaded.config.get_text_config()
+    window: int | None = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None) or ["sliding_attention"]
+    if window is None or "sliding_attention" not in kinds:
+        return loaded.context_tokens
+    used = min(row_tokens, loaded.context_tokens)
+    if window < used:
+        raise ConfigError(
+            f"this model attends to the last {window} tokens, a trajectory with its prompt may "
+            f"have {used}; lower sampling.max_tokens or give a model without a sliding window"
+        )
+    return min(window, loaded.context_tokens)
+
+
+def cache_bytes(
+    loaded: ModelFiles | LoadedModel, *, num_rows: int, row_tokens: int, dtype: torch.dtype
+) -> int:
+    """What keys and values of `num_rows` sequences of `row_tokens` take at most, in `dtype`."""
+    config = loaded.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    per_token = 2 * config.num_hidden_layers * heads * head_dim * dtype.itemsize
+    return int(per_token * num_rows * min(row_tokens, loaded.context_tokens))
+
+
+def rows_that_fit(loaded: LoadedModel, *, most: int, row_tokens: int) -> int:
+    """How many full trajectories `check_memory` has room for, up to `most`; at least 1."""
+    needed = _needed_bytes(loaded, num_rows=1, row_tokens=row_tokens)
+    return max(1, min(most, free_bytes(loaded.model.device) // max(1, needed)))
+
+
+def check_memory(loaded: LoadedModel, *, num_rows: int, row_tokens: int) -> None:
+    """ConfigError if keys and values of `num_rows` full trajectories do not fit in free memory.
+
+    `row_tokens` counts prompt and completion. Half as much again must be free: rows double when
+    they grow, and an allocator may not be able to reuse the old halves.
+    """
+    needed = _needed_bytes(loaded, num_rows=num_rows, row_tokens=row_tokens)
+    free = free_bytes(loaded.model.device)
+    if needed > free:
+        raise ConfigError(
+            f"{num_rows} trajectories of {min(row_tokens, loaded.context_tokens)} tokens with "
+            f"their prompts need {needed / 2**30:.1f} GiB for keys and values, "
+            f"{free / 2**30:.1f} GiB are free; lower sampling.max_in_flight or sampling.max_tokens"
+        )
+
+
+def _needed_bytes(loaded: LoadedModel, *, num_rows: int, row_tokens: int) -> int:
+    dtype = keys_in(loaded.precision.sampling, loaded.model.device.type)
+    return cache_bytes(loaded, num_rows=num_rows, row_tokens=row_tokens, dtype=dtype) * 3 // 2
+
+
+def free_bytes(device: torch.device) -> int:
+    """What a device, or the machine, has left."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return int(psutil.virtual_memory().available)
+
+
+def _generation_config(source: str, config: Any) -> Any:
+    """A model's generation config: its own file, or what its config says."""
+    try:
+        return GenerationConfig.from_pretrained(source)
+    except OSError:
+        return GenerationConfig.from_model_config(config)
+
+
+@torch.no_grad()
+def logprobs(
+    loaded: LoadedModel, ids: Sequence[int], start: int, *, temperature: float
+) -> list[float]:
+    """Log-probabilities of `ids[start:]`, nats, by one forward of the trainer's model."""
+    model = loaded.model
+    was_training = model.training
+    model.eval()
+    try:
+        with autocast(model.device, loaded.precision.update):
+            output = model(torch.tensor([list(ids)], device=model.device))
+    finally:
+        model.train(was_training)
+    policy = Policy(
+        temperature=temperature, forbidden_ids=loaded.forbidden_ids, device=model.device
+    )
+    scores = policy.logprobs(output.logits[0, start - 1 : -1])  # (T, V)
+    wanted = torch.tensor(ids[start:], device=scores.device)[:, None]
+    found: list[float] = scores.gather(-1, wanted)[:, 0].tolist()
+    return found

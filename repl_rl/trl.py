@@ -1,0 +1,3 @@
+"""A task for TRL's trainers, `ReplSpec`, by the name that programs import."""
+
+from repl_rl.integrations.trl import ReplSpec as ReplSpec

@@ -1,0 +1,207 @@
+"""How the update runs a model over a batch: what goes through its layers, what through its head.
+
+    rows (B, P + T) -> log-probabilities and entropies (B, T) of the labels, by TRL's own head
+
+Knows TRL's head. Does not know losses, advantages or steps.
+
+Where a model allows it, rows are forwarded as a tree: without padding, and what several rows begin
+with once. Elsewhere rows of like length go together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import trl.trainer.utils
+from torch.nn.functional import pad
+
+from repl_rl.engines.memory import TORCH_TILE_WIDTH
+from repl_rl.update import token_tree as tree_attention
+from repl_rl.update.token_tree import IGNORED, grow
+
+# B rows, S = P + T tokens of each, prompts padded on the left, completions on the right
+
+Score = Callable[..., tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]]
+"""TRL's: (model, ids, mask, T) -> log-probabilities, entropies, a loss of routers."""
+Forward = Callable[..., Any]
+
+_TRIAL = ((1, 2, 3, 4, 5), (1, 2, 3, 6, 7, 4), (1, 2, 8), (9, 1, 2))
+"""Rows that a model is tried on: one is left by two others at two places."""
+
+
+def in_parts(
+    score: Score,
+    model: Any,
+    input_ids: torch.Tensor,  # (B, S)
+    attention_mask: torch.Tensor,  # (B, S)
+    sampled: torch.Tensor,  # (B, T)
+    *,
+    num_parts: int,
+    batch_size: int | None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    """What `score` gives, with rows of similar length forwarded together, cut to the longest.
+
+    TRL pads to the longest trajectory of the whole batch; where some give up early and some run
+    into their budget, most of that is padding. Cut positions get 0, which the mask drops. TRL
+    leaves positions to the model, which counts padding on the left. That is harmless where only
+    distances matter, but changes the sequence for a model with absolute positions (GPT-2).
+    """
+    width = sampled.shape[1]
+    num_prompt = input_ids.shape[1] - width
+    order, parts = [], []
+    for rows, start, stop in _parts(attention_mask, num_prompt, num_parts, batch_size):
+        seen, kept = attention_mask[rows, start:stop], stop - num_prompt
+        placed = partial(model, position_ids=(seen.cumsum(dim=1) - 1).clamp(min=0))
+        forward = on_sampled(placed, sampled[rows, :kept])
+        found = score(forward, input_ids[rows, start:stop], seen, kept, **kwargs)
+        order.append(rows)
+        parts.append([x if x is None or x.dim() == 0 else pad(x, (0, width - kept)) for x in found])
+    back = torch.cat(order).argsort()
+    logps, entropies, aux_losses = zip(*parts, strict=True)
+    return (
+        torch.cat(logps)[back],
+        None if entropies[0] is None else torch.cat(entropies)[back],
+        None if aux_losses[0] is None else torch.stack(aux_losses).mean(),
+    )
+
+
+def _parts(
+    mask: torch.Tensor, num_prompt: int, num_parts: int, batch_size: int | None
+) -> Iterator[tuple[torch.Tensor, int, int]]:
+    """(rows, start, stop): `[rows, start:stop]` is forwarded together."""
+    size = min(len(mask), batch_size or len(mask))
+    if num_parts == 1:
+        for rows in torch.split(torch.arange(len(mask), device=mask.device), size):
+            yield rows, 0, mask.shape[1]
+        return
+    order = mask.sum(dim=1).argsort()
+    for rows in torch.split(order, -(-size // num_parts)):
+        used = mask[rows].any(dim=0).nonzero()
+        yield rows, int(used[0]), max(int(used[-1]) + 1, num_prompt + 1)
+
+
+def as_tree(model: Forward, inner: Any) -> Forward:
+    """A forward over the tree of its rows, for TRL's head; `inner`: the model inside of `model`.
+
+    The head gets the tokens that a label follows. Everything else is what `model` does.
+    """
+
+    def forward(
+        *,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        labels: torch.Tensor,
+        position_ids: torch.Tensor | None = None,  # of rows, which the tree has its own of
+        **rest: Any,
+    ) -> SimpleNamespace:
+        tree = grow(input_ids, attention_mask, labels)
+        with tree_attention.in_use(inner), _picked(inner.base_model, tree.before):
+            out = model(
+                input_ids=tree.ids[None],
+                position_ids=tree.positions[None],
+                # With four dimensions it is taken for ready, and reaches the attention as it is.
+                attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=tree.ids.device),
+                branches=tree.branches,
+                shift_labels=tree.labels[None],
+                **rest,
+            )
+
+        def spread(scores: torch.Tensor | None) -> torch.Tensor | None:
+            """(B, S - 1): TRL's head scores what follows each token."""
+            shape = tuple(labels.shape)
+            return None if scores is None else tree.spread(scores[0], shape)[:, 1:]
+
+        return SimpleNamespace(
+            **{name: spread(getattr(out, name)) for name in ("log_probs", "entropy", "is_top1")},
+            label_mask=labels[:, 1:] != IGNORED,
+        )
+
+    return forward
+
+
+@contextmanager
+def _picked(backbone: torch.nn.Module, tokens: torch.Tensor) -> Iterator[None]:
+    """Let the backbone of a model give the states of these tokens alone, in this order."""
+
+    def pick(_module: torch.nn.Module, _inputs: Any, out: Any) -> Any:
+        out.last_hidden_state = out.last_hidden_state[:, tokens]
+        return out
+
+    handle = backbone.register_forward_hook(pick)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def takes_trees(model: Any) -> bool:  # Any: a PreTrainedModel
+    """Whether a model can be forwarded as a tree: by its config, and by what it does.
+
+    It is tried on a few rows because some do more with a mask or with keys than their config says.
+    """
+    if not tree_attention.fits(model):
+        return False
+    ids = torch.zeros(len(_TRIAL), max(map(len, _TRIAL)), dtype=torch.long, device=model.device)
+    mask = torch.zeros_like(ids)
+    for i, row in enumerate(_TRIAL):
+        ids[i, : len(row)], mask[i, : len(row)] = torch.tensor(row), 1
+    labels = ids.masked_fill(mask == 0, IGNORED)
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            states = model.base_model(input_ids=ids, attention_mask=mask).last_hidden_state
+            tree = grow(ids, mask, labels)
+            with tree_attention.in_use(model), _picked(model.base_model, tree.before):
+                found = model.base_model(
+                    input_ids=tree.ids[None],
+                    position_ids=tree.positions[None],
+                    attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=ids.device),
+                    branches=tree.branches,
+                ).last_hidden_state[0]
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+        return False
+    finally:
+        model.train(was_training)
+    rows, columns = tree.place
+    expected = states[rows, columns - 1].float()
+    # Wrong keys move states by about their spread, rounding to half precision by a few hundredths
+    # of it. A trained model has entries of 30 spreads, which float32 rounds by thousandths of one.
+    limit = 0.01 if model.dtype is torch.float32 else 0.2
+    gap: float = (found.float() - expected).abs().max().item()
+    return gap < limit * float(expected.std())
+
+
+@contextmanager
+def head_on_labels() -> Iterator[None]:
+    """Let TRL's head score only tokens that have a label, as it does on a GPU, in small tiles.
+
+    TRL does so only with Triton, to spare devices that compile anew for every number of tokens.
+    Without Triton it makes copies of each tile.
+    """
+    heads: Any = trl.trainer.utils
+    asked, width = heads._use_triton, heads._CHUNKED_LOGPROB_CHUNK_SIZE
+    heads._use_triton = lambda _: True
+    if not torch.cuda.is_available():
+        heads._CHUNKED_LOGPROB_CHUNK_SIZE = TORCH_TILE_WIDTH
+    try:
+        yield
+    finally:
+        heads._use_triton, heads._CHUNKED_LOGPROB_CHUNK_SIZE = asked, width
+
+
+def on_sampled(model: Forward, sampled: torch.Tensor) -> Forward:
+    """A forward without labels for the tokens at the end of its rows that are not in `sampled`."""
+
+    def forward(*, labels: torch.Tensor, **inputs: Any) -> Any:
+        num_before = labels.shape[1] - sampled.shape[1]
+        is_known = pad(~sampled, (num_before, 0), value=False)
+        return model(labels=labels.masked_fill(is_known, IGNORED), **inputs)
+
+    return forward

@@ -1,0 +1,364 @@
+"""A batch of rows as a tree: what several rows begin with stands in it once.
+
+    ids, mask, labels (B, S) -> tokens [N] and who sees whom, the scored ones [M]
+
+Knows ids. Does not know models or losses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import Any
+
+import torch
+from torch.nn.attention.varlen import varlen_attn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from repl_rl.engines.hf.attention import attention
+from repl_rl.models.shape import sees_all
+
+NAME = "repl_rl_tree"
+
+AT_ONCE = frozenset({"cuda"})
+"""Types of devices that attend to all branches in one call."""
+_SHARED_HEADS: dict[str, Any] = (
+    {"enable_gqa": True} if "enable_gqa" in inspect.signature(varlen_attn).parameters else {}
+)
+"""Older releases of torch take fewer heads of keys than of queries without being told."""
+
+Run = tuple[int, int]
+"""Start and stop of tokens that are neighbours in the forward."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Branches as sequences of variable lengths: B of them, N queries, K keys."""
+
+    keys: torch.Tensor  # [K]
+    """Which token of the tree each key is; one that several branches see stands once for each."""
+    query_ends: torch.Tensor  # [B + 1]
+    key_ends: torch.Tensor  # [B + 1]
+    most_queries: int
+    most_keys: int
+
+
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """Which tokens of a forward see which. Branches lie one behind the other."""
+
+    sizes: list[int]
+    """Tokens of each branch."""
+    piece_sizes: list[int]
+    """Tokens of each piece; pieces are cut wherever a branch leaves another."""
+    pieces: tuple[tuple[int, ...], ...]
+    """Numbers of the pieces that each branch sees, in order; it ends with its own tokens."""
+    _masks: dict[tuple[int, ...], torch.Tensor] = field(default_factory=dict)
+    _packed: list[Packed] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, paths: Sequence[Sequence[Run]]) -> Branches:
+        """Of branches with the runs of all that each one sees, of which the last is its own."""
+        cuts = sorted({cut for runs in paths for run in runs for cut in run})
+        number = {cut: i for i, cut in enumerate(cuts)}
+        return cls(
+            sizes=[stop - start for *_, (start, stop) in paths],
+            piece_sizes=[stop - start for start, stop in pairwise(cuts)],
+            pieces=tuple(
+                tuple(i for start, stop in runs for i in range(number[start], number[stop]))
+                for runs in paths
+            ),
+        )
+
+    def mask(self, size: int, num_keys: int, heads: int, device: torch.device) -> torch.Tensor:
+        """(heads * size, num_keys): what the last `size` of so many tokens see, for each head."""
+        key = size, num_keys, heads
+        if key not in self._masks:
+            seen = torch.ones(size, num_keys, dtype=torch.bool, device=device)
+            self._masks[key] = seen.tril(num_keys - size).repeat(heads, 1)
+        return self._masks[key]
+
+    def dense_mask(self, heads: int, device: torch.device) -> torch.Tensor:
+        """(heads * N, N): which tokens each token of the tree sees, for each head."""
+        if (heads,) not in self._masks:
+            places, own = self._places(), torch.tensor(self.sizes).cumsum(dim=0)
+            seen = torch.zeros(int(own[-1]), int(own[-1]), dtype=torch.bool)
+            for path, size, stop in zip(places, self.sizes, own.tolist(), strict=True):
+                seen[stop - size : stop, path] = True
+            # Tokens lie behind all that they see.
+            self._masks[heads,] = seen.tril().repeat(heads, 1).to(device)
+        return self._masks[heads,]
+
+    def packed(self, device: torch.device) -> Packed:
+        """Return the branches one behind the other, each with the keys of its path."""
+        if not self._packed:
+            places = self._places()
+            counts = self.sizes, [len(path) for path in places]
+            ends = [torch.tensor([0, *accumulate(sizes)], dtype=torch.int32) for sizes in counts]
+            query_ends, key_ends = (each.to(device, non_blocking=True) for each in ends)
+            self._packed.append(
+                Packed(
+                    keys=torch.cat(places).to(device, non_blocking=True),
+                    query_ends=query_ends,
+                    key_ends=key_ends,
+                    most_queries=max(counts[0]),
+                    most_keys=max(counts[1]),
+                )
+            )
+        return self._packed[0]
+
+    def _places(self) -> list[torch.Tensor]:
+        """Return the tokens that the end of each branch sees, in order."""
+        pieces = torch.split(torch.arange(sum(self.piece_sizes)), self.piece_sizes)
+        return [torch.cat([pieces[i] for i in path]) for path in self.pieces]
+
+
+def fits(model: Any) -> bool:  # Any: a PreTrainedModel
+    """Whether each token of this model sees all before it, by an attention that can be replaced."""
+    config = model.config.get_text_config()
+    if not model._supports_attention_backend or config._attn_implementation != "sdpa":
+        return False
+    return sees_all(config)
+
+
+@contextlib.contextmanager
+def in_use(model: Any) -> Iterator[None]:  # Any: a PreTrainedModel
+    """Let a model that fits take `branches`; a backward that forwards again needs this as well."""
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    config = model.config.get_text_config()
+    before = config._attn_implementation
+    config._attn_implementation = NAME
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
+
+
+def attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,  # (1, H, N, D)
+    key: torch.Tensor,  # (1, KV, N, D)
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    branches: Branches | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """What `sdpa` gives for each row alone, (1, N, H, D); without branches: what it gives."""
+    if branches is None:
+        found: tuple[torch.Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **kwargs
+        )
+        return found
+    attended = _at_once if query.device.type in AT_ONCE else _by_branch
+    return attended(query, key, value, branches, scaling), None
+
+
+def _by_branch(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    branches: Branches,
+    scaling: float | None,
+) -> torch.Tensor:
+    # One split and not a slice for each branch: the backward is one `cat` then.
+    keys = torch.split(key, branches.piece_sizes, dim=2)
+    values = torch.split(value, branches.piece_sizes, dim=2)
+    parts = []
+    for queries, seen in zip(
+        torch.split(query, branches.sizes, dim=2), branches.pieces, strict=True
+    ):
+        _, heads, size, width = queries.shape
+        kv_heads = key.shape[1]
+        seen_keys = torch.cat([keys[i] for i in seen], dim=2)
+        part = attention(
+            queries.reshape(1, kv_heads, -1, width),
+            seen_keys,
+            torch.cat([values[i] for i in seen], dim=2),
+            mask=branches.mask(size, seen_keys.shape[2], heads // kv_heads, query.device),
+            scale=scaling,
+        )
+        parts.append(part.reshape(1, heads, size, -1).transpose(1, 2))
+    return torch.cat(parts, dim=1)
+
+
+def _at_once(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    branches: Branches,
+    scaling: float | None,
+) -> torch.Tensor:
+    device = query.device.type
+    if torch.is_autocast_enabled(device):  # which knows no attention of variable lengths
+        dtype = torch.get_autocast_dtype(device)
+        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+    if device == "cuda" and query.dtype in (torch.bfloat16, torch.float16):
+        return _of_variable_lengths(query, key, value, branches, scaling)
+    _, heads, size, width = query.shape
+    kv_heads = key.shape[1]
+    found = attention(
+        query.reshape(1, kv_heads, -1, width),
+        key,
+        value,
+        mask=branches.dense_mask(heads // kv_heads, query.device),
+        scale=scaling,
+    )
+    return found.reshape(1, heads, size, -1).transpose(1, 2)
+
+
+def _of_variable_lengths(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    branches: Branches,
+    scaling: float | None,
+) -> torch.Tensor:
+    packed = branches.packed(query.device)
+    keys, values = (x[0].transpose(0, 1).index_select(0, packed.keys) for x in (key, value))
+    found = varlen_attn(
+        query[0].transpose(0, 1).contiguous(),
+        keys,
+        values,
+        packed.query_ends,
+        packed.key_ends,
+        packed.most_queries,
+        packed.most_keys,
+        scale=scaling,
+        # Aligned at the ends: the last query of a branch sees all of its keys.
+        window_size=(-1, 0),
+        **_SHARED_HEADS,
+    )
+    assert isinstance(found, torch.Tensor)  # the only one, where nothing else is asked for
+    return found[None]
+
+
+IGNORED = -100
+"""The label of a token that is not trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTree:
+    """N tokens to forward, M labels to score."""
+
+    ids: torch.Tensor  # [N]
+    positions: torch.Tensor  # [N]
+    """How many tokens stand before each in its rows."""
+    branches: Branches
+    before: torch.Tensor  # [M]
+    """Which token each label follows: several may follow one."""
+    labels: torch.Tensor  # [M]
+    place: tuple[torch.Tensor, torch.Tensor]  # [M] each
+    """Row and column of each label in the batch."""
+
+    def spread(self, scores: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+        """(B, S) of the scores [M] of labels, 0 elsewhere."""
+        return scores.new_zeros(shape).index_put(self.place, scores)
+
+
+def grow(ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor) -> TokenTree:
+    """The tree of rows (B, S), without what stands behind the last label of each.
+
+    Where there is no label at all it has one token, so that a loss of 0 has a gradient.
+    """
+    # On the host, after one copy: each look at a GPU's tensor waits for all that it has to do.
+    device, (ids, mask, labels) = ids.device, torch.stack((ids, mask.to(ids), labels)).cpu()
+    rank = mask.cumsum(dim=1) - 1  # (B, S) place of a token in its row
+    place = ((labels != IGNORED) & (rank > 0)).nonzero(as_tuple=True)
+    lengths = torch.zeros(len(ids), dtype=rank.dtype)
+    lengths.scatter_reduce_(0, place[0], rank[place], "amax")
+    if not len(place[0]):
+        lengths[0] = 1
+    rows = [
+        row[seen][:length].tolist()
+        for row, seen, length in zip(ids, mask.bool(), lengths.tolist(), strict=True)
+    ]
+    paths, branches = _grown(rows)
+    tokens, positions = _along(rows, paths, branches)
+    starts = torch.tensor([0, *map(len, rows)]).cumsum(dim=0)[:-1]
+    nodes = torch.cat([torch.arange(*run) for path in paths for run in path])
+    to_device = partial(torch.Tensor.to, device=device, non_blocking=True)
+    return TokenTree(
+        ids=to_device(torch.tensor(tokens)),
+        positions=to_device(torch.tensor(positions)),
+        branches=Branches.of([paths[row] for row in branches]),
+        before=to_device(nodes[starts[place[0]] + rank[place] - 1]),
+        labels=to_device(labels[place]),
+        place=(to_device(place[0]), to_device(place[1])),
+    )
+
+
+def siblings_together(batches: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of these micro-batches, dealt out anew to as many: by their prompts."""
+    prompts = [row for batch in batches for row in batch["prompt_ids"].tolist()]
+    order = sorted(range(len(prompts)), key=lambda i: prompts[i])
+    size = len(prompts) // len(batches)
+    parts = [order[at : at + size] for at in range(0, len(order), size)]
+    return [
+        {name: _rows([batch[name] for batch in batches], part) for name in batches[0]}
+        for part in parts
+    ]
+
+
+def _rows(values: Sequence[Any], rows: Sequence[int]) -> Any:
+    """Of one entry of all batches; what has no rows is the same in each."""
+    first = values[0]
+    if isinstance(first, torch.Tensor) and first.dim():
+        return torch.cat(list(values))[list(rows)]
+    if isinstance(first, list):
+        return [[one for value in values for one in value][row] for row in rows]
+    return first
+
+
+def _grown(rows: Sequence[list[int]]) -> tuple[list[list[Run]], list[int]]:
+    """Runs of tokens along each row, and the rows that end in a branch of their own, in order."""
+    paths: list[list[Run]] = [[] for _ in rows]
+    branches: list[int] = []
+    last, size = 0, 0
+    # In this order a row shares most with the one before it.
+    for row in sorted(range(len(rows)), key=lambda i: rows[i]):
+        shared = _num_shared(rows[last], rows[row]) if branches else 0
+        paths[row] = _first(paths[last], shared)
+        if own := len(rows[row]) - shared:
+            paths[row].append((size, size + own))
+            branches.append(row)
+            size += own
+        last = row
+    return paths, branches
+
+
+def _along(
+    rows: Sequence[Sequence[int]], paths: Sequence[Sequence[Run]], branches: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """Ids and positions of the tokens of all branches."""
+    tokens: list[int] = []
+    positions: list[int] = []
+    for row in branches:
+        start, stop = paths[row][-1]
+        length = len(rows[row])
+        tokens += rows[row][length - (stop - start) :]
+        positions += range(length - (stop - start), length)
+    return tokens, positions
+
+
+def _num_shared(one: Sequence[int], other: Sequence[int]) -> int:
+    """Tokens that both begin with."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _first(runs: Sequence[Run], num_tokens: int) -> list[Run]:
+    """The runs of as many tokens from the first on."""
+    found: list[Run] = []
+    for start, stop in runs:
+        if num_tokens > 0:
+            found.append((start, min(stop, start + num_tokens)))
+        num_tokens -= stop - start
+    return found

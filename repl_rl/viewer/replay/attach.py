@@ -1,0 +1,146 @@
+"""A kernel that has run the lines before one of a stored trajectory, for a person's console.
+
+    Place, Scene, line -> kernel in that state, connection file -> until it is ended
+
+Knows kernels and signals. Does not know what a console does with its kernel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from repl_rl.errors import ConfigError
+from repl_rl.rollout.kernels import kernel_pool
+from repl_rl.runs.trajectory_file import Place
+from repl_rl.viewer.replay.annotated import read
+from repl_rl.viewer.replay.execute import compare, reasons
+from repl_rl.viewer.replay.live import Live
+from repl_rl.viewer.replay.scene import Scene, other_walls
+from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.host.supervisor import SupervisedKernel
+from repl_sandbox.jupyter.front_ends import LINES
+from repl_sandbox.types import PERSON_CPU_S
+
+_TWICE_S = 2.0
+"""Two Ctrl-C within this end the kernel; one interrupts what runs in it."""
+
+
+class _Consoles:
+    """A `KernelSource` whose kernels have a console's sockets."""
+
+    def __init__(self, pool: KernelPool) -> None:
+        self._pool = pool
+
+    async def acquire(self, *, seed: int) -> SupervisedKernel:
+        self.kernel, self.connection = await self._pool.acquire_console(seed=seed)
+        return self.kernel
+
+
+async def attach(
+    place: Place,
+    scene: Scene,
+    *,
+    line: int,
+    say: Callable[[str], None],
+    on_ready: Callable[[Path], None],
+) -> None:
+    """Keep a kernel in the state before line `line` (from 1) until it ends or Ctrl-C comes twice.
+
+    `on_ready` gets the connection file. Raises ConfigError for a line that is not there, or that
+    the kernel does not reach because an earlier one ends it.
+    """
+    scored = read(place)
+    num_lines = len(scored.trajectory.lines)
+    if not 1 <= line <= num_lines + 1:
+        raise ConfigError(
+            f"no line {line} in {place.id}: it has {num_lines}; {num_lines + 1} is after the last"
+        )
+    # A person may compute for longer than a policy.
+    config = replace(scene.config.sandbox, standby=0, kernel_cpu_s=PERSON_CPU_S)
+    # Closed last: a further Ctrl-C does not interrupt the cleanup.
+    with contextlib.ExitStack() as signals:
+        async with kernel_pool(config, setup=scene.born_with, front_end=LINES) as pool:
+            for note in (*scene.notes, *other_walls(scene.origin, str(pool.walls))):
+                say(note)
+            consoles = _Consoles(pool)
+            async with Live(scored, scene, consoles) as live:
+                await _stand_before(line, live, place, reasons(scored, scene), say)
+                ended = signals.enter_context(_interrupts(consoles.kernel, say))
+                on_ready(consoles.connection)
+                await _first(consoles.kernel.wait(), ended.wait())
+    say("the kernel has ended, and what it held is gone")
+
+
+async def _stand_before(
+    line: int,
+    live: Live,
+    place: Place,
+    reasons_L: Sequence[str | None],
+    say: Callable[[str], None],
+) -> None:
+    """Run the lines before `line`. Raises ConfigError where the kernel does not get there."""
+    await _run_lines(live, line - 1, reasons_L, say)
+    if live.at < line - 1 or live.kernel_is_gone:
+        raise ConfigError(_why_not(live, place))
+    if live.session.pending:
+        say(f"line {line} stands inside an open statement, and the kernel has run none of it")
+
+
+async def _run_lines(
+    live: Live, count: int, reasons_L: Sequence[str | None], say: Callable[[str], None]
+) -> None:
+    """Run the first `count` lines, or all; `say` gets a row for each that did something else."""
+    while live.at < count and (ran := await live.next()) is not None:
+        if (found := compare(live, ran, reasons_L)) is not None:
+            difference = found.difference
+            why = f" ({difference.why})" if difference.why else ""
+            say(f"line {live.at} did something else here: {difference.headline}{why}")
+
+
+def _why_not(live: Live, place: Place) -> str:
+    """Why the kernel does not get to a line, and how far it gets."""
+    if live.kernel_is_gone:
+        return f"line {live.at} of {place.id} ends its kernel; --line {live.at} is the last"
+    return f"line {live.at + 1} of {place.id} never ran; --line {live.at + 1} is the last"
+
+
+@contextlib.contextmanager
+def _interrupts(kernel: SupervisedKernel, say: Callable[[str], None]) -> Iterator[asyncio.Event]:
+    """Yield an event that a second Ctrl-C or SIGTERM sets; one Ctrl-C interrupts the kernel."""
+    loop, ended, last = asyncio.get_running_loop(), asyncio.Event(), float("-inf")
+
+    def on_interrupt() -> None:
+        nonlocal last
+        if loop.time() - last < _TWICE_S:
+            ended.set()
+        elif not ended.is_set():
+            say("interrupted; Ctrl-C again ends the kernel")
+        last = loop.time()
+        kernel.interrupt()
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    loop.add_signal_handler(signal.SIGINT, on_interrupt)
+    loop.add_signal_handler(signal.SIGTERM, ended.set)
+    try:
+        yield ended
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+
+
+async def _first(*waits: Coroutine[Any, Any, object]) -> None:
+    """Wait for the first of them, then cancel the others."""
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,255 @@
+"""What `repl-rl replay` does with the trajectories it was asked for.
+
+    Wanted -> [Place] -> rows of text | a file | a person at a terminal
+
+Knows the order of things. Does not know flags or exit codes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from repl_rl.errors import ConfigError
+from repl_rl.progress import Update
+from repl_rl.records import Origin, Scored
+from repl_rl.rollout.plan import make_task_plan
+from repl_rl.rollout.scoring import open_scorer
+from repl_rl.runs.run_files import Part, files, part_of
+from repl_rl.runs.trajectory_file import Place, Selection, head_of, is_cut_off, rows_of, select
+from repl_rl.viewer.page.writer import SUFFIXES as PAGES
+from repl_rl.viewer.page.writer import write_page
+from repl_rl.viewer.replay.annotated import Annotated, annotate
+from repl_rl.viewer.replay.branch import ScoringPolicy
+from repl_rl.viewer.replay.many import (
+    Options,
+    Write,
+    change_rows,
+    execute,
+    pool_of,
+    rerun_rows,
+    rescore,
+)
+from repl_rl.viewer.replay.referee import Referee
+from repl_rl.viewer.replay.scene import Scene, other_walls
+from repl_rl.viewer.replay.target import check_apart, check_replaceable, new_file
+from repl_rl.viewer.show.display import Screen
+
+_PAGE_HOLDS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a command line asks for."""
+
+    path: Path
+    """A run's folder, that of the trajectories in it, or a file of them."""
+    part: Part
+    selection: Selection
+    count: int | None
+    options: Options
+    model: str | None
+    """Of the policy that goes on or scores tokens."""
+    say: Callable[[str], None]
+    """Gets what a person should know beside the result."""
+
+    def find(self, *, in_all: bool = False) -> list[Place]:
+        """The trajectories, of one part of a run; of all its files with a filter, or `in_all`.
+
+        A part that is chosen holds in any case. Raises ConfigError where there is none.
+        """
+        is_filtered = self.selection != Selection(which=self.selection.which)
+        takes_all = (is_filtered or in_all) and not self.part.is_chosen
+        looked_at = files(self.path) if takes_all else [part_of(self.path, self.part, say=self.say)]
+        found = list(itertools.islice(select(looked_at, self.selection), self.count))
+        if not found:
+            raise ConfigError(self._nothing(looked_at))
+        for file in filter(is_cut_off, looked_at):
+            self.say(f"{file.name} ends in the middle of a row, which is left out")
+        return found
+
+    def find_alike(self) -> list[Place]:
+        """As `find`, but only those of the first one's origin: one scene fits them all."""
+        found = self.find()
+        alike = [place for place in found if place.origin == found[0].origin]
+        if (num_others := len(found) - len(alike)) > 0:
+            self.say(
+                f"left out, as they were made in another way than {found[0].id!r}: {num_others:,}; "
+                f"--id names one of them"
+            )
+        return alike
+
+    def _nothing(self, looked_at: Sequence[Path]) -> str:
+        """Why nothing was found, and what there is."""
+        there = next(select(looked_at, Selection()), None)
+        if there is None:
+            return f"{str(self.path)!r} holds no whole trajectory"
+        asked = " and ".join(
+            f"--{name} {value}"
+            for name in ("id", "outcome", "grep")
+            if (value := getattr(self.selection, name)) is not None
+        )
+        problem = there.glance.trajectory.problem_id
+        return (
+            f"no trajectory in {str(self.path)!r} has {asked}; there is {there.id!r}, of the "
+            f"problem {problem!r}"
+        )
+
+
+def run_again(wanted: Wanted, screen: Screen) -> tuple[list[str], bool]:
+    """(rows of the report, whether all is as recorded)."""
+    reruns = asyncio.run(execute(wanted.find(in_all=True), wanted.options, screen, say=wanted.say))
+    return list(rerun_rows(reruns)), not any(one.divergence for one in reruns)
+
+
+def score_again(wanted: Wanted, screen: Screen, *, output: Path | None) -> tuple[list[str], bool]:
+    """(rows of the report, whether no reward changed). Writes what it scored to `output`."""
+    found = wanted.find(in_all=True)
+    if output is not None:
+        _check_output(output, found)
+    with _written_to(output) as write:
+        changes = asyncio.run(rescore(found, wanted.options, screen, say=wanted.say, write=write))
+    rows = list(change_rows(changes))
+    if output is not None:
+        rows.append(f"as they are scored here: {output}")
+    return rows, not any(change.is_real for change in changes)
+
+
+@contextlib.contextmanager
+def _written_to(output: Path | None) -> Iterator[Write]:
+    """Yield a function that writes trajectories of one origin; the file appears at the end."""
+    if output is None:
+        yield lambda scored, origin: None
+        return
+    with new_file(output) as file:
+
+        def write(scored: list[Scored], origin: Origin | None) -> None:
+            head = b"" if file.tell() else head_of(origin)
+            try:
+                file.write(head + rows_of(scored))
+            except OSError as error:
+                raise ConfigError(f"cannot write {str(output)!r}: {error.strerror}") from None
+
+        yield write
+
+
+def _check_output(path: Path, found: Sequence[Place]) -> None:
+    """ConfigError unless these can be written to one file that does not exist yet."""
+    if os.path.lexists(path):
+        raise ConfigError(f"{str(path)!r} is there already; give another --output")
+    if not os.path.isdir(path.absolute().parent):  # False, too, for what no folder can be
+        raise ConfigError(f"no folder {str(path.parent)!r} for --output; make it, or name another")
+    if any(place.origin != found[0].origin for place in found):
+        raise ConfigError(
+            "--output takes trajectories of one run, because a file names its run once; give one "
+            "file of them"
+        )
+
+
+def write_one_notebook(wanted: Wanted, out: Path) -> list[str]:
+    """Write the first trajectory as a notebook; returns rows of the report."""
+    from repl_rl.viewer.replay.notebook import SUFFIXES, write_notebook  # nbformat, of an extra
+
+    place = wanted.find()[0]
+    check_apart(out, [place.path])
+    check_replaceable(out, SUFFIXES)
+    scene = wanted.options.scene(place)
+    for note in scene.notes:
+        wanted.say(note)
+    (item,) = annotate([place], scene.config.grpo)
+    write_notebook(out, item, setup=scene.setup_of(item.ledger.scored.problem))
+    return [f"{place.id}: {out}"]
+
+
+def write_html(wanted: Wanted, screen: Screen, out: Path) -> list[str]:
+    """Write the trajectories as a page; returns rows of the report."""
+    found = wanted.find_alike()
+    check_apart(out, {place.path for place in found})
+    check_replaceable(out, PAGES)
+    kept = found if wanted.count is not None else found[:_PAGE_HOLDS]
+    scene = wanted.options.scene(kept[0])
+    for note in scene.notes:
+        wanted.say(note)
+    notes = [*_notes(wanted, scene, num_kept=len(kept), num_found=len(found)), *scene.notes]
+
+    async def write() -> int:
+        async with _policy(wanted, scene) as policy:
+            score = None if policy is None else policy.score
+            with screen.bar("writing the page", len(kept)) as update:
+                items = _with_progress(annotate(kept, scene.config.grpo, score=score), update)
+                return write_page(out, items, title=wanted.path.name, notes=notes)
+
+    num_written = asyncio.run(write())
+    return [f"{num_written:,} {'trajectory' if num_written == 1 else 'trajectories'}: {out}"]
+
+
+def _with_progress(items: Iterator[Annotated], update: Update) -> Iterator[Annotated]:
+    for number, item in enumerate(items, 1):
+        yield item
+        update(number)
+
+
+def _notes(wanted: Wanted, scene: Scene, *, num_kept: int, num_found: int) -> Iterator[str]:
+    if num_kept < num_found:
+        yield f"{num_kept:,} of {num_found:,} are here; -n takes more"
+    if wanted.model is not None:
+        yield f"the trainer's log-probabilities are those of {wanted.model}"
+    if scene.versions:
+        python, walls = scene.versions.get("python"), scene.versions.get("isolation")
+        yield f"sampled with Python {python}, {walls}"
+
+
+def step_through(wanted: Wanted) -> int:
+    """Let a person step through live kernels until they quit; returns the exit code."""
+    messages: list[str] = []
+    # A row on stderr would lie behind the stepper's screen.
+    found = replace(wanted, say=messages.append).find_alike()
+    return asyncio.run(_walk(wanted, found, messages))
+
+
+async def _walk(wanted: Wanted, found: Sequence[Place], messages: Sequence[str]) -> int:
+    from repl_rl.viewer.stepper import Stepper  # textual, of an extra
+
+    scene = wanted.options.scene(found[0])
+    plan = make_task_plan(scene.config)
+    if wanted.model is not None:
+        wanted.say(f"reading the model {wanted.model} ...")  # the stepper's screen comes after it
+    async with (
+        pool_of(scene) as pool,
+        open_scorer(plan) as scorer,
+        _policy(wanted, scene) as policy,
+    ):
+        score = referee = None
+        if policy is not None:
+            score, asked = policy.score, policy.asked(plan)
+            referee = Referee(asked, plan.task, scene, kernels=pool, scorer=scorer)
+        stepper = Stepper(
+            found,
+            scene=scene,
+            kernels=pool,
+            annotate=lambda place: next(annotate([place], scene.config.grpo, score=score)),
+            scorer=scorer,
+            policy=policy,
+            referee=referee,
+            notes=[*messages, *scene.notes, *other_walls(scene.origin, str(pool.walls))],
+            isolation=str(pool.walls),
+        )
+        await stepper.run_async(mouse=False)
+        return stepper.return_code or 0
+
+
+@contextlib.asynccontextmanager
+async def _policy(wanted: Wanted, scene: Scene) -> AsyncIterator[ScoringPolicy | None]:
+    """The policy of `--model`, ready to go on; None without `--model`."""
+    if wanted.model is None:
+        yield None
+        return
+    from repl_rl.viewer.replay import model_policy  # the only part of a replay that needs torch
+
+    async with model_policy.open_policy(scene, wanted.model, say=wanted.say) as policy:
+        yield policy

@@ -1,0 +1,256 @@
+"""Many stored trajectories at once, behind a bar: run again, or scored again.
+
+    [Place] -> [Rerun] | [Change]
+
+Knows pools and graders, which it closes again. Does not know flags or exit codes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import statistics
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from repl_rl.base.concurrency import run_all
+from repl_rl.base.terminal import one_row, signed
+from repl_rl.config.resolve import to_toml
+from repl_rl.progress import Update
+from repl_rl.records import Origin, Scored
+from repl_rl.rollout.kernels import kernel_pool
+from repl_rl.rollout.plan import make_task_plan
+from repl_rl.rollout.scoring import Scorer, open_scorer
+from repl_rl.runs.trajectory_file import Place
+from repl_rl.viewer.replay.annotated import read
+from repl_rl.viewer.replay.compare import Cause, Change, Judgement, unified
+from repl_rl.viewer.replay.execute import Mismatch, Rerun, rerun
+from repl_rl.viewer.replay.scene import Scene, make_scene, other_walls
+from repl_rl.viewer.show.display import Screen
+from repl_sandbox.host.pool import KernelPool
+from repl_sandbox.render import clean
+
+Result = TypeVar("Result")
+
+
+class Write(Protocol):
+    """Takes trajectories that have been scored."""
+
+    def __call__(self, scored: list[Scored], origin: Origin | None) -> None: ...
+
+
+_KERNELS_A_CPU = 4
+"""A kernel waits for its trainer half of the time."""
+_SCORED_AT_ONCE = 64
+"""Trajectories that are held in memory and wait for a grader with its own number of workers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a user changes in the config."""
+
+    files: Sequence[Path] = ()
+    overrides: Sequence[str] = ()
+
+    def scene(self, place: Place) -> Scene:
+        """See `make_scene`."""
+        return make_scene(place, files=self.files, overrides=self.overrides)
+
+
+def pool_of(scene: Scene, *, standby: int = 1) -> KernelPool:
+    """Kernels that start as the recorded ones did."""
+    return kernel_pool(replace(scene.config.sandbox, standby=standby), setup=scene.born_with)
+
+
+def scenes(found: Iterable[Place], options: Options) -> Iterator[tuple[Scene, list[Place]]]:
+    """(scene, trajectories) for each series of neighbours that have one origin."""
+    for _, same in itertools.groupby(found, key=lambda place: (place.path.parent, place.origin)):
+        places = list(same)
+        yield options.scene(places[0]), places
+
+
+async def execute(
+    found: Sequence[Place], options: Options, screen: Screen, *, say: Callable[[str], None]
+) -> list[Rerun]:
+    """Run all of them, in order. `say` gets how kernels here differ from the recorded ones.
+
+    Raises SandboxError if our own side fails, ConfigError for what cannot be read or run again.
+    """
+    at_once = _KERNELS_A_CPU * (os.cpu_count() or 1)
+    reruns: list[Rerun] = []
+    with screen.bar("running lines again", len(found)) as update:
+        for scene, places in scenes(found, options):
+            async with pool_of(scene, standby=at_once) as pool:
+                for note in (*scene.notes, *other_walls(scene.origin, str(pool.walls))):
+                    say(note)
+                reruns += await run_all(
+                    counted(partial(rerun, scene=scene, kernels=pool), update, len(reruns)),
+                    places,
+                    at_once=at_once,
+                )
+    return reruns
+
+
+async def rescore(
+    found: Sequence[Place],
+    options: Options,
+    screen: Screen,
+    *,
+    say: Callable[[str], None],
+    write: Write = lambda scored, origin: None,
+) -> list[Change]:
+    """What each was and is worth, in order. No kernel runs, and no model.
+
+    `write` gets the trajectories as they are scored now, some at a time, in order, and their origin
+    with the config that scored them. `say` gets how this machine differs from the one that made
+    them. Raises GraderError where nothing can be graded, and what the reward function raises.
+    """
+    changes: list[Change] = []
+    with screen.bar("scoring again", len(found)) as update:
+        for scene, places in scenes(found, options):
+            for note in scene.notes:
+                say(note)
+            origin = scene.origin and replace(scene.origin, config=to_toml(scene.config))
+            async with open_scorer(make_task_plan(scene.config)) as scorer:
+                for start in range(0, len(places), _SCORED_AT_ONCE):
+                    some = places[start : start + _SCORED_AT_ONCE]
+                    one = counted(partial(_rescore, scorer=scorer), update, len(changes))
+                    changes += await _rescore_some(some, one, partial(write, origin=origin))
+    return changes
+
+
+async def _rescore_some(
+    places: Sequence[Place],
+    one: Callable[[Place], Awaitable[tuple[Scored, Scored]]],
+    write: Callable[[list[Scored]], None],
+) -> list[Change]:
+    """Score as many again as memory may hold, and keep nothing of them but the changes."""
+    pairs = await run_all(one, places, at_once=_SCORED_AT_ONCE)
+    write([now for _, now in pairs])
+    return list(map(_change, places, pairs))
+
+
+async def _rescore(place: Place, *, scorer: Scorer) -> tuple[Scored, Scored]:
+    stored = read(place)
+    return stored, await scorer.rescore(stored)
+
+
+def _change(place: Place, pair: tuple[Scored, Scored]) -> Change:
+    before, after = map(Judgement.of, pair)
+    return Change(id=place.id, before=before, after=after)
+
+
+def counted(
+    function: Callable[[Place], Awaitable[Result]], update: Update, num_before: int
+) -> Callable[[Place], Awaitable[Result]]:
+    """`function`, which then also moves the bar by one after each call."""
+    counter = itertools.count(num_before + 1)
+
+    async def one(place: Place) -> Result:
+        result = await function(place)
+        update(next(counter))
+        return result
+
+    return one
+
+
+_MAX_NAMED = 20
+"""Trajectories of one kind that are named; the others are counted."""
+_MAX_SOURCE = 60
+_MAX_LISTED = 6
+"""Differences that are listed of one trajectory."""
+
+
+def rerun_rows(reruns: Sequence[Rerun]) -> Iterator[str]:
+    """Differences that are allowed, by cause; then the first real divergence; then the sum."""
+    for cause in (Cause.VOLATILE, Cause.LIMITS):
+        found = [(one, mismatch) for one in reruns for mismatch in one.mismatches]
+        yield from _cause_rows(cause, [pair for pair in found if pair[1].difference.cause is cause])
+    diverged = [one for one in reruns if one.divergence is not None]
+    if diverged:
+        first = diverged[0]
+        assert first.divergence is not None, "it was chosen by it"
+        yield f"first divergence: {clean(first.id)}, {_line(first.divergence)}"
+        yield f"  {first.divergence.difference.headline}"
+        difference = first.divergence.difference
+        rows = unified(difference.recorded, difference.live)
+        if rows:
+            yield "  (- recorded, + run again)"
+        yield from (f"    {row}" for row in rows)
+        yield from _rest([one.id for one in diverged[1:]], "diverged, too")
+    yield _sum(reruns, num_diverged=len(diverged))
+
+
+def _cause_rows(cause: Cause, found: Sequence[tuple[Rerun, Mismatch]]) -> Iterator[str]:
+    for one, mismatch in found[:_MAX_NAMED]:
+        yield f"{cause}: {clean(one.id)}, {_line(mismatch)}: {mismatch.difference.why}"
+    if len(found) > _MAX_NAMED:
+        yield f"{cause}: and {len(found) - _MAX_NAMED:,} more"
+
+
+def _line(mismatch: Mismatch) -> str:
+    # A source that runs on over several lines must not end this row.
+    source = one_row(mismatch.line.source.strip())
+    shown = source if len(source) <= _MAX_SOURCE else f"{source[: _MAX_SOURCE - 3]}..."
+    return f"line {mismatch.line.index + 1} `{shown}`"
+
+
+def _rest(ids: Sequence[str], word: str) -> Iterator[str]:
+    if ids:
+        more = f" and {len(ids) - _MAX_NAMED:,} more" if len(ids) > _MAX_NAMED else ""
+        yield f"{word}: {', '.join(map(clean, ids[:_MAX_NAMED]))}{more}"
+
+
+def _sum(reruns: Sequence[Rerun], *, num_diverged: int) -> str:
+    num_lines = sum(one.num_lines for one in reruns)
+    counts = {cause: sum(one.count(cause) > 0 for one in reruns) for cause in Cause}
+    counted = [f"{num_diverged:,} diverged" if num_diverged else "none diverged"]
+    counted += [f"{counts[c]:,} {c}" for c in (Cause.VOLATILE, Cause.LIMITS) if counts[c]]
+    what = f"{_count(len(reruns), 'trajectory', 'trajectories')}, " + _count(
+        num_lines, "line", "lines"
+    )
+    return f"{what} run again: {', '.join(counted)}"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def change_rows(changes: Sequence[Change]) -> Iterator[str]:
+    """A line for each trajectory that is worth something else now, the first 20; then the sum."""
+    real = [change for change in changes if change.is_real]
+    ids = [clean(change.id) for change in real[:_MAX_NAMED]]
+    width = max(map(len, ids), default=0)
+    for name, change in zip(ids, real, strict=False):
+        gain = "none" if change.gain is None else signed(change.gain)
+        yield f"{name:{width}}  {gain:>6}  {_joined(list(change.differences()))}"
+    if len(real) > _MAX_NAMED:
+        yield f"and {len(real) - _MAX_NAMED:,} more"
+    yield _sum_of_changes(changes, num_real=len(real))
+
+
+def _joined(differences: Sequence[str]) -> str:
+    num_more = len(differences) - _MAX_LISTED
+    rest = [f"and {num_more:,} more"] if num_more > 0 else []
+    return "; ".join([*differences[:_MAX_LISTED], *rest])
+
+
+def _sum_of_changes(changes: Sequence[Change], *, num_real: int) -> str:
+    counted = f"{num_real:,} of {len(changes):,} trajectories changed"
+    num_ungraded = sum(change.after.is_ungraded for change in changes)
+    left_out = f"; {num_ungraded:,} could not be graded" if num_ungraded else ""
+    return f"{counted}{_means(changes)}{left_out}"
+
+
+def _means(changes: Sequence[Change]) -> str:
+    """Mean rewards of those scored both times: one that is not scored is not worth zero."""
+    scored = [change for change in changes if change.is_scored]
+    if not scored:
+        return ""
+    was = statistics.fmean(change.before.reward.total for change in scored)
+    now = statistics.fmean(change.after.reward.total for change in scored)
+    some = f" of the {len(scored):,} scored both times" if len(scored) < len(changes) else ""
+    return f", mean reward{some} {signed(was)} -> {signed(now)}"

@@ -1,0 +1,198 @@
+"""A model that goes on from a live trajectory, and scores the tokens of a stored one.
+
+    Live -> tokens -> engine -> lines in the live kernel;  Trajectory -> log-probabilities
+
+Knows models and engines. Does not know screens, nor why it is asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+
+from repl_rl.base.concurrency import derive_seed
+from repl_rl.config import Config
+from repl_rl.config.sections import SamplingConfig
+from repl_rl.engines.base import Engine
+from repl_rl.engines.kinds import HF
+from repl_rl.errors import ConfigError
+from repl_rl.models.loading import (
+    LoadedModel,
+    check_memory,
+    load_model,
+    logprobs,
+    pick_device,
+    rows_that_fit,
+    silent,
+)
+from repl_rl.models.precision import precision
+from repl_rl.records import Line, OutcomeKind, Trajectory
+from repl_rl.rollout.builder import TrajectoryBuilder
+from repl_rl.rollout.plan import TaskPlan
+from repl_rl.rollout.sampler import LineSampler
+from repl_rl.transcript.conventions import load_format
+from repl_rl.transcript.format import TranscriptFormat, next_number
+from repl_rl.viewer.replay.branch import Asked, begin, is_same_vocabulary
+from repl_rl.viewer.replay.live import Live
+from repl_rl.viewer.replay.scene import Scene
+
+_LONGEST_PROMPT = 4096
+"""Tokens of a prompt for which there is room beside a trajectory and its continuation."""
+_MOST_ROWS = 16
+"""Continuations of a line that are sampled at once, at most."""
+
+
+class ModelPolicy:
+    """Goes on from a live trajectory, one rollout at a time."""
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        engine: Engine,
+        fmt: TranscriptFormat,
+        *,
+        context_tokens: int,
+        sampling: SamplingConfig,
+    ) -> None:
+        self._loaded = loaded
+        self._engine = engine
+        self._sampler = LineSampler(
+            engine, loaded.codec, fmt, sampling, context_tokens=context_tokens
+        )
+        self._format = fmt
+        self._context_tokens = context_tokens
+        self._sampling = sampling
+        self._num_asked: Counter[int] = Counter()
+        """How often each trajectory was continued, by its seed."""
+
+    @property
+    def source(self) -> str:
+        """Of the model and its tokenizer, as in `LoadedModel`."""
+        return self._loaded.source
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """See `branch.Policy`."""
+        return self._loaded.codec.decode(ids)
+
+    async def continue_from(self, live: Live, *, on_line: Callable[[Line], None]) -> Trajectory:
+        """See `branch.Policy`. The first call has the recorded seed, each further one another.
+
+        So the recorded policy goes on as it did, where nothing before was changed. A line that a
+        limit or the end of the sequence cut is in the trajectory, but not in `live`. Raises
+        ConfigError where a budget is used up.
+        """
+        built = begin(live, self._loaded.codec, self._format, context_tokens=self._context_tokens)
+        self._check_room(built)
+        session = live.session
+        number = session.number
+
+        def take_line(built: TrajectoryBuilder) -> None:
+            nonlocal number
+            line = built.lines[-1]
+            if line.outcome.kind is OutcomeKind.CUT:
+                return
+            number = next_number(session.number, line.outcome.kind)
+            live.take(line, shown_after=live.shown_after(line.outcome))
+            on_line(line)
+
+        self._sampler.on_line = take_line
+        try:
+            return await self._sampler.continue_from(built, session, seed=self._seed(live))
+        finally:
+            self._sampler.on_line = None
+            # Lines by hand may follow. Their number counts on from the last prompt, for which a
+            # sampler that stops does not wait.
+            session.shorten, session.number = str, number
+
+    def score(self, trajectory: Trajectory) -> tuple[float, ...]:
+        """Log-probabilities [T] of a completion, nats; ConfigError for another vocabulary."""
+        ids = [*trajectory.prompt_ids, *trajectory.completion_ids]
+        start = len(trajectory.prompt_ids)
+        num_known = self._loaded.model.get_input_embeddings().num_embeddings
+        is_known = all(0 <= token < num_known for token in ids)
+        if not (is_known and is_same_vocabulary(trajectory, self._loaded.codec)):
+            raise ConfigError(
+                f"{self._loaded.source!r} reads other texts from these tokens; give the model that "
+                f"sampled them, or one with its tokenizer"
+            )
+        if len(ids) > self._loaded.context_tokens:
+            raise ConfigError(
+                f"a trajectory of {len(ids)} tokens does not fit into the context of "
+                f"{self._loaded.source!r}, {self._loaded.context_tokens}; give a model with more"
+            )
+        temperature = self._sampling.temperature
+        return tuple(logprobs(self._loaded, ids, start, temperature=temperature))
+
+    def asked(self, plan: TaskPlan) -> Asked:
+        """See `branch.ScoringPolicy`."""
+        codec, fmt = self._loaded.codec, plan.format(self._loaded.chat_template)
+        return Asked(
+            sampler=LineSampler(
+                self._engine, codec, fmt, self._sampling, context_tokens=self._context_tokens
+            ),
+            codec=codec,
+            fmt=fmt,
+            source=self.source,
+            at_once=self._sampling.max_in_flight,
+        )
+
+    def _check_room(self, built: TrajectoryBuilder) -> None:
+        limit = self._sampling.max_tokens
+        if built.num_completion >= limit:
+            raise ConfigError(
+                f"the lines so far have {built.num_completion} tokens, and sampling.max_tokens = "
+                f"{limit} leaves none to go on with; go back a few lines, or give more"
+            )
+        if len(built.ids) >= self._context_tokens:
+            raise ConfigError(
+                f"prompt and lines have {len(built.ids)} tokens, and the context of "
+                f"{self._loaded.source!r} holds {self._context_tokens}; go back a few lines"
+            )
+
+    def _seed(self, live: Live) -> int:
+        branch = live.trajectory.branch
+        recorded = live.trajectory.seed if branch is None else branch.seed
+        num_before = self._num_asked[recorded]
+        self._num_asked[recorded] += 1
+        return derive_seed(recorded, "branch", num_before) if num_before else recorded
+
+
+@contextlib.asynccontextmanager
+async def open_policy(
+    scene: Scene, model: str, *, say: Callable[[str], None] = silent
+) -> AsyncIterator[ModelPolicy]:
+    """The model behind an engine of its own, in this process whatever the run sampled with.
+
+    Raises ConfigError where there is no such model.
+    """
+    config = _alone(scene.config)
+    device = pick_device(config.sampling.device)
+    held = precision(config, HF(), device=device.type)
+    run_on = config.sampling.run_on
+    loaded = load_model(model, device=device, precision=held, run_on=run_on, say=say)
+    row_tokens = min(loaded.context_tokens, _LONGEST_PROMPT + 2 * config.sampling.max_tokens)
+    most = min(scene.config.sampling.max_in_flight, _MOST_ROWS)
+    num_rows = rows_that_fit(loaded, most=most, row_tokens=row_tokens)
+    check_memory(loaded, num_rows=num_rows, row_tokens=row_tokens)
+    sampling = replace(config.sampling, max_in_flight=num_rows)
+    engine = HF().open(replace(config, sampling=sampling), loaded, row_tokens=row_tokens)
+    fmt = load_format(config.transcript, loaded.chat_template)
+    try:
+        yield ModelPolicy(
+            loaded,
+            engine,
+            fmt,
+            context_tokens=row_tokens,
+            sampling=sampling,
+        )
+    finally:
+        await engine.aclose()
+
+
+def _alone(config: Config) -> Config:
+    sampling = config.sampling
+    dtype = sampling.dtype if sampling.engine == HF.name else "auto"
+    one = replace(sampling, engine=HF.name, dtype=dtype, max_in_flight=1)
+    return replace(config, sampling=one)

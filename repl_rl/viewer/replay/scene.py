@@ -1,0 +1,259 @@
+"""What it takes to run a stored trajectory again, and how this machine differs from its own.
+
+    Place -> Scene (config, setup, transcript format, notes)
+
+Knows files and settings. Does not know kernels.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from repl_rl.base.terminal import one_row
+from repl_rl.config import Config
+from repl_rl.config.resolve import resolve, to_toml, user_settings
+from repl_rl.config.sections import GradingConfig, SamplingConfig, SandboxConfig
+from repl_rl.errors import ConfigError
+from repl_rl.records import Origin, Problem
+from repl_rl.runs.folder import distributions_of, installed_versions, is_trusted, read_versions
+from repl_rl.runs.trajectory_file import Place
+from repl_rl.tasks.base import load_task, make_setup
+from repl_rl.transcript.conventions import load_repl
+from repl_rl.transcript.format import TranscriptFormat
+from repl_sandbox.types import Isolation
+
+_LINE_SAMPLER = SamplingConfig().sampler
+_LIMITED = (
+    *("line_cpu_s", "line_wall_s", "grace_s", "kernel_cpu_s", "memory_mib"),
+    *("max_output_chars", "standby"),
+)
+_TIMES_USUAL = 8
+"""A file from elsewhere may ask for this many times the default of each."""
+_MAX_SOURCES, _MAX_SETUP_CHARS = 64, 1 << 16
+"""Of the setup of a file from elsewhere. Each source may take as long as a line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What the trajectories of one file run with."""
+
+    config: Config
+    setup: tuple[str, ...]
+    fmt: TranscriptFormat
+    origin: Origin | None
+    notes: tuple[str, ...]
+    """How this machine differs from the one they were made on, a sentence each."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Versions that they were made with, and `isolation`; empty where these are not known."""
+    is_known: bool = True
+    """Whether `setup` is the task's, or that of a run made here. Kernels run any other setup behind
+    all of their walls, the last of which stand only once a kernel has started."""
+
+    @property
+    def born_with(self) -> tuple[str, ...]:
+        """The part of `setup` that a kernel has run when it comes out of a pool."""
+        return self.setup if self.is_known else self.fmt.setup
+
+    @property
+    def run_first(self) -> tuple[str, ...]:
+        """The rest of `setup`."""
+        if self.is_known:
+            return ()
+        return tuple(source for source in self.setup if source not in self.fmt.setup)
+
+    def setup_of(self, problem: Problem) -> tuple[str, ...]:
+        """All that a kernel has run before the first line of a trajectory of `problem`."""
+        return (*self.setup, *problem.setup)
+
+    def first_number(self, prompt: str) -> int:
+        """The number of the statement that a prompt asks for; 1 where prompts have no numbers."""
+        # At most nine digits: a hostile file may hold a number that is too long for `int`.
+        shown = re.escape(self.fmt.primary).replace(r"\{n\}", r"(\d{1,9})")
+        found = re.search(rf"{shown}\Z", prompt)
+        return int(found[1]) if found and found.groups() else 1
+
+
+def make_scene(place: Place, *, files: Sequence[Path] = (), overrides: Sequence[str] = ()) -> Scene:
+    """What a trajectory runs with, under the config of `config_of`.
+
+    Raises ConfigError where that is not known, or where its lines are not lines of a REPL.
+    """
+    origin = place.origin
+    config = config_of(place, files=files, overrides=overrides)
+    if config.sampling.sampler != _LINE_SAMPLER:
+        raise ConfigError(
+            f"{place.path.name} was made by the sampler {config.sampling.sampler!r}; only lines of "
+            f"{_LINE_SAMPLER} can be run again"
+        )
+    fmt = load_repl(config.transcript)
+    setup, is_known = _setup(place, config, fmt)
+    versions = (
+        {**origin.versions, "isolation": origin.isolation}
+        if origin is not None
+        else read_versions(_beside(place).parent)
+    )
+    says_how = origin is not None or _beside(place).is_file()
+    notes = _differences(versions, config) if says_how else _unknown(place.path)
+    return Scene(
+        config=config,
+        setup=setup,
+        fmt=fmt,
+        origin=origin,
+        versions=versions,
+        notes=tuple(notes),
+        is_known=is_known,
+    )
+
+
+def _setup(place: Place, config: Config, fmt: TranscriptFormat) -> tuple[tuple[str, ...], bool]:
+    """(what kernels ran before the first line, whether it is the task's or was run here before).
+
+    Raises ConfigError where neither the file nor an installed task names it.
+    """
+    if place.origin is not None and is_trusted(place.origin):
+        return place.origin.setup, True
+    try:
+        here_it_is = make_setup(load_task(config.task.name, config.data)[0], fmt)
+    except ConfigError:
+        if place.origin is None:
+            raise
+        check_setup(place.origin.setup, place.path.name)
+        return place.origin.setup, False
+    if place.origin is None or place.origin.setup == here_it_is:
+        return here_it_is, True
+    check_setup(place.origin.setup, place.path.name)
+    return place.origin.setup, False
+
+
+def check_setup(setup: Sequence[str], name: str) -> None:
+    """ConfigError for a setup that is longer than a task's: every trajectory begins with it."""
+    num_chars = sum(map(len, setup))
+    if len(setup) > _MAX_SOURCES or num_chars > _MAX_SETUP_CHARS:
+        raise ConfigError(
+            f"{name} has kernels run {len(setup):,} sources of {num_chars:,} characters; "
+            f"expected at most {_MAX_SOURCES} of {_MAX_SETUP_CHARS:,} in a file that was not made "
+            f"here"
+        )
+
+
+def config_of(place: Place, *, files: Sequence[Path] = (), overrides: Sequence[str] = ()) -> Config:
+    """The config that a trajectory was made with, under `files` and `overrides`.
+
+    A file may come from elsewhere, so none takes walls down. Unless this config was run here (see
+    `trust`), it also stays within a few times the usual limits, and code of its own and modules to
+    load are refused unless a person names them, too. Raises ConfigError, which names the file, for
+    what cannot be read or is not there.
+    """
+    is_own = place.origin is not None and is_trusted(place.origin)
+    saved = place.origin.config if place.origin is not None else _read(_beside(place))
+    made_with = _behind_walls(_made_with(saved, place.path))
+    base = to_toml(made_with if is_own else _bounded(made_with)) if saved else ""
+    config = resolve(saved=base, files=files, overrides=overrides)
+    if not is_own:
+        refuse_foreign_code(config, user_settings(files=files, overrides=overrides), place.path)
+    return config
+
+
+def refuse_foreign_code(config: Config, given_here: Mapping[str, Any], path: Path) -> None:
+    """ConfigError for code that a file asks to import and nobody here has named."""
+    for key, name in _names(config).items():
+        section, _, leaf = key.rpartition(".")
+        is_given = leaf in (given_here.get(section, {}) if section else given_here)
+        if ":" in name and name != _OUR_NAMES[key] and not is_given:
+            raise ConfigError(
+                f"{path.name} names code of its own, {key} = {name!r}; if you trust it: "
+                f"--set {key}={name}"
+            )
+    foreign = set(config.sandbox.preload) - {*Config().sandbox.preload}
+    if foreign and "preload" not in given_here.get("sandbox", {}):
+        names = json.dumps(config.sandbox.preload)
+        raise ConfigError(
+            f"{path.name} has kernels load {', '.join(map(repr, sorted(foreign)))}; if you trust "
+            f"it: --set 'sandbox.preload={names}'"
+        )
+
+
+def _names(config: Config) -> dict[str, str]:
+    """The names in a config that may import code, by key."""
+    return {
+        "task.name": config.task.name,
+        "transcript": config.transcript,
+        "sampling.sampler": config.sampling.sampler,
+        "reward.function": config.reward.function,
+        "grpo.credit": config.grpo.credit,
+    }
+
+
+_OUR_NAMES = _names(Config())
+
+
+def _beside(place: Place) -> Path:
+    """The config of the run that its file lies in, if it lies in one."""
+    return (place.run or place.path.absolute().parent) / "config.toml"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text() if path.is_file() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {str(path)!r}: {error}") from None
+
+
+def _made_with(saved: str, path: Path) -> Config:
+    """ConfigError, which names the file, for what is no config."""
+    try:
+        return resolve(saved=saved)
+    except ConfigError as error:
+        raise ConfigError(f"the config that {str(path)!r} was made with: {error}") from None
+
+
+def _behind_walls(config: Config) -> Config:
+    """The same config with walls, which only a person here takes down: anybody can guess a config
+    that was run here, and send lines of their own with it."""
+    if config.sandbox.isolation is not Isolation.NONE:
+        return config
+    return replace(config, sandbox=replace(config.sandbox, isolation=Isolation.AUTO))
+
+
+def _bounded(config: Config) -> Config:
+    """A config without what only a person here may ask for.
+
+    It runs no sources in the fork server, which has no walls, and stays within a few times the
+    usual limits, so that a replay ends.
+    """
+    usual, asked = SandboxConfig(), config.sandbox
+    limits = {
+        name: min(getattr(asked, name), _TIMES_USUAL * getattr(usual, name)) for name in _LIMITED
+    }
+    sandbox = replace(asked, warmup=None, **limits)
+    return replace(config, sandbox=sandbox, grading=GradingConfig())
+
+
+def _differences(versions: Mapping[str, str], config: Config) -> Iterator[str]:
+    """A sentence for each package that kernels here find in another version."""
+    found = installed_versions(config.sandbox.preload)
+    for name in ("python", "repl_rl", *distributions_of(config.sandbox.preload)):
+        was, is_here = versions.get(name), found[name]
+        if was != is_here:
+            shown = "unknown" if was is None else one_row(was)
+            yield f"made with {name} {shown}, here it is {is_here}: outputs may differ"
+
+
+def _unknown(path: Path) -> Iterator[str]:
+    yield (
+        f"{path.name} does not say how it was made: kernels and rewards are the default ones; "
+        f"--config FILE names others"
+    )
+
+
+def other_walls(origin: Origin | None, walls: str) -> list[str]:
+    """A sentence where the walls around kernels here are not the recorded ones."""
+    # Older files have another name for the level, before the colon.
+    if origin is None or origin.isolation.rpartition(": ")[2] == walls.rpartition(": ")[2]:
+        return []
+    return [f"made in kernels of {one_row(origin.isolation)!r}, here they are {walls!r}"]

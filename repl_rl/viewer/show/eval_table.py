@@ -1,0 +1,124 @@
+"""Solve rates of models side by side, as text and as a picture.
+
+    name -> rows of rates -> lines of a table | a .png or an .svg
+
+Knows rates. Does not know how they were measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from repl_rl.base.disk import explained
+from repl_rl.base.terminal import one_row
+from repl_rl.runs.summary import Difference, Rate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Rows = Mapping[str, Rate]
+"""The rate in all, and of each family and tier, by name."""
+_WIDTH, _ROW, _DPI = 8.0, 0.42, 160
+_HATCHES = ("", "////", "....", "xxxx", "----")
+_GREYS = ("#4D4D4D", "#B3B3B3", "#E0E0E0", "#8C8C8C", "#F2F2F2")
+
+
+def table(rows: Rows) -> str:
+    """Rates with their intervals, and pass@k where a problem has several attempts, a row each."""
+    ks = [k for k in rows["all"].passes if k > 1]
+    others = list(rows["all"].baselines)
+    head = ["", "solved", "of", "95 % interval", *(f"pass@{k}" for k in ks), *others]
+    cells = [
+        [
+            one_row(name),
+            f"{100 * rate.rate:.1f} %",
+            str(rate.total),
+            "{:.1f} to {:.1f} %".format(*(100 * end for end in rate.interval)),
+            *(f"{100 * rate.passes[k]:.1f} %" for k in ks),
+            *(f"{100 * rate.baselines[name]:.1f} %" for name in others),
+        ]
+        for name, rate in rows.items()
+    ]
+    text = _aligned([head, *cells])
+    if others:
+        text += f"\nbaselines, without any model: {', '.join(others)}"
+    if num_ungraded := rows["all"].ungraded:
+        text += f"\nnot graded, and so not solved: {num_ungraded}"
+    return text
+
+
+def comparison(name: str, found: Rate, others: Mapping[str, tuple[Rate, Difference]]) -> str:
+    """A model beside others: in their rows, what it solves more of the same problems."""
+    ahead = f"{one_row(name)} ahead by, 95 % interval"
+    rows = [["", "solved", ahead], [one_row(name), _percent(found.rate), ""]]
+    for other, (rate, gap) in others.items():
+        low, high = gap.interval
+        shown = f"{100 * gap.mean:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
+        rows.append([one_row(other), _percent(rate.rate), shown])
+    return _aligned(rows)
+
+
+def _percent(rate: float) -> str:
+    return f"{100 * rate:.1f} %"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Columns: the first from the left, the others from the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if number == 0 else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def save_bars(models: Mapping[str, Rows], path: Path) -> None:
+    """Draw the rates of models, with their intervals, into a .png or an .svg.
+
+    Raises StorageError where the disk refuses.
+    """
+    from repl_rl.runs.plot import saved_bytes
+
+    drawn = saved_bytes(lambda: bars(models), path.suffix.lower())
+    with explained(path):
+        path.write_bytes(drawn)
+
+
+def bars(models: Mapping[str, Rows]) -> Figure:
+    """A group of bars for each row, told apart by grey and hatch."""
+    from matplotlib.figure import Figure
+
+    names = list(dict.fromkeys(name for rows in models.values() for name in rows))
+    height = 1.2 + _ROW * len(names) * max(1.0, 0.6 * len(models))
+    drawn = Figure(figsize=(_WIDTH, height), dpi=_DPI, layout="constrained")
+    panel = drawn.add_subplot()
+    thick = 0.8 / len(models)
+    for number, (model, rows) in enumerate(models.items()):
+        shown = [(at, rows[name]) for at, name in enumerate(names) if name in rows]
+        rates = [rate.rate for _, rate in shown]
+        low = [max(0.0, rate.rate - rate.interval[0]) for _, rate in shown]
+        high = [max(0.0, rate.interval[1] - rate.rate) for _, rate in shown]
+        panel.barh(
+            [at + (number - (len(models) - 1) / 2) * thick for at, _ in shown],
+            rates,
+            height=thick,
+            xerr=[low, high],
+            label=one_row(model),
+            color=_GREYS[number % len(_GREYS)],
+            hatch=_HATCHES[number % len(_HATCHES)],
+            edgecolor="black",
+            ecolor="black",
+            capsize=2.0,
+        )
+    panel.set_yticks(range(len(names)), [one_row(name) for name in names])
+    panel.invert_yaxis()
+    panel.set_xlim(0, 1)
+    panel.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+    panel.set_xlabel("held-out solve rate, with 95 % intervals")
+    if len(models) > 1:
+        drawn.legend(loc="outside upper left", frameon=False)
+    return drawn

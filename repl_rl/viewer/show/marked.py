@@ -1,0 +1,282 @@
+"""A transcript and, right of each row, who wrote it and what became of the line.
+
+    Scored, width -> `>>> 1/0                    +   runtime_error -0.10`, row by row
+
+In colours as well as without. Where `wraps`, a text too long for its column goes on below: what
+stands to the right stays in its place. Knows records. Does not know screens.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from rich.cells import cell_len, chop_cells
+from rich.text import Text
+
+from repl_rl.base.terminal import signed
+from repl_rl.records import Line, OutcomeKind, Scored, Trajectory
+from repl_rl.transcript.conventions import IPYTHON
+from repl_rl.transcript.format import (
+    PYTHON,
+    TranscriptFormat,
+    next_number,
+    source_of,
+    spans,
+    text_of,
+)
+from repl_sandbox.render import clean
+
+Decode = Callable[[Sequence[int]], str]
+"""Turns ids into text by the vocabulary that made them."""
+
+
+class By(Enum):
+    """Who wrote a piece of a row."""
+
+    PROMPT = "prompt"
+    SAMPLED = "sampled"
+    ERROR = "error"
+    """Sampled, in a line that failed."""
+    INJECTED = "injected"
+    COPIED = "copied"
+    """Sampled for another one, which this one begins as."""
+
+
+@dataclass(slots=True)
+class Row:
+    """One row, without its newline."""
+
+    pieces: list[tuple[str, By]] = field(default_factory=list)
+    ended: list[tuple[Line, float]] = field(default_factory=list)
+    """Lines that end in it, each with its reward."""
+
+    @property
+    def text(self) -> str:
+        return "".join(text for text, _ in self.pieces)
+
+
+def transcript_rows(scored: Scored, decode: Decode | None) -> Iterator[Row]:
+    """The transcript, row by row, as the policy saw it.
+
+    The ids give the text that was spliced in. Without their vocabulary, or with another one, the
+    REPL prompt that ends the trajectory's prompt gives it. Where no REPL prompt is known either,
+    observations stand alone on their rows.
+    """
+    trajectory = scored.trajectory
+    texts = _decoded(trajectory, decode) or _rendered(trajectory)
+    row = Row()
+    for piece, by, line in _pieces(trajectory, texts):
+        text = clean(piece)
+        body = text.removesuffix("\n")
+        for number, part in enumerate(body.split("\n")):
+            if number:
+                yield row
+                row = Row()
+            if text:  # a blank row has its writer, too
+                row.pieces.append((part, by))
+        if line is not None:
+            row.ended.append((line, scored.reward.line_rewards[line.index]))
+        if body != text:
+            yield row
+            row = Row()
+    if row.pieces or row.ended:
+        yield row
+
+
+def _pieces(trajectory: Trajectory, texts: Sequence[str]) -> Iterator[tuple[str, By, Line | None]]:
+    """Texts in order, each with its writer and the line that ends with it."""
+    yield trajectory.prompt_text, By.PROMPT, None
+    for span, text in zip(spans(trajectory), texts, strict=True):
+        if not span.is_sampled:
+            yield text, By.INJECTED, None
+            continue
+        if span.line_index < 0:
+            yield text, By.SAMPLED, None
+            continue
+        line = trajectory.lines[span.line_index]
+        if line.start < trajectory.num_copied:
+            yield text, By.COPIED, line
+        elif line.outcome.kind.traits.is_error:
+            yield text, By.ERROR, line
+        else:
+            yield text, By.SAMPLED, line
+
+
+def _decoded(trajectory: Trajectory, decode: Decode | None) -> list[str] | None:
+    """The text of each span; None without a vocabulary, or with another one."""
+    if decode is None:
+        return None
+    texts = []
+    for span in spans(trajectory):
+        ids = trajectory.completion_ids[span.start : span.stop]
+        source = source_of(trajectory, span)
+        text = text_of(source, ids, decode) if span.is_sampled else decode(ids)
+        if text is None:
+            return None
+        texts.append(text)
+    return texts
+
+
+def _rendered(trajectory: Trajectory) -> list[str]:
+    """The text of each span, from lines, observations and the prompt alone."""
+    thought = trajectory.thought
+    fmt, number = _repl_of(trajectory.prompt_text if thought is None else thought.shown)
+    texts = []
+    for span in spans(trajectory):
+        if thought is not None and span.line_index < 0:
+            texts.append(thought.source if span.is_sampled else thought.shown)
+            continue
+        line = trajectory.lines[span.line_index]
+        shown, kind = line.outcome.observation, line.outcome.kind
+        if span.is_sampled:
+            texts.append(line.source)
+        elif fmt is None:
+            texts.append(_alone(line.source, shown))
+        else:
+            texts.append(fmt.render_observation(shown, kind, number=number))
+            number = next_number(number, kind)
+    return texts
+
+
+def _alone(source: str, observation: str) -> str:
+    """An observation on rows of its own."""
+    before = "" if source.endswith("\n") else "\n"
+    after = "" if observation.endswith("\n") or not observation else "\n"
+    return before + observation + after
+
+
+def _repl_of(prompt: str) -> tuple[TranscriptFormat | None, int]:
+    """The REPL that a prompt ends in, and the number of the statement that it asks for."""
+    if prompt.endswith(PYTHON.primary):
+        return PYTHON, 1
+    # At most nine digits: `int` refuses a number that is too long.
+    shown = re.escape(IPYTHON.primary).replace(r"\{n\}", r"(\d{1,9})")
+    found = re.search(rf"{shown}\Z", prompt)
+    return (IPYTHON, int(found[1])) if found else (None, 1)
+
+
+PROMPT, SAMPLED, INJECTED, ERROR, COPIED = "dim", "bold green", "cyan", "bold red", "dim green"
+_STYLES = {
+    By.PROMPT: PROMPT,
+    By.SAMPLED: SAMPLED,
+    By.COPIED: COPIED,
+    By.INJECTED: INJECTED,
+    By.ERROR: ERROR,
+}
+_BESIDE = 26
+"""Columns of the marks, and of what stands beside them."""
+_LEAST = 20
+"""Columns of a text, however narrow a terminal is."""
+_GIVEN = "prompt"
+_WORDS = 22
+"""Columns of an outcome with what it earned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Marked:
+    """A row and what stands beside it."""
+
+    left: Text
+    mark: Text
+    is_prompt: bool = False
+    is_empty: bool = False
+    """Whether a newline alone was sampled in it."""
+
+    @property
+    def key(self) -> tuple[bool, str, str]:
+        """Equal for rows that look the same; never for one that is empty and one that is not."""
+        return self.is_empty, self.left.plain, self.mark.plain
+
+
+def marked_trajectory(
+    scored: Scored, decode: Decode | None = None, *, width: int, wraps: bool = False
+) -> Text:
+    """The transcript in `width` columns. What a policy or a kernel wrote is never read as markup.
+
+    `decode` turns the ids into text; `transcript_rows` says what happens without it.
+    """
+    at = max(_LEAST, width - _BESIDE)
+    rows = (_marked(row, scored) for row in transcript_rows(scored, decode))
+    whole = Text()
+    for row in _folded(rows):
+        room = max(at, width - len(_GIVEN)) if row.is_prompt else at
+        parts = _wrapped(row.left, room - 1) if wraps else [row.left]
+        for number, part in enumerate(parts):
+            mark = row.mark[:1] if number and not row.is_prompt else row.mark
+            whole.append_text(_beside(part, at + 8 * row.is_prompt, mark)).append("\n")
+    return whole
+
+
+def legend(*, has_copies: bool) -> Text:
+    """Legend of marks and colours."""
+    text = Text.assemble(("+ sampled, trained", SAMPLED), "   ", (". injected", INJECTED))
+    return text.append("   = copied", COPIED) if has_copies else text
+
+
+def _folded(rows: Iterator[_Marked]) -> Iterator[_Marked]:
+    """Neighbours that sampled nothing and look the same as one row: `... (empty) x 10`."""
+    for (is_empty, *_), alike in itertools.groupby(rows, lambda row: row.key):
+        first, *others = alike
+        if is_empty and others:
+            first.left.append(f" x {len(others) + 1}", "dim")
+            others = []
+        yield first
+        yield from others
+
+
+def _marked(row: Row, scored: Scored) -> _Marked:
+    left = Text.assemble(*((piece, _STYLES[by]) for piece, by in row.pieces))
+    writers = {by for _, by in row.pieces} - {By.PROMPT, By.INJECTED}
+    if not writers:
+        is_prompt = not any(by is By.INJECTED for _, by in row.pieces)
+        mark = Text(_GIVEN, PROMPT) if is_prompt else Text(".", INJECTED)
+        return _Marked(left=left, mark=mark, is_prompt=is_prompt)
+    sampled = "".join(piece for piece, by in row.pieces if by in writers)
+    is_empty = bool(row.ended) and not sampled.strip()
+    if is_empty:
+        left.rstrip()
+        left.append(" (empty)", "dim")
+    by = next(iter(writers))
+    mark = Text("=" if by is By.COPIED else "+", _STYLES[by])
+    if row.ended:
+        ended = Text(", ").join(_ended(line, reward, scored) for line, reward in row.ended)
+        mark.append("   ").append_text(ended)
+    mark.rstrip()
+    return _Marked(left=left, mark=mark, is_empty=is_empty)
+
+
+def _ended(line: Line, reward: float, scored: Scored) -> Text:
+    """An outcome, and what the line earned or what became of its submission."""
+    kind, worth = line.outcome.kind, _worth(line, reward, scored)
+    style = "red" if reward < 0 or worth == "wrong" else "green" if reward or worth else ""
+    is_error = kind.traits.is_error
+    text = Text(f"{kind:{max(len(kind) + 1, _WORDS - max(8, len(worth)))}}", "red" * is_error)
+    text.append(worth, style)
+    text.rstrip()
+    return text
+
+
+def _worth(line: Line, reward: float, scored: Scored) -> str:
+    """Reward of a line; of a submission without, the verdict."""
+    if reward or line.outcome.kind.traits.is_error:
+        return signed(reward, "+.2f")
+    is_submitted = line.outcome.kind is OutcomeKind.SUBMITTED
+    return scored.verdict.kind.word if is_submitted and scored.verdict is not None else ""
+
+
+def _wrapped(text: Text, room: int) -> list[Text]:
+    """In rows of at most `room` columns."""
+    if cell_len(text.plain) <= room:
+        return [text]
+    ends = list(itertools.accumulate(map(len, chop_cells(text.plain, room))))
+    return list(text.divide(ends[:-1]))
+
+
+def _beside(left: Text, at: int, mark: Text) -> Text:
+    if not mark:
+        return left
+    return left.append(" " * max(1, at - cell_len(left.plain))).append_text(mark)

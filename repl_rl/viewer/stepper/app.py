@@ -1,0 +1,277 @@
+"""The keys of the stepper: each asks a walk for one thing, and the screen shows the result.
+
+    Place, ... -> Stepper -> Walk -> Face
+
+One errand at a time: a key that is pressed while one runs waits for its end. Knows keys. Does not
+know kernels, files or rewards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from rich.text import Text
+from textual.binding import BindingType
+
+from repl_rl.rollout.scoring import Scorer
+from repl_rl.runs.trajectory_file import Place
+from repl_rl.transcript.format import strip_line
+from repl_rl.viewer.replay.annotated import Annotated
+from repl_rl.viewer.replay.branch import Policy
+from repl_rl.viewer.replay.referee import Referee
+from repl_rl.viewer.replay.scene import Scene
+from repl_rl.viewer.show.marked import PROMPT
+from repl_rl.viewer.stepper.base import Ask, Command, WalkApp
+from repl_rl.viewer.stepper.keys import bindings
+from repl_rl.viewer.stepper.screen import Field
+from repl_rl.viewer.stepper.sheets import (
+    Sheet,
+    details_sheet,
+    help_sheet,
+    tokens_at_hand,
+    tokens_sheet,
+    variables_sheet,
+)
+from repl_rl.viewer.stepper.texts import clipped, first_rows, styled
+from repl_rl.viewer.stepper.walk import Walk
+from repl_sandbox.types import KernelSource
+
+_MAX_PREFILLED, _MAX_DIGITS = 4000, 9
+"""Characters."""
+_CONTINUATIONS, _MAX_CONTINUATIONS = 16, 1000
+"""Of a state: unless the person says otherwise, and at most."""
+
+RUNS: dict[str, Ask] = {
+    "next": Walk.step,
+    "end": Walk.run_to_end,
+    "error": Walk.run_to_error,
+    "reward": Walk.run_to_reward,
+    "difference": Walk.run_to_difference,
+}
+"""What the keys that run lines ask of a walk, by its name in the key table."""
+
+
+class Stepper(WalkApp):
+    """Run it with `run_async(mouse=False)` while kernels and judge are open.
+
+    Its `return_code` is 1 where something of ours broke before there was anything to see.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings()]
+    ENABLE_COMMAND_PALETTE = False
+    AUTO_FOCUS = None
+
+    def __init__(
+        self,
+        found: Sequence[Place],
+        *,
+        scene: Scene,
+        kernels: KernelSource,
+        annotate: Callable[[Place], Annotated],
+        scorer: Scorer | None = None,
+        policy: Policy | None = None,
+        referee: Referee | None = None,
+        notes: Sequence[str] = (),
+        isolation: str = "unknown",
+    ) -> None:
+        """`annotate` is called in a thread; saved files record `isolation`."""
+        super().__init__(num_found=len(found), notes=notes)
+        self._found = found
+        self._scene, self._kernels, self._scorer = scene, kernels, scorer
+        self._annotate, self._policy, self._referee = annotate, policy, referee
+        self._isolation = isolation
+        self._take: Callable[[str], None] | None = None
+        """Where the answer to an open question goes."""
+
+    def on_mount(self) -> None:
+        self._start("opening", self._open(0))
+
+    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool:
+        """While a question is open, keys are typed into its answer."""
+        return self._take is None or action in ("leave", "quit")
+
+    # Keys that run lines
+
+    def action_run(self, what: str) -> None:
+        self._do("running", RUNS[what], can_stop=True)
+
+    def action_previous_line(self) -> None:
+        self._soon(lambda walk: self._go_to(walk.live.at - 1))
+
+    def action_first_line(self) -> None:
+        self._go_to(0)
+
+    def _go_to(self, num_lines: int) -> None:
+        def go(walk: Walk) -> None:
+            # Going back drops lines until they have run again, so it cannot be called off.
+            is_ahead = num_lines > walk.live.at
+            doing = f"going to line {max(0, num_lines)}"
+            self._start(doing, walk.go_to(num_lines), can_stop=is_ahead)
+
+        self._soon(go)
+
+    def action_let(self) -> None:
+        def let(walk: Walk) -> Command:
+            return walk.let(self._policy, on_line=self._paint)
+
+        self._do("the policy goes on", let, can_stop=True)
+
+    # Keys that ask
+
+    def action_edit(self) -> None:
+        self._soon(self._edit)
+
+    def _edit(self, walk: Walk) -> None:
+        if walk.live.is_over:
+            self._show_message(walk.why_not())
+            return
+        upcoming = walk.live.upcoming
+        source = "" if upcoming is None else strip_line(upcoming.source)
+        # The field has one row: a line of several rows does not fit.
+        first = first_rows(source, max_rows=1, max_chars=_MAX_PREFILLED)
+        self._ask(self._prompt(walk), "".join(first), self._by_hand)
+
+    def action_ask_line(self, digits: str) -> None:
+        self._soon(lambda walk: self._ask(Text("go to line"), digits, self._take_number))
+
+    def _take_number(self, text: str) -> None:
+        self._close_question()
+        digits = text.strip()
+        if digits.isdecimal():
+            self._go_to(int(digits[:_MAX_DIGITS]))
+
+    def action_continuations(self) -> None:
+        self._soon(self._ask_number)
+
+    def _ask_number(self, walk: Walk) -> None:
+        if (why := walk.why_not_judged(self._referee)) is not None:
+            self._show_message(why)
+        else:
+            self._ask(Text("continuations of each state"), f"{_CONTINUATIONS}", self._judge)
+
+    def _judge(self, text: str) -> None:
+        self._close_question()
+        digits = text.strip()
+        number = int(digits[:_MAX_DIGITS]) if digits.isdecimal() else 0
+        if not 1 <= number <= _MAX_CONTINUATIONS:
+            self._show_message(f"expected 1 to {_MAX_CONTINUATIONS} continuations")
+            return
+        self._do("judging", lambda walk: self._judged(walk, number), can_stop=True)
+
+    async def _judged(self, walk: Walk, number: int) -> str | None:
+        def tell(done: int, total: int) -> None:
+            self._errand.doing = f"{done} of {total} continuations"
+
+        return await walk.judge(self._referee, num_branches=number, on_progress=tell)
+
+    def action_save(self) -> None:
+        self._soon(self._ask_file)
+
+    def _ask_file(self, walk: Walk) -> None:
+        if not walk.is_changed:
+            self._show_message("nothing was changed here: there is no branch to save")
+            return
+        name = f"{walk.item.id.replace(':', '-')}-branch.jsonl"
+        self._ask(Text("save to"), clipped(name, 80), self._save)
+
+    def _save(self, text: str) -> None:
+        self._close_question()
+        if path := text.strip():
+            self._do("saving", lambda walk: walk.keep(Path(path), isolation=self._isolation))
+
+    def _by_hand(self, text: str) -> None:
+        def run(walk: Walk) -> None:
+            # A bare Enter closes a block, and does nothing where none is open.
+            if text or walk.live.session.pending:
+                self._start("running your line", walk.by_hand(text), can_stop=True)
+
+        self._soon(run)
+
+    def _prompt(self, walk: Walk) -> Text:
+        return styled(clipped(walk.prompt, 16), PROMPT)
+
+    def _ask(self, question: Text, value: str, take: Callable[[str], None]) -> None:
+        self._take, self._message = take, Text()
+        self._face.ask(question, value)
+        self._paint()
+
+    def _after(self) -> None:
+        """Ask for further lines by hand, for as long as anything can follow."""
+        if self._take == self._by_hand and self._walk is not None:
+            if self._walk.live.is_over:
+                self._close_question()
+            else:
+                self._face.ask(self._prompt(self._walk), self.query_one(Field).value)
+
+    def on_input_submitted(self, event: Field.Submitted) -> None:
+        if self._take is not None:
+            self._take(event.value)
+
+    def action_leave(self) -> None:
+        if self.is_busy:
+            self._ahead.clear()
+            self._errand.call_off()
+        else:
+            self._close_question()
+
+    def _close_question(self) -> None:
+        self._take = None
+        self._face.close_question()
+        self._paint()
+
+    # Keys that show
+
+    def action_variables(self) -> None:
+        async def look(walk: Walk) -> str | None:
+            found = await walk.look()
+            self._show(variables_sheet(found))
+            return None
+
+        self._do("asking the kernel", look)
+
+    def action_tokens(self) -> None:
+        self._soon(self._tokens)
+
+    def _tokens(self, walk: Walk) -> None:
+        if (tokens := tokens_at_hand(walk)) is None:
+            self._show_message("only lines that a policy sampled have tokens; n runs one")
+        else:
+            self._show(tokens_sheet(tokens))
+
+    def action_details(self) -> None:
+        self._soon(lambda walk: self._show(details_sheet(walk, self._notes)))
+
+    def action_keys(self) -> None:
+        self._show(help_sheet())
+
+    def _show(self, sheet: Sheet) -> None:
+        self.push_screen(sheet)
+
+    def action_page(self, pages: int) -> None:
+        self._face.scroll_outputs(pages)
+
+    # Trajectories
+
+    def action_turn(self, by: int) -> None:
+        self._soon(lambda _: self._turn(self._number + by))
+
+    def _turn(self, number: int) -> None:
+        if 0 <= number < len(self._found):
+            self._start("opening", self._open(number))
+        else:
+            self._show_message("there is no further trajectory in this direction")
+
+    async def _open(self, number: int) -> str | None:
+        walk = await asyncio.to_thread(self._read, self._found[number])
+        await walk.begin()
+        before, self._walk, self._number = self._walk, walk, number
+        if before is not None:
+            await before.aclose()
+        return None
+
+    def _read(self, place: Place) -> Walk:
+        """Siblings are read and sources are parsed, and a model may be asked: it can take long."""
+        return Walk(self._annotate(place), self._scene, self._kernels, scorer=self._scorer)
