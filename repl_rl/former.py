@@ -1,4 +1,4 @@
-"""What programs and stored rows still have of what is gone, and what takes its place.
+"""Names and fields that are gone, in programs and stored rows, and what takes their place.
 
     a public name -> what to do;  a row with claims -> the row as it would be written without
 
@@ -31,7 +31,7 @@ _FAULT = "write have('name', value) alone on a line, once for each lemma"
 
 
 def has_claims(row: bytes) -> bool:
-    """Whether the problem of this row has lemmas, which its lines may claim by `have`."""
+    """Return whether the problem of this row has lemmas, which its lines may claim by `have`."""
     return _LEMMAS.search(row) is not None
 
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 
 class OutcomeKind(StrEnum):
-    """What became of one line. Timeouts and deaths are observed from outside the kernel.
+    """Kind of a line's outcome. Timeouts and deaths are observed from outside the kernel.
 
     >>> OutcomeKind.TIMEOUT.traits.is_error, OutcomeKind("ok_output").traits.is_error
     (True, False)
@@ -47,12 +47,12 @@ class OutcomeKind(StrEnum):
 
     @property
     def traits(self) -> OutcomeTraits:
-        """What the kind means to everything that reads it: rewards, replays, screens, reports."""
+        """Meaning of the kind for everything that reads it: rewards, replays, screens, reports."""
         return _TRAITS[self]
 
 
 class Tone(StrEnum):
-    """How a line of some kind is shown, in a terminal and on a page."""
+    """Tone in which a line of some kind is shown, in a terminal and on a page."""
 
     THOUGHT = "thought"
     RAN = "ran"
@@ -98,7 +98,7 @@ class OutcomeTraits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineOutcome:
-    r"""What became of one line, and what was shown of it.
+    r"""Outcome of one line, and what was shown of it.
 
     >>> LineOutcome(kind=OutcomeKind.OK_OUTPUT, observation="2\n").kind.traits.reward
     0.0
@@ -133,7 +133,7 @@ class Line:
 
 
 class StopReason(StrEnum):
-    """Why a trajectory ended.
+    """Reason for a trajectory's end.
 
     >>> StopReason("max_lines") is StopReason.MAX_LINES
     True
@@ -212,7 +212,7 @@ _TRAITS = {
 
 
 def runs_on(text: str) -> bool:
-    r"""Whether there is text behind its first newline.
+    r"""Return whether there is text behind the first newline of a line.
 
     A sampled line ends with the first token that ends in a newline. So a line runs on exactly where
     one of its tokens does.
@@ -224,7 +224,7 @@ def runs_on(text: str) -> bool:
 
 
 class Split(StrEnum):
-    """Which side a problem is on. A hash of its statement decides, so none is on both.
+    """Side of the split that a problem is on. A hash of its statement decides, so none is on both.
 
     >>> [str(side) for side in Split]
     ['train', 'held_out']
@@ -307,7 +307,7 @@ class Stem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """Where a trajectory leaves the one that it begins as.
+    """Point where a trajectory leaves the one that it begins as.
 
     >>> Branch(sibling_index=0, num_lines=2, seed=17).num_lines
     2
@@ -323,7 +323,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thought:
-    r"""What a policy thought before its first line, and what was injected after it.
+    r"""Text that a policy thought before its first line, and what was injected after it.
 
     >>> Thought(source="Add.\n</think>", stop=4, shown="\n\n>>>").stop
     4
@@ -339,7 +339,7 @@ class Thought:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
-    r"""What one rollout left behind.
+    r"""Record of one rollout.
 
     Example, the line ` 1+1\n` sampled after `>>>` and answered by `2\n>>>` (ids are made up):
         completion_ids = (220, 16, 10, 16, 198,   17, 198, 20154)
@@ -405,7 +405,7 @@ otherwise: what was judged before then says that it may be out of date."""
 
 
 class VerdictKind(StrEnum):
-    """What the grader can conclude about a submission.
+    """Kind of conclusion that the grader reached about a submission.
 
     >>> VerdictKind("proved") is VerdictKind.PROVED
     True
@@ -441,7 +441,7 @@ class VerdictKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the grader concluded about a submission.
+    """Conclusion of the grader about a submission.
 
     >>> Verdict(kind=VerdictKind.SUPPORTED, method="numeric").is_solved
     True
@@ -464,7 +464,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reward:
-    """What a trajectory earned, before any baseline.
+    """Rewards of a trajectory, before any baseline.
 
     >>> Reward(line_rewards=(-0.3, 0.0), outcome_reward=1.0).total
     0.7
@@ -501,7 +501,7 @@ class Scored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where trajectories come from: what it takes to run their lines again, and to score them."""
+    """Origin of trajectories: what it takes to run their lines again, and to score them."""
 
     config: str
     """The run's resolved config, as TOML."""

@@ -35,7 +35,7 @@ async def run_growing(
     *,
     at_once: int,
 ) -> list[Result]:
-    """As `run_all`, where one that is under way may start others.
+    """Run like `run_all`, but let an item that is under way start others.
 
     They wait behind all that were there before, and their results stand behind those.
     """

@@ -37,7 +37,7 @@ def explained(path: Path) -> Iterator[None]:
 
 
 def _reason(error: Exception, path: Path) -> str | None:
-    """Why it was not written; None where something else went wrong."""
+    """Return why the disk did not take the file; None for an error of another kind."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
     if number := re.search(r"\(os error (\d+)\)", str(error)):
@@ -49,7 +49,7 @@ def _reason(error: Exception, path: Path) -> str | None:
 
 
 def _refusal(folder: Path) -> str | None:
-    """Why the disk refuses one more MiB; None where it takes it."""
+    """Return why the disk refuses one more MiB; None where it takes it."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(_PROBE_BYTES))

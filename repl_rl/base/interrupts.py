@@ -73,7 +73,7 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def is_asked(self) -> bool:
-        """Whether a signal has come to this process, or to any that trains with it."""
+        """Return whether a signal has come to this process, or to any that trains with it."""
         if self._agree is not None:
             self._is_asked = self._agree(self._is_asked)
         return self._is_asked

@@ -47,7 +47,7 @@ def resolve_spec(name: str, *, group: str) -> str:
 
 
 def load_named(name: str, *, group: str) -> object:
-    """What an entry point of that name in `group` stands for, or `module:attribute`; see below."""
+    """Load the object behind an entry point of `group` or a `module:attribute`; see `load_spec`."""
     return load_spec(resolve_spec(name, group=group))
 
 
@@ -179,7 +179,7 @@ def _check_gguf(path: Path, name: str) -> None:
 
 
 def is_hub_name(name: str) -> bool:
-    """Whether it is `owner/name` and no folder here."""
+    """Return whether the name is `owner/name` and no folder here."""
     return _HUB_NAME.fullmatch(name) is not None and not Path(name).exists()
 
 

@@ -105,7 +105,7 @@ def _answer(plan: Plan, problem: Problem, screen: Screen) -> Trajectory:
 
 
 def _facts(plan: Plan, problem: Problem, trajectory: Trajectory) -> dict[str, Any]:
-    """What JSON says of it."""
+    """Return the answered question as the fields of `--json`."""
     return {
         "question": problem.statement,
         "setup": problem.setup,

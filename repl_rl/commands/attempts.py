@@ -59,7 +59,7 @@ def first_attempt(problem: Problem, *, seed: int) -> Attempt:
 
 
 def _sources(task: Task, *, seed: int) -> list[Iterator[Problem]]:
-    """What training draws, what is held out, and what `repl-rl tasks NAME` prints."""
+    """Return the problems of training, the held-out ones, and those of `repl-rl tasks NAME`."""
     return [
         task.problems(Split.TRAIN, seed=derive_seed(seed, "train")),
         task.problems(Split.HELD_OUT, seed=derive_seed(seed, "held-out")),

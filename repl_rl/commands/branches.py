@@ -1,4 +1,4 @@
-"""What each line of a stored trajectory was worth: other continuations of the states around it.
+"""Worth of each line of a stored trajectory, by other continuations of the states around it.
 
     Scored, Plan, K -> K rollouts from the state before each line -> [Worth]
 

@@ -150,7 +150,7 @@ def _with_nearest(error: click.ClickException, name: str) -> click.ClickExceptio
 
 
 def _fail(message: str, code: int) -> None:
-    """Of several processes the first one alone says that they were interrupted."""
+    """Print the message and exit; of several interrupted processes only the first one prints it."""
     rank = launched().rank
     if not (rank and heard):
         click.echo(f"repl-rl: {f'rank {rank}: ' if rank else ''}{message}", err=True)

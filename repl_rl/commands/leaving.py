@@ -1,4 +1,4 @@
-"""What a run has left behind, in words, and what to do next.
+"""Sentences about what a run has left behind, and commands for what to do next.
 
     run folder -> a sentence, commands
 
@@ -41,7 +41,7 @@ def leaving(left: Callable[[], str], after: Callable[[], str] = lambda: "") -> I
 
 
 def left_by(run: Path, *, checkpoint_every: int) -> str:
-    """What is left of a run that did not end, with the folder of its weights if it has any."""
+    """Describe what an unfinished run has left, with the folder of its weights if it has any."""
     if not (run / METRICS).exists():
         return "nothing was written"
     step = max((row.step for row in read_rows(run)), default=0)
@@ -55,7 +55,7 @@ def left_by(run: Path, *, checkpoint_every: int) -> str:
 
 
 def next_after(run: Path, code: Sequence[str] = ()) -> str:
-    """What to type after a run that was interrupted; nothing where it left nothing.
+    """Return the commands to type after an interrupted run; an empty text where it left nothing.
 
     `code` are options that find the modules that its config names.
     """

@@ -195,12 +195,12 @@ def plan_of(options: dict[str, Any], *, to_train: bool = False) -> Plan:
 
 
 def task_plan_of(options: dict[str, Any]) -> TaskPlan:
-    """The same for a person in the policy's place."""
+    """Make the plan of a run with a person in the policy's place."""
     return said(make_task_plan(resolve(options)))
 
 
 def said(plan: AnyPlan) -> AnyPlan:
-    """The same plan, after a line about the data that its task has read, if it reads any."""
+    """Return the plan, after a line about the data that its task has read, if it reads any."""
     if isinstance(plan.task, StoredTask):
         say(plan.task.read().said)
     return plan
@@ -266,7 +266,7 @@ def plan_beside(path: Path, model: Path | None, options: dict[str, Any]) -> Plan
 
 
 def with_model(plan: Plan, path: Path) -> Plan:
-    """The same plan for another model, or for a run's newest checkpoint."""
+    """Return the plan for another model, or for a run's newest checkpoint."""
     config = replace(plan.config, model=named_model(str(path)))
     assert config.model is not None
     resolve_model(config.model)
@@ -353,7 +353,7 @@ def say(text: str) -> None:
 
 
 def load_libraries(plan: Plan, *, err: bool = False) -> None:
-    """As `before_libraries`, for the engine of a plan."""
+    """Call `before_libraries` for the engine of a plan."""
     before_libraries(plan.config, err=err, prepare=plan.engine.prepare)
 
 

@@ -95,7 +95,7 @@ def _keep(path: Path, played: Played, screen: Screen, *, code: Sequence[str]) ->
 
 
 class PlayerConsole(Protocol):
-    """Where a person types and reads."""
+    """Console at which a person types and reads."""
 
     def ask(self, prompt: str) -> str | None:
         """The next line, without newline; None at its end. KeyboardInterrupt calls it off."""
@@ -257,7 +257,7 @@ class _Keyboard:
         self._is_first = True
 
     def write(self, seen: str) -> str:
-        """See `scripted.Writer`. What is `seen` ends in the prompt that asks for the line."""
+        """Implement `scripted.Writer`. `seen` ends in the prompt that asks for the line."""
         above, _, prompt = seen.rpartition("\n")
         if self._is_first:
             self._console.say(Text(clean(above), "dim"))

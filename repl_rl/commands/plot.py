@@ -42,7 +42,7 @@ def plot(runs: tuple[Path, ...], output: Path | None) -> None:
 
 
 def _paths(runs: Sequence[Path], output: Path | None) -> list[Path]:
-    """Where to draw. ConfigError for a file that cannot be a picture."""
+    """Return the files to draw to. ConfigError for a file that cannot be a picture."""
     if output is None:
         stem = runs[0] / "curve" if len(runs) == 1 else Path("curves")
         return [stem.with_name(stem.name + suffix) for suffix in SUFFIXES]

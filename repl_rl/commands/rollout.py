@@ -184,14 +184,14 @@ class Subject:
 
     @property
     def samples_lines(self) -> bool:
-        """See `Plan.samples_lines`."""
+        """True where a policy samples line by line; see `Plan.samples_lines`."""
         return self.sampling.sampler == SamplingConfig().sampler
 
     def ids(self, span: Span) -> tuple[int, ...]:
         return self.trajectory.completion_ids[span.start : span.stop]
 
     def injected(self, span: Span) -> list[int]:
-        """What an injected span should hold, as ids."""
+        """Return the ids that an injected span should hold."""
         if span.line_index < 0 and (thought := self.trajectory.thought) is not None:
             return self.encoding.after_thought(self.prompt.after, thought.source)[0]
         return self.shown[span.line_index]
@@ -213,7 +213,7 @@ class Subject:
 
     @cached_property
     def shown(self) -> list[list[int]]:
-        """What stands after each line, its observation and the next prompt, as ids. [L]"""
+        """Ids that stand after each line, of its observation and the next prompt. [L]"""
         number, found = self.prompt.next_number, []
         for line in self.trajectory.lines:
             kind, text = line.outcome.kind, line.outcome.observation

@@ -107,7 +107,7 @@ def tasks(
 
 
 def shown_prompt(task: Task, problem: Problem) -> str:
-    """What stands before a policy's first line; ConfigError for a prompt without its marker."""
+    """Return the text before a policy's first line; ConfigError for a prompt without its marker."""
     return make_prompt(task, problem, PYTHON).text
 
 

@@ -105,7 +105,7 @@ def _solved(report: Report) -> str:
 
 
 def _may_push(config: Config) -> bool:
-    """Whether somebody is logged in to the hub, and the run has not been pushed there."""
+    """Return whether somebody is logged in to the hub, and the run was not pushed there."""
     from huggingface_hub import get_token  # of the extra `train`
 
     return not config.report.hub and get_token() is not None

@@ -128,7 +128,7 @@ def _make_starter(options: dict[str, Any]) -> None:
 
 
 def _sources(paths: Sequence[Path], *, is_solved: bool) -> Sources:
-    """What --from names, its files by hand read. ConfigError where it cannot be meant."""
+    """Read the sources that --from names. ConfigError for a path that cannot be one."""
     written, runs = list[Written](), list[Path]()
     for path in paths:
         if not path.exists():

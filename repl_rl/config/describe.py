@@ -117,7 +117,7 @@ def option_hint(option: str, value: str) -> str | None:
 
 
 def unknown(name: str, known: Iterable[str] | None = None) -> ConfigError:
-    """What to raise for a key that nothing reads.
+    """Return the error for a key that nothing reads.
 
     It says what a word of the field is called here, or names the nearest key.
     """

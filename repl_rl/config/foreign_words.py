@@ -187,13 +187,13 @@ _OF_LOSSES: Mapping[str, str] = {"sapo_": "sapo", "vespo_": "vespo"}
 
 
 def refusal(name: str) -> str | None:
-    """Why `[trl]` does not take a field of TRL; None for one that is passed on."""
+    """Return why `[trl]` does not take a field of TRL; None for one that is passed on."""
     families = (why for begin, why in _FAMILIES.items() if name.startswith(begin))
     return REFUSED.get(name) or next(families, None)
 
 
 def idle(name: str, options: Mapping[str, object], *, loss: str, is_on_policy: bool) -> str | None:
-    """Why an option would have no effect in this run; None where it has one.
+    """Return why an option would have no effect in this run; None where it has one.
 
     `is_on_policy`: each rollout feeds one update, so that all ratios of policies are 1.
     """

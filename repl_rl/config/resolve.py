@@ -139,7 +139,7 @@ def user_settings(
     overrides: Sequence[str] = (),
     flags: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What files, flags and overrides set together, by section; nothing is checked."""
+    """Merge the settings of files, flags and overrides, by section; nothing is checked."""
     user: dict[str, Any] = {}
     layers = [*map(_read_toml, files), flags or {}, *map(_parse_override, overrides)]
     for layer in layers:
@@ -148,13 +148,13 @@ def user_settings(
 
 
 def _named(layer: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, where a task that is given by its name alone is a section with this name."""
+    """Return the layer with a task that is given by its name alone as a section with this name."""
     task = layer.get("task")
     return {**layer, "task": {"name": task}} if isinstance(task, str) else dict(layer)
 
 
 def num_changed(before: Config, after: Config) -> int:
-    """How many values differ, what names the policy apart."""
+    """Count the values that differ, apart from those that name the policy."""
     return sum(key not in ("model", "preset") for key, _, _ in differences(before, after))
 
 
@@ -218,7 +218,7 @@ def _comment(text: str) -> list[str]:
 
 
 def toml_value(value: Any) -> str:  # a number, a word, a boolean or a list of these
-    """As TOML has it: JSON's strings, numbers, booleans and flat lists are TOML's too."""
+    """Write a value as TOML: JSON's strings, numbers, booleans and flat lists are TOML's too."""
     return msgspec.json.encode(value).decode()
 
 

@@ -26,7 +26,7 @@ GraderName = Literal["auto", "math", "exact", "integer", "tests"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskConfig:
-    """Which problems there are. `task = "NAME"` means `task.name`."""
+    """The task and its problems. `task = "NAME"` means `task.name`."""
 
     name: str = "sympy-proofs"
     """Where problems and verdicts come from: an entry point's name, `module:Class`, or data: a file
@@ -168,7 +168,7 @@ def _verdict_rewards() -> dict[VerdictKind, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardConfig:
-    """What lines and answers are worth.
+    """Rewards of lines and answers.
 
     Lines are charged for errors and never paid for running. The charge is capped below the
     difference between a correct answer and any other. Ending without a submission costs more than
@@ -337,7 +337,7 @@ class WarmstartConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalConfig:
-    """What is measured."""
+    """Evaluations on held-out problems."""
 
     problems: Annotated[int, Meta(ge=0)] = 200
     """Held-out problems, one trajectory each, before and after training; 0: none."""
@@ -358,7 +358,7 @@ class GradingConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportConfig:
-    """What is shown and what is kept of a run."""
+    """Reports of a run: what is shown and what is kept."""
 
     sample_every: Annotated[int, Meta(ge=1)] = 10
     """Steps between two sample trajectories on the screen."""

@@ -1,6 +1,6 @@
-"""The same row in the fields of five frameworks.
+"""Scored trajectories as rows, and a row in the fields of five frameworks.
 
-    Row -> a tinker.Datum, or a mapping of the fields that a class of a framework has
+    Scored, advantages [T] -> Row -> a tinker.Datum, or a mapping of a framework's fields
 
 Knows names of fields. Does not know how rewards and advantages came about. docs/export.md says with
 which versions these were tried, and where a framework reads them.

@@ -24,7 +24,7 @@ _CLOSED = "the engine was closed"
 
 
 class SamplingClient(Protocol):
-    """As much of `tinker.SamplingClient` as is used."""
+    """Part of `tinker.SamplingClient` that is used here."""
 
     def sample(
         self, prompt: tinker.ModelInput, num_samples: int, sampling_params: tinker.SamplingParams
@@ -66,7 +66,7 @@ class TinkerEngine:
         """Tokens of lines that ended."""
 
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
-        """See `Engine.line`. EngineError for a response that is not exactly one line."""
+        """Implement `Engine.line`. EngineError for a response that is not exactly one line."""
         check_request(ids, max_tokens, **self._sizes)
         if self._is_closed:
             raise EngineError(_CLOSED)
@@ -134,12 +134,12 @@ class TinkerEngine:
         raise ConfigError("tinker trains its own weights; give its next client to engine.use")
 
     async def sleep(self) -> None:
-        """See `Engine.sleep`: nothing is held here."""
+        """Implement `Engine.sleep`: nothing is held here."""
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     async def aclose(self) -> None:
-        """See `Engine.aclose`; the client goes on."""
+        """Implement `Engine.aclose`; the client goes on."""
         self._is_closed = True
         for task in self._tasks:
             task.cancel()

@@ -7,7 +7,8 @@ advantages are those of `[grpo]`, line by line. A stock GRPOTrainer has credit f
 alone: line rewards are lost. A trajectory that nobody could grade is in no baseline of a stock
 trainer, and has no advantage.
 
-Knows TRL's seams. Does not know the update.
+Without `rollout_func` TRL samples by itself: `environment_factory` gives it sessions whose lines
+are calls of a tool, and `chat_dataset` the problems. Knows TRL's seams. Does not know the update.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class Tools:
         self._loop = self._env = None
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """What `main` returns, run on the thread."""
+        """Run `main` on the thread and return its result."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             thread = threading.Thread(target=_serve, args=[self._loop], daemon=True)
@@ -185,7 +186,7 @@ class ReplTools:
 
 
 async def _typed(episode: EnvEpisode, text: str) -> str:
-    """What the interpreter answers to these lines, without the prompts that it shows."""
+    """Run these lines and return the interpreter's answers, without its prompts."""
     shown: list[str] = []
     # One newline ends the last line; another is a blank line, which closes a block.
     for line in text.removesuffix("\n").split("\n"):
@@ -207,7 +208,7 @@ _SAID_BY_TRL = ("sampling.temperature", "sampling.max_tokens")
 
 
 class ReplSpec:
-    """What a GRPOTrainer takes, for one task.
+    """Arguments of a GRPOTrainer, for one task.
 
         with ReplSpec("sympy-proofs") as spec:
             trainer = spec.trainer_class(
@@ -281,7 +282,7 @@ class ReplSpec:
 
     @cached_property
     def chat_dataset(self) -> Dataset:
-        """The same problems as messages: the `train_dataset` of `environment_factory`."""
+        """Problems of the task as messages: the `train_dataset` of `environment_factory`."""
         return Dataset.from_list(self._tools.rows())
 
     @property

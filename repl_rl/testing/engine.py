@@ -167,7 +167,7 @@ class EngineContract(LoopContract):
         assert worst(under_test, results) < EXACT
 
     def test_the_same_prompt_twice_needs_no_new_token(self, under_test: EngineUnderTest) -> None:
-        """What holds the whole request still runs its last token for a distribution."""
+        """An engine that holds the whole request still runs its last token for a distribution."""
 
         async def use(engine: Engine) -> list[SampledLine]:
             return [await engine.line(prompt(0, 64), max_tokens=5, seed=4) for _ in range(2)]
@@ -298,7 +298,7 @@ class EngineContract(LoopContract):
     def test_logprobs_are_those_of_the_tempered_distribution(
         self, under_test: EngineUnderTest
     ) -> None:
-        """As TRL has it: logits divided by the temperature, then one softmax over all of them."""
+        """Logits are divided by the temperature, then one softmax takes them all, as in TRL."""
         cool = EngineOptions(temperature=0.7)
         written = under_test.run(
             lambda engine: line_sync_lines(engine, under_test, cool), options=cool

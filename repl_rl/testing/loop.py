@@ -30,7 +30,7 @@ SAMPLING = SamplingConfig(max_lines=6, max_line_tokens=6, max_tokens=400)
 
 class Run(Protocol):
     def __call__(self, use: Use[T], *, seed: int = 0) -> T:
-        """What `use` makes of an engine."""
+        """Return the result of `use` on an engine."""
         ...
 
 

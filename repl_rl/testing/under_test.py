@@ -35,7 +35,7 @@ CODEC = Codec()
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """What an engine is opened for."""
+    """Options that an engine is opened with."""
 
     is_tied: bool = False
     """Whether the model's output layer is its embedding."""
@@ -84,7 +84,7 @@ class EngineUnderTest:
         return self._models[options.is_tied]
 
     def run(self, use: Use[T], *, seed: int = 0, options: EngineOptions = USUAL) -> T:
-        """What `use` makes of the engine, which keeps what it has cached; nothing may hang."""
+        """Return the result of `use` on the engine, which keeps its cache; nothing may hang."""
 
         engine = self._kept(options)
 

@@ -43,7 +43,7 @@ def asking(plan: Plan, problems: Sequence[Problem], *, prompt: str | None = None
 def answers(
     plan: Plan, attempts: Sequence[Attempt], loaded: LoadedModel, progress: Progress
 ) -> list[Trajectory]:
-    """What the model makes of all attempts, behind a bar. Raises as `open_runtime`."""
+    """Return the model's trajectories for all attempts, behind a bar. Raises as `open_runtime`."""
     sampling, done = plan.config.sampling, itertools.count(1)
     about = f"temperature {sampling.temperature:g}, at most {sampling.max_tokens:,} tokens each"
     with (

@@ -46,7 +46,7 @@ class Witness(EngineWrapper):
 
 @dataclass(slots=True)
 class Counts:
-    """What is counted over many trajectories; see `findings`."""
+    """Counts over many trajectories; see `findings`."""
 
     trajectories: int = 0
     sampled: int = 0
@@ -194,7 +194,7 @@ def agree(gaps: Sequence[float], *, is_exact: bool) -> bool:
 
 
 def _begins(sampled: tuple[int, ...], kept: tuple[int, ...]) -> bool:
-    """Whether what was kept begins with what was sampled, or is its beginning."""
+    """Return whether `kept` begins with `sampled`, or is its beginning."""
     size = min(len(sampled), len(kept))
     return sampled[:size] == kept[:size]
 
@@ -212,7 +212,7 @@ def _texts_in_place(trajectory: Trajectory, span: Span, codec: Codec) -> Iterato
 
 
 def _own_spans(trajectory: Trajectory) -> Iterator[Span]:
-    """Those behind what it copied, which count where they were sampled."""
+    """Return the spans behind the copied ones, which count where they were sampled."""
     return (span for span in spans(trajectory) if span.start >= trajectory.num_copied)
 
 
@@ -227,7 +227,7 @@ def _triples(trajectory: Trajectory) -> Iterator[tuple[Span | None, Span, Span |
 def _is_joined(
     trajectory: Trajectory, neighbours: tuple[Span | None, Span | None], codec: Codec
 ) -> bool:
-    """Whether two neighbours, encoded as one text, have other tokens than encoded one by one."""
+    """Return whether two neighbours, encoded as one text, have other tokens than one by one."""
     texts = [
         codec.decode(trajectory.completion_ids[span.start : span.stop])
         for span in neighbours

@@ -76,7 +76,7 @@ class Comparison:
     """Others, by the name that a person gave them."""
 
     def differences(self) -> dict[str, Difference]:
-        """How much more the model solves than each of the others."""
+        """Return how much more the model solves than each of the others."""
         return {
             name: difference(self.found.scored, other.scored)
             for name, other in self.against.items()

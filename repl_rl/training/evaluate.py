@@ -1,6 +1,9 @@
 """Held-out solve rate with its uncertainty, overall and by family and tier.
 
-Knows problems and verdicts. Does not know training.
+    task, seed -> held-out attempts -> Runtime -> Scored -> Report
+
+`HeldOut` keeps the measurements of a run: it reads back those on record, and tells when one beats
+all earlier ones. Knows problems and verdicts. Does not know the update.
 """
 
 from __future__ import annotations

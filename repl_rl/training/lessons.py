@@ -1,7 +1,8 @@
-"""What a warm start shows a model: executed transcripts in the model's own tokens, each once.
+"""Lessons of a warm start: executed transcripts in the model's own tokens, each shown once.
 
     the task's scripts | lines by hand | stored trajectories -> kernels -> Scored ... -> Lessons
 
+Checks the sources before a model is loaded, runs and reads them, and leaves out held-out problems.
 Knows trajectories and where they come from. Does not know the update.
 """
 
@@ -37,7 +38,7 @@ _LORA_RANK = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where transcripts come from, beside the task's own scripts."""
+    """Sources of transcripts, beside the task's own scripts."""
 
     written: tuple[Written, ...] = ()
     runs: tuple[Path, ...] = ()
@@ -78,7 +79,7 @@ _WHOLE = (StopReason.SUBMITTED, StopReason.EOS)
 
 @dataclass(slots=True)
 class Lessons:
-    """What is shown, and how much of each kind is not."""
+    """Transcripts that are shown, and how many of each kind are not."""
 
     scored: list[Scored] = field(default_factory=list)
     taken: Counter[str] = field(default_factory=Counter)
@@ -167,7 +168,7 @@ class Gathering:
         self._lessons.add("demonstrations", kept[:count])
 
     def _is_kept(self, scored: Scored) -> bool:
-        """Whether `warmstart.keep` wants it; counts it if not."""
+        """Return whether `warmstart.keep` wants the trajectory; count it if not."""
         keep, stop = self._config.warmstart.keep, scored.trajectory.stop_reason
         if stop not in _WHOLE:
             reason = "cut off"
@@ -229,7 +230,7 @@ class Gathering:
                 self._lessons.left_out["unsolved"] += 1
 
     def _has_same_ids(self, scored: Scored) -> bool:
-        """Whether its tokens are those that this model would have seen and sampled."""
+        """Return whether the trajectory has the tokens that this model would see and sample."""
         trajectory, encoding = scored.trajectory, self._encoding
         prompt = make_prompt(self._plan.task, scored.problem, encoding.format)
         if list(trajectory.prompt_ids) != prompt_ids(prompt, encoding.codec):

@@ -70,7 +70,7 @@ def _ask(name: str) -> None:
 
 
 def _tried(call: Callable[[], object]) -> Exception | None:
-    """What it raised. The client's errors have no type in common, and those of sockets show."""
+    """Return the exception of `call`. The client's errors and its sockets' have no type in common."""
     try:
         call()
     except Exception as error:  # noqa: BLE001

@@ -1,6 +1,9 @@
 """Everything a run needs that must be closed again: kernels, grader, engine, event loop.
 
-Opens and closes; does not know what the run is for.
+    Plan -> report of memory -> LoadedModel -> Runtime: run attempts, sync weights, sleep
+
+Callers wait while the loop runs, and a signal may end that in order. The engine counts the seconds
+in which it is busy. Opens and closes; does not know what the run is for.
 """
 
 from __future__ import annotations
@@ -124,12 +127,12 @@ class Runtime:
 
     @property
     def num_retries(self) -> int:
-        """See `RolloutRunner.num_retries`."""
+        """Number of retries, from `RolloutRunner.num_retries`."""
         return self._runner.num_retries
 
     @property
     def waits(self) -> Waits:
-        """See `RolloutRunner.waits`."""
+        """Waits of the trajectories, from `RolloutRunner.waits`."""
         return self._runner.waits
 
     def run(
@@ -140,13 +143,13 @@ class Runtime:
         on_scored: Callable[[Scored], None] | None = None,
         more: More | None = None,
     ) -> list[Scored]:
-        """See `RolloutRunner.run`."""
+        """Call `RolloutRunner.run`."""
         return self._run(
             self._runner.run(attempts, on_sampled=on_sampled, on_scored=on_scored, more=more)
         )
 
     def sampling_by(self, sampler: TrajectorySampler) -> Runtime:
-        """The same with another sampler, for attempts that no engine makes."""
+        """Return the runtime with another sampler, for attempts that no engine makes."""
         return replace(self, sampler=sampler, _runner=self._runner.sampling_by(sampler))
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -154,12 +157,13 @@ class Runtime:
         return self._loaded.codec.decode(ids)
 
     def sleep(self) -> None:
-        """See `Engine.sleep`."""
+        """Call `Engine.sleep`."""
         self._run(self.engine.sleep())
 
     def sync(self, version: int) -> float:
-        """See `engines.sync`. Of ranks that share servers the first one gives them the weights,
-        and checks them for all."""
+        """Call `engines.sync`. Of ranks that share servers, the first one gives the weights to them
+        and checks them for all.
+        """
         engine = self.engine
         make = partial(
             sync,
@@ -387,7 +391,7 @@ def _some_prompts(
 
 
 def _beginning(prompts: Sequence[Sequence[int]]) -> list[int]:
-    """What all of these begin with. They depend on the config alone, as what is sampled is to."""
+    """Return the beginning of all prompts. The config alone decides it, as it must all samples."""
     columns = zip(*prompts, strict=False)
     return [column[0] for column in itertools.takewhile(lambda ids: len(set(ids)) == 1, columns)]
 

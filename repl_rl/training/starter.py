@@ -1,9 +1,11 @@
 """Make a task's starter policy: a small model trained on scripted transcripts that were executed.
 
+    scripts -> kernels -> demonstrations, in bytes
     demonstrations -> tokenizer of its own -> Qwen3 of about a million weights -> a folder
 
 Cached by a hash of the recipe, which has a version. The starter copies expressions
 faithfully and fails by choice (a wrong tool, a guess, giving up): reinforcement can mend that.
+Does not know the run that begins with it.
 """
 
 from __future__ import annotations
@@ -152,7 +154,7 @@ class _Made:
 
 
 def starter_path(task: Task, recipe: Recipe) -> Path:
-    """Where the starter of this recipe is, or will be, cached."""
+    """Return the folder in which the starter of this recipe is, or will be, cached."""
     return cache.kept("starters") / f"{task.name}-{recipe_hash(task, recipe)}"
 
 
@@ -170,7 +172,7 @@ def recipe_hash(task: Task, recipe: Recipe) -> str:
 
 
 def made_elsewhere(starter: Path) -> str | None:
-    """What a cached starter was made with, where that differs from what is here; else None."""
+    """Name what a cached starter was made with, where that differs from what is here; else None."""
     try:
         made = msgspec.json.decode((starter / _RECIPE).read_bytes(), type=_Made).versions
     except (OSError, msgspec.DecodeError):

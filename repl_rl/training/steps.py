@@ -2,7 +2,8 @@
 
     problem numbers, policy version -> Attempts -> Scored -> trajectories/, metrics.jsonl
 
-Knows a run's folder and its runtime. Does not know the update.
+The trainer calls back for each. A row adds up the rollouts of all ranks and splits the seconds of
+the step among its parts. Knows a run's folder and its runtime. Does not know the update.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Laps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counts:
-    """What the rollouts of one rank took."""
+    """Counts and times of the rollouts of one rank."""
 
     seconds: float
     num_retries: int
@@ -127,7 +128,7 @@ def _since(before: tuple[int, int], after: tuple[int, int]) -> tuple[int, int]:
 
 
 def _engine_metrics(made: Sequence[_Counts]) -> dict[str, float]:
-    """Of the engines of all ranks. None of what they do not count, or were not asked for."""
+    """Return the metrics of all ranks' engines, without those that none counts or was asked for."""
     busy_s = sum(one.busy_s for one in made)
     kept, asked = map(sum, zip(*(one.prefix for one in made), strict=True))
     speeds = [one.num_sampled / one.busy_s for one in made if one.busy_s]
@@ -230,11 +231,11 @@ class Training:
         self._updated = self._progress.inside("update", num_rows * grpo.passes // size)
 
     def _is_due(self, every: int, step: int) -> bool:
-        """Whether a multiple of `every` lies in the updates of one rollout that end with `step`."""
+        """Return whether a multiple of `every` is among the updates of a rollout up to `step`."""
         return every > 0 and step % every < self._config.grpo.num_rollout_updates
 
     def is_rollout_used_up(self, step: int) -> bool:
-        """Whether the update after `step` waits for a rollout: only there a run can go on."""
+        """Return whether the next update waits for a rollout: only there a run can go on."""
         return step % self._config.grpo.num_rollout_updates == 0
 
     def micro_batch_done(self) -> None:
@@ -323,9 +324,10 @@ class Training:
     def _attempts(
         self, numbers: Sequence[int], policy_version: int, *, again: int = 0
     ) -> list[Attempt]:
-        """Of this rank's rows. A group may lie across ranks: siblings count in the whole batch.
+        """Make the attempts of this rank's rows.
 
-        `again` counts how often they were made before: other seeds, all else the same.
+        A group may lie across ranks, so siblings are numbered in the whole batch. `again` counts
+        how often the attempts were made before: other seeds, all else the same.
         """
         first, tries = self._ranks.rank * len(numbers), [again] if again else []
         attempts = []

@@ -2,7 +2,9 @@
 
     config -> model (or starter) -> runtime -> evaluate -> train -> evaluate -> run folder
 
-Knows the order of things. Does not know flags or terminals.
+Begins or resumes a run, makes a starter where there is none, keeps the best weights. At the end it
+merges an adapter, pushes weights and draws the curve, if asked to. Knows the order of things. Does
+not know flags or terminals.
 """
 
 from __future__ import annotations
@@ -196,7 +198,7 @@ def train(
 
 
 def _patience_s(config: Config) -> float:
-    """How long a rank waits for the others: one makes a starter, one has the longest rollouts."""
+    """Return the seconds a rank waits: others make a starter, or have the longest rollouts."""
     num_rows = max(config.grpo.problems_per_step * config.grpo.group_size, config.eval.problems)
     num_rounds = math.ceil(num_rows / config.sampling.max_in_flight)
     return 2 * 3600 + num_rounds * config.sampling.time_limit_s
@@ -277,7 +279,7 @@ def _trained(config: Config) -> str:
 def _policy(
     plan: Plan, progress: Progress, *, recipe: Recipe, run: Begun | None, ranks: Ranks
 ) -> str:
-    """Where the first weights are. Only the first rank's counts: it makes the starter."""
+    """Return where the first weights are. Only the first rank's counts: it makes the starter."""
     if run is not None:
         return first_weights(run)
     if not ranks.is_first:

@@ -58,7 +58,7 @@ _RATE_OF_ADAPTER, _RATE_OF_ALL = 2e-3, 3e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """How a model did on held-out problems, and how far it uses the REPL."""
+    """Solve rate of a model on held-out problems, and how far it uses the REPL."""
 
     report: Report
     habits: dict[str, float]
@@ -84,7 +84,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warmed:
-    """What a warm start has come to."""
+    """Result of a warm start."""
 
     record: WarmRecord
     before: Measured | None

@@ -1,4 +1,4 @@
-"""Ids that a policy never samples have no probability in the update either.
+"""Bias against ids that a policy never samples: they have no probability in the update either.
 
     ids -> a bias (V,) -> the head gives their logits as good as minus infinity
 
@@ -22,7 +22,7 @@ entropy."""
 
 
 def forbidding_bias(forbidden_ids: Set[int], head: torch.nn.Module) -> torch.Tensor | None:
-    """What is added to the logits (V,) of `head`; None where no id is forbidden."""
+    """Return the bias (V,) to add to the logits of `head`; None where no id is forbidden."""
     if not forbidden_ids:
         return None
     weight: Any = head.weight  # (V, H)

@@ -1,4 +1,4 @@
-"""How the update runs a model over a batch: what goes through its layers, what through its head.
+"""Forward passes of the update: which tokens go through a model's layers, which through its head.
 
     rows (B, P + T) -> log-probabilities and entropies (B, T) of the labels, by TRL's own head
 
@@ -45,7 +45,7 @@ def in_parts(
     batch_size: int | None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    """What `score` gives, with rows of similar length forwarded together, cut to the longest.
+    """Forward rows of similar length together by `score`, each part cut to its longest row.
 
     TRL pads to the longest trajectory of the whole batch; where some give up early and some run
     into their budget, most of that is padding. Cut positions get 0, which the mask drops. TRL
@@ -141,7 +141,7 @@ def _picked(backbone: torch.nn.Module, tokens: torch.Tensor) -> Iterator[None]:
 
 
 def takes_trees(model: Any) -> bool:  # Any: a PreTrainedModel
-    """Whether a model can be forwarded as a tree: by its config, and by what it does.
+    """Return whether a model can be forwarded as a tree: by its config, and by what it does.
 
     It is tried on a few rows because some do more with a mask or with keys than their config says.
     """

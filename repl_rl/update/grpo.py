@@ -2,10 +2,10 @@
 
     rollout_func -> TRL pads, masks, scores -> advantages swapped for (B, T) -> TRL's loss
 
-Does not know kernels, tasks or screens.
-
 Injected tokens enter as `env_mask` 0: TRL leaves them out of the loss, the KL, the entropy, the
 clip metrics and the token count, and still attends to them. Everything else is TRL's own code.
+All ranks write a checkpoint together; a run that fails keeps one of its last whole step.
+Does not know kernels, tasks or screens.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from repl_rl.update.token_tree import in_use, siblings_together
 def rollout_rows(
     scored: Sequence[Scored], is_left_out: Sequence[bool] | None = None
 ) -> dict[str, Any]:
-    """What TRL takes of trajectories: lists, one row each. A token of `env_mask` 0 has no loss.
+    """Return TRL's lists for trajectories, one row each. A token of `env_mask` 0 has no loss.
 
     Those are the injected ones, those that another branch has already, and all of rows that are
     left out.
@@ -74,7 +74,7 @@ def rollout_rows(
 
 @contextmanager
 def written_by_all(folder: Path, name: str, ranks: Ranks) -> Iterator[Path]:
-    """Where all ranks write the files of a checkpoint into `name`; then they are `folder / name`.
+    """Yield a folder whose `name` all ranks write to; then its files are in `folder / name`.
 
     After the block all ranks find it there. Raises StorageError where the disk refuses.
     """
@@ -128,7 +128,7 @@ def last_step_kept(trainer: KeepsLastStep, ranks: Ranks) -> Iterator[None]:
 
 
 class Position(NamedTuple):
-    """What a checkpoint holds that the next step's rollouts change."""
+    """State in a checkpoint that the next step's rollouts change."""
 
     random: RandomState
     num_tokens: int
@@ -219,7 +219,7 @@ class LineGRPOTrainer(GRPOTrainer):
         return rollout_rows(self.scored, self._is_left_out)
 
     def _left_out(self) -> list[bool]:
-        """Which trajectories have no token that counts. Siblings' baselines still hold them."""
+        """Mark trajectories in which no token counts. Siblings' baselines still hold them."""
         trajectories, rerolls = [item.trajectory for item in self.scored], self._line_config.rerolls
         dead = dead_groups(self.scored, self._credit) if rerolls else set[int]()
         seen = set[tuple[int, int]]()
@@ -249,7 +249,7 @@ class LineGRPOTrainer(GRPOTrainer):
         self._at_step_end = None
 
     def note_step_end(self) -> None:
-        """See `save_last_step`."""
+        """Note the step that `save_last_step` may keep."""
         if self.state.global_step % self._line_config.num_rollout_updates == 0:
             self._at_step_end = Position(RandomState(), self.state.num_input_tokens_seen)
 
@@ -278,7 +278,7 @@ class LineGRPOTrainer(GRPOTrainer):
         return self.ref_model if args.sync_ref_model else None
 
     def load_weights(self, checkpoint: Path) -> None:
-        """Those of a checkpoint after which there is nothing left to train."""
+        """Load the weights of a checkpoint after which there is nothing left to train."""
         load: Any = self._load_from_checkpoint
         load(str(checkpoint))
 
@@ -345,7 +345,7 @@ class LineGRPOTrainer(GRPOTrainer):
             self._metrics[mode][name].append(value)
 
     def record_moved_share(self, share: float) -> None:
-        """See `MovedWeights`."""
+        """Record the share that `MovedWeights` has found."""
         self._record({"update/moved_share": share})
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
@@ -436,7 +436,7 @@ class LineGRPOTrainer(GRPOTrainer):
 
     @property
     def _is_cut_freely(self) -> bool:
-        """Whether an update is the same however its rows are dealt out to micro-batches."""
+        """True where an update is the same however its rows are dealt out to micro-batches."""
         takes_means = self._entropy_bonus_enabled or self.top_entropy_quantile < 1.0
         return self.loss_type != "bnpo" and not takes_means
 
@@ -454,7 +454,7 @@ class LineGRPOTrainer(GRPOTrainer):
 
 
 def outcome_reward(*, outcome_reward: list[float | None], **_: Any) -> list[float | None]:
-    """What TRL logs as the reward. The update does not read it: its advantages are ours."""
+    """Return the reward that TRL logs. The update does not read it: its advantages are ours."""
     return outcome_reward
 
 

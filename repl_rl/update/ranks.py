@@ -44,7 +44,7 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether it alone writes files and talks to a person."""
+        """True for the rank that alone writes files and talks to a person."""
         return self.rank == 0
 
     @property
@@ -68,7 +68,7 @@ class Ranks:
         return [row for part in found for row in part]
 
     def gather_first(self, rows: Sequence[T]) -> list[T]:
-        """As `gather`, for the first rank alone; the others get nothing."""
+        """Gather for the first rank alone; the others get nothing."""
         if not self.are_several:
             return list(rows)
         import torch.distributed as group
@@ -79,7 +79,7 @@ class Ranks:
         return [row for part in found for row in part]
 
     def from_first(self, value: T) -> T:
-        """What the first rank gives here, for all."""
+        """Give the first rank's value to all."""
         if not self.are_several:
             return value
         import torch.distributed as group
@@ -90,7 +90,7 @@ class Ranks:
         return found[0]
 
     def any(self, is_so: bool) -> bool:
-        """Whether it is so for one of them."""
+        """Return whether it is so for one of them."""
         return any(self.gather([is_so]))
 
     def barrier(self) -> None:
@@ -129,7 +129,7 @@ ALONE = Ranks()
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> Ranks:
-    """Which process this is, by what torchrun and accelerate set; the only one without them."""
+    """Return the rank that torchrun or accelerate has set; without them it is the only one."""
     world = int(environment.get("WORLD_SIZE", "1"))
     rank = int(environment.get("RANK", "0"))
     return Ranks(
@@ -141,7 +141,7 @@ def launched(environment: Mapping[str, str] = os.environ) -> Ranks:
 
 
 def is_launched(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a launcher says which GPU is whose."""
+    """Return whether a launcher says which GPU is whose."""
     return "LOCAL_RANK" in environment
 
 

@@ -1,6 +1,10 @@
 """Supervised training on transcripts: TRL's SFTTrainer with labels on sampled tokens alone.
 
-Knows token ids. Does not know tasks, kernels or screens.
+    Trajectory -> (input_ids, labels) -> batches of like lengths -> SFTTrainer, in place
+
+Rows are forwarded as a tree where a model allows it. AdamW trains pretrained weights; fresh ones
+get Muon on matrices and AdamW on the rest. Knows token ids. Does not know tasks, kernels or
+screens.
 """
 
 from __future__ import annotations

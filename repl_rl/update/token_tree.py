@@ -1,8 +1,10 @@
 """A batch of rows as a tree: what several rows begin with stands in it once.
 
-    ids, mask, labels (B, S) -> tokens [N] and who sees whom, the scored ones [M]
+    ids, mask, labels (B, S) -> TokenTree: tokens [N], labels to score [M], Branches (who sees whom)
+    queries, keys, values (1, H, N, D), Branches -> each token attends to its own row alone
 
-Knows ids. Does not know models or losses.
+While `in_use`, a model that fits takes `branches` in place of a mask. Knows ids and attention. Does
+not know losses, nor the rest of a model.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Branches:
-    """Which tokens of a forward see which. Branches lie one behind the other."""
+    """Branches of one forward, one behind the other, and the tokens that each of them sees."""
 
     sizes: list[int]
     """Tokens of each branch."""
@@ -64,7 +66,7 @@ class Branches:
 
     @classmethod
     def of(cls, paths: Sequence[Sequence[Run]]) -> Branches:
-        """Of branches with the runs of all that each one sees, of which the last is its own."""
+        """Make branches from the runs of all that each one sees, of which the last is its own."""
         cuts = sorted({cut for runs in paths for run in runs for cut in run})
         number = {cut: i for i, cut in enumerate(cuts)}
         return cls(
@@ -120,7 +122,7 @@ class Branches:
 
 
 def fits(model: Any) -> bool:  # Any: a PreTrainedModel
-    """Whether each token of this model sees all before it, by an attention that can be replaced."""
+    """Return whether each token sees all before it, by an attention that can be replaced."""
     config = model.config.get_text_config()
     if not model._supports_attention_backend or config._attn_implementation != "sdpa":
         return False
@@ -151,7 +153,7 @@ def attend(
     branches: Branches | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """What `sdpa` gives for each row alone, (1, N, H, D); without branches: what it gives."""
+    """Attend as `sdpa` does for each row alone, (1, N, H, D), or for all without branches."""
     if branches is None:
         found: tuple[torch.Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs
@@ -308,7 +310,7 @@ def siblings_together(batches: Sequence[Mapping[str, Any]]) -> list[dict[str, An
 
 
 def _rows(values: Sequence[Any], rows: Sequence[int]) -> Any:
-    """Of one entry of all batches; what has no rows is the same in each."""
+    """Take rows of one entry of all batches; an entry without rows is the same in each."""
     first = values[0]
     if isinstance(first, torch.Tensor) and first.dim():
         return torch.cat(list(values))[list(rows)]

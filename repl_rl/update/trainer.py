@@ -1,8 +1,10 @@
-"""What a config makes of TRL's trainer: arguments, data, callbacks.
+"""TRL's trainer made from a config: arguments, data, callbacks, shares of the ranks.
 
     Config, model -> TRL's GRPOConfig -> LineGRPOTrainer
+    somebody's arguments of TRL -> Config
 
-Knows TRL's options. Does not know what the trainer does with them.
+One callback samples weights and reports the share that a step moved. Knows TRL's options. Does not
+know what the trainer does with them.
 """
 
 from __future__ import annotations
@@ -102,7 +104,7 @@ Collect = Callable[[Sequence[int], int], list[Scored]]
 def trainer_arguments(
     config: Config, *, precision: Precision, folder: Path, device: str, ranks: Ranks
 ) -> TRLConfig:
-    """What TRL is told; raises whatever TRL raises for an option in `config.trl`."""
+    """Return TRL's arguments; raises whatever TRL raises for an option in `config.trl`."""
     grpo = config.grpo
     size = rows_per_rank(grpo, num_ranks=ranks.world)
     micro = largest_divisor(size, at_most=grpo.most_rows)
@@ -185,7 +187,7 @@ def said_by(args: Any, config: Config, *, weights: torch.dtype) -> Config:
 
 
 def by_name(*given: Any, **named: Any) -> dict[str, Any]:
-    """What somebody gives a GRPOTrainer, by its names; TypeError where it would raise that."""
+    """Bind arguments of a GRPOTrainer to their names; TypeError where it would raise that."""
     return dict(inspect.signature(GRPOTrainer).bind(*given, **named).arguments)
 
 
@@ -292,7 +294,7 @@ def drop_nothing_out(model: torch.nn.Module) -> None:
 
 
 def weighs_lines(grpo: GRPOConfig, precision: Precision) -> bool:
-    """Whether advantages are weighed by line: where engine and trainer may disagree on lines."""
+    """Return whether advantages are weighed by line: engine and trainer may disagree on lines."""
     if grpo.importance != "auto":
         return grpo.importance == "line"
     is_same = precision.is_shared and precision.is_exact

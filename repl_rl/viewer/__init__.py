@@ -1,1 +1,1 @@
-"""What looks at trajectories and runs: terminal, stepper, page. Nothing that trains imports it."""
+"""Views of trajectories and runs: terminal, stepper, page. Nothing that trains imports them."""

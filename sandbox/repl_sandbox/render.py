@@ -1,4 +1,4 @@
-r"""What a kernel reports -> what the transcript shows.
+r"""Text of a transcript, made from what a kernel reports.
 
 "<object at 0x7f3a>\x1b[31m!" -> "<object at 0x1>!\n"
 

@@ -1,4 +1,4 @@
-"""What both ends of a socket agree on: names, numbers, sizes.
+"""Names, numbers and sizes that both ends of a socket agree on.
 
 Imports no other module of this package: so the trainer's end needs no ipykernel, and the fork
 server no asyncio. Knows names. Does not know what messages mean.
@@ -29,5 +29,5 @@ The owner sends `[number, mode, source]`, the kernel `[number, *Answer]`."""
 
 
 def socket_path(folder: Path, channel: int) -> Path:
-    """Where a channel listens. A Jupyter client finds it by transport `ipc`, ip `folder/s`."""
+    """Return a channel's socket. A Jupyter client finds it by transport `ipc`, ip `folder/s`."""
     return folder / f"s-{channel}"

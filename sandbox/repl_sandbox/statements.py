@@ -51,7 +51,7 @@ Statement = types.CodeType | BaseException
 
 
 class Syntax(IntEnum):
-    """What can be known about a source without running it."""
+    """Syntax of a source, as far as it can be known without running it."""
 
     WHOLE = 0
     """It compiles."""
@@ -86,7 +86,7 @@ class Compiler:
         return statements
 
     def syntax(self, source: str) -> Syntax:
-        """What `statements` would make of `source`, without the text of its errors.
+        """Return what `statements` would make of `source`, without the text of its errors.
 
         Warnings are dropped. Call it for the sources of a session in their order.
         """
@@ -109,7 +109,7 @@ class Compiler:
         return found
 
     def is_complete(self, source: str) -> bool:
-        """Whether `statements` finds any in `source`. What these import is not remembered."""
+        """Return whether `statements` finds any in `source`. Their imports are not remembered."""
         futures = self._futures
         try:
             return self.statements(source) is not None
@@ -259,7 +259,7 @@ def _place(error: SyntaxError) -> tuple[int, int]:
 
 
 def _is_open(text: str) -> bool:
-    """Whether `text` ends within brackets or a string, where a blank line ends nothing."""
+    """Return whether `text` ends within brackets or a string, where a blank line ends nothing."""
     try:
         for _token in generate_tokens(StringIO(text + "\n").readline):
             pass
@@ -288,7 +288,7 @@ def _may_go_on(source: str) -> bool:
 
 
 def _num_lines(source: str) -> int:
-    """Of physical lines; `\r` ends one, too."""
+    """Count physical lines; `\r` ends one, too."""
     return 1 + source.count("\n") + source.count("\r") - source.count("\r\n")
 
 

@@ -1,4 +1,4 @@
-"""What crosses the boundary of a kernel: one source goes in, one `Execution` comes back.
+"""Types that cross the boundary of a kernel: one source goes in, one `Execution` comes back.
 
 Standard library only. Knows nothing of models, tokens, tasks or rewards.
 """
@@ -18,7 +18,7 @@ class SandboxError(RuntimeError):
 
 
 class Isolation(StrEnum):
-    """What the user asks for."""
+    """Isolation that the user asks for."""
 
     AUTO = "auto"
     """The best walls that this machine can have; none at all is an error."""
@@ -29,11 +29,11 @@ class Isolation(StrEnum):
 
 
 class SettingError(SandboxError):
-    """What was asked for cannot be had here; the message says what to ask for instead."""
+    """Request for something that cannot be had here; the message says what to ask for instead."""
 
 
 class ExecStatus(StrEnum):
-    """How the execution of one source ended."""
+    """Status in which the execution of one source ended."""
 
     OK = "ok"
     """It ran to its end."""
@@ -51,7 +51,7 @@ class ExecStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """What one source did, as far as the trainer can know.
+    """Effects of one source, as far as the trainer can know.
 
     `status` TIMEOUT, KILLED and DIED and the two clocks are observed from outside. Everything else
     is what the kernel *reports*. Code in a kernel owns the kernel, so a report is data, never
@@ -77,7 +77,7 @@ PERSON_CPU_S = 24 * 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one kernel may use. A line over its limit is a result, not an exception."""
+    """Limits of one kernel. A line over its limit is a result, not an exception."""
 
     line_cpu_s: float = 2.0
     """CPU seconds of a line before it is interrupted."""
@@ -115,7 +115,7 @@ class Kernel(Protocol):
 
 
 class KernelSource(Protocol):
-    """Where kernels come from: a pool of real ones, or fakes in a test."""
+    """Source of kernels: a pool of real ones, or fakes in a test."""
 
     async def acquire(self, *, seed: int) -> Kernel:
         """A fresh kernel whose `random` starts from `seed`. SandboxError if there is none."""

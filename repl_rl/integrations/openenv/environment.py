@@ -52,13 +52,13 @@ class LineAction(Action):
 
 
 class LineObservation(Observation):
-    """What the policy sees next: first the prompt, then what the interpreter answered."""
+    """Text that the policy sees next: first the prompt, then the interpreter's answers."""
 
     text: str = Field(description="It ends in the interpreter's prompt, unless this is the end.")
 
 
 class Shared:
-    """What all sessions of a server share; make it on the event loop that `env` was opened on."""
+    """State that a server's sessions share; make it on the event loop that `env` was opened on."""
 
     def __init__(self, env: Env, *, num_problems: int, idle_s: float) -> None:
         self.env = env
@@ -170,11 +170,11 @@ class ReplEnvironment(Environment):
         return LineObservation(text=step.observation, reward=reward, done=step.done, metadata=about)
 
     def reset(self, *given: Any, **named: Any) -> Any:
-        """As `reset_async`, for other threads than the event loop's."""
+        """Run `reset_async` from a thread other than the event loop's."""
         return self._shared.wait(self.reset_async(*given, **named))
 
     def step(self, *given: Any, **named: Any) -> Any:
-        """As `step_async`, for other threads than the event loop's."""
+        """Run `step_async` from a thread other than the event loop's."""
         return self._shared.wait(self.step_async(*given, **named))
 
     def close(self) -> None:
@@ -190,7 +190,7 @@ class ReplEnvironment(Environment):
         return State(episode_id=self._id, step_count=lines)
 
     def get_metadata(self) -> EnvironmentMetadata:
-        """What the server says of itself."""
+        """Return the server's description of itself."""
         return EnvironmentMetadata(name=NAME, description=self._shared.env.plan.task.name)
 
     def list_splits(self) -> list[dict[str, str]]:
@@ -198,7 +198,7 @@ class ReplEnvironment(Environment):
         return [{"name": Split.TRAIN, "type": "train"}, {"name": Split.HELD_OUT, "type": "test"}]
 
     async def num_tasks(self, split: str) -> int:
-        """How many problems a split has; of an endless one, as many as the server was told."""
+        """Count the problems of a split; of an endless one, as many as the server was told."""
         return await asyncio.to_thread(self._shared.problems.count, split)
 
     async def get_task(self, split: str, index: int) -> dict[str, object]:

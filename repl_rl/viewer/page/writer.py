@@ -66,7 +66,7 @@ def _write(file: TextIO, items: Iterable[Annotated], frame: tuple[str, str]) -> 
 
 
 def _frame(title: str, notes: Sequence[str]) -> tuple[str, str]:
-    """What stands before the trajectories of a page, and what after."""
+    """Return the parts of a page before and after its trajectories."""
     style = "".join(map(_read, _STYLES))
     script = "".join(map(_read, _SCRIPTS))
     verdicts = {kind: kind_words(kind) for kind in VerdictKind} | {"none": kind_words(None)}
@@ -122,7 +122,7 @@ def _element(item: Annotated) -> str:
 
 
 def summary_of(item: Annotated) -> Json:
-    """What the list shows of a trajectory, and what it is filtered by."""
+    """Return the fields of a trajectory that the list shows and is filtered by."""
     scored = item.ledger.scored
     entries = item.ledger.entries
     return {

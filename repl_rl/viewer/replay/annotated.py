@@ -38,7 +38,7 @@ _Member = tuple[Ledger, tuple[Edge, ...], str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotated:
-    """What a token view, a page or a notebook shows of one trajectory."""
+    """Everything that a token view, a page or a notebook shows of one trajectory."""
 
     id: str
     """`FILE:NUMBER`, such as `step-000012:5`: its file's stem and its place in it, from 1."""
@@ -71,7 +71,7 @@ def _refuse(place: Place, problem: str | None) -> None:
 
 
 def _fault(scored: Scored) -> str | None:
-    """What is wrong with a record beside its spans; None for one that repl-rl can have written."""
+    """Return the fault of a record beside its spans; None for one that repl-rl can have written."""
     trajectory, num_rewards = scored.trajectory, len(scored.reward.line_rewards)
     lines, ids = trajectory.lines, (*trajectory.prompt_ids, *trajectory.completion_ids)
     if not trajectory.prompt_ids:

@@ -104,7 +104,7 @@ async def _run_lines(
 
 
 def _why_not(live: Live, place: Place) -> str:
-    """Why the kernel does not get to a line, and how far it gets."""
+    """Explain why the kernel does not get to a line, and how far it gets."""
     if live.kernel_is_gone:
         return f"line {live.at} of {place.id} ends its kernel; --line {live.at} is the last"
     return f"line {live.at + 1} of {place.id} never ran; --line {live.at + 1} is the last"

@@ -54,7 +54,7 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Who goes on, and how it is asked."""
+    """Sampler that goes on, and the encoding in which it is asked."""
 
     sampler: TrajectorySampler
     codec: Codec
@@ -69,7 +69,7 @@ class ScoringPolicy(Policy, Protocol):
     """A policy that also knows how likely a completion is, and makes whole rollouts."""
 
     def asked(self, plan: TaskPlan) -> Asked:
-        """How it is asked for rollouts of a plan. ConfigError for a format without a template."""
+        """Return how to ask for rollouts of a plan. ConfigError for a format without a template."""
         ...
 
     def score(self, trajectory: Trajectory) -> tuple[float, ...]:
@@ -159,7 +159,7 @@ def _rethink(
 
 
 def as_trajectory(live: Live) -> Trajectory:
-    """What ran live, with bytes as tokens: enough for rewards, and for a file of its own."""
+    """Return what ran live, with bytes as tokens: enough for rewards, and for a file of its own."""
     built = begin(live, ByteCodec())
     kind = live.lines[-1].outcome.kind if live.lines else OutcomeKind.BLANK
     return built.build(kind.traits.ends or StopReason.EOS)

@@ -1,9 +1,10 @@
-"""One recorded line against the same line run again: do they agree, and if not, what does it mean?
+"""Comparisons of a record with what came of it again: a line that ran, a trajectory's reward.
 
-    recorded LineOutcome, live LineOutcome -> None | Difference
+    recorded LineOutcome, live LineOutcome -> None | Difference, with its Cause
+    recorded Judgement, Judgement made again -> Change
 
-Pure. Knows outcomes and how outputs are cut. Does not know kernels, trajectories, nor which lines
-may differ by themselves: `rollout.volatile` knows that.
+Pure. Knows outcomes, rewards and how outputs are cut. Does not know kernels, nor which lines may
+differ by themselves: `rollout.volatile` knows that.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _FRAME = '  File "/'
 
 
 class Cause(StrEnum):
-    """What a difference means."""
+    """Cause of a difference."""
 
     DIVERGED = "diverged"
     """The same line did something else."""
@@ -57,7 +58,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """How a line that ran again differs from its record; every text is safe to show."""
+    """Difference between a line that ran again and its record; every text is safe to show."""
 
     cause: Cause
     why: str
@@ -91,7 +92,7 @@ def difference(
 
 
 def _places(recorded: LineOutcome, live: LineOutcome) -> str | None:
-    """Why two tracebacks of one kind may differ: packages are installed in other folders.
+    """Return why two tracebacks of one kind may differ: packages are installed in other folders.
 
     Such a path is longer or shorter, so a cap may cut the two at other places, too.
     """
@@ -191,13 +192,13 @@ def _window(text: str, start: int) -> str:
 
 
 def _num_same(before: Sequence[str], after: Sequence[str]) -> int:
-    """How many leading items agree."""
+    """Count the leading items that agree."""
     pairs = zip(before, after, strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def unified(recorded: str, live: str, *, max_lines: int = 20) -> list[str]:
-    """What differs between two observations, as lines that begin with ' ', '-' or '+'.
+    """List the differences of two observations, in lines that begin with ' ', '-' or '+'.
 
     Empty where they agree. Lines beyond `max_lines` are counted in one that takes their place.
     """
@@ -243,7 +244,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What one trajectory was worth, and what it is worth now."""
+    """Judgements of one trajectory, as recorded and as made again."""
 
     id: str
     before: Judgement
@@ -256,13 +257,13 @@ class Change:
 
     @property
     def gain(self) -> float | None:
-        """Of the total reward; None where one of the two could not be scored."""
+        """Gain in total reward; None where one of the two could not be scored."""
         if not self.is_scored:
             return None
         return self.after.reward.total - self.before.reward.total
 
     def differences(self) -> Iterator[str]:
-        """What differs, a few words each: the verdict, the outcome reward, lines from 1."""
+        """Yield the differences in a few words each: verdict, outcome reward, lines from 1."""
         was, now = self.before, self.after
         if was.verdict is not now.verdict:
             yield f"{kind_words(was.verdict)} -> {kind_words(now.verdict)}"

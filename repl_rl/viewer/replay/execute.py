@@ -54,7 +54,7 @@ def _is(mismatch: Mismatch, cause: Cause) -> bool:
 
 
 def reasons(scored: Scored, scene: Scene) -> list[str | None]:
-    """Why each line may do something else each time, [L]; None where it must not."""
+    """Return why each line may do something else each time, [L]; None where it must not."""
     setup = scene.setup_of(scored.problem)
     return volatile_lines(kernel_sources(scored.trajectory.lines), setup=setup)
 
@@ -101,7 +101,7 @@ def _with_value(outcome: LineOutcome, value: str | None) -> LineOutcome:
 
 
 async def _again(live: Live, found: Mismatch, kernels: KernelSource, scene: Scene) -> Mismatch:
-    """The same mismatch, or a volatile one where a second kernel here gives another result."""
+    """Return the mismatch, or a volatile one where a second kernel here gives another result."""
     async with Live(live.scored, scene, kernels) as second:
         while second.at <= found.line.index and await second.next() is not None:
             pass
@@ -114,6 +114,6 @@ async def _again(live: Live, found: Mismatch, kernels: KernelSource, scene: Scen
 
 
 def _result(live: Live) -> tuple[int, OutcomeKind, str]:
-    """How many lines ran, and what the last one did."""
+    """Return how many lines ran, and the result of the last one."""
     outcome = _with_value(live.lines[-1].outcome, live.lines[-1].value)
     return live.at, outcome.kind, outcome.observation

@@ -1,4 +1,4 @@
-"""What `repl-rl replay` does with the trajectories it was asked for.
+"""Jobs of `repl-rl replay` on the trajectories that it was asked for.
 
     Wanted -> [Place] -> rows of text | a file | a person at a terminal
 
@@ -45,7 +45,7 @@ _PAGE_HOLDS = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a command line asks for."""
+    """Request that a command line makes."""
 
     path: Path
     """A run's folder, that of the trajectories in it, or a file of them."""
@@ -74,7 +74,7 @@ class Wanted:
         return found
 
     def find_alike(self) -> list[Place]:
-        """As `find`, but only those of the first one's origin: one scene fits them all."""
+        """Find trajectories, but only those of the first one's origin: one scene fits them all."""
         found = self.find()
         alike = [place for place in found if place.origin == found[0].origin]
         if (num_others := len(found) - len(alike)) > 0:
@@ -85,7 +85,7 @@ class Wanted:
         return alike
 
     def _nothing(self, looked_at: Sequence[Path]) -> str:
-        """Why nothing was found, and what there is."""
+        """Explain why nothing was found, and what there is."""
         there = next(select(looked_at, Selection()), None)
         if there is None:
             return f"{str(self.path)!r} holds no whole trajectory"

@@ -1,6 +1,7 @@
 """A stored trajectory beside a live kernel: step, go back, look inside, edit a line and go on.
 
     Scored, Scene, KernelSource -> Live: next, back, edit, variables
+    Kernel, names -> an expression that it evaluates -> [Variable], as far as the answer can be read
 
 Knows one trajectory and one kernel at a time. Does not know screens, files or policies.
 """
@@ -34,7 +35,7 @@ _ASKED_AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """What a name of the kernel is bound to. Type and value are what the kernel says."""
+    """Variable of the kernel. Type and value are what the kernel says."""
 
     name: str
     type: str
@@ -68,7 +69,7 @@ def _bound(source: str) -> Iterator[str]:
 async def ask(
     kernel: Kernel, names: Sequence[str], *, with_values: bool = True
 ) -> list[Variable] | None:
-    """Those of `names` that are bound; None where the kernel did not survive the question.
+    """Return the bound ones of `names`; None where the kernel did not survive the question.
 
     Without values no code of a policy runs, so nothing can end the kernel.
     """
@@ -209,7 +210,7 @@ class Live:
 
     @property
     def at(self) -> int:
-        """How many lines the kernel has run: the index of the next one."""
+        """Number of lines that the kernel has run: the index of the next one."""
         return len(self.lines)
 
     @property
@@ -296,7 +297,7 @@ class Live:
         return taken
 
     async def variables(self) -> list[Variable]:
-        """What lines and prompt have bound, in the order of names; at most 40.
+        """List the variables that lines and prompt have bound, in the order of names; at most 40.
 
         Asks the kernel, whose state only a `__repr__` can change then. A kernel that does not
         survive the question is replaced by one that has run the same lines, and the new one is
@@ -314,7 +315,7 @@ class Live:
         return found or []
 
     def shown_after(self, outcome: LineOutcome) -> str:
-        """What follows the line that has just run, as `LiveLine.shown_after`."""
+        """Return the text after the line that has just run, as `LiveLine.shown_after`."""
         if self.session.submission is not None or outcome.kind.traits.kernel_is_gone:
             return ""
         return self.session.show(outcome.observation, outcome.kind)
@@ -369,7 +370,7 @@ class Live:
         return line
 
     def _value(self, kind: OutcomeKind) -> str | None:
-        """What the line that has just run handed over."""
+        """Return the value that the line just run handed over."""
         return self.session.submission if kind is OutcomeKind.SUBMITTED else None
 
 

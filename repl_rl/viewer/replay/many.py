@@ -1,6 +1,6 @@
-"""Many stored trajectories at once, behind a bar: run again, or scored again.
+"""Many stored trajectories at once, behind a bar: run again, or scored again, and summed up.
 
-    [Place] -> [Rerun] | [Change]
+    [Place] -> [Rerun] | [Change] -> rows of text: what differs, then the sum
 
 Knows pools and graders, which it closes again. Does not know flags or exit codes.
 """
@@ -50,13 +50,13 @@ _SCORED_AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a user changes in the config."""
+    """Changes that a user makes to the config."""
 
     files: Sequence[Path] = ()
     overrides: Sequence[str] = ()
 
     def scene(self, place: Place) -> Scene:
-        """See `make_scene`."""
+        """Make the scene of a place with these changes."""
         return make_scene(place, files=self.files, overrides=self.overrides)
 
 
@@ -102,7 +102,7 @@ async def rescore(
     say: Callable[[str], None],
     write: Write = lambda scored, origin: None,
 ) -> list[Change]:
-    """What each was and is worth, in order. No kernel runs, and no model.
+    """Score all again and return their changes, in order. No kernel runs, and no model.
 
     `write` gets the trajectories as they are scored now, some at a time, in order, and their origin
     with the config that scored them. `say` gets how this machine differs from the one that made

@@ -69,15 +69,15 @@ class ModelPolicy:
 
     @property
     def source(self) -> str:
-        """Of the model and its tokenizer, as in `LoadedModel`."""
+        """Source of the model and its tokenizer, as in `LoadedModel`."""
         return self._loaded.source
 
     def decode(self, ids: Sequence[int]) -> str:
-        """See `branch.Policy`."""
+        """Implement `branch.Policy`."""
         return self._loaded.codec.decode(ids)
 
     async def continue_from(self, live: Live, *, on_line: Callable[[Line], None]) -> Trajectory:
-        """See `branch.Policy`. The first call has the recorded seed, each further one another.
+        """Implement `branch.Policy`. The first call has the recorded seed, each later one another.
 
         So the recorded policy goes on as it did, where nothing before was changed. A line that a
         limit or the end of the sequence cut is in the trajectory, but not in `live`. Raises
@@ -126,7 +126,7 @@ class ModelPolicy:
         return tuple(logprobs(self._loaded, ids, start, temperature=temperature))
 
     def asked(self, plan: TaskPlan) -> Asked:
-        """See `branch.ScoringPolicy`."""
+        """Implement `branch.ScoringPolicy`."""
         codec, fmt = self._loaded.codec, plan.format(self._loaded.chat_template)
         return Asked(
             sampler=LineSampler(

@@ -115,12 +115,12 @@ class _Statement:
 
     @property
     def source(self) -> str:
-        """What the kernel got."""
+        """Source that the kernel got."""
         return _typed(self.body)
 
     @property
     def shown(self) -> str:
-        """What its cell shows."""
+        """Source that the cell shows."""
         thoughts = [_cleaned(_typed(self.thoughts))] * bool(self.thoughts)
         return "\n".join(thoughts + [_as_code(self.source)] * bool(self.body))
 
@@ -177,7 +177,7 @@ def _statements(entries: Sequence[Entry]) -> Iterator[_Statement]:
 
 
 def _shown_value(statement: _Statement, trajectory: Trajectory) -> str | None:
-    """What its cell shows of the value that it handed over."""
+    """Return the value that a statement handed over, as its cell shows it."""
     value = trajectory.value_of(statement.body[-1].line) if statement.body else None
     # Any prompt shows None as nothing.
     return None if statement.kind is OutcomeKind.SUBMITTED and value == "None" else value
@@ -207,7 +207,7 @@ def _tags(kind: OutcomeKind) -> list[str]:
 
 
 def _outputs(statement: _Statement, value: str | None) -> list[Cell]:
-    """As the kernel sends them: one piece of text, traceback included, then the bare error."""
+    """Return outputs as the kernel sends them: one text with a traceback, then the bare error."""
     text = clean("".join(entry.line.outcome.observation for entry in statement.entries))
     if value is not None:
         text += f"{clean(value)}\n"
@@ -259,7 +259,7 @@ def _mask_runs(trajectory: Trajectory) -> Mapping[int, list[list[object]]]:
 
 
 def _about(item: Annotated) -> Cell:
-    """What the notebook's own metadata say about the trajectory."""
+    """Return the notebook's own metadata about the trajectory."""
     scored = item.ledger.scored
     trajectory = scored.trajectory
     return {

@@ -1,4 +1,4 @@
-"""What a line was worth: other continuations of the states before and after it.
+"""Worth of a line, by other continuations of the states before and after it.
 
     Scored, the place of a line, K -> K rollouts from each of two states -> Worth
 
@@ -52,7 +52,7 @@ class Referee:
         num_branches: int,
         on_progress: Progress = lambda done, total: None,
     ) -> Worth:
-        """Of a line, by `num_branches` continuations of each of the states around it.
+        """Estimate the worth of a line by `num_branches` continuations of each state around it.
 
         Raises ConfigError where the policy would have been asked in other tokens, and what a
         runner raises.

@@ -1,4 +1,4 @@
-"""What it takes to run a stored trajectory again, and how this machine differs from its own.
+"""Scene of a stored trajectory: what its rerun takes, and how this machine differs from its own.
 
     Place -> Scene (config, setup, transcript format, notes)
 
@@ -40,7 +40,7 @@ _MAX_SOURCES, _MAX_SETUP_CHARS = 64, 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What the trajectories of one file run with."""
+    """Everything that the trajectories of one file run with."""
 
     config: Config
     setup: tuple[str, ...]
@@ -79,7 +79,7 @@ class Scene:
 
 
 def make_scene(place: Place, *, files: Sequence[Path] = (), overrides: Sequence[str] = ()) -> Scene:
-    """What a trajectory runs with, under the config of `config_of`.
+    """Make the scene of a trajectory, under the config of `config_of`.
 
     Raises ConfigError where that is not known, or where its lines are not lines of a REPL.
     """
@@ -213,8 +213,10 @@ def _made_with(saved: str, path: Path) -> Config:
 
 
 def _behind_walls(config: Config) -> Config:
-    """The same config with walls, which only a person here takes down: anybody can guess a config
-    that was run here, and send lines of their own with it."""
+    """Return the config with walls, which only a person here takes down.
+
+    Anybody can guess a config that was run here, and send lines of their own with it.
+    """
     if config.sandbox.isolation is not Isolation.NONE:
         return config
     return replace(config, sandbox=replace(config.sandbox, isolation=Isolation.AUTO))

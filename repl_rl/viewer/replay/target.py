@@ -38,7 +38,7 @@ def whole_file(path: Path) -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """As `whole_file`, in bytes, and never in the place of an existing file or link."""
+    """Open a file like `whole_file`, in bytes, but never in place of an existing file or link."""
     with _beside(path, path, lambda part: part.open("xb")) as file:
         yield file
         if os.path.lexists(path):

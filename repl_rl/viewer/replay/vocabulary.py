@@ -42,7 +42,7 @@ def find_decode(place: Place) -> Decode | None:
 
 
 def _folders(place: Place) -> Iterator[Path]:
-    """What the run keeps comes first: a model's folder may hold another model by now."""
+    """Yield what the run keeps, then a model's folder, which may hold another model by now."""
     if place.run is not None:
         yield from (place.run / TOKENIZER, place.run / "checkpoints" / "final")
     if place.origin is not None and place.origin.tokenizer is not None:
@@ -108,7 +108,7 @@ def _panics_as_config_errors(path: Path) -> Iterator[None]:
 
 
 def token_texts(trajectory: Trajectory, decode: Decode) -> tuple[str, ...] | None:
-    """What each token of the completion adds to its text, [T]; None for another vocabulary.
+    """Return the text that each token adds to the completion, [T]; None for another vocabulary.
 
     A token that ends inside a character adds nothing, the one that completes it adds it whole. The
     texts of a line's tokens join to its source, perhaps with that of a token that ends its turn.

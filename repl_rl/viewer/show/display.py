@@ -1,7 +1,9 @@
-"""What a person sees of a run: a bar with time left, a live table, now and then a trajectory.
+"""Screen of a run: a bar with time left, a live table, now and then a trajectory.
 
-Knows records and metrics. Does not know how they came about. Where the output is not a
-terminal it prints plain lines.
+    Phase, row of metrics, Scored, Ledger, [Worth] -> Screen -> rows of a terminal
+
+Where the output is not a terminal it prints plain lines, a bar at each tenth of its work. Knows
+records and metrics. Does not know how they came about.
 """
 
 from __future__ import annotations
@@ -255,13 +257,13 @@ class Screen(Progress):
         self.say(text)
 
     def ledger(self, title: str, ledger: Ledger) -> None:
-        """What each line of a trajectory earned, and its share of its group's gradient."""
+        """Print what each line of a trajectory earned, and its share of its group's gradient."""
         self._console.print(_heading(title, ledger.scored))
         self._console.print(ledger_table(ledger))
         self._console.print(ledger_terms(ledger))
 
     def worths(self, rows: Sequence[Worth]) -> None:
-        """What each line of a trajectory was worth."""
+        """Print what each line of a trajectory was worth."""
         self._console.print(worth_table(rows))
 
     def table(self, table: Table) -> None:
@@ -299,7 +301,7 @@ def _heading(title: str, scored: Scored) -> Rule:
 
 
 def _lineage(trajectory: Trajectory) -> str:
-    """Whom it leaves, in words after its title; nothing where all lines are its own."""
+    """Name the sibling that it leaves, after its title; nothing where all lines are its own."""
     branch = trajectory.branch
     if branch is None:
         return ""

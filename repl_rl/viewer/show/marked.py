@@ -1,8 +1,10 @@
-"""A transcript and, right of each row, who wrote it and what became of the line.
+"""A transcript, row by row: who wrote each piece, and what became of the lines.
 
-    Scored, width -> `>>> 1/0                    +   runtime_error -0.10`, row by row
+    Scored, vocabulary -> [Row]: texts as the policy saw them, each with its writer
+    [Row], width -> `>>> 1/0                    +   runtime_error -0.10`
 
-In colours as well as without. Where `wraps`, a text too long for its column goes on below: what
+Without a vocabulary the texts come from lines and observations. Marks stand right of each row, in
+colours as well as without. Where `wraps`, a text too long for its column goes on below: what
 stands to the right stays in its place. Knows records. Does not know screens.
 """
 
@@ -35,7 +37,7 @@ Decode = Callable[[Sequence[int]], str]
 
 
 class By(Enum):
-    """Who wrote a piece of a row."""
+    """Writer of a piece of a row."""
 
     PROMPT = "prompt"
     SAMPLED = "sampled"

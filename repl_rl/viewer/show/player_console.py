@@ -32,7 +32,7 @@ class StandardPlayerConsole:
             readline.parse_and_bind("set enable-bracketed-paste off")
 
     def ask(self, prompt: str) -> str | None:
-        """See `play.PlayerConsole`."""
+        """Implement `play.PlayerConsole`."""
         # Inside an event loop an interrupt would otherwise wait for the end of the line.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
@@ -54,10 +54,10 @@ class StandardPlayerConsole:
         return row.removesuffix("\n") if row else None
 
     def say(self, text: Text) -> None:
-        """See `play.PlayerConsole`."""
+        """Implement `play.PlayerConsole`."""
         self._screen.say(text)
 
     def note(self, text: str) -> None:
-        """See `play.PlayerConsole`: dim, at the right edge."""
+        """Implement `play.PlayerConsole`: dim, at the right edge."""
         width = shutil.get_terminal_size().columns
         self._screen.say(Text(text.rjust(width - 1), "dim"))

@@ -109,14 +109,14 @@ def token_table(
 
 
 def ending_rows(trajectory: Trajectory) -> Iterator[Text]:
-    """Why it ended, and what was submitted."""
+    """Yield rows about the end of a trajectory and its submission."""
     yield Text(f"stopped      {trajectory.stop_reason}")
     if trajectory.submission is not None:
         yield Text(f"submission   {_inert(trajectory.submission)}")
 
 
 def result_rows(scored: Scored) -> Iterator[Text]:
-    """Why it ended, what was submitted, the verdict, and the reward line by line, term by term."""
+    """Yield rows about end, submission, verdict, and the reward line by line, term by term."""
     trajectory, reward = scored.trajectory, scored.reward
     yield from ending_rows(trajectory)
     yield Text(f"verdict      {_verdict(scored.verdict)}")

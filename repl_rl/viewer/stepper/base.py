@@ -2,7 +2,8 @@
 
     Walk, Errand -> Face
 
-Knows errands and the screen. Does not know keys.
+One errand runs at a time, and a person may call it off; a few keys wait behind it. Knows errands
+and the screen. Does not know keys.
 """
 
 from __future__ import annotations

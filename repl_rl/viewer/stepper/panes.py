@@ -51,7 +51,7 @@ def live_pane(walk: Walk) -> tuple[str, Text]:
 
 
 def _output(walk: Walk, line: Line | LiveLine, value: str | None) -> Text:
-    """What a line printed, and the value that it handed over.
+    """Return a line's output, and the value that it handed over.
 
     Rows that differ from the other side have a colour of their own.
     """

@@ -1,4 +1,4 @@
-"""What a walk looks like: its head, and the transcript around the line at hand.
+"""Text of a walk: its head, and the transcript around the line at hand.
 
     Walk, columns, rows -> Text
 
@@ -78,7 +78,7 @@ def transcript(walk: Walk, *, width: int, height: int) -> Text:
 
 
 def _names(walk: Walk, width: int) -> Text:
-    """What was earned in all, and the names of the columns."""
+    """Return a row with the reward earned in all, and the names of the columns."""
     scored = walk.item.ledger.scored
     earned = f"{judged(scored, briefly=walk.live.is_branch)} {number(scored.reward.total)}"
     left = Text.assemble((earned, TITLE))

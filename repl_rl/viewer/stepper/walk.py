@@ -1,6 +1,7 @@
 """A walk through one trajectory: the current line, what differs, what the branch earns.
 
-    Annotated, Live, Scorer -> Walk: step, go_to, run_to..., by_hand, let, keep
+    Annotated, Live, Scorer -> Walk: step, go_to, run_to..., by_hand, let, judge, keep
+    Worth -> a sentence
 
 Its commands return a message for a person, None where there is nothing to say.
 Knows a live kernel, rewards and one file to save to. Does not know screens or keys.
@@ -71,7 +72,7 @@ NO_POLICY = "no policy is here: start with --model PATH"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchWorth:
-    """What a branch earns here and now."""
+    """Rewards of a branch, as scored here."""
 
     line_rewards: tuple[float, ...]  # [L]
     scored: Scored | None
@@ -121,13 +122,13 @@ class Walk:
 
     @property
     def prompt(self) -> str:
-        """What stands before the next line."""
+        """Prompt before the next line."""
         before = self.at_hand.shown_after if self.at_hand else self.live.trajectory.prompt_text
         return before.rpartition("\n")[2]
 
     @property
     def sampled(self) -> Sampled | None:
-        """What a policy left here; None once another line ran or the walk went back."""
+        """Trajectory that a policy left here; None once another line ran or the walk went back."""
         found = self._sampled
         return found if found is not None and found.is_all_of(self.live) else None
 
@@ -137,14 +138,14 @@ class Walk:
         return self.live.is_branch or self.sampled is not None
 
     def difference(self, line: LiveLine) -> Difference | None:
-        """How a line differs from its record; None where it has none or agrees."""
+        """Return how a line differs from its record; None where it has none or agrees."""
         if line.recorded is None:
             return None
         found = compare(self.live, line, self._reasons_L)
         return None if found is None else found.difference
 
     def why_not(self) -> str:
-        """Why no recorded line follows."""
+        """Explain why no recorded line follows."""
         last = self.at_hand
         if self.live.session.submission is not None:
             return "an answer is submitted: nothing follows"
@@ -189,7 +190,7 @@ class Walk:
         return f"no further {name}" if found is None else None
 
     async def renew(self) -> None:
-        """The same lines in a fresh kernel: after a line that was called off."""
+        """Run the same lines in a fresh kernel, after a line that was called off."""
         await self._back(self.live.at)
 
     async def look(self) -> list[Variable]:
@@ -232,7 +233,7 @@ class Walk:
             raise
 
     def why_not_judged(self, referee: Referee | None) -> str | None:
-        """Why nobody says what the line at hand was worth; None where somebody does."""
+        """Explain why nobody judges the line at hand; None where somebody does."""
         if referee is None:
             return NO_POLICY
         return "nothing has run yet; n runs line 1" if self.at_hand is None else None
@@ -240,7 +241,7 @@ class Walk:
     async def judge(
         self, referee: Referee | None, *, num_branches: int, on_progress: Progress
     ) -> str | None:
-        """What the line at hand was worth, by other continuations of the states around it."""
+        """Estimate the worth of the line at hand by other continuations of the states around it."""
         if referee is None or self.at_hand is None:
             return self.why_not_judged(referee)
         scored = await asyncio.to_thread(self._as_it_stands, referee)
@@ -290,7 +291,7 @@ class Walk:
         await self._weigh()
 
     async def _judged(self) -> Scored:
-        """What ran here as it would be scored if it ended here."""
+        """Score what ran here as if it ended here."""
         if self.worth is not None and self.worth.scored is not None:
             return self.worth.scored
         problem, trajectory = self.live.scored.problem, await self._trajectory()
@@ -299,7 +300,7 @@ class Walk:
         return unscored(trajectory, problem)
 
     async def _trajectory(self) -> Trajectory:
-        """As a policy sampled it, or else in bytes: thousands of lines take seconds."""
+        """Return the trajectory as a policy sampled it, else in bytes: long ones take seconds."""
         if self.sampled is not None:
             return self.sampled.trajectory
         return await asyncio.to_thread(as_trajectory, self.live)

@@ -1,1 +1,1 @@
-"""What runs in the fork server and in its kernels, beside the code of whoever writes lines."""
+"""Code that runs in the fork server and in its kernels, beside the lines that somebody writes."""

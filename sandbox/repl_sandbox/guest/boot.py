@@ -102,7 +102,7 @@ class PackageFolder:
         self._names = names
 
     def find_spec(self, fullname: str, _target: ModuleType | None = None) -> ModuleSpec | None:
-        """See `importlib.abc.PathEntryFinder`."""
+        """Implement `importlib.abc.PathEntryFinder`."""
         name = fullname.rpartition(".")[2]
         place = f"{self._folder}/{name}"
         entries = self._names[self._folder]
@@ -139,7 +139,7 @@ class PackageMetadata:
         """Find no module: that is what `PackageFolder` is for."""
 
     def find_distributions(self, context: DistributionFinder.Context) -> Iterator[Distribution]:
-        """See `importlib.metadata.DistributionFinder`."""
+        """Implement `importlib.metadata.DistributionFinder`."""
         from importlib.metadata import PathDistribution  # whoever asks has imported it
 
         wanted = None if context.name is None else _normalized(context.name)

@@ -1,4 +1,4 @@
-"""Where stdout and stderr of a kernel go: it keeps the head and the tail of what is written.
+"""Store for stdout and stderr of a kernel: it keeps the head and the tail of what is written.
 
 print -> TextIOWrapper, as in any Python -> Capture
 

@@ -1,4 +1,4 @@
-"""What the kernel's own Python was before any line ran, and must still be at each answer.
+"""Checks that the kernel's own Python is still, at each answer, what it was before any line ran.
 
 own modules, own objects -> checks -> [direct.answers]
 
@@ -121,7 +121,7 @@ class Integrity:
         )
 
     def with_objects(self, root: object) -> Integrity:
-        """The same, with an object of one of these classes and those of ours that it holds."""
+        """Add checks of an object of one of these classes, and of those of ours that it holds."""
         links = [
             (root, name, held)
             for name, held in vars(root).items()

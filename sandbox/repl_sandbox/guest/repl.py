@@ -57,7 +57,7 @@ if sys.version_info >= (3, 12):
 
 
 class Answer(NamedTuple):
-    """What one source did, as the kernel reports it."""
+    """Effects of one source, as the kernel reports them."""
 
     status: str = "ok"
     """`ok`, `incomplete` or `error`."""
@@ -213,7 +213,7 @@ class Repl:
 
 
 class _Home:
-    """What user code may change for one source: streams, the displayhook, signals."""
+    """State that user code may change for one source: streams, the displayhook, signals."""
 
     def __init__(self) -> None:
         self.displayhook: Callable[[object], object] | None = None
@@ -248,7 +248,7 @@ class _Home:
 
 
 def _is_bent(stream: TextIOWrapper) -> bool:
-    """Whether a line closed, detached or reconfigured it."""
+    """Return whether a line closed, detached or reconfigured the stream."""
     try:
         return stream.closed or not stream.write_through or stream.encoding != "utf-8"
     except ValueError:
@@ -281,7 +281,7 @@ def refuse_hook(hook: object) -> None:
 
 
 def _depth() -> int:
-    """How much of the recursion limit our own frames take, below those of a statement.
+    """Count our own frames below those of a statement, which use up the recursion limit.
 
     At a prompt a statement is the first frame. Here, too, it may go as deep as the limit allows.
     """

@@ -101,5 +101,5 @@ async def inspect(
 
 
 def _threads(pid: int) -> list[str]:
-    """What the operating system says of each thread of a process."""
+    """Read the operating system's status of each thread of a process."""
     return [(one / "status").read_text() for one in Path(f"/proc/{pid}/task").iterdir()]

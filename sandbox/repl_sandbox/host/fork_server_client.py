@@ -150,7 +150,7 @@ class ForkServerClient:
         return dict(json.loads(answer)) if answer else {}
 
     def _plan(self, level: Level, readable: Sequence[Path]) -> dict[str, object]:
-        """What differs between levels in the fork server's configuration."""
+        """Return the part of the fork server's configuration that differs between levels."""
         if level is Level.NONE:
             folders = list(map(str, package_folders()))
             return {"parent_pid": os.getpid(), "confinement": None, "folders": folders}
@@ -242,7 +242,7 @@ class ForkServerClient:
         return num_due + self._started.qsize()
 
     def is_gone(self) -> bool:
-        """Whether the fork server has ended: kernels that end with it are not to blame."""
+        """Return whether the fork server has ended: kernels that end with it are not to blame."""
         if self._process is None or self._control is None or self._process.poll() is not None:
             return True
         try:
@@ -337,9 +337,9 @@ class ForkServerClient:
         self._ordered.clear()
 
     def _sort(self, message: dict[str, str], fds: list[int]) -> None:
-        """Of each start there are two messages, in either order.
+        """Hand a message to the start that it belongs to. Each start has two, in either order.
 
-        That of the server brings a pidfd, that of the child says whether it is ready.
+        The server's brings a pidfd, the child's says whether it is ready.
         """
         name = message["name"]
         ordered = self._ordered.get(name)
@@ -366,7 +366,7 @@ def make_runtime_folder() -> Path:
 
 
 def runtime_base() -> str:
-    """Where runtime folders are made: in memory if possible. On a disk each removal may wait."""
+    """Return where runtime folders go: to memory if possible. On a disk each removal may wait."""
     bases = (MEMORY_BASE, tempfile.gettempdir(), "/tmp")
     fitting = (base for base in bases if len(base) + len(LONGEST_SOCKET_PATH) <= MAX_PATH_CHARS)
     return next((base for base in fitting if os.access(base, os.W_OK | os.X_OK)), "/tmp")

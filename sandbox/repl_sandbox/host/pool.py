@@ -1,4 +1,4 @@
-"""Where kernels come from: the owner of the fork server and of every kernel that it made.
+"""Source of kernels: the owner of the fork server and of every kernel that it made.
 
 acquire(seed) <- standby kernels <- fork server
 

@@ -30,7 +30,7 @@ class StartedKernel:
     """Whether it has the sockets that only a person's client asks for."""
 
     def has_ended(self) -> bool:
-        """Whether it has died since, for any reason."""
+        """Return whether the kernel has died since, for any reason."""
         poller = select.poll()  # `select` takes no descriptor above 1023
         poller.register(self.pidfd, select.POLLIN)
         return bool(poller.poll(0))

@@ -179,7 +179,7 @@ class SupervisedKernel:
             raise SandboxError(f"a kernel could not be seeded: {seeded.status}")
 
     async def run(self, source: str) -> Execution:
-        """What `source` did. After a death every run reports that death again.
+        """Run `source` and return what it did. After a death every run reports that death again.
 
         Cancelling it kills the kernel. Raises SandboxError if it ended with the fork server. Do
         not call it while a person's line runs: its deadline would hit that line.
@@ -290,7 +290,7 @@ class SupervisedKernel:
         )
 
     async def _fate(self) -> ExecStatus:
-        """Why there is no valid reply: the kernel ended, its server ended, or it is killed here."""
+        """Return why there is no valid reply: the kernel has ended or is killed here."""
         if self._connection is not None and self._connection.closed.is_set():
             # Its sockets close a moment before its exit can be seen.
             with suppress(TimeoutError):

@@ -117,7 +117,7 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
     """Streams with something to send. Its methods are C, which no interrupt divides."""
 
     def open(self, _repl: Repl, *, key: bytes, is_sealed: bool, spilt: Callable[[], str]) -> None:
-        """See `Served.open_channels`; output goes to iopub from here on."""
+        """Call `Served.open_channels`; output goes to iopub from here on."""
         self.open_channels(key=key)
         self.turn, self.printed = threading.RLock(), SimpleQueue()
         self.iopub_socket = Shared(self.iopub_socket, self.turn)
@@ -179,7 +179,7 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
         return self.raw_input(prompt)
 
     async def do_execute(self, *given: object, **named: object) -> dict[str, object]:
-        """See ipykernel. A cell that waits now waited before this one's error was known."""
+        """Run a cell. One that waits after an error waited before that error was known."""
         content: dict[str, object] = await super().do_execute(*given, **named)
         if content["status"] == "error":
             self.read_early()
@@ -194,7 +194,7 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
             self._aborting = False
 
     def do_history(self, *given: object, **named: object) -> dict[str, object]:
-        """See ipykernel. IPython's thread, which keeps the past, is missing: it is kept here."""
+        """Answer with the past, which is kept here: IPython's thread for it is missing."""
         self.shell.history_manager.writeout_cache()
         content: dict[str, object] = super().do_history(*given, **named)
         return content

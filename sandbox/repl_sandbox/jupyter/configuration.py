@@ -1,4 +1,4 @@
-"""What a person's kernel is: the `config` of a kernelspec, the options of a command, the defaults.
+"""Configuration of a person's kernels: a kernelspec's `config`, a command's options, defaults.
 
 Knows names and numbers. Does not know how a kernel is started.
 """
@@ -22,7 +22,7 @@ PACKAGES = ("jinja2", "matplotlib", "numpy", "pandas", "scipy", "sympy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """Of the fork server of a person's kernels. Kernels of the same one differ in nothing."""
+    """Settings of a person's kernels and their fork server; kernels of equal ones are alike."""
 
     lines: bool = False
     """Whether its kernels are the classic REPL, line by line; else IPython, cell by cell."""
@@ -40,22 +40,22 @@ class Configuration:
 
     @classmethod
     def from_json(cls, found: object) -> Self:
-        """What `as_json` has made. Raises ValueError for anything else."""
+        """Read what `as_json` has made. Raises ValueError for anything else."""
         import msgspec  # clients only write it
 
         return msgspec.convert(found, cls)
 
     def covers(self, other: Configuration) -> bool:
-        """Whether these kernels do for who asked for those of `other`: more may be preloaded."""
+        """Return whether these kernels can stand in for those of `other`: more may be preloaded."""
         is_loaded = set(other.preload) <= set(self.preload)
         return is_loaded and replace(other, preload=self.preload) == self
 
     def as_json(self) -> object:
-        """The same as values of JSON."""
+        """Return the settings as values of JSON."""
         return asdict(self)
 
     def installed(self) -> tuple[str, ...]:
-        """Those of `packages` that are here."""
+        """Return the installed ones of `packages`."""
         return tuple(name for name in self.packages if find_spec(name) is not None)
 
     async def start_server(self) -> ForkServerClient:
@@ -103,7 +103,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def configured(asked: argparse.Namespace) -> Configuration:
-    """What the options say, and the usual where they say nothing."""
+    """Return the settings that the options give, and the usual where they say nothing."""
     names = {field.name for field in fields(Configuration)}
     given = {name: value for name, value in vars(asked).items() if name in names}
     return Configuration(**{name: value for name, value in given.items() if value is not None})

@@ -1,4 +1,4 @@
-"""How a person's Jupyter client gets at a kernel, as far as the trusted side has to do with it.
+"""Access to a kernel for a person's Jupyter client: the part of it that the trusted side has.
 
 LINES, CELLS -> fork server: their endpoint, and a folder in which matplotlib finds its fonts
 StartedKernel -> connection file -> jupyter console --existing FILE
@@ -69,7 +69,7 @@ CELLS = CellsFrontEnd()
 
 
 def system_fonts() -> list[Path]:
-    """Where Linux keeps them, beside those that matplotlib brings."""
+    """Return the folders in which Linux keeps fonts, beside those that matplotlib brings."""
     return [path for path in SYSTEM_FONTS if path.is_dir()]
 
 
@@ -123,7 +123,7 @@ def _make_list(folder: Path, environment: Mapping[str, str]) -> None:
 
 
 def address(folder: Path) -> dict[str, object]:
-    """Where the kernel of this folder listens, as the fields of a connection file."""
+    """Return the address of the kernel of this folder, as the fields of a connection file."""
     return {"transport": "ipc", "ip": str(folder / "s"), **PORTS}
 
 
@@ -137,7 +137,7 @@ def console_command(connection: Path) -> str:
 
 
 def missing_console() -> str | None:
-    """How to install Jupyter's console for this Python; None if it is there."""
+    """Return the command that installs Jupyter's console for this Python; None if it is there."""
     if find_spec("jupyter_console") is not None:
         return None
     return f"{_this_python()} -m pip install jupyter-console"

@@ -76,7 +76,7 @@ class Relay:
 
 
 def listen(connection: dict[str, Any], port: int) -> socket.socket:
-    """Where a client of this connection looks for one of its channels."""
+    """Open the socket at which a client of this connection looks for one of its channels."""
     if connection["transport"] == "tcp":
         return socket.create_server((connection["ip"], port))
     listener = socket.socket(socket.AF_UNIX)
@@ -147,7 +147,7 @@ def _born(configuration: Configuration, key: bytes) -> Iterator[StartedKernel]:
 
 
 class Signals:
-    """Those that this process is sent from now on, in turn: a descriptor to wait for."""
+    """Signals that this process is sent from now on, in turn: a descriptor to wait for."""
 
     def __init__(self) -> None:
         self._inner, self._outer = socket.socketpair()
@@ -169,8 +169,9 @@ def _send(started: StartedKernel, number: signal.Signals) -> None:
 
 
 def read_connection(file: Path) -> dict[str, Any]:
-    """What a client has written. Raises ValueError for anything but a connection file of Jupyter's,
-    and where the client asks for what this kernel does not do.
+    """Read the connection file that a client has written.
+
+    Raises ValueError for anything else, and where the client asks for what this kernel does not do.
 
     https://jupyter-client.readthedocs.io/en/stable/kernels.html#connection-files
     """

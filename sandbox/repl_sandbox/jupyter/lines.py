@@ -43,7 +43,7 @@ class ReplKernel(Served, Kernel):  # type: ignore[misc]  # ipykernel ships no ty
 
     @property
     def kernel_info(self) -> dict[str, object]:
-        """What a client asks for first. That of ipykernel imports a debugger to describe it."""
+        """Answer to a client's first question; ipykernel's imports a debugger to describe it."""
         return {
             "protocol_version": kernel_protocol_version,
             "implementation": self.implementation,
@@ -60,7 +60,7 @@ class ReplKernel(Served, Kernel):  # type: ignore[misc]  # ipykernel ships no ty
         self.open_channels(key=key)
 
     def set_up(self, source: str) -> Answer:
-        """See `Repl.set_up`."""
+        """Call `Repl.set_up`."""
         return self.repl.set_up(source)
 
     def pre_handler_hook(self) -> None:
@@ -89,7 +89,7 @@ class ReplKernel(Served, Kernel):  # type: ignore[misc]  # ipykernel ships no ty
         return content
 
     async def do_is_complete(self, code: str) -> dict[str, object]:
-        """As in the REPL, a block is open until a blank line."""
+        """Report a block as open until a blank line, as in the REPL."""
         return {"status": "complete" if self.repl.is_complete(code) else "incomplete", "indent": ""}
 
 

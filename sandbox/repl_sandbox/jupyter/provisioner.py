@@ -80,7 +80,7 @@ class FromResident:
         self._client = client
 
     async def kernel(self, *, key: bytes, folder: Path | None = None) -> StartedKernel:
-        """See `Origin`; the server ends the last one and takes its folder by itself."""
+        """Implement `Origin`; the server ends the last kernel and takes its folder by itself."""
         return await asyncio.to_thread(self._client.kernel, key)
 
     async def aclose(self) -> None:
@@ -112,7 +112,7 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
 
     @property
     def is_resident(self) -> bool:
-        """Whether its kernel comes from a fork server that stays."""
+        """Return whether the kernel comes from a fork server that stays."""
         return isinstance(self._origin, FromResident)
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class ResidentClient:
 
 
 def resident_address() -> Path:
-    """Where a resident server of this user listens."""
+    """Return the path at which a resident server of this user listens."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     folder = Path(base) if base else Path(f"/tmp/repl-rl-{os.getuid()}")
     return folder / "repl-rl-kernels"
@@ -91,6 +91,6 @@ def connect(address: Path) -> socket.socket | None:
 
 
 def is_own(connection: socket.socket) -> bool:
-    """Whether the process at the other end is one of this user's."""
+    """Return whether the process at the other end is one of this user's."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     return int.from_bytes(credentials[4:8], "little") == os.getuid()

@@ -231,7 +231,7 @@ async def serve(configuration: Configuration, *, on_warm: OnWarm) -> None:
 
 
 def _is_passed() -> bool:
-    """Whether systemd has opened the socket, and keeps it."""
+    """Return whether systemd has opened the socket, and keeps it."""
     return os.environ.get("LISTEN_PID") == str(os.getpid())
 
 
@@ -258,11 +258,11 @@ class SharedServer:
 
     @property
     def is_there(self) -> bool:
-        """Whether it has started and was not closed."""
+        """True once the fork server has started, until it is closed."""
         return self._link is not None
 
     def has_failed(self) -> bool:
-        """Whether it has ended by itself."""
+        """Return whether the fork server has ended by itself."""
         return self._link is not None and self._link.is_gone()
 
     async def wait(self) -> None:

@@ -1,4 +1,4 @@
-"""What kernels for a person's client have in common: sockets, a key, one thread that answers.
+"""Base of all kernels for a person's client: sockets, a key, one thread that answers.
 
     folder -> listening files -> zmq sockets -> messages through ipykernel's own dispatch
 

@@ -1,1 +1,1 @@
-"""What a kernel cannot reach, and how Linux is told."""
+"""Walls around a kernel: what it cannot reach, and how Linux is told."""

@@ -21,7 +21,7 @@ ROOT_CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_KILL")
 
 
 def find() -> str | None:
-    """Where bubblewrap is installed, if it is."""
+    """Return the path of bubblewrap; None if it is not installed."""
     return shutil.which("bwrap")
 
 

@@ -46,7 +46,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Confinement:
-    """What all children share, made once in the fork server, before its first fork.
+    """Confinement of all children, made once in the fork server, before its first fork.
 
     readable: files, and folders with all below them, that a kernel may read.
     has_namespaces: whether each child becomes process 1 of a PID namespace of its own; it takes
@@ -161,7 +161,7 @@ def limit(ceilings: Mapping[int, int]) -> None:
 
 
 def missing() -> str | None:
-    """What this machine lacks for any wall at all, in a few words. None if it lacks nothing."""
+    """Name what this machine lacks for any wall at all, in a few words; None if nothing."""
     if not seccomp.is_available():
         return "seccomp filters (Linux 4.14 or later, x86_64 or aarch64)"
     if landlock.abi() == 0:
@@ -200,7 +200,7 @@ def uids(slot: int) -> range:
 
 
 def _all_may_read(paths: Sequence[Path]) -> bool:
-    """Whether any user may read all of `paths`: a folder of root may be closed to others."""
+    """Return whether any user may read all of `paths`: a folder of root may be closed to others."""
     with suppress(OSError):
         return all(
             path.stat().st_mode & 0o004

@@ -1,4 +1,4 @@
-"""Which walls there are around kernels: what the user asks for, what this machine can give.
+"""Levels of isolation: the walls that the user asks for, and those that this machine can give.
 
 Knows each level by name and what it takes. Does not know how a wall is built.
 """
@@ -16,7 +16,7 @@ from repl_sandbox.walls.view import readable_paths
 
 
 class Level(StrEnum):
-    """What is around each kernel."""
+    """Level of the walls around each kernel."""
 
     STRICT = "strict"
     """Namespaces (no network, no other process, no foreign file) and all of `BASIC`."""

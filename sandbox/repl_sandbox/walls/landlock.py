@@ -1,4 +1,4 @@
-"""What a kernel can reach of the file system, the network and other processes: Linux's Landlock.
+"""Linux's Landlock: a kernel's reach into the file system, the network and other processes.
 
 fork server: make_ruleset -> [fork -> kernel: restrict]*
 

@@ -75,7 +75,7 @@ def install(program: bytes) -> None:
 
 
 def is_available() -> bool:
-    """Whether `install` can work in this process. Installs nothing."""
+    """Return whether `install` can work in this process. Installs nothing."""
     number = SYS_SECCOMP.get(os.uname().machine)
     if number is None:
         return False

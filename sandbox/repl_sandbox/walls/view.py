@@ -1,4 +1,4 @@
-"""What a sealed kernel may read: its interpreter, and the packages that it may import.
+"""Paths that a sealed kernel may read: its interpreter, and the packages that it may import.
 
 preload -> distributions, and what they require -> their files, Python's and the system's
 
@@ -108,7 +108,7 @@ def as_mounts(paths: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]
 
 
 def holds_packages(folder: Path) -> bool:
-    """Whether there is a folder of installed packages below, or this project."""
+    """Return whether a folder of installed packages lies below, or this project."""
     if OWN_FOLDER.is_relative_to(folder.resolve()):
         return True
     patterns = [pattern for name in PACKAGE_FOLDERS for pattern in (name, f"*/{name}")]
@@ -138,7 +138,7 @@ def libraries(folders: Sequence[Path], *, users: Sequence[Path]) -> list[Path]:
 def package_paths(
     preload: Sequence[str], search: Sequence[Path], needs: Sequence[str] = ()
 ) -> list[Path]:
-    """What `search` holds of `preload`, of the distributions in `needs`, and of all they require.
+    """List the paths in `search` of `preload`, of the distributions in `needs`, and of their needs.
 
     A module that can be found, but is not installed there, is represented by its source.
     """
@@ -251,7 +251,7 @@ def closure(wanted: Iterable[Distribution], search: Sequence[Path]) -> Iterable[
 
 
 def entries(distribution: Distribution) -> list[Path]:
-    """What a distribution has in its folder: packages, modules, libraries, its metadata.
+    """List a distribution's entries in its folder: packages, modules, libraries, its metadata.
 
     A folder that others may share, such as a namespace package, is named by its entries.
     """
@@ -293,7 +293,7 @@ def _recorded(distribution: Distribution) -> list[str]:
 
 
 def _unrecorded(distribution: Distribution) -> Iterator[str]:
-    """The same of a distribution without a record: operating systems remove it from packages."""
+    """Yield the files of a distribution without a record, which operating systems remove."""
     own_name = canonicalize_name(_name(distribution))
     if not own_name:
         return
@@ -358,7 +358,7 @@ def _locations(spec: ModuleSpec) -> list[Path]:
 
 
 def _is_editable(distribution: Distribution, sources: Sequence[Path]) -> bool:
-    """Whether it is installed in place (PEP 610) out of a folder with one of `sources`."""
+    """Return whether it is installed in place (PEP 610) out of a folder with one of `sources`."""
     origin = json.loads(distribution.read_text("direct_url.json") or "{}")
     if not origin.get("dir_info", {}).get("editable"):
         return False
