@@ -36,7 +36,7 @@ class ReplRLError(Exception):
 
 
 class ConfigError(ReplRLError, ValueError):
-    """User's input that cannot be used. The message says what it was and how to go on.
+    """User input that cannot be used. The message says what it was and how to go on.
 
     >>> resolve(overrides=["grpo.stps=10"])
     Traceback (most recent call last):

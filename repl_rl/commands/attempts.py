@@ -38,7 +38,7 @@ PROBLEM = click.option(
 
 
 def find_attempt(task: Task, problem_id: str | None, *, seed: int, screen: Screen) -> Attempt:
-    """At the problem of this id, or at the first one that training with `seed` would draw.
+    """Make an attempt at the problem of this id, or at the first one of training with `seed`.
 
     Its own seed is that of the first rollout of such a training. Raises ConfigError where the id is
     not found, or the task has no problems.
@@ -53,7 +53,7 @@ def find_attempt(task: Task, problem_id: str | None, *, seed: int, screen: Scree
 
 
 def first_attempt(problem: Problem, *, seed: int) -> Attempt:
-    """At `problem`, with the seed of the first rollout of a training with `seed`."""
+    """Make an attempt at `problem`, with the seed of the first rollout of training with `seed`."""
     rollout_seed = derive_seed(seed, "rollout", 0, 0, 0)
     return Attempt(problem=problem, group_index=0, sibling_index=0, seed=rollout_seed)
 

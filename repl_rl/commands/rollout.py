@@ -446,7 +446,7 @@ def _terms(subject: Subject) -> Finding:
 
 
 def _charges(subject: Subject) -> Finding:
-    """For the default reward alone; a user's own may charge as it likes."""
+    """Check the default reward's cap on charges; a user's own may charge as it likes."""
     reward, limits = subject.scored.reward, subject.config.reward
     if limits.function != RewardConfig().function:
         return Finding(name="line charges", text=f"those of {limits.function}, under no cap")

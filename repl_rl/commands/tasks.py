@@ -238,7 +238,7 @@ class Earned:
 
     @property
     def beats_chance(self) -> bool:
-        """By more than accident and more than is worth a policy's while."""
+        """True if the answer gains more than by accident, and enough to tempt a policy."""
         count, chance = len(self.verdicts), self.chance
         error = math.sqrt(max(chance, 1 / count) * (1 - chance) / count)
         return self.solved / count > chance + max(MARGIN, NUM_ERRORS * error)

@@ -154,7 +154,7 @@ def field_docs(shape: type) -> dict[str, str]:
 
 
 def _paragraph(text: str) -> str:
-    """On one row, without the example at its end."""
+    """Return a docstring on one row, without the example at its end."""
     return " ".join(text.partition(">>>")[0].split())
 
 

@@ -108,7 +108,7 @@ def choices(hint: Any) -> tuple[str, ...]:
 
 
 def type_words(hint: Any) -> str:
-    """Such as `float`, `list of str`, `str or not set`, `one of a, b, c`, `bool or auto`."""
+    """Name a type: `float`, `list of str`, `str or not set`, `one of a, b, c`, `bool or auto`."""
     if words := choices(hint):
         return f"one of {', '.join(words)}" if len(words) > 1 else words[0]
     arguments = [one for one in get_args(hint) if one not in (type(None), ...)]
@@ -128,7 +128,7 @@ def type_words(hint: Any) -> str:
 
 
 def bound_words(hint: Any) -> str:
-    """Such as `, at least 1, at most 1024`; empty for what has no bounds."""
+    """Name the bounds, such as `, at least 1, at most 1024`; empty where there are none."""
     return "".join(
         f", {words} {bound}"
         for meta in _metas(hint)

@@ -287,7 +287,7 @@ class ReplSpec:
 
     @property
     def environment_factory(self) -> Any:
-        """For chat models that call tools: see `ReplTools`. It goes with `chat_dataset`."""
+        """Factory of `ReplTools`, for chat models that call tools. It goes with `chat_dataset`."""
         return self._tools.open
 
     @property

@@ -1,1 +1,1 @@
-"""From a config to a trained policy: the update, the starter, evaluations, the audit."""
+"""Path from a config to a trained policy: the update, the starter, evaluations, the audit."""

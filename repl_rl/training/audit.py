@@ -1,4 +1,4 @@
-"""Do the tokens that were sampled reach the update as they were sampled? Counted, not assumed.
+"""Counts of how far sampled tokens reach the update as they were sampled.
 
     rollouts with a witness at the engine, stored trajectories -> Finding, Finding, ...
 

@@ -278,7 +278,7 @@ class Gathering:
 
 
 def held_out_problems(task: Task, measured: Sequence[Attempt]) -> dict[str, Problem]:
-    """By their statements, all that no lesson may be.
+    """Return the problems that no lesson may show, by their statements.
 
     Beside those of this measurement all held-out rows: another one may ask for more of them.
     """
@@ -316,7 +316,7 @@ def _name(problem: Problem) -> str:
 
 
 def _rows(task: Task, split: Split) -> dict[str, Problem]:
-    """By their statements, all problems of one side of a file or a data set; else none."""
+    """Return all problems of one side of a file or a data set, by their statements; else none."""
     if not isinstance(task, DataTask):
         return {}
     return {problem.statement: problem for problem in task.problems(split, seed=0)}

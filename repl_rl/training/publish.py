@@ -70,7 +70,7 @@ def _ask(name: str) -> None:
 
 
 def _tried(call: Callable[[], object]) -> Exception | None:
-    """Return the exception of `call`. The client's errors and its sockets' have no type in common."""
+    """Return the exception of `call`: errors of the client and of sockets share no type."""
     try:
         call()
     except Exception as error:  # noqa: BLE001

@@ -48,7 +48,7 @@ class Laps:
         self._seconds: dict[str, float] = {}
 
     def begin(self, part: str) -> None:
-        """From here on the time goes to `part`."""
+        """Count the time from here on for `part`."""
         now = self._clock()
         if self._part is not None:
             self._seconds[self._part] = self._seconds.get(self._part, 0.0) + now - self._since
@@ -231,7 +231,7 @@ class Training:
         self._updated = self._progress.inside("update", num_rows * grpo.passes // size)
 
     def _is_due(self, every: int, step: int) -> bool:
-        """Return whether a multiple of `every` is among the updates of a rollout up to `step`."""
+        """Return whether a rollout whose last update is `step` holds a multiple of `every`."""
         return every > 0 and step % every < self._config.grpo.num_rollout_updates
 
     def is_rollout_used_up(self, step: int) -> bool:
@@ -245,7 +245,7 @@ class Training:
     def _roll_out(
         self, numbers: Sequence[int], policy_version: int, update: Update
     ) -> list[Scored]:
-        """This rank's trajectories of one step; if something ends it, those made so far are kept.
+        """Roll out this rank's rows of one step; if something ends it, those made so far are kept.
 
         The first rank also has those of all, in the order of the batch.
         """

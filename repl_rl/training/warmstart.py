@@ -71,7 +71,7 @@ class Measured:
         return f"{self.report}; submitted {submitted}, lines that run {ran}"
 
     def facts(self) -> dict[str, Any]:
-        """For programs: rates between 0 and 1."""
+        """Return the numbers for programs: rates between 0 and 1."""
         found = self.report.all
         return {
             "solve_rate": found.rate,

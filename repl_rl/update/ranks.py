@@ -52,7 +52,7 @@ class Ranks:
         return self.world > 1
 
     def share(self, rows: Sequence[T]) -> list[T]:
-        """This rank's rows: a slice. The slices of all, in order, are all rows."""
+        """Return the slice of this rank. The slices of all, in order, are all rows."""
         size = len(rows)
         return list(rows[self.rank * size // self.world : (self.rank + 1) * size // self.world])
 
@@ -129,7 +129,7 @@ ALONE = Ranks()
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> Ranks:
-    """Return the rank that torchrun or accelerate has set; without them it is the only one."""
+    """Return the ranks as torchrun or accelerate set them; without them this is the only one."""
     world = int(environment.get("WORLD_SIZE", "1"))
     rank = int(environment.get("RANK", "0"))
     return Ranks(

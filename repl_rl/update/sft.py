@@ -35,7 +35,7 @@ EPSILON = 1e-7
 
 
 class Muon(torch.optim.Optimizer):
-    """For matrices alone; up to rounding it computes what `torch.optim.Muon` does.
+    """Muon, for matrices alone; up to rounding it computes what `torch.optim.Muon` does.
 
     Source: Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024.
     """
@@ -174,7 +174,7 @@ def adamw(model: torch.nn.Module, *, learning_rate: float) -> torch.optim.AdamW:
 
 
 def example_of(trajectory: Trajectory, *, train_observations: bool) -> Example:
-    """Its tokens, prompt first; the labels are those of the sampled ones.
+    """Return the tokens, prompt first, with labels on the sampled ones.
 
     With `train_observations` injected ones have labels, too. Prompts never have.
     """

@@ -67,7 +67,7 @@ class ReplLM(LM):  # type: ignore[misc]  # the harness ships no types
         self._loaded: Any = None  # a LoadedModel, whose module loads torch
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """For each request the answer as text; empty where nothing was submitted.
+        """Answer each request in text; empty where nothing was submitted.
 
         Raises ConfigError for what a rollout cannot do, before weights are read.
         """

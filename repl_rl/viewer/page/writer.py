@@ -224,7 +224,7 @@ def _verdict(item: Annotated) -> Json | None:
 
 
 def _number(value: float | None) -> float | None:
-    """In `_DIGITS` significant digits; None where it is not finite, for JSON has no word for it."""
+    """Round to `_DIGITS` significant digits; None where JSON has no word for it."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.{_DIGITS}g}")

@@ -110,7 +110,7 @@ class _Statement:
 
     @property
     def kind(self) -> OutcomeKind:
-        """Its outcome. A cell of thoughts alone holds comments, so it runs and prints nothing."""
+        """Outcome of the last line. A cell of thoughts alone holds comments and prints nothing."""
         return self.body[-1].line.outcome.kind if self.body else OutcomeKind.OK_SILENT
 
     @property

@@ -294,7 +294,7 @@ class Screen(Progress):
 
 
 def _heading(title: str, scored: Scored) -> Rule:
-    """On one row: a title may name a problem, and a file may give a problem any id."""
+    """Return a heading on one row: a title may name a problem, whose id may be any text."""
     name = one_row(title + _lineage(scored.trajectory))
     worth = f"{signed(scored.reward.total, '+.2f')}, {verdict_words(scored.verdict)}"
     return Rule(Text(f"{name}: reward {worth}"), style="dim", align="left")

@@ -271,7 +271,7 @@ def _worth(line: Line, reward: float, scored: Scored) -> str:
 
 
 def _wrapped(text: Text, room: int) -> list[Text]:
-    """In rows of at most `room` columns."""
+    """Wrap a text in rows of at most `room` columns."""
     if cell_len(text.plain) <= room:
         return [text]
     ends = list(itertools.accumulate(map(len, chop_cells(text.plain, room))))

@@ -29,7 +29,7 @@ def kind_words(kind: VerdictKind | None) -> str:
 
 
 def verdict_words(verdict: Verdict | None) -> str:
-    """With the evidence against a wrong answer, on one row."""
+    """Name the verdict with the evidence against a wrong answer, on one row."""
     if verdict is None or not verdict.kind.is_failed or not verdict.evidence:
         return kind_words(None if verdict is None else verdict.kind)
     evidence = shorten(one_row(verdict.evidence), _MAX_EVIDENCE)

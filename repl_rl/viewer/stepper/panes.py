@@ -78,7 +78,7 @@ def _marked(rows: list[str], others: list[str]) -> Text:
 
 
 def difference_row(walk: Walk) -> Text:
-    """In words how the line at hand differs from its record; empty where it does not."""
+    """Say how the line at hand differs from its record; empty where it does not."""
     found = None if walk.at_hand is None else walk.difference(walk.at_hand)
     if found is None:
         return Text()

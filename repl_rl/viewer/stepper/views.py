@@ -140,7 +140,7 @@ def _block(walk: Walk, index: int, width: int) -> list[Text]:
 
 
 def _wrapped(line: LiveLine, *, room: int, first_room: int) -> list[str]:
-    """Its source in rows of `room` columns, the first of them shorter."""
+    """Return the source in rows of `room` columns, the first of them shorter."""
     max_chars = _AT_HAND_ROWS * max(1, room)
     source = first_rows(strip_line(line.source), max_rows=_AT_HAND_ROWS, max_chars=max_chars)
     rows: list[str] = []
@@ -204,7 +204,7 @@ def _reward_columns(walk: Walk) -> int:
 
 
 def _signed(value: float | None, columns: int = _NUMBER, *, is_replaced: bool = False) -> Text:
-    """In brackets if it belongs to a line that another has replaced."""
+    """Return a number, in brackets if it belongs to a line that another has replaced."""
     cell = "" if value is None else number(value) if value else "0"
     if is_replaced and cell:
         return styled(f" {f'({cell})':>{columns}}", DIM)

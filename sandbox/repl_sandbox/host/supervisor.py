@@ -290,7 +290,10 @@ class SupervisedKernel:
         )
 
     async def _fate(self) -> ExecStatus:
-        """Return why there is no valid reply: the kernel has ended or is killed here."""
+        """Return why there is no valid reply: the kernel ended, or is killed here.
+
+        Raises SandboxError if its server ended.
+        """
         if self._connection is not None and self._connection.closed.is_set():
             # Its sockets close a moment before its exit can be seen.
             with suppress(TimeoutError):

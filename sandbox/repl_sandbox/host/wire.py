@@ -104,7 +104,7 @@ class KernelConnection(asyncio.BufferedProtocol):
 
 
 class WireError(ValueError):
-    """These bytes are not the reply that was asked for."""
+    """Bytes that are not the reply that was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,7 +141,7 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
         threading.Thread(target=self._flush_late, daemon=True, name="IOPub").start()
 
     def _flush_late(self) -> None:
-        """In a thread of its own: what a cell has printed is seen while it computes."""
+        """Flush in a thread of its own: what a cell has printed is seen while it computes."""
         while True:
             stream = self.printed.get()
             time.sleep(FLUSH_S)
@@ -157,7 +157,7 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
 
     @property
     def kernel_info(self) -> dict[str, object]:
-        """That of ipykernel, without the debugger that no sealed kernel has."""
+        """Answer of ipykernel, without the debugger that no sealed kernel has."""
         return {**super().kernel_info, "supported_features": [], "debugger": False}
 
     def pre_handler_hook(self) -> None:
@@ -257,7 +257,7 @@ class Shared:
 
 
 def make_notebook_kernel(folder: Path) -> NotebookKernel:
-    """In the fork server: IPython's shell with no file of a person's.
+    """Make IPython's shell in the fork server, with no file of a person's.
 
     folder: where it may make its profile, which stays empty.
     """

@@ -95,7 +95,7 @@ def accept(listener: socket.socket) -> socket.socket:
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
-    """Until one side ends. Then both do, and so does the copying of the other way."""
+    """Copy until one side ends. Then both do, and so does the copying of the other way."""
     with suppress(OSError):
         while received := source.recv(COPIED_BYTES):
             target.sendall(received)

@@ -94,7 +94,7 @@ class ReplKernel(Served, Kernel):  # type: ignore[misc]  # ipykernel ships no ty
 
 
 def make_lines_kernel(_folder: Path) -> ReplKernel:
-    """In the fork server, once."""
+    """Make the kernel in the fork server, once."""
     return ReplKernel(log=logging.getLogger(__name__))
 
 

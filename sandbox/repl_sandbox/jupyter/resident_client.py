@@ -21,7 +21,7 @@ BIRTH_TIMEOUT_S = 20.0
 
 
 class ResidentClient:
-    """Its kernel ends when the connection closes: nothing is left behind by who is killed."""
+    """Client whose kernel ends with the connection, so that a killed one leaves nothing behind."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection

@@ -77,7 +77,7 @@ class Resident:
             self._bare = SharedServer(replace(configuration, preload=()))
 
     async def serve(self, listener: socket.socket, on_warm: OnWarm) -> None:
-        """Until it is cancelled. SandboxError if a fork server does not start, or has ended."""
+        """Serve until cancelled. SandboxError if a fork server does not start, or has ended."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._start(on_warm))
@@ -100,7 +100,7 @@ class Resident:
         on_warm(walls)
 
     async def _end_bare(self) -> None:
-        """If nobody needs it any more."""
+        """End the bare fork server if nobody needs it any more."""
         is_over = self._warm.is_there and not self._bare.num_clients
         if is_over and self._warm is not self._bare:
             await self._bare.aclose()
@@ -266,7 +266,7 @@ class SharedServer:
         return self._link is not None and self._link.is_gone()
 
     async def wait(self) -> None:
-        """Until it has started."""
+        """Wait until the fork server has started."""
         await self._has_started.wait()
 
     async def kernel(self, key: bytes, last: StartedKernel | None) -> StartedKernel:

@@ -99,7 +99,7 @@ class Confinement:
         return pid
 
     def enter(self) -> None:
-        """In the child, in its only thread: give up user, capabilities and files."""
+        """Give up, in the child and in its only thread, user, capabilities and files."""
         _drop_bounding_set()
         if self._uids:
             uid = self._uids[self._num_forks % len(self._uids)]
@@ -114,7 +114,7 @@ class Confinement:
             os._exit(1)
 
     def seal(self, *, has_zmq: bool) -> None:
-        """In the child, with all its threads: leave only the calls that a computation needs."""
+        """Leave, in the child and all its threads, only the calls that a computation needs."""
         seccomp.install(
             self._filters[has_zmq]
             if self._filters

@@ -147,7 +147,7 @@ ANSWERS = {
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """This argument, an int of 32 bits, has one of these values."""
+    """Condition that an argument, an int of 32 bits, has one of these values."""
 
     argument: int
     values: tuple[int, ...]
@@ -155,7 +155,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Lacks:
-    """This argument, an int of 32 bits, has none of these bits set."""
+    """Condition that an argument, an int of 32 bits, has none of these bits set."""
 
     argument: int
     bits: int
@@ -163,7 +163,7 @@ class Lacks:
 
 @dataclass(frozen=True, slots=True)
 class Null:
-    """This argument, a pointer of 64 bits, points nowhere."""
+    """Condition that an argument, a pointer of 64 bits, points nowhere."""
 
     argument: int
 

@@ -293,7 +293,7 @@ def _recorded(distribution: Distribution) -> list[str]:
 
 
 def _unrecorded(distribution: Distribution) -> Iterator[str]:
-    """Yield the files of a distribution without a record, which operating systems remove."""
+    """Yield the files of a distribution whose record an operating system has removed."""
     own_name = canonicalize_name(_name(distribution))
     if not own_name:
         return
