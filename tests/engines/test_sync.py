@@ -243,7 +243,8 @@ def test_an_engine_that_cannot_be_is_refused_before_a_model_is_read(
     settings: dict[str, Any], message: str
 ) -> None:
     model = None if settings["engine"] == "vllm" else "somewhere"
-    config = Config(model=model, sampling=SamplingConfig(**settings))
+    named: dict[str, Any] = {"preset": "starter"} if model is None else {"model": model}
+    config = Config(**named, sampling=SamplingConfig(**settings))
     with pytest.raises(ConfigError, match=message):
         engine_kind(config.sampling.engine).check(config)
 
