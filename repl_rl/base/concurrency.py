@@ -1,6 +1,7 @@
-"""Wait for many things at once, a bounded number at a time.
+"""Coroutines run many at once, a bounded number at a time, and seeds that fit any order of them.
 
-Knows coroutines; does not know what they do.
+`derive_seed` gives each piece of work a seed by its names and numbers alone. Every room stands on
+it. Does not know what the coroutines do, nor who draws by a seed.
 """
 
 from __future__ import annotations

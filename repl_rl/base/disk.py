@@ -1,6 +1,8 @@
-"""Writing files whole or not at all, and reporting what the disk refuses in one line.
+"""Files of the machine: written whole or not at all, with one line for what the disk refuses.
 
-Knows files. Does not know what is in them.
+Appends rows, replaces files and writes folders aside; names the folder of all that is kept of a
+kind (the cache), and lets one process at a time make something there; reads the texts of
+`prompts/`. Every room stands on it. Knows files. Does not know what is in them.
 """
 
 from __future__ import annotations

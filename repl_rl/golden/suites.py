@@ -79,12 +79,12 @@ class Suite:
         return score(played, self.reward, self.config.reward)
 
     def misses(self) -> Iterator[Miss]:
-        """Where file and code differ."""
+        """Yield where file and code differ."""
         for index in range(len(self.file.goldens)):
             yield from self.misses_of(index)
 
     def misses_of(self, index: int) -> list[Miss]:
-        """The same of one transcript."""
+        """Return the misses of one transcript."""
         played = play_one(self.file, index)
         return misses(played, self.scored(played).reward)
 

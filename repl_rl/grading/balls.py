@@ -211,7 +211,7 @@ class _Evaluation:
         return _joined(self._whole_below(ball.real), self._whole_below(ball.imag))
 
     def _whole_below(self, part: arb) -> fmpz:
-        """Where a whole number shows no certain distance, that one."""
+        """Floor of `part`, or the whole number that it cannot be told from."""
         if (whole := part.floor().unique_fmpz()) is not None:
             return whole
         near = (part + arb(0.5)).floor().unique_fmpz()

@@ -28,7 +28,7 @@ class Metric:
 
     @property
     def names(self) -> list[str]:
-        """Of all columns that it stands for."""
+        """Names of all columns that it stands for."""
         for mark, kinds in _STANDS_FOR.items():
             if mark in self.name:
                 return [self.name.replace(mark, str(kind)) for kind in kinds]

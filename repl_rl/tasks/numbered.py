@@ -37,7 +37,7 @@ class NumberedProblems:
         self._lock = threading.Lock()
 
     def count(self, split: str) -> int:
-        """How many there are, at most `most`; draws them all. Raises ConfigError for no split."""
+        """Count the problems, up to `most`; draws them all. Raises ConfigError for no split."""
         return len(self._first(_split(split), None))
 
     def all(self, split: str) -> list[Problem]:

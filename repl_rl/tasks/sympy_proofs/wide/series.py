@@ -48,7 +48,7 @@ class Germ:
 
 
 def coefficients(germ: Germ) -> list[Any]:
-    """Of x**0, x**1, ..., as sympy's expressions in p.  [ORDER]"""
+    """Coefficients of x**0, x**1, ..., as sympy's expressions in p.  [ORDER]"""
     series = germ.on_series(_X)
     terms: list[Any] = [sympy.S.Zero] * ORDER
     for (power, parameter), c in series.terms():

@@ -165,7 +165,7 @@ def _nice(size: int) -> list[tuple[int, ...]]:
 
 
 def _direction(rows: Sequence[Sequence[int]], scales: Sequence[int]) -> list[int]:
-    """Where only the base of the negative scale is not 0, and 1: by back substitution."""
+    """Point where the base of the negative scale is 1 and all others 0, by back substitution."""
     size = len(scales)
     point = [0] * size
     for j in reversed(range(size)):
