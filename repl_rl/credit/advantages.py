@@ -1,4 +1,4 @@
-"""From scored trajectories to one advantage per token, by the credit that a config names.
+"""Advantages per token of scored trajectories, by the credit that a config names.
 
     GRPOConfig -> Credit;  Scored (B) -> groups -> Credit.advantages -> checked rows (B, T)
 

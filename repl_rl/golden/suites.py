@@ -79,7 +79,7 @@ class Suite:
         return score(played, self.reward, self.config.reward)
 
     def misses(self) -> Iterator[Miss]:
-        """Yield where file and code differ."""
+        """Yield the misses: places where file and code differ."""
         for index in range(len(self.file.goldens)):
             yield from self.misses_of(index)
 
@@ -131,7 +131,7 @@ class Suites:
         return gather(left)
 
     def summary(self, num_missed: int) -> str:
-        """Such as `12 transcripts in 2 files: all as written`."""
+        """Say the result in one line: `12 transcripts in 2 files: all as written`."""
         num_goldens = sum(len(suite.file.goldens) for suite in self.suites)
         num_files = len(self.suites)
         result = f"{num_missed} not as written" if num_missed else "all as written"

@@ -1,4 +1,4 @@
-"""Is this submission that answer? A ladder of tests, from cheap and certain to costly and weak.
+"""Equality of a submission and an answer: a ladder of tests, from cheap and certain to weak.
 
     finite and exact at all -> same form -> refuted or without a value at one of 20 secret points
     -> zero by a canonical form (PROVED) -> refuted where digits can hide it, or where a step may

@@ -83,7 +83,7 @@ class _Ends:
         self.numbers.append(end)
 
     def __getitem__(self, end: Any) -> float:
-        """Its place."""
+        """Place of an end."""
         if end.is_infinite:
             return math.inf if end.is_extended_positive else -math.inf
         number = next((number for other, number in self.merged if other == end), end)

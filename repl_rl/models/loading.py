@@ -66,7 +66,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
 def keep_freed_memory() -> None:
-    """From now on, in this process; without effect where the C library is not glibc."""
+    """Keep freed memory in this process from here on; without effect where libc is not glibc."""
     libc = ctypes.CDLL(None)
     with contextlib.suppress(AttributeError):
         libc.mallopt(_M_MMAP_MAX, 0)
@@ -175,7 +175,7 @@ def about_device(device: torch.device, *, visible: str | None, nodes: Path = Pat
 
 
 def silent(_text: str) -> None:
-    """For `say`, where nobody listens."""
+    """Say nothing: a `say` where nobody listens."""
 
 
 def read_files(
@@ -237,7 +237,7 @@ def _with_tokenizer(source: str, base: str) -> str:
 
 
 def to_train(files: ModelFiles, lora: LoraConfig) -> ModelFiles:
-    """With the adapter that `[lora]` asks for, if any; ConfigError where it cannot be trained."""
+    """Add the adapter that `[lora]` asks for, if any; ConfigError where it cannot be trained."""
     if not lora.rank and files.adapter is None:
         return files
     from repl_rl.models.lora import trained_adapter

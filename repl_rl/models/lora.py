@@ -221,7 +221,7 @@ def _whole(alpha: float) -> Any:  # Any: peft says int, and does arithmetic alon
 
 
 def _is_named(layer: str, name: str) -> bool:
-    """By the rule of peft: all of the name, or its last parts."""
+    """Say whether a name means a layer, by the rule of peft: all of its name, or its last parts."""
     return layer == name or layer.endswith(f".{name}")
 
 

@@ -1,4 +1,4 @@
-"""From logits to the distribution that a token is drawn from, and the token.
+"""Distribution that a token is drawn from, made of logits, and the token.
 
     logits -> without those of forbidden ids -> divided by the temperature -> log-probabilities
 

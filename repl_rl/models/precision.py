@@ -97,7 +97,7 @@ def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
 
 @contextlib.contextmanager
 def unwrapped(model: torch.nn.Module) -> Iterator[None]:
-    """Within the block the model computes in the type that its caller chooses.
+    """Let the model compute in the type that its caller chooses, within the block.
 
     accelerate lays an autocast of its own around the forward of a model that it has prepared, and
     keeps the one below as `_original_forward`.

@@ -66,7 +66,7 @@ def unscored(trajectory: Trajectory, problem: Problem) -> Scored:
 
 
 class Unscored:
-    """In place of a `Scorer` where nobody knows the answer."""
+    """Stand-in for a `Scorer` where nobody knows the answer."""
 
     async def score(self, trajectory: Trajectory, problem: Problem) -> Scored:
         return unscored(trajectory, problem)

@@ -132,7 +132,7 @@ def read_row(file: BinaryIO, where: str) -> bytes:
 
 
 def size(path: Path) -> int:
-    """In bytes. ConfigError for anything that cannot be read twice: a pipe, a device."""
+    """Size in bytes. ConfigError for anything that cannot be read twice: a pipe, a device."""
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -217,7 +217,7 @@ class Place:
 
     @property
     def id(self) -> str:
-        """Such as `step-000012:5`."""
+        """Name of the trajectory: `step-000012:5`."""
         return f"{self.path.stem}:{self.number}"
 
     @property

@@ -59,7 +59,7 @@ class NumberedProblems:
         return found[index]
 
     def _first(self, split: Split, num: int | None) -> list[Problem]:
-        """At least `num` of a split, or all; fewer where it ends."""
+        """Draw at least `num` problems of a split, or all; fewer where it ends."""
         drawn = self._drawn[split]
         with self._lock:
             missing = None if num is None else max(0, num - len(drawn))

@@ -73,8 +73,8 @@ class _Growth:
 
 
 def _by_slot(scored: Sequence[Scored]) -> dict[tuple[int, int], Scored]:
-    """By group and slot; those are missing whose stem was written otherwise, by one that began
-    again."""
+    """Trajectories by group and slot, without any whose stem was written otherwise by one that
+    began again."""
     made: dict[tuple[int, int], Scored] = {}
     for one in sorted(scored, key=lambda one: one.trajectory.sibling_index):  # who is left is first
         trajectory = one.trajectory

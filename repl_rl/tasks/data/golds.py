@@ -55,7 +55,7 @@ class Refused:
 
 
 def read_golds(wanted: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], Gold | Refused]:
-    """For each (answer, name of a grader or `auto`) what it is. Raises ConfigError, GraderError."""
+    """Read each (answer, name of a grader or `auto`) once. Raises ConfigError, GraderError."""
     pairs = list(dict.fromkeys(wanted))
     found = {pair: plain(*pair) for pair in pairs}
     left = [pair for pair, gold in found.items() if gold is None]

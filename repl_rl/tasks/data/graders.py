@@ -119,7 +119,7 @@ class ByName:
     """Judges by the grader that a problem names."""
 
     def grade(self, problem: Problem, submission: str) -> Verdict:
-        """By `meta` alone; text that is not an answer of the kind asked for is MALFORMED."""
+        """Grade by `meta` alone; text that is not an answer of the kind asked for is MALFORMED."""
         try:
             return _GRADERS[problem.meta["grader"]](problem.meta, submission)
         except Malformed as error:
@@ -148,7 +148,7 @@ def grade_math(meta: Mapping[str, str], submission: str) -> Verdict:
 
 
 def _symbols(meta: Mapping[str, str]) -> dict[str, Any]:
-    """By name. One that nothing is claimed of may be called as a function is, such as `beta`."""
+    """Symbols by name. One without a claim may be called as a function is, such as `beta`."""
     parts = meta.get("symbols", "").split()
     names = [part for part in parts if ":" not in part]
     names += CONSTANTS if "variable" in meta else ()

@@ -279,7 +279,7 @@ def _symbols(item: _Item, gold: Gold) -> tuple[dict[str, str], tuple[str, ...]]:
 def _sides(
     problems: Sequence[tuple[_Item, Problem]], data: DataConfig
 ) -> Mapping[Split, tuple[Problem, ...]]:
-    """By the data's own split where it holds something out, else by a hash of the text."""
+    """Split problems as the data does where it holds something out, else by a hash of the text."""
     if data.split is None and any(item.split for item, _ in problems):
         by_name = [(_side(item), problem) for item, problem in problems]
         if any(side is Split.HELD_OUT for side, _ in by_name):

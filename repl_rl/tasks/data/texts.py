@@ -141,7 +141,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def _printable(text: str) -> str:
-    """Its lines, without control characters: a prompt shows each as a comment."""
+    """Lines of the text, without control characters: a prompt shows each as a comment."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -316,7 +316,7 @@ def _shows(d: int, p: int, q: int, r: int, s: int) -> bool:
 
 
 def _by_set(problem: Problem, submission: str) -> Verdict:
-    """In any order, each once."""
+    """Grade polynomials in any order, each once."""
     given, expected = (parse(text, symbols=("x",)) for text in (submission, problem.meta["answer"]))
     if not isinstance(given, list | tuple | frozenset) or len(given) != len(expected):
         raise Malformed(f"{len(expected)} polynomials are expected")

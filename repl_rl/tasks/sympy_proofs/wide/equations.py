@@ -186,7 +186,7 @@ def sum_of_quotients(e: list[int], a: int) -> Any:
 
 
 def power_sums(e: list[int]) -> list[int]:
-    """From the elementary symmetric functions, by Newton's identities."""
+    """Power sums from the elementary symmetric functions, by Newton's identities."""
     sums: list[int] = []
     for k in range(1, len(e) + 1):
         terms = ((-1) ** (i - 1) * e[i - 1] * sums[k - i - 1] for i in range(1, k))

@@ -40,7 +40,7 @@ class Germ:
         return self.template.replace("{x}", "x")
 
     def after(self, inner: Germ) -> Germ:
-        """This function of that."""
+        """Germ of this function of that one."""
         return Germ(
             template=self.template.replace("{x}", f"({inner.template})"),
             on_series=lambda x: self.on_series(inner.on_series(x)),

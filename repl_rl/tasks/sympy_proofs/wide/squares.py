@@ -72,7 +72,7 @@ def _judge_squares(f: Any, symbols: Sequence[Any], pairs: Value, seed: str) -> V
 
 
 def _degree(base: Any) -> float:
-    """At least the total degree, before anything is multiplied out; infinite for other things than
+    """Bound of the total degree, before anything is multiplied out; infinite for other things than
     polynomials. No square of higher degree than f cancels against others."""
     if base.is_Rational:
         return 0
