@@ -1,7 +1,7 @@
-"""Coroutines run many at once, a bounded number at a time, and seeds that fit any order of them.
+"""Run many coroutines, a bounded number at a time, and give each a seed of its own.
 
-`derive_seed` gives each piece of work a seed by its names and numbers alone. Every room stands on
-it. Does not know what the coroutines do, nor who draws by a seed.
+A seed depends on names and numbers alone, so the order in which coroutines end changes nothing.
+Any room may use it. Knows coroutines. Does not know what they do, nor what they draw.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Files of the machine: written whole or not at all, with one line for what the disk refuses.
+"""Files written whole or not at all, with one line for a write that the disk refuses.
 
-Appends rows, replaces files and writes folders aside; names the folder of all that is kept of a
-kind (the cache), and lets one process at a time make something there; reads the texts of
-`prompts/`. Every room stands on it. Knows files. Does not know what is in them.
+Appends rows, replaces files and writes folders aside. Names the cache's folder for each kind, and
+lets one process at a time make something there. Reads the texts of `prompts/`. Any room may use
+it. Knows files. Does not know what is in them.
 """
 
 from __future__ import annotations
