@@ -1,9 +1,10 @@
-r"""The records that travel from a task to the loss: frozen, typed, free of behaviour.
+r"""Records that travel from a task to the loss: frozen and typed.
 
-    Task -> Problem -> Trajectory -> Verdict -> Reward -> advantages [T]
+    Problem -> Attempt -> Line ... -> Trajectory -> Verdict -> Reward = Scored -> advantages [T]
 
-Knows no torch, no kernel, no file.
-T tokens of a completion, L lines, P tokens of a prompt.
+Lines bring their outcomes and the table of what each kind means; `Origin` says where trajectories
+come from, `Finding` is one line of a report. Any room may use them. Knows no torch, no
+kernel, no file. T tokens of a completion, L lines, P tokens of a prompt.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Wait for many things at once, a bounded number at a time.
+"""Run many coroutines, a bounded number at a time, and give each a seed of its own.
 
-Knows coroutines; does not know what they do.
+A seed depends on names and numbers alone, so the order in which coroutines end changes nothing.
+Any room may use it. Knows coroutines. Does not know what they do, nor what they draw.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Writing files whole or not at all, and reporting what the disk refuses in one line.
+"""Files written whole or not at all, with one line for a write that the disk refuses.
 
-Knows files. Does not know what is in them.
+Appends rows, replaces files and writes folders aside. Names the cache's folder for each kind, and
+lets one process at a time make something there. Reads the texts of `prompts/`. Any room may use
+it. Knows files. Does not know what is in them.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What lines and answers are worth, and what each sampled token is credited with."""
+"""Rewards of lines and answers, and the advantage of each sampled token."""

@@ -1,4 +1,4 @@
-"""From scored trajectories to one advantage per token, by the credit that a config names.
+"""Advantages per token of scored trajectories, by the credit that a config names.
 
     GRPOConfig -> Credit;  Scored (B) -> groups -> Credit.advantages -> checked rows (B, T)
 
@@ -102,13 +102,13 @@ def dead_groups(scored: Sequence[Scored], credit: Credit) -> set[int]:
 
 
 def divisor(siblings: Sequence[Scored], scale_by: float | None) -> float:
-    """What outcomes of a group are divided by; None: its own deviation."""
+    """Return the divisor of a group's outcomes; `scale_by` None: the group's own deviation."""
     rewards = [one.reward for one in distinct(siblings)]
     return (_deviation(rewards) if scale_by is None else scale_by) + EPSILON
 
 
 def batch_scale(rewards: Sequence[Reward], scale: Scale) -> float | None:
-    """What outcomes of a step are divided by: None for each group's own deviation."""
+    """Return the divisor of a step's outcomes; None: each group's own deviation."""
     if scale == "group":
         return None
     if scale == "none":

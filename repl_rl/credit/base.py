@@ -61,7 +61,7 @@ class Credit:
 
     @property
     def reads_line_rewards(self) -> bool:
-        """Whether line rewards change anything. If not, a reward that has some is refused."""
+        """Say whether line rewards change anything. If not, a reward that has some is refused."""
         return self.config.line_credit_weight != 0
 
     def check(self, config: Config, *, samples_lines: bool) -> None:
@@ -98,11 +98,11 @@ class Credit:
 
     @property
     def grows(self) -> bool:
-        """Whether it has a `roll_out` of its own, so that rows may share lines."""
+        """Say whether the credit has a `roll_out` of its own, so that rows may share lines."""
         return type(self).roll_out is not Credit.roll_out
 
     def shares(self, scored: Sequence[Scored]) -> list[float]:
-        """How much of a rollout of its own the end of each stands for in means over a step."""
+        """Weight of each trajectory in means over a step; 1 for a rollout of its own."""
         return [1.0] * len(scored)
 
     def metrics(self, scored: Sequence[Scored]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""How much likelier the trainer finds a line than the engine that sampled it.
+"""Importance ratios of lines: the trainer's probability over that of the engine that sampled.
 
     the engine's and the trainer's log-probabilities_T -> ratios_L -> weights_L -> advantages_T
 
@@ -80,7 +80,7 @@ def weigh_lines(
 def importance_metrics(
     ratios: Sequence[float], gaps: Sequence[float], *, cap: float
 ) -> dict[str, float]:
-    """How far a step's engine and trainer are apart.
+    """Metrics of the distance between a step's engine and trainer.
 
     `ratios` are of all its lines, `gaps` the largest gap of each of its trajectories.
     """

@@ -1,4 +1,4 @@
-"""Where a trajectory's gradient comes from: what each line earned, and its share of the update.
+"""Ledger of a trajectory's gradient: the earnings of each line, and its share of the update.
 
     scored (B), advantages (B, T) -> Ledger; sums of one process -> metrics of all
 
@@ -88,7 +88,7 @@ def _entries(scored: Scored, advantages_T: Sequence[float], mass: float) -> tupl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvantageSums:
-    """Of the trajectories of one process; those of several add up."""
+    """Sums of advantages over the trajectories of one process; sums of several processes add up."""
 
     num_tokens: int
     """Sampled ones."""
@@ -115,7 +115,7 @@ def advantage_sums(scored: Sequence[Scored], rows: Sequence[Sequence[float]]) ->
 
 
 def advantage_metrics(parts: Sequence[AdvantageSums]) -> dict[str, float]:
-    """Of all processes together; a step without any advantage has 0 everywhere."""
+    """Metrics of all processes together; a step without any advantage has 0 everywhere."""
     masses = {kind: math.fsum(part.by_kind[kind] for part in parts) for kind in OutcomeKind}
     whole = math.fsum(masses.values()) or 1.0
     num_tokens = sum(part.num_tokens for part in parts) or 1

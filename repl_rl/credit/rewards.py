@@ -1,4 +1,4 @@
-"""What a trajectory earned: a reward for each line and one for its outcome, before any baseline.
+"""Rewards of a trajectory: one for each line and one for its outcome, before any baseline.
 
 Pure: no kernel, no model, no grader is called. The verdict comes in as data.
 """
@@ -62,7 +62,7 @@ def shaped(trajectory: Trajectory, verdict: Verdict | None, config: RewardConfig
 
 
 def line_charge(line: Line, config: RewardConfig) -> float:
-    """What a line earns by its outcome, before the cap on what all lines cost."""
+    """Charge of a line by its outcome, before the cap on the charges of all lines."""
     return config.line.get(line.outcome.kind, 0.0)
 
 
@@ -78,14 +78,14 @@ def outcome_reward(verdict: Verdict | None, config: RewardConfig) -> float | Non
 
 
 def _capped(charges: list[float], config: RewardConfig) -> list[float]:
-    """What lines cost, [L]; all together at most `max_line_charge`."""
+    """Charges of lines, [L], scaled to cost at most `max_line_charge` together."""
     total = sum(charges)
     scale = config.max_line_charge / -total if total < -config.max_line_charge else 1.0
     return [charge * scale for charge in charges]
 
 
 def potential_steps(trajectory: Trajectory, *, weight: float) -> list[float]:
-    r"""What each line adds to a potential of the state that it leaves behind, [L].
+    r"""Change by each line of a potential of the state that it leaves behind, [L].
 
         F[k] = Phi(s[k+1]) - Phi(s[k]),   Phi(s) = weight * min(1, different results shown / 4)
 
@@ -138,7 +138,7 @@ class RunningReward:
         self._potential = _Potential(config.potential)
 
     def add(self, line: Line, *, is_last: bool) -> float:
-        """What this line is worth, the next one of its trajectory."""
+        """Return the reward of this line, the next one of its trajectory."""
         charge = max(line_charge(line, self._config), -self._left)
         self._left += min(charge, 0.0)
         return charge + self._potential.step(line, is_last=is_last)

@@ -1,4 +1,4 @@
-"""What a line was worth: the value of the state after it, less that of the state before it.
+"""Worth of a line: the value of the state after it, less that of the state before it.
 
     a trajectory, continuations of the states before its lines -> [Worth]
 
@@ -40,7 +40,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worth:
-    """Of one line: how much better the state after it is than the one before it."""
+    """Worth of one line: the gain of the state after it over the one before it."""
 
     line: Line
     before: Value | None
@@ -76,7 +76,7 @@ def outcomes_after(made: Sequence[Scored]) -> dict[int, list[float]]:
 
 
 def worths(scored: Scored, made: Sequence[Scored]) -> list[Worth]:
-    """What each line was worth, [L], by the continuations `made` of the states before them."""
+    """Worth of each line, [L], by the continuations `made` of the states before them."""
     outcomes = outcomes_after(made)
     lines, own = scored.trajectory.lines, scored.reward.outcome_reward
     values = [Value.of(outcomes[at]) if at in outcomes else None for at in range(len(lines))]

@@ -1,6 +1,10 @@
-"""What an engine does: extend a list of token ids to the end of a line.
+"""Engines: each extends a list of token ids to the end of a line.
 
-Tokens only: an engine knows no text, no kernel, no reward.
+    ids, a seed -> Engine.line -> SampledLine and its LineEnd
+
+Holds the protocol `Engine`, its extensions (`SharedEngine`, `PrefixSharing`), checks of requests
+and lines, `EngineKind`, by which an entry point opens an engine, and the limit on waiting for
+one. Tokens only: an engine knows no text, no kernel, no reward.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ NOT_FINITE = "logits are not finite: the weights have diverged; lower grpo.learn
 
 
 class LineEnd(StrEnum):
-    """Why a line ended; decided by its last token.
+    """Reason for which a line ended; decided by its last token.
 
     >>> LineEnd("eos") is LineEnd.EOS
     True
@@ -180,7 +184,7 @@ class SharedEngine(Engine, Protocol):
         ...
 
     async def adopt(self, label: str, *, version: int) -> None:
-        """As `sync`, of weights that another process has given the servers under this label.
+        """Sync to the weights that another process has given the servers under this label.
 
         Raises EngineError if a server has others.
         """
@@ -220,7 +224,7 @@ class EngineWrapper:
 
 
 class EngineKind:
-    """How an engine is opened. A name in the group `repl_rl.engines` stands for a subclass.
+    """Opener of an engine. A name in the group `repl_rl.engines` stands for a subclass.
 
     The defaults suit an engine that computes somewhere else; only `open` must be written.
 

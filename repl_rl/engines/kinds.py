@@ -1,4 +1,4 @@
-"""Which engines there are, by their names in the entry point group `repl_rl.engines`.
+"""Engines by their names in the entry point group `repl_rl.engines`.
 
 Loads no torch: an engine's module is imported where it opens.
 """

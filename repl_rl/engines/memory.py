@@ -1,8 +1,8 @@
-"""What a run takes of its device, computed from its model's config before weights are read.
+"""Memory of a run on its device, computed from its model's config before weights are read.
 
     config of a model, Precision, settings -> Memory -> a row, or what to lower
 
-Counts. Does not know files.
+Also turns a lack of memory into one line (`shortage_explained`). Counts. Does not know files.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class Memory:
 
 
 def must_recompute(wanted: Checkpointing, taken: Callable[[bool], Memory], free: int) -> bool:
-    """Whether an update makes activations again: as `wanted`, else where keeping them takes more
-    than nine tenths of `free`.
+    """Say whether an update makes activations again: as `wanted`, else where keeping them takes
+    more than nine tenths of `free`.
 
     `taken` gives what a run takes with and without.
     """
@@ -127,7 +127,7 @@ def measure(
     recomputes: bool = False,
     device: str = "cpu",
 ) -> Memory:
-    """What a run takes if its trajectories have `row_tokens`, prompts included.
+    """Memory of a run whose trajectories have `row_tokens`, prompts included.
 
     With `recomputes` an update keeps no activations but those between layers.
 
@@ -217,7 +217,7 @@ def _activations(
     gradients: int,
     is_whole: bool,
 ) -> int:
-    """What a backward holds at its peak beside `gradients`; `is_whole`: every weight has one.
+    """Bytes that a backward holds at its peak beside `gradients`; `is_whole`: every weight has one.
 
     The activations of all parts are kept for the backward. Once the first part has gone backward
     all gradients are there, and the activations of the other parts.
@@ -255,7 +255,7 @@ def _layer_numbers(model: Any) -> int:  # Any: a config of any model
 
 
 def _moments(optimiser: str, *, num: int, num_embedded: int, itemsize: int) -> int:
-    """What an optimiser keeps of `num` trained weights, by its name in transformers.
+    """Bytes that an optimiser keeps of `num` trained weights, by its name in transformers.
 
     `num_embedded` of them are embeddings, whose moments bitsandbytes keeps in float32.
     """

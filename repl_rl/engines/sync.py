@@ -1,4 +1,4 @@
-"""Does an engine sample from the weights that are trained?
+"""Probe of an engine: does it sample from the weights that are trained?
 
     weights -> engine -> a few tokens, scored on both sides
 

@@ -86,7 +86,7 @@ def score(played: Played, function: RewardFunction, config: RewardConfig) -> Sco
 
 
 def misses(played: Played, reward: Reward) -> list[Miss]:
-    """Where transcript and code differ, in the order of the lines."""
+    """Misses where transcript and code differ, in the order of the lines."""
     return [*_head_misses(played, reward), *_line_misses(played, reward)]
 
 
@@ -203,7 +203,7 @@ class Mutant:
 
 
 class Fate(StrEnum):
-    """What became of a mutant."""
+    """Fate of a mutant under the transcripts."""
 
     NOTICED = "noticed"
     """A transcript misses under it."""
@@ -248,7 +248,7 @@ def _changes(value: float | None) -> Iterator[tuple[str, float]]:
 
 
 def _watched(config: RewardConfig, read: set[str]) -> RewardConfig:
-    """The same config; the names of all fields read from it, or from its copies, go to `read`."""
+    """Copy the config; the names of all fields read from any copy go to `read`."""
 
     class Watched(RewardConfig):
         def __getattribute__(self, name: str) -> Any:  # Any: whatever a field holds
@@ -283,7 +283,7 @@ def fate(
     played: Sequence[Played],
     rewards: Sequence[Reward],
 ) -> Fate:
-    """Whether the transcripts notice it; `rewards` is what they earn under the unchanged config."""
+    """Decide a mutant's fate; `rewards` is what the transcripts earn under the unchanged config."""
     try:
         reward = replace(config.reward, **{mutant.field: mutant.value})
         changed = replace(config, reward=reward).reward

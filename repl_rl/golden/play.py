@@ -60,7 +60,7 @@ def play(golden: Golden, *, sibling_index: int = 0) -> Trajectory:
 
 
 def problem_of(golden: Golden) -> Problem:
-    """What its head says of the problem."""
+    """Make the problem of a transcript's head."""
     return Problem(
         id=golden.title,
         statement=golden.statement or golden.title,
@@ -81,7 +81,7 @@ class _Actor:
         return line.source.removesuffix("\n") if line.kind is OutcomeKind.CUT else line.source
 
     def answer(self, source: str) -> Execution:
-        """What the kernel says: `source` may hold lines before the last, or be an expression."""
+        """Answer as the kernel: `source` may hold lines before the last, or be an expression."""
         line = self.golden.lines[self.num_written - 1]
         error_type = raised(line)
         return Execution(

@@ -79,12 +79,12 @@ class Suite:
         return score(played, self.reward, self.config.reward)
 
     def misses(self) -> Iterator[Miss]:
-        """Where file and code differ."""
+        """Yield the misses: places where file and code differ."""
         for index in range(len(self.file.goldens)):
             yield from self.misses_of(index)
 
     def misses_of(self, index: int) -> list[Miss]:
-        """The same of one transcript."""
+        """Return the misses of one transcript."""
         played = play_one(self.file, index)
         return misses(played, self.scored(played).reward)
 
@@ -131,7 +131,7 @@ class Suites:
         return gather(left)
 
     def summary(self, num_missed: int) -> str:
-        """Such as `12 transcripts in 2 files: all as written`."""
+        """Say the result in one line: `12 transcripts in 2 files: all as written`."""
         num_goldens = sum(len(suite.file.goldens) for suite in self.suites)
         num_files = len(self.suites)
         result = f"{num_missed} not as written" if num_missed else "all as written"

@@ -81,7 +81,7 @@ class Golden:
 
     @property
     def chance(self) -> float:
-        """As in `Problem.chance`."""
+        """Chance of a guess, as in `Problem.chance`."""
         wanted = self.head.get("chance")
         return wanted.value if wanted is not None and isinstance(wanted.value, float) else 0.0
 
@@ -97,7 +97,7 @@ class GoldenFile:
 
 
 class _Fault(Exception):
-    """What is wrong with a line of a file."""
+    """Fault in a line of a file."""
 
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)

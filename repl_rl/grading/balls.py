@@ -88,7 +88,7 @@ def log2_sizes(expressions: Iterable[Any], point: Point) -> list[float]:
 
 
 def _balls(expression: Any, point: Point, max_digits: int) -> Iterator[Ball | None]:
-    """At growing precisions, None where one has none.
+    """Yield balls of the expression at growing precisions, None where one has none.
 
     The last one takes what shows no certain digit for 0 where a function jumps there: a square root
     has one value on its cut, and which one no digit can tell.
@@ -195,7 +195,7 @@ class _Evaluation:
         return 1 if number.real > 0 else -1
 
     def snapped(self, ball: acb) -> acb:
-        """With parts that show no certain digit at the last precision as exact zeros."""
+        """Snap parts that show no certain digit at the last precision to exact zeros."""
         if not self._snaps or ball.is_exact():
             return ball
         bound = arb(2) ** -(ctx.prec // 2)
@@ -211,7 +211,7 @@ class _Evaluation:
         return _joined(self._whole_below(ball.real), self._whole_below(ball.imag))
 
     def _whole_below(self, part: arb) -> fmpz:
-        """Where a whole number shows no certain distance, that one."""
+        """Floor of `part`, or the whole number that it cannot be told from."""
         if (whole := part.floor().unique_fmpz()) is not None:
             return whole
         near = (part + arb(0.5)).floor().unique_fmpz()

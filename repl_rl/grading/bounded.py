@@ -168,7 +168,7 @@ def bounded(value: Any) -> Any:
 
 
 def _magnitude_bits(number: Any) -> float:
-    """Its logarithm to the base 2, without sign; 0 where the number is none."""
+    """Size of the logarithm to the base 2; 0 where the number is none."""
     size = abs(number.evalf(3, maxn=MAGNITUDE_DIGITS))
     return float(abs(sympy.log(size, 2))) if size.is_Float and size != 0 else 0.0
 

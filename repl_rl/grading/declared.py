@@ -1,4 +1,4 @@
-"""What a problem says of its symbols: `x:real n:integer,positive y f:function`.
+"""Declarations of a problem's symbols: `x:real n:integer,positive y f:function`.
 
     text -> names -> sympy symbols with these assumptions
 

@@ -25,7 +25,7 @@ SCALES = tuple(sympy.Rational(scale) for scale in (8, 100, 1, MANY, "1/100"))
 
 
 class Domain(StrEnum):
-    """Where the symbols of a problem live; what is true on one domain may fail on a wider one."""
+    """Domain of a problem's symbols; what is true on one may fail on a wider one."""
 
     NATURALS = "naturals"
     """1, 2, 3, ..."""
@@ -86,7 +86,7 @@ def _sign(symbol: Any, domain: Domain, sign: int) -> int:
 
 
 def can_be_drawn(symbol: Any) -> bool:
-    """Whether some number has all that `symbol` claims, and points can find it."""
+    """Say whether some number has all that `symbol` claims, and points can find it."""
     domain = _domain(symbol, Domain.COMPLEXES)
     return _fitted(symbol, _coordinate(domain, random.Random(0), 0, 0)) is not None
 

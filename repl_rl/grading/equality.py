@@ -1,4 +1,4 @@
-"""Is this submission that answer? A ladder of tests, from cheap and certain to costly and weak.
+"""Equality of a submission and an answer: a ladder of tests, from cheap and certain to weak.
 
     finite and exact at all -> same form -> refuted or without a value at one of 20 secret points
     -> zero by a canonical form (PROVED) -> refuted where digits can hide it, or where a step may
@@ -251,14 +251,14 @@ def _compare_sequences(got: Value, expected: Value, same: Same) -> Verdict:
 
 
 def _compare_mappings(got: Value, expected: Value, same: Same) -> Verdict:
-    """The same keys with the same values, in any order."""
+    """Compare mappings: equal keys with equal values, in any order."""
     if not isinstance(got, dict) or len(got) != len(expected):
         return _wrong("form", f"a mapping of {len(expected)} keys is expected")
     return _matched(list(got.items()), list(expected.items()), same)
 
 
 def _compare_solutions(got: Value, expected: Value, same: Same) -> Verdict:
-    """As `solve` gives those of a system: mappings in any order, a single one alone as well."""
+    """Compare solutions of a system, as `solve` gives them: mappings in any order, or one."""
     solutions = [got] if isinstance(got, dict) else got
     if not isinstance(solutions, list | tuple):
         return _wrong("form", f"a list of {len(expected)} mappings is expected")
@@ -274,7 +274,7 @@ def _compare_matrices(got: Value, expected: Any, same: Same) -> Verdict:
 
 
 def _compare_regions(got: Value, expected: Value, same: Same) -> Verdict:
-    """As sets of reals; what is none must have the same form, with equal parts."""
+    """Compare sets of reals; anything else must have the same form, with equal parts."""
     if not all(_is_region(value) or isinstance(value, frozenset) for value in (got, expected)):
         return _wrong("form", f"a {type(got).__name__}, not a {type(expected).__name__}")
     try:

@@ -110,7 +110,7 @@ class Grader:
             return _ungraded(str(lost))
 
     async def _is_reference_judged(self, worker: _Worker, request: Request) -> bool:
-        """Whether the same worker solves the same problem, with the task's own answer to it."""
+        """Say whether the same worker solves the same problem with the task's own answer to it."""
         await worker.load(request.task_spec)
         verdict = await self._asked(worker, request)
         return verdict is not None and verdict.is_solved
@@ -249,7 +249,7 @@ def _blamed(reason: str) -> Verdict:
 
 
 def clean_environment() -> dict[str, str]:
-    """What the worker needs to find the same modules, and nothing else of the trainer's shell."""
+    """Environment with all that a worker needs to find the same modules, and nothing else."""
     search_path = os.pathsep.join(path or os.getcwd() for path in sys.path)
     return {
         "PATH": os.defpath,

@@ -236,7 +236,7 @@ def _mapping(pairs: list[tuple[Value, Value]]) -> dict[Value, Value]:
 
 
 def _matrix(*args: Value) -> Any:
-    """As sympy prints it: rows, a column, or numbers of rows and columns where one of them is 0."""
+    """Matrix as sympy prints it: rows, a column, or its two sizes where one of them is 0."""
     match args:
         case [[[*_], *_] as rows] if all(isinstance(row, list) for row in rows):
             return sympy.ImmutableDenseMatrix([[expression(e) for e in row] for row in rows])

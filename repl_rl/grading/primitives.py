@@ -37,6 +37,6 @@ def _log_of_size(argument: Any) -> Any:
 
 
 def _increase(function: Any, variable: Any) -> Any:
-    """From a second place, of a name that no answer can write, to the first."""
+    """Increase of a function from a second place, whose name no answer can write, to the first."""
     other = sympy.Symbol(f"{variable}'", **variable.assumptions0)
     return function - function.subs(variable, other)

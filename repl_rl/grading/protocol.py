@@ -1,9 +1,10 @@
-"""The messages between a grader and its worker: one JSON object a line, in both directions.
+"""Messages between a grader and its worker, and the clock of an answer's reading.
 
     Request  {"task_spec", "problem" | null, "submission" | null}   problem null: only load the task
     Reply    {"verdict" | null, "failure"}                     failure: the task could not be loaded
 
-Types alone.
+A message is one JSON object a line. A parser marks its work as `reading`, which ends the worker's
+process after READING_S. Knows neither grader nor worker.
 """
 
 from __future__ import annotations

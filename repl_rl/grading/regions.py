@@ -35,7 +35,7 @@ class Unsolved(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where two sets of reals differ; nowhere if `place` is empty."""
+    """Difference of two sets of reals; none if `place` is empty."""
 
     place: str
     merged: Sequence[tuple[Any, Any]]
@@ -83,7 +83,7 @@ class _Ends:
         self.numbers.append(end)
 
     def __getitem__(self, end: Any) -> float:
-        """Its place."""
+        """Place of an end."""
         if end.is_infinite:
             return math.inf if end.is_extended_positive else -math.inf
         number = next((number for other, number in self.merged if other == end), end)
@@ -153,7 +153,7 @@ def _symbol(left: Any, right: Any) -> Any:
 
 
 def _may_be(symbol: Any, sign: float) -> bool:
-    """Whether what `symbol` was declared as leaves room for numbers of this sign."""
+    """Say whether the declaration of `symbol` leaves room for numbers of this sign."""
     if sign == 0:
         return symbol.is_zero is not False
     return (symbol.is_positive if sign > 0 else symbol.is_negative) is not False

@@ -92,7 +92,7 @@ def seal() -> None:
 
 
 def readable() -> list[Path]:
-    """What a task may import after it is loaded, with the libraries that this needs."""
+    """Paths that a task may import from after it is loaded, with the libraries that this needs."""
     python = [sys.prefix, sys.base_prefix, *(path for path in sys.path if path)]
     return [Path(path) for path in (*python, *LIBRARIES)]
 

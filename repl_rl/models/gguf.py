@@ -1,8 +1,9 @@
-"""A model in one file, of the format GGUF, made the folder that everything else reads.
+"""Models in one file of the format GGUF, converted once to the folder that everything else reads.
 
-FILE.gguf -> weights in float32, tokenizer, generation config -> a folder in the cache, once
+    FILE.gguf -> read_head, tokenizer_of, weights in float32 -> model_folder in the cache
 
-Knows transformers' reader of the format. Does not know engines, or why the model is read.
+Reads the file's head, makes its tokenizer, writes the model with both its configs. Knows
+transformers' reader of the format. Does not know engines, or why the model is read.
 
 In float32: that is what the package `gguf` computes of quantised weights. A smaller type would
 round them once more.
@@ -105,7 +106,7 @@ def _unusable(file: GGUFFile) -> str | None:
 
 
 def refusal(path: Path, reason: str) -> ConfigError:
-    """The same words for whatever is wrong with a file."""
+    """Make the error for a file that cannot be loaded, with `reason`."""
     return ConfigError(f"cannot load a model from {str(path)!r}: {reason}")
 
 

@@ -1,4 +1,4 @@
-"""Whether the hub has a model: asked once, before anything heavy is imported.
+"""Look for a model on the hub: asked once, before anything heavy is imported.
 
 Knows names and one address. Does not know models: whoever loads one fetches it, with the patience
 that gigabytes take.
@@ -40,7 +40,7 @@ def check(name: str, *, say: Callable[[str], None]) -> None:
 
 
 def within(patience_s: float, ask: Callable[[], Exception | None]) -> Exception | None:
-    """What `ask` says went wrong, or that it took longer."""
+    """Return the fault that `ask` finds, or a TimeoutError where it takes longer."""
     answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
     # In a thread: no timeout of a client bounds the search for a host's addresses.
     threading.Thread(target=lambda: answers.put(ask()), daemon=True).start()

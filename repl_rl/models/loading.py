@@ -1,6 +1,10 @@
-"""Load a model and its tokenizer, and say in one line what is wrong when that fails.
+"""Models read from a folder or the hub, to sample from and to train.
 
-Knows transformers. Does not know tasks, kernels or training.
+    name -> read_files -> ModelFiles -> load_weights -> LoadedModel -> logprobs of a trajectory
+
+Also finds the ids that end a sequence, the device, the context and the memory that rows need. Says
+in one line what is wrong when a model cannot be loaded. Knows transformers. Does not know tasks,
+kernels or training.
 """
 
 from __future__ import annotations
@@ -62,7 +66,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
 def keep_freed_memory() -> None:
-    """From now on, in this process; without effect where the C library is not glibc."""
+    """Keep freed memory in this process from here on; without effect where libc is not glibc."""
     libc = ctypes.CDLL(None)
     with contextlib.suppress(AttributeError):
         libc.mallopt(_M_MMAP_MAX, 0)
@@ -75,7 +79,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFiles:
-    """What is known of a model before its weights are read."""
+    """Facts about a model before its weights are read."""
 
     name: str
     """As it was given."""
@@ -171,7 +175,7 @@ def about_device(device: torch.device, *, visible: str | None, nodes: Path = Pat
 
 
 def silent(_text: str) -> None:
-    """For `say`, where nobody listens."""
+    """Say nothing: a `say` where nobody listens."""
 
 
 def read_files(
@@ -233,7 +237,7 @@ def _with_tokenizer(source: str, base: str) -> str:
 
 
 def to_train(files: ModelFiles, lora: LoraConfig) -> ModelFiles:
-    """With the adapter that `[lora]` asks for, if any; ConfigError where it cannot be trained."""
+    """Add the adapter that `[lora]` asks for, if any; ConfigError where it cannot be trained."""
     if not lora.rank and files.adapter is None:
         return files
     from repl_rl.models.lora import trained_adapter
@@ -313,7 +317,7 @@ def load_model(
     run_on: RunOn = "allow",
     say: Callable[[str], None] = silent,
 ) -> LoadedModel:
-    """See `read_files` and `load_weights`."""
+    """Load a model: see `read_files` and `load_weights`."""
     files = read_files(name, run_on=run_on, say=say)
     return load_weights(files, device=device, precision=precision)
 
@@ -361,7 +365,7 @@ def num_parameters(config: Any) -> int:  # Any: a config of any model
 
 
 def num_embeddings(config: Any) -> int:
-    """Those of its parameters that are in a table of embeddings, tied to the head or not."""
+    """Number of parameters in tables of embeddings, tied to the head or not."""
     tables = [one for one in outline(config).modules() if isinstance(one, torch.nn.Embedding)]
     return sum(table.weight.numel() for table in tables)
 
@@ -394,7 +398,7 @@ def usable_context(loaded: ModelFiles | LoadedModel, *, row_tokens: int) -> int:
 def cache_bytes(
     loaded: ModelFiles | LoadedModel, *, num_rows: int, row_tokens: int, dtype: torch.dtype
 ) -> int:
-    """What keys and values of `num_rows` sequences of `row_tokens` take at most, in `dtype`."""
+    """Bytes of keys and values of `num_rows` sequences of `row_tokens` at most, in `dtype`."""
     config = loaded.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -403,7 +407,7 @@ def cache_bytes(
 
 
 def rows_that_fit(loaded: LoadedModel, *, most: int, row_tokens: int) -> int:
-    """How many full trajectories `check_memory` has room for, up to `most`; at least 1."""
+    """Number of full trajectories that `check_memory` has room for, up to `most`; at least 1."""
     needed = _needed_bytes(loaded, num_rows=1, row_tokens=row_tokens)
     return max(1, min(most, free_bytes(loaded.model.device) // max(1, needed)))
 
@@ -430,7 +434,7 @@ def _needed_bytes(loaded: LoadedModel, *, num_rows: int, row_tokens: int) -> int
 
 
 def free_bytes(device: torch.device) -> int:
-    """What a device, or the machine, has left."""
+    """Bytes that a device, or the machine, has left."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     return int(psutil.virtual_memory().available)

@@ -36,7 +36,7 @@ _BEYOND = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
-    """What is known of an adapter before its model's weights are read."""
+    """Facts about an adapter before its model's weights are read."""
 
     config: PeftLora
     layers: tuple[str, ...]
@@ -58,7 +58,7 @@ class Adapted(PeftModelForCausalLM):
     """
 
     def save_pretrained(self, save_directory: Any, *_: Any, **options: Any) -> None:
-        """See `PeftModel.save_pretrained`."""
+        """Save the adapter alone: see `PeftModel.save_pretrained`."""
         options |= {"selected_adapters": [_NAME], "save_embedding_layers": False}
         super().save_pretrained(save_directory, **options)
 
@@ -221,7 +221,7 @@ def _whole(alpha: float) -> Any:  # Any: peft says int, and does arithmetic alon
 
 
 def _is_named(layer: str, name: str) -> bool:
-    """By the rule of peft: all of the name, or its last parts."""
+    """Say whether a name means a layer, by the rule of peft: all of its name, or its last parts."""
     return layer == name or layer.endswith(f".{name}")
 
 

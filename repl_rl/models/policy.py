@@ -1,4 +1,4 @@
-"""From logits to the distribution that a token is drawn from, and the token.
+"""Distribution that a token is drawn from, made of logits, and the token.
 
     logits -> without those of forbidden ids -> divided by the temperature -> log-probabilities
 
@@ -14,7 +14,8 @@ import torch
 
 
 class Policy:
-    """See the module. At temperature 0 it takes the likeliest token, and scores at 1."""
+    """Distribution that engine and trainer sample and score by. At temperature 0 it takes the
+    likeliest token, and scores at 1."""
 
     def __init__(
         self, *, temperature: float, forbidden_ids: Set[int], device: torch.device
@@ -46,5 +47,5 @@ class Policy:
 
 
 def divisor(temperature: float) -> float:
-    """What divides logits. At 0 the likeliest token is taken, with its log-probability at 1."""
+    """Divisor of logits. At 0 the likeliest token is taken, with its log-probability at 1."""
     return temperature or 1.0

@@ -1,8 +1,9 @@
-"""The number types of weights and forwards, by a run's settings and its device.
+"""Number types of weights and forwards, by a run's settings and its device.
 
-    grpo.dtype, sampling.dtype, device -> Precision
+    grpo.dtype, sampling.dtype, device -> Precision -> autocast, CastWeights, a warning
 
-Knows types of numbers. Does not know models, nor how an update is made.
+Decides each type once, and gives forwards their autocast and copies of weights. Knows types of
+numbers and linear layers. Does not know models, nor how an update is made.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Precision:
 
 
 class _Kind(Protocol):
-    """What is asked of an `EngineKind`."""
+    """Part of an `EngineKind` that precision asks for."""
 
     name: str
     shares_weights: bool
@@ -81,7 +82,7 @@ def precision(config: Config, engine: _Kind, *, device: str) -> Precision:
 
 
 def keys_in(sampling: torch.dtype, device: str) -> torch.dtype:
-    """What keys and values are kept in where a model samples in `sampling`: see `sdpa.attention`.
+    """Type of keys and values where a model samples in `sampling`: see `hf.attention.attention`.
 
     >>> keys_in(torch.bfloat16, "cuda"), keys_in(torch.bfloat16, "cpu")
     (torch.bfloat16, torch.float32)
@@ -96,7 +97,7 @@ def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
 
 @contextlib.contextmanager
 def unwrapped(model: torch.nn.Module) -> Iterator[None]:
-    """Within the block the model computes in the type that its caller chooses.
+    """Let the model compute in the type that its caller chooses, within the block.
 
     accelerate lays an autocast of its own around the forward of a model that it has prepared, and
     keeps the one below as `_original_forward`.
@@ -113,8 +114,8 @@ def unwrapped(model: torch.nn.Module) -> Iterator[None]:
 
 
 def is_fast_in_bfloat16(device: torch.device) -> bool:
-    """Whether its products in bfloat16 are faster than in float32: on a CPU without instructions
-    for them they are many times slower."""
+    """Say whether its products in bfloat16 are faster than in float32: on a CPU without
+    instructions for them they are many times slower."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported())
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
@@ -145,7 +146,7 @@ def warning(held: Precision, *, learning_rate: float) -> str | None:
 
 
 class CastWeights:
-    """Of the linear layers of `model`. What is not one is left to autocast."""
+    """Copies of the weights of `model`'s linear layers; all else is left to autocast."""
 
     def __init__(self, model: torch.nn.Module, *, dtype: torch.dtype) -> None:
         self._model = model

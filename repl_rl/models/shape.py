@@ -53,7 +53,7 @@ def context_tokens(config: Any) -> int:  # Any: a config of any model
 
 
 def sees_all(config: Any) -> bool:  # Any: a config of any model
-    """Whether by its config no layer hides keys or holds anything else."""
+    """Say whether by its config no layer hides keys or holds anything else."""
     try:
         windows = attention_windows(config)
     except ConfigError:

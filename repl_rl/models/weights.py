@@ -1,4 +1,4 @@
-"""What leaves the trainer: a model's weights under the names of its checkpoint, adapters merged.
+"""Weights that leave the trainer, under the names of their checkpoint, adapters merged.
 
     model -> (name, tensor), ... -> a server's file, an engine in this process, a merged model
 
@@ -19,7 +19,7 @@ _BASE = ".base_layer."
 
 
 def is_adapted(model: Any) -> bool:  # Any: a PreTrainedModel, or peft's wrapper of one
-    """Whether the model is wrapped by peft."""
+    """Say whether the model is wrapped by peft."""
     return hasattr(model, "get_base_model")
 
 

@@ -185,7 +185,7 @@ def check_trajectory(trajectory: Trajectory, *, maker: str) -> None:
 
 
 def fault(trajectory: Trajectory) -> str | None:
-    """What its lists, mask and spans disagree on; None where they agree."""
+    """Say what its lists, mask and spans disagree on; None where they agree."""
     mask, logprobs = trajectory.loss_mask, trajectory.logprobs
     num_tokens = len(trajectory.completion_ids)
     if len(mask) != num_tokens or len(logprobs) != num_tokens:

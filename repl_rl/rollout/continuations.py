@@ -1,4 +1,4 @@
-"""Which rollouts say what a line was worth: others that go on from the states around it.
+"""Rollouts that say what a line was worth: others that go on from the states around it.
 
     Scored, K -> K attempts from each state -> (a runner) -> `credit.worth`
 

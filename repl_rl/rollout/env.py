@@ -196,7 +196,7 @@ async def open_env(
 
 @contextlib.asynccontextmanager
 async def env_of(config: Config, *, template: ChatTemplate | None = None) -> AsyncIterator[Env]:
-    """As `open_env`, for a config that needs no policy."""
+    """Open an environment for a config that needs no policy: see `open_env`."""
     sandbox = config.sandbox
     plan = make_plan(replace(config, sandbox=replace(sandbox, standby=min(4, sandbox.standby))))
     if config.sampling.max_think_tokens:

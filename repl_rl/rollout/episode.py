@@ -27,7 +27,7 @@ from repl_sandbox.render import truncate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What became of one line.
+    """Outcome of one line, with its reward and the text that answered it.
 
     Of an episode whose tokens are bytes:
 
@@ -137,7 +137,7 @@ class Episode:
         )
 
     async def take_line(self, sampled: SampledLine) -> Step:
-        """As `take`, for a line of one of our engines."""
+        """Take a line of one of our engines: see `take`."""
         self._refuse_overlap()
         self._is_running = True
         try:

@@ -1,9 +1,10 @@
-"""What a config names, found once: whoever holds a plan reads no name again.
+"""Plans: the objects that a config names, found once; whoever holds a plan reads no name again.
 
     Config -> TaskPlan: task, format, reward -> Plan: sampler, credit, engine
 
-Loads no torch: a wrong name shows within a second, before gigabytes of weights are read or minutes
-are spent on a starter.
+`plan_of_model` makes one for a stored model under settings. Loads no torch: a wrong name shows
+within a second, before gigabytes of weights are read or minutes are spent on a starter. Opens no
+kernel, grader or engine.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class TrajectorySampler(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPlan:
-    """What a config says of problems, transcript and reward: enough where no model samples."""
+    """Part of a plan that says problems, transcript and reward: enough where no model samples."""
 
     config: Config
     task: Task
@@ -79,16 +80,16 @@ class TaskPlan:
         return made.thoughtful() if self.config.sampling.max_think_tokens else made
 
     def setup(self, fmt: TranscriptFormat) -> tuple[str, ...]:
-        """What a kernel runs before the policy's first line."""
+        """Sources that a kernel runs before the policy's first line."""
         return make_setup(self.task, fmt)
 
     @property
     def data_record(self) -> str | None:
-        """What the task has read, for a run's folder; None where it reads nothing."""
+        """Record of what the task has read, for a run's folder; None where it reads nothing."""
         return self.task.read().record if isinstance(self.task, StoredTask) else None
 
     def changed(self, **sections: object) -> Self:
-        """The same plan with other limits: `sections` name no other task, reward and so on."""
+        """Change limits of the plan: `sections` name no other task, reward and so on."""
         return replace(self, config=replace(self.config, **sections))  # type: ignore[arg-type]  # by name
 
 
@@ -108,7 +109,7 @@ class Plan(TaskPlan):
 
     @cached_property
     def credit(self) -> Credit:
-        """Who of a group is sampled, and what its lines are worth."""
+        """Credit that says who of a group is sampled, and what its lines are worth."""
         return self.make_credit(self.config.grpo)
 
     @cached_property

@@ -2,7 +2,8 @@
 
     Attempt -> kernel -> Trajectory -> Verdict -> Reward = Scored
 
-The one place that catches a rollout's errors. Knows no tensors and no training.
+The one place that catches a rollout's errors. `Waits` sums what trajectories wait for: kernels and
+the grader. Knows no tensors and no training.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from repl_sandbox.types import Execution, Kernel, KernelSource, SandboxError
 
 @dataclass(slots=True)
 class Waits:
-    """Of the trajectories of one phase, one after another: several of them wait at once."""
+    """Waiting times of the trajectories of one phase, summed: several of them wait at once."""
 
     total_s: float = 0.0
     """Sum of the times of all trajectories, from the kernel's start to the verdict."""
@@ -102,7 +103,7 @@ class TimedKernels:
     waits: Waits
 
     async def acquire(self, *, seed: int) -> Kernel:
-        """See `KernelSource.acquire`."""
+        """Acquire a kernel whose times are taken: see `KernelSource.acquire`."""
         with self.waits.start():
             kernel = await self.source.acquire(seed=seed)
         return _TimedKernel(kernel, self.waits)
@@ -155,7 +156,7 @@ class RolloutRunner:
         """Rollouts begun at the prompt, because a line of their stem did something else."""
 
     def sampling_by(self, sampler: TrajectorySampler) -> RolloutRunner:
-        """The same with another sampler: kernels, grader and clocks are shared."""
+        """Copy the runner for another sampler: kernels, grader and clocks are shared."""
         other = copy.copy(self)
         other._sampler = sampler
         return other

@@ -1,7 +1,8 @@
-"""Sample one line, run it, go on after its output: the loop of a rollout.
+"""Sample one line, run it, go on after its output: the loop of a rollout, and a thought before it.
 
-    Episode -> [engine.line -> episode.take_line]* -> Trajectory
+    prompt -> think -> Episode -> [engine.line -> episode.take_line]* -> Trajectory
 
+`think` samples what the policy thinks before its first line; `LineSampler` samples the lines.
 Knows engines. The episode knows what a line does. Does not know rewards, groups or training.
 """
 

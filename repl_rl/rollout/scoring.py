@@ -1,4 +1,4 @@
-"""What a trajectory is worth: a grader's verdict on its submission, and a reward for all of it.
+"""Scores of trajectories: a grader's verdict on the submission, and a reward for all of it.
 
     Trajectory, Problem -> Verdict -> Reward = Scored
 
@@ -26,7 +26,7 @@ class Judge(Protocol):
 
 
 class Scoring(Protocol):
-    """What a runner asks of a trajectory once it has ended."""
+    """Judge that a runner asks once a trajectory has ended."""
 
     async def score(self, trajectory: Trajectory, problem: Problem) -> Scored: ...
 
@@ -66,7 +66,7 @@ def unscored(trajectory: Trajectory, problem: Problem) -> Scored:
 
 
 class Unscored:
-    """In place of a `Scorer` where nobody knows the answer."""
+    """Stand-in for a `Scorer` where nobody knows the answer."""
 
     async def score(self, trajectory: Trajectory, problem: Problem) -> Scored:
         return unscored(trajectory, problem)
@@ -74,7 +74,7 @@ class Unscored:
 
 @contextlib.asynccontextmanager
 async def open_unscored(plan: TaskPlan) -> AsyncIterator[Unscored]:
-    """As `open_scorer`, without a grader's processes."""
+    """Open a scorer without a grader's processes: see `open_scorer`."""
     yield Unscored()
 
 

@@ -76,7 +76,7 @@ class ScriptSampler:
         self._context_tokens = context_tokens
 
     async def sample(self, attempt: Attempt, prompt: Prompt, kernel: Kernel) -> Trajectory:
-        """See `TrajectorySampler.sample`."""
+        """Run the script's lines: see `TrajectorySampler.sample`."""
         built = TrajectoryBuilder(
             attempt, prompt, self._encoding, context_tokens=self._context_tokens
         )
@@ -94,7 +94,7 @@ class ScriptSampler:
         return episode.trajectory()
 
     def _line(self, source: str, room: int) -> SampledLine:
-        """As much of a line as there is room for, as a policy that is sure of it samples it."""
+        """Sample a line as a policy that is sure of it, as far as there is room."""
         if "\n" in source:
             raise ConfigError(f"a scripted line goes on after a newline: {source!r}; yield two")
         codec = self._encoding.codec

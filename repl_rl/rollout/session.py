@@ -40,7 +40,7 @@ class Session:
         """Cuts an output to what the transcript takes, beyond the kernel's own cap."""
 
     async def run(self, text: str) -> LineOutcome:
-        """What became of a line, given without the space after the prompt and without its newline.
+        """Run a line, given without the space after the prompt and without its newline.
 
         Raises SandboxError if our own side fails.
         """

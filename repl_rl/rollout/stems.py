@@ -17,7 +17,7 @@ from repl_rl.transcript.format import strip_line
 
 
 def can_leave(before: Sequence[Line]) -> bool:
-    """Whether another trajectory can leave one behind these lines of it, as far as they show.
+    """Say whether another trajectory can leave one behind these lines of it, as far as they show.
 
     The next line begins a statement, and no line before it met a limit or had its output cut.
     Whether lines print the same again is what `can_be_had_again` reads their sources for.
@@ -31,7 +31,7 @@ def can_leave(before: Sequence[Line]) -> bool:
 
 
 def can_be_had_again(before: Sequence[Line], setup: Sequence[str]) -> bool:
-    """Whether another kernel gets into the state behind these lines, which ran after `setup`."""
+    """Say whether another kernel gets into the state behind these lines, run after `setup`."""
     return can_leave(before) and not any(volatile_lines(kernel_sources(before), setup=setup))
 
 

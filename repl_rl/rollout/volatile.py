@@ -1,4 +1,4 @@
-"""Which lines name a clock or a draw: behind one, no run is sure to be what it was.
+"""Lines that name a clock or a draw: behind one, no run is sure to be what it was.
 
     sources -> ["names a clock: time", "runs behind line 1, which names a clock: time"]
 
@@ -56,7 +56,7 @@ class _RanLine(Protocol):
 
 
 def kernel_sources(lines: Sequence[_RanLine]) -> list[str]:
-    """What a kernel got with each line, [L]: the end of the open lines before it, then the line."""
+    """Sources that a kernel got, [L]: the end of the open lines before each line, then the line."""
     sources: list[str] = []
     pending = ""
     for line in lines:
@@ -68,7 +68,7 @@ def kernel_sources(lines: Sequence[_RanLine]) -> list[str]:
 
 
 def volatile_lines(sources: Sequence[str], *, setup: Iterable[str] = ()) -> list[str | None]:
-    """Why each line, or what it runs behind, may do something else next time; else None, [L].
+    """Reasons for which each line may do something else next time, [L]; None where none is found.
 
     `sources` are what the kernel got, `setup` is what it had run before. Lines count from 1.
     """

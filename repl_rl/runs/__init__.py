@@ -1,1 +1,1 @@
-"""What a run leaves on disk, and statistics of it."""
+"""Files that a run leaves on disk, and their statistics."""

@@ -55,7 +55,7 @@ def write_card(run: Path, checkpoint: Path) -> None:
 
 
 def has_card(checkpoint: Path) -> bool:
-    """Whether it has a card of ours, as it was written or as somebody has changed it since."""
+    """Say whether it has a card of ours, as it was written or as somebody has changed it since."""
     from huggingface_hub import ModelCard
 
     try:
@@ -168,7 +168,7 @@ def _last_part(path: str) -> str:
 
 
 def _public(value: Any) -> Any:  # any value of a config
-    """The same, with the last part of each path alone."""
+    """Keep the last part of each path alone, and all else as it is."""
     if isinstance(value, list):
         return [_public(one) for one in value]
     if not isinstance(value, str):

@@ -131,7 +131,7 @@ class RunFolder:
 
     @property
     def tokenizer(self) -> Path:
-        """Where the tokenizer of its policy is kept, for those who read trajectories."""
+        """Folder of its policy's tokenizer, for those who read trajectories."""
         return self.path / TOKENIZER
 
     @property
@@ -140,7 +140,7 @@ class RunFolder:
 
     @property
     def best_checkpoint(self) -> Path:
-        """Of the measurements while training, the weights with the highest rate."""
+        """Folder of the weights with the highest rate of all measurements while training."""
         return self.path / CHECKPOINTS / BEST
 
 
@@ -275,7 +275,7 @@ def distributions_of(modules: Sequence[str]) -> Iterator[str]:
 
 @cache
 def _brings(package: str, module: str) -> bool:
-    """Whether a package of this name is installed and has the module, as most have their own."""
+    """Say whether a package of this name is installed and has the module."""
     try:
         files = importlib.metadata.files(package) or ()
     except importlib.metadata.PackageNotFoundError:
@@ -306,7 +306,7 @@ def new_run_path(task: str, root: Path) -> Path:
 
 
 def read_versions(run: Path) -> dict[str, str]:
-    """What a run's `versions.json` says, empty where there is none."""
+    """Read a run's `versions.json`, empty where there is none."""
     try:
         found = json.loads((run / "versions.json").read_text())
     except (OSError, ValueError):
@@ -317,7 +317,7 @@ def read_versions(run: Path) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmRecord:
-    """What a model was shown."""
+    """Record of what a model was shown."""
 
     transcripts: int
     steps: int

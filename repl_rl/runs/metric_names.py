@@ -28,7 +28,7 @@ class Metric:
 
     @property
     def names(self) -> list[str]:
-        """Of all columns that it stands for."""
+        """Names of all columns that it stands for."""
         for mark, kinds in _STANDS_FOR.items():
             if mark in self.name:
                 return [self.name.replace(mark, str(kind)) for kind in kinds]
@@ -284,7 +284,7 @@ def _section(title: str) -> str:
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """With a blank row at its end; a bar within a cell is escaped."""
+    """Table in Markdown with a blank row at its end; a bar within a cell is escaped."""
     cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     lines = [head, ["--"] * len(head), *cells]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -47,7 +47,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """How far a run had come. None where it does not say."""
+    """Progress of a run at a row; None where the run does not say."""
 
     step: int
     tokens: float | None
@@ -86,7 +86,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """What a run has measured, in the order of its steps."""
+    """Measurements of a run, in the order of its steps."""
 
     steps: tuple[Step, ...]
     evaluations: tuple[Evaluation, ...]
@@ -170,7 +170,7 @@ def curve_of(rows: Iterable[Row]) -> Curve:
 
 
 def _begin_of_evaluation(row: Row) -> str | None:
-    """What the names of its numbers begin with; None where the row has no such rate."""
+    """Prefix of the names of its numbers; None where the row has no such rate."""
     return next((begin for begin in _EVALUATIONS if f"{begin}solve_rate" in row.numbers), None)
 
 

@@ -106,7 +106,7 @@ def save(curves: Mapping[str, Curve], paths: Sequence[Path]) -> list[Path]:
 
 
 def picture(curves: Mapping[str, Curve], suffix: str) -> bytes:
-    """What a file with this suffix holds."""
+    """Draw the curves as the bytes of a file with this suffix."""
     return saved_bytes(lambda: figure(curves), suffix)
 
 
@@ -143,7 +143,7 @@ def figure(curves: Mapping[str, Curve]) -> Figure:
 
 
 def window_of(curves: Sequence[Curve]) -> int:
-    """How many steps a running mean takes in: a tenth of the longest run's, 50 at most."""
+    """Number of steps in a running mean: a tenth of the longest run's, 50 at most."""
     longest = max(len(curve.steps) for curve in curves)
     return max(1, min(_LARGEST_WINDOW, longest // _STEPS_A_WINDOW))
 

@@ -1,4 +1,4 @@
-"""What pictures of runs show, and what tells it apart on a screen and without colour.
+"""Series that pictures of runs show, and pens that tell them apart on a screen and without colour.
 
     Curve ... -> Axis ..., points;  Curve -> Stack of Areas;  number of a run -> Pen
 
@@ -65,7 +65,7 @@ MAX_PENS = len(_DASHES) * len(_MARKERS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pen:
-    """How one line is drawn."""
+    """Colour, dashes and marker of one line."""
 
     colour: str
     dashes: Dashes
@@ -83,7 +83,7 @@ def pen(number: int) -> Pen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """Which way a run goes."""
+    """Axis along which a run goes: steps, tokens or time."""
 
     label: str
     unit: float
@@ -92,7 +92,7 @@ class Axis:
     """Where the last point of all runs is drawn."""
 
     def at(self, place: Place) -> float | None:
-        """Where a point is drawn; None where the run does not say."""
+        """Position of a point; None where the run does not say."""
         found = self.measure(place)
         return None if found is None else found / self.unit
 
@@ -196,7 +196,7 @@ def _smooth(
 
 
 def _named(values: Mapping[str, Sequence[float]], *, at_least: float) -> set[str]:
-    """Those that rise highest at some step, and above `at_least`."""
+    """Names of the series that rise highest at some step, and above `at_least`."""
     peaks = {name: max(row, default=0.0) for name, row in values.items()}
     high = sorted((name for name in peaks if peaks[name] > at_least), key=lambda name: -peaks[name])
     return set(high[:_AT_MOST])

@@ -1,4 +1,4 @@
-"""How far a run came, and what of its folder stays when it goes on from there.
+"""Resuming a run: how far it came, and what of its folder stays when it goes on from there.
 
     run folder -> Begun -> the same folder as it was at its newest whole checkpoint
 
@@ -84,7 +84,7 @@ def newest_run(root: Path, *, to_resume: bool = False, is_trained: bool = False)
 
 
 def _is_sampled_alone(run: Path) -> bool:
-    """Whether `play` or `eval --output` made the folder: nothing was trained in it."""
+    """Say whether `play` or `eval --output` made the folder: nothing was trained in it."""
     return any((run / "trajectories" / f"{name}.jsonl").is_file() for name in (PLAYED, MEASURED))
 
 

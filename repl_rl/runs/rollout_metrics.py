@@ -58,7 +58,7 @@ def rollout_metrics(
 
 
 def _mean(weighed: Sequence[tuple[float, float]]) -> float:
-    """Of (value, weight)."""
+    """Mean of (value, weight)."""
     total = math.fsum(weight for _, weight in weighed)
     return math.fsum(value * weight for value, weight in weighed) / total
 
@@ -118,7 +118,7 @@ def farming_metrics(scored: Sequence[Scored]) -> dict[str, float]:
 
 
 def habits(scored: Sequence[Scored]) -> dict[str, float]:
-    """How far a policy has learned to use the REPL at all, whatever it answers.
+    """Metrics of a policy's use of the REPL, whatever it answers.
 
     No `ran_share` where all lines are comments or blank.
     """
@@ -133,7 +133,7 @@ def habits(scored: Sequence[Scored]) -> dict[str, float]:
 
 
 def kernel_metrics(scored: Sequence[Scored]) -> dict[str, float]:
-    """What kernels took for a line, and how often they had to be stopped."""
+    """Metrics of kernels: time for a line, and how often they had to be stopped."""
     outcomes = [line.outcome for item in scored for line in item.trajectory.own_lines]
     ran = [outcome for outcome in outcomes if outcome.wall_ms > 0]
     counts = Counter(outcome.kind for outcome in outcomes)
@@ -147,7 +147,7 @@ def kernel_metrics(scored: Sequence[Scored]) -> dict[str, float]:
 
 
 def grader_metrics(verdicts: Sequence[Verdict]) -> dict[str, float]:
-    """How often the grader could not tell, and how often it failed; none without submissions."""
+    """Shares of verdicts that the grader could not give, or failed at; none without submissions."""
     if not verdicts:
         return {}
     undecided = [verdict.kind is VerdictKind.UNDECIDED for verdict in verdicts]

@@ -27,7 +27,7 @@ _MAX_NAMED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Which part of a run is looked at; without any choice its last training step."""
+    """Part of a run to look at; without any choice its last training step."""
 
     step: int | None = None
     """The training step of this number, as in `step-000012`."""

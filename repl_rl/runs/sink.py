@@ -1,4 +1,4 @@
-"""Where a run's rows of metrics go: its own file first, then every tracker of `report.trackers`.
+"""Sink of a run's rows of metrics: its own file first, then every tracker of `report.trackers`.
 
     step, numbers -> metrics.jsonl, TensorBoard, wandb, trackio
 

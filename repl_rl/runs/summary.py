@@ -83,7 +83,7 @@ def line_shares(scored: Sequence[Scored]) -> dict[OutcomeKind, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """How many attempts were solved."""
+    """Rate of solved attempts."""
 
     solved: int
     total: int
@@ -105,7 +105,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """How much more one policy solves than another, of the same problems."""
+    """Gain of one policy over another in solved attempts at the same problems."""
 
     mean: float
     interval: Interval
@@ -128,7 +128,7 @@ def rate_of(scored: Sequence[Scored], baselines: Baselines = NO_BASELINES) -> Ra
 
 
 def _mean(scored: Sequence[Scored], rates: Mapping[str, float]) -> float:
-    """Of the rates of the problems' cells; 0 for a cell without one."""
+    """Mean of the rates of the problems' cells; 0 for a cell without one."""
     cells = ("{family}-{tier}".format_map(defaultdict(str, item.problem.meta)) for item in scored)
     return statistics.fmean(rates.get(cell, 0.0) for cell in cells)
 
@@ -162,8 +162,8 @@ def clustered_interval(shares: Sequence[float]) -> Interval:
 
 
 def difference(one: Sequence[Scored], other: Sequence[Scored]) -> Difference:
-    """How much more of the same problems `one` solved than `other`: paired, so problems that both
-    solve or fail say nothing.
+    """Gain of `one` over `other` in solved attempts at the same problems: paired, so problems that
+    both solve or fail say nothing.
 
     Normal approximation over problems. Raises ValueError where these differ.
     """

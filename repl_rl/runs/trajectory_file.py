@@ -46,7 +46,7 @@ _BEGINNING = b'{"format"'
 
 
 class _Header(msgspec.Struct, frozen=True):
-    """What every version of a row has."""
+    """Header that every version of a row has."""
 
     format: int
 
@@ -132,7 +132,7 @@ def read_row(file: BinaryIO, where: str) -> bytes:
 
 
 def size(path: Path) -> int:
-    """In bytes. ConfigError for anything that cannot be read twice: a pipe, a device."""
+    """Size in bytes. ConfigError for anything that cannot be read twice: a pipe, a device."""
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -164,7 +164,7 @@ def decode_row(row: bytes, where: str) -> Row:
 
 
 def glance_at(row: bytes, where: str) -> GlanceRow:
-    """What lists and filters need of it; ConfigError as `decode_row`."""
+    """Read what lists and filters need of a row; ConfigError as `decode_row`."""
     return _decode(row, _GLANCE, where)
 
 
@@ -202,7 +202,7 @@ _GLANCE = msgspec.json.Decoder(GlanceRow)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a trajectory is stored, and what a glance at its row shows."""
+    """Place of a stored trajectory, and what a glance at its row shows."""
 
     path: Path
     number: int
@@ -217,17 +217,17 @@ class Place:
 
     @property
     def id(self) -> str:
-        """Such as `step-000012:5`."""
+        """Name of the trajectory: `step-000012:5`."""
         return f"{self.path.stem}:{self.number}"
 
     @property
     def step(self) -> tuple[Path, int, int]:
-        """What the trajectories of one update share."""
+        """Key that the trajectories of one update share."""
         return self.path, self.part, self.glance.trajectory.policy_version
 
     @property
     def group(self) -> tuple[Path, int, int, int, str]:
-        """What siblings share."""
+        """Key that siblings share."""
         trajectory = self.glance.trajectory
         return *self.step, trajectory.group_index, trajectory.problem_id
 
@@ -257,7 +257,7 @@ def changed(path: Path) -> ConfigError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which trajectories are wanted: all that meet every condition."""
+    """Selection of trajectories: all that meet every condition."""
 
     id: str | None = None
     """`FILE:NUMBER`, or that of a problem."""
@@ -344,7 +344,7 @@ def read_trajectories(path: Path) -> Iterator[Scored]:
 
 
 def places(path: Path) -> Iterator[Place]:
-    """Where the trajectories of one file stand, in order; ConfigError as `read_trajectories`."""
+    """Places of the trajectories of one file, in order; ConfigError as `read_trajectories`."""
     return (place for place, _ in _placed_rows(path))
 
 

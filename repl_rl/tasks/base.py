@@ -1,4 +1,4 @@
-"""What a task is: problems, a prompt, a grader, and (optionally) scripted demonstrations.
+"""Tasks: problems, a prompt, a grader, and (optionally) scripted demonstrations.
 
 Knows no tokens, no kernel, no training.
 """
@@ -91,7 +91,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which of a task's problems there are.
+    """Choice among a task's problems.
 
     >>> Choice(families=("ode", "sum"), tiers=(1, 2), held_out=("ode",)).families_of(Split.TRAIN)
     ('sum',)
@@ -197,7 +197,7 @@ def choose(task: Task, config: TaskConfig) -> Task:
 
 
 class Readable(Protocol):
-    """What a task has read: see `repl_rl.tasks.data.reading`."""
+    """Content that a task has read: see `repl_rl.tasks.data.reading`."""
 
     @property
     def said(self) -> str: ...
@@ -211,7 +211,7 @@ class StoredTask(Task, Protocol):
     """A task whose problems are read from somewhere."""
 
     def read(self) -> Readable:
-        """What was read, once, in a line for a person and in one for a run's folder.
+        """Read the data once, and sum it up in a line for a person and in one for a run's folder.
 
         Raises ConfigError where it cannot be read.
         """
@@ -274,7 +274,7 @@ def demonstrable(task: Task) -> DemonstrableTask:
 
 
 def make_prompt(task: Task, problem: Problem, fmt: TranscriptFormat) -> Prompt:
-    """What a policy sees of a problem before its first line: the problem's bindings come first."""
+    """Make the prompt before a policy's first line; the problem's bindings come first."""
     bindings = "\n".join([*problem.setup, PROBLEM_MARKER])
     return fmt.prompt(
         task.prompt.replace(PROBLEM_MARKER, bindings),
@@ -284,5 +284,5 @@ def make_prompt(task: Task, problem: Problem, fmt: TranscriptFormat) -> Prompt:
 
 
 def make_setup(task: Task, fmt: TranscriptFormat) -> tuple[str, ...]:
-    """What a kernel runs before the policy's first line."""
+    """Sources that a kernel runs before the policy's first line."""
     return (*fmt.setup, *setup_sources(task.prompt))

@@ -37,7 +37,7 @@ class NumberedProblems:
         self._lock = threading.Lock()
 
     def count(self, split: str) -> int:
-        """How many there are, at most `most`; draws them all. Raises ConfigError for no split."""
+        """Count the problems, up to `most`; draws them all. Raises ConfigError for no split."""
         return len(self._first(_split(split), None))
 
     def all(self, split: str) -> list[Problem]:
@@ -59,7 +59,7 @@ class NumberedProblems:
         return found[index]
 
     def _first(self, split: Split, num: int | None) -> list[Problem]:
-        """At least `num` of a split, or all; fewer where it ends."""
+        """Draw at least `num` problems of a split, or all; fewer where it ends."""
         drawn = self._drawn[split]
         with self._lock:
             missing = None if num is None else max(0, num - len(drawn))

@@ -1,1 +1,1 @@
-"""What a line is: how it looks, which tokens it has, what became of it."""
+"""Lines of a transcript: their look, their tokens and their outcomes."""

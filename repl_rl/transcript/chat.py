@@ -38,7 +38,7 @@ class ChatFormat(TranscriptFormat):
     """Whether the prompt ends where a thought begins; banner and `>>>` come after it."""
 
     def thoughtful(self) -> ChatFormat:
-        """See `TranscriptFormat.thoughtful`: a template's switch for thoughts is on."""
+        """Switch on a template's thoughts: see `TranscriptFormat.thoughtful`."""
         return replace(self, template=switched(self.template, thinks=True), thinks=True)
 
     def prompt(self, task_prompt: str, statement: str, *, python_version: str) -> Prompt:
@@ -72,7 +72,7 @@ class ChatTurnsFormat(ChatFormat):
         return self
 
     def prompt(self, task_prompt: str, statement: str, *, python_version: str) -> Prompt:
-        """See `TranscriptFormat.prompt`."""
+        """Make the prompt of one user's turn: see `TranscriptFormat.prompt`."""
         session, next_number = self._session(task_prompt, python_version)
         user = f"{statement}\n\n{session}"
         turn = chat_turn(self.template, system=self.system, user=user, has_replies=True)

@@ -80,5 +80,5 @@ def load_repl(name: str) -> TranscriptFormat:
 
 
 def load_format(name: str, template: ChatTemplate | None = None) -> TranscriptFormat:
-    """See `find_format` and `made_format`."""
+    """Find a format and make it: see `find_format` and `made_format`."""
     return made_format(find_format(name), template)

@@ -1,4 +1,4 @@
-r"""What a transcript looks like, and which tokens of it the model wrote.
+r"""Format of a transcript: its look, and which tokens of it the model wrote.
 
     prompt:       banner, `>>> # statement`, ..., `>>>`   (no trailing space: the model samples it)
     line:         ` solve(x**2 - 4, x)\n`                   (sampled, trained)
@@ -51,7 +51,7 @@ class Part(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """What stands before the first sampled token.
+    """Prompt: all that stands before the first sampled token.
 
     >>> Prompt.plain("1 + 1 =").text
     '1 + 1 ='
@@ -105,7 +105,7 @@ class TranscriptFormat:
     """What the template writes after that message, up to the first word of the next line."""
 
     def prompt(self, task_prompt: str, statement: str, *, python_version: str) -> Prompt:
-        """What a policy sees of a problem before its first line; see `prompt_lines`."""
+        """Make the prompt that a policy sees before its first line; see `prompt_lines`."""
         lines = prompt_lines(task_prompt, statement)
         text = self.render_prompt(lines, python_version=python_version)
         return Prompt((Part(text),), next_number=len(lines) + 1)
@@ -139,7 +139,7 @@ class TranscriptFormat:
         return output + self._numbered(next_number(number, kind))
 
     def injected(self, observation: str) -> tuple[Part, ...]:
-        """What follows a line: `render_observation`'s text, within a message where there are
+        """Parts that follow a line: `render_observation`'s text, within a message where there are
         turns."""
         answer = Part(observation, is_ours=False)
         if not self.closing:
@@ -151,7 +151,7 @@ class TranscriptFormat:
         )
 
     def is_injected(self, text: str, output: str, kind: OutcomeKind) -> bool:
-        """Whether `text` is what `injected` makes of these, whatever the number."""
+        """Say whether `text` is what `injected` makes of these, whatever the number."""
         is_open = kind is OutcomeKind.INCOMPLETE
         prompt = re.escape(self.secondary if is_open else self.primary)
         prompt = prompt if is_open else prompt.replace(re.escape("{n}"), r"\d+")

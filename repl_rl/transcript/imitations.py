@@ -67,7 +67,8 @@ def imitates_output(source: str) -> bool:
 
 
 def begins_as_output(source: str) -> bool:
-    """The same for a source that runs: a prompt further down may be part of a docstring."""
+    """Say whether a source that runs imitates output in its first line or is idle: a prompt further
+    down may be part of a docstring."""
     first = source.partition("\n")[0]
     return any(map(_is_imitation, first.splitlines())) or _is_idle(source)
 

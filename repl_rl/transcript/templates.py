@@ -1,4 +1,4 @@
-"""What a chat template writes around messages, found by rendering placeholders.
+"""Text that a chat template writes around messages, found by rendering placeholders.
 
     chat template, words of a system and a user -> parts of a prompt; what stands between turns
 
@@ -113,7 +113,7 @@ def _thought_marks(template: ChatTemplate, said: _Opening, open_turn: str) -> tu
 
 
 def after_answers(template: ChatTemplate) -> list[str]:
-    """What follows an answer at the end of a conversation, and where it goes on.
+    """Texts that follow an answer at the end of a conversation, and where it goes on.
 
     Empty for a template that takes no answer.
     """
@@ -140,7 +140,7 @@ def _before_answer(open_turn: str, whole: str, answer: str, *, instead: str = "p
 
 
 def between_turns(template: ChatTemplate, *, system: str) -> tuple[str, str]:
-    """What a template writes (between an answer and the user's next words, after those).
+    """Texts that a template writes (between an answer and the user's next words, after those).
 
     Raises ConfigError unless a longer conversation begins with the shorter one, as it was said, and
     the template writes the same at each turn: a trajectory is one growing list of tokens.
@@ -194,7 +194,7 @@ def _check_edges(padded: str, lead: str) -> None:
 
 
 class _Opening(NamedTuple):
-    """How a conversation begins: with a system's message or without, its words as placeholders."""
+    """Opening of a conversation, with a system's message or without, its words as placeholders."""
 
     texts: Mapping[str, str]
     """What placeholders stand for. The system's stands only where it has a message."""
@@ -243,7 +243,7 @@ def _openings(system: str, user: str) -> Iterator[_Opening]:
 
 
 def _accepted(read: Callable[[_Opening], Read], system: str, user: str) -> Read:
-    """What `read` finds with the first beginning that the template takes.
+    """Return what `read` finds with the first beginning that the template takes.
 
     Some templates know no role but the user's and the assistant's, pass over the system's message,
     or move it on to the user's last one. Raises ConfigError for a template that takes neither.

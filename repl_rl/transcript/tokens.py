@@ -23,7 +23,7 @@ LEADS = ("\n", ")", "0")
 
 
 class Codec(Protocol):
-    """What the loop needs of a tokenizer.
+    """Tokenizer as the loop needs it.
 
     >>> codec: Codec = ByteCodec()
     >>> ids = codec.encode("1 + 1", is_trusted=False)
@@ -204,7 +204,7 @@ class AddedTokenLike(Protocol):
 
 
 class PreTrainedTokenizerLike(Protocol):
-    """What is used here of a `transformers` tokenizer."""
+    """Part of a `transformers` tokenizer that is used here."""
 
     @property
     def added_tokens_decoder(self) -> Mapping[int, AddedTokenLike]: ...

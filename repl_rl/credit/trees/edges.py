@@ -161,7 +161,7 @@ class _Tree:
         return found
 
     def _find_values(self) -> dict[tuple[int, int], float | None]:
-        """By (sibling, start of an edge): the mean outcome of what this edge leads to."""
+        """Mean outcomes of what each edge leads to, by (sibling, start of the edge)."""
         starts = [(self._start(at), at) for at in range(len(self._lengths))]
         starts += [(stop, at) for at, stops in enumerate(self._stops) for stop in stops]
         values: dict[tuple[int, int], float | None] = {}

@@ -37,7 +37,7 @@ def grow(attempts: Sequence[Attempt], config: GRPOConfig, run: Run) -> list[Scor
 
 
 class _Growth:
-    """Who leaves whom, asked at the states of trajectories under way."""
+    """Plan of the branches of a step: it says who leaves a trajectory under way, state by state."""
 
     def __init__(self, attempts: Sequence[Attempt], config: GRPOConfig) -> None:
         products = itertools.accumulate(config.branching[:0:-1], lambda a, b: a * b, initial=1)
@@ -49,7 +49,7 @@ class _Growth:
         """Of each slot: the level that leaves it next, and the lines behind which it was left."""
 
     def leaving(self, so_far: Trajectory) -> list[Attempt]:
-        """Who leaves this one where it is now, if the next of the levels below its own does."""
+        """Return the attempts that leave this one where it stands: the next level's, or none."""
         key, at = (so_far.group_index, so_far.sibling_index), len(so_far.lines)
         level, last = self._left.get(key, (self._own_level(so_far.sibling_index) + 1, 0))
         # One that begins again, because its kernel was lost, comes to the same states again.
@@ -73,8 +73,8 @@ class _Growth:
 
 
 def _by_slot(scored: Sequence[Scored]) -> dict[tuple[int, int], Scored]:
-    """By group and slot; those are missing whose stem was written otherwise, by one that began
-    again."""
+    """Trajectories by group and slot, without any whose stem was written otherwise by one that
+    began again."""
     made: dict[tuple[int, int], Scored] = {}
     for one in sorted(scored, key=lambda one: one.trajectory.sibling_index):  # who is left is first
         trajectory = one.trajectory
@@ -90,7 +90,7 @@ def _by_slot(scored: Sequence[Scored]) -> dict[tuple[int, int], Scored]:
 def _of_slot(
     made: dict[tuple[int, int], Scored], attempt: Attempt, strides: Sequence[int]
 ) -> Scored:
-    """What was made for a slot, or the one that nobody has left in time."""
+    """Return the trajectory made for a slot, or the one that nobody has left in time."""
     slot = attempt.sibling_index
     for stride in reversed(strides):
         key = attempt.group_index, slot - slot % stride

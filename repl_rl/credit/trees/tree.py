@@ -49,7 +49,7 @@ class Tree(Credit):
         return grow(attempts, self.config, run)
 
     def shares(self, scored: Sequence[Scored]) -> list[float]:
-        """As in `Credit`, of siblings that stand together, whether they were scored or not.
+        """Weights as in `Credit.shares`, of siblings that stand together, scored or not.
 
         Long trajectories are left more often, so a tree has too many long ends. With these weights
         a mean over ends is expected to be that over rollouts of their own, whose weights are 1: one
@@ -60,7 +60,7 @@ class Tree(Credit):
         return [own[-1].weight for edges_GE in edges for own in edges_GE]
 
     def metrics(self, scored: Sequence[Scored]) -> dict[str, float]:
-        """How large the groups of a step came out, and how many branches began at the prompt."""
+        """Metrics of the size of a step's groups, and of branches that began at the prompt."""
         num_groups = len({one.trajectory.group_index for one in scored}) or 1
         num_roots = sum(one.trajectory.branch is None for one in scored)
         return {

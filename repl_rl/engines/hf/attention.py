@@ -1,6 +1,9 @@
 """Attention over rows of a cache in place: no step copies their keys together.
 
-Knows `transformers`' attention interface. Does not know tokens, requests or caches.
+    in_view(runs): a model's forward -> attend -> attention of each run over its rows
+
+Knows `transformers`' attention interface, in which it registers. `attention`, the product alone,
+serves the trees of an update as well. Does not know tokens, requests or caches.
 
 A packed batch is a few runs of neighbouring rows: slices of the cache, each attended to by itself.
 Copying the keys of a batch together would cost as much as attending to them. So would repeating
@@ -75,7 +78,7 @@ def attend(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """What `sdpa` gives for the runs in view, (B, Q, H, D); 0 for tokens of no run."""
+    """Attention of the runs in view, as by `sdpa`, (B, Q, H, D); 0 for tokens of no run."""
     if not _in_view:
         found: tuple[torch.Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **kwargs
@@ -97,7 +100,7 @@ def _attend_run(
     seen: torch.Tensor,  # (Q, K)
     scaling: float | None,
 ) -> torch.Tensor:
-    """What the tokens of one run see in their rows, (size * width, H, D)."""
+    """Attention of the tokens of one run to their rows, (size * width, H, D)."""
     at, row, size, width, num_keys = run
     heads, kv_heads = query.shape[0], key.shape[1]
     shared = heads // kv_heads

@@ -1,4 +1,4 @@
-"""What goes through the model in one forward, and where its keys and values are written.
+"""Batch of one forward: its tokens, and where their keys and values are written.
 
     rows and what they are to hold -> tokens (B, Q), their positions and places -> a forward
 

@@ -1,6 +1,9 @@
-"""A KV cache with one row per trajectory, written anywhere and never shifted.
+"""A KV cache with one row per trajectory, and the choice of a row for a request.
 
-Knows `transformers`' cache protocol. Does not know tokens, requests or sampling.
+    request -> best_row, Prompts -> Row -> RowCache: written anywhere, never shifted
+
+Knows `transformers`' cache protocol and the ids that a row holds. Does not know the model or
+sampling.
 
 Rows keep their keys and values between lines, so resuming a trajectory computes nothing twice. A
 forward names its rows and, per token, the position to write; a token sees what its row holds up to
@@ -186,7 +189,7 @@ class Row:
         return len(self.request.ids) - len(self.cached)
 
     def holds(self, ids: list[int]) -> bool:
-        """Whether these are its first tokens."""
+        """Say whether these are the row's first tokens."""
         return self.cached[: len(ids)] == ids
 
 
@@ -204,7 +207,7 @@ def _begins(held: list[int], ids: list[int]) -> bool:
 
 
 class Prompts:
-    """What rows read from the first token on: who holds it, and what follows it.
+    """Prompts that rows have read: the row that holds each, and the logits after it.
 
     A prompt is read in one piece, or in two where `beginning` is known. Only whole pieces are given
     to others. The last bits of a key depend on where a piece was cut, and which other rows are
@@ -224,17 +227,17 @@ class Prompts:
         self._known[tuple(ids)] = row, logits
 
     def find(self, ids: list[int]) -> tuple[Row, torch.Tensor] | None:
-        """Who holds exactly these among its first tokens, and the logits after them."""
+        """Find the row that read exactly these as a piece, and the logits after them."""
         found = self._known.get(tuple(ids))
         return found if found and found[0].holds(ids) else None
 
     def goes_on(self, ids: list[int]) -> bool:
-        """Whether these are the beginning and more."""
+        """Say whether these are the beginning and more."""
         num = len(self.beginning)
         return 0 < num < len(ids) and ids[:num] == self.beginning
 
     def piece(self, row: Row) -> list[int]:
-        """What a row is to hold after the next forward: all of its request, or the beginning."""
+        """Ids for a row to hold after the next forward: all of its request, or the beginning."""
         assert row.request is not None
         # A row that holds less than the beginning is on its way through it.
         is_first = len(row.cached) < len(self.beginning) and self.goes_on(row.request.ids)
@@ -266,7 +269,7 @@ class Prompts:
         )
 
     def kept(self, row: Row, ids: list[int]) -> list[int]:
-        """What a row keeps of what it holds, for a request of these ids."""
+        """Ids that a row keeps for a request of these ids."""
         # At least one token must go through the model to get the next one's distribution.
         num = min(len(row.cached), len(ids) - 1)
         kept = row.cached[:num] if ids[: len(row.cached)] == row.cached else []

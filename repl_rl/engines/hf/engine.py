@@ -56,7 +56,7 @@ The two never have equal lengths: a model might rely on those."""
 
 
 class HFEngine:
-    """See the module. `num_rows` bounds the lines in flight; more wait for a free row.
+    """Engine over a model in this process. `num_rows` bounds the lines in flight; more wait.
 
     Forwards compute in `dtype`; float32 leaves them to the model's weights. No id in
     `forbidden_ids` is ever sampled. With `is_fixed` steps have a fixed shape, in a copy of the
@@ -171,7 +171,7 @@ class HFEngine:
         )
 
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
-        """See `Engine.line`."""
+        """Sample a line: see `Engine.line`."""
         if self._is_closed:
             raise EngineError("the engine was closed")
         check_request(
@@ -187,11 +187,11 @@ class HFEngine:
         return await done
 
     def share(self, beginning: Sequence[int]) -> None:
-        """See `PrefixSharing.share`."""
+        """Share a beginning: see `PrefixSharing.share`."""
         self._prompts.beginning = list(beginning)
 
     async def sync(self, weights: Weights, *, version: int) -> None:
-        """See `Engine.sync`: the model is the trainer's, so only cached keys and values go."""
+        """Drop cached keys and values, as the model is the trainer's: see `Engine.sync`."""
         self._version = version
         self._cast.forget()
         self._drop()
@@ -205,7 +205,7 @@ class HFEngine:
             row.cached = []
 
     async def sleep(self) -> None:
-        """See `Engine.sleep`: what is cached is worth nothing once the weights have moved."""
+        """Forget what is cached, worthless once the weights have moved: see `Engine.sleep`."""
         if self._stepper is not None:
             await asyncio.wait([self._stepper])
         self._forget()
@@ -219,7 +219,7 @@ class HFEngine:
         self._cache.reset()
 
     async def aclose(self) -> None:
-        """See `Engine.aclose`."""
+        """Stop the steps and fail the lines in flight: see `Engine.aclose`."""
         self._is_closed = True
         if self._stepper is not None:
             self._stepper.cancel()

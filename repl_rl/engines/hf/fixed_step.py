@@ -1,8 +1,10 @@
-"""One forward of fixed shape: slots read, each row draws a token; on a GPU one CUDA graph.
+"""One forward of fixed shape over a cache of its own; on a GPU one CUDA graph.
 
     reads, draws -> one copy to the device -> forward and draws -> (rows, 2): the one copy back
 
-Knows tensors. Does not know requests, nor who reads what.
+Holds the shape of a step, the attention and the cache (`StepCache`) that it forwards over, and
+the step itself (`FixedStep`). Slots read; each row draws a token. Knows tensors. Does not know
+requests, nor who reads what.
 
 Ops and their shapes never depend on what goes through it, so it can be captured and launched as a
 whole, and a row's numbers do not depend on the others. A row that has more to read than its last
@@ -221,7 +223,7 @@ class Draw(NamedTuple):
 
 
 class FixedStep:
-    """See the module. Run eagerly until `capture` is called."""
+    """Step of one shape. Run eagerly until `capture` is called."""
 
     def __init__(
         self, model: Any, cache: StepCache, policy: Policy, shape: Shape, *, device: torch.device

@@ -1,8 +1,9 @@
-"""Steps of fixed shape for the engine `hf`: what a GPU launches as a whole.
+"""Steps of fixed shape for the engine `hf`, which a GPU launches as a whole.
 
     rows with requests -> slots that read, rows that draw -> FixedStep -> a token for each
 
-Knows rows and requests. Does not know ends of lines, nor when a step is wanted.
+Holds the copy of the model that the steps run (`Shadow`), and the steps (`Steps`), with their
+room for tokens. Knows rows and requests. Does not know ends of lines, nor when a step is wanted.
 
 What a step does to a row depends on this row alone: where its tokens are cut, and by which of the
 two shapes they are read. Only when it is its turn depends on the others. So the numbers of a row do
@@ -26,7 +27,7 @@ from repl_rl.models.weights import inner_model, named_weights
 
 
 class Shadow:
-    """See the module. The model itself is left alone, its mode and its attention, too."""
+    """Copy of the model in another type and attention. The model itself is left alone."""
 
     def __init__(self, model: Any, *, dtype: torch.dtype, attention: str) -> None:
         inner, device = inner_model(model), model.device
@@ -76,8 +77,8 @@ places graphs would have to be captured again."""
 
 
 class Steps:
-    """See the module. Rows have room for `num_tokens` at first. Raises RuntimeError for a model
-    that no such step can be made of, and torch.OutOfMemoryError."""
+    """Steps of all rows, each with room for `num_tokens` at first. Raises RuntimeError for a
+    model that no such step can be made of, and torch.OutOfMemoryError."""
 
     def __init__(
         self, model: Any, policy: Policy, *, num_rows: int, num_tokens: int, dtype: torch.dtype
@@ -167,7 +168,7 @@ class Steps:
             self._cache.clear()
 
     def copy(self, source: int, target: int, *, num_keys: int) -> None:
-        """See `StepCache.copy`."""
+        """Copy a row's keys and values to another: see `StepCache.copy`."""
         assert self._cache is not None
         self._cache.copy(source, target, num_keys=num_keys)
 

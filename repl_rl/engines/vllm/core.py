@@ -48,7 +48,7 @@ class Finished:
 
 
 class VLLMCore:
-    """See the module. Raises ConfigError if vLLM cannot serve the model.
+    """Core of vLLM for one model. Raises ConfigError if vLLM cannot serve the model.
 
     One at a time in a process: vLLM keeps its process groups in globals.
     """

@@ -56,7 +56,7 @@ class _Order:
 
 
 class VLLMEngine:
-    """See the module. `num_rows` bounds the lines in flight; more wait for their turn.
+    """Engine over vLLM in this process. `num_rows` bounds the lines in flight; more wait.
 
     `row_tokens` is what a trajectory may have with its prompt, if the model holds as many.
     Starts with the weights in `model_path`. Raises ConfigError if vLLM is not installed or cannot
@@ -107,7 +107,7 @@ class VLLMEngine:
         self._vocabulary, self._context_tokens = opened.result()
 
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
-        """See `Engine.line`."""
+        """Sample a line: see `Engine.line`."""
         self._check_open()
         check_request(
             ids, max_tokens, vocabulary=self._vocabulary, context_tokens=self._context_tokens
@@ -126,7 +126,7 @@ class VLLMEngine:
         return await done
 
     async def sync(self, weights: Weights, *, version: int) -> None:
-        """See `Engine.sync`: lines in flight end before."""
+        """Load the weights once the lines in flight have ended: see `Engine.sync`."""
 
         def update(core: VLLMCore) -> None:
             core.load(weights)
@@ -139,7 +139,7 @@ class VLLMEngine:
         await self._have_done(lambda core: core.sleep())
 
     async def aclose(self) -> None:
-        """See `Engine.aclose`."""
+        """End the thread of vLLM: see `Engine.aclose`."""
         if not self._is_closed:
             self._is_closed = True
             ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -245,7 +245,7 @@ class VLLMEngine:
 
 
 def logit_bias(forbidden_ids: Set[int]) -> dict[int, float] | None:
-    """What vLLM adds to logits so that these ids have no probability; it wants finite numbers."""
+    """Bias of logits that leaves these ids no probability; vLLM wants finite numbers."""
     return dict.fromkeys(sorted(forbidden_ids), -1e9) or None
 
 

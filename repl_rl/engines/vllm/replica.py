@@ -57,7 +57,7 @@ class _Refused(Exception):
 
 
 class Replica:
-    """See the module. Raises ConfigError for an invalid address."""
+    """Server at one address. Raises ConfigError for an invalid one."""
 
     def __init__(self, url: str, client: httpx.AsyncClient) -> None:
         check_address(url)
@@ -104,7 +104,7 @@ class Replica:
             )
 
     async def _check_control(self) -> None:
-        """Whether its weights can be followed; a server that says nothing of them still samples."""
+        """Check that its weights can be followed; a server silent about them still samples."""
         try:
             is_paused = _value(await self._ask("GET", "/is_paused"), "is_paused")
         except _Refused as error:
@@ -272,7 +272,7 @@ class Replica:
     async def _ask(
         self, method: str, path: str, *, timeout_s: float | None = _QUICK_S, **content: Any
     ) -> Any:
-        """What it answers, parsed."""
+        """Ask the server, and return its parsed answer."""
         timeout = httpx.Timeout(_QUICK_S, read=timeout_s)
         try:
             response = await self._client.request(

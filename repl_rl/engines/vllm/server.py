@@ -47,7 +47,7 @@ _CLOSED = "the engine was closed"
 
 
 class VLLMServerEngine:
-    """See the module. `row_tokens` are the most that a trajectory has with its prompt.
+    """Engine over vLLM servers. `row_tokens` are the most that a trajectory has with its prompt.
 
     Servers are checked before the first line, or by `open`. New weights pass through a folder in
     `weights_dir` (the system's folder for temporary files unless given), which must be the same
@@ -114,20 +114,20 @@ class VLLMServerEngine:
                 self._is_open = True
 
     async def line(self, ids: Sequence[int], *, max_tokens: int, seed: int) -> SampledLine:
-        """See `Engine.line`."""
+        """Sample a line: see `Engine.line`."""
         check_request(ids, max_tokens, vocabulary=self._vocabulary, context_tokens=self._row_tokens)
         return await self._tracked(self._line(list(ids), max_tokens, seed))
 
     async def sync(self, weights: Weights, *, version: int) -> None:
-        """See `Engine.sync`: lines in flight wait, and go on with the new weights."""
+        """Send weights to the servers; lines in flight go on with them: see `Engine.sync`."""
         await self._tracked(self._sync(weights, version))
 
     async def adopt(self, label: str, *, version: int) -> None:
-        """See `SharedEngine.adopt`."""
+        """Follow weights that another process has sent: see `SharedEngine.adopt`."""
         await self._tracked(self._adopt(label, version))
 
     async def sleep(self) -> None:
-        """See `Engine.sleep`: the servers' memory is not the trainer's to take.
+        """Keep the servers' memory, which is not the trainer's to take: see `Engine.sleep`.
 
         A phase of sampling has ended: EngineError if a server has got weights from somebody else.
         """
@@ -144,7 +144,7 @@ class VLLMServerEngine:
         await _persist(replica.confirm)
 
     async def aclose(self) -> None:
-        """See `Engine.aclose`; the servers go on."""
+        """Cancel the requests; the servers go on: see `Engine.aclose`."""
         self._is_closed = True
         for task in self._tasks:
             task.cancel()
@@ -299,7 +299,7 @@ async def _persist(attempt: Callable[[], Awaitable[T]]) -> T:
 
 
 class _Homes:
-    """Which replica holds the keys and values of a trajectory, found by its tokens.
+    """Table of the replicas that hold trajectories' keys and values, found by their tokens.
 
     A request begins with all tokens of the line before; the hash of those is looked up.
     """

@@ -1,4 +1,4 @@
-"""How a worker of vLLM takes over new weights: in this process, or in a server's.
+"""Loader of new weights for a worker of vLLM, in this process or in a server's.
 
     vllm serve MODEL --worker-extension-cls repl_rl.engines.vllm.worker.PolicyLoader ...
 

@@ -70,7 +70,7 @@ async def judged(kernel: Kernel, source: str, calls: Sequence[tuple[str, str]]) 
 
 
 def is_literal_equal(value: str, expected: str) -> bool:
-    """Whether a kernel's text spells the literal; text that spells none is another value."""
+    """Say whether a kernel's text spells the literal; text that spells none is another value."""
     try:
         return bool(ast.literal_eval(value) == ast.literal_eval(expected))
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):

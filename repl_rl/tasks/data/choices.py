@@ -1,9 +1,10 @@
-r"""Choices of a row: shown below its statement, and answered by a letter.
+r"""Choices of a row: shown below its statement, answered by a letter, and compared as texts.
 
     ["red", "blue"], answer "1" -> "(A) red\n(B) blue", answer "B"
     {"text": ["red", "blue"], "label": ["1", "2"]}, answer "1" -> the same choices, answer "A"
 
-Pure functions of text. Raises ValueError with a reason; whoever knows the row says where.
+Brings texts of choices to one form (`normal_text`, `undressed`), as graders compare them. Pure
+functions of text. Raises ValueError with a reason; whoever knows the row says where.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which columns hold what: named by the config, or by the names that data sets use.
+"""Columns and their roles: named by the config, or found by the names that data sets use.
 
     all rows, DataConfig -> Columns;  Row -> the values of these columns
 
@@ -49,7 +49,7 @@ class Columns:
 
     @property
     def answers_are_solutions(self) -> bool:
-        """Whether an answer stands at the end of a text."""
+        """Say whether an answer stands at the end of a text."""
         return self.taken["answer"] == SOLUTION
 
     def __str__(self) -> str:

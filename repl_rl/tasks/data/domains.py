@@ -1,4 +1,4 @@
-r"""Where the unknowns of a row live: what its column says, its statement, and its known answer.
+r"""Domains of a row's unknowns, by its column, its statement and its known answer.
 
     "Let n be a positive integer", "2*(-1)**n" -> n:integer,positive
 

@@ -55,7 +55,7 @@ class Refused:
 
 
 def read_golds(wanted: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], Gold | Refused]:
-    """For each (answer, name of a grader or `auto`) what it is. Raises ConfigError, GraderError."""
+    """Read each (answer, name of a grader or `auto`) once. Raises ConfigError, GraderError."""
     pairs = list(dict.fromkeys(wanted))
     found = {pair: plain(*pair) for pair in pairs}
     left = [pair for pair, gold in found.items() if gold is None]
@@ -65,7 +65,7 @@ def read_golds(wanted: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], Go
 
 
 def plain(answer: str, grader: str) -> Gold | Refused | None:
-    """What needs no parser; None for what does."""
+    """Read an answer that needs no parser; None for one that does."""
     bare = answer.strip().strip("$").strip().removesuffix(".")
     if grader == "tests":
         return _tests(answer)
@@ -138,7 +138,7 @@ def meanings(answer: str) -> list[str]:
 
 
 def _is_nothing(text: str, value: Any) -> str:
-    """Why a reading is no answer: an interval of which the ends fall, 1/0, what is never true."""
+    """Say why a reading is no answer: an interval whose ends fall, 1/0, or what is never true."""
     import sympy
 
     from repl_rl.grading.parse import parse
@@ -174,7 +174,7 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def is_python(text: str) -> bool:
-    """Whether it is an expression of Python that LaTeX could not be."""
+    """Say whether it is an expression of Python that LaTeX could not be."""
     from repl_rl.grading.parse import Malformed, parse
 
     if not _PYTHON.search(text) or re.search(r"[\\$^]|\d\.|\.\d", text):
@@ -205,7 +205,7 @@ def names_in(text: str) -> tuple[str, ...]:
 
 
 def _outside(pairs: list[tuple[str, str]]) -> list[Gold | Refused]:
-    """The same from grader's processes."""
+    """Read the pairs in a grader's processes."""
     if importlib.util.find_spec(_PARSER) is None:
         raise ConfigError(
             f"reading the answer {pairs[0][0][:40]!r} takes the package pylatexenc, which is not "

@@ -4,8 +4,9 @@ r"""Graders by name, for problems that carry all that grading takes in their `me
     meta["value"]   the known answer as `grading.parse` reads it, one meaning a line; a choice
                     among them stands in quotes
 
-`ByName` needs no file and no argument, so a grader's process makes one wherever it runs. LaTeX was
-read when the rows were (`golds`); a submission is a Python value, or a text, and never LaTeX.
+`ByName` needs no file and no argument, so a grader's process makes one wherever it runs. A float
+that spells a decimal of the known answer counts as a fraction. LaTeX was read when the rows were
+(`golds`); a submission is a Python value, or a text, and never LaTeX. Knows no file, no row.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ class ByName:
     """Judges by the grader that a problem names."""
 
     def grade(self, problem: Problem, submission: str) -> Verdict:
-        """By `meta` alone; text that is not an answer of the kind asked for is MALFORMED."""
+        """Grade by `meta` alone; text that is not an answer of the kind asked for is MALFORMED."""
         try:
             return _GRADERS[problem.meta["grader"]](problem.meta, submission)
         except Malformed as error:
@@ -147,7 +148,7 @@ def grade_math(meta: Mapping[str, str], submission: str) -> Verdict:
 
 
 def _symbols(meta: Mapping[str, str]) -> dict[str, Any]:
-    """By name. One that nothing is claimed of may be called as a function is, such as `beta`."""
+    """Symbols by name. One without a claim may be called as a function is, such as `beta`."""
     parts = meta.get("symbols", "").split()
     names = [part for part in parts if ":" not in part]
     names += CONSTANTS if "variable" in meta else ()
@@ -178,7 +179,7 @@ def grade_integer(meta: Mapping[str, str], submission: str) -> Verdict:
 
 
 def grade_exact(meta: Mapping[str, str], submission: str) -> Verdict:
-    """The same text, but for blanks, the form of its characters and brackets around a letter."""
+    """Compare texts, but for blanks, the form of their characters and brackets around a letter."""
     found = _same_text(unquoted(submission), [meta["value"]])
     return found if found.is_solved else _same_text(said_by(submission), [meta["value"]])
 
@@ -207,7 +208,7 @@ def matched(got: Value, expected: Value, *, seed: str) -> Verdict:
 
 
 def unquoted(submission: str) -> str:
-    """What a submitted string says; any other submission as it stands."""
+    """Return the content of a submitted string; any other submission as it stands."""
     (text,) = _strings(submission) or [submission]
     return text
 

@@ -1,10 +1,10 @@
-"""Families of reasoning-gym: `reasoning-gym:leg_counting`, seeded and without end.
+"""Families of reasoning-gym as tasks: `reasoning-gym:leg_counting`, seeded and without end.
 
-    family, split, seed -> problems;  a submission -> the family's own score
+    family, split, seed -> problems;  a submission -> its spellings -> the family's own score
 
 A problem carries its entry, all that the score reads. The score is asked in the grader's process,
 which never makes the problem again. Some families evaluate an answer as Python to score it. Theirs
-are read by `grading.parse` first, which lets only values through.
+are read by `grading.parse` first, which lets only values through. Knows no kernel, no training.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which names of tasks stand for data, and of what kind. Loads nothing.
+"""Names of tasks that stand for data, and their kinds. Loads nothing.
 
 rows.jsonl, .json, .parquet, .csv, .tsv -> a file;  hf:owner/name -> the hub;  reasoning-gym:family
 """
@@ -20,12 +20,12 @@ _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+(@[\w./-]+)?")
 
 
 def is_data(name: str) -> bool:
-    """Whether a task of this name is somebody's data, and not a class."""
+    """Say whether a task of this name is somebody's data, and not a class."""
     return is_file(name) or name.startswith((HUB, GYM))
 
 
 def is_file(name: str) -> bool:
-    """Whether the name is that of a file with rows, which need not be there."""
+    """Say whether the name is that of a file with rows, which need not be there."""
     return name.endswith(SUFFIXES) and not name.startswith((HUB, GYM))
 
 

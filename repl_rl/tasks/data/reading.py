@@ -42,7 +42,7 @@ _NUM_SHOWN = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What was read of somebody's data."""
+    """Reading of somebody's data."""
 
     sides: Mapping[Split, tuple[Problem, ...]]
     said: str
@@ -279,7 +279,7 @@ def _symbols(item: _Item, gold: Gold) -> tuple[dict[str, str], tuple[str, ...]]:
 def _sides(
     problems: Sequence[tuple[_Item, Problem]], data: DataConfig
 ) -> Mapping[Split, tuple[Problem, ...]]:
-    """By the data's own split where it holds something out, else by a hash of the text."""
+    """Split problems as the data does where it holds something out, else by a hash of the text."""
     if data.split is None and any(item.split for item, _ in problems):
         by_name = [(_side(item), problem) for item, problem in problems]
         if any(side is Split.HELD_OUT for side, _ in by_name):
@@ -305,7 +305,7 @@ def _side(item: _Item) -> Split:
 
 
 def share(statement: str) -> float:
-    """Where between 0 and 1 a text falls, whatever else there is; small ones are held out."""
+    """Number in [0, 1) by a text alone, whatever else there is; small ones are held out."""
     hashed = hashlib.blake2b(statement.encode(), digest_size=8, person=b"split").digest()
     return int.from_bytes(hashed) / (1 << 64)
 

@@ -61,7 +61,7 @@ async def spelled(submissions: Sequence[str | None]) -> list[tuple[str, str] | N
 
 
 def _plain(submission: str) -> tuple[str, str] | None:
-    """What LaTeX has no other words for; None for the rest."""
+    """Read a number or word that LaTeX spells no other way; None for the rest."""
     if number := _NUMBER.fullmatch(submission):
         return (number[1] or submission,) * 2
     return (submission[1:-1],) * 2 if _WORD.fullmatch(submission) else None

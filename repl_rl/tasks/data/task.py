@@ -1,9 +1,9 @@
-"""Tasks whose problems are somebody's data: a file, or a data set on the hub.
+"""Tasks of somebody's data: a file, a data set on the hub, or a family of reasoning-gym.
 
-    name, DataConfig -> DataTask;  split, seed -> its problems in a seeded order
+    name, DataConfig -> open_data -> DataTask | GymTask;  split, seed -> problems in a seeded order
 
-The rows are read when they are first asked for, and once. Verdicts come from `graders`, which
-needs none of this.
+The hub's rows are loaded here, files' by `rows`: when they are first asked for, and once. Verdicts
+come from `graders`, which needs none of this. Does not know kernels or training.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from repl_rl.tasks.data.rows import Row, digest, read_rows
 
 
 def source(name: str, data: DataConfig) -> Callable[[], Source]:
-    """What loads the data set when it is needed; a wrong name is a ConfigError at once."""
+    """Return a loader of the data set; a wrong name is a ConfigError at once."""
     repository, revision = split_hub_name(name)
 
     def load() -> Source:

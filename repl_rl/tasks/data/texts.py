@@ -61,7 +61,7 @@ def last_user_text(value: Any) -> str:
 
 
 def statement_of(value: Any) -> str:
-    """What a policy is asked: no request for a form of the answer, no control characters."""
+    """Statement for a policy, without requests for a form of the answer and control characters."""
     text = _printable(last_user_text(value))
     stated = without_requests(text)
     if not stated:
@@ -125,7 +125,7 @@ def tests_of(value: Any) -> str:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""What stands in the last `\boxed{...}`; None where there is none that closes."""
+    r"""Content of the last `\boxed{...}`; None where there is none that closes."""
     start = max(text.rfind("\\boxed{"), text.rfind("\\fbox{"))
     if start < 0:
         return None
@@ -141,7 +141,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def _printable(text: str) -> str:
-    """Its lines, without control characters: a prompt shows each as a comment."""
+    """Lines of the text, without control characters: a prompt shows each as a comment."""
     try:
         text.encode()
     except UnicodeEncodeError:

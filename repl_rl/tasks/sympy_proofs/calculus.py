@@ -41,7 +41,7 @@ SYMBOLS: Mapping[str, tuple[str, ...]] = {
 
 
 def grade(problem: Problem, submission: str) -> Verdict:
-    """By equality on the reals, for sums on the naturals; an antiderivative by its differences."""
+    """Grade by equality on the reals, sums on the naturals, antiderivatives by differences."""
     kind, seed = problem.meta["kind"], problem.meta["points"]
     value = expression(parse(submission, symbols=SYMBOLS[kind]))
     domain = Domain.NATURALS if kind == "closed_sum" else Domain.REALS

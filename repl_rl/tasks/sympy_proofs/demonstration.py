@@ -112,7 +112,7 @@ def _styled(strategy: Strategy, facts: dict[str, str], rng: random.Random) -> li
 
 
 def _ended(lines: list[str], facts: Mapping[str, str], rng: random.Random) -> list[str]:
-    """The same work with one of several endings."""
+    """Draw one of several endings for the lines."""
     if len(lines) < 2 or lines[-1] != SUBMIT_LAST or lines[-2] in ("found", "sum(_)"):
         return lines
     step, draw = lines[-2], rng.random()

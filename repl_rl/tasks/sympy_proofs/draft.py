@@ -1,4 +1,4 @@
-"""What a family hands over for one problem, before it gets an id and a side of the split.
+"""Draft that a family hands over for one problem, before it gets an id and a side of the split.
 
 Knows no family.
 """

@@ -66,7 +66,7 @@ class SympyProofs:
             yield draw(Cell(family=family, tier=tier), split, rng)[0]
 
     def _frozen(self) -> Iterator[Problem]:
-        """Those of the chosen cells, which take turns."""
+        """Yield the frozen problems of the chosen cells, which take turns."""
         lists = [
             [self.problem(cell, Split.HELD_OUT, seed=seed) for seed in seeds]
             for cell in self.cells
@@ -101,7 +101,7 @@ class SympyProofs:
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What was measured of the cells: `benchmarks/sympy_proofs.py --write` makes the file."""
+    """Measurements of the cells: `benchmarks/sympy_proofs.py --write` makes the file."""
 
     baselines: dict[str, dict[str, float]]
     """Shares of problems, by `best single call` and `guessing`, by cell."""
@@ -132,7 +132,7 @@ def split_of(question: str) -> Split:
 
 
 def drawn_at(cell: Cell, split: Split, seed: int) -> tuple[Problem, Draft]:
-    """As `draw`, always the same for a seed."""
+    """Draw a problem, always the same for a seed: see `draw`."""
     return draw(cell, split, random.Random(f"{seed}/{split}/{cell}"))
 
 
@@ -148,7 +148,7 @@ def draw(cell: Cell, split: Split, rng: random.Random) -> tuple[Problem, Draft]:
 
 
 def _rules(cell: Cell, split: Split) -> dict[str, Rule]:
-    """Those that make problems of this cell for this side: no training problem comes of some."""
+    """Rules that make problems of this cell for this side; some make no training problems."""
     return {
         name: rule
         for name, rule in FAMILIES[cell.family].rules_at(cell.tier).items()

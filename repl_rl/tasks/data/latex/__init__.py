@@ -1,4 +1,4 @@
-r"""What a gold answer in LaTeX may mean, spelled as Python that `grading.parse` reads.
+r"""Meanings of a gold answer in LaTeX, spelled as Python that `grading.parse` reads.
 
     text -> atoms (`atoms`) -> lists, sets, relations, units, choices (`answers`)
          -> expressions (`expressions`)

@@ -71,7 +71,7 @@ _MODES = [
 
 
 def _variants(text: str) -> list[Atoms]:
-    """With commas between digits as parts of numbers, and as commas; 2e-5 as a number, and not."""
+    """Read commas between digits as parts of numbers, and as commas; 2e-5 as a number, and not."""
     found: list[Atoms] = []
     for spelled in dict.fromkeys((text, _POWER_OF_TEN.sub(r"\1 ", text))):
         split_up = atoms_of(spelled)

@@ -219,7 +219,7 @@ def atoms_of(text: str, *, join_commas: bool = False) -> Atoms:
 
 
 def _escaped(text: str) -> str:
-    """With `%` and a dollar of money as signs, not as a comment and the start of a formula."""
+    """Escape `%` and a dollar of money, which are no comment and no start of a formula."""
     text = re.sub(r"(?<!\\)%", r"\\%", text)
     if len(re.findall(r"(?<!\\)\$", text)) % 2:
         text = re.sub(r"(?<!\\)\$(?=\s*-?[\d.])", r"\\$", text, count=1)
@@ -407,7 +407,7 @@ def _of_environment(node: Any) -> Atom:
 
 
 def _numbered(atoms: Atoms, *, join_commas: bool = False) -> Atoms:
-    """With the groups of a number joined, repeated digits read, and degrees as one mark."""
+    """Join the groups of a number, read repeated digits, and make degrees one mark."""
     found: list[Atom] = []
     index, depth = 0, 0
     while index < len(atoms):

@@ -424,7 +424,7 @@ class _Reader:
             self.has_degrees = outside
 
     def _argument_inside(self) -> ast.expr:
-        """In brackets; or all factors up to the next function, where nothing divides them."""
+        """Read an argument in brackets; or all factors up to the next function, undivided."""
         atom = self._peek()
         if atom is not None and (atom.kind == "group" or atom.text in ("(", "[")):
             found = self._primary()

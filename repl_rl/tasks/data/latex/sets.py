@@ -41,7 +41,7 @@ class Region:
     """Of a union."""
 
     def condition(self, name: str) -> str:
-        """Such as `And(1 < x, x <= 2)`; empty where the set is not made of intervals."""
+        """Condition on the name: `And(1 < x, x <= 2)`; empty for a set not made of intervals."""
         if self.parts:
             found = [part.condition(name) for part in self.parts]
             return f"Or({', '.join(found)})" if all(found) else ""

@@ -1,1 +1,1 @@
-"""What demonstrations are made of: weighted tables of right and wrong scripts, one a family."""
+"""Strategies of demonstrations: weighted tables of right and wrong scripts, one a family."""

@@ -1,6 +1,6 @@
-"""How to differentiate, integrate and add up, well and badly. `{f}` is the function.
+"""Scripts that differentiate, integrate and add up, well and badly. `{f}` is the function.
 
-What is wrong takes the wrong tool, forgets a bound or submits the question itself (Integral, Sum,
+A wrong one takes the wrong tool, forgets a bound or submits the question itself (Integral, Sum,
 Derivative).
 """
 

@@ -1,8 +1,8 @@
-"""How to solve over a domain, well and badly.
+"""Scripts that solve over a domain, well and badly.
 
 `{f}` is the polynomial; `{set}` and `{attribute}` spell the domain as sympy does.
 
-What is right here names the domain; what is wrong forgets it, stops at one root or turns to floats.
+A right script names the domain; a wrong one forgets it, stops at one root or turns to floats.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How to settle an identity, well and badly. `{d}` is the difference of both sides.
+"""Scripts that settle an identity, well and badly. `{d}` is the difference of both sides.
 
-Powers and exponentials vanish under `expand`; squares of sines need `trigsimp` or `simplify`. What
-does not vanish is looked at, place by place.
+Powers and exponentials vanish under `expand`; squares of sines need `trigsimp` or `simplify`. A
+difference that does not vanish is looked at, place by place.
 """
 
 from __future__ import annotations

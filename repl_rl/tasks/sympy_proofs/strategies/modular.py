@@ -1,7 +1,7 @@
-"""How to answer in whole numbers, well and badly. Letters in braces are numbers of the statement.
+"""Scripts that answer in whole numbers. Letters in braces are numbers of the statement.
 
 `modinv`, `crt` and `phi` are not imported by the prompt: a NameError follows, and what is done
-after it decides.
+after it decides whether the script is right.
 """
 
 from __future__ import annotations

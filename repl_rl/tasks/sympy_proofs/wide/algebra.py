@@ -218,7 +218,7 @@ def _monic(rng: random.Random, degree: int) -> Row:
 
 
 def _power_sums(f: Sequence[int], most: int) -> Row:
-    """Of the roots of monic f, to the power `most`, by Newton's identities."""
+    """Power sums of the roots of monic f, up to `most`, by Newton's identities."""
     degree = len(f) - 1
     sums = [degree]
     for m in range(1, most + 1):
@@ -295,7 +295,7 @@ def _conjugates(rng: random.Random, _: int) -> Draft:
 
 
 def _is_unique(f: Sequence[int], r: int) -> bool:
-    """Whether r is the only rational t for which (x**2 + p*x + t)**2 - f is c*(x - e)**2.
+    """Say whether r is the only rational t for which (x**2 + p*x + t)**2 - f is c*(x - e)**2.
 
     Its discriminant is (2*p*t - c1)**2 - 4*(2*t + p**2 - c2)*(t**2 - c0), a cubic in t with the
     root r: the rest is a quadratic, which is not to have rational roots.
@@ -310,14 +310,13 @@ def _is_unique(f: Sequence[int], r: int) -> bool:
 
 
 def _shows(d: int, p: int, q: int, r: int, s: int) -> bool:
-    """Whether sqrt(d) is seen in the discriminant of f, but for a square the norm of that of one
-    factor."""
+    """Say whether f's discriminant shows sqrt(d): up to a square it is the norm of one factor's."""
     norm = (p * p + d * q * q - 4 * r) ** 2 - d * (2 * p * q - 4 * s) ** 2
     return norm == 0 or (norm > 0 and isqrt(norm * d) ** 2 == norm * d)
 
 
 def _by_set(problem: Problem, submission: str) -> Verdict:
-    """In any order, each once."""
+    """Grade polynomials in any order, each once."""
     given, expected = (parse(text, symbols=("x",)) for text in (submission, problem.meta["answer"]))
     if not isinstance(given, list | tuple | frozenset) or len(given) != len(expected):
         raise Malformed(f"{len(expected)} polynomials are expected")

@@ -33,7 +33,7 @@ def _chain(count: int) -> Uses:
 
 
 def _tree(count: int) -> Uses:
-    """Of two neighbours one starts afresh, and the next joins both."""
+    """Uses of a tree: of two neighbours one starts afresh, and the next joins both."""
     joined = [() if i == 0 or i % 2 else (i - 2, i - 1) for i in range(count)]
     return [*joined, (count - 1,)]
 

@@ -39,7 +39,7 @@ def by_set(problem: Problem, submission: str) -> Verdict:
 
 
 def _critical(rng: random.Random, tier: int) -> Draft:
-    """Of all c with a double zero, those that leave a certain number of real zeros."""
+    """Draft that asks, of all c with a double zero, for those that leave a number of real zeros."""
     while True:
         stays = rng.sample(range(-4, 5), tier + 2)
         polynomial = _with_stays(stays) * rng.choice((-1, 1))
@@ -87,7 +87,7 @@ def _with_stays(stays: list[int]) -> Any:
 
 
 def _num_zeros(polynomial: Any, levels: list[Any], level: Any) -> int:
-    """How often the polynomial takes a level, by its values where it turns."""
+    """Count how often the polynomial takes a level, by its values where it turns."""
     last = polynomial.LC()
     first = last if polynomial.degree() % 2 == 0 else -last
     signs = [sympy.sign(y) for y in (first, *(one - level for one in levels), last)]
@@ -96,7 +96,7 @@ def _num_zeros(polynomial: Any, levels: list[Any], level: Any) -> int:
 
 
 def _common(rng: random.Random, tier: int) -> Draft:
-    """Of all c with a common zero, those whose common zero is real."""
+    """Draft that asks, of all c with a common zero, for those whose common zero is real."""
     while True:
         b, e = rng.randint(-4, 4), rng.randint(1, 12)
         quadratic, level = X**2 + b * X + e, nonzero(rng, 9)
@@ -180,13 +180,13 @@ def _with_functions(e: list[int]) -> Any:
 
 
 def sum_of_quotients(e: list[int], a: int) -> Any:
-    """Of 1/(x - a) over the zeros x of that polynomial."""
+    """Sum of 1/(x - a) over the zeros x of that polynomial."""
     polynomial = _with_functions(e)
     return -sympy.Rational(polynomial.diff(X).eval(a), polynomial.eval(a))
 
 
 def power_sums(e: list[int]) -> list[int]:
-    """From the elementary symmetric functions, by Newton's identities."""
+    """Power sums from the elementary symmetric functions, by Newton's identities."""
     sums: list[int] = []
     for k in range(1, len(e) + 1):
         terms = ((-1) ** (i - 1) * e[i - 1] * sums[k - i - 1] for i in range(1, k))

@@ -187,7 +187,7 @@ def _iterate(rng: random.Random, tier: int) -> Draft:
 
 
 def _tuned_iterate(rng: random.Random, f: str, m: int, c: Any, d: Any) -> Draft:
-    """The same with a free number q that takes the logarithm away."""
+    """Draft of an iterate with a free number q that takes the logarithm away."""
     k = nonzero(rng, 9)
     # f*(1 + k*q*x**(2*m)) adds k*q to d, and nothing before it.
     q = ((m + 1) * c**2 / 2 - d) / k

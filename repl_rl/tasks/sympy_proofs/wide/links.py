@@ -26,7 +26,7 @@ class Given:
 
     @property
     def bounded(self) -> Given:
-        """Its remainder by 17, plus 2: from 2 to 18."""
+        """Remainder of the number by 17, plus 2: from 2 to 18."""
         value = self.value % 17 + 2
         return Given(f"({self.name} % 17 + 2)" if self.is_named else str(value), value)
 

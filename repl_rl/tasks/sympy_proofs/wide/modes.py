@@ -54,7 +54,7 @@ def at_zero(modes: Modes) -> Fraction:
 
 
 def shown(modes: Modes) -> str:
-    """As Python reads it."""
+    """Text of the modes, as Python reads it."""
     terms = [_shown(*key, c) for key, c in modes.items()]
     return " + ".join(terms).replace("+ -", "- ") or "0"
 

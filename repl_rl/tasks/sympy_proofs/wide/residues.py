@@ -150,7 +150,7 @@ def _two_logs(rng: random.Random, tier: int) -> Draft:
 
 
 def _squares(rng: random.Random, tier: int) -> Draft:
-    """How often a quadratic polynomial is the square of a unit: sums of Legendre symbols."""
+    """Count how often a quadratic polynomial is the square of a unit: sums of Legendre symbols."""
     while True:
         primes = [prime(rng, 10**4) for _ in range(3)]
         powers = [1, 1, 1] if tier == 4 else [1, rng.randint(2, 3), rng.randint(1, 2)]
@@ -252,7 +252,7 @@ def _value(terms: Terms, at: tuple[int, int]) -> int:
 
 
 def _is_simple(pair: tuple[Terms, Terms], p: int) -> bool:
-    """Whether both have one common zero modulo p, where their gradients are independent."""
+    """Say whether both have one common zero modulo p, where their gradients are independent."""
     points = [(i, j) for i in range(p) for j in range(p)]
     zeros = [at for at in points if not any(_value(terms, at) % p for terms in pair)]
     if len(zeros) != 1:

@@ -40,7 +40,7 @@ class Germ:
         return self.template.replace("{x}", "x")
 
     def after(self, inner: Germ) -> Germ:
-        """This function of that."""
+        """Germ of this function of that one."""
         return Germ(
             template=self.template.replace("{x}", f"({inner.template})"),
             on_series=lambda x: self.on_series(inner.on_series(x)),
@@ -48,7 +48,7 @@ class Germ:
 
 
 def coefficients(germ: Germ) -> list[Any]:
-    """Of x**0, x**1, ..., as sympy's expressions in p.  [ORDER]"""
+    """Coefficients of x**0, x**1, ..., as sympy's expressions in p.  [ORDER]"""
     series = germ.on_series(_X)
     terms: list[Any] = [sympy.S.Zero] * ORDER
     for (power, parameter), c in series.terms():

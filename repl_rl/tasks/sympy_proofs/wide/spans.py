@@ -166,7 +166,7 @@ def _harmonics(make: Callable[[str, int], Term], even: str, odd: str) -> dict[st
 
 
 def _product(rng: random.Random, weight: int, factor: Callable[[int], Term]) -> Term:
-    """Of at least two factors, where the weight allows it."""
+    """Product of at least two factors, where the weight allows it."""
     sizes: list[int] = []
     while sum(sizes) < weight:
         sizes.append(rng.randint(1, max(1, min(weight - sum(sizes), weight - 1))))

@@ -72,7 +72,7 @@ def _judge_squares(f: Any, symbols: Sequence[Any], pairs: Value, seed: str) -> V
 
 
 def _degree(base: Any) -> float:
-    """At least the total degree, before anything is multiplied out; infinite for other things than
+    """Bound of the total degree, before anything is multiplied out; infinite for other things than
     polynomials. No square of higher degree than f cancels against others."""
     if base.is_Rational:
         return 0
@@ -165,7 +165,7 @@ def _nice(size: int) -> list[tuple[int, ...]]:
 
 
 def _direction(rows: Sequence[Sequence[int]], scales: Sequence[int]) -> list[int]:
-    """Where only the base of the negative scale is not 0, and 1: by back substitution."""
+    """Point where the base of the negative scale is 1 and all others 0, by back substitution."""
     size = len(scales)
     point = [0] * size
     for j in reversed(range(size)):
