@@ -17,7 +17,7 @@ from repl_rl.grading.parse import Malformed, Value, parse
 from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_rl.tasks.data.golds import names_in
 
-SPEC = "repl_rl.tasks.data.spelled:Speller"
+SPELLED = "repl_rl.tasks.data.spelled:Speller"
 _NUMBER = re.compile(r"(-?\d+)(?:\.0*)?|-?\d+\.\d+|True|False")
 _WORD = re.compile(r"'[^'\\]*'|\"[^\"\\]*\"")
 
@@ -54,7 +54,7 @@ async def spelled(submissions: Sequence[str | None]) -> list[tuple[str, str] | N
     if left:
         async with Grader() as grader:
             for one in left:
-                verdict = await grader.grade(SPEC, Problem(id="", statement=""), one)
+                verdict = await grader.grade(SPELLED, Problem(id="", statement=""), one)
                 is_value = verdict.kind is VerdictKind.PROVED
                 found[one] = (one, verdict.evidence if is_value else one)
     return [None if one is None else found[one] for one in submissions]

@@ -13,7 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from repl_rl.records import Problem
 from repl_rl.tasks.base import Script
-from repl_rl.tasks.sympy_proofs.strategies import calculus, equation, identity, modular
+from repl_rl.tasks.sympy_proofs.strategies.calculus import CALCULUS
+from repl_rl.tasks.sympy_proofs.strategies.equation import EQUATION
+from repl_rl.tasks.sympy_proofs.strategies.identity import IDENTITY
+from repl_rl.tasks.sympy_proofs.strategies.modular import MODULAR, NUMBERS
 from repl_rl.tasks.sympy_proofs.strategies.strategy import GUESS, HOLDS, SUBMIT_LAST, Strategy
 
 # Chances of each habit, in 1.
@@ -43,10 +46,10 @@ MAX_DIRECT_CHARS = MAX_LINE_CHARS - len("submit_final_answer()")
 _BLOCK = ("for ", "    ", "found", "from ")
 
 TABLES: Mapping[str, Mapping[str, Sequence[Strategy]]] = {
-    "identity": identity.TABLES,
-    "equation": equation.TABLES,
-    "modular": modular.TABLES,
-    "calculus": calculus.TABLES,
+    "identity": IDENTITY,
+    "equation": EQUATION,
+    "modular": MODULAR,
+    "calculus": CALCULUS,
 }
 
 _SETS = {
@@ -91,7 +94,7 @@ def facts_of(problem: Problem) -> dict[str, str]:
             facts["f"] = meta["polynomial"]
             facts["set"], facts["attribute"] = _SETS[meta["domain"]]
         case "modular":
-            names = modular.NUMBERS[meta["kind"]].split()
+            names = NUMBERS[meta["kind"]].split()
             facts |= dict(zip(names, meta["numbers"].split(), strict=True))
         case "calculus":
             facts["f"] = meta["function"]

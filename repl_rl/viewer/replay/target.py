@@ -32,14 +32,14 @@ def whole_file(path: Path) -> Iterator[TextIO]:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         if place.exists() and not place.is_file():
             raise ConfigError(f"cannot write to {str(path)!r}: it is a folder or device")
-    with _beside(path, place, _ascii) as file:
+    with _beside_target(path, place, _ascii) as file:
         yield file
 
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
     """Open a file like `whole_file`, in bytes, but never in place of an existing file or link."""
-    with _beside(path, path, lambda part: part.open("xb")) as file:
+    with _beside_target(path, path, lambda part: part.open("xb")) as file:
         yield file
         if os.path.lexists(path):
             raise ConfigError(f"{str(path)!r} was made meanwhile; name another file")
@@ -50,7 +50,7 @@ def _ascii(part: Path) -> TextIO:
 
 
 @contextlib.contextmanager
-def _beside(path: Path, place: Path, make: Callable[[Path], File]) -> Iterator[File]:
+def _beside_target(path: Path, place: Path, make: Callable[[Path], File]) -> Iterator[File]:
     """A file that `make` opens beside `place`, and that moves to `place` at the end or never.
 
     `make` must open it with `x`: an existing file of its name may be a link to anything.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from textual.binding import Binding
 
 
-class Key(NamedTuple):
+class KeyRow(NamedTuple):
     """One row of help; several keys where they go together."""
 
     actions: dict[str, str]
@@ -24,42 +24,42 @@ class Key(NamedTuple):
 _DIGITS = {digit: f"ask_line('{digit}')" for digit in "123456789"}
 
 KEYS = (
-    Key({"n,space,down": "run('next')"}, "n  space  down", "run the next line", "next"),
-    Key({"b,up": "previous_line"}, "b  up", "back one line, in a fresh kernel", "back"),
-    Key(
+    KeyRow({"n,space,down": "run('next')"}, "n  space  down", "run the next line", "next"),
+    KeyRow({"b,up": "previous_line"}, "b  up", "back one line, in a fresh kernel", "back"),
+    KeyRow(
         {"g": "first_line", "G": "run('end')", "colon": "ask_line('')", **_DIGITS},
         "g  G  4 Enter",
         "to the start; to the end; to line 4, or :4 Enter",
     ),
-    Key({"e": "run('error')"}, "e", "run to the next error", "error"),
-    Key(
+    KeyRow({"e": "run('error')"}, "e", "run to the next error", "error"),
+    KeyRow(
         {"r": "run('reward')"},
         "r",
         "run to the next line with a reward of its own",
         "reward",
     ),
-    Key(
+    KeyRow(
         {"d": "run('difference')"},
         "d",
         "run to the next line that differs from its record",
         "diff",
     ),
-    Key({"i": "edit"}, "i", "write a line in place of the next, and go on by hand", "edit"),
-    Key({"m": "let"}, "m", "let the policy go on from here", "model"),
-    Key({"c": "continuations"}, "c", "what the line was worth, by continuations of the policy"),
-    Key({"w": "save"}, "w", "save what ran here as a trajectory of its own", "save"),
-    Key({"v": "variables"}, "v", "variables of the kernel", "vars"),
-    Key({"t": "tokens"}, "t", "tokens of the line at hand and of its output", "tokens"),
-    Key({"s": "details"}, "s", "statement, verdict, submission, reward in full", "about"),
-    Key({"pagedown": "page(1)", "pageup": "page(-1)"}, "page up/down", "scroll both outputs"),
-    Key(
+    KeyRow({"i": "edit"}, "i", "write a line in place of the next, and go on by hand", "edit"),
+    KeyRow({"m": "let"}, "m", "let the policy go on from here", "model"),
+    KeyRow({"c": "continuations"}, "c", "what the line was worth, by continuations of the policy"),
+    KeyRow({"w": "save"}, "w", "save what ran here as a trajectory of its own", "save"),
+    KeyRow({"v": "variables"}, "v", "variables of the kernel", "vars"),
+    KeyRow({"t": "tokens"}, "t", "tokens of the line at hand and of its output", "tokens"),
+    KeyRow({"s": "details"}, "s", "statement, verdict, submission, reward in full", "about"),
+    KeyRow({"pagedown": "page(1)", "pageup": "page(-1)"}, "page up/down", "scroll both outputs"),
+    KeyRow(
         {"left_square_bracket": "turn(-1)", "right_square_bracket": "turn(1)"},
         "[  ]",
         "previous trajectory; next",
     ),
-    Key({"escape": "leave"}, "Esc", "call off what runs; leave a question or a sheet"),
-    Key({"question_mark": "keys"}, "?", "this help", "help"),
-    Key({"q": "quit"}, "q  Ctrl-C", "quit", "quit"),
+    KeyRow({"escape": "leave"}, "Esc", "call off what runs; leave a question or a sheet"),
+    KeyRow({"question_mark": "keys"}, "?", "this help", "help"),
+    KeyRow({"q": "quit"}, "q  Ctrl-C", "quit", "quit"),
 )
 
 MARKS = (

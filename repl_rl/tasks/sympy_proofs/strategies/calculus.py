@@ -13,7 +13,7 @@ from repl_rl.tasks.sympy_proofs.strategies.strategy import Strategy, loop, tool,
 _X = "(x, {low}, {high})"
 _K = "(k, {low}, {high})"
 
-TABLES: Mapping[str, Sequence[Strategy]] = {
+CALCULUS: Mapping[str, Sequence[Strategy]] = {
     "derivative": (
         tool(0.23, "diff({f}, x)", thought="diff"),
         tool(0.06, "Derivative({f}, x).doit()", thought="a derivative, done"),

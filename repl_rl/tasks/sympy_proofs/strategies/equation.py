@@ -40,4 +40,4 @@ KINDS = (
     *("cubic_surd", "cubic_complex", "biquadratic"),
 )
 
-TABLES: Mapping[str, Sequence[Strategy]] = dict.fromkeys(KINDS, _ALL_KINDS)
+EQUATION: Mapping[str, Sequence[Strategy]] = dict.fromkeys(KINDS, _ALL_KINDS)

@@ -53,7 +53,7 @@ _TRIGONOMETRIC = (
     *_CARELESS,
 )
 
-TABLES: Mapping[str, Sequence[Strategy]] = {
+IDENTITY: Mapping[str, Sequence[Strategy]] = {
     "square": _EXPANDING,
     "product": _EXPANDING,
     "cube": _EXPANDING,

@@ -24,7 +24,7 @@ NUMBERS: Mapping[str, str] = {
 }
 """The names of a statement's numbers, in the order in which the problem records them."""
 
-TABLES: Mapping[str, Sequence[Strategy]] = {
+MODULAR: Mapping[str, Sequence[Strategy]] = {
     "congruence": (
         tool(0.19, "mod_inverse({a}, {m})*{b} % {m}", thought="inverse times {b}, mod {m}"),
         tool(0.05, "[n for n in range({m}) if ({a}*n - {b}) % {m} == 0][0]", thought="try all n"),

@@ -232,5 +232,5 @@ def _is_above(value: Any, problem: Problem) -> bool:
 RULES: Mapping[str, Rule] = {
     "floors": Rule(draft=_floors, grade=by_claims("n", _is_integer), tiers=(2, 3), chance=0.2),
     "roots": Rule(draft=_roots, grade=by_claims("x", _is_above), tiers=(4, 5), chance=0.3),
-    **spans.RULES,
+    **spans.SPANS,
 }

@@ -184,5 +184,5 @@ RULES: Mapping[str, Rule] = {
     "integers": Rule(draft=_integers, grade=by_value, tiers=(2, 3), chance=0.02),
     "ratio": Rule(draft=_ratio, grade=by_value, tiers=(3, 4), chance=0.05),
     "means": Rule(draft=_means, grade=by_value, tiers=(2,), chance=0.05, is_held_out=True),
-    **squares.RULES,
+    **squares.SQUARES,
 }

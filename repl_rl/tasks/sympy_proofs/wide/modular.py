@@ -241,5 +241,5 @@ RULES: Mapping[str, Rule] = {
     "tower": Rule(draft=_tower, grade=by_value, tiers=(2, 4), chance=0.02),
     "system": Rule(draft=_system, grade=by_value, tiers=(2, 3), chance=0.02),
     "roots": Rule(draft=_roots, grade=by_value, tiers=(2, 3), chance=0.02),
-    **residues.RULES,
+    **residues.RESIDUES,
 }

@@ -272,7 +272,7 @@ def _shown(terms: Terms) -> str:
     return str(expression)
 
 
-RULES: Mapping[str, Rule] = {
+RESIDUES: Mapping[str, Rule] = {
     "square_log": Rule(draft=_square_log, grade=by_value, tiers=(3,), chance=0.02),
     "two_logs": Rule(draft=_two_logs, grade=by_value, tiers=(4, 5), chance=0.02),
     "squares": Rule(draft=_squares, grade=by_value, tiers=(4, 5), chance=0.02),

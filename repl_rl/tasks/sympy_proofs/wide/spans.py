@@ -156,7 +156,7 @@ def _harmonics(make: Callable[[str, int], Term], even: str, odd: str) -> dict[st
         return constant + [make(name, k) for k in sorted(parities) for name in (even, odd)]
 
     def member(rng: random.Random, weight: int) -> Term:
-        return _product(rng, weight, lambda k: make(rng.choice((even, odd)), k))
+        return _of_terms(rng, weight, lambda k: make(rng.choice((even, odd)), k))
 
     def stranger(rng: random.Random, weight: int) -> Term:
         """A product of the wrong parity with `odd` of 2*x: a sine is 0 at multiples of pi/2."""
@@ -165,7 +165,7 @@ def _harmonics(make: Callable[[str, int], Term], even: str, odd: str) -> dict[st
     return {"basis": basis, "member": member, "stranger": stranger}
 
 
-def _product(rng: random.Random, weight: int, factor: Callable[[int], Term]) -> Term:
+def _of_terms(rng: random.Random, weight: int, factor: Callable[[int], Term]) -> Term:
     """Product of at least two factors, where the weight allows it."""
     sizes: list[int] = []
     while sum(sizes) < weight:
@@ -251,7 +251,7 @@ def _fibonacci_stranger(rng: random.Random, weight: int) -> Term:
 
 
 def _fibonacci_product(rng: random.Random, weight: int) -> Term:
-    return _product(rng, weight, lambda k: _shifted(rng.choice(SEQUENCES), k, rng.randint(0, 4)))
+    return _of_terms(rng, weight, lambda k: _shifted(rng.choice(SEQUENCES), k, rng.randint(0, 4)))
 
 
 FIBONACCI = World(
@@ -277,7 +277,7 @@ FIBONACCI = World(
 TRIGONOMETRIC = _exponential_world(_wave, "cos", "sin", "-I*log(z)")
 HYPERBOLIC = _exponential_world(_hyperbolic, "cosh", "sinh", "log(z)")
 
-RULES: Mapping[str, Rule] = {
+SPANS: Mapping[str, Rule] = {
     "trigonometric": Rule(draft=_span(TRIGONOMETRIC), grade=by_value, tiers=(2, 3, 4), chance=0.05),
     "fibonacci": Rule(draft=_span(FIBONACCI), grade=by_value, tiers=(3, 4), chance=0.05),
     "hyperbolic": Rule(

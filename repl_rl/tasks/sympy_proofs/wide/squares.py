@@ -240,7 +240,7 @@ def _completing(names: Sequence[str], *, is_true: bool) -> list[str]:
     return [*lines, f"submit_final_answer([{values}])"]
 
 
-RULES: Mapping[str, Rule] = {
+SQUARES: Mapping[str, Rule] = {
     "form": Rule(draft=_form, grade=grade, tiers=(2, 3), chance=0.05),
     "nested": Rule(draft=_nested, grade=grade, tiers=(4, 5), chance=0.05),
 }
