@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from repl_rl.base.interrupts import Interrupts
+from repl_rl.base.concurrency import Interrupts
 from repl_rl.config.resolve import resolve
 from repl_rl.engines.base import Engine, EngineWrapper, SampledLine, line_end
 from repl_rl.models.loading import LoadedModel

@@ -30,8 +30,7 @@ from repl_rl.tasks.base import Cell, Script, TieredTask, choose
 from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.tasks.sympy_proofs.demonstration import TABLES, facts_of
 from repl_rl.tasks.sympy_proofs.demonstration import played as template_lines
-from repl_rl.tasks.sympy_proofs.draft import Draft
-from repl_rl.tasks.sympy_proofs.family import LINES
+from repl_rl.tasks.sympy_proofs.family import LINES, Draft
 from repl_rl.tasks.sympy_proofs.task import Known, digest_of, draw, drawn_at, known
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from repl_rl.base import interrupts
-from repl_rl.base.interrupts import Interrupts, exit_code
+from repl_rl.base import concurrency as interrupts
+from repl_rl.base.concurrency import Interrupts, exit_code
 
 
 @pytest.fixture(autouse=True)

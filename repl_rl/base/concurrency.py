@@ -7,9 +7,13 @@ Any room may use it. Knows coroutines. Does not know what they do, nor what they
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+import os
+import signal
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from types import FrameType
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -71,3 +75,139 @@ def derive_seed(*parts: int | str) -> int:
     """
     path = "/".join(str(part) for part in parts).encode()
     return int.from_bytes(hashlib.blake2b(path, digest_size=8).digest()) >> 1
+
+
+T = TypeVar("T")
+
+heard: list[signal.Signals] = []
+"""Signals that asked this process to end, the first one first. There is one list, as signals are
+the process's."""
+
+
+def exit_code() -> int:
+    """128 and the number of the signal that came first, as shells have it; 130 without one."""
+    return 128 + (heard[0] if heard else signal.SIGINT)
+
+
+def end_as_interrupted(number: int, _: FrameType | None) -> None:
+    """A handler that lets a polite kill clean up through whatever handles Ctrl-C at the moment."""
+    heard.append(signal.Signals(number))
+    signal.raise_signal(signal.SIGINT)
+
+
+class Interrupts:
+    """Within the block a first signal raises KeyboardInterrupt, a second one ends the process.
+
+    The first waits where `hold` says so, and cancels what `run` is running. Kernels and graders
+    notice that their parent is gone, so a process that ends at once leaves none behind.
+
+    agree: for one of several processes that train as one: whether any of them was asked to end. A
+           signal then waits everywhere but in `stoppable`, until all of them `release`.
+    """
+
+    def __init__(self, *, agree: Callable[[bool], bool] | None = None) -> None:
+        self._agree = agree
+        self._is_heard = False
+        self._is_asked = False
+        """From the first signal on, or from when another process was found to have heard one."""
+        self._is_held = agree is not None
+        self._is_looping = False
+        self._cancel: Callable[[], object] | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._hear)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def hold(self) -> None:
+        """A signal that comes from here on waits for `release`."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """End `hold`. Raises KeyboardInterrupt if a signal has come."""
+        self._is_held = self._agree is not None
+        if self.is_asked():
+            raise KeyboardInterrupt
+
+    def is_asked(self) -> bool:
+        """Return whether a signal has come to this process, or to any that trains with it."""
+        if self._agree is not None:
+            self._is_asked = self._agree(self._is_asked)
+        return self._is_asked
+
+    @contextlib.contextmanager
+    def shield(self) -> Iterator[None]:
+        """A first signal that comes within the block raises at its end: for code that takes locks.
+
+        A KeyboardInterrupt that comes as `threading.Condition` has taken its lock leaves the lock
+        taken, and whoever asks for it next waits for ever.
+        """
+        was_held, was_asked = self._is_held, self._is_asked
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = was_held
+        if self._is_asked and not was_asked and not was_held:
+            raise KeyboardInterrupt
+
+    def stoppable(self, work: Callable[[], T]) -> T | None:
+        """`work()`, which the first signal ends: None then, and the next `release` raises."""
+        try:
+            self._is_held = False
+            if self._is_asked:
+                raise KeyboardInterrupt
+            done = work()
+            self._is_held = self._agree is not None
+        except KeyboardInterrupt:  # the only one: a second signal ends the process
+            self._is_held = self._agree is not None
+            if not self._is_asked:
+                raise
+            return None
+        return done
+
+    def run(self, runner: asyncio.Runner, main: Coroutine[Any, Any, T]) -> T:
+        """`runner.run(main)`, which a signal cancels: KeyboardInterrupt once it has ended."""
+        was_asked = self._is_asked
+
+        async def cancellable() -> T:
+            task, loop = asyncio.current_task(), asyncio.get_running_loop()
+            assert task is not None
+            self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
+            if self._is_asked and not was_asked and not self._is_held:
+                task.cancel()
+            try:
+                return await main
+            finally:
+                self._cancel = None
+
+        # While the loop starts and ends there is no task to cancel, and nothing may be left of one.
+        self._is_looping = True
+        try:
+            found = runner.run(cancellable())
+        except asyncio.CancelledError:
+            if self._is_asked and not was_asked:
+                raise KeyboardInterrupt from None
+            raise
+        finally:
+            self._is_looping = False
+        if self._is_asked and not was_asked and not self._is_held:
+            raise KeyboardInterrupt
+        return found
+
+    def _hear(self, number: int, _: FrameType | None) -> None:
+        heard.append(signal.Signals(number))
+        if self._is_heard:
+            os._exit(exit_code())
+        self._is_heard = self._is_asked = True
+        if self._is_held:
+            return
+        if self._cancel is not None:
+            self._cancel()
+        elif not self._is_looping:
+            raise KeyboardInterrupt

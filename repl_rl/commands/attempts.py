@@ -98,7 +98,8 @@ def open_policy(
     `problem` is one that nobody grades, in place of the task's; `watch` is that of `open_runtime`.
     Raises as `train`.
     """
-    from repl_rl.training import asked, runtime, train  # torch: seconds
+    from repl_rl.training import evaluate as asked  # torch: seconds
+    from repl_rl.training import runtime, train
 
     plan = plan.changed(
         sampling=replace(plan.config.sampling, max_in_flight=1),

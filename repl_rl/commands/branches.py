@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 from repl_rl.credit.worth import Worth, worths
 from repl_rl.records import Scored
-from repl_rl.rollout.continuations import attempts_around, check_asked
 from repl_rl.rollout.plan import Plan
+from repl_rl.rollout.prefixes import attempts_around, check_asked
 from repl_rl.tasks.base import make_prompt
 from repl_rl.training.evaluate import run_shown
 from repl_rl.training.runtime import load_policy, open_runtime

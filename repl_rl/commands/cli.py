@@ -19,7 +19,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from repl_rl import __version__
-from repl_rl.base.interrupts import end_as_interrupted, exit_code, heard
+from repl_rl.base.concurrency import end_as_interrupted, exit_code, heard
 from repl_rl.base.terminal import forget_odd_size, one_row
 from repl_rl.errors import ConfigError, ReplRLError, how_to_install
 from repl_rl.update.ranks import is_launched, launched, refuse_several

@@ -35,8 +35,7 @@ from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.format import PYTHON, TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.viewer.show.display import Screen
-from repl_rl.viewer.show.player_console import StandardPlayerConsole
-from repl_rl.viewer.show.rollout_view import result_rows
+from repl_rl.viewer.show.rollout_view import StandardPlayerConsole, result_rows
 from repl_sandbox.render import SURROGATE, clean
 from repl_sandbox.types import Kernel, SandboxError
 

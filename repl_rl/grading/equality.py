@@ -22,11 +22,11 @@ import sympy
 from sympy.core.function import AppliedUndef
 from sympy.core.relational import Relational
 
+from repl_rl.grading.bounded import FACTORIALS
 from repl_rl.grading.draws import ASSUMPTIONS, Domain
 from repl_rl.grading.parse import Value
 from repl_rl.grading.points import SLOW, Probe, probe, probe_named
 from repl_rl.grading.regions import Unsolved, differ, is_condition
-from repl_rl.grading.vocabulary import FACTORIALS
 from repl_rl.records import Verdict, VerdictKind
 
 ENOUGH_POINTS = 20

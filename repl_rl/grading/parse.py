@@ -19,11 +19,21 @@ from typing import Any
 import sympy
 from sympy.core.function import AppliedUndef, UndefinedFunction
 
-from repl_rl.grading.bounded import CONSTRUCTORS, Malformed, bounded, expression, function, power
+from repl_rl.grading.bounded import (
+    CONSTANTS,
+    CONSTRUCTORS,
+    FUNCTIONS,
+    STRUCTURES,
+    UNEVALUATED,
+    Malformed,
+    bounded,
+    expression,
+    function,
+    power,
+)
 from repl_rl.grading.points import is_defined
 from repl_rl.grading.protocol import reading
 from repl_rl.grading.regions import is_condition
-from repl_rl.grading.vocabulary import CONSTANTS, FUNCTIONS, STRUCTURES, UNEVALUATED
 
 __all__ = ["MAX_DEPTH", "MAX_NODES", "WORDS", "Malformed", "Value", "parse"]
 

@@ -21,8 +21,8 @@ from typing import Any
 import sympy
 
 from repl_rl.grading.balls import is_nonzero, log2_sizes, sign_of, value_of
+from repl_rl.grading.bounded import FACTORIALS
 from repl_rl.grading.draws import Domain, Point, near, points
-from repl_rl.grading.vocabulary import FACTORIALS
 
 __all__ = [
     "SLOW",

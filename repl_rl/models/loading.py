@@ -31,8 +31,7 @@ from repl_rl.models.gguf import model_folder
 from repl_rl.models.policy import Policy
 from repl_rl.models.precision import Precision, autocast, keys_in
 from repl_rl.models.shape import attention_windows, context_tokens
-from repl_rl.transcript.chat import ChatTemplate
-from repl_rl.transcript.templates import after_answers
+from repl_rl.transcript.chat import ChatTemplate, after_answers
 from repl_rl.transcript.tokens import TokenizerCodec, control_tokens, forbidden_ids
 
 _CALL = "<|call|>"

@@ -23,9 +23,9 @@ from repl_rl.records import Attempt, Problem, Scored, StopReason, Trajectory
 from repl_rl.rollout.builder import RolloutCancelled, check_trajectory
 from repl_rl.rollout.kernels import kernel_for
 from repl_rl.rollout.plan import TrajectorySampler
+from repl_rl.rollout.prefixes import can_be_had_again
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scoring, unscored
-from repl_rl.rollout.stems import can_be_had_again
 from repl_rl.tasks.base import Task, make_prompt, make_setup
 from repl_rl.transcript.format import Prompt, TranscriptFormat
 from repl_sandbox.types import Execution, Kernel, KernelSource, SandboxError

@@ -20,8 +20,8 @@ from repl_rl.errors import ConfigError
 from repl_rl.records import Attempt, StopReason, Trajectory
 from repl_rl.rollout.builder import RolloutCancelled, TrajectoryBuilder
 from repl_rl.rollout.episode import Episode
+from repl_rl.rollout.prefixes import run_again
 from repl_rl.rollout.session import Session
-from repl_rl.rollout.stems import run_again
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import Part, Prompt, TranscriptFormat
 from repl_rl.transcript.tokens import Codec

@@ -17,18 +17,19 @@ import torch
 from repl_rl.engines.base import Engine, LineEnd, SampledLine
 from repl_rl.errors import ConfigError, EngineError
 from repl_rl.testing.loop import EXACT, LoopContract, Run
-from repl_rl.testing.small_models import CONTEXT_TOKENS, VOCABULARY, one_thread, shake
 from repl_rl.testing.under_test import (
     CODEC,
+    CONTEXT_TOKENS,
     ENDLESS,
     FORBIDDING,
     USUAL,
+    VOCABULARY,
     EngineOptions,
     EngineUnderTest,
-)
-from repl_rl.testing.written import (
     Written,
+    one_thread,
     prompt,
+    shake,
     trajectories,
     trajectory,
     worst_difference,

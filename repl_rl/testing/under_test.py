@@ -8,14 +8,74 @@ Knows how engines are opened and given back their weights. Does not know the law
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
+from transformers import AutoModelForCausalLM, PretrainedConfig, Qwen3Config
+
 from repl_rl.engines.base import Engine
-from repl_rl.testing.small_models import CONTEXT_TOKENS, small_model
 from repl_rl.transcript.tokens import ByteCodec
+
+CONTEXT_TOKENS = 512
+"""Tokens that a small model attends to."""
+VOCABULARY = 257
+"""Bytes, and one more id that ends a sequence."""
+
+
+def random_model(make: Callable[[], PretrainedConfig], *, seed: int = 0, scale: float = 3.0) -> Any:
+    """Weights three times as large as usual: flat distributions would hide a wrong position."""
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(make()).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(scale)
+    return model
+
+
+def small_model(*, is_tied: bool) -> Any:
+    """A Qwen3 in float32, the same at each call, with heads as large as vLLM's kernels for a CPU
+    ask for; `is_tied` says whether its output layer is its embedding."""
+
+    def config() -> PretrainedConfig:
+        return Qwen3Config(
+            vocab_size=VOCABULARY,
+            hidden_size=64,
+            intermediate_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=32,
+            max_position_embeddings=CONTEXT_TOKENS,
+            bos_token_id=None,
+            eos_token_id=3,
+            pad_token_id=None,
+            tie_word_embeddings=is_tied,
+        )
+
+    return random_model(config)
+
+
+def shake(model: Any) -> None:
+    """Other weights, as after an update; the same ones for the same model."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Models of this size compute faster than two threads find each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
 
 T = TypeVar("T")
 Use = Callable[[Engine], Awaitable[T]]
@@ -122,3 +182,60 @@ class EngineUnderTest:
         engine, self._engine = self._engine, None
         if engine is not None:
             asyncio.run(engine.aclose())
+
+
+Written = tuple[list[int], list[float | None]]
+"""All ids of a trajectory, and the log-probability of each that was sampled."""
+
+
+def prompt(seed: int, length: int = 7) -> list[int]:
+    """Random ids [length], none of which ends a line of a small model."""
+    generator = torch.Generator().manual_seed(seed)
+    ids: list[int] = torch.randint(11, 48, (length,), generator=generator).tolist()
+    return ids
+
+
+async def trajectory(
+    engine: Engine, ids: Sequence[int], *, seed: int, num_lines: int = 4, max_tokens: int = 12
+) -> Written:
+    """Lines with observations of several lengths between them."""
+    ids = list(ids)
+    logprobs: list[float | None] = [None] * len(ids)
+    for index in range(num_lines):
+        line = await engine.line(ids, max_tokens=max_tokens, seed=1000 * seed + index)
+        ids += line.ids
+        logprobs += line.logprobs
+        observation = prompt(77 * seed + index, 1 + (seed + 3 * index) % 6)
+        ids += observation
+        logprobs += [None] * len(observation)
+        await asyncio.sleep(0.001 * (seed % 3))
+    return ids, logprobs
+
+
+async def trajectories(engine: Engine, count: int, **lengths: int) -> list[Written]:
+    """Several at once, after prompts of several lengths."""
+    return await asyncio.gather(
+        *(trajectory(engine, prompt(i, 4 + i), seed=i, **lengths) for i in range(count))
+    )
+
+
+def worst_difference(
+    model: Any,
+    ids: Sequence[int],
+    logprobs: Sequence[float | None],
+    *,
+    temperature: float = 1.0,
+    forbidden_ids: Set[int] = frozenset(),
+) -> float:
+    """Largest gap between the engine's log-probabilities and a fresh forward of the same ids."""
+    with torch.no_grad():
+        logits = model(torch.tensor([ids])).logits[0].float() / temperature
+    logits[:, sorted(forbidden_ids)] = -torch.inf
+    fresh = torch.log_softmax(logits, -1)
+    gaps = [
+        abs(fresh[at - 1, ids[at]].item() - logprob)
+        for at, logprob in enumerate(logprobs)
+        if logprob is not None
+    ]
+    assert gaps
+    return max(gaps)

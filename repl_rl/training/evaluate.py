@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
-from repl_rl.base.concurrency import derive_seed
-from repl_rl.base.interrupts import Interrupts
+from repl_rl.base.concurrency import Interrupts, derive_seed
 from repl_rl.credit.base import More
 from repl_rl.engines.base import Engine
 from repl_rl.errors import ConfigError
+from repl_rl.models.loading import LoadedModel
 from repl_rl.progress import Progress, Update
-from repl_rl.records import Attempt, Scored, Split, Trajectory
+from repl_rl.records import Attempt, Problem, Scored, Split, Trajectory, Verdict
+from repl_rl.rollout.plan import Plan
+from repl_rl.rollout.scoring import open_unscored
 from repl_rl.runs.folder import evaluation_name
 from repl_rl.runs.rollout_metrics import habits
 from repl_rl.runs.sink import Sink
@@ -36,7 +38,7 @@ from repl_rl.runs.summary import (
 )
 from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.tasks.base import Task
-from repl_rl.training.runtime import Runtime
+from repl_rl.training.runtime import Runtime, open_runtime
 from repl_rl.update.ranks import ALONE, Ranks
 
 NOT_MEASURED = "not measured"
@@ -273,3 +275,38 @@ class HeldOut:
 
     def _is_best(self, step: int, rate: float) -> bool:
         return step > 0 and all(rate > found for at, found in self._rates.items() if at > 0)
+
+
+@dataclass(slots=True, kw_only=True)
+class Asked:
+    """A task of problems that somebody put."""
+
+    name: str
+    prompt: str
+    asked: Sequence[Problem]
+
+    def problems(self, split: Split, *, seed: int) -> Iterator[Problem]:
+        yield from self.asked
+
+    def grade(self, problem: Problem, submission: str) -> Verdict:
+        raise AssertionError("nobody knows the answer")
+
+
+def asking(plan: Plan, problems: Sequence[Problem], *, prompt: str | None = None) -> Plan:
+    """The plan for `problems`, in this prompt or in that of its task."""
+    prompt = plan.task.prompt if prompt is None else prompt
+    return replace(plan, task=Asked(name=plan.task.name, prompt=prompt, asked=problems))
+
+
+def answers(
+    plan: Plan, attempts: Sequence[Attempt], loaded: LoadedModel, progress: Progress
+) -> list[Trajectory]:
+    """Return the model's trajectories for all attempts, behind a bar. Raises as `open_runtime`."""
+    sampling, done = plan.config.sampling, itertools.count(1)
+    about = f"temperature {sampling.temperature:g}, at most {sampling.max_tokens:,} tokens each"
+    with (
+        open_runtime(plan, loaded, open_scorer=open_unscored) as runtime,
+        progress.bar(f"problems at {about}", len(attempts)) as update,
+    ):
+        scored = runtime.run(attempts, on_scored=lambda _: update(next(done)))
+    return [one.trajectory for one in scored]

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from repl_rl.base.interrupts import Interrupts
+from repl_rl.base.concurrency import Interrupts
 from repl_rl.credit.base import More
 from repl_rl.engines.base import Engine, EngineWrapper, PrefixSharing, SampledLine, SharedEngine
 from repl_rl.engines.memory import (

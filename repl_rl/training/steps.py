@@ -20,8 +20,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from repl_rl.base.concurrency import derive_seed
-from repl_rl.base.interrupts import Interrupts
+from repl_rl.base.concurrency import Interrupts, derive_seed
 from repl_rl.config import Config
 from repl_rl.credit.advantages import dead_groups, distinct
 from repl_rl.credit.base import Credit

@@ -22,9 +22,8 @@ from typing import Any
 
 from transformers.trainer_utils import set_seed
 
-from repl_rl.base.concurrency import derive_seed
+from repl_rl.base.concurrency import Interrupts, derive_seed
 from repl_rl.base.disk import written_aside
-from repl_rl.base.interrupts import Interrupts
 from repl_rl.base.plugins import resolve_model
 from repl_rl.config import Config
 from repl_rl.credit.base import Credit

@@ -180,7 +180,7 @@ def model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
     from transformers import PreTrainedTokenizerFast
 
     from engine_kit import EOS, NEWLINE, qwen3
-    from repl_rl.testing.small_models import random_model
+    from repl_rl.testing.under_test import random_model
 
     backend = Tokenizer(models.BPE(vocab={"\u010a": NEWLINE, "<|end|>": EOS}, merges=[]))
     backend.decoder = decoders.ByteLevel()

@@ -16,7 +16,7 @@ from repl_rl.config.sections import SamplingConfig
 from repl_rl.credit.rewards import shaped
 from repl_rl.models.loading import logprobs
 from repl_rl.records import Finding, OutcomeKind, Problem, Scored, StopReason, Trajectory
-from repl_rl.testing.small_models import random_model
+from repl_rl.testing.under_test import random_model
 from repl_rl.training.audit import LARGEST_GAP
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import PYTHON, Prompt

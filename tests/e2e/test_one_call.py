@@ -10,7 +10,7 @@ import pytest
 from repl_rl.records import Problem, Split, VerdictKind
 from repl_rl.rollout.env import open_env
 from repl_rl.tasks.base import Cell
-from repl_rl.tasks.sympy_proofs.families import FAMILIES
+from repl_rl.tasks.sympy_proofs.family import FAMILIES
 from repl_rl.tasks.sympy_proofs.task import drawn_at, known
 
 pytestmark = pytest.mark.kernel

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine_kit import ARCHITECTURES, qwen3
-from repl_rl.testing.small_models import one_thread, random_model
+from repl_rl.testing.under_test import one_thread, random_model
 
 
 @pytest.fixture(autouse=True)

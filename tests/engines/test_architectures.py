@@ -9,8 +9,14 @@ import torch
 
 from engine_kit import WINDOW, run
 from repl_rl.engines.hf.engine import HFEngine
-from repl_rl.testing.small_models import shake
-from repl_rl.testing.written import Written, prompt, trajectories, trajectory, worst_difference
+from repl_rl.testing.under_test import (
+    Written,
+    prompt,
+    shake,
+    trajectories,
+    trajectory,
+    worst_difference,
+)
 
 
 def test_logprobs_are_those_of_a_fresh_forward(any_model: Any) -> None:

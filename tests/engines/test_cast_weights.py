@@ -10,8 +10,7 @@ import torch
 from engine_kit import run
 from repl_rl.engines.hf.engine import HFEngine
 from repl_rl.models.precision import CastWeights
-from repl_rl.testing.small_models import shake
-from repl_rl.testing.written import Written, prompt, trajectories, trajectory
+from repl_rl.testing.under_test import Written, prompt, shake, trajectories, trajectory
 
 
 def sampled(model: Any) -> list[Written]:

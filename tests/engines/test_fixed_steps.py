@@ -16,8 +16,15 @@ from engine_kit import ARCHITECTURES, EOS, NEWLINE
 from repl_rl.engines.hf.engine import HFEngine
 from repl_rl.engines.hf.fixed_step import Draw, Read, StepCache, in_view
 from repl_rl.engines.hf.steps import WIDE, Steps
-from repl_rl.testing.small_models import random_model, shake
-from repl_rl.testing.written import Written, prompt, trajectories, trajectory, worst_difference
+from repl_rl.testing.under_test import (
+    Written,
+    prompt,
+    random_model,
+    shake,
+    trajectories,
+    trajectory,
+    worst_difference,
+)
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import launches

@@ -14,8 +14,15 @@ from engine_kit import ARCHITECTURES, run
 from repl_rl.engines.base import SampledLine
 from repl_rl.engines.hf.engine import HFEngine
 from repl_rl.models.precision import keys_in
-from repl_rl.testing.small_models import random_model, shake
-from repl_rl.testing.written import Written, prompt, trajectories, trajectory, worst_difference
+from repl_rl.testing.under_test import (
+    Written,
+    prompt,
+    random_model,
+    shake,
+    trajectories,
+    trajectory,
+    worst_difference,
+)
 
 NEVER: frozenset[int] = frozenset()
 

@@ -12,8 +12,7 @@ from engine_kit import gpt2, run
 from repl_rl.engines.base import SampledLine
 from repl_rl.engines.hf.engine import HFEngine
 from repl_rl.errors import EngineError
-from repl_rl.testing.small_models import random_model
-from repl_rl.testing.written import Written, prompt, trajectory, worst_difference
+from repl_rl.testing.under_test import Written, prompt, random_model, trajectory, worst_difference
 
 
 @pytest.mark.parametrize("error", [RuntimeError("out of memory"), IndexError("out of range")])

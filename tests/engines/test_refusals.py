@@ -28,8 +28,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.models.loading import load_model
 from repl_rl.models.precision import Precision
 from repl_rl.models.shape import context_tokens
-from repl_rl.testing.small_models import random_model
-from repl_rl.testing.written import prompt, worst_difference
+from repl_rl.testing.under_test import prompt, random_model, worst_difference
 
 NONE: frozenset[int] = frozenset()
 

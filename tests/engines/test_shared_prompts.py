@@ -13,8 +13,14 @@ import torch
 from engine_kit import run
 from repl_rl.engines.hf.batch import Part, Run, packed, padded
 from repl_rl.engines.hf.engine import HFEngine
-from repl_rl.testing.small_models import shake
-from repl_rl.testing.written import Written, prompt, trajectories, trajectory, worst_difference
+from repl_rl.testing.under_test import (
+    Written,
+    prompt,
+    shake,
+    trajectories,
+    trajectory,
+    worst_difference,
+)
 
 # What is laid out
 

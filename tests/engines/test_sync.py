@@ -23,8 +23,7 @@ from repl_rl.engines.sync import sync
 from repl_rl.errors import ConfigError, DivergedError, EngineError
 from repl_rl.models.loading import LoadedModel
 from repl_rl.models.precision import Precision
-from repl_rl.testing.small_models import random_model, shake
-from repl_rl.testing.written import prompt
+from repl_rl.testing.under_test import prompt, random_model, shake
 
 SINGLE = Precision()
 HALF = Precision(weights=torch.bfloat16, update=torch.bfloat16, sampling=torch.bfloat16)

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from unittest import mock
 
+from repl_rl.grading.bounded import FUNCTIONS
 from repl_rl.grading.parse import parse
-from repl_rl.grading.vocabulary import FUNCTIONS
 from repl_rl.records import Problem, Verdict, VerdictKind
 
 

@@ -6,7 +6,7 @@ import pytest
 import sympy
 
 from repl_rl.grading.balls import value_of
-from repl_rl.grading.vocabulary import FUNCTIONS
+from repl_rl.grading.bounded import FUNCTIONS
 
 ARGUMENTS = (sympy.Rational(3, 7), sympy.Rational(5, 4), sympy.Rational(2, 3))
 WHOLE = (sympy.Integer(7), sympy.Integer(3))

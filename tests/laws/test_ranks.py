@@ -17,7 +17,7 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from repl_rl.base.interrupts import Interrupts, heard
+from repl_rl.base.concurrency import Interrupts, heard
 from repl_rl.config import Config
 from repl_rl.config.sections import GRPOConfig, Loss
 from repl_rl.credit.advantages import advantage_rows, load_credit

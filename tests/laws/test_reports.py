@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from repl_rl.base.interrupts import Interrupts
+from repl_rl.base.concurrency import Interrupts
 from repl_rl.credit.importance import divergence
 from repl_rl.records import OutcomeKind, Scored
 

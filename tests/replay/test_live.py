@@ -8,7 +8,7 @@ import pytest
 
 from fixture_types import MakeScene, MakeScored, MakeTrajectory, Record
 from repl_rl.records import OutcomeKind
-from repl_rl.rollout.volatile import kernel_sources
+from repl_rl.rollout.prefixes import kernel_sources
 from repl_rl.transcript.conventions import IPYTHON
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.viewer.replay.live import Live, Variable

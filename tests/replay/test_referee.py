@@ -18,8 +18,8 @@ from repl_rl.credit.worth import Value, Worth
 from repl_rl.errors import ConfigError
 from repl_rl.records import OutcomeKind, Problem, Reward, Scored, Trajectory
 from repl_rl.transcript.format import PYTHON
+from repl_rl.viewer.replay.branch import Referee
 from repl_rl.viewer.replay.model_policy import open_policy
-from repl_rl.viewer.replay.referee import Referee
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
 from tiny_model import save_tiny_model

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from repl_rl.errors import ConfigError
-from repl_rl.viewer.replay.target import check_apart, check_replaceable, new_file, whole_file
+from repl_rl.viewer.replay.scene import check_apart, check_replaceable, new_file, whole_file
 
 
 def test_a_file_appears_at_the_end(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from fixture_types import MakeScored, MakeTrajectory
 from repl_rl.errors import ConfigError
 from repl_rl.records import OutcomeKind
-from repl_rl.rollout.continuations import attempts_around, check_asked
+from repl_rl.rollout.prefixes import attempts_around, check_asked
 from repl_rl.transcript.format import Part, Prompt
 from repl_rl.transcript.tokens import ByteCodec
 

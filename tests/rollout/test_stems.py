@@ -23,10 +23,10 @@ from repl_rl.records import (
     Verdict,
 )
 from repl_rl.rollout.builder import fault
+from repl_rl.rollout.prefixes import can_leave
 from repl_rl.rollout.runner import RolloutRunner
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scorer
-from repl_rl.rollout.stems import can_leave
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repl_rl.records import LineOutcome, OutcomeKind
-from repl_rl.rollout.volatile import (
+from repl_rl.rollout.prefixes import (
     TooLongError,
     kernel_sources,
     naming_lines,

@@ -13,8 +13,8 @@ import pytest
 from tensorboard.summary.writer import event_file_writer
 
 from event_file import rows_of_events, rows_of_file, same_rows
-from repl_rl.base import interrupts
-from repl_rl.base.interrupts import Interrupts
+from repl_rl.base import concurrency as interrupts
+from repl_rl.base.concurrency import Interrupts
 from repl_rl.config import Config
 from repl_rl.config.resolve import resolve
 from repl_rl.config.sections import ReportConfig

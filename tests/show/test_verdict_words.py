@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from repl_rl.records import Verdict, VerdictKind
-from repl_rl.viewer.show.verdict_words import kind_words, verdict_words
+from repl_rl.viewer.show.marked import kind_words, verdict_words
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from repl_rl.integrations.lm_eval.model import ReplLM
 from repl_rl.progress import SILENT
 from repl_rl.records import Trajectory
 from repl_rl.rollout.plan import plan_of_model
-from repl_rl.training import asked
+from repl_rl.training import evaluate as asked
 from repl_rl.training.eval_job import Evaluation, evaluate
 from repl_rl.training.evaluate import held_out_attempts
 

@@ -14,8 +14,7 @@ from repl_rl.rollout.sampler import LineSampler
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.viewer.replay.branch import Asked
-from repl_rl.viewer.replay.referee import Referee
+from repl_rl.viewer.replay.branch import Asked, Referee
 from repl_rl.viewer.replay.scene import Scene
 from repl_sandbox.types import KernelSource
 

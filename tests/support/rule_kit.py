@@ -12,9 +12,7 @@ from typing import NamedTuple
 from repl_rl.grading.parse import Malformed
 from repl_rl.records import Problem, Split, Verdict, VerdictKind
 from repl_rl.tasks.base import Cell, Script
-from repl_rl.tasks.sympy_proofs.draft import Draft
-from repl_rl.tasks.sympy_proofs.families import FAMILIES
-from repl_rl.tasks.sympy_proofs.family import LINES, Rule
+from repl_rl.tasks.sympy_proofs.family import FAMILIES, LINES, Draft, Rule
 from repl_rl.tasks.sympy_proofs.task import SympyProofs, draw
 
 TASK = SympyProofs()

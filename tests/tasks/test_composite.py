@@ -13,8 +13,7 @@ import sympy
 from repl_rl.records import Problem, Split
 from repl_rl.tasks.base import Cell
 from repl_rl.tasks.sympy_proofs import SympyProofs
-from repl_rl.tasks.sympy_proofs.wide.composite import NUM_LINKS, _braid, _chain, _tree
-from repl_rl.tasks.sympy_proofs.wide.links import LINKS, Given
+from repl_rl.tasks.sympy_proofs.wide.composite import LINKS, NUM_LINKS, Given, _braid, _chain, _tree
 
 TASK = SympyProofs()
 

@@ -14,7 +14,7 @@ import pytest
 from repl_rl.records import Problem, Split, VerdictKind
 from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.tasks.sympy_proofs.demonstration import MAX_LINES, TABLES, facts_of, played
-from repl_rl.tasks.sympy_proofs.families import FAMILIES
+from repl_rl.tasks.sympy_proofs.family import FAMILIES
 from repl_rl.tasks.sympy_proofs.task import SHORT
 
 TASK = SympyProofs()

@@ -10,7 +10,7 @@ import rule_kit as kit
 from non_values import spoiled
 from repl_rl.records import Problem, Verdict
 from repl_rl.tasks.data.graders import ByName
-from repl_rl.tasks.sympy_proofs.families import FAMILIES
+from repl_rl.tasks.sympy_proofs.family import FAMILIES
 
 ONE_LINE = "(sin(1)**2+cos(1)**2-1)/(sin(2)**2+cos(2)**2-1)**2"
 """0/0, which sympy does not see."""

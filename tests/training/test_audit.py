@@ -19,7 +19,7 @@ from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.models.loading import logprobs
 from repl_rl.records import Branch, Finding, OutcomeKind, Trajectory
 from repl_rl.rollout.sampler import LineSampler
-from repl_rl.testing.small_models import random_model
+from repl_rl.testing.under_test import random_model
 from repl_rl.training.audit import Counts, Witness
 from repl_rl.transcript.format import PYTHON, Prompt
 from repl_rl.transcript.tokens import ByteCodec

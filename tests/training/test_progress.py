@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from repl_rl.base.interrupts import Interrupts
+from repl_rl.base.concurrency import Interrupts
 from repl_rl.progress import Note
 from repl_rl.records import OutcomeKind, Scored, Trajectory, Verdict, VerdictKind
 from repl_rl.training.evaluate import run_counted

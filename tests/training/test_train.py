@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from repl_rl.base.interrupts import Interrupts
+from repl_rl.base.concurrency import Interrupts
 from repl_rl.config import Config
 from repl_rl.config.sections import EvalConfig, GRPOConfig
 from repl_rl.credit.advantages import load_credit

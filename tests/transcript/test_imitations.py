@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from repl_rl.records import OutcomeKind
-from repl_rl.transcript.imitations import imitates_output
-from repl_rl.transcript.outcomes import executed_kind, thought_kind
+from repl_rl.transcript.outcomes import executed_kind, imitates_output, thought_kind
 from repl_sandbox.statements import Syntax
 from repl_sandbox.types import ExecStatus, Execution
 

@@ -27,7 +27,7 @@ from repl_rl.integrations.lm_eval.words import FORMS, answer_in, sampling_for, s
 from repl_rl.records import Attempt, Problem, Trajectory
 from repl_rl.rollout.plan import plan_of_model
 from repl_rl.runs.folder import run_of
-from repl_rl.tasks.data.spelled import spelled
+from repl_rl.tasks.data.golds import spelled
 from repl_rl.tasks.data.task import PROMPT_FILE
 
 _OF_SAMPLING = ("engine", "max_lines", "max_tokens", "temperature")
@@ -118,7 +118,7 @@ class ReplLM(LM):  # type: ignore[misc]  # the harness ships no types
         """Sampled in this way. Processes are gone afterwards, weights stay."""
         from rich.console import Console
 
-        from repl_rl.training.asked import answers, asking
+        from repl_rl.training.evaluate import answers, asking
         from repl_rl.training.runtime import load_policy
         from repl_rl.viewer.show.display import Screen
 

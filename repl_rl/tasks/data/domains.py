@@ -16,10 +16,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from repl_rl.grading.bounded import STRUCTURES
 from repl_rl.grading.declared import binding, declared
 from repl_rl.grading.parse import WORDS
 from repl_rl.grading.primitives import CONSTANTS
-from repl_rl.grading.vocabulary import STRUCTURES
 
 Claims = Mapping[str, frozenset[str]]
 """Assumptions of `grading.declared` by name."""

@@ -23,9 +23,8 @@ from repl_rl.config.sections import DataConfig, GraderName
 from repl_rl.errors import ConfigError
 from repl_rl.records import Problem, Split
 from repl_rl.tasks.data.choices import are_places, choices_of
-from repl_rl.tasks.data.columns import ColumnFinder, Columns, is_empty
+from repl_rl.tasks.data.columns import ColumnFinder, Columns, Row, is_empty
 from repl_rl.tasks.data.golds import Gold, Refused, read_golds
-from repl_rl.tasks.data.rows import Row
 from repl_rl.tasks.data.texts import answer_of, statement_of, tests_of
 
 _TRAIN = ("train", "training")

@@ -18,11 +18,11 @@ from repl_rl.config.sections import DataConfig
 from repl_rl.errors import ConfigError, how_to_install
 from repl_rl.records import Problem, Split
 from repl_rl.tasks.data import by_tests
+from repl_rl.tasks.data.columns import Row, digest, read_rows
 from repl_rl.tasks.data.graders import ByName
 from repl_rl.tasks.data.gym import GymTask, open_family
 from repl_rl.tasks.data.names import GYM, HUB, find_file, split_hub_name
 from repl_rl.tasks.data.reading import Reading, Source, read
-from repl_rl.tasks.data.rows import Row, digest, read_rows
 
 
 def source(name: str, data: DataConfig) -> Callable[[], Source]:

@@ -22,8 +22,7 @@ from repl_rl.grading.parse import parse
 from repl_rl.grading.points import Domain
 from repl_rl.grading.primitives import CONSTANTS, compare_primitives
 from repl_rl.records import Problem, Verdict, VerdictKind
-from repl_rl.tasks.sympy_proofs.draft import STEPS, Draft, Kind, nonzero
-from repl_rl.tasks.sympy_proofs.family import one_call
+from repl_rl.tasks.sympy_proofs.family import STEPS, Draft, Kind, nonzero, one_call
 
 X, N, K = sympy.symbols("x n k")
 

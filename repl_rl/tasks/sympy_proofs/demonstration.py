@@ -13,11 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from repl_rl.records import Problem
 from repl_rl.tasks.base import Script
-from repl_rl.tasks.sympy_proofs.strategies.calculus import CALCULUS
-from repl_rl.tasks.sympy_proofs.strategies.equation import EQUATION
-from repl_rl.tasks.sympy_proofs.strategies.identity import IDENTITY
-from repl_rl.tasks.sympy_proofs.strategies.modular import MODULAR, NUMBERS
-from repl_rl.tasks.sympy_proofs.strategies.strategy import GUESS, HOLDS, SUBMIT_LAST, Strategy
+from repl_rl.tasks.sympy_proofs.strategies import (
+    CALCULUS,
+    EQUATION,
+    GUESS,
+    HOLDS,
+    IDENTITY,
+    MODULAR,
+    NUMBERS,
+    SUBMIT_LAST,
+    Strategy,
+)
 
 # Chances of each habit, in 1.
 SKILL = 0.36

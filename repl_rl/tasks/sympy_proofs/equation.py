@@ -18,8 +18,7 @@ import sympy
 from repl_rl.grading.equality import compare_sets
 from repl_rl.grading.parse import Malformed, Value, parse
 from repl_rl.records import Problem, Verdict
-from repl_rl.tasks.sympy_proofs.draft import Draft, Kind, nonzero
-from repl_rl.tasks.sympy_proofs.family import one_call
+from repl_rl.tasks.sympy_proofs.family import Draft, Kind, nonzero, one_call
 
 X = sympy.Symbol("x")
 

@@ -11,11 +11,42 @@ from __future__ import annotations
 import importlib
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
+import sympy
+
 from repl_rl.records import Problem, Verdict
-from repl_rl.tasks.sympy_proofs.draft import Draft, Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    question: str
+    """One line; its expressions are Python and can be pasted into the REPL as they stand."""
+    form: str
+    """What an answer is to be, in a few words that are the same for all problems of a kind."""
+    answer: str
+    """One submission that solves the problem, as text."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """What grading and demonstrations need of the statement's parts."""
+    setup: tuple[str, ...] = ()
+    """What the kernel has run: see `Problem.setup`. The statement speaks of its names."""
+    solution: tuple[str, ...] = ()
+    """Lines that find the answer from `setup` alone, the submission last."""
+    one_liners: tuple[str, ...] = ()
+    """Expressions that somebody would try in one call. None of them is an answer from tier 2 on."""
+
+
+STEPS = (sympy.Piecewise, sympy.floor, sympy.ceiling, sympy.sign, sympy.Abs, sympy.Mod)
+"""Functions that no answer here needs; they jump, and sympy can be slow to say where."""
+
+Kind = Callable[[random.Random], Draft]
+
+
+def nonzero(rng: random.Random, bound: int) -> int:
+    """A whole number other than 0 between -bound and bound."""
+    return rng.randint(1, bound) * rng.choice((-1, 1))
+
 
 LINES: Mapping[int, int] = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6}
 """By tier: the least number of lines of a solution, its submission apart, with one statement each.
@@ -79,3 +110,23 @@ def one_call(
 
 def _untiered(kind: Kind) -> Callable[[random.Random, int], Draft]:
     return lambda rng, _: kind(rng)
+
+
+_ALL = (1, 2, 3, 4, 5)
+_LATER = _ALL[1:]
+
+_MODULES: Mapping[str, Mapping[str, tuple[int, ...]]] = {
+    "identity": {"identity": (1,), "wide.identity": _LATER},
+    "equation": {"equation": (1,), "wide.equations": _LATER},
+    "modular": {"modular": (1,), "wide.modular": _LATER},
+    "calculus": {"calculus": (1,), "wide.calculus": _LATER},
+    "sum": {"wide.sums": _ALL},
+    "limit": {"wide.limit": _ALL},
+    "inequality": {"wide.inequality": _ALL},
+    "ode": {"wide.ode": _ALL},
+    "recurrence": {"wide.recurrence": _ALL},
+    "algebra": {"wide.algebra": _ALL},
+    "composite": {"wide.composite": (3, 4, 5)},
+}
+
+FAMILIES = {name: Family(name=name, modules=modules) for name, modules in _MODULES.items()}

@@ -22,8 +22,7 @@ import sympy
 from repl_rl.grading.parse import parse
 from repl_rl.grading.points import is_different
 from repl_rl.records import Problem, Verdict, VerdictKind
-from repl_rl.tasks.sympy_proofs.draft import STEPS, Draft, Kind, nonzero
-from repl_rl.tasks.sympy_proofs.family import one_call
+from repl_rl.tasks.sympy_proofs.family import STEPS, Draft, Kind, nonzero, one_call
 
 ANGLES = (1, 2, 3, 5, 6, 7, 9)
 """Multiples of 4 are left out: there sympy takes up to ten times as long."""

@@ -15,8 +15,7 @@ import sympy
 
 from repl_rl.grading.parse import parse
 from repl_rl.records import Problem, Verdict, VerdictKind
-from repl_rl.tasks.sympy_proofs.draft import Draft, Kind
-from repl_rl.tasks.sympy_proofs.family import one_call
+from repl_rl.tasks.sympy_proofs.family import Draft, Kind, one_call
 
 RESIDUE = "the least non-negative integer"
 """The form of an answer that stands for a class of remainders."""

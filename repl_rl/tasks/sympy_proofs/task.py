@@ -21,9 +21,7 @@ from repl_rl.grading.parse import Malformed
 from repl_rl.records import Problem, Split, Verdict, VerdictKind
 from repl_rl.tasks.base import Cell, Choice, Script
 from repl_rl.tasks.sympy_proofs.demonstration import demonstration
-from repl_rl.tasks.sympy_proofs.draft import Draft
-from repl_rl.tasks.sympy_proofs.families import FAMILIES
-from repl_rl.tasks.sympy_proofs.family import Rule
+from repl_rl.tasks.sympy_proofs.family import FAMILIES, Draft, Rule
 
 PROMPT_FILE = "sympy-proofs.txt"
 HELD_OUT_ONE_IN = 8

@@ -26,8 +26,8 @@ from repl_rl.credit.ledger import Entry
 from repl_rl.records import OutcomeKind, VerdictKind
 from repl_rl.transcript.format import spans
 from repl_rl.viewer.replay.annotated import Annotated
-from repl_rl.viewer.replay.target import whole_file
-from repl_rl.viewer.show.verdict_words import kind_words
+from repl_rl.viewer.replay.scene import whole_file
+from repl_rl.viewer.show.marked import kind_words
 
 SUFFIXES = (".html", ".htm")
 """Of files that are written here."""

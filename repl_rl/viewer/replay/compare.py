@@ -19,7 +19,7 @@ from enum import StrEnum
 
 from repl_rl.base.terminal import signed
 from repl_rl.records import LineOutcome, OutcomeKind, Reward, Scored, VerdictKind
-from repl_rl.viewer.show.verdict_words import kind_words
+from repl_rl.viewer.show.marked import kind_words
 from repl_sandbox.render import clean, truncate
 
 MAX_SHOWN_CHARS = 8192

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from repl_rl.records import Line, LineOutcome, OutcomeKind, Scored
-from repl_rl.rollout.volatile import kernel_sources, naming_lines, volatile_lines
+from repl_rl.rollout.prefixes import kernel_sources, naming_lines, volatile_lines
 from repl_rl.runs.trajectory_file import Place
 from repl_rl.viewer.replay.annotated import read
 from repl_rl.viewer.replay.compare import Cause, Difference, difference

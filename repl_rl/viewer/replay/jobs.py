@@ -25,7 +25,7 @@ from repl_rl.runs.trajectory_file import Place, Selection, head_of, is_cut_off, 
 from repl_rl.viewer.page.writer import SUFFIXES as PAGES
 from repl_rl.viewer.page.writer import write_page
 from repl_rl.viewer.replay.annotated import Annotated, annotate
-from repl_rl.viewer.replay.branch import ScoringPolicy
+from repl_rl.viewer.replay.branch import Referee, ScoringPolicy
 from repl_rl.viewer.replay.many import (
     Options,
     Write,
@@ -35,9 +35,7 @@ from repl_rl.viewer.replay.many import (
     rerun_rows,
     rescore,
 )
-from repl_rl.viewer.replay.referee import Referee
-from repl_rl.viewer.replay.scene import Scene, other_walls
-from repl_rl.viewer.replay.target import check_apart, check_replaceable, new_file
+from repl_rl.viewer.replay.scene import Scene, check_apart, check_replaceable, new_file, other_walls
 from repl_rl.viewer.show.display import Screen
 
 _PAGE_HOLDS = 500

@@ -19,8 +19,8 @@ from typing import Self
 from repl_rl.base.terminal import one_row
 from repl_rl.errors import ConfigError
 from repl_rl.records import Line, LineOutcome, OutcomeKind, Scored, Trajectory
+from repl_rl.rollout.prefixes import TooLongError, kernel_sources, statements
 from repl_rl.rollout.session import Session
-from repl_rl.rollout.volatile import TooLongError, kernel_sources, statements
 from repl_rl.transcript.format import SUBMIT, strip_line
 from repl_rl.viewer.replay.compare import difference
 from repl_rl.viewer.replay.scene import Scene, check_setup

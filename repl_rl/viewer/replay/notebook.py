@@ -21,8 +21,8 @@ from repl_rl.credit.ledger import Entry
 from repl_rl.records import LineOutcome, OutcomeKind, Trajectory
 from repl_rl.transcript.format import SUBMIT, is_thought, spans, strip_line
 from repl_rl.viewer.replay.annotated import Annotated
-from repl_rl.viewer.replay.target import whole_file
-from repl_rl.viewer.show.verdict_words import verdict_words
+from repl_rl.viewer.replay.scene import whole_file
+from repl_rl.viewer.show.marked import verdict_words
 from repl_sandbox.guest.repl import DUMMY_BASE
 from repl_sandbox.render import clean
 

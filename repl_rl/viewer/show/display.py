@@ -27,8 +27,14 @@ from repl_rl.credit.ledger import Ledger
 from repl_rl.credit.worth import Value, Worth
 from repl_rl.progress import Note, Progress, Update
 from repl_rl.records import Scored, StopReason, Trajectory
-from repl_rl.viewer.show.marked import ERROR, SAMPLED, Decode, legend, marked_trajectory
-from repl_rl.viewer.show.verdict_words import verdict_words
+from repl_rl.viewer.show.marked import (
+    ERROR,
+    SAMPLED,
+    Decode,
+    legend,
+    marked_trajectory,
+    verdict_words,
+)
 from repl_sandbox.render import clean
 
 Clock = Callable[[], float]

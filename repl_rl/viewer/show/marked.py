@@ -19,8 +19,8 @@ from enum import Enum
 from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
-from repl_rl.base.terminal import signed
-from repl_rl.records import Line, OutcomeKind, Scored, Trajectory
+from repl_rl.base.terminal import one_row, shorten, signed
+from repl_rl.records import Line, OutcomeKind, Scored, Trajectory, Verdict, VerdictKind
 from repl_rl.transcript.conventions import IPYTHON
 from repl_rl.transcript.format import (
     PYTHON,
@@ -282,3 +282,30 @@ def _beside(left: Text, at: int, mark: Text) -> Text:
     if not mark:
         return left
     return left.append(" " * max(1, at - cell_len(left.plain))).append_text(mark)
+
+
+_HOW = {
+    VerdictKind.PROVED: "exact",
+    VerdictKind.SUPPORTED: "by numbers",
+    VerdictKind.REFUTED: "counterexample",
+    VerdictKind.MALFORMED: "malformed",
+}
+_MAX_EVIDENCE = 40
+"""Characters."""
+
+
+def kind_words(kind: VerdictKind | None) -> str:
+    """Words for all verdicts of a kind: `right (by numbers)`."""
+    if kind is None:
+        return "nothing submitted"
+    return f"{kind.word} ({_HOW[kind]})" if kind in _HOW else kind.word
+
+
+def verdict_words(verdict: Verdict | None) -> str:
+    """Name the verdict with the evidence against a wrong answer, on one row."""
+    if verdict is None or not verdict.kind.is_failed or not verdict.evidence:
+        return kind_words(None if verdict is None else verdict.kind)
+    evidence = shorten(one_row(verdict.evidence), _MAX_EVIDENCE)
+    if verdict.kind is VerdictKind.MALFORMED:
+        evidence = f"{_HOW[verdict.kind]}: {evidence}"
+    return f"{verdict.kind.word} ({evidence})"

@@ -8,20 +8,171 @@ Knows widgets. Does not know keys, nor where a walk comes from.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from rich.text import Text
 from textual.app import ComposeResult
+from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.events import Key
 from textual.geometry import Size
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from repl_rl.viewer.stepper.keys import footer
-from repl_rl.viewer.stepper.panes import difference_row, live_pane, recorded_pane
-from repl_rl.viewer.stepper.texts import DIM, KEY
+from repl_rl.records import Line, LineOutcome
+from repl_rl.transcript.format import strip_line
+from repl_rl.viewer.replay.live import LiveLine
+from repl_rl.viewer.show.marked import INJECTED, SAMPLED
+from repl_rl.viewer.stepper.texts import DIFFERS, DIM, KEY, milliseconds, shown, styled
 from repl_rl.viewer.stepper.views import NARROW, head, transcript
 from repl_rl.viewer.stepper.walk import Walk
+
+
+class KeyRow(NamedTuple):
+    """One row of help; several keys where they go together."""
+
+    actions: dict[str, str]
+    """Action by key, in textual's names; keys that do the same stand together, with commas."""
+    shown: str
+    meaning: str
+    word: str = ""
+    """In the last row of the screen, where there is room."""
+
+
+_DIGITS = {digit: f"ask_line('{digit}')" for digit in "123456789"}
+
+KEYS = (
+    KeyRow({"n,space,down": "run('next')"}, "n  space  down", "run the next line", "next"),
+    KeyRow({"b,up": "previous_line"}, "b  up", "back one line, in a fresh kernel", "back"),
+    KeyRow(
+        {"g": "first_line", "G": "run('end')", "colon": "ask_line('')", **_DIGITS},
+        "g  G  4 Enter",
+        "to the start; to the end; to line 4, or :4 Enter",
+    ),
+    KeyRow({"e": "run('error')"}, "e", "run to the next error", "error"),
+    KeyRow(
+        {"r": "run('reward')"},
+        "r",
+        "run to the next line with a reward of its own",
+        "reward",
+    ),
+    KeyRow(
+        {"d": "run('difference')"},
+        "d",
+        "run to the next line that differs from its record",
+        "diff",
+    ),
+    KeyRow({"i": "edit"}, "i", "write a line in place of the next, and go on by hand", "edit"),
+    KeyRow({"m": "let"}, "m", "let the policy go on from here", "model"),
+    KeyRow({"c": "continuations"}, "c", "what the line was worth, by continuations of the policy"),
+    KeyRow({"w": "save"}, "w", "save what ran here as a trajectory of its own", "save"),
+    KeyRow({"v": "variables"}, "v", "variables of the kernel", "vars"),
+    KeyRow({"t": "tokens"}, "t", "tokens of the line at hand and of its output", "tokens"),
+    KeyRow({"s": "details"}, "s", "statement, verdict, submission, reward in full", "about"),
+    KeyRow({"pagedown": "page(1)", "pageup": "page(-1)"}, "page up/down", "scroll both outputs"),
+    KeyRow(
+        {"left_square_bracket": "turn(-1)", "right_square_bracket": "turn(1)"},
+        "[  ]",
+        "previous trajectory; next",
+    ),
+    KeyRow({"escape": "leave"}, "Esc", "call off what runs; leave a question or a sheet"),
+    KeyRow({"question_mark": "keys"}, "?", "this help", "help"),
+    KeyRow({"q": "quit"}, "q  Ctrl-C", "quit", "quit"),
+)
+
+MARKS = (
+    ("green  cyan", "sampled or by hand, an error in red; what was answered"),
+    ("!", "it did something else here than its record says"),
+    ("*  (0)", "a line of a branch; the reward of the one it replaces"),
+)
+
+
+def bindings() -> list[Binding]:
+    found = [
+        Binding(key, action, show=False) for row in KEYS for key, action in row.actions.items()
+    ]
+    return [*found, Binding("ctrl+c", "quit", show=False, priority=True)]
+
+
+def footer(width: int) -> list[tuple[str, str]]:
+    """(key, word) of as many as fit, the last two always among them."""
+    known = [(row.shown.split()[0], row.word) for row in KEYS if row.word]
+    found: list[tuple[str, str]] = []
+    last = known[-2:]
+    for pair in known[:-2]:
+        taken = [len(key) + len(word) + 3 for key, word in (*found, pair, *last)]
+        if sum(taken) <= width + 2:
+            found.append(pair)
+    return [*found, *last]
+
+
+def _title(name: str, outcome: LineOutcome | None) -> str:
+    """The title of a pane, in our words and numbers alone."""
+    if outcome is None:
+        return name
+    return f"{name}  {outcome.kind}  {milliseconds(outcome.wall_ms)}"
+
+
+def recorded_pane(walk: Walk) -> tuple[str, Text]:
+    """Title and text of the record at the line at hand."""
+    hand, beside = walk.at_hand, walk.beside
+    if hand is None:
+        return "recorded", styled("Nothing has run yet; n runs line 1.", DIM)
+    if beside is None:
+        return "recorded", styled("No line is recorded at this place.", DIM)
+    value = walk.live.trajectory.value_of(beside)
+    if hand.recorded is not None:
+        return _title("recorded", beside.outcome), _output(walk, beside, value)
+    text = styled(shown(strip_line(beside.source)) + "\n", SAMPLED)
+    return _title("replaced", beside.outcome), text.append_text(_output(walk, beside, value))
+
+
+def live_pane(walk: Walk) -> tuple[str, Text]:
+    """Title and text of what the line at hand did here."""
+    hand = walk.at_hand
+    if hand is None:
+        return "live", Text()
+    name = _title("live", hand.outcome)
+    if hand.recorded is not None:
+        found = walk.difference(hand)
+        name += "  same" if found is None else f"  {found.cause}"
+    return name, _output(walk, hand, hand.value)
+
+
+def _output(walk: Walk, line: Line | LiveLine, value: str | None) -> Text:
+    """Return a line's output, and the value that it handed over.
+
+    Rows that differ from the other side have a colour of their own.
+    """
+    hand, beside = walk.at_hand, walk.beside
+    assert hand is not None, "there are no outputs before the first line"
+    text = shown(line.outcome.observation).removesuffix("\n")
+    if value is not None:
+        word = f"{line.outcome.kind} "
+        return Text.assemble((text, INJECTED), (word, DIM), (shown(value), SAMPLED))
+    if not text:
+        return styled("no output", DIM)
+    if walk.difference(hand) is None or beside is None:
+        return styled(text, INJECTED)
+    other = beside if line is hand else hand
+    return _marked(text.split("\n"), shown(other.outcome.observation).split("\n"))
+
+
+def _marked(rows: list[str], others: list[str]) -> Text:
+    text = Text()
+    for index, row in enumerate(rows):
+        is_same = index < len(others) and others[index] == row
+        text.append(("\n" if index else "") + row, INJECTED if is_same else DIFFERS)
+    return text
+
+
+def difference_row(walk: Walk) -> Text:
+    """Say how the line at hand differs from its record; empty where it does not."""
+    found = None if walk.at_hand is None else walk.difference(walk.at_hand)
+    if found is None:
+        return Text()
+    parts = (found.cause, found.why, found.headline)
+    return styled(": ".join(filter(None, parts)), DIFFERS)
 
 
 class Face(Vertical):

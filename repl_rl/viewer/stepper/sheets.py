@@ -18,8 +18,8 @@ from textual.widgets import DataTable, Static
 from repl_rl.transcript.format import spans
 from repl_rl.viewer.replay.live import Variable
 from repl_rl.viewer.show.marked import INJECTED, SAMPLED
-from repl_rl.viewer.stepper.keys import KEYS, MARKS
 from repl_rl.viewer.stepper.sampled import Tokens
+from repl_rl.viewer.stepper.screen import KEYS, MARKS
 from repl_rl.viewer.stepper.texts import DIM, KEY, TITLE, clipped, number, shown, styled
 from repl_rl.viewer.stepper.views import judged
 from repl_rl.viewer.stepper.walk import Walk

@@ -16,8 +16,7 @@ from rich.text import Text
 from repl_rl.records import Scored
 from repl_rl.transcript.format import strip_line
 from repl_rl.viewer.replay.live import LiveLine
-from repl_rl.viewer.show.marked import ERROR, INJECTED, PROMPT, SAMPLED
-from repl_rl.viewer.show.verdict_words import kind_words
+from repl_rl.viewer.show.marked import ERROR, INJECTED, PROMPT, SAMPLED, kind_words
 from repl_rl.viewer.stepper.texts import (
     DIFFERS,
     DIM,

@@ -21,11 +21,10 @@ from repl_rl.rollout.scoring import Scorer, unscored
 from repl_rl.runs.folder import make_origin
 from repl_rl.runs.trajectory_file import append
 from repl_rl.viewer.replay.annotated import Annotated
-from repl_rl.viewer.replay.branch import Policy, as_trajectory
+from repl_rl.viewer.replay.branch import Policy, Progress, Referee, as_trajectory
 from repl_rl.viewer.replay.compare import Difference
 from repl_rl.viewer.replay.execute import compare, reasons
 from repl_rl.viewer.replay.live import NO_KERNEL, Live, LiveLine, Variable
-from repl_rl.viewer.replay.referee import Progress, Referee
 from repl_rl.viewer.replay.scene import Scene
 from repl_rl.viewer.stepper.sampled import Sampled
 from repl_rl.viewer.stepper.texts import number

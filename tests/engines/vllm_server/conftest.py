@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM
 
-from repl_rl.testing.small_models import small_model
+from repl_rl.testing.under_test import small_model
 from vllm_serve import Farm, serving, small_server
 
 

@@ -23,9 +23,18 @@ from repl_rl.engines.base import SampledLine
 from repl_rl.engines.vllm.replica import Replica
 from repl_rl.engines.vllm.server import VLLMServerEngine
 from repl_rl.errors import ConfigError, EngineError
-from repl_rl.testing.small_models import CONTEXT_TOKENS, shake
-from repl_rl.testing.under_test import ENDLESS, USUAL, EngineOptions
-from repl_rl.testing.written import Written, prompt, trajectories, trajectory, worst_difference
+from repl_rl.testing.under_test import (
+    CONTEXT_TOKENS,
+    ENDLESS,
+    USUAL,
+    EngineOptions,
+    Written,
+    prompt,
+    shake,
+    trajectories,
+    trajectory,
+    worst_difference,
+)
 from vllm_serve import Farm
 
 pytestmark = [

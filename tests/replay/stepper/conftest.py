@@ -14,8 +14,7 @@ from repl_rl.records import Problem
 from repl_rl.rollout.scoring import Scorer
 from repl_rl.runs.trajectory_file import Place, append, places
 from repl_rl.viewer.replay.annotated import annotate
-from repl_rl.viewer.replay.branch import Policy
-from repl_rl.viewer.replay.referee import Referee
+from repl_rl.viewer.replay.branch import Policy, Referee
 from repl_rl.viewer.stepper import Stepper
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import KernelSource

@@ -7,8 +7,7 @@ from textual.actions import parse
 from repl_rl.records import OutcomeKind
 from repl_rl.viewer.stepper import Stepper
 from repl_rl.viewer.stepper.app import RUNS
-from repl_rl.viewer.stepper.keys import KEYS
-from repl_rl.viewer.stepper.screen import Field
+from repl_rl.viewer.stepper.screen import KEYS, Field
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
 from stepper_seat import ANSWERS, LINES, OUTPUT, MakeStepper, Seat, after, line_of, sit

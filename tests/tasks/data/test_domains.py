@@ -10,10 +10,10 @@ import pytest
 from repl_rl.config.sections import DataConfig
 from repl_rl.errors import ConfigError
 from repl_rl.records import Problem, VerdictKind
+from repl_rl.tasks.data.columns import read_rows
 from repl_rl.tasks.data.domains import implied, stated
 from repl_rl.tasks.data.graders import ByName
 from repl_rl.tasks.data.reading import Source, read
-from repl_rl.tasks.data.rows import read_rows
 
 
 def row(tmp_path: Path, problem: str, answer: str, **columns: str) -> Problem:

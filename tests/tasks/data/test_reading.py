@@ -12,8 +12,8 @@ from repl_rl.config.sections import DataConfig
 from repl_rl.errors import ConfigError
 from repl_rl.grading.protocol import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, Request
 from repl_rl.records import Problem, Split
+from repl_rl.tasks.data.columns import Row
 from repl_rl.tasks.data.reading import Reading, Source, read, share
-from repl_rl.tasks.data.rows import Row
 
 Values = dict[str, Any]
 

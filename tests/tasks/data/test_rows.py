@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from repl_rl.errors import ConfigError
-from repl_rl.tasks.data.rows import MAX_ROW_BYTES, Row, read_rows
+from repl_rl.tasks.data.columns import MAX_ROW_BYTES, Row, read_rows
 
 
 def write(path: Path, content: bytes | str) -> Path:

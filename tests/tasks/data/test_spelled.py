@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from repl_rl.tasks.data import spelled
+from repl_rl.tasks.data import golds as spelled
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import rule_kit as kit
 from repl_rl.records import Problem
-from repl_rl.tasks.sympy_proofs.families import FAMILIES
+from repl_rl.tasks.sympy_proofs.family import FAMILIES
 from repl_rl.tasks.sympy_proofs.wide import algebra
 
 RULES = FAMILIES["algebra"].rules

@@ -9,7 +9,7 @@ import pytest
 
 import rule_kit as kit
 from repl_rl.records import Problem
-from repl_rl.tasks.sympy_proofs.draft import Draft
+from repl_rl.tasks.sympy_proofs.family import Draft
 from repl_rl.tasks.sympy_proofs.wide.calculus import RULES
 
 

@@ -13,7 +13,7 @@ import sympy
 import rule_kit as kit
 from repl_rl.grading.declared import declared
 from repl_rl.records import Problem, VerdictKind
-from repl_rl.tasks.sympy_proofs.families import FAMILIES
+from repl_rl.tasks.sympy_proofs.family import FAMILIES
 
 CASES = [
     case for family in FAMILIES.values() for case in kit.cases(family.name, tuple(family.rules))

@@ -10,8 +10,8 @@ import sympy
 
 import rule_kit as kit
 from repl_rl.records import Problem
-from repl_rl.tasks.sympy_proofs.families import FAMILIES
-from repl_rl.tasks.sympy_proofs.wide.spans import FIBONACCI, HYPERBOLIC, TRIGONOMETRIC, World
+from repl_rl.tasks.sympy_proofs.family import FAMILIES
+from repl_rl.tasks.sympy_proofs.wide.identity import FIBONACCI, HYPERBOLIC, TRIGONOMETRIC, World
 
 RULES = FAMILIES["identity"].rules
 

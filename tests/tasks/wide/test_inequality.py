@@ -9,7 +9,7 @@ import sympy
 
 import rule_kit as kit
 from repl_rl.records import Problem
-from repl_rl.tasks.sympy_proofs.families import FAMILIES
+from repl_rl.tasks.sympy_proofs.family import FAMILIES
 from repl_rl.tasks.sympy_proofs.wide import inequality
 
 RULES = FAMILIES["inequality"].rules

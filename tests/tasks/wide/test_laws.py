@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 import rule_kit as kit
-from repl_rl.tasks.sympy_proofs.families import FAMILIES
+from repl_rl.tasks.sympy_proofs.family import FAMILIES
 from repl_rl.tasks.sympy_proofs.task import SHORT
 
 CASES = [

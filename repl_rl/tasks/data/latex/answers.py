@@ -17,24 +17,22 @@ from repl_rl.tasks.data.latex.atoms import PROSE, Atom, Atoms, atoms_of
 from repl_rl.tasks.data.latex.brackets import flattened, is_enclosed, joint, outside, split
 from repl_rl.tasks.data.latex.expressions import Mode, expression, refuse_rounding
 from repl_rl.tasks.data.latex.quantities import without_unit
-from repl_rl.tasks.data.latex.relations import (
+from repl_rl.tasks.data.latex.sets import (
     Relation,
     condition,
-    has_relation,
-    name_of,
-    named,
-    relation,
-    unknown_of,
-)
-from repl_rl.tasks.data.latex.sets import (
     enclosed,
+    has_relation,
     interval,
     is_interval,
     is_only_interval,
     is_region,
     matrix,
+    name_of,
+    named,
     region,
+    relation,
     set_text,
+    unknown_of,
 )
 
 MAX_READINGS = 8

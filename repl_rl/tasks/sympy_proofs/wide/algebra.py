@@ -15,9 +15,8 @@ import sympy
 from repl_rl.grading.equality import compare
 from repl_rl.grading.parse import Malformed, parse
 from repl_rl.records import Problem, Verdict
-from repl_rl.tasks.sympy_proofs.draft import Draft, nonzero
-from repl_rl.tasks.sympy_proofs.family import Rule
-from repl_rl.tasks.sympy_proofs.wide.values import NAMES, by_value
+from repl_rl.tasks.sympy_proofs.family import Draft, Rule, nonzero
+from repl_rl.tasks.sympy_proofs.wide.modes import NAMES, by_value
 
 X = sympy.Symbol("x")
 POLYNOMIAL = "a polynomial in x"

@@ -14,9 +14,8 @@ from typing import Any
 
 import sympy
 
-from repl_rl.tasks.sympy_proofs.draft import Draft, nonzero
-from repl_rl.tasks.sympy_proofs.family import Rule
-from repl_rl.tasks.sympy_proofs.wide.values import BIND_P, NAMES, POSITIVE_P, by_value
+from repl_rl.tasks.sympy_proofs.family import Draft, Rule, nonzero
+from repl_rl.tasks.sympy_proofs.wide.modes import BIND_P, NAMES, POSITIVE_P, by_value
 
 X, Y, C = sympy.symbols("x y c")
 P = sympy.Symbol("p", positive=True)

@@ -17,7 +17,7 @@ import sympy
 from repl_rl.grading.parse import Malformed, parse
 from repl_rl.grading.points import is_different
 from repl_rl.records import Problem, Verdict, VerdictKind
-from repl_rl.tasks.sympy_proofs.draft import STEPS
+from repl_rl.tasks.sympy_proofs.family import STEPS
 
 IsInside = Callable[[Any, Problem], bool]
 """Whether a number is in the domain that the problem speaks of."""

@@ -10,11 +10,166 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from repl_rl.tasks.sympy_proofs.draft import Draft
-from repl_rl.tasks.sympy_proofs.family import Rule
-from repl_rl.tasks.sympy_proofs.wide.links import LINKS, Given, Link
-from repl_rl.tasks.sympy_proofs.wide.values import by_value
+import sympy
+
+from repl_rl.tasks.sympy_proofs.family import Draft, Rule
+from repl_rl.tasks.sympy_proofs.wide.modes import by_value
+
+X = sympy.Symbol("x")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A number that is known by its name."""
+
+    name: str
+    value: int
+
+    @property
+    def bounded(self) -> Given:
+        """Remainder of the number by 17, plus 2: from 2 to 18."""
+        value = self.value % 17 + 2
+        return Given(f"({self.name} % 17 + 2)" if self.is_named else str(value), value)
+
+    @property
+    def is_named(self) -> bool:
+        """False for a number that the problem says itself."""
+        return not self.name.isdigit()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    name: str
+    text: str
+    """`b is the sum of ...`"""
+    value: int
+    lines: tuple[str, ...]
+    """They bind `name`; those of the links before have run."""
+
+
+Maker = Callable[[random.Random, str, Given], Link]
+
+
+def _root(rng: random.Random, name: str, given: Given) -> Link:
+    """The roots are p*given + q, r and two that are imaginary: which is largest has to be seen."""
+    p, q, r, c = rng.randint(1, 3), rng.randint(-20, 20), rng.randint(-9, 60), rng.randint(1, 30)
+    number = sympy.Symbol("g") if given.is_named else sympy.Integer(given.value)
+    polynomial = sympy.expand((X - p * number - q) * (X - r) * (X**2 + c))
+    spelled = str(sympy.collect(polynomial, X)).replace("g", given.name)
+    return Link(
+        name=name,
+        text=f"{name} is the largest real root of {spelled}",
+        value=max(p * given.value + q, r),
+        lines=(
+            f"r = [v for v in solve({spelled}, x) if v.is_real]",
+            f"{name} = max(r)",
+        ),
+    )
+
+
+def _power_sum(rng: random.Random, name: str, given: Given) -> Link:
+    p, q, top = rng.randint(1, 9), rng.randint(-9, 9), given.bounded
+    summand = f"{p}*k**2 + {q}*k"
+    return Link(
+        name=name,
+        text=f"{name} is the sum of {summand} for k = 1 to {top.name}",
+        value=sum(p * k * k + q * k for k in range(1, top.value + 1)),
+        lines=(
+            f"s = summation({summand}, (k, 1, n))",
+            f"{name} = s.subs(n, {top.name})",
+        ),
+    )
+
+
+def _residue(rng: random.Random, name: str, given: Given) -> Link:
+    base, power = rng.randint(2, 60), rng.randint(10**6, 10**9)
+    modulus = rng.choice((101, 127, 149, 163, 181, 199))
+    return Link(
+        name=name,
+        text=f"{name} is the remainder of ({given.name} + {base})**{power} by {modulus}",
+        value=pow(given.value + base, power, modulus),
+        lines=(
+            f"t = {power} % totient({modulus})",
+            f"{name} = pow(int({given.name} + {base}), int(t), {modulus})",
+        ),
+    )
+
+
+def _recurrence(rng: random.Random, name: str, given: Given) -> Link:
+    p, q, first = rng.randint(1, 5), rng.randint(1, 5), rng.randint(1, 9)
+    index, modulus = rng.randint(15, 40), rng.choice((103, 131, 151, 173, 197))
+    before, now = first, given.value
+    for _ in range(index - 1):
+        before, now = now, p * now + q * before
+    return Link(
+        name=name,
+        text=(
+            f"{name} is the remainder of u({index}) by {modulus}, where u(0) = {first}, "
+            f"u(1) = {given.name} and u(m + 2) = {p}*u(m + 1) + {q}*u(m)"
+        ),
+        value=now % modulus,
+        lines=(
+            f"U = Matrix([[{p}, {q}], [1, 0]])**{index - 1}",
+            f"{name} = (U*Matrix([{given.name}, {first}]))[0] % {modulus}",
+        ),
+    )
+
+
+def _integral(rng: random.Random, name: str, given: Given) -> Link:
+    p, q, top = rng.randint(1, 6), rng.randint(1, 5), rng.randint(1, 5)
+    integrand = f"{3 * p}*x**2 + {2 * q}*{given.name}*x - {given.name}"
+    return Link(
+        name=name,
+        text=f"{name} is the integral of {integrand} over x from 0 to {top}",
+        value=p * top**3 + q * given.value * top**2 - given.value * top,
+        lines=(
+            f"F = integrate({integrand}, x)",
+            f"{name} = F.subs(x, {top}) - F.subs(x, 0)",
+        ),
+    )
+
+
+def _limit(rng: random.Random, name: str, given: Given) -> Link:
+    """(exp(2*u*x) - 1 - 2*u*x)/x**2 tends to 2*u**2, and cos brings v**2 more."""
+    v, u = 2 * rng.randint(1, 6), given.bounded
+    expression = f"(exp(2*{u.name}*x) - 2*{u.name}*x - cos({v}*x))/x**2"
+    return Link(
+        name=name,
+        text=f"{name} is the limit of {expression} as x tends to 0",
+        value=2 * u.value**2 + v * v // 2,
+        lines=(
+            f"u = {u.name}",
+            f"{name} = limit((exp(2*u*x) - 2*u*x - cos({v}*x))/x**2, x, 0)",
+        ),
+    )
+
+
+def _determinant(rng: random.Random, name: str, given: Given) -> Link:
+    p, q, r, s, t = (rng.randint(-9, 9) for _ in range(5))
+    g = given.value
+    rows = f"[[{given.name}, {p}, {q}], [{r}, 2, {s}], [{t}, 1, 3]]"
+    value = g * (6 - s) - p * (3 * r - s * t) + q * (r - 2 * t)
+    return Link(
+        name=name,
+        text=f"{name} is the determinant of the matrix with the rows {rows}",
+        value=value,
+        lines=(f"M = Matrix({rows})", f"{name} = M.det()"),
+    )
+
+
+LINKS: Mapping[str, Maker] = {
+    "equation": _root,
+    "sum": _power_sum,
+    "modular": _residue,
+    "recurrence": _recurrence,
+    "calculus": _integral,
+    "limit": _limit,
+    "algebra": _determinant,
+}
+"""By the family whose means find it."""
+
 
 NAMES = "abcdgh"
 """Of the links; sympy has none of these."""

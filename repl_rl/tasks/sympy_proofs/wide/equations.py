@@ -18,9 +18,8 @@ import sympy
 from repl_rl.grading.equality import compare_sets
 from repl_rl.grading.parse import Malformed, parse
 from repl_rl.records import Problem, Verdict
-from repl_rl.tasks.sympy_proofs.draft import Draft, nonzero
-from repl_rl.tasks.sympy_proofs.family import Rule
-from repl_rl.tasks.sympy_proofs.wide.values import by_value
+from repl_rl.tasks.sympy_proofs.family import Draft, Rule, nonzero
+from repl_rl.tasks.sympy_proofs.wide.modes import by_value
 
 FORM = "a list of all values of c, exact"
 

@@ -11,6 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
+from repl_rl.grading.declared import binding, declared
+from repl_rl.grading.equality import compare, has_steps
+from repl_rl.grading.parse import parse
+from repl_rl.grading.points import Domain
+from repl_rl.records import Problem, Verdict, VerdictKind
+from repl_rl.tasks.sympy_proofs.family import STEPS
+
 Modes = Mapping[tuple[str, int], Fraction]
 
 
@@ -63,3 +70,21 @@ def _shown(function: str, rate: int, c: Fraction) -> str:
     if (function, rate) == ("exp", 0):
         return str(c)
     return f"{c}*x" if function == "x" else f"{c}*{function}({rate}*x)"
+
+
+NAMES = "symbols"
+"""Key of a problem's meta: what its answer may name, as `grading.declared` reads it: the symbols as
+the setup binds them, with all that the statement says of them."""
+
+POSITIVE_P = "p:positive"
+BIND_P = binding(POSITIVE_P)
+
+
+def by_value(problem: Problem, submission: str) -> Verdict:
+    """Judge an answer that is to equal the known one wherever its symbols may be."""
+    symbols = declared(problem.meta.get(NAMES, ""))
+    value = parse(submission, symbols=symbols)
+    if has_steps(value, STEPS, Domain.REALS):
+        return Verdict(kind=VerdictKind.MALFORMED, evidence="a step function")
+    expected = parse(problem.meta["answer"], symbols=symbols)
+    return compare(value, expected, seed=problem.meta["points"])

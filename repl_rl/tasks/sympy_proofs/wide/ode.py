@@ -15,10 +15,17 @@ from typing import Any
 
 import sympy
 
-from repl_rl.tasks.sympy_proofs.draft import Draft, nonzero
-from repl_rl.tasks.sympy_proofs.family import Rule
-from repl_rl.tasks.sympy_proofs.wide.modes import Modes, at_zero, combined, shown, slope, total
-from repl_rl.tasks.sympy_proofs.wide.values import NAMES, by_value
+from repl_rl.tasks.sympy_proofs.family import Draft, Rule, nonzero
+from repl_rl.tasks.sympy_proofs.wide.modes import (
+    NAMES,
+    Modes,
+    at_zero,
+    by_value,
+    combined,
+    shown,
+    slope,
+    total,
+)
 
 X = sympy.Symbol("x")
 Y = "y = Function('y')"

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 
 import sympy
 
-from repl_rl.tasks.sympy_proofs.draft import Draft, nonzero
-from repl_rl.tasks.sympy_proofs.family import Rule
-from repl_rl.tasks.sympy_proofs.wide.values import NAMES, by_value
+from repl_rl.tasks.sympy_proofs.family import Draft, Rule, nonzero
+from repl_rl.tasks.sympy_proofs.wide.modes import NAMES, by_value
 
 FORM = "a closed form in n"
 FACTS = {NAMES: "n:integer,positive"}

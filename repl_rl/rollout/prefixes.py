@@ -1,13 +1,8 @@
-"""Lines that name a clock or a draw: behind one, no run is sure to be what it was.
+"""Lines that a trajectory shares with another: run again in a kernel of its own.
 
-    sources -> ["names a clock: time", "runs behind line 1, which names a clock: time"]
+    Stem -> Session in the state that the other one had
 
-A list of words, asked of every name and text of a source. `t = time.time()` prints nothing and
-changes the state, so what a line shows is no sign. Reads syntax, runs nothing, and follows no
-value: a variable called `time` counts as well, and a word put together at run time is not seen. A
-kernel's generators start from the trajectory's seed, and addresses are shown as ordinals: neither
-is listed. Knows Python's words. Does not know outcomes: `replay.compare` finds out whether a line
-did differ.
+Knows sessions. Does not know tokens or engines.
 """
 
 from __future__ import annotations
@@ -16,11 +11,16 @@ import ast
 import re
 import unicodedata
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from repl_rl.records import LineOutcome, OutcomeKind
-from repl_rl.transcript.format import strip_line
+from repl_rl.base.concurrency import derive_seed
+from repl_rl.errors import ConfigError, StemError
+from repl_rl.records import Attempt, Line, LineOutcome, OutcomeKind, Scored, Stem
+from repl_rl.rollout.session import Session
+from repl_rl.transcript.encoding import prompt_ids
+from repl_rl.transcript.format import Prompt, strip_line
+from repl_rl.transcript.tokens import Codec
 
 # Modules stand for all that they hold: whoever imports it names them first. `random` and `sys` are
 # missing, as most of what they hold is the same each time.
@@ -144,3 +144,79 @@ def _parsed(source: str) -> list[ast.stmt] | None:
 def _has_block(node: ast.stmt) -> bool:
     inner = (ast.stmt, ast.ExceptHandler, ast.match_case)
     return any(isinstance(part, inner) for part in ast.iter_child_nodes(node))
+
+
+def can_leave(before: Sequence[Line]) -> bool:
+    """Say whether another trajectory can leave one behind these lines of it, as far as they show.
+
+    The next line begins a statement, and no line before it met a limit or had its output cut.
+    Whether lines print the same again is what `can_be_had_again` reads their sources for.
+    """
+    if any(line.outcome.is_truncated for line in before):
+        return False
+    kinds = [line.outcome.kind for line in before]
+    if kinds and kinds[-1] is OutcomeKind.INCOMPLETE:
+        return False
+    return not any(kind.traits.is_limit or kind.traits.ends for kind in kinds)
+
+
+def can_be_had_again(before: Sequence[Line], setup: Sequence[str]) -> bool:
+    """Say whether another kernel gets into the state behind these lines, run after `setup`."""
+    return can_leave(before) and not any(volatile_lines(kernel_sources(before), setup=setup))
+
+
+async def run_again(stem: Stem, session: Session) -> None:
+    """Bring a fresh session into the state after the lines of `stem`.
+
+    Raises StemError where a line is not what it was, and SandboxError if our own side fails.
+    """
+    for line in stem.trajectory.lines[: stem.num_lines]:
+        outcome = await session.run(strip_line(line.source))
+        was = line.outcome
+        if (outcome.kind, outcome.observation) != (was.kind, was.observation):
+            raise StemError(
+                f"line {line.index + 1} of {stem.trajectory.problem_id} is {outcome.kind} when it "
+                f"runs again, and was {was.kind}"
+            )
+        session.advance(outcome.kind)
+
+
+def check_asked(scored: Scored, prompt: Prompt, codec: Codec, *, source: str) -> None:
+    """ConfigError where the model from `source` would have been asked in other tokens."""
+    if tuple(prompt_ids(prompt, codec)) != scored.trajectory.prompt_ids:
+        raise ConfigError(
+            f"the prompt of problem {scored.problem.id} has other tokens with {source!r}; give "
+            f"the model that sampled its trajectory"
+        )
+
+
+def attempts_around(
+    scored: Scored,
+    setup: Sequence[str],
+    *,
+    num_branches: int,
+    states: Container[int] | None = None,
+) -> list[Attempt]:
+    """`num_branches` for each state before a line that can be had again; `group_index` is the line.
+
+    `setup` is what its kernel had run before the first line. `states` are the lines that are asked
+    for, by default all.
+    """
+    trajectory = scored.trajectory
+    reasons_L = volatile_lines(kernel_sources(trajectory.lines), setup=setup)
+    attempts = []
+    for at in range(len(trajectory.lines)):
+        is_asked = states is None or at in states
+        if not is_asked or not can_leave(trajectory.lines[:at]) or any(reasons_L[:at]):
+            continue
+        attempts += [
+            Attempt(
+                problem=scored.problem,
+                group_index=at,
+                sibling_index=sibling,
+                seed=derive_seed(trajectory.seed, "branches", at, sibling),
+                stem=Stem(trajectory=trajectory, num_lines=at) if at else None,
+            )
+            for sibling in range(num_branches)
+        ]
+    return attempts

@@ -1,1 +1,0 @@
-"""Strategies of demonstrations: weighted tables of right and wrong scripts, one a family."""
