@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = tuple(sorted((ROOT / "docs").glob("*.md")))
+DESIGN = tuple(sorted((ROOT / "docs" / "design").glob("*.md")))
+PAGES = (*sorted((ROOT / "docs").glob("*.md")), *DESIGN)
 DOCUMENTS = (
     *PAGES,
     *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")),
