@@ -24,8 +24,10 @@ from documents import (
     ROOT,
     Shown,
     commands,
+    files_named,
     headings,
     indented,
+    is_there,
     programs,
     project,
 )
@@ -104,6 +106,27 @@ def pages_of(nav: list[dict[str, Any]]) -> Iterator[str]:
     """Paths of a site's pages; those of a section stand in a list."""
     for path in (path for one in nav for path in one.values()):
         yield from [path] if isinstance(path, str) else pages_of(path)
+
+
+def test_the_architecture_is_read_in_one_go() -> None:
+    assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= 200
+
+
+HOLDS_FILES = (ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *DESIGN)
+OF_RUNS = ("checkpoints/", "trajectories/", "config.toml")
+"""What a run's folder holds."""
+
+
+@pytest.mark.parametrize("document", HOLDS_FILES, ids=by_name)
+def test_every_file_that_is_named_exists(document: Path) -> None:
+    metrics = METRICS.keys() | {one.name for rows in SECTIONS.values() for one in rows}
+    named = [
+        name
+        for name in files_named(document.read_text())
+        if name not in metrics and not name.startswith(OF_RUNS)
+    ]
+    assert [name for name in named if not is_there(name)] == []
+    assert named
 
 
 def test_pictures_are_small() -> None:
