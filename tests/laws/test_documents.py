@@ -112,6 +112,15 @@ def test_the_architecture_is_read_in_one_go() -> None:
     assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= 200
 
 
+def test_the_lists_of_the_architecture_are_as_long_as_they_say() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    first, way = (text.partition(f"## {title}")[2].partition("\n## ")[0] for title in LISTS)
+    assert len(set(re.findall(r"^\| `([\w/]+\.py)` \|", first, re.MULTILINE))) == 16
+    (said,) = re.findall(r": (\d+), and the task's", way)
+    assert len(set(re.findall(r"`([\w/]+\.py)`", way))) == int(said)
+
+
+LISTS = ("Read these sixteen files first", "The way of one line")
 HOLDS_FILES = (ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *DESIGN)
 OF_RUNS = ("checkpoints/", "trajectories/", "config.toml")
 """What a run's folder holds."""
