@@ -33,8 +33,8 @@ def audit(run_or_model: Path, count: int, **options: Any) -> None:
     """Check that what is sampled is what is trained.
 
     Checks tokens, mask and log-probabilities of new rollouts and of a run's stored ones, by default
-    of the newest in runs/. Exit code 1 if something is wrong. ARCHITECTURE.md, section Audit,
-    says what each line means.
+    of the newest in runs/. Exit code 1 if something is wrong. docs/design/engines.md, section
+    Audit, says what each line means.
     """
     plan = shared.plan_of_run(run_or_model, options)
     shared.load_libraries(plan)

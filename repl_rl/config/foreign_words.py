@@ -48,7 +48,7 @@ _WORDS: Mapping[str, str] = {
         "max_completion_length; max_new_tokens response_length"
     ),
     "use --output DIR": "output_dir",
-    "the gradient of the divergence is not the same without it (ARCHITECTURE.md, The update)": (
+    "the gradient of the divergence is not the same without it (docs/design/update.md)": (
         "use_bias_correction_kl"
     ),
     "engines sample without dropout, so the update goes without": "disable_dropout",

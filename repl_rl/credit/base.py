@@ -110,7 +110,7 @@ class Credit:
         return {}
 
     def advantages(self, siblings: Sequence[Scored], scale: float) -> list[list[float]]:
-        """Return an advantage for each token of a group, [G][T], 0 where it was injected.
+        """Return an advantage for each token of a group, (G, T), 0 where it was injected.
 
         A line's tokens share its advantage. Those of a thought get the outcome's: line credit
         belongs to lines. `scale` is what outcomes are divided by.
@@ -131,7 +131,7 @@ class Credit:
         ]
 
     def line_advantages(self, siblings: Sequence[Scored], scale: float) -> list[list[float]]:
-        """Return an advantage for each line of a group, [G][L]."""
+        """Return an advantage for each line of a group, (G, L)."""
         shared_G = self.outcome_advantages(siblings, scale)
         rows = [[0.0] * len(one.reward.line_rewards) for one in siblings]
         known = [at for at, one in enumerate(siblings) if one.reward.outcome_reward is not None]
@@ -148,11 +148,11 @@ class Credit:
         return [0.0 if one is None else next(centred_G) / scale for one in outcomes_G]
 
     def line_credit(self, lines_GL: Lines) -> list[list[float]]:
-        """Return c of `line_advantages` by the line rewards of scored siblings, [G][L]."""
+        """Return c of `line_advantages` by the line rewards of scored siblings, (G, L)."""
         return [[0.0] * len(lines) for lines in lines_GL]
 
     def line_weights(self, siblings: Sequence[Scored]) -> list[list[float]]:
-        """Return how many rollouts of a group each line stands for, [G][L].
+        """Return how many rollouts of a group each line stands for, (G, L).
 
         Summed over tokens they are the tokens that as many independent rollouts are expected to
         have: a loss that divides by the tokens of a step counts them so where credit `grows`.

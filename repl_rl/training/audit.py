@@ -3,7 +3,7 @@
     rollouts with a witness at the engine, stored trajectories -> Finding, Finding, ...
 
 Knows requests to engines, codecs and trajectories. Does not know models, rewards or training. What
-each finding means stands in ARCHITECTURE.md, section "Audit".
+each finding means stands in docs/design/engines.md, section "Audit".
 """
 
 from __future__ import annotations

@@ -8,21 +8,26 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
 import repl_rl
 from documents import (
+    DESIGN,
     DOCUMENTS,
     GENERATED,
     PAGES,
     ROOT,
     Shown,
     commands,
+    files_named,
     headings,
     indented,
+    is_there,
     programs,
     project,
 )
@@ -91,10 +96,46 @@ def test_every_public_name_is_in_the_page_on_python() -> None:
 
 def test_the_site_has_every_page_and_no_other() -> None:
     site = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
-    assert sorted(path for one in site["nav"] for path in one.values()) == sorted(
-        page.name for page in PAGES
-    )
-    assert len(PAGES) <= 17
+    pages = [page.relative_to(ROOT / "docs").as_posix() for page in PAGES]
+    assert sorted(pages_of(site["nav"])) == sorted(pages)
+    assert len(PAGES) - len(DESIGN) <= 17
+    assert len(DESIGN) == 8
+
+
+def pages_of(nav: list[dict[str, Any]]) -> Iterator[str]:
+    """Paths of a site's pages; those of a section stand in a list."""
+    for path in (path for one in nav for path in one.values()):
+        yield from [path] if isinstance(path, str) else pages_of(path)
+
+
+def test_the_architecture_is_read_in_one_go() -> None:
+    assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= 200
+
+
+def test_the_lists_of_the_architecture_are_as_long_as_they_say() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    first, way = (text.partition(f"## {title}")[2].partition("\n## ")[0] for title in LISTS)
+    assert len(set(re.findall(r"^\| `([\w/]+\.py)` \|", first, re.MULTILINE))) == 16
+    (said,) = re.findall(r": (\d+), and the task's", way)
+    assert len(set(re.findall(r"`([\w/]+\.py)`", way))) == int(said)
+
+
+LISTS = ("Read these sixteen files first", "The way of one line")
+HOLDS_FILES = (ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *DESIGN)
+OF_RUNS = ("checkpoints/", "trajectories/", "config.toml")
+"""What a run's folder holds."""
+
+
+@pytest.mark.parametrize("document", HOLDS_FILES, ids=by_name)
+def test_every_file_that_is_named_exists(document: Path) -> None:
+    metrics = METRICS.keys() | {one.name for rows in SECTIONS.values() for one in rows}
+    named = [
+        name
+        for name in files_named(document.read_text())
+        if name not in metrics and not name.startswith(OF_RUNS)
+    ]
+    assert [name for name in named if not is_there(name)] == []
+    assert named
 
 
 def test_pictures_are_small() -> None:
@@ -194,8 +235,13 @@ def test_the_site_builds_and_asks_for_nothing_from_elsewhere(tmp_path: Path) -> 
         check=False,
     )
     assert built.returncode == 0, built.stdout + built.stderr
-    pages = {path.stem: path.read_text() for path in (tmp_path / "site").glob("*.html")}
-    assert {page.stem for page in PAGES} <= pages.keys()
+    site = tmp_path / "site"
+    built_from = {page.relative_to(ROOT / "docs").with_suffix("").as_posix() for page in PAGES}
+    pages = {
+        path.relative_to(site).with_suffix("").as_posix(): path.read_text()
+        for path in site.rglob("*.html")
+    }
+    assert built_from <= pages.keys()
     assert re.findall(r'(?:src|href)="((?:https?:)?//[^"]*)"', "".join(pages.values())) == []
     assert 'id="repl_rl.Episode.take"' in pages["python"]
     assert 'id="repl_sandbox.KernelPool.acquire"' in pages["python"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -91,6 +92,13 @@ def edges() -> set[tuple[str, str]]:
 
 def test_every_folder_is_a_room() -> None:
     assert {room_of(name) for name in known_modules()} == set(ROOMS)
+
+
+def test_the_architecture_names_the_rooms_in_their_order() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    table = text.partition("| room |")[2].partition("\n\n")[0]
+    assert tuple(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == ROOMS
+    assert f"    {' < '.join(ROOMS)}\n" in text
 
 
 def test_a_room_imports_from_rooms_on_its_left() -> None:

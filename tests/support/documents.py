@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = tuple(sorted((ROOT / "docs").glob("*.md")))
+DESIGN = tuple(sorted((ROOT / "docs" / "design").glob("*.md")))
+PAGES = (*sorted((ROOT / "docs").glob("*.md")), *DESIGN)
 DOCUMENTS = (
     *PAGES,
     *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")),
@@ -100,6 +101,18 @@ def _shown(document: str, row: str) -> Shown | None:
         return None
     variables = re.findall(r"([A-Z_]+)=(\S*)", row.removesuffix(bare))
     return Shown(document, tuple(shlex.split(bare, comments=True)), tuple(variables))
+
+
+def files_named(text: str) -> list[str]:
+    """Files and folders that a text names in backticks, by a path or by an ending of ours."""
+    named = re.findall(r"`([a-zA-Z.][\w.-]*(?:/[\w.-]+)*/?)`", text)
+    return [name for name in named if "/" in name or name.endswith((".py", ".md", ".toml"))]
+
+
+def is_there(name: str) -> bool:
+    """Say whether a file or folder of this name lies in the repository or in a package of it."""
+    homes = (ROOT, ROOT / "repl_rl", ROOT / "sandbox")
+    return any((home / name).exists() for home in homes)
 
 
 def headings(document: Path) -> set[str]:
