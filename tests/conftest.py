@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,40 +51,18 @@ if at_once := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
 CODEC = ByteCodec()
 
 
-SLOW = (
-    *("adapters/trl/", "adapters/lm_eval/test_model"),
-    *("e2e/", "engines/test_contract", "engines/test_hf.py", "engines/test_lora_folders"),
-    *("engines/vllm_server/", "golden/test_pytest_plugin", "grading/test_grader"),
-    *("laws/test_forward", "laws/test_gradients", "laws/test_importance", "laws/test_losses"),
-    *("laws/test_positions", "laws/test_ranks", "laws/test_rooms", "replay/stepper/"),
-    *(
-        "real/",
-        "replay/test_page",
-        "sandbox/test_mounts",
-        "show/test_plot",
-        "tasks/test_demonstrations",
-    ),
-    *("grading/test_walls", "tasks/data/", "tasks/test_choice", "tasks/test_composite"),
-    *("tasks/test_sympy_proofs", "tasks/test_task_check", "tasks/wide/"),
-    *("training/test_progress", "training/test_train.py", "training/test_starter"),
-    "training/test_warmstart",
-)
-"""Under `tests`: what starts processes, drives a terminal, imports trl or takes over a second."""
+_SLOW = re.compile(r"^pytestmark = (\[[^\]]*)?pytest\.mark\.slow\b", re.MULTILINE)
 
 
+@cache
 def is_slow(path: Path) -> bool:
-    return path.relative_to(Path(__file__).parent).as_posix().startswith(SLOW)
+    """Tell by its text, before it is imported, whether a file of tests is marked slow."""
+    return path.suffix == ".py" and _SLOW.search(path.read_text()) is not None
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Where nothing slow is asked for, what it imports is not imported: torch and trl above all."""
     return True if "not slow" in config.option.markexpr and is_slow(collection_path) else None
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if is_slow(item.path):
-            item.add_marker("slow")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -16,7 +16,7 @@ from repl_rl.models.loading import load_model
 from repl_rl.models.precision import Precision
 from small_run import set_words, small
 
-pytestmark = [pytest.mark.train, pytest.mark.kernel]
+pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.kernel]
 
 Command = Callable[..., Any]
 LORA = set_words(

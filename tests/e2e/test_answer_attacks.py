@@ -13,7 +13,7 @@ import pytest
 
 import repl_rl as rr
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.slow, pytest.mark.kernel]
 
 
 def divisor_sum(number: int, answer: int) -> dict[str, str]:

@@ -17,7 +17,7 @@ from repl_rl.config.resolve import resolve, to_toml
 from scripted_kind import ScriptedKind
 from small_run import small, small_settings
 
-pytestmark = [pytest.mark.train, pytest.mark.kernel]
+pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.kernel]
 
 Command = Callable[..., Any]
 Call = Callable[..., tuple[int, str, str]]

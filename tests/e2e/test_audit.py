@@ -23,7 +23,7 @@ from repl_rl.rollout.plan import make_plan
 from repl_rl.runs.folder import RunFolder
 from small_run import INLINE, set_words, small, small_settings
 
-pytestmark = [pytest.mark.train, pytest.mark.kernel]
+pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.kernel]
 
 Command = Callable[..., Any]
 Spoil = Callable[[Trajectory], Trajectory]

@@ -12,7 +12,7 @@ from repl_rl.runs.trajectory_file import read_trajectories
 from run_metrics import read_metrics
 from small_run import set_words, small
 
-pytestmark = [pytest.mark.train, pytest.mark.kernel]
+pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.kernel]
 
 CHOICE = set_words('task.families=["modular", "composite"]', "task.tiers=[1, 3]")
 

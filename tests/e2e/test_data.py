@@ -14,7 +14,7 @@ from repl_rl.runs.folder import read_versions
 from small_run import small
 
 pytest.importorskip("pylatexenc")
-pytestmark = [pytest.mark.train, pytest.mark.kernel, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.kernel, pytest.mark.timeout(300)]
 
 Command = Callable[..., Any]
 

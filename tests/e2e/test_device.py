@@ -20,7 +20,7 @@ from repl_rl.testing import EngineContract, EngineOptions
 from run_metrics import read_metrics
 from small_run import small
 
-pytestmark = [*on_device]
+pytestmark = [pytest.mark.slow, *on_device]
 
 Command = Callable[..., Any]
 

@@ -18,7 +18,7 @@ from documents import DOCUMENTS, ROOT, Program, Shown, commands, programs
 from shared_work import once, shared_folder
 from small_run import set_words, small
 
-pytestmark = [pytest.mark.train, pytest.mark.kernel, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.kernel, pytest.mark.timeout(600)]
 
 Command = Callable[..., Any]
 

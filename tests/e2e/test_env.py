@@ -9,7 +9,7 @@ import pytest
 
 import repl_rl as rr
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.slow, pytest.mark.kernel]
 
 
 def problem_of(env: rr.Env, family: str) -> rr.Problem:

@@ -14,7 +14,7 @@ from repl_rl.config.resolve import resolve, to_toml
 from repl_rl.runs.trajectory_file import read_trajectories
 from small_run import small, small_settings
 
-pytestmark = [pytest.mark.train, pytest.mark.kernel]
+pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.kernel]
 
 Command = Callable[..., Any]
 

@@ -13,7 +13,7 @@ import pytest
 from gguf_kit import small_llama, tensors_of, write_gguf
 from small_run import set_words, small
 
-pytestmark = [pytest.mark.train, pytest.mark.kernel]
+pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.kernel]
 
 Call = Callable[..., tuple[int, str, str]]
 

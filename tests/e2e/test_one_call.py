@@ -13,7 +13,7 @@ from repl_rl.tasks.base import Cell
 from repl_rl.tasks.sympy_proofs.family import FAMILIES
 from repl_rl.tasks.sympy_proofs.task import drawn_at, known
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.slow, pytest.mark.kernel]
 
 LIMITS = ["sandbox.line_cpu_s=0.3", "sandbox.line_wall_s=2", "sandbox.standby=1"]
 

@@ -15,7 +15,7 @@ from push_hub import PushHub, open_hub
 from small_run import set_words, small
 from warm_python import SCRIPT
 
-pytestmark = [pytest.mark.train, pytest.mark.kernel]
+pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.kernel]
 
 LAUNCHER = str(Path(__file__).parents[1] / "support" / "launcher.py")
 

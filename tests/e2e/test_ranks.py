@@ -19,6 +19,7 @@ from small_run import set_words, small
 from warm_python import SCRIPT
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.long,
     pytest.mark.train,
     pytest.mark.kernel,

@@ -17,7 +17,7 @@ from repl_rl.runs.run_files import files
 from repl_rl.runs.trajectory_file import append, read_trajectories
 from repl_rl.viewer.replay import many
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.slow, pytest.mark.kernel]
 
 Call = Callable[..., tuple[int, str, str]]
 Command = Callable[..., Any]

@@ -18,7 +18,7 @@ from repl_rl.records import Finding, Trajectory
 from repl_rl.runs.trajectory_file import places
 from small_run import INLINE, set_words, small
 
-pytestmark = [pytest.mark.train, pytest.mark.kernel]
+pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.kernel]
 
 Command = Callable[..., Any]
 Call = Callable[..., tuple[int, str, str]]

@@ -12,7 +12,7 @@ import pytest
 from repl_rl.runs.metrics import read_rows
 from small_run import set_words, small
 
-pytestmark = [pytest.mark.train, pytest.mark.kernel]
+pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.kernel]
 
 Command = Callable[..., Any]
 FORBID = set_words(

@@ -16,7 +16,7 @@ import pytest
 from small_run import small
 from warm_python import SCRIPT, WarmPython
 
-pytestmark = [pytest.mark.train, pytest.mark.kernel]
+pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.kernel]
 ROWS, COLUMNS = 24, 80
 
 

@@ -17,6 +17,8 @@ from repl_rl.training.train import train
 from repl_rl.viewer.show.display import Screen
 from run_metrics import read_metrics
 
+pytestmark = pytest.mark.slow
+
 SMALL = Recipe(
     num_demonstrations=16, steps=2, batch_size=4, hidden_size=32, intermediate_size=64, num_layers=2
 )

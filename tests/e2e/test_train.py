@@ -23,7 +23,7 @@ from repl_rl.transcript.format import span_mask
 from run_metrics import read_metrics
 from small_run import small
 
-pytestmark = [pytest.mark.train, pytest.mark.kernel]
+pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.kernel]
 
 Command = Callable[..., Any]
 

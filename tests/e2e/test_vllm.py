@@ -12,9 +12,10 @@ import pytest
 from repl_rl.runs.trajectory_file import read_trajectories
 from run_metrics import read_metrics
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
+]
 Command = Callable[..., Any]
 SETTINGS = (
     "sampling.max_lines=4",

@@ -17,6 +17,8 @@ import pytest
 
 from warm_python import WarmPython, start_cold
 
+pytestmark = pytest.mark.slow
+
 PROBE = """
 import faulthandler, json, os, resource, signal, sys, threading
 

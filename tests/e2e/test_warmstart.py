@@ -14,7 +14,7 @@ from repl_rl.runs.trajectory_file import read_trajectories
 from run_metrics import read_metrics
 from small_run import set_words
 
-pytestmark = [pytest.mark.train, pytest.mark.kernel, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.kernel, pytest.mark.timeout(300)]
 
 Command = Callable[..., Any]
 

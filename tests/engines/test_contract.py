@@ -19,6 +19,8 @@ from repl_rl.testing.loop import Run
 from repl_rl.testing.under_test import CODEC, T, Use
 from vllm_serve import open_vllm_server
 
+pytestmark = pytest.mark.slow
+
 needs_vllm = pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"
 )

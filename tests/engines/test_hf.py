@@ -24,6 +24,8 @@ from repl_rl.testing.under_test import (
     worst_difference,
 )
 
+pytestmark = pytest.mark.slow
+
 NEVER: frozenset[int] = frozenset()
 
 

@@ -23,6 +23,8 @@ from repl_rl.models.precision import Precision
 from repl_rl.models.weights import save_merged
 from tiny_model import save_tiny_model
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 RunPytest = Callable[..., tuple[int, str]]
 ONE = "=== {}\n>>> y\n<- name_error {}\nNameError: name 'y' is not defined\n"
 

@@ -17,6 +17,8 @@ from repl_rl.grading.grader import Grader
 from repl_rl.grading.worker import serve
 from repl_rl.records import Problem, Verdict, VerdictKind
 
+pytestmark = pytest.mark.slow
+
 PROBLEM = Problem(id="p", statement="1 + 1", meta={"answer": "2"})
 JUDGE = "judges:Judge"
 REFEREE = "judges:Referee"

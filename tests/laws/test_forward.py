@@ -17,7 +17,7 @@ from repl_rl.records import Scored
 from repl_rl.update.grpo import LineGRPOTrainer
 from trainer_kit import Step, difference, largest, model_of, take_step
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.slow, pytest.mark.train]
 
 
 # What it computes in

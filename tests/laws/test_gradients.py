@@ -15,7 +15,7 @@ from repl_rl.update.grpo import LineGRPOTrainer
 from repl_rl.update.trainer import largest_divisor
 from trainer_kit import Step, Tensors, difference, drop_env_mask, largest, model_of
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.slow, pytest.mark.train]
 
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]

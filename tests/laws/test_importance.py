@@ -28,6 +28,8 @@ from repl_rl.update.grpo import LineGRPOTrainer, pad_right
 from repl_rl.update.trainer import weighs_lines
 from trainer_kit import Step, difference, largest, model_of
 
+pytestmark = pytest.mark.slow
+
 MakeTrajectory = Callable[..., Trajectory]
 OK = OutcomeKind.OK_OUTPUT
 SINGLE, HALF = torch.float32, torch.bfloat16

@@ -17,7 +17,7 @@ from repl_rl.records import Scored
 from repl_rl.update.grpo import LineGRPOTrainer, outcome_reward
 from trainer_kit import Catch, Step, Tensors, byte_tokenizer, difference, largest
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.slow, pytest.mark.train]
 
 LOSSES: tuple[str, ...] = get_args(Loss)
 PLAIN = {"line_credit_weight": 0.0}

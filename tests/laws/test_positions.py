@@ -17,7 +17,7 @@ from repl_rl.models.precision import Precision
 from repl_rl.update.grpo import LineGRPOTrainer
 from repl_rl.update.trainer import make_trainer
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.slow, pytest.mark.train]
 
 VOCABULARY, PAD = 48, 0
 # (tokens of the prompt, tokens of the completion)

@@ -38,7 +38,7 @@ from warm_python import Forked, WarmPython
 SUPPORT = Path(__file__).parents[1] / "support"
 OK, ERROR = OutcomeKind.OK_OUTPUT, OutcomeKind.NAME_ERROR
 DEADLINE_S = 300
-pytestmark = pytest.mark.timeout(2 * DEADLINE_S)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * DEADLINE_S)]
 STEPS = {
     "steps": 2,
     "problems_per_step": 3,

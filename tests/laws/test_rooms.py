@@ -15,6 +15,8 @@ import pytest
 
 from repl_sandbox.jupyter.front_ends import CELLS, LINES
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 PACKAGES = {"repl_rl": ROOT / "repl_rl", "repl_sandbox": ROOT / "sandbox" / "repl_sandbox"}

@@ -21,7 +21,7 @@ from repl_rl.transcript.conventions import load_format
 from repl_rl.transcript.encoding import Encoding
 from small_run import set_words
 
-pytestmark = [pytest.mark.train, pytest.mark.kernel]
+pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.kernel]
 
 Call = Callable[..., tuple[int, str, str]]
 TURNS = ("transcript=chat-turns", "sampling.device=cpu", "sandbox.standby=1")

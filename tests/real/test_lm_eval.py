@@ -13,7 +13,7 @@ from lm_eval_kit import evaluated, harnessed, keep_made, mine
 from repl_rl.integrations.lm_eval.model import ReplLM
 from shown_sums import OTHERS, SUMS
 
-pytestmark = [pytest.mark.train, pytest.mark.kernel]
+pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.kernel]
 
 NUM_PROBLEMS = len(SUMS) + len(OTHERS)
 GIVEN: dict[str, Any] = {

@@ -14,6 +14,8 @@ from repl_rl.models.loading import ModelFiles, read_files
 from repl_rl.transcript.conventions import load_format
 from repl_rl.transcript.encoding import prompt_ids
 
+pytestmark = pytest.mark.slow
+
 STATEMENT = "Solve over the reals: 2*x**2 + 12*x  =  1234\n\n12345"
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 

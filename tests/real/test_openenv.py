@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from openenv_kit import Served
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.train,
     pytest.mark.kernel,
     pytest.mark.skipif(importlib.util.find_spec("openenv") is None, reason="takes openenv"),

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from small_run import set_words, small
 
-pytestmark = [pytest.mark.train, pytest.mark.kernel]
+pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.kernel]
 
 Call = Callable[..., tuple[int, str, str]]
 SHORT = ("sampling.max_lines=3", "sampling.max_line_tokens=16", "sampling.max_tokens=100")

@@ -11,7 +11,7 @@ from trl import GRPOConfig, GRPOTrainer
 import repl_rl as rr
 from repl_rl.trl import ReplSpec
 
-pytestmark = [pytest.mark.train, pytest.mark.kernel]
+pytestmark = [pytest.mark.slow, pytest.mark.train, pytest.mark.kernel]
 
 
 @pytest.mark.parametrize("transcript", ["python", "chat"])

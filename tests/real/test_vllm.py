@@ -20,6 +20,7 @@ from vllm_serve import documented_server, serving
 from watched_command import Command
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.train,
     pytest.mark.kernel,
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),

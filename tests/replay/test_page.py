@@ -23,6 +23,8 @@ from repl_rl.transcript.format import span_mask
 from repl_rl.viewer.page.writer import details_of, summary_of, write_page
 from repl_rl.viewer.replay.annotated import Annotated
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "</script><script>alert(1)</script><!--<script>&amp;\u2028\u202e\x1b[31m<|im_end|>"
 
 MakeAnnotated = Callable[..., Annotated]

@@ -9,6 +9,8 @@ import pytest
 
 from page_browser import Build, Viewer, chosen, facts, listed, wait_for, write_groups
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_token_under_the_pointer_shows_its_numbers(viewer: Viewer) -> None:
     page = viewer.open("#step:1")

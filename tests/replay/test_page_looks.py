@@ -6,6 +6,8 @@ import pytest
 
 from page_browser import HOSTILE, Viewer, chosen, wait_for
 
+pytestmark = pytest.mark.slow
+
 
 def test_hostile_text_becomes_no_element_and_runs_nothing(viewer: Viewer) -> None:
     page = viewer.open("#step:3")

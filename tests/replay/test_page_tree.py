@@ -19,6 +19,8 @@ from repl_rl.viewer.page.writer import details_of, write_page
 from repl_rl.viewer.replay.annotated import annotate
 from tree_kit import SHARED, three_leaves
 
+pytestmark = pytest.mark.slow
+
 
 def written(folder: Path, scored: Sequence[Scored]) -> Path:
     """The page of a file that holds these."""

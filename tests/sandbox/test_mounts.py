@@ -11,6 +11,8 @@ import pytest
 
 from repl_sandbox.walls.view import as_mounts
 
+pytestmark = pytest.mark.slow
+
 NOBODY = 65534
 BECOME = Path(__file__).parents[1] / "support" / "nobody.py"
 SERVER_IMPORTS = "import zmq, tornado, ipykernel.kernelbase, jupyter_client.session, sympy"

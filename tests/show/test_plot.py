@@ -25,6 +25,8 @@ from repl_rl.runs.plot_series import (
     thinned,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def panel(drawn: Figure, label: str) -> Axes:
     """The first panel with this label below or beside it."""

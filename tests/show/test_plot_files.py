@@ -16,6 +16,8 @@ from PIL import Image
 from curve_kit import a_step, curve, of, rows, texts, write
 from repl_rl.runs.plot import names_of, picture, save_curve
 
+pytestmark = pytest.mark.slow
+
 Called = tuple[int, str, str]
 Call = Callable[..., Called]
 

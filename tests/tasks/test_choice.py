@@ -14,6 +14,8 @@ from repl_rl.tasks.base import choose, load_task
 from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.tasks.sympy_proofs.task import SHORT, digest_of, known
 
+pytestmark = pytest.mark.slow
+
 
 def drawn(config: TaskConfig, split: Split = Split.TRAIN, count: int = 60) -> list[Problem]:
     task = choose(SympyProofs(), config)

@@ -15,6 +15,8 @@ from repl_rl.tasks.base import Cell
 from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.tasks.sympy_proofs.wide.composite import LINKS, NUM_LINKS, Given, _braid, _chain, _tree
 
+pytestmark = pytest.mark.slow
+
 TASK = SympyProofs()
 
 

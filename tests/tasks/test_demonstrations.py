@@ -17,6 +17,8 @@ from repl_rl.tasks.sympy_proofs.demonstration import MAX_LINES, TABLES, facts_of
 from repl_rl.tasks.sympy_proofs.family import FAMILIES
 from repl_rl.tasks.sympy_proofs.task import SHORT
 
+pytestmark = pytest.mark.slow
+
 TASK = SympyProofs()
 KINDS = [
     (family, name)

@@ -20,6 +20,8 @@ from repl_rl.tasks.sympy_proofs import SympyProofs
 from repl_rl.tasks.sympy_proofs.family import FAMILIES
 from repl_rl.tasks.sympy_proofs.task import SHORT, split_of
 
+pytestmark = pytest.mark.slow
+
 TASK = SympyProofs()
 PROVED = VerdictKind.PROVED
 RULES = {

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 Call = Callable[..., tuple[int, str, str]]
 
 TASKS = """

@@ -6,11 +6,15 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from repl_rl.base.concurrency import Interrupts
 from repl_rl.progress import Note
 from repl_rl.records import OutcomeKind, Scored, Trajectory, Verdict, VerdictKind
 from repl_rl.training.evaluate import run_counted
 from repl_rl.training.steps import StepCallback
+
+pytestmark = pytest.mark.slow
 
 MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]

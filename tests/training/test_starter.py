@@ -37,6 +37,8 @@ from repl_rl.transcript.tokens import TokenizerCodec
 from repl_rl.update.sft import MuonAdamW, batch_order
 from repl_rl.update.token_tree import IGNORED
 
+pytestmark = pytest.mark.slow
+
 SMALL = Recipe(
     num_demonstrations=12, steps=2, batch_size=4, hidden_size=32, intermediate_size=64, num_layers=2
 )

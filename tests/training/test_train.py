@@ -38,6 +38,8 @@ from repl_rl.training.steps import ProblemSequence, StepCallback, Training
 from repl_rl.training.train import train as train_plan
 from repl_rl.viewer.show.display import Screen
 
+pytestmark = pytest.mark.slow
+
 
 class Few:
     """A task with fixed problems on each side."""

@@ -52,6 +52,8 @@ from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
 from tiny_model import save_tiny_model
 
+pytestmark = pytest.mark.slow
+
 MakeTrajectory = Callable[..., Trajectory]
 OUTPUT = OutcomeKind.OK_OUTPUT
 

@@ -10,7 +10,7 @@ import pytest
 import repl_rl as rr
 from tiny_model import save_tiny_model
 
-pytestmark = [pytest.mark.kernel, pytest.mark.train, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.kernel, pytest.mark.train, pytest.mark.timeout(300)]
 
 SCRIPT = Path(__file__).parents[3] / "examples" / "train_with_trl.py"
 

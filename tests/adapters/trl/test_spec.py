@@ -21,7 +21,7 @@ from repl_rl.update.trainer import said_by
 from scripted_kind import ScriptedKind
 from tiny_model import save_tiny_model
 
-pytestmark = [pytest.mark.kernel, pytest.mark.train]
+pytestmark = [pytest.mark.slow, pytest.mark.kernel, pytest.mark.train]
 
 SETTINGS = [
     "sampling.engine=scripted_kind:ScriptedKind",

@@ -19,7 +19,7 @@ from repl_rl.trl import ReplSpec
 from repl_sandbox.types import SandboxError
 from trainer_kit import byte_tokenizer, random_qwen
 
-pytestmark = [pytest.mark.kernel, pytest.mark.train]
+pytestmark = [pytest.mark.slow, pytest.mark.kernel, pytest.mark.train]
 
 
 @pytest.fixture

@@ -38,6 +38,7 @@ from repl_rl.testing.under_test import (
 from vllm_serve import Farm
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed"),
     pytest.mark.timeout(400),  # the first waits for three servers
 ]

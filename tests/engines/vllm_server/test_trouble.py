@@ -26,6 +26,8 @@ from repl_rl.engines.base import LineEnd, SampledLine
 from repl_rl.engines.vllm.server import VLLMServerEngine
 from repl_rl.errors import ConfigError, EngineError
 
+pytestmark = pytest.mark.slow
+
 FORBIDDEN = 5
 EXPECTED = tuple(written([20, 21, 22], 0, 9))
 FAILURES: list[Answer | type[Drop]] = [

@@ -15,6 +15,8 @@ from repl_rl.engines.vllm import replica as vllm_replica
 from repl_rl.engines.vllm.server import VLLMServerEngine
 from repl_rl.errors import ConfigError, EngineError
 
+pytestmark = pytest.mark.slow
+
 EXPECTED = tuple(written([20, 21, 22], 0, 9))
 WEIGHTS = [("w", torch.ones(2))]
 

@@ -11,6 +11,8 @@ from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import SandboxError
 from stepper_seat import ANSWERS, SIZE, Broken, MakeStepper, Seat, WritesLines, sit
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_dead_kernel_is_shown_and_what_was_before_it_is_there(stepper: MakeStepper) -> None:
     async def act(seat: Seat) -> None:

@@ -1,8 +1,12 @@
 """Lines by hand in place of the recorded ones: how they are asked for and what they earn."""
 
+import pytest
+
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
 from stepper_seat import MakeStepper, Seat, after, sit
+
+pytestmark = pytest.mark.slow
 
 
 def test_an_edited_line_begins_as_the_recorded_one(stepper: MakeStepper) -> None:

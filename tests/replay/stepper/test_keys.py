@@ -12,6 +12,8 @@ from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
 from stepper_seat import ANSWERS, LINES, OUTPUT, MakeStepper, Seat, after, line_of, sit
 
+pytestmark = pytest.mark.slow
+
 ACTIONS = sorted({action for row in KEYS for action in row.actions.values()})
 
 

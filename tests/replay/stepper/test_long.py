@@ -7,6 +7,8 @@ import pytest
 from repl_rl.records import Problem
 from stepper_seat import COMMENT, OUTPUT, MakeStepper, Seat, after, sit
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(("keys", "num_rows"), [("", 1), ("n", 6), ("nn", 1)])
 def test_a_line_of_a_million_characters_takes_one_row_and_six_at_hand(

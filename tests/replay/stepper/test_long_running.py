@@ -10,6 +10,8 @@ from repl_rl.viewer.replay.live import Live
 from repl_sandbox.fake import FakeKernels
 from stepper_seat import ANSWERS, OUTPUT, SILENT, MakeStepper, Seat, Slow, WritesLines, sit
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_policy_that_is_called_off_leaves_the_lines_that_ran(stepper: MakeStepper) -> None:
     kernels = FakeKernels(ANSWERS)

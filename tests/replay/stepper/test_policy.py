@@ -11,6 +11,8 @@ from repl_rl.runs.trajectory_file import places
 from repl_rl.viewer.replay.live import Live
 from stepper_seat import MakeStepper, Seat, WritesLines, after, sit
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_policy_goes_on_from_here_and_is_scored_at_its_end(stepper: MakeStepper) -> None:
     rows = after(stepper(policy=WritesLines("1+1", "y")), "n", "m")

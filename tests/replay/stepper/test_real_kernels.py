@@ -10,7 +10,7 @@ from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.types import Limits
 from stepper_seat import NAME_ERROR, OUTPUT, SILENT, MakeStepper, Seat, seated
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.slow, pytest.mark.kernel]
 
 REAL = (
     (" x = 6\n", SILENT, ">>>"),

@@ -24,6 +24,8 @@ from stepper_seat import (
     sit,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def saved(stepper: MakeStepper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

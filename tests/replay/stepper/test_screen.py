@@ -7,6 +7,8 @@ from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
 from stepper_seat import COMMENT, LINES, OUTPUT, SILENT, MakeStepper, after
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_head_says_who_it_is_and_where_one_stands(stepper: MakeStepper) -> None:
     rows = after(stepper(LINES, LINES), "n")

@@ -9,6 +9,8 @@ from repl_rl.runs.trajectory_file import append, places
 from stepper_seat import MakeStepper, Seat, WritesLines, after, sit
 from tree_kit import three_leaves
 
+pytestmark = pytest.mark.slow
+
 
 def test_tokens_stand_one_a_row_with_mask_and_log_probability(stepper: MakeStepper) -> None:
     rows = after(stepper(), "n", "n", "t")

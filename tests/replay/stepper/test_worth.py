@@ -12,6 +12,8 @@ from repl_rl.viewer.stepper import Stepper
 from repl_sandbox.fake import FakeKernels
 from stepper_seat import ANSWERS, SCENE, MakeStepper, Seat, Slow, after, sit
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def judged(stepper: MakeStepper) -> Any:

@@ -14,6 +14,8 @@ from repl_rl.records import Split, Verdict, VerdictKind
 from repl_rl.tasks.base import load_task
 from repl_rl.tasks.data.by_tests import read_tests
 
+pytestmark = pytest.mark.slow
+
 TESTS = ["assert double(2) == 4", "assert double('ab') == 'abab'", "assert double([]) == []"]
 
 

@@ -16,6 +16,8 @@ from repl_rl.records import Split
 from repl_rl.tasks.base import StoredTask, load_task
 from repl_rl.tasks.data import names
 
+pytestmark = pytest.mark.slow
+
 Call = Callable[..., tuple[int, str, str]]
 
 ROWS = [{"problem": f"What is {n} + {n}?", "answer": 2 * n, "level": n % 2} for n in range(20)]

@@ -15,6 +15,8 @@ from repl_rl.tasks.data.domains import implied, stated
 from repl_rl.tasks.data.graders import ByName
 from repl_rl.tasks.data.reading import Source, read
 
+pytestmark = pytest.mark.slow
+
 
 def row(tmp_path: Path, problem: str, answer: str, **columns: str) -> Problem:
     path = tmp_path / "rows.jsonl"

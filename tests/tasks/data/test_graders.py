@@ -8,6 +8,8 @@ from repl_rl.records import Problem, Verdict
 from repl_rl.tasks.data.golds import Gold, meanings, names_in, plain
 from repl_rl.tasks.data.graders import ByName
 
+pytestmark = pytest.mark.slow
+
 
 def problem(answer: str, grader: str = "auto") -> Problem:
     """A problem as reading makes it, in this process."""

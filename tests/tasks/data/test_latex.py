@@ -13,6 +13,8 @@ from repl_rl.grading.parse import parse
 from repl_rl.tasks.data import golds
 from repl_rl.tasks.data.golds import Gold, Refused, plain, read_golds
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("pylatexenc")
 
 

@@ -22,6 +22,8 @@ from repl_rl.records import Problem
 from repl_rl.tasks.data.golds import Gold, Refused, is_python, meanings, names_in, plain
 from repl_rl.tasks.data.graders import ByName
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("pylatexenc")
 
 FILE = Path(__file__).parents[3] / "benchmarks" / "latex_golds.jsonl"

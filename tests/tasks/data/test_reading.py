@@ -15,6 +15,8 @@ from repl_rl.records import Problem, Split
 from repl_rl.tasks.data.columns import Row
 from repl_rl.tasks.data.reading import Reading, Source, read, share
 
+pytestmark = pytest.mark.slow
+
 Values = dict[str, Any]
 
 

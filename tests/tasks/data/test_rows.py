@@ -11,6 +11,8 @@ import pytest
 from repl_rl.errors import ConfigError
 from repl_rl.tasks.data.columns import MAX_ROW_BYTES, Row, read_rows
 
+pytestmark = pytest.mark.slow
+
 
 def write(path: Path, content: bytes | str) -> Path:
     path.write_bytes(content.encode() if isinstance(content, str) else content)

@@ -8,6 +8,8 @@ import pytest
 
 from repl_rl.tasks.data import golds as spelled
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("submission", "plain"),

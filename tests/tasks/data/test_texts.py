@@ -8,6 +8,8 @@ import pytest
 
 from repl_rl.tasks.data.texts import answer_of, last_boxed, statement_of
 
+pytestmark = pytest.mark.slow
+
 Q = "What is $2 + 2$?"
 
 

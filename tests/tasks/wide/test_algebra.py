@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 import rule_kit as kit
 from repl_rl.records import Problem
 from repl_rl.tasks.sympy_proofs.family import FAMILIES
 from repl_rl.tasks.sympy_proofs.wide import algebra
+
+pytestmark = pytest.mark.slow
 
 RULES = FAMILIES["algebra"].rules
 

@@ -12,6 +12,8 @@ from repl_rl.records import Problem
 from repl_rl.tasks.sympy_proofs.family import Draft
 from repl_rl.tasks.sympy_proofs.wide.calculus import RULES
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def play(interpreter: Any) -> kit.Play:

@@ -15,6 +15,8 @@ from repl_rl.grading.declared import declared
 from repl_rl.records import Problem, VerdictKind
 from repl_rl.tasks.sympy_proofs.family import FAMILIES
 
+pytestmark = pytest.mark.slow
+
 CASES = [
     case for family in FAMILIES.values() for case in kit.cases(family.name, tuple(family.rules))
 ]

@@ -8,6 +8,8 @@ import sympy
 from repl_rl.records import Problem
 from repl_rl.tasks.sympy_proofs.wide.equations import by_set, power_sums, sum_of_quotients
 
+pytestmark = pytest.mark.slow
+
 
 def test_power_sums_of_three_numbers() -> None:
     """1, 2, 3: 6, 14, 36 from 6, 11, 6."""

@@ -13,6 +13,8 @@ from repl_rl.records import Problem
 from repl_rl.tasks.sympy_proofs.family import FAMILIES
 from repl_rl.tasks.sympy_proofs.wide.identity import FIBONACCI, HYPERBOLIC, TRIGONOMETRIC, World
 
+pytestmark = pytest.mark.slow
+
 RULES = FAMILIES["identity"].rules
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+import pytest
 import sympy
 
 import rule_kit as kit
 from repl_rl.records import Problem
 from repl_rl.tasks.sympy_proofs.family import FAMILIES
 from repl_rl.tasks.sympy_proofs.wide import inequality
+
+pytestmark = pytest.mark.slow
 
 RULES = FAMILIES["inequality"].rules
 

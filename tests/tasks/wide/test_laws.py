@@ -13,6 +13,8 @@ import rule_kit as kit
 from repl_rl.tasks.sympy_proofs.family import FAMILIES
 from repl_rl.tasks.sympy_proofs.task import SHORT
 
+pytestmark = pytest.mark.slow
+
 CASES = [
     case
     for family in FAMILIES.values()

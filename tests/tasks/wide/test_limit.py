@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 
+import pytest
 import sympy
 
 import rule_kit as kit
 from repl_rl.records import Problem
 from repl_rl.tasks.sympy_proofs.wide.limit import RULES
 from repl_rl.tasks.sympy_proofs.wide.series import coefficients, iterable, unit
+
+pytestmark = pytest.mark.slow
 
 X = sympy.Symbol("x")
 

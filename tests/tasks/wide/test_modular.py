@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from repl_rl.tasks.sympy_proofs.wide.modular import joined
+
+pytestmark = pytest.mark.slow
 
 
 def test_remainders_are_joined_to_the_least_number() -> None:

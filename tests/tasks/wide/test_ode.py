@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import pytest
 import sympy
 
 import rule_kit as kit
 from repl_rl.records import Problem
 from repl_rl.tasks.sympy_proofs.wide.modes import at_zero, combined, shown, slope, total
 from repl_rl.tasks.sympy_proofs.wide.ode import RULES
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_sum_of_modes_has_the_derivative_that_sympy_finds() -> None:

@@ -14,6 +14,8 @@ from repl_rl.tasks.sympy_proofs.family import FAMILIES
 from repl_rl.tasks.sympy_proofs.task import SHORT
 from repl_rl.tasks.sympy_proofs.wide.recurrence import FUNCTIONS
 
+pytestmark = pytest.mark.slow
+
 P = "p = symbols('p', positive=True)"
 Y = "y = Function('y')"
 REAL = "x, y, z = symbols('x y z', real=True)"
