@@ -155,7 +155,7 @@ def test_the_exit_code_is_that_of_the_first_signal() -> None:
 
 INSISTS = """
 import os, signal
-from repl_rl.base.interrupts import Interrupts
+from repl_rl.base.concurrency import Interrupts
 with Interrupts() as interrupts:
     interrupts.hold()
     os.kill(os.getpid(), signal.SIGINT)

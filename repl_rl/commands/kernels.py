@@ -1,6 +1,6 @@
 """`repl-rl kernels`: sealed kernels for a person's Jupyter clients, kept warm.
 
-Flags -> a configuration -> `repl_sandbox.jupyter.resident`. Knows words for the terminal. Does not
+Flags -> a configuration -> `repl_sandbox.jupyter.serve`. Knows words for the terminal. Does not
 know kernels.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from repl_sandbox.jupyter.configuration import Configuration, names_in
-from repl_sandbox.jupyter.resident_client import resident_address
+from repl_sandbox.jupyter.serve_client import resident_address
 from repl_sandbox.jupyter.serve import serve as serve_kernels
 from repl_sandbox.types import Isolation
 

@@ -300,6 +300,6 @@ def test_a_model_that_attends_in_its_own_way_has_its_keys_copied_together(
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("keys of another shape")
 
-    monkeypatch.setattr("repl_rl.engines.row_attention.attention", broken)
+    monkeypatch.setattr("repl_rl.engines.hf.attention.attention", broken)
     results = run(model, lambda engine: trajectories(engine, 3))
     assert max(worst_difference(model, *result) for result in results) < 1e-5
