@@ -19,8 +19,7 @@ from repl_rl.base.concurrency import derive_seed
 from repl_rl.engines.base import Engine
 from repl_rl.errors import ConfigError
 from repl_rl.records import Attempt, Problem, Scored, Split
-from repl_rl.rollout.plan import Plan
-from repl_rl.rollout.sampler import LineSampler
+from repl_rl.rollout.plan import Plan, is_line_loop
 from repl_rl.rollout.scoring import Scoring, open_scorer, open_unscored
 from repl_rl.tasks.base import Task
 from repl_rl.viewer.show.display import Screen
@@ -117,7 +116,7 @@ def open_policy(
 def run_shown(runtime: Runtime, attempt: Attempt, loaded: LoadedModel, screen: Screen) -> Scored:
     """Make one trajectory. Its lines are shown as they come; those of another loop at its end."""
     sampler = runtime.sampler
-    if isinstance(sampler, LineSampler):
+    if is_line_loop(sampler):
         sampler.on_line = LineStream(loaded.codec, screen.say).hear
         return runtime.run([attempt])[0]
     scored = runtime.run([attempt])[0]

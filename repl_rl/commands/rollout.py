@@ -117,6 +117,7 @@ def _roll_out(plan: Plan, problem_id: str | None, screen: Screen) -> tuple[Subje
             prompt=make_prompt(plan.task, scored.problem, fmt),
             encoding=Encoding(fmt, loaded.codec),
             config=plan.config,
+            samples_lines=plan.samples_lines,
             context_tokens=runtime.context_tokens,
             scores=score(loaded, trajectory, temperature=plan.config.sampling.temperature),
             is_exact=loaded.precision.is_exact,
@@ -166,6 +167,8 @@ class Subject:
     encoding: Encoding
     config: Config
     """What it was sampled and scored with."""
+    samples_lines: bool
+    """See `Plan.samples_lines`."""
     context_tokens: int
     """The most tokens that the sampler allows, prompt included."""
     scores: Scores
@@ -181,11 +184,6 @@ class Subject:
     @property
     def sampling(self) -> SamplingConfig:
         return self.config.sampling
-
-    @property
-    def samples_lines(self) -> bool:
-        """See `Plan.samples_lines`."""
-        return self.sampling.sampler == SamplingConfig().sampler
 
     def ids(self, span: Span) -> tuple[int, ...]:
         return self.trajectory.completion_ids[span.start : span.stop]

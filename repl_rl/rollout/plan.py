@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeGuard
 
 from repl_rl.base.plugins import check_repository, load_named, resolve_model
 from repl_rl.config import Config
@@ -25,7 +25,7 @@ from repl_rl.engines.base import EngineKind
 from repl_rl.engines.kinds import engine_kind
 from repl_rl.errors import ConfigError
 from repl_rl.records import Attempt, Problem, Split, Trajectory
-from repl_rl.rollout.sampler import LineSampler
+from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.runs.folder import model_of, run_of
 from repl_rl.runs.sink import check_trackers
 from repl_rl.tasks.base import (
@@ -51,6 +51,31 @@ class TrajectorySampler(Protocol):
     """Makes one trajectory in one kernel."""
 
     async def sample(self, attempt: Attempt, prompt: Prompt, kernel: Kernel) -> Trajectory: ...
+
+
+class LineLoop(TrajectorySampler, Protocol):
+    """A sampler whose class says `samples_lines = True`: it shows each line, and can be left."""
+
+    on_line: Callable[[TrajectoryBuilder], None] | None
+
+    async def sample(
+        self,
+        attempt: Attempt,
+        prompt: Prompt,
+        kernel: Kernel,
+        *,
+        on_state: Callable[[Trajectory], None] | None = None,
+    ) -> Trajectory: ...
+
+
+def samples_lines(made: object) -> bool:
+    """True for a class that says so itself; one that is derived from it may have another loop."""
+    return getattr(made, "__dict__", {}).get("samples_lines") is True
+
+
+def is_line_loop(sampler: TrajectorySampler) -> TypeGuard[LineLoop]:
+    """True for a sampler of such a class."""
+    return samples_lines(type(sampler))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +148,7 @@ class Plan(TaskPlan):
     @property
     def samples_lines(self) -> bool:
         """True where trajectories come from the usual loop; a user's own loop may show anything."""
-        return self.make_sampler is LineSampler
+        return samples_lines(self.make_sampler)
 
     def require_policy(self) -> None:
         """ConfigError for a plan whose lines are sampled elsewhere."""
@@ -176,7 +201,7 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
         if config.report.hub:
             check_repository(config.report.hub, given="report.hub =")
     make_sampler = sampler_class(config.sampling.sampler)
-    if config.sampling.max_think_tokens and make_sampler is not LineSampler:
+    if config.sampling.max_think_tokens and not samples_lines(make_sampler):
         raise ConfigError(
             f"sampling.max_think_tokens takes sampling.sampler = 'lines', not "
             f"{config.sampling.sampler!r}, whose loop is its own; set it to 0"
@@ -184,7 +209,7 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
     make_credit = credit_class(config.grpo.credit)
     credit = make_credit(config.grpo)
     if to_train:
-        credit.check(config, samples_lines=make_sampler is LineSampler)
+        credit.check(config, samples_lines=samples_lines(make_sampler))
     engine = engine_kind(config.sampling.engine)
     engine.check(config)
     if config.sampling.run_on == "forbid":

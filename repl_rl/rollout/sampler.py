@@ -93,6 +93,10 @@ class LineSampler:
     A class that takes its place has these arguments and this method.
     """
 
+    samples_lines = True
+    """Each line is shown to `on_line`, and each state to `on_state`. A class that leaves it out, or
+    that is derived from this one and does not repeat it, has a loop of its own."""
+
     def __init__(
         self,
         engine: Engine,
