@@ -14,11 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from repl_rl.base.concurrency import derive_seed
 from repl_rl.config import Config
 from repl_rl.errors import ConfigError
-from repl_rl.models.loading import LoadedModel
 from repl_rl.progress import Progress
 from repl_rl.records import Attempt, Problem, Scored, Split, StopReason, Trajectory
 from repl_rl.rollout.plan import Plan
@@ -28,9 +28,12 @@ from repl_rl.runs.summary import is_solved
 from repl_rl.runs.trajectory_file import read_trajectories
 from repl_rl.tasks.base import DemonstrableTask, Script, Task, make_prompt
 from repl_rl.tasks.data.task import DataTask
-from repl_rl.training.runtime import Runtime
 from repl_rl.transcript.encoding import Encoding, prompt_ids
 from repl_rl.transcript.format import strip_line
+
+if TYPE_CHECKING:  # torch: seconds
+    from repl_rl.models.loading import LoadedModel
+    from repl_rl.training.runtime import Runtime
 
 _LORA_RANK = 32
 
