@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from repl_rl.base.plugins import load_named
 from repl_rl.config import Config
 from repl_rl.config.resolve import resolve
-from repl_rl.config.sections import SamplingConfig
 from repl_rl.credit.rewards import RunningReward, shaped
 from repl_rl.errors import ConfigError
 from repl_rl.records import Attempt, Problem, Scored, Trajectory
@@ -22,7 +22,7 @@ from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.rollout.episode import Episode, Step
 from repl_rl.rollout.kernels import kernel_for, kernel_pool
 from repl_rl.rollout.plan import Plan, make_plan
-from repl_rl.rollout.scoring import Scorer, open_scorer
+from repl_rl.rollout.scoring import Scorer, Scoring, open_scorer
 from repl_rl.rollout.session import Session
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.chat import ChatTemplate
@@ -30,7 +30,6 @@ from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec, Codec
 from repl_sandbox.host.pool import KernelPool
-from repl_sandbox.types import Kernel
 from repl_sandbox.walls.isolation import Walls
 
 AS_TEXT = """
@@ -47,23 +46,12 @@ class EnvEpisode(Episode):
     """An episode that has a kernel of its own and can be scored. Close it, or score it."""
 
     def __init__(
-        self,
-        built: TrajectoryBuilder,
-        session: Session,
-        *,
-        limits: SamplingConfig,
-        seed: int,
-        running: RunningReward | None,
-        problem: Problem,
-        prompt: str,
-        kernel: Kernel,
-        scorer: Scorer,
+        self, built: TrajectoryBuilder, session: Session, *, scorer: Scoring, **options: Any
     ) -> None:
-        super().__init__(built, session, limits=limits, seed=seed, running=running)
-        self.problem = problem
-        self.prompt = prompt
+        super().__init__(built, session, **options)
+        self.problem = built.attempt.problem
+        self.prompt = built.prompt.text
         """What the policy sees first, as text."""
-        self._kernel = kernel
         self._scorer = scorer
         self._is_open = True
 
@@ -88,7 +76,7 @@ class EnvEpisode(Episode):
         """Give the kernel back; a second call does nothing."""
         if self._is_open:
             self._is_open = False
-            await self._kernel.aclose()
+            await self.session.kernel.aclose()
 
 
 class Env:
@@ -150,21 +138,23 @@ class Env:
             sibling_index=sibling_index,
             seed=seed,
         )
-        built = TrajectoryBuilder(attempt, prompt, encoding, context_tokens=context_tokens)
         config = self.plan.config
         kernel = await kernel_for(problem, self._kernels, seed=seed)
-        return EnvEpisode(
-            built,
-            Session(kernel, self.format, number=prompt.next_number),
-            limits=config.sampling,
-            seed=seed,
-            # A user's own reward function needs all lines.
-            running=RunningReward(config.reward) if self._is_shaped else None,
-            problem=problem,
-            prompt=prompt.text,
-            kernel=kernel,
-            scorer=self._scorer,
-        )
+        try:
+            return EnvEpisode.begin(
+                attempt,
+                prompt,
+                kernel,
+                encoding,
+                context_tokens=context_tokens,
+                limits=config.sampling,
+                # A user's own reward function needs all lines.
+                running=RunningReward(config.reward) if self._is_shaped else None,
+                scorer=self._scorer,
+            )
+        except ConfigError:
+            await kernel.aclose()
+            raise
 
 
 @contextlib.asynccontextmanager
