@@ -20,7 +20,7 @@ from repl_rl.engines.base import Engine
 from repl_rl.errors import ConfigError
 from repl_rl.records import Attempt, Problem, Scored, Split
 from repl_rl.rollout.plan import Plan, is_line_loop
-from repl_rl.rollout.scoring import Scoring, open_scorer, open_unscored
+from repl_rl.rollout.scoring import OpenScorer, open_scorer, open_unscored
 from repl_rl.tasks.base import Task
 from repl_rl.viewer.show.display import Screen
 from repl_rl.viewer.show.rollout_view import LineStream
@@ -104,7 +104,7 @@ def open_policy(
         sandbox=replace(plan.config.sandbox, standby=1),
     )
     policy = train.policy_folder(plan, screen)
-    scoring: Callable[[Plan], contextlib.AbstractAsyncContextManager[Scoring]] = open_scorer
+    scoring: OpenScorer = open_scorer
     if problem is not None:
         plan, scoring = asked.asking(plan, [problem]), open_unscored
     loaded = runtime.load_policy(plan, policy, say=screen.say)

@@ -26,11 +26,11 @@ from repl_rl.engines.scripted import ScriptedEngine
 from repl_rl.errors import ConfigError, GraderError
 from repl_rl.records import Attempt, Origin, OutcomeKind, Scored, StopReason, Trajectory
 from repl_rl.rollout.builder import RolloutCancelled, TrajectoryBuilder
-from repl_rl.rollout.kernels import kernel_for, kernel_pool
+from repl_rl.rollout.env import Env
 from repl_rl.rollout.plan import TaskPlan
 from repl_rl.rollout.sampler import LineSampler
-from repl_rl.rollout.scoring import Scorer, open_scorer, unscored
-from repl_rl.runs.folder import PLAYED, RunFolder, check_output, make_origin, new_run_path
+from repl_rl.rollout.scoring import unscored
+from repl_rl.runs.folder import PLAYED, RunFolder, check_output, new_run_path
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.format import PYTHON, TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
@@ -163,26 +163,15 @@ class Game:
         If it is called off or ended by a failure of ours, the stop reason is CANCELLED and the
         lines so far are kept.
         """
-        config, fmt = self.plan.config, self.plan.format(None)
-        setup = self.plan.setup(fmt)
-        pool = kernel_pool(config.sandbox, setup=setup)
-        async with pool, open_scorer(self.plan) as scorer:
-            kernel = await kernel_for(self.attempt.problem, pool, seed=self.attempt.seed)
+        async with Env(self.plan, self.plan.format(None)) as env:
+            kernel = await env.kernel(self.attempt.problem, seed=self.attempt.seed)
             async with contextlib.aclosing(kernel):
-                trajectory, lost = await self._write(kernel, fmt, scorer)
-            scored, failure = await self._score(trajectory, scorer)
-            walls = str(pool.walls)
-        origin = make_origin(
-            config,
-            setup=setup,
-            tokenizer=None,
-            isolation=walls,
-            data=self.plan.data_record,
-        )
-        return Played(scored=scored, origin=origin, failure=lost or failure)
+                trajectory, lost = await self._write(kernel, env.format)
+            scored, failure = await self._score(trajectory, env)
+        return Played(scored=scored, origin=env.origin(), failure=lost or failure)
 
     async def _write(
-        self, kernel: Kernel, fmt: TranscriptFormat, scorer: Scorer
+        self, kernel: Kernel, fmt: TranscriptFormat
     ) -> tuple[Trajectory, SandboxError | None]:
         codec = ByteCodec()
         heard: list[TrajectoryBuilder] = []
@@ -196,7 +185,7 @@ class Game:
 
         def on_line(built: TrajectoryBuilder) -> None:
             heard.append(built)
-            self._note_line(built, scorer)
+            self._note_line(built)
 
         sampler.on_line = on_line
         try:
@@ -210,13 +199,11 @@ class Game:
                 raise
             return heard[-1].build(StopReason.CANCELLED), error
 
-    async def _score(
-        self, trajectory: Trajectory, scorer: Scorer
-    ) -> tuple[Scored, GraderError | None]:
+    async def _score(self, trajectory: Trajectory, env: Env) -> tuple[Scored, GraderError | None]:
         problem, failure = self.attempt.problem, None
         if trajectory.stop_reason is not StopReason.CANCELLED:
             try:
-                return await scorer.score(trajectory, problem), None
+                return await env.score(trajectory, problem), None
             except asyncio.CancelledError:
                 _take_back_cancel()
             except GraderError as error:
@@ -224,14 +211,14 @@ class Game:
         called_off = replace(trajectory, stop_reason=StopReason.CANCELLED)
         return unscored(called_off, problem), failure
 
-    def _note_line(self, built: TrajectoryBuilder, scorer: Scorer) -> None:
+    def _note_line(self, built: TrajectoryBuilder) -> None:
         """Show what the last line printed, and what it is worth so far."""
         line = built.lines[-1]
         if line.outcome.observation:
             self.console.say(Text(clean(line.outcome.observation).rstrip("\n")))
         if line.outcome.kind is OutcomeKind.CUT:
             return
-        rewards = scorer.line_rewards(built.build(StopReason.CANCELLED))
+        rewards = self.plan.reward(built.build(StopReason.CANCELLED), None).line_rewards
         self.console.note(
             f"line {len(rewards)} of {self.plan.config.sampling.max_lines}: {line.outcome.kind} "
             f"{rewards[-1]:+.2f}, all lines {sum(rewards):+.2f}"

@@ -9,7 +9,7 @@ kernels, engines or files.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -63,6 +63,10 @@ def unscored(trajectory: Trajectory, problem: Problem) -> Scored:
     """The record of a trajectory that was called off, or that nobody can judge."""
     nothing = Reward(line_rewards=(0.0,) * len(trajectory.lines), outcome_reward=None)
     return Scored(trajectory=trajectory, problem=problem, verdict=None, reward=nothing)
+
+
+OpenScorer = Callable[[TaskPlan], contextlib.AbstractAsyncContextManager[Scoring]]
+"""Opens what scores trajectories of a plan."""
 
 
 class Unscored:

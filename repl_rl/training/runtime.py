@@ -42,18 +42,15 @@ from repl_rl.models.loading import (
 )
 from repl_rl.models.precision import keys_in, precision, warning
 from repl_rl.records import Attempt, Origin, Scored
-from repl_rl.rollout.kernels import kernel_pool
+from repl_rl.rollout.env import Env
 from repl_rl.rollout.plan import Plan, TrajectorySampler
 from repl_rl.rollout.runner import RolloutRunner, Waits
-from repl_rl.rollout.scoring import Scoring, open_scorer
-from repl_rl.runs.folder import make_origin
+from repl_rl.rollout.scoring import OpenScorer, open_scorer
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.encoding import Encoding, prompt_ids
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.update.forbidden import check_trainable
 from repl_rl.update.ranks import ALONE, Ranks
-from repl_sandbox.host.pool import KernelPool
-from repl_sandbox.walls.isolation import Walls
 
 
 @dataclass
@@ -89,7 +86,6 @@ class BusyEngine(EngineWrapper):
 
 
 T = TypeVar("T")
-OpenScorer = Callable[[Plan], contextlib.AbstractAsyncContextManager[Scoring]]
 
 _PROBE_TOKENS = 64
 """Leading tokens of a prompt that an engine's weights are checked with."""
@@ -100,10 +96,9 @@ _CLOSE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """An open plan: an engine, kernels, a grader, an event loop."""
+    """An open plan: an `Env` and an engine, on an event loop."""
 
-    walls: Walls
-    """The walls around its kernels."""
+    env: Env
     engine: BusyEngine
     about_engine: str
     """The engine in a few words, with the memory that it takes."""
@@ -209,8 +204,7 @@ def open_runtime(
     num_rows = sampling.max_in_flight
     if plan.engine.holds_keys:
         check_memory(loaded, num_rows=num_rows, row_tokens=row_tokens)
-    setup = plan.setup(fmt)
-    pool = kernel_pool(config.sandbox, setup=setup)
+    env = Env(plan, fmt, open_scorer=open_scorer)
     with asyncio.Runner() as loop:
         stack = contextlib.AsyncExitStack()
         try:
@@ -222,26 +216,20 @@ def open_runtime(
             sampler = plan.make_sampler(
                 engine, loaded.codec, fmt, sampling, context_tokens=context_tokens
             )
-            scorer = _run(loop, interrupts, _open(stack, pool, open_scorer(plan)))
+            _run(loop, interrupts, stack.enter_async_context(env))
             runtime = Runtime(
-                walls=pool.walls,
+                env=env,
                 engine=engine,
                 about_engine=_about_engine(plan, loaded, opened, row_tokens=row_tokens),
-                origin=make_origin(
-                    config,
-                    setup=setup,
-                    tokenizer=loaded.source,
-                    isolation=str(pool.walls),
-                    data=plan.data_record,
-                ),
+                origin=env.origin(tokenizer=loaded.source),
                 sampler=sampler,
                 context_tokens=context_tokens,
                 _runner=RolloutRunner(
                     task=plan.task,
                     fmt=fmt,
                     sampler=sampler,
-                    kernels=pool,
-                    scorer=scorer,
+                    kernels=env.kernels,
+                    scorer=env.scorer,
                     max_in_flight=sampling.max_in_flight,
                 ),
                 _loop=loop,
@@ -401,12 +389,3 @@ async def _close(engine: Engine) -> None:
 
 def _run(loop: asyncio.Runner, interrupts: Interrupts | None, main: Coroutine[Any, Any, T]) -> T:
     return loop.run(main) if interrupts is None else interrupts.run(loop, main)
-
-
-async def _open(
-    stack: contextlib.AsyncExitStack,
-    pool: KernelPool,
-    scorer: contextlib.AbstractAsyncContextManager[Scoring],
-) -> Scoring:
-    await stack.enter_async_context(pool)
-    return await stack.enter_async_context(scorer)

@@ -358,9 +358,9 @@ def first_weights(run: Begun) -> str:
 def say_runtime(runtime: Runtime, progress: Progress) -> None:
     """Print the engine, the walls around kernels, and what keeps these from being strict."""
     progress.say(f"engine: {runtime.about_engine}")
-    progress.say(f"kernels: {runtime.walls}")
-    if runtime.walls.shortfall and runtime.walls.level is not Level.NONE:
-        progress.say(f"  not strict: {runtime.walls.shortfall}")
+    progress.say(f"kernels: {runtime.env.walls}")
+    if runtime.env.walls.shortfall and runtime.env.walls.level is not Level.NONE:
+        progress.say(f"  not strict: {runtime.env.walls.shortfall}")
 
 
 def _update(
