@@ -170,10 +170,7 @@ class Env:
         encoding = Encoding(self.format, ByteCodec() if codec is None else codec)
         prompt = make_prompt(self.plan.task, problem, self.format)
         attempt = Attempt(
-            problem=problem,
-            group_index=group_index,
-            sibling_index=sibling_index,
-            seed=seed,
+            problem=problem, group_index=group_index, sibling_index=sibling_index, seed=seed
         )
         config = self.plan.config
         is_shaped = load_named(config.reward.function, group="repl_rl.rewards") is shaped
@@ -184,8 +181,8 @@ class Env:
                 prompt,
                 kernel,
                 encoding,
-                context_tokens=context_tokens,
-                limits=config.sampling,
+                config.sampling,
+                context_tokens,
                 # A user's own reward function needs all lines.
                 running=RunningReward(config.reward) if is_shaped else None,
                 scorer=self.scorer,

@@ -101,9 +101,8 @@ class Episode:
         prompt: Prompt,
         kernel: Kernel,
         encoding: Encoding,
-        *,
-        context_tokens: int,
         limits: SamplingConfig,
+        context_tokens: int,
         **more: Any,
     ) -> Self:
         """An episode that stands behind `prompt`, in a fresh kernel.

@@ -25,7 +25,7 @@ from repl_rl.engines.base import EngineKind
 from repl_rl.engines.kinds import engine_kind
 from repl_rl.errors import ConfigError
 from repl_rl.records import Attempt, Problem, Split, Trajectory
-from repl_rl.rollout.builder import TrajectoryBuilder
+from repl_rl.rollout.sampler import LineSampler
 from repl_rl.runs.folder import model_of, run_of
 from repl_rl.runs.sink import check_trackers
 from repl_rl.tasks.base import (
@@ -53,28 +53,13 @@ class TrajectorySampler(Protocol):
     async def sample(self, attempt: Attempt, prompt: Prompt, kernel: Kernel) -> Trajectory: ...
 
 
-class LineLoop(TrajectorySampler, Protocol):
-    """A sampler whose class says `samples_lines = True`: it shows each line, and can be left."""
-
-    on_line: Callable[[TrajectoryBuilder], None] | None
-
-    async def sample(
-        self,
-        attempt: Attempt,
-        prompt: Prompt,
-        kernel: Kernel,
-        *,
-        on_state: Callable[[Trajectory], None] | None = None,
-    ) -> Trajectory: ...
-
-
 def samples_lines(made: object) -> bool:
     """True for a class that says so itself; one that is derived from it may have another loop."""
     return getattr(made, "__dict__", {}).get("samples_lines") is True
 
 
-def is_line_loop(sampler: TrajectorySampler) -> TypeGuard[LineLoop]:
-    """True for a sampler of such a class."""
+def is_line_loop(sampler: TrajectorySampler) -> TypeGuard[LineSampler]:
+    """True for a sampler of such a class: it has `on_line`, and its `sample` takes `on_state`."""
     return samples_lines(type(sampler))
 
 

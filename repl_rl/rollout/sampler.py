@@ -130,12 +130,7 @@ class LineSampler:
         RolloutCancelled with the part made so far when it is cancelled.
         """
         episode = Episode.begin(
-            attempt,
-            prompt,
-            kernel,
-            self._encoding,
-            context_tokens=self._context_tokens,
-            limits=self._config,
+            attempt, prompt, kernel, self._encoding, self._config, self._context_tokens
         )
         if attempt.stem is not None:
             await run_again(attempt.stem, episode.session)

@@ -76,12 +76,7 @@ class ScriptSampler:
     async def sample(self, attempt: Attempt, prompt: Prompt, kernel: Kernel) -> Trajectory:
         """See `TrajectorySampler.sample`."""
         episode = Episode.begin(
-            attempt,
-            prompt,
-            kernel,
-            self._encoding,
-            context_tokens=self._context_tokens,
-            limits=self._limits,
+            attempt, prompt, kernel, self._encoding, self._limits, self._context_tokens
         )
         script = self._write(attempt)
         try:
