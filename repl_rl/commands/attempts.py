@@ -100,8 +100,8 @@ def open_policy(
     from repl_rl.training import asked, runtime, train  # torch: seconds
 
     plan = plan.changed(
-        sampling=replace(plan.config.sampling, max_in_flight=1),
-        sandbox=replace(plan.config.sandbox, standby=1),
+        sampling=replace(plan.sampling, max_in_flight=1),
+        sandbox=replace(plan.sandbox, standby=1),
     )
     policy = train.policy_folder(plan, screen)
     scoring: OpenScorer = open_scorer

@@ -280,12 +280,12 @@ def dry_run(plan: Plan, estimate: Callable[[str, Callable[[str], None]], object]
     """
     comments = {one.key: one.doc for one in all_settings()}
     click.echo(settings.to_toml(plan.config, comments=comments), nl=False)
-    if plan.config.model is None:
+    if plan.model is None:
         return
     tell = functools.partial(click.echo, err=True)
     try:
         load_libraries(plan, err=True)
-        estimate(plan.config.model, tell)
+        estimate(plan.model, tell)
     except ConfigError as error:
         tell(f"memory: {error}")
 
@@ -321,7 +321,7 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
                 f"{schedule!r} spreads over all steps, so the run would be another; begin a new one"
             )
         say(f"{key} = {now}, {was} before")
-    grpo, measures = plan.config.grpo, plan.config.eval.problems > 0
+    grpo, measures = plan.grpo, plan.eval.problems > 0
     if resume.has_ended(begun, steps=grpo.steps, measures=measures):
         raise ConfigError(
             f"{str(run)!r} has ended after step {begun.step}; give it more to do with --set "

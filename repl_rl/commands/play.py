@@ -115,19 +115,19 @@ def playable(plan: TaskPlan) -> TaskPlan:
 
     ConfigError where a person cannot write its transcripts.
     """
-    config = plan.config
-    if config.sampling.sampler != SamplingConfig().sampler:
+    sampling = plan.sampling
+    if sampling.sampler != SamplingConfig().sampler:
         raise ConfigError(
-            f"sampling.sampler = {config.sampling.sampler!r} asks a model for more than lines; "
+            f"sampling.sampler = {sampling.sampler!r} asks a model for more than lines; "
             f"play takes {SamplingConfig().sampler!r}"
         )
     if plan.takes_template:
         raise ConfigError(
-            f"transcript = {config.transcript!r} takes a model's template; play with --set "
+            f"transcript = {plan.config.transcript!r} takes a model's template; play with --set "
             f"transcript={PYTHON.name}"
         )
     sampling = replace(
-        config.sampling,
+        sampling,
         max_line_tokens=_UNLIMITED,
         max_tokens=_UNLIMITED,
         max_observation_tokens=_UNLIMITED,
@@ -136,7 +136,7 @@ def playable(plan: TaskPlan) -> TaskPlan:
         max_in_flight=1,
     )
     # Nothing may run in the background while a person thinks: the event loop stands still.
-    return plan.changed(sampling=sampling, sandbox=replace(config.sandbox, standby=0))
+    return plan.changed(sampling=sampling, sandbox=replace(plan.sandbox, standby=0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +179,7 @@ class Game:
             ScriptedEngine(codec, _Keyboard(self.console).write),
             codec,
             fmt,
-            self.plan.config.sampling,
+            self.plan.sampling,
             context_tokens=2 * _UNLIMITED,
         )
 
@@ -220,7 +220,7 @@ class Game:
             return
         rewards = self.plan.reward(built.build(StopReason.CANCELLED), None).line_rewards
         self.console.note(
-            f"line {len(rewards)} of {self.plan.config.sampling.max_lines}: {line.outcome.kind} "
+            f"line {len(rewards)} of {self.plan.sampling.max_lines}: {line.outcome.kind} "
             f"{rewards[-1]:+.2f}, all lines {sum(rewards):+.2f}"
         )
 

@@ -105,7 +105,7 @@ def _add(path: Path, scored: Scored, origin: Origin) -> ConfigError | None:
 
 def _roll_out(plan: Plan, problem_id: str | None, screen: Screen) -> tuple[Subject, Origin]:
     """One rollout of the plan's policy, and where it comes from; raises as `train`."""
-    attempt = find_attempt(plan.task, problem_id, seed=plan.config.seed, screen=screen)
+    attempt = find_attempt(plan.task, problem_id, seed=plan.seed, screen=screen)
     witness, counts = Witness(), Counts()
     with open_policy(plan, screen, watch=witness.watch) as (loaded, runtime):
         screen.say(f"problem {attempt.problem.id}, seed {attempt.seed}\n")
@@ -119,7 +119,7 @@ def _roll_out(plan: Plan, problem_id: str | None, screen: Screen) -> tuple[Subje
             config=plan.config,
             samples_lines=plan.samples_lines,
             context_tokens=runtime.context_tokens,
-            scores=score(loaded, trajectory, temperature=plan.config.sampling.temperature),
+            scores=score(loaded, trajectory, temperature=plan.sampling.temperature),
             is_exact=loaded.precision.is_exact,
             num_drifted=counts.drifted,
         )

@@ -108,7 +108,7 @@ class Env:
         self.format = fmt
         self.setup = plan.setup(fmt)
         """What a kernel runs before a problem's own sources."""
-        self.kernels = kernels or kernel_pool(plan.config.sandbox, setup=self.setup)
+        self.kernels = kernels or kernel_pool(plan.sandbox, setup=self.setup)
         self.scorer: Scoring
         self._open_scorer = open_scorer
         self._opened = contextlib.AsyncExitStack()

@@ -18,6 +18,13 @@ from typing import Any, Protocol, Self, TypeGuard
 from repl_rl.base.plugins import check_repository, load_named, resolve_model
 from repl_rl.config import Config
 from repl_rl.config.resolve import read_config, resolve, toml_value
+from repl_rl.config.sections import (
+    EvalConfig,
+    GRPOConfig,
+    SamplingConfig,
+    SandboxConfig,
+    WarmstartConfig,
+)
 from repl_rl.credit.advantages import credit_class
 from repl_rl.credit.base import Credit
 from repl_rl.credit.rewards import BoundReward, bound_reward
@@ -76,6 +83,18 @@ class TaskPlan:
     """The format, or the function that makes it from a model's chat template."""
 
     @property
+    def seed(self) -> int:
+        return self.config.seed
+
+    @property
+    def sampling(self) -> SamplingConfig:
+        return self.config.sampling
+
+    @property
+    def sandbox(self) -> SandboxConfig:
+        return self.config.sandbox
+
+    @property
     def takes_template(self) -> bool:
         """True where the format is made from a model's chat template."""
         return not isinstance(self.found_format, TranscriptFormat)
@@ -86,7 +105,7 @@ class TaskPlan:
         Raises ConfigError for a format that takes a template where there is none.
         """
         made = made_format(self.found_format, template)
-        return made.thoughtful() if self.config.sampling.max_think_tokens else made
+        return made.thoughtful() if self.sampling.max_think_tokens else made
 
     def setup(self, fmt: TranscriptFormat) -> tuple[str, ...]:
         """What a kernel runs before the policy's first line."""
@@ -116,10 +135,26 @@ class Plan(TaskPlan):
     make_credit: type[Credit]
     engine: EngineKind
 
+    @property
+    def model(self) -> str | None:
+        return self.config.model
+
+    @property
+    def grpo(self) -> GRPOConfig:
+        return self.config.grpo
+
+    @property
+    def eval(self) -> EvalConfig:
+        return self.config.eval
+
+    @property
+    def warmstart(self) -> WarmstartConfig:
+        return self.config.warmstart
+
     @cached_property
     def credit(self) -> Credit:
         """Who of a group is sampled, and what its lines are worth."""
-        return self.make_credit(self.config.grpo)
+        return self.make_credit(self.grpo)
 
     @cached_property
     def sample_problems(self) -> Sequence[Problem]:
@@ -137,7 +172,7 @@ class Plan(TaskPlan):
 
     def require_policy(self) -> None:
         """ConfigError for a plan whose lines are sampled elsewhere."""
-        if self.config.model is None and self.config.preset != "starter":
+        if self.model is None and self.config.preset != "starter":
             raise ConfigError(
                 f"preset = {self.config.preset!r} without a model names no policy; give --model "
                 f"PATH, or preset = 'starter'"
@@ -202,7 +237,7 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
     find_options(config.sandbox.isolation, config.sandbox.preload)
     found = make_task_plan(config)
     if config.model is None and config.preset == "starter":
-        _check_starter(found)
+        _check_starter(found, config.transcript)
     return Plan(
         config=config,
         task=found.task,
@@ -215,10 +250,10 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
     )
 
 
-def _check_starter(plan: TaskPlan) -> None:
-    if plan.config.transcript != PYTHON.name:
+def _check_starter(plan: TaskPlan, transcript: str) -> None:
+    if transcript != PYTHON.name:
         raise ConfigError(
-            f"the starter writes transcripts of the kind 'python', not {plan.config.transcript!r}; "
+            f"the starter writes transcripts of the kind 'python', not {transcript!r}; "
             f"give --model PATH"
         )
     demonstrable(plan.task)

@@ -60,7 +60,7 @@ def adapted(config: Config, *, is_whole: bool) -> Config:
 
 def check_sources(plan: Plan, sources: Sources) -> None:
     """ConfigError where there is nothing to show a model, before anything is loaded."""
-    asks = plan.config.warmstart.demonstrations
+    asks = plan.warmstart.demonstrations
     if asks and not isinstance(plan.task, DemonstrableTask):
         raise ConfigError(
             f"task {plan.task.name!r} has no demonstrate(); give transcripts of your own with "
@@ -128,7 +128,6 @@ class Gathering:
         held_out: Sequence[Attempt],
     ) -> None:
         self._plan = plan
-        self._config = plan.config
         self._runtime = runtime
         self._progress = progress
         self._encoding = Encoding(plan.format(loaded.chat_template), loaded.codec)
@@ -137,8 +136,8 @@ class Gathering:
 
     def gather(self, sources: Sources) -> Lessons:
         """All that is wanted. ConfigError where nothing is left, and as `check_written`."""
-        if self._config.warmstart.demonstrations:
-            self._demonstrate(self._config.warmstart.demonstrations)
+        if self._plan.warmstart.demonstrations:
+            self._demonstrate(self._plan.warmstart.demonstrations)
         if sources.written:
             self._write(sources.written)
         for path in sources.runs:
@@ -151,7 +150,7 @@ class Gathering:
         return self._lessons
 
     def _demonstrate(self, count: int) -> None:
-        task, seed = self._plan.task, self._config.seed
+        task, seed = self._plan.task, self._plan.seed
         assert isinstance(task, DemonstrableTask), "checked before anything was loaded"
         drawn = iter(task.problems(Split.TRAIN, seed=derive_seed(seed, "demo")))
         kept: list[Scored] = []
@@ -171,7 +170,7 @@ class Gathering:
 
     def _is_kept(self, scored: Scored) -> bool:
         """Whether `warmstart.keep` wants it; counts it if not."""
-        keep, stop = self._config.warmstart.keep, scored.trajectory.stop_reason
+        keep, stop = self._plan.warmstart.keep, scored.trajectory.stop_reason
         if stop not in _WHOLE:
             reason = "cut off"
         elif keep != "all" and stop is not StopReason.SUBMITTED:
@@ -196,7 +195,7 @@ class Gathering:
         )
         for one, found in zip(written, scored, strict=True):
             check_written(one, found.trajectory)
-            if one.problem.statement in rows and self._config.warmstart.keep == "solved":
+            if one.problem.statement in rows and self._plan.warmstart.keep == "solved":
                 _check_answer(one, found)
         self._lessons.add("by hand", scored)
 
@@ -257,7 +256,7 @@ class Gathering:
         sampler = ScriptSampler(
             write,
             self._encoding,
-            self._config.sampling,
+            self._plan.sampling,
             context_tokens=self._runtime.context_tokens,
         )
         attempts = [
@@ -265,7 +264,7 @@ class Gathering:
                 problem=problem,
                 group_index=index,
                 sibling_index=0,
-                seed=derive_seed(self._config.seed, name, first + index),
+                seed=derive_seed(self._plan.seed, name, first + index),
             )
             for index, problem in enumerate(problems)
         ]
@@ -304,7 +303,7 @@ def name_held_out(
     more = [f"{len(named) - _NUM_NAMED} more"] if len(named) > _NUM_NAMED else []
     said = "; ".join(named[:_NUM_NAMED] + more)
     is_all = len(named) == len(sources.written) and not sources.runs
-    if named and is_all and not plan.config.warmstart.demonstrations:
+    if named and is_all and not plan.warmstart.demonstrations:
         raise ConfigError(
             f"nothing to show the model: {said}; expected transcripts of problems to train on, "
             f"which `repl-rl tasks` lists"

@@ -197,7 +197,7 @@ def open_runtime(
     Raises ConfigError if the trajectories in flight cannot fit in memory, or one of them in what
     the model attends to.
     """
-    config, sampling = plan.config, plan.config.sampling
+    sampling = plan.sampling
     fmt = plan.format(loaded.chat_template)
     prompts = _some_prompts(plan, fmt, loaded)
     row_tokens, context_tokens = _lengths(plan, loaded, prompts)
@@ -208,7 +208,7 @@ def open_runtime(
     with asyncio.Runner() as loop:
         stack = contextlib.AsyncExitStack()
         try:
-            opened = plan.engine.open(config, loaded, row_tokens=row_tokens)
+            opened = plan.engine.open(plan.config, loaded, row_tokens=row_tokens)
             if isinstance(opened, PrefixSharing):
                 opened.share(_beginning(prompts))
             engine = BusyEngine(watch(opened))
@@ -249,7 +249,7 @@ def open_runtime(
 
 def _about_engine(plan: Plan, loaded: LoadedModel, opened: Engine, *, row_tokens: int) -> str:
     """The engine in a few words, with the memory that it will take for keys and values."""
-    kind, num_rows = plan.engine, plan.config.sampling.max_in_flight
+    kind, num_rows = plan.engine, plan.sampling.max_in_flight
     about = f"{kind.name}: {kind.about(plan.config)}"
     if not kind.holds_keys:
         return about
@@ -354,7 +354,7 @@ def _lengths(
     Raises ConfigError if the model does not attend to as many.
     """
     longest = max(map(len, prompts), default=0)
-    row_tokens = longest + plan.config.sampling.max_tokens
+    row_tokens = longest + plan.sampling.max_tokens
     context_tokens = usable_context(model, row_tokens=row_tokens)
     row_tokens = min(context_tokens, row_tokens)
     if not plan.engine.rows_grow:

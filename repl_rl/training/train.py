@@ -420,12 +420,12 @@ def _readable(checkpoint: Path | None) -> Iterator[None]:
 def policy_folder(plan: Plan, progress: Progress, *, recipe: Recipe = DEFAULT_RECIPE) -> str:
     """The model that the plan names, or the task's starter, made on first use."""
     plan.require_policy()
-    if plan.config.model is not None:
-        return plan.config.model
+    if plan.model is not None:
+        return plan.model
     path = starter_path(plan.task, recipe)
     if not path.exists():
         check_adapter(plan.config.lora, recipe)
-        make_starter(plan.task, recipe, path, progress, isolation=plan.config.sandbox.isolation)
+        make_starter(plan.task, recipe, path, progress, isolation=plan.sandbox.isolation)
     elif made := made_elsewhere(path):
         progress.say(f"starter: made {made}; `repl-rl warmstart` makes it anew")
     return str(path)
@@ -456,5 +456,5 @@ def remake_starter(plan: Plan, progress: Progress) -> Path:
     """Make the starter of the plan's task anew, cached or not. Returns its folder."""
     task, recipe = demonstrable(plan.task), DEFAULT_RECIPE
     path = starter_path(task, recipe)
-    make_starter(task, recipe, path, progress, isolation=plan.config.sandbox.isolation)
+    make_starter(task, recipe, path, progress, isolation=plan.sandbox.isolation)
     return path
