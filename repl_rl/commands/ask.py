@@ -110,7 +110,7 @@ def _facts(plan: Plan, problem: Problem, trajectory: Trajectory) -> dict[str, An
         "question": problem.statement,
         "setup": problem.setup,
         "model": plan.model,
-        "task": plan.config.task.name,
+        "task": plan.task_name,
         "seed": plan.seed,
         "lines": [
             {

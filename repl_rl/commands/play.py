@@ -55,18 +55,17 @@ def play(problem: str | None, output: Path | None, **options: Any) -> None:
     without one, and Ctrl-C calls it off. There are no limits in tokens.
     """
     plan = playable(shared.task_plan_of(options))
-    config = plan.config
-    path = output or new_run_path(f"play-{config.task.name}", Path("runs"))
+    path = output or new_run_path(f"play-{plan.task_name}", Path("runs"))
     check_output(path)
     with Screen() as screen:
-        attempt = find_attempt(plan.task, problem, seed=config.seed, screen=screen)
+        attempt = find_attempt(plan.task, problem, seed=plan.seed, screen=screen)
     screen = Screen()
-    limit = config.sampling.max_lines
+    limit = plan.sampling.max_lines
     screen.say(
         f"problem {attempt.problem.id}, {limit} lines at most. Ctrl-D ends, Ctrl-C calls off."
     )
     game = Game(plan=plan, attempt=attempt, console=StandardPlayerConsole(screen))
-    code = shared.code_options(config, options["files"])
+    code = shared.code_options(plan, options["files"])
     _keep(path, asyncio.run(game.play()), screen, code=code)
 
 

@@ -21,6 +21,7 @@ from repl_rl.config.resolve import read_config, resolve, toml_value
 from repl_rl.config.sections import (
     EvalConfig,
     GRPOConfig,
+    ReportConfig,
     SamplingConfig,
     SandboxConfig,
     WarmstartConfig,
@@ -83,6 +84,10 @@ class TaskPlan:
     """The format, or the function that makes it from a model's chat template."""
 
     @property
+    def task_name(self) -> str:
+        return self.config.task.name
+
+    @property
     def seed(self) -> int:
         return self.config.seed
 
@@ -134,6 +139,10 @@ class Plan(TaskPlan):
     """Takes the arguments of `LineSampler`."""
     make_credit: type[Credit]
     engine: EngineKind
+
+    @property
+    def report(self) -> ReportConfig:
+        return self.config.report
 
     @property
     def model(self) -> str | None:
