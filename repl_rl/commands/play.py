@@ -27,6 +27,7 @@ from repl_rl.errors import ConfigError, GraderError
 from repl_rl.records import Attempt, Origin, OutcomeKind, Scored, StopReason, Trajectory
 from repl_rl.rollout.builder import RolloutCancelled, TrajectoryBuilder
 from repl_rl.rollout.env import Env
+from repl_rl.rollout.kernels import kernel_for
 from repl_rl.rollout.plan import TaskPlan
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import unscored
@@ -163,7 +164,7 @@ class Game:
         lines so far are kept.
         """
         async with Env(self.plan, self.plan.format(None)) as env:
-            kernel = await env.kernel(self.attempt.problem, seed=self.attempt.seed)
+            kernel = await kernel_for(self.attempt.problem, env.kernels, seed=self.attempt.seed)
             async with contextlib.aclosing(kernel):
                 trajectory, lost = await self._write(kernel, env.format)
             scored, failure = await self._score(trajectory, env)

@@ -31,7 +31,6 @@ from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec, Codec
 from repl_sandbox.host.pool import KernelPool
-from repl_sandbox.types import Kernel
 from repl_sandbox.walls.isolation import Walls
 
 AS_TEXT = """
@@ -138,10 +137,6 @@ class Env:
             data=self.plan.data_record,
         )
 
-    async def kernel(self, problem: Problem, *, seed: int) -> Kernel:
-        """See `kernel_for`."""
-        return await kernel_for(problem, self.kernels, seed=seed)
-
     async def score(self, trajectory: Trajectory, problem: Problem) -> Scored:
         """A trajectory from anywhere with its verdict and its rewards.
 
@@ -174,7 +169,7 @@ class Env:
         )
         config = self.plan.config
         is_shaped = load_named(config.reward.function, group="repl_rl.rewards") is shaped
-        kernel = await self.kernel(problem, seed=seed)
+        kernel = await kernel_for(problem, self.kernels, seed=seed)
         try:
             return EnvEpisode.begin(
                 attempt,

@@ -13,19 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeGuard
+from typing import Any, Generic, Protocol, Self, TypeGuard, TypeVar
 
 from repl_rl.base.plugins import check_repository, load_named, resolve_model
 from repl_rl.config import Config
 from repl_rl.config.resolve import read_config, resolve, toml_value
-from repl_rl.config.sections import (
-    EvalConfig,
-    GRPOConfig,
-    ReportConfig,
-    SamplingConfig,
-    SandboxConfig,
-    WarmstartConfig,
-)
 from repl_rl.credit.advantages import credit_class
 from repl_rl.credit.base import Credit
 from repl_rl.credit.rewards import BoundReward, bound_reward
@@ -51,6 +43,7 @@ from repl_rl.transcript.format import PYTHON, Prompt, TranscriptFormat
 from repl_sandbox.types import Kernel
 from repl_sandbox.walls.isolation import find_options
 
+T = TypeVar("T")
 _NUM_SAMPLES = 16
 """Problems of each split that are drawn to judge lengths by."""
 
@@ -71,6 +64,16 @@ def is_line_loop(sampler: TrajectorySampler) -> TypeGuard[LineSampler]:
     return samples_lines(type(sampler))
 
 
+class _Part(Generic[T]):
+    """A part of a plan's config, which the plan has under its own name."""
+
+    def __init__(self, read: Callable[[Config], T]) -> None:
+        self._read = read
+
+    def __get__(self, plan: TaskPlan, _: type) -> T:
+        return self._read(plan.config)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPlan:
     """What a config says of problems, transcript and reward: enough where no model samples."""
@@ -83,21 +86,11 @@ class TaskPlan:
     found_format: TranscriptFormat | FormatMaker
     """The format, or the function that makes it from a model's chat template."""
 
-    @property
-    def task_name(self) -> str:
-        return self.config.task.name
-
-    @property
-    def seed(self) -> int:
-        return self.config.seed
-
-    @property
-    def sampling(self) -> SamplingConfig:
-        return self.config.sampling
-
-    @property
-    def sandbox(self) -> SandboxConfig:
-        return self.config.sandbox
+    task_name = _Part(lambda config: config.task.name)
+    seed = _Part(lambda config: config.seed)
+    sampling = _Part(lambda config: config.sampling)
+    sandbox = _Part(lambda config: config.sandbox)
+    grading = _Part(lambda config: config.grading)
 
     @property
     def takes_template(self) -> bool:
@@ -140,25 +133,12 @@ class Plan(TaskPlan):
     make_credit: type[Credit]
     engine: EngineKind
 
-    @property
-    def report(self) -> ReportConfig:
-        return self.config.report
-
-    @property
-    def model(self) -> str | None:
-        return self.config.model
-
-    @property
-    def grpo(self) -> GRPOConfig:
-        return self.config.grpo
-
-    @property
-    def eval(self) -> EvalConfig:
-        return self.config.eval
-
-    @property
-    def warmstart(self) -> WarmstartConfig:
-        return self.config.warmstart
+    model = _Part(lambda config: config.model)
+    grpo = _Part(lambda config: config.grpo)
+    lora = _Part(lambda config: config.lora)
+    eval = _Part(lambda config: config.eval)
+    report = _Part(lambda config: config.report)
+    warmstart = _Part(lambda config: config.warmstart)
 
     @cached_property
     def credit(self) -> Credit:

@@ -85,6 +85,6 @@ async def open_unscored(plan: TaskPlan) -> AsyncIterator[Unscored]:
 @contextlib.asynccontextmanager
 async def open_scorer(plan: TaskPlan) -> AsyncIterator[Scorer]:
     """The grader and the reward of a plan, for trajectories of its task."""
-    grading = plan.config.grading
+    grading = plan.grading
     async with Grader(num_workers=grading.num_workers, deadline_s=grading.deadline_s) as judge:
         yield Scorer(task_spec=plan.task_spec, judge=judge, reward=plan.reward)

@@ -113,9 +113,7 @@ class Runtime:
     _interrupts: Interrupts | None
     _probe: Sequence[int]
     """The tokens to sample after when the engine's weights are checked."""
-    _temperature: float
     _ranks: Ranks
-    _engine_timeout_s: float
 
     @property
     def num_retries(self) -> int:
@@ -155,15 +153,15 @@ class Runtime:
     def sync(self, version: int) -> float:
         """See `engines.sync`. Of ranks that share servers the first one gives them the weights,
         and checks them for all."""
-        engine = self.engine
+        engine, sampling = self.engine, self.env.plan.sampling
         make = partial(
             sync,
             engine,
             self._loaded,
             self._probe,
             version=version,
-            temperature=self._temperature,
-            timeout_s=self._engine_timeout_s,
+            temperature=sampling.temperature,
+            timeout_s=sampling.engine_timeout_s,
         )
         if not (self._ranks.are_several and isinstance(engine, SharedEngine)):
             return self._run(make())
@@ -236,9 +234,7 @@ def open_runtime(
                 _loaded=loaded,
                 _interrupts=interrupts,
                 _probe=prompts[0][:_PROBE_TOKENS],
-                _temperature=sampling.temperature,
                 _ranks=ranks,
-                _engine_timeout_s=sampling.engine_timeout_s,
             )
             # A server may hold the weights of another run.
             runtime.sync(0)

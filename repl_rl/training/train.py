@@ -424,7 +424,7 @@ def policy_folder(plan: Plan, progress: Progress, *, recipe: Recipe = DEFAULT_RE
         return plan.model
     path = starter_path(plan.task, recipe)
     if not path.exists():
-        check_adapter(plan.config.lora, recipe)
+        check_adapter(plan.lora, recipe)
         make_starter(plan.task, recipe, path, progress, isolation=plan.sandbox.isolation)
     elif made := made_elsewhere(path):
         progress.say(f"starter: made {made}; `repl-rl warmstart` makes it anew")
