@@ -165,7 +165,7 @@ def soak(
         open_runtime(plan, loaded, interrupts=interrupts) as runtime,
         Sink(folder, config, warn=print) as sink,
     ):
-        print(f"kernels: {runtime.walls}")
+        print(f"kernels: {runtime.env.walls}")
         problems[count // config.grpo.group_size + ROWS]  # fills sympy's caches, and is kept
         folder.write_config(runtime.origin, policy=loaded.source, device="cpu")
         held_out = HeldOut([], runtime, SILENT, sink=sink, interrupts=interrupts)

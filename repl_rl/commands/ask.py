@@ -83,10 +83,10 @@ def _read() -> str:
 
 async def _check_setup(plan: Plan, problem: Problem) -> None:
     """ConfigError for a setup that fails: a kernel says so before a model is read."""
-    sandbox = replace(plan.config.sandbox, standby=0)
+    sandbox = replace(plan.sandbox, standby=0)
     async with kernel_pool(sandbox, setup=setup_sources(plan.task.prompt)) as pool:
         try:
-            kernel = await kernel_for(problem, pool, seed=plan.config.seed)
+            kernel = await kernel_for(problem, pool, seed=plan.seed)
         except SetupError as error:
             raise ConfigError(f"--setup: {error}") from None
         await kernel.aclose()
@@ -96,7 +96,7 @@ def _answer(plan: Plan, problem: Problem, screen: Screen) -> Trajectory:
     """Show what the plan's policy does about `problem`; raises as `train`."""
     with open_policy(plan, screen, problem=problem) as (loaded, runtime):
         screen.say("")
-        attempt = first_attempt(problem, seed=plan.config.seed)
+        attempt = first_attempt(problem, seed=plan.seed)
         trajectory = run_shown(runtime, attempt, loaded, screen).trajectory
     screen.say("")
     for row in ending_rows(trajectory):
@@ -109,9 +109,9 @@ def _facts(plan: Plan, problem: Problem, trajectory: Trajectory) -> dict[str, An
     return {
         "question": problem.statement,
         "setup": problem.setup,
-        "model": plan.config.model,
-        "task": plan.config.task.name,
-        "seed": plan.config.seed,
+        "model": plan.model,
+        "task": plan.task_name,
+        "seed": plan.seed,
         "lines": [
             {
                 "source": strip_line(line.source),

@@ -19,9 +19,8 @@ from repl_rl.base.concurrency import derive_seed
 from repl_rl.engines.base import Engine
 from repl_rl.errors import ConfigError
 from repl_rl.records import Attempt, Problem, Scored, Split
-from repl_rl.rollout.plan import Plan
-from repl_rl.rollout.sampler import LineSampler
-from repl_rl.rollout.scoring import Scoring, open_scorer, open_unscored
+from repl_rl.rollout.plan import Plan, is_line_loop
+from repl_rl.rollout.scoring import OpenScorer, open_scorer, open_unscored
 from repl_rl.tasks.base import Task
 from repl_rl.viewer.show.display import Screen
 from repl_rl.viewer.show.rollout_view import LineStream
@@ -102,11 +101,11 @@ def open_policy(
     from repl_rl.training import runtime, train
 
     plan = plan.changed(
-        sampling=replace(plan.config.sampling, max_in_flight=1),
-        sandbox=replace(plan.config.sandbox, standby=1),
+        sampling=replace(plan.sampling, max_in_flight=1),
+        sandbox=replace(plan.sandbox, standby=1),
     )
     policy = train.policy_folder(plan, screen)
-    scoring: Callable[[Plan], contextlib.AbstractAsyncContextManager[Scoring]] = open_scorer
+    scoring: OpenScorer = open_scorer
     if problem is not None:
         plan, scoring = asked.asking(plan, [problem]), open_unscored
     loaded = runtime.load_policy(plan, policy, say=screen.say)
@@ -118,7 +117,7 @@ def open_policy(
 def run_shown(runtime: Runtime, attempt: Attempt, loaded: LoadedModel, screen: Screen) -> Scored:
     """Make one trajectory. Its lines are shown as they come; those of another loop at its end."""
     sampler = runtime.sampler
-    if isinstance(sampler, LineSampler):
+    if is_line_loop(sampler):
         sampler.on_line = LineStream(loaded.codec, screen.say).hear
         return runtime.run([attempt])[0]
     scored = runtime.run([attempt])[0]

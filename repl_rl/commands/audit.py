@@ -54,16 +54,15 @@ def _findings(plan: Plan, *, count: int, run: Path | None, screen: Screen) -> li
     from repl_rl.models import precision
     from repl_rl.training import evaluate, runtime
 
-    config = plan.config
-    assert config.model is not None
-    loaded = runtime.load_policy(plan, config.model, say=screen.say)
+    assert plan.model is not None
+    loaded = runtime.load_policy(plan, plan.model, say=screen.say)
     counts, witness = Counts(), Witness()
     fmt = plan.format(loaded.chat_template) if plan.samples_lines else None
-    attempts = evaluate.held_out_attempts(plan.task, count=count, seed=config.seed)
+    attempts = evaluate.held_out_attempts(plan.task, count=count, seed=plan.seed)
 
     def score(one: Trajectory) -> None:
         ids, start = [*one.prompt_ids, *one.completion_ids], len(one.prompt_ids)
-        temperature = config.sampling.temperature
+        temperature = plan.sampling.temperature
         counts.take_scores(one, models.logprobs(loaded, ids, start, temperature=temperature))
 
     with runtime.open_runtime(plan, loaded, watch=witness.watch) as opened:
@@ -75,11 +74,11 @@ def _findings(plan: Plan, *, count: int, run: Path | None, screen: Screen) -> li
     for path in sorted((run / "trajectories").glob("*.jsonl")) if run else []:
         for item in read_trajectories(path):
             counts.take(item.trajectory, loaded.codec, fmt)
-            if path.stem in (evaluation_name(config.grpo.steps), "after"):
+            if path.stem in (evaluation_name(plan.grpo.steps), "after"):
                 score(item.trajectory)
     # A run stored log-probabilities of the device where it ran.
     device = read_versions(run).get("device", "cpu") if run else "cpu"
-    was_exact = precision.precision(config, plan.engine, device=device).is_exact
+    was_exact = precision.precision(plan.config, plan.engine, device=device).is_exact
     return [
         *_vocabulary(loaded),
         Finding(name="weights at the engine", text=f"log-probabilities differ by {gap:.1e} nats"),

@@ -63,7 +63,7 @@ def evaluate(
     well.
     """
     plan = shared.plan_of_run(run_or_model, options)
-    if not plan.config.eval.problems:
+    if not plan.eval.problems:
         raise ConfigError("eval.problems = 0 measures nothing; add --set eval.problems=200")
     for path in (run_or_model, *against):
         shared.say_graded_otherwise(path)

@@ -8,7 +8,6 @@ import click
 
 from repl_rl.base.plugins import resolve_model
 from repl_rl.commands import options as shared
-from repl_rl.config import Config
 from repl_rl.errors import ConfigError
 
 
@@ -25,7 +24,7 @@ def merge(run_or_model: Path, output: Path) -> None:
         raise ConfigError(f"{str(output)!r} is there already; give another --output")
     model = shared.named_model(str(run_or_model))
     resolve_model(model)
-    shared.before_libraries(Config(model=model))
+    shared.before_libraries(model)
     from repl_rl.training.train import merge as write  # torch: seconds
 
     write(model, output)

@@ -206,12 +206,12 @@ def said(plan: AnyPlan) -> AnyPlan:
     return plan
 
 
-def code_options(config: Config, files: Sequence[Path]) -> list[str]:
+def code_options(plan: TaskPlan, files: Sequence[Path]) -> list[str]:
     """The `--config` that a later command takes to find the modules and rows that this one found.
 
     A run does not keep where they lay: its files may come from anybody.
     """
-    sampling = config.sampling
+    config, sampling = plan.config, plan.sampling
     named = (config.task.name, config.transcript, config.reward.function)
     has_code = any(":" in name for name in (*named, sampling.sampler, sampling.engine))
     if not (has_code or is_file(config.task.name)):
@@ -239,8 +239,9 @@ def plan_of_run(path: Path, options: dict[str, Any]) -> Plan:
         return plan_of({**options, "model": str(path)})
     own = run / "config.toml"
     saved = settings.read_config(own)
-    plan = make_plan(resolve({**options, "model": str(path)}, saved=saved))
-    num_changed = settings.num_changed(settings.resolve(saved=saved), plan.config)
+    config = resolve({**options, "model": str(path)}, saved=saved)
+    plan = make_plan(config)
+    num_changed = settings.num_changed(settings.resolve(saved=saved), config)
     say(f"settings of {own}, {num_changed} changed")
     return said(plan)
 
@@ -280,12 +281,12 @@ def dry_run(plan: Plan, estimate: Callable[[str, Callable[[str], None]], object]
     """
     comments = {one.key: one.doc for one in all_settings()}
     click.echo(settings.to_toml(plan.config, comments=comments), nl=False)
-    if plan.config.model is None:
+    if plan.model is None:
         return
     tell = functools.partial(click.echo, err=True)
     try:
         load_libraries(plan, err=True)
-        estimate(plan.config.model, tell)
+        estimate(plan.model, tell)
     except ConfigError as error:
         tell(f"memory: {error}")
 
@@ -307,21 +308,22 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
     run = resume.newest_run(Path("runs"), to_resume=True) if path == Path() else path
     begun = resume.begun(run)
     saved = settings.read_config(run / "config.toml")
-    plan = make_plan(resolve({**options, "files": ()}, saved=saved), to_train=True)
-    for key, was, now in settings.differences(settings.resolve(saved=saved), plan.config):
+    config = resolve({**options, "files": ()}, saved=saved)
+    plan = make_plan(config, to_train=True)
+    for key, was, now in settings.differences(settings.resolve(saved=saved), config):
         if key not in _MAY_DIFFER and not key.startswith("report."):
             raise ConfigError(
                 f"{key} = {now} here, {was} in {str(run)!r}; a run goes on as it began, so only "
                 f"{', '.join(_MAY_DIFFER)} and report.* may differ; begin a new run for another"
             )
-        schedule = plan.config.trl.get("lr_scheduler_type", "constant")
+        schedule = config.trl.get("lr_scheduler_type", "constant")
         if key == "grpo.steps" and not str(schedule).startswith("constant"):
             raise ConfigError(
                 f"grpo.steps = {now} here, {was} in {str(run)!r}: trl.lr_scheduler_type = "
                 f"{schedule!r} spreads over all steps, so the run would be another; begin a new one"
             )
         say(f"{key} = {now}, {was} before")
-    grpo, measures = plan.config.grpo, plan.config.eval.problems > 0
+    grpo, measures = plan.grpo, plan.eval.problems > 0
     if resume.has_ended(begun, steps=grpo.steps, measures=measures):
         raise ConfigError(
             f"{str(run)!r} has ended after step {begun.step}; give it more to do with --set "
@@ -354,18 +356,18 @@ def say(text: str) -> None:
 
 def load_libraries(plan: Plan, *, err: bool = False) -> None:
     """Call `before_libraries` for the engine of a plan."""
-    before_libraries(plan.config, err=err, prepare=plan.engine.prepare)
+    before_libraries(plan.model, err=err, prepare=plan.engine.prepare)
 
 
 def before_libraries(
-    config: Config, *, err: bool = False, prepare: Callable[[], None] = lambda: None
+    model: str | None, *, err: bool = False, prepare: Callable[[], None] = lambda: None
 ) -> None:
     """Set what must be set around their import: no progress bars, `Screen` has its own.
 
     A person gets a line first, for it takes seconds: on stderr with `err`. Raises ConfigError for a
     model that is not on the hub.
     """
-    _check_hub(config)
+    _check_hub(model)
     if launched().is_first:
         click.echo("loading torch and transformers ...", err=err)
     prepare()
@@ -378,16 +380,16 @@ def before_libraries(
         logging.get_logger(name).setLevel(ERROR)
 
 
-def _check_hub(config: Config) -> None:
-    if config.model is not None and not Path(name := resolve_model(config.model)).exists():
+def _check_hub(model: str | None) -> None:
+    if model is not None and not Path(name := resolve_model(model)).exists():
         hub.check(name, say=say)
 
 
-def check_push(config: Config) -> None:
-    """ConfigError where the first process could not push what a run of this config ends with."""
-    if config.report.hub and launched().is_first:
+def check_push(repository: str | None) -> None:
+    """ConfigError where the first process could not push what a run ends with to its hub."""
+    if repository and launched().is_first:
         try:
-            publish.check_push(config.report.hub, say=say)
+            publish.check_push(repository, say=say)
         except ConfigError as error:
             later = "or leave report.hub empty, and push with `repl-rl push` when the run has ended"
             raise ConfigError(f"{error}, {later}") from None

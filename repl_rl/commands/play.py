@@ -26,11 +26,12 @@ from repl_rl.engines.scripted import ScriptedEngine
 from repl_rl.errors import ConfigError, GraderError
 from repl_rl.records import Attempt, Origin, OutcomeKind, Scored, StopReason, Trajectory
 from repl_rl.rollout.builder import RolloutCancelled, TrajectoryBuilder
-from repl_rl.rollout.kernels import kernel_for, kernel_pool
+from repl_rl.rollout.env import Env
+from repl_rl.rollout.kernels import kernel_for
 from repl_rl.rollout.plan import TaskPlan
 from repl_rl.rollout.sampler import LineSampler
-from repl_rl.rollout.scoring import Scorer, open_scorer, unscored
-from repl_rl.runs.folder import PLAYED, RunFolder, check_output, make_origin, new_run_path
+from repl_rl.rollout.scoring import unscored
+from repl_rl.runs.folder import PLAYED, RunFolder, check_output, new_run_path
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.format import PYTHON, TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
@@ -54,18 +55,17 @@ def play(problem: str | None, output: Path | None, **options: Any) -> None:
     without one, and Ctrl-C calls it off. There are no limits in tokens.
     """
     plan = playable(shared.task_plan_of(options))
-    config = plan.config
-    path = output or new_run_path(f"play-{config.task.name}", Path("runs"))
+    path = output or new_run_path(f"play-{plan.task_name}", Path("runs"))
     check_output(path)
     with Screen() as screen:
-        attempt = find_attempt(plan.task, problem, seed=config.seed, screen=screen)
+        attempt = find_attempt(plan.task, problem, seed=plan.seed, screen=screen)
     screen = Screen()
-    limit = config.sampling.max_lines
+    limit = plan.sampling.max_lines
     screen.say(
         f"problem {attempt.problem.id}, {limit} lines at most. Ctrl-D ends, Ctrl-C calls off."
     )
     game = Game(plan=plan, attempt=attempt, console=StandardPlayerConsole(screen))
-    code = shared.code_options(config, options["files"])
+    code = shared.code_options(plan, options["files"])
     _keep(path, asyncio.run(game.play()), screen, code=code)
 
 
@@ -114,19 +114,19 @@ def playable(plan: TaskPlan) -> TaskPlan:
 
     ConfigError where a person cannot write its transcripts.
     """
-    config = plan.config
-    if config.sampling.sampler != SamplingConfig().sampler:
+    sampling = plan.sampling
+    if sampling.sampler != SamplingConfig().sampler:
         raise ConfigError(
-            f"sampling.sampler = {config.sampling.sampler!r} asks a model for more than lines; "
+            f"sampling.sampler = {sampling.sampler!r} asks a model for more than lines; "
             f"play takes {SamplingConfig().sampler!r}"
         )
     if plan.takes_template:
         raise ConfigError(
-            f"transcript = {config.transcript!r} takes a model's template; play with --set "
+            f"transcript = {plan.config.transcript!r} takes a model's template; play with --set "
             f"transcript={PYTHON.name}"
         )
     sampling = replace(
-        config.sampling,
+        sampling,
         max_line_tokens=_UNLIMITED,
         max_tokens=_UNLIMITED,
         max_observation_tokens=_UNLIMITED,
@@ -135,7 +135,7 @@ def playable(plan: TaskPlan) -> TaskPlan:
         max_in_flight=1,
     )
     # Nothing may run in the background while a person thinks: the event loop stands still.
-    return plan.changed(sampling=sampling, sandbox=replace(config.sandbox, standby=0))
+    return plan.changed(sampling=sampling, sandbox=replace(plan.sandbox, standby=0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,26 +162,15 @@ class Game:
         If it is called off or ended by a failure of ours, the stop reason is CANCELLED and the
         lines so far are kept.
         """
-        config, fmt = self.plan.config, self.plan.format(None)
-        setup = self.plan.setup(fmt)
-        pool = kernel_pool(config.sandbox, setup=setup)
-        async with pool, open_scorer(self.plan) as scorer:
-            kernel = await kernel_for(self.attempt.problem, pool, seed=self.attempt.seed)
+        async with Env(self.plan, self.plan.format(None)) as env:
+            kernel = await kernel_for(self.attempt.problem, env.kernels, seed=self.attempt.seed)
             async with contextlib.aclosing(kernel):
-                trajectory, lost = await self._write(kernel, fmt, scorer)
-            scored, failure = await self._score(trajectory, scorer)
-            walls = str(pool.walls)
-        origin = make_origin(
-            config,
-            setup=setup,
-            tokenizer=None,
-            isolation=walls,
-            data=self.plan.data_record,
-        )
-        return Played(scored=scored, origin=origin, failure=lost or failure)
+                trajectory, lost = await self._write(kernel, env.format)
+            scored, failure = await self._score(trajectory, env)
+        return Played(scored=scored, origin=env.origin(), failure=lost or failure)
 
     async def _write(
-        self, kernel: Kernel, fmt: TranscriptFormat, scorer: Scorer
+        self, kernel: Kernel, fmt: TranscriptFormat
     ) -> tuple[Trajectory, SandboxError | None]:
         codec = ByteCodec()
         heard: list[TrajectoryBuilder] = []
@@ -189,13 +178,13 @@ class Game:
             ScriptedEngine(codec, _Keyboard(self.console).write),
             codec,
             fmt,
-            self.plan.config.sampling,
+            self.plan.sampling,
             context_tokens=2 * _UNLIMITED,
         )
 
         def on_line(built: TrajectoryBuilder) -> None:
             heard.append(built)
-            self._note_line(built, scorer)
+            self._note_line(built)
 
         sampler.on_line = on_line
         try:
@@ -209,13 +198,11 @@ class Game:
                 raise
             return heard[-1].build(StopReason.CANCELLED), error
 
-    async def _score(
-        self, trajectory: Trajectory, scorer: Scorer
-    ) -> tuple[Scored, GraderError | None]:
+    async def _score(self, trajectory: Trajectory, env: Env) -> tuple[Scored, GraderError | None]:
         problem, failure = self.attempt.problem, None
         if trajectory.stop_reason is not StopReason.CANCELLED:
             try:
-                return await scorer.score(trajectory, problem), None
+                return await env.score(trajectory, problem), None
             except asyncio.CancelledError:
                 _take_back_cancel()
             except GraderError as error:
@@ -223,16 +210,16 @@ class Game:
         called_off = replace(trajectory, stop_reason=StopReason.CANCELLED)
         return unscored(called_off, problem), failure
 
-    def _note_line(self, built: TrajectoryBuilder, scorer: Scorer) -> None:
+    def _note_line(self, built: TrajectoryBuilder) -> None:
         """Show what the last line printed, and what it is worth so far."""
         line = built.lines[-1]
         if line.outcome.observation:
             self.console.say(Text(clean(line.outcome.observation).rstrip("\n")))
         if line.outcome.kind is OutcomeKind.CUT:
             return
-        rewards = scorer.line_rewards(built.build(StopReason.CANCELLED))
+        rewards = self.plan.reward(built.build(StopReason.CANCELLED), None).line_rewards
         self.console.note(
-            f"line {len(rewards)} of {self.plan.config.sampling.max_lines}: {line.outcome.kind} "
+            f"line {len(rewards)} of {self.plan.sampling.max_lines}: {line.outcome.kind} "
             f"{rewards[-1]:+.2f}, all lines {sum(rewards):+.2f}"
         )
 

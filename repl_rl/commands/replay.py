@@ -17,7 +17,6 @@ import click
 
 from repl_rl.base.terminal import one_row
 from repl_rl.commands import options as shared
-from repl_rl.config import Config
 from repl_rl.errors import ConfigError
 from repl_rl.records import OutcomeKind
 from repl_rl.runs.run_files import Part
@@ -94,7 +93,7 @@ def replay(
     if model is not None:
         model = shared.named_model(model)
         # The default engine: a policy goes on in this process, whatever the run sampled with.
-        shared.before_libraries(Config(model=model))
+        shared.before_libraries(model)
     wanted = Wanted(
         path=path,
         part=part,

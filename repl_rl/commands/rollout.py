@@ -105,7 +105,7 @@ def _add(path: Path, scored: Scored, origin: Origin) -> ConfigError | None:
 
 def _roll_out(plan: Plan, problem_id: str | None, screen: Screen) -> tuple[Subject, Origin]:
     """One rollout of the plan's policy, and where it comes from; raises as `train`."""
-    attempt = find_attempt(plan.task, problem_id, seed=plan.config.seed, screen=screen)
+    attempt = find_attempt(plan.task, problem_id, seed=plan.seed, screen=screen)
     witness, counts = Witness(), Counts()
     with open_policy(plan, screen, watch=witness.watch) as (loaded, runtime):
         screen.say(f"problem {attempt.problem.id}, seed {attempt.seed}\n")
@@ -117,8 +117,9 @@ def _roll_out(plan: Plan, problem_id: str | None, screen: Screen) -> tuple[Subje
             prompt=make_prompt(plan.task, scored.problem, fmt),
             encoding=Encoding(fmt, loaded.codec),
             config=plan.config,
+            samples_lines=plan.samples_lines,
             context_tokens=runtime.context_tokens,
-            scores=score(loaded, trajectory, temperature=plan.config.sampling.temperature),
+            scores=score(loaded, trajectory, temperature=plan.sampling.temperature),
             is_exact=loaded.precision.is_exact,
             num_drifted=counts.drifted,
         )
@@ -166,6 +167,8 @@ class Subject:
     encoding: Encoding
     config: Config
     """What it was sampled and scored with."""
+    samples_lines: bool
+    """See `Plan.samples_lines`."""
     context_tokens: int
     """The most tokens that the sampler allows, prompt included."""
     scores: Scores
@@ -181,11 +184,6 @@ class Subject:
     @property
     def sampling(self) -> SamplingConfig:
         return self.config.sampling
-
-    @property
-    def samples_lines(self) -> bool:
-        """True where a policy samples line by line; see `Plan.samples_lines`."""
-        return self.sampling.sampler == SamplingConfig().sampler
 
     def ids(self, span: Span) -> tuple[int, ...]:
         return self.trajectory.completion_ids[span.start : span.stop]

@@ -16,7 +16,6 @@ import click
 
 from repl_rl.commands import options as shared
 from repl_rl.commands.leaving import leaving, left_by, next_after, next_after_end, question_of
-from repl_rl.config import Config
 from repl_rl.errors import ConfigError
 from repl_rl.progress import SILENT
 from repl_rl.rollout.plan import Plan
@@ -59,11 +58,11 @@ def train(
     if dry_run:
         shared.dry_run(plan, partial(_estimate, plan))
         return
-    path = output or new_run_path(plan.config.task.name, Path("runs"))
+    path = output or new_run_path(plan.task_name, Path("runs"))
     if resume is None:
         check_output(path)
-    code = shared.code_options(plan.config, options["files"])
-    shared.check_push(plan.config)
+    code = shared.code_options(plan, options["files"])
+    shared.check_push(plan.report.hub)
     _train(plan, path, code, resume=resume is not None, merge=merge)
 
 
@@ -72,7 +71,6 @@ def _train(plan: Plan, path: Path, code: list[str], *, resume: bool, merge: bool
 
     Of several processes the first one alone has a screen.
     """
-    config = plan.config
     shared.load_libraries(plan)
     from repl_rl.training import evaluate, train  # torch and trl: seconds
 
@@ -80,12 +78,14 @@ def _train(plan: Plan, path: Path, code: list[str], *, resume: bool, merge: bool
     if not launched().is_first:
         job(plan, path, SILENT)
         return
-    left = partial(left_by, path, checkpoint_every=config.report.checkpoint_every)
+    left = partial(left_by, path, checkpoint_every=plan.report.checkpoint_every)
     with leaving(left, partial(next_after, path, code)), Screen() as screen:
         reports = job(plan, path, screen)
     before, after = (_solved(one) if one else evaluate.NOT_MEASURED for one in reports)
-    question = question_of(plan.task, seed=config.seed)
-    next_commands = next_after_end(path, code, question=question, may_push=_may_push(config))
+    question = question_of(plan.task, seed=plan.seed)
+    next_commands = next_after_end(
+        path, code, question=question, may_push=_may_push(plan.report.hub)
+    )
     click.echo(
         f"\nheld-out solve rate: {before} before, {after} after\n"
         f"run folder: {path}\n\n{next_commands}"
@@ -104,8 +104,8 @@ def _solved(report: Report) -> str:
     return f"{100 * report.rate:.1f} %" + (f" ({ungraded} not graded)" if ungraded else "")
 
 
-def _may_push(config: Config) -> bool:
+def _may_push(repository: str | None) -> bool:
     """Return whether somebody is logged in to the hub, and the run was not pushed there."""
     from huggingface_hub import get_token  # of the extra `train`
 
-    return not config.report.hub and get_token() is not None
+    return not repository and get_token() is not None

@@ -92,9 +92,9 @@ def warmstart(
     if dry_run:
         shared.dry_run(plan, partial(_estimate, plan))
         return
-    path = output or new_run_path(plan.config.task.name, Path("runs"))
+    path = output or new_run_path(plan.task_name, Path("runs"))
     check_output(path)  # before the imports below, which take seconds
-    shared.check_push(plan.config)
+    shared.check_push(plan.report.hub)
     shared.load_libraries(plan, err=is_json)
     from repl_rl.training import evaluate, warmstart  # torch and trl: seconds
 
@@ -103,11 +103,11 @@ def warmstart(
     if is_json:
         click.echo(_facts(path, warmed))
         return
-    code = shared.code_options(plan.config, options["files"])
+    code = shared.code_options(plan, options["files"])
     click.echo(
         f"\nheld-out before: {warmed.before or evaluate.NOT_MEASURED}\n"
         f"held-out after:  {warmed.after or evaluate.NOT_MEASURED}\n"
-        f"run folder: {path}\n\n{_next(path, code, task=plan.config.task.name)}"
+        f"run folder: {path}\n\n{_next(path, code, task=plan.task_name)}"
     )
 
 

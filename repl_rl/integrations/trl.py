@@ -308,15 +308,15 @@ class ReplSpec:
                     raise ConfigError("trainer_class takes its spec's rollout_func, reward_funcs")
                 super().__init__(
                     roll_out=lambda prompts, _: spec.roll_out(prompts, self),
-                    line_config=spec._plan.config.grpo,
+                    line_config=spec._plan.grpo,
                     credit=spec._plan.credit,
                     ranks=launched(),
                     **given,
                 )
                 plan = spec._plan_of(self)
                 loaded = _loaded(plan, self)
-                self._line_config, self._credit = plan.config.grpo, plan.credit
-                self._weighs_lines = weighs_lines(plan.config.grpo, loaded.precision)
+                self._line_config, self._credit = plan.grpo, plan.credit
+                self._weighs_lines = weighs_lines(plan.grpo, loaded.precision)
                 self._bias = forbidding_bias(loaded.forbidden_ids, self._head(self.model))
 
         return ReplTrainer
@@ -349,7 +349,7 @@ class ReplSpec:
         """Siblings stand together in the batch of all processes, as TRL repeats prompts."""
         is_training = trainer.model.training
         size = trainer.num_generations if is_training else trainer.num_generations_eval
-        about = (self._plan.config.seed, "rollout" if is_training else "eval", *self._at)
+        about = (self._plan.seed, "rollout" if is_training else "eval", *self._at)
         return [
             Attempt(
                 problem=self._by_prompt[prompt],
@@ -364,7 +364,7 @@ class ReplSpec:
         if trainer.tools:
             raise ConfigError("rollout_func takes no tools; they go with environment_factory")
         is_ours = isinstance(trainer, LineGRPOTrainer)
-        if self._plan.config.sampling.run_on == "forbid" and not is_ours:
+        if self._plan.sampling.run_on == "forbid" and not is_ours:
             raise ConfigError(
                 "sampling.run_on = 'forbid' with a trainer of TRL's own, which forbids no token; "
                 "expected spec.trainer_class, or 'allow'"
@@ -396,7 +396,7 @@ def _loaded(plan: Plan, trainer: Any) -> LoadedModel:
         model,
         trainer.processing_class,
         precision=precision(plan.config, plan.engine, device=model.device.type),
-        run_on=plan.config.sampling.run_on,
+        run_on=plan.sampling.run_on,
     )
     plan.engine.check_forbidden(len(loaded.forbidden_ids))
     check_trainable(loaded.forbidden_ids, loaded.config)

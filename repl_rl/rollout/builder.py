@@ -58,8 +58,8 @@ class TrajectoryBuilder:
         context_tokens: int,
         ids: Sequence[int] | None = None,
     ) -> None:
-        self._attempt = attempt
-        self._prompt = prompt
+        self.attempt = attempt
+        self.prompt = prompt
         self.encoding = encoding
         self.context_tokens = context_tokens
         self._loss_mask: list[bool] = []
@@ -151,14 +151,14 @@ class TrajectoryBuilder:
 
     def build(self, stop_reason: StopReason) -> Trajectory:
         """The trajectory so far."""
-        attempt, stem = self._attempt, self._attempt.stem
+        attempt, stem = self.attempt, self.attempt.stem
         return Trajectory(
             problem_id=attempt.problem.id,
             group_index=attempt.group_index,
             sibling_index=attempt.sibling_index,
             policy_version=self._policy_version,
             seed=attempt.seed if stem is None else stem.trajectory.seed,
-            prompt_text=self._prompt.text,
+            prompt_text=self.prompt.text,
             prompt_ids=tuple(self.ids[: self.num_prompt]),
             completion_ids=tuple(self.ids[self.num_prompt :]),
             loss_mask=tuple(self._loss_mask),

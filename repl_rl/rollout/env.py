@@ -8,29 +8,29 @@ Knows kernels, tasks and the grader. Does not know models: no engine is opened h
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, Self
 
 from repl_rl.base.plugins import load_named
 from repl_rl.config import Config
 from repl_rl.config.resolve import resolve
-from repl_rl.config.sections import SamplingConfig
 from repl_rl.credit.rewards import RunningReward, shaped
 from repl_rl.errors import ConfigError
-from repl_rl.records import Attempt, Problem, Scored, Trajectory
+from repl_rl.records import Attempt, Origin, Problem, Scored, Trajectory
 from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.rollout.episode import Episode, Step
 from repl_rl.rollout.kernels import kernel_for, kernel_pool
-from repl_rl.rollout.plan import Plan, make_plan
-from repl_rl.rollout.scoring import Scorer, open_scorer
+from repl_rl.rollout.plan import TaskPlan, make_plan
+from repl_rl.rollout.scoring import OpenScorer, Scoring, open_scorer
 from repl_rl.rollout.session import Session
+from repl_rl.runs.folder import make_origin
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.chat import ChatTemplate
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec, Codec
 from repl_sandbox.host.pool import KernelPool
-from repl_sandbox.types import Kernel
 from repl_sandbox.walls.isolation import Walls
 
 AS_TEXT = """
@@ -47,23 +47,12 @@ class EnvEpisode(Episode):
     """An episode that has a kernel of its own and can be scored. Close it, or score it."""
 
     def __init__(
-        self,
-        built: TrajectoryBuilder,
-        session: Session,
-        *,
-        limits: SamplingConfig,
-        seed: int,
-        running: RunningReward | None,
-        problem: Problem,
-        prompt: str,
-        kernel: Kernel,
-        scorer: Scorer,
+        self, built: TrajectoryBuilder, session: Session, *, scorer: Scoring, **options: Any
     ) -> None:
-        super().__init__(built, session, limits=limits, seed=seed, running=running)
-        self.problem = problem
-        self.prompt = prompt
+        super().__init__(built, session, **options)
+        self.problem = built.attempt.problem
+        self.prompt = built.prompt.text
         """What the policy sees first, as text."""
-        self._kernel = kernel
         self._scorer = scorer
         self._is_open = True
 
@@ -88,11 +77,14 @@ class EnvEpisode(Episode):
         """Give the kernel back; a second call does nothing."""
         if self._is_open:
             self._is_open = False
-            await self._kernel.aclose()
+            await self.session.kernel.aclose()
 
 
 class Env:
-    """An open plan without an engine: `open_env` makes it.
+    """A plan's kernels, grader and format; with an engine it is a `Runtime`. `open_env` makes one.
+
+    `kernels` are those of the plan unless others are given. `async with` opens them and the
+    grader, or what stands in its place, and closes them however the block ends.
 
     Each episode has a kernel of its own, so many may be under way:
 
@@ -104,25 +96,53 @@ class Env:
     """
 
     def __init__(
-        self, plan: Plan, fmt: TranscriptFormat, *, kernels: KernelPool, scorer: Scorer
+        self,
+        plan: TaskPlan,
+        fmt: TranscriptFormat,
+        *,
+        kernels: KernelPool | None = None,
+        open_scorer: OpenScorer = open_scorer,
     ) -> None:
         self.plan = plan
         self.format = fmt
-        self._kernels = kernels
-        self._scorer = scorer
-        self._is_shaped = load_named(plan.config.reward.function, group="repl_rl.rewards") is shaped
+        self.setup = plan.setup(fmt)
+        """What a kernel runs before a problem's own sources."""
+        self.kernels = kernels or kernel_pool(plan.sandbox, setup=self.setup)
+        self.scorer: Scoring
+        self._open_scorer = open_scorer
+        self._opened = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(self.kernels)
+            self.scorer = await stack.enter_async_context(self._open_scorer(self.plan))
+            self._opened = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *raised: Any) -> None:
+        await self._opened.__aexit__(*raised)
 
     @property
     def walls(self) -> Walls:
         """The walls around kernels."""
-        return self._kernels.walls
+        return self.kernels.walls
+
+    def origin(self, *, tokenizer: str | None = None) -> Origin:
+        """The origin of what is sampled in it, in the tokens of `tokenizer` or in bytes."""
+        return make_origin(
+            self.plan.config,
+            setup=self.setup,
+            tokenizer=tokenizer,
+            isolation=str(self.walls),
+            data=self.plan.data_record,
+        )
 
     async def score(self, trajectory: Trajectory, problem: Problem) -> Scored:
         """A trajectory from anywhere with its verdict and its rewards.
 
         Raises GraderError if the grader's process cannot be started.
         """
-        return await self._scorer.score(trajectory, problem)
+        return await self.scorer.score(trajectory, problem)
 
     async def episode(
         self,
@@ -145,36 +165,35 @@ class Env:
         encoding = Encoding(self.format, ByteCodec() if codec is None else codec)
         prompt = make_prompt(self.plan.task, problem, self.format)
         attempt = Attempt(
-            problem=problem,
-            group_index=group_index,
-            sibling_index=sibling_index,
-            seed=seed,
+            problem=problem, group_index=group_index, sibling_index=sibling_index, seed=seed
         )
-        built = TrajectoryBuilder(attempt, prompt, encoding, context_tokens=context_tokens)
         config = self.plan.config
-        kernel = await kernel_for(problem, self._kernels, seed=seed)
-        return EnvEpisode(
-            built,
-            Session(kernel, self.format, number=prompt.next_number),
-            limits=config.sampling,
-            seed=seed,
-            # A user's own reward function needs all lines.
-            running=RunningReward(config.reward) if self._is_shaped else None,
-            problem=problem,
-            prompt=prompt.text,
-            kernel=kernel,
-            scorer=self._scorer,
-        )
+        is_shaped = load_named(config.reward.function, group="repl_rl.rewards") is shaped
+        kernel = await kernel_for(problem, self.kernels, seed=seed)
+        try:
+            return EnvEpisode.begin(
+                attempt,
+                prompt,
+                kernel,
+                encoding,
+                config.sampling,
+                context_tokens,
+                # A user's own reward function needs all lines.
+                running=RunningReward(config.reward) if is_shaped else None,
+                scorer=self.scorer,
+            )
+        except ConfigError:
+            await kernel.aclose()
+            raise
 
 
-@contextlib.asynccontextmanager
-async def open_env(
+def open_env(
     task: str = "sympy-proofs",
     *,
     transcript: str = "python",
     overrides: Sequence[str] = (),
     template: ChatTemplate | None = None,
-) -> AsyncIterator[Env]:
+) -> Env:
     """Kernels and a grader for a task, for loops and trainers of your own.
 
         async with open_env("sympy-proofs", overrides=["sampling.max_lines=20"]) as env:
@@ -189,14 +208,11 @@ async def open_env(
     cannot be started.
     """
     names = {"task": task, "transcript": transcript, "preset": "none"}
-    config = resolve(flags=names, overrides=overrides)
-    async with env_of(config, template=template) as env:
-        yield env
+    return env_of(resolve(flags=names, overrides=overrides), template=template)
 
 
-@contextlib.asynccontextmanager
-async def env_of(config: Config, *, template: ChatTemplate | None = None) -> AsyncIterator[Env]:
-    """Open an environment for a config that needs no policy: see `open_env`."""
+def env_of(config: Config, *, template: ChatTemplate | None = None) -> Env:
+    """Make an environment for a config that needs no policy: see `open_env`."""
     sandbox = config.sandbox
     plan = make_plan(replace(config, sandbox=replace(sandbox, standby=min(4, sandbox.standby))))
     if config.sampling.max_think_tokens:
@@ -204,9 +220,4 @@ async def env_of(config: Config, *, template: ChatTemplate | None = None) -> Asy
             "an environment asks for lines alone; set sampling.max_think_tokens = 0, and let your "
             "loop put a thought into the prompt"
         )
-    fmt = plan.format(template)
-    async with (
-        kernel_pool(plan.config.sandbox, setup=plan.setup(fmt)) as pool,
-        open_scorer(plan) as scorer,
-    ):
-        yield Env(plan, fmt, kernels=pool, scorer=scorer)
+    return Env(plan, plan.format(template))

@@ -11,18 +11,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 from repl_rl.base.concurrency import derive_seed
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.credit.rewards import RunningReward
 from repl_rl.engines.base import LineEnd, SampledLine, line_end
 from repl_rl.errors import ConfigError
-from repl_rl.records import Line, LineOutcome, OutcomeKind, StopReason, Trajectory
+from repl_rl.records import Attempt, Line, LineOutcome, OutcomeKind, StopReason, Trajectory
 from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.rollout.session import Session
-from repl_rl.transcript.format import strip_line
+from repl_rl.transcript.encoding import Encoding
+from repl_rl.transcript.format import Prompt, strip_line
 from repl_rl.transcript.tokens import forbidden_ids
 from repl_sandbox.render import truncate
+from repl_sandbox.types import Kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +81,6 @@ class Episode:
     ) -> None:
         self.built = built
         self.session = session
-        self.deadline = asyncio.get_running_loop().time() + limits.time_limit_s
-        """By the clock of the event loop. A line that ends later is the last."""
         self.stop: StopReason | None = None
         """Why it has ended; None while it goes on."""
         self.on_line: Callable[[TrajectoryBuilder], None] | None = None
@@ -91,6 +92,31 @@ class Episode:
         self._seed = seed
         self._running = running
         session.shorten = self._shorten
+        self.start_clock()
+
+    @classmethod
+    def begin(
+        cls,
+        attempt: Attempt,
+        prompt: Prompt,
+        kernel: Kernel,
+        encoding: Encoding,
+        limits: SamplingConfig,
+        context_tokens: int,
+        **more: Any,
+    ) -> Self:
+        """An episode that stands behind `prompt`, in a fresh kernel.
+
+        Raises ConfigError if the prompt leaves no room for a token.
+        """
+        built = TrajectoryBuilder(attempt, prompt, encoding, context_tokens=context_tokens)
+        session = Session(kernel, encoding.format, number=prompt.next_number)
+        return cls(built, session, limits=limits, seed=attempt.seed, **more)
+
+    def start_clock(self) -> None:
+        """Begin to measure the time limit."""
+        self.deadline = asyncio.get_running_loop().time() + self._limits.time_limit_s
+        """By the clock of the event loop. A line that ends later is the last."""
 
     @property
     def ids(self) -> list[int]:

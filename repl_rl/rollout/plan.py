@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Generic, Protocol, Self, TypeGuard, TypeVar
 
 from repl_rl.base.plugins import check_repository, load_named, resolve_model
 from repl_rl.config import Config
@@ -44,6 +44,7 @@ from repl_rl.transcript.format import PYTHON, Prompt, TranscriptFormat
 from repl_sandbox.types import Kernel
 from repl_sandbox.walls.isolation import find_options
 
+T = TypeVar("T")
 _NUM_SAMPLES = 16
 """Problems of each split that are drawn to judge lengths by."""
 
@@ -52,6 +53,26 @@ class TrajectorySampler(Protocol):
     """Makes one trajectory in one kernel."""
 
     async def sample(self, attempt: Attempt, prompt: Prompt, kernel: Kernel) -> Trajectory: ...
+
+
+def samples_lines(made: object) -> bool:
+    """True for a class that says so itself; one that is derived from it may have another loop."""
+    return getattr(made, "__dict__", {}).get("samples_lines") is True
+
+
+def is_line_loop(sampler: TrajectorySampler) -> TypeGuard[LineSampler]:
+    """True for a sampler of such a class: it has `on_line`, and its `sample` takes `on_state`."""
+    return samples_lines(type(sampler))
+
+
+class _Part(Generic[T]):
+    """A part of a plan's config, which the plan has under its own name."""
+
+    def __init__(self, read: Callable[[Config], T]) -> None:
+        self._read = read
+
+    def __get__(self, plan: TaskPlan, _: type) -> T:
+        return self._read(plan.config)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +87,12 @@ class TaskPlan:
     found_format: TranscriptFormat | FormatMaker
     """The format, or the function that makes it from a model's chat template."""
 
+    task_name = _Part(lambda config: config.task.name)
+    seed = _Part(lambda config: config.seed)
+    sampling = _Part(lambda config: config.sampling)
+    sandbox = _Part(lambda config: config.sandbox)
+    grading = _Part(lambda config: config.grading)
+
     @property
     def takes_template(self) -> bool:
         """True where the format is made from a model's chat template."""
@@ -77,7 +104,7 @@ class TaskPlan:
         Raises ConfigError for a format that takes a template where there is none.
         """
         made = made_format(self.found_format, template)
-        return made.thoughtful() if self.config.sampling.max_think_tokens else made
+        return made.thoughtful() if self.sampling.max_think_tokens else made
 
     def setup(self, fmt: TranscriptFormat) -> tuple[str, ...]:
         """Sources that a kernel runs before the policy's first line."""
@@ -107,10 +134,17 @@ class Plan(TaskPlan):
     make_credit: type[Credit]
     engine: EngineKind
 
+    model = _Part(lambda config: config.model)
+    grpo = _Part(lambda config: config.grpo)
+    lora = _Part(lambda config: config.lora)
+    eval = _Part(lambda config: config.eval)
+    report = _Part(lambda config: config.report)
+    warmstart = _Part(lambda config: config.warmstart)
+
     @cached_property
     def credit(self) -> Credit:
         """Credit that says who of a group is sampled, and what its lines are worth."""
-        return self.make_credit(self.config.grpo)
+        return self.make_credit(self.grpo)
 
     @cached_property
     def sample_problems(self) -> Sequence[Problem]:
@@ -124,11 +158,11 @@ class Plan(TaskPlan):
     @property
     def samples_lines(self) -> bool:
         """True where trajectories come from the usual loop; a user's own loop may show anything."""
-        return self.make_sampler is LineSampler
+        return samples_lines(self.make_sampler)
 
     def require_policy(self) -> None:
         """ConfigError for a plan whose lines are sampled elsewhere."""
-        if self.config.model is None and self.config.preset != "starter":
+        if self.model is None and self.config.preset != "starter":
             raise ConfigError(
                 f"preset = {self.config.preset!r} without a model names no policy; give --model "
                 f"PATH, or preset = 'starter'"
@@ -177,7 +211,7 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
         if config.report.hub:
             check_repository(config.report.hub, given="report.hub =")
     make_sampler = sampler_class(config.sampling.sampler)
-    if config.sampling.max_think_tokens and make_sampler is not LineSampler:
+    if config.sampling.max_think_tokens and not samples_lines(make_sampler):
         raise ConfigError(
             f"sampling.max_think_tokens takes sampling.sampler = 'lines', not "
             f"{config.sampling.sampler!r}, whose loop is its own; set it to 0"
@@ -185,7 +219,7 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
     make_credit = credit_class(config.grpo.credit)
     credit = make_credit(config.grpo)
     if to_train:
-        credit.check(config, samples_lines=make_sampler is LineSampler)
+        credit.check(config, samples_lines=samples_lines(make_sampler))
     engine = engine_kind(config.sampling.engine)
     engine.check(config)
     if config.sampling.run_on == "forbid":
@@ -193,7 +227,7 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
     find_options(config.sandbox.isolation, config.sandbox.preload)
     found = make_task_plan(config)
     if config.model is None and config.preset == "starter":
-        _check_starter(found)
+        _check_starter(found, config.transcript)
     return Plan(
         config=config,
         task=found.task,
@@ -206,10 +240,10 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
     )
 
 
-def _check_starter(plan: TaskPlan) -> None:
-    if plan.config.transcript != PYTHON.name:
+def _check_starter(plan: TaskPlan, transcript: str) -> None:
+    if transcript != PYTHON.name:
         raise ConfigError(
-            f"the starter writes transcripts of the kind 'python', not {plan.config.transcript!r}; "
+            f"the starter writes transcripts of the kind 'python', not {transcript!r}; "
             f"give --model PATH"
         )
     demonstrable(plan.task)

@@ -22,9 +22,8 @@ from repl_rl.errors import ConfigError, StemError
 from repl_rl.records import Attempt, Problem, Scored, StopReason, Trajectory
 from repl_rl.rollout.builder import RolloutCancelled, check_trajectory
 from repl_rl.rollout.kernels import kernel_for
-from repl_rl.rollout.plan import TrajectorySampler
+from repl_rl.rollout.plan import TrajectorySampler, is_line_loop
 from repl_rl.rollout.prefixes import can_be_had_again
-from repl_rl.rollout.sampler import LineSampler
 from repl_rl.rollout.scoring import Scoring, unscored
 from repl_rl.tasks.base import Task, make_prompt, make_setup
 from repl_rl.transcript.format import Prompt, TranscriptFormat
@@ -200,7 +199,7 @@ class RolloutRunner:
         sampler = self._sampler
         if more is None:
             return sampler.sample
-        if type(sampler) is not LineSampler:  # one that is derived from it may have another loop
+        if not is_line_loop(sampler):
             raise ConfigError(
                 f"{type(sampler).__name__} does not say where a trajectory can be left; expected "
                 f"sampling.sampler = 'lines'"

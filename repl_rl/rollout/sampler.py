@@ -94,6 +94,10 @@ class LineSampler:
     A class that takes its place has these arguments and this method.
     """
 
+    samples_lines = True
+    """Each line is shown to `on_line`, and each state to `on_state`. A class that leaves it out, or
+    that is derived from this one and does not repeat it, has a loop of its own."""
+
     def __init__(
         self,
         engine: Engine,
@@ -126,15 +130,15 @@ class LineSampler:
         to begin with do something else, EngineError and SandboxError if our own side fails, and
         RolloutCancelled with the part made so far when it is cancelled.
         """
-        built = TrajectoryBuilder(
-            attempt, prompt, self._encoding, context_tokens=self._context_tokens
+        episode = Episode.begin(
+            attempt, prompt, kernel, self._encoding, self._config, self._context_tokens
         )
-        session = Session(kernel, self._encoding.format, number=prompt.next_number)
         if attempt.stem is not None:
-            await run_again(attempt.stem, session)
+            await run_again(attempt.stem, episode.session)
         elif prompt.after:
-            await self._think(built, prompt, seed=attempt.seed)
-        return await self.continue_from(built, session, seed=attempt.seed, on_state=on_state)
+            await self._think(episode.built, prompt, seed=attempt.seed)
+        episode.start_clock()
+        return await self._go_on(episode, on_state)
 
     async def _think(self, built: TrajectoryBuilder, prompt: Prompt, *, seed: int) -> None:
         try:
@@ -143,15 +147,14 @@ class LineSampler:
             raise RolloutCancelled(built.build(StopReason.CANCELLED)) from None
 
     async def continue_from(
-        self,
-        built: TrajectoryBuilder,
-        session: Session,
-        *,
-        seed: int,
-        on_state: Callable[[Trajectory], None] | None = None,
+        self, built: TrajectoryBuilder, session: Session, *, seed: int
     ) -> Trajectory:
         """Like `sample`, from the state of `built` and of the kernel of `session` to the end."""
-        episode = Episode(built, session, limits=self._config, seed=seed)
+        return await self._go_on(Episode(built, session, limits=self._config, seed=seed))
+
+    async def _go_on(
+        self, episode: Episode, on_state: Callable[[Trajectory], None] | None = None
+    ) -> Trajectory:
         episode.on_line = self.on_line
         try:
             while episode.stop is None:

@@ -9,7 +9,7 @@ kernels, engines or files.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -65,6 +65,10 @@ def unscored(trajectory: Trajectory, problem: Problem) -> Scored:
     return Scored(trajectory=trajectory, problem=problem, verdict=None, reward=nothing)
 
 
+OpenScorer = Callable[[TaskPlan], contextlib.AbstractAsyncContextManager[Scoring]]
+"""Opens what scores trajectories of a plan."""
+
+
 class Unscored:
     """Stand-in for a `Scorer` where nobody knows the answer."""
 
@@ -81,6 +85,6 @@ async def open_unscored(plan: TaskPlan) -> AsyncIterator[Unscored]:
 @contextlib.asynccontextmanager
 async def open_scorer(plan: TaskPlan) -> AsyncIterator[Scorer]:
     """The grader and the reward of a plan, for trajectories of its task."""
-    grading = plan.config.grading
+    grading = plan.grading
     async with Grader(num_workers=grading.num_workers, deadline_s=grading.deadline_s) as judge:
         yield Scorer(task_spec=plan.task_spec, judge=judge, reward=plan.reward)

@@ -15,9 +15,7 @@ from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import SampledLine, line_end
 from repl_rl.errors import ConfigError
 from repl_rl.records import Attempt, Problem, StopReason, Trajectory
-from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.rollout.episode import Episode
-from repl_rl.rollout.session import Session
 from repl_rl.tasks.base import Script
 from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import Prompt, line_of
@@ -77,11 +75,9 @@ class ScriptSampler:
 
     async def sample(self, attempt: Attempt, prompt: Prompt, kernel: Kernel) -> Trajectory:
         """Run the script's lines: see `TrajectorySampler.sample`."""
-        built = TrajectoryBuilder(
-            attempt, prompt, self._encoding, context_tokens=self._context_tokens
+        episode = Episode.begin(
+            attempt, prompt, kernel, self._encoding, self._limits, self._context_tokens
         )
-        session = Session(kernel, self._encoding.format, number=prompt.next_number)
-        episode = Episode(built, session, limits=self._limits, seed=attempt.seed)
         script = self._write(attempt)
         try:
             source = next(script)

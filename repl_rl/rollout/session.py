@@ -26,7 +26,7 @@ class Session:
     """One kernel's lines. What a line does wrong is an outcome, never an exception."""
 
     def __init__(self, kernel: Kernel, fmt: TranscriptFormat, *, number: int = 1) -> None:
-        self._kernel = kernel
+        self.kernel = kernel
         self._format = fmt
         self._history: set[tuple[str, str]] = set()
         self._compiler = Compiler()
@@ -52,7 +52,7 @@ class Session:
         is_lone = syntax is Syntax.WHOLE and not self.pending
         if is_lone and (expression := submitted_expression(text)) is not None:
             return await self._submit(expression)
-        execution = await self._kernel.run(source)
+        execution = await self.kernel.run(source)
         kind = executed_kind(source, execution, self._history, syntax=syntax)
         if kind is OutcomeKind.INCOMPLETE:
             self.pending = source + "\n"
@@ -72,7 +72,7 @@ class Session:
 
     async def _submit(self, expression: str) -> LineOutcome:
         """The kernel only hands over the value; whether anything is submitted is decided here."""
-        execution = await self._kernel.evaluate(expression)
+        execution = await self.kernel.evaluate(expression)
         if execution.status is not ExecStatus.OK:
             kind = executed_kind(expression, execution, set(), syntax=Syntax.WHOLE)
             return self._outcome(kind, execution)

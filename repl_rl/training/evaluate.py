@@ -302,7 +302,7 @@ def answers(
     plan: Plan, attempts: Sequence[Attempt], loaded: LoadedModel, progress: Progress
 ) -> list[Trajectory]:
     """Return the model's trajectories for all attempts, behind a bar. Raises as `open_runtime`."""
-    sampling, done = plan.config.sampling, itertools.count(1)
+    sampling, done = plan.sampling, itertools.count(1)
     about = f"temperature {sampling.temperature:g}, at most {sampling.max_tokens:,} tokens each"
     with (
         open_runtime(plan, loaded, open_scorer=open_unscored) as runtime,

@@ -91,7 +91,6 @@ class Gathering:
         held_out: Sequence[Attempt],
     ) -> None:
         self._plan = plan
-        self._config = plan.config
         self._runtime = runtime
         self._progress = progress
         self._encoding = Encoding(plan.format(loaded.chat_template), loaded.codec)
@@ -100,8 +99,8 @@ class Gathering:
 
     def gather(self, sources: Sources) -> Lessons:
         """All that is wanted. ConfigError where nothing is left, and as `check_written`."""
-        if self._config.warmstart.demonstrations:
-            self._demonstrate(self._config.warmstart.demonstrations)
+        if self._plan.warmstart.demonstrations:
+            self._demonstrate(self._plan.warmstart.demonstrations)
         if sources.written:
             self._write(sources.written)
         for path in sources.runs:
@@ -114,7 +113,7 @@ class Gathering:
         return self._lessons
 
     def _demonstrate(self, count: int) -> None:
-        task, seed = self._plan.task, self._config.seed
+        task, seed = self._plan.task, self._plan.seed
         assert isinstance(task, DemonstrableTask), "checked before anything was loaded"
         drawn = iter(task.problems(Split.TRAIN, seed=derive_seed(seed, "demo")))
         kept: list[Scored] = []
@@ -134,7 +133,7 @@ class Gathering:
 
     def _is_kept(self, scored: Scored) -> bool:
         """Return whether `warmstart.keep` wants the trajectory; count it if not."""
-        keep, stop = self._config.warmstart.keep, scored.trajectory.stop_reason
+        keep, stop = self._plan.warmstart.keep, scored.trajectory.stop_reason
         if stop not in _WHOLE:
             reason = "cut off"
         elif keep != "all" and stop is not StopReason.SUBMITTED:
@@ -159,7 +158,7 @@ class Gathering:
         )
         for one, found in zip(written, scored, strict=True):
             check_written(one, found.trajectory)
-            if one.problem.statement in rows and self._config.warmstart.keep == "solved":
+            if one.problem.statement in rows and self._plan.warmstart.keep == "solved":
                 _check_answer(one, found)
         self._lessons.add("by hand", scored)
 
@@ -220,7 +219,7 @@ class Gathering:
         sampler = ScriptSampler(
             write,
             self._encoding,
-            self._config.sampling,
+            self._plan.sampling,
             context_tokens=self._runtime.context_tokens,
         )
         attempts = [
@@ -228,7 +227,7 @@ class Gathering:
                 problem=problem,
                 group_index=index,
                 sibling_index=0,
-                seed=derive_seed(self._config.seed, name, first + index),
+                seed=derive_seed(self._plan.seed, name, first + index),
             )
             for index, problem in enumerate(problems)
         ]
@@ -267,7 +266,7 @@ def name_held_out(
     more = [f"{len(named) - _NUM_NAMED} more"] if len(named) > _NUM_NAMED else []
     said = "; ".join(named[:_NUM_NAMED] + more)
     is_all = len(named) == len(sources.written) and not sources.runs
-    if named and is_all and not plan.config.warmstart.demonstrations:
+    if named and is_all and not plan.warmstart.demonstrations:
         raise ConfigError(
             f"nothing to show the model: {said}; expected transcripts of problems to train on, "
             f"which `repl-rl tasks` lists"

@@ -45,18 +45,15 @@ from repl_rl.models.loading import (
 )
 from repl_rl.models.precision import keys_in, precision, warning
 from repl_rl.records import Attempt, Origin, Scored
-from repl_rl.rollout.kernels import kernel_pool
+from repl_rl.rollout.env import Env
 from repl_rl.rollout.plan import Plan, TrajectorySampler
 from repl_rl.rollout.runner import RolloutRunner, Waits
-from repl_rl.rollout.scoring import Scoring, open_scorer
-from repl_rl.runs.folder import make_origin
+from repl_rl.rollout.scoring import OpenScorer, open_scorer
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.encoding import Encoding, prompt_ids
 from repl_rl.transcript.format import TranscriptFormat
 from repl_rl.update.forbidden import check_trainable
 from repl_rl.update.ranks import ALONE, Ranks
-from repl_sandbox.host.pool import KernelPool
-from repl_sandbox.walls.isolation import Walls
 
 
 @dataclass
@@ -92,7 +89,6 @@ class BusyEngine(EngineWrapper):
 
 
 T = TypeVar("T")
-OpenScorer = Callable[[Plan], contextlib.AbstractAsyncContextManager[Scoring]]
 
 _PROBE_TOKENS = 64
 """Leading tokens of a prompt that an engine's weights are checked with."""
@@ -103,10 +99,9 @@ _CLOSE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """An open plan: an engine, kernels, a grader, an event loop."""
+    """An open plan: an `Env` and an engine, on an event loop."""
 
-    walls: Walls
-    """The walls around its kernels."""
+    env: Env
     engine: BusyEngine
     about_engine: str
     """The engine in a few words, with the memory that it takes."""
@@ -121,9 +116,7 @@ class Runtime:
     _interrupts: Interrupts | None
     _probe: Sequence[int]
     """The tokens to sample after when the engine's weights are checked."""
-    _temperature: float
     _ranks: Ranks
-    _engine_timeout_s: float
 
     @property
     def num_retries(self) -> int:
@@ -164,15 +157,15 @@ class Runtime:
         """Call `engines.sync`. Of ranks that share servers, the first one gives the weights to them
         and checks them for all.
         """
-        engine = self.engine
+        engine, sampling = self.engine, self.env.plan.sampling
         make = partial(
             sync,
             engine,
             self._loaded,
             self._probe,
             version=version,
-            temperature=self._temperature,
-            timeout_s=self._engine_timeout_s,
+            temperature=sampling.temperature,
+            timeout_s=sampling.engine_timeout_s,
         )
         if not (self._ranks.are_several and isinstance(engine, SharedEngine)):
             return self._run(make())
@@ -206,19 +199,18 @@ def open_runtime(
     Raises ConfigError if the trajectories in flight cannot fit in memory, or one of them in what
     the model attends to.
     """
-    config, sampling = plan.config, plan.config.sampling
+    sampling = plan.sampling
     fmt = plan.format(loaded.chat_template)
     prompts = _some_prompts(plan, fmt, loaded)
     row_tokens, context_tokens = _lengths(plan, loaded, prompts)
     num_rows = sampling.max_in_flight
     if plan.engine.holds_keys:
         check_memory(loaded, num_rows=num_rows, row_tokens=row_tokens)
-    setup = plan.setup(fmt)
-    pool = kernel_pool(config.sandbox, setup=setup)
+    env = Env(plan, fmt, open_scorer=open_scorer)
     with asyncio.Runner() as loop:
         stack = contextlib.AsyncExitStack()
         try:
-            opened = plan.engine.open(config, loaded, row_tokens=row_tokens)
+            opened = plan.engine.open(plan.config, loaded, row_tokens=row_tokens)
             if isinstance(opened, PrefixSharing):
                 opened.share(_beginning(prompts))
             engine = BusyEngine(watch(opened))
@@ -226,35 +218,27 @@ def open_runtime(
             sampler = plan.make_sampler(
                 engine, loaded.codec, fmt, sampling, context_tokens=context_tokens
             )
-            scorer = _run(loop, interrupts, _open(stack, pool, open_scorer(plan)))
+            _run(loop, interrupts, stack.enter_async_context(env))
             runtime = Runtime(
-                walls=pool.walls,
+                env=env,
                 engine=engine,
                 about_engine=_about_engine(plan, loaded, opened, row_tokens=row_tokens),
-                origin=make_origin(
-                    config,
-                    setup=setup,
-                    tokenizer=loaded.source,
-                    isolation=str(pool.walls),
-                    data=plan.data_record,
-                ),
+                origin=env.origin(tokenizer=loaded.source),
                 sampler=sampler,
                 context_tokens=context_tokens,
                 _runner=RolloutRunner(
                     task=plan.task,
                     fmt=fmt,
                     sampler=sampler,
-                    kernels=pool,
-                    scorer=scorer,
+                    kernels=env.kernels,
+                    scorer=env.scorer,
                     max_in_flight=sampling.max_in_flight,
                 ),
                 _loop=loop,
                 _loaded=loaded,
                 _interrupts=interrupts,
                 _probe=prompts[0][:_PROBE_TOKENS],
-                _temperature=sampling.temperature,
                 _ranks=ranks,
-                _engine_timeout_s=sampling.engine_timeout_s,
             )
             # A server may hold the weights of another run.
             runtime.sync(0)
@@ -265,7 +249,7 @@ def open_runtime(
 
 def _about_engine(plan: Plan, loaded: LoadedModel, opened: Engine, *, row_tokens: int) -> str:
     """The engine in a few words, with the memory that it will take for keys and values."""
-    kind, num_rows = plan.engine, plan.config.sampling.max_in_flight
+    kind, num_rows = plan.engine, plan.sampling.max_in_flight
     about = f"{kind.name}: {kind.about(plan.config)}"
     if not kind.holds_keys:
         return about
@@ -370,7 +354,7 @@ def _lengths(
     Raises ConfigError if the model does not attend to as many.
     """
     longest = max(map(len, prompts), default=0)
-    row_tokens = longest + plan.config.sampling.max_tokens
+    row_tokens = longest + plan.sampling.max_tokens
     context_tokens = usable_context(model, row_tokens=row_tokens)
     row_tokens = min(context_tokens, row_tokens)
     if not plan.engine.rows_grow:
@@ -405,12 +389,3 @@ async def _close(engine: Engine) -> None:
 
 def _run(loop: asyncio.Runner, interrupts: Interrupts | None, main: Coroutine[Any, Any, T]) -> T:
     return loop.run(main) if interrupts is None else interrupts.run(loop, main)
-
-
-async def _open(
-    stack: contextlib.AsyncExitStack,
-    pool: KernelPool,
-    scorer: contextlib.AbstractAsyncContextManager[Scoring],
-) -> Scoring:
-    await stack.enter_async_context(pool)
-    return await stack.enter_async_context(scorer)

@@ -41,7 +41,7 @@ def adapted(config: Config, *, is_whole: bool) -> Config:
 
 def check_sources(plan: Plan, sources: Sources) -> None:
     """ConfigError where there is nothing to show a model, before anything is loaded."""
-    asks = plan.config.warmstart.demonstrations
+    asks = plan.warmstart.demonstrations
     if asks and not isinstance(plan.task, DemonstrableTask):
         raise ConfigError(
             f"task {plan.task.name!r} has no demonstrate(); give transcripts of your own with "

@@ -359,9 +359,9 @@ def first_weights(run: Begun) -> str:
 def say_runtime(runtime: Runtime, progress: Progress) -> None:
     """Print the engine, the walls around kernels, and what keeps these from being strict."""
     progress.say(f"engine: {runtime.about_engine}")
-    progress.say(f"kernels: {runtime.walls}")
-    if runtime.walls.shortfall and runtime.walls.level is not Level.NONE:
-        progress.say(f"  not strict: {runtime.walls.shortfall}")
+    progress.say(f"kernels: {runtime.env.walls}")
+    if runtime.env.walls.shortfall and runtime.env.walls.level is not Level.NONE:
+        progress.say(f"  not strict: {runtime.env.walls.shortfall}")
 
 
 def _update(
@@ -421,12 +421,12 @@ def _readable(checkpoint: Path | None) -> Iterator[None]:
 def policy_folder(plan: Plan, progress: Progress, *, recipe: Recipe = DEFAULT_RECIPE) -> str:
     """The model that the plan names, or the task's starter, made on first use."""
     plan.require_policy()
-    if plan.config.model is not None:
-        return plan.config.model
+    if plan.model is not None:
+        return plan.model
     path = starter_path(plan.task, recipe)
     if not path.exists():
-        check_adapter(plan.config.lora, recipe)
-        make_starter(plan.task, recipe, path, progress, isolation=plan.config.sandbox.isolation)
+        check_adapter(plan.lora, recipe)
+        make_starter(plan.task, recipe, path, progress, isolation=plan.sandbox.isolation)
     elif made := made_elsewhere(path):
         progress.say(f"starter: made {made}; `repl-rl warmstart` makes it anew")
     return str(path)
@@ -457,5 +457,5 @@ def remake_starter(plan: Plan, progress: Progress) -> Path:
     """Make the starter of the plan's task anew, cached or not. Returns its folder."""
     task, recipe = demonstrable(plan.task), DEFAULT_RECIPE
     path = starter_path(task, recipe)
-    make_starter(task, recipe, path, progress, isolation=plan.config.sandbox.isolation)
+    make_starter(task, recipe, path, progress, isolation=plan.sandbox.isolation)
     return path

@@ -97,7 +97,7 @@ def estimate_warm(
     plan: Plan, policy: str, *, say: Callable[[str], None]
 ) -> Callable[[], LoadedModel]:
     """Report the memory that a warm start takes; see `runtime.estimate`."""
-    warm, grpo = plan.config.warmstart, plan.config.grpo
+    warm, grpo = plan.warmstart, plan.grpo
     # What an update of as many rows takes: one without a reference.
     update: GRPOConfig = replace(
         grpo,

@@ -14,7 +14,6 @@ import pytest
 
 from repl_rl import __version__
 from repl_rl.commands.options import before_libraries, say
-from repl_rl.config import Config
 from repl_rl.config.resolve import resolve
 from repl_rl.errors import ConfigError
 from repl_rl.records import Origin, OutcomeKind, Scored, Trajectory
@@ -411,7 +410,7 @@ def test_what_is_said_beside_a_result_is_one_row(capsys: pytest.CaptureFixture[s
 
 
 def test_libraries_warn_of_what_a_folder_lacks_and_not_of_what_is_done_on_purpose() -> None:
-    before_libraries(Config())
+    before_libraries(None)
     warn = {
         name: logging.getLogger(f"transformers.{name}").isEnabledFor(logging.WARNING)
         for name in ("trainer_utils", "utils.generic", "utils.loading_report", "modeling_utils")

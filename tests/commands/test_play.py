@@ -14,11 +14,11 @@ import pexpect
 import psutil
 import pytest
 
-from repl_rl.commands import attempts, play
+from repl_rl.commands import attempts
 from repl_rl.commands.cli import open_streams
 from repl_rl.errors import GraderError
 from repl_rl.records import OutcomeKind, Problem, Scored, StopReason, Verdict, VerdictKind
-from repl_rl.rollout import scoring
+from repl_rl.rollout import env, scoring
 from repl_rl.runs.trajectory_file import places
 from repl_sandbox.fake import FakeKernel, FakeKernels
 from repl_sandbox.types import ExecStatus, Execution, SandboxError
@@ -76,7 +76,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, call: Callable[..., Called]) -> Typed
     Kernel and grader are fakes.
     """
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    monkeypatch.setattr(play, "kernel_pool", FakePool)
+    monkeypatch.setattr(env, "kernel_pool", FakePool)
     monkeypatch.setattr(scoring, "Grader", FakeJudge)
     monkeypatch.setenv("COLUMNS", "80")
 
@@ -311,7 +311,7 @@ class LosesKernels(FakePool):
 def test_lines_outlive_a_failure_of_ours(
     typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(play, "kernel_pool", LosesKernels)
+    monkeypatch.setattr(env, "kernel_pool", LosesKernels)
     code, _, err = typed("1+1\nboo\n")
     assert (code, err) == (1, "repl-rl: the fork server is gone\n")
     trajectory = kept(tmp_path).trajectory

@@ -49,6 +49,7 @@ def subject_of(trajectory: Trajectory, scored: Scored | None = None, **limits: A
         prompt=Prompt.plain(">>>"),
         encoding=Encoding(PYTHON, ByteCodec()),
         config=config,
+        samples_lines=True,
         context_tokens=1 << 16,
         scores=Scores(shifted=trajectory.logprobs, unshifted=(-5.0,) * len(trajectory.logprobs)),
         is_exact=True,
@@ -330,9 +331,9 @@ def test_a_reward_of_ones_own_has_no_cap(sound: Trajectory, make_scored: MakeSco
 
 
 def test_the_lines_of_a_loop_of_ones_own_are_not_held_to_the_repls(sound: Trajectory) -> None:
-    limits = SamplingConfig(sampler="mine:Sampler", max_tokens=2)
     subject = subject_of(sound)
-    own = replace(subject, config=replace(subject.config, sampling=limits))
+    config = replace(subject.config, sampling=SamplingConfig(max_tokens=2))
+    own = replace(subject, config=config, samples_lines=False)
     assert {one.name for one in findings(subject)} - {one.name for one in findings(own)} == {
         "observations",
         "stop tokens",

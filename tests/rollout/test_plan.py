@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from repl_rl.config.resolve import resolve
 from repl_rl.config.sections import GRPOConfig, SamplingConfig
 from repl_rl.engines.base import EngineKind
 from repl_rl.errors import ConfigError
-from repl_rl.rollout.plan import make_plan, sampler_class
+from repl_rl.rollout.plan import make_plan, sampler_class, samples_lines
 from repl_rl.rollout.sampler import LineSampler
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -44,6 +45,35 @@ def test_what_has_no_method_sample_is_no_sampler(spec: str) -> None:
         f"sampling.sampler = {spec!r} is no sampler; expected a class with the arguments of "
         f"repl_rl.LineSampler and its method `sample`"
     )
+
+
+class Derived(LineSampler):
+    pass
+
+
+class Promised(LineSampler):
+    samples_lines = True
+
+
+class Shown:
+    samples_lines = True
+
+
+def test_a_class_says_itself_that_its_loop_is_the_usual_one() -> None:
+    assert [samples_lines(made) for made in (LineSampler, Promised, Shown)] == [True] * 3
+    assert not samples_lines(Derived)
+    assert not samples_lines(sampler_class("inline_calls:InlineCalls"))
+
+
+@pytest.mark.parametrize(("name", "promises"), [("Promised", True), ("Derived", False)])
+def test_a_sampler_that_promises_the_usual_loop_may_be_asked_for_thoughts(
+    name: str, promises: bool
+) -> None:
+    settings = ("preset=none", "transcript=chat", "sampling.max_think_tokens=4")
+    config = resolve(overrides=[*settings, f"sampling.sampler={__name__}:{name}"])
+    refusal = pytest.raises(ConfigError, match=r"takes sampling.sampler = 'lines'")
+    with contextlib.nullcontext() if promises else refusal:
+        assert make_plan(config).samples_lines
 
 
 def test_a_sampler_that_is_not_there_names_the_nearest() -> None:

@@ -52,7 +52,7 @@ class Served:
     @property
     def num_kernels(self) -> int:
         """Kernels that somebody holds."""
-        return sum(not kernel.is_closed for kernel in self.env._kernels._kernels)
+        return sum(not kernel.is_closed for kernel in self.env.kernels._kernels)
 
     def all_kernels_are_freed(self) -> bool:
         """Whether nobody holds any, soon: a server learns of a lost client by its socket."""

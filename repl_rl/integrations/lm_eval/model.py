@@ -79,7 +79,7 @@ class ReplLM(LM):  # type: ignore[misc]  # the harness ships no types
             return thread.submit(self._texts, requests).result()
 
     def _texts(self, requests: list[Instance]) -> list[str]:
-        own = self._plan.config.sampling
+        own = self._plan.sampling
         ways = [sampling_for(request.args[1], own) for request in requests]
         for wanted in {way.temperature for way in ways}:
             if self._temperature not in (None, wanted):
@@ -109,7 +109,7 @@ class ReplLM(LM):  # type: ignore[misc]  # the harness ships no types
             if len(request.args) > 2:
                 raise ConfigError(f"{name} has images or sounds; expected text alone")
             problem, n = Problem(id=name, statement=statement_in(request.args[0], name)), seen[name]
-            seed = attempt_seed(self._plan.config.seed, index, n)
+            seed = attempt_seed(self._plan.seed, index, n)
             made.append(Attempt(problem=problem, group_index=index, sibling_index=n, seed=seed))
             seen[name] += 1
         return made
@@ -126,7 +126,7 @@ class ReplLM(LM):  # type: ignore[misc]  # the harness ships no types
         plan.engine.check(plan.config)
         plan = asking(plan, [attempt.problem for attempt in attempts], prompt=self._prompt)
         with Screen(Console(stderr=True)) as screen:
-            self._loaded = self._loaded or load_policy(plan, str(plan.config.model), say=screen.say)
+            self._loaded = self._loaded or load_policy(plan, str(plan.model), say=screen.say)
             return answers(plan, attempts, self._loaded, screen)
 
     def loglikelihood(self, requests: list[Instance]) -> NoReturn:

@@ -64,7 +64,7 @@ class Shared:
         self.env = env
         self.idle_s = idle_s
         plan = env.plan
-        self.problems = NumberedProblems(plan.task, seed=plan.config.seed, most=num_problems)
+        self.problems = NumberedProblems(plan.task, seed=plan.seed, most=num_problems)
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._ending: set[asyncio.Task[None]] = set()

@@ -11,16 +11,14 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from repl_rl.errors import ConfigError
-from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.runs.trajectory_file import Place
 from repl_rl.viewer.replay.annotated import read
 from repl_rl.viewer.replay.execute import compare, reasons
-from repl_rl.viewer.replay.live import Live
+from repl_rl.viewer.replay.live import Live, pool_of
 from repl_rl.viewer.replay.scene import Scene, other_walls
 from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.host.supervisor import SupervisedKernel
@@ -62,10 +60,10 @@ async def attach(
             f"no line {line} in {place.id}: it has {num_lines}; {num_lines + 1} is after the last"
         )
     # A person may compute for longer than a policy.
-    config = replace(scene.config.sandbox, standby=0, kernel_cpu_s=PERSON_CPU_S)
+    kernels = pool_of(scene, front_end=LINES, standby=0, kernel_cpu_s=PERSON_CPU_S)
     # Closed last: a further Ctrl-C does not interrupt the cleanup.
     with contextlib.ExitStack() as signals:
-        async with kernel_pool(config, setup=scene.born_with, front_end=LINES) as pool:
+        async with kernels as pool:
             for note in (*scene.notes, *other_walls(scene.origin, str(pool.walls))):
                 say(note)
             consoles = _Consoles(pool)

@@ -26,12 +26,12 @@ from repl_rl.viewer.page.writer import SUFFIXES as PAGES
 from repl_rl.viewer.page.writer import write_page
 from repl_rl.viewer.replay.annotated import Annotated, annotate
 from repl_rl.viewer.replay.branch import Referee, ScoringPolicy
+from repl_rl.viewer.replay.live import pool_of
 from repl_rl.viewer.replay.many import (
     Options,
     Write,
     change_rows,
     execute,
-    pool_of,
     rerun_rows,
     rescore,
 )

@@ -12,18 +12,21 @@ import ast
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from repl_rl.base.terminal import one_row
 from repl_rl.errors import ConfigError
 from repl_rl.records import Line, LineOutcome, OutcomeKind, Scored, Trajectory
+from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.prefixes import TooLongError, kernel_sources, statements
 from repl_rl.rollout.session import Session
 from repl_rl.transcript.format import SUBMIT, strip_line
 from repl_rl.viewer.replay.compare import difference
 from repl_rl.viewer.replay.scene import Scene, check_setup
+from repl_sandbox.host.front_end import FrontEnd
+from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.render import clean
 from repl_sandbox.types import ExecStatus, Kernel, KernelSource, SandboxError
 
@@ -372,6 +375,12 @@ class Live:
     def _value(self, kind: OutcomeKind) -> str | None:
         """Return the value that the line just run handed over."""
         return self.session.submission if kind is OutcomeKind.SUBMITTED else None
+
+
+def pool_of(scene: Scene, *, front_end: FrontEnd | None = None, **limits: Any) -> KernelPool:
+    """Kernels that start as the recorded ones did; `limits` take the place of those of a run."""
+    sandbox = replace(scene.config.sandbox, **{"standby": 1, **limits})
+    return kernel_pool(sandbox, setup=scene.born_with, front_end=front_end)
 
 
 async def set_up(kernel: Kernel, sources: Iterable[str]) -> None:

@@ -21,16 +21,15 @@ from repl_rl.base.terminal import one_row, signed
 from repl_rl.config.resolve import to_toml
 from repl_rl.progress import Update
 from repl_rl.records import Origin, Scored
-from repl_rl.rollout.kernels import kernel_pool
 from repl_rl.rollout.plan import make_task_plan
 from repl_rl.rollout.scoring import Scorer, open_scorer
 from repl_rl.runs.trajectory_file import Place
 from repl_rl.viewer.replay.annotated import read
 from repl_rl.viewer.replay.compare import Cause, Change, Judgement, unified
 from repl_rl.viewer.replay.execute import Mismatch, Rerun, rerun
+from repl_rl.viewer.replay.live import pool_of
 from repl_rl.viewer.replay.scene import Scene, make_scene, other_walls
 from repl_rl.viewer.show.display import Screen
-from repl_sandbox.host.pool import KernelPool
 from repl_sandbox.render import clean
 
 Result = TypeVar("Result")
@@ -58,11 +57,6 @@ class Options:
     def scene(self, place: Place) -> Scene:
         """Make the scene of a place with these changes."""
         return make_scene(place, files=self.files, overrides=self.overrides)
-
-
-def pool_of(scene: Scene, *, standby: int = 1) -> KernelPool:
-    """Kernels that start as the recorded ones did."""
-    return kernel_pool(replace(scene.config.sandbox, standby=standby), setup=scene.born_with)
 
 
 def scenes(found: Iterable[Place], options: Options) -> Iterator[tuple[Scene, list[Place]]]:

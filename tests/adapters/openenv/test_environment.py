@@ -144,8 +144,8 @@ class Undecided:
 def test_what_could_not_be_judged_has_no_reward(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scorer = dataclasses.replace(served.env._scorer, judge=Undecided())
-    monkeypatch.setattr(served.env, "_scorer", scorer)
+    scorer: Any = served.env.scorer
+    monkeypatch.setattr(served.env, "scorer", dataclasses.replace(scorer, judge=Undecided()))
     *_, first, last = play(served, ["undefined", "submit_final_answer(1)"])
     assert (first.reward, first.done) == (-0.1, False)
     assert (last.reward, last.done) == (None, True)

@@ -74,7 +74,7 @@ async def sampled(env: rr.Env, client: Any, problem: rr.Problem, sibling: int) -
     engine = TinkerEngine(client, CODEC, vocabulary=257, context_tokens=8192)
     sampler = rr.LineSampler(engine, CODEC, env.format, SamplingConfig(), context_tokens=8192)
     attempt = rr.Attempt(problem=problem, group_index=0, sibling_index=sibling, seed=sibling)
-    kernel = await kernel_for(problem, env._kernels, seed=sibling)
+    kernel = await kernel_for(problem, env.kernels, seed=sibling)
     try:
         prompt = make_prompt(env.plan.task, problem, env.format)
         made = await sampler.sample(attempt, prompt, kernel)
@@ -142,7 +142,7 @@ def test_when_a_client_goes_away_its_error_comes_out_and_every_kernel_is_given_b
         async with rr.open_env("sympy-proofs") as env:
             with pytest.raises(ExceptionGroup) as caught:
                 await foreign_loop.train(env, trainer, CODEC, steps=1, siblings=2)
-            return caught.value, [kernel.is_closed for kernel in env._kernels._kernels]
+            return caught.value, [kernel.is_closed for kernel in env.kernels._kernels]
 
     caught, closed = asyncio.run(inside())
     assert [str(error) for error in caught.exceptions] == ["gone"]

@@ -56,7 +56,10 @@ def test_a_file_is_a_task(call: Call, tmp_path: Path) -> None:
         (("tasks", "bad.jsonl"), "bad.jsonl:2: not UTF-8"),
         (("tasks", "empty.jsonl"), "empty.jsonl holds no rows"),
         (("tasks", "folder.jsonl"), "'folder.jsonl' is no file"),
-        (("tasks", "rows.jsonl", "--set", "data.held_out=2"), "data.held_out = 2; expected float, at least 0"),
+        (
+            ("tasks", "rows.jsonl", "--set", "data.held_out=2"),
+            "data.held_out = 2; expected float",
+        ),
         (("tasks", "rows.jsonl", "--set", "data.grader=judge"), "data.grader = 'judge'; expected"),
         (("tasks", "rows.jsonl", "--set", "data.config=main"), "data.config = 'main' has no"),
         (("tasks", "sympy-proofs", "--set", "data.limit=5"), "data.limit = 5 has no effect"),
