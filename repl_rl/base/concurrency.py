@@ -1,7 +1,7 @@
-"""Run many coroutines, a bounded number at a time, and give each a seed of its own.
+"""Many coroutines at once, seeds for what they draw, and an interrupt that ends them in order.
 
 A seed depends on names and numbers alone, so the order in which coroutines end changes nothing.
-Any room may use it. Knows coroutines. Does not know what they do, nor what they draw.
+Any room may use it. Does not know what coroutines do, nor what they draw.
 """
 
 from __future__ import annotations

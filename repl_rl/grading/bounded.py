@@ -1,6 +1,7 @@
 """Constructors of expressions, each bounded before it is computed: powers, factorials, parts.
 
-Knows values alone: no syntax, no names of symbols.
+The vocabulary, the names that a submission may use, stands here too. Knows values alone: no
+syntax.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""Lines that a trajectory shares with another: run again in a kernel of its own.
+"""Beginnings that a trajectory shares with another, and which states can be had again.
 
     Stem -> Session in the state that the other one had
+    stored Scored -> continuations of each of its states
+    sources -> why each line may do something else next time, None where it may not
 
-Knows sessions. Does not know tokens or engines.
+Nothing begins behind a line that names a clock or a draw: a list of words decides. Knows sessions.
+Does not know engines, groups or training.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     open(model, folder, options) -> Engine, used by one law after another, closed at the end
 
-Knows how engines are opened and given back their weights. Does not know the laws.
+Small models and texts written by an engine stand here too. Knows how engines are opened and given
+back their weights. Does not know the laws.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     task, seed -> held-out attempts -> Runtime -> Scored -> Report
 
 `HeldOut` keeps the measurements of a run: it reads back those on record, and tells when one beats
-all earlier ones. Knows problems and verdicts. Does not know the update.
+all earlier ones. `answers` samples where nobody knows the answer. Knows problems and verdicts. Does
+not know the update.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     chat template -> TranscriptFormat -> Prompt
 
-Knows chat templates. Does not know tokens, kernels, tasks or models.
+A template is judged by what it writes for placeholders, never by its family. Knows chat templates.
+Does not know tokens, kernels, tasks or models.
 """
 
 from __future__ import annotations

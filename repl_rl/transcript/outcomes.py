@@ -1,6 +1,7 @@
 """Name what became of a line, from its text, its execution and what ran before.
 
-Decides on the trusted side: here a kernel's answers are only data. Knows no tokens.
+A line that only imitates a prompt or an output is told by its shape. Decides on the trusted side:
+here a kernel's answers are only data. Knows no tokens.
 """
 
 from __future__ import annotations

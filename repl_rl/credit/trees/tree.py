@@ -1,6 +1,6 @@
 """Credit by trees: `grpo.credit = "tree"`.
 
-    Attempts -> grown groups (`growth`) -> edges (`edges`) -> advantages and weights of lines
+    Attempts -> groups, grown at states that a coin chooses -> `edges` -> advantages of lines
 
 Knows which settings trees do not go with. Does not know trainers.
 """

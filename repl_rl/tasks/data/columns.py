@@ -1,8 +1,8 @@
-"""Columns and their roles: named by the config, or found by the names that data sets use.
+"""Rows of data, and the columns whose roles a config names or usual names tell.
 
-    all rows, DataConfig -> Columns;  Row -> the values of these columns
+    file -> rows;  all rows, DataConfig -> Columns;  a row -> the values of these columns
 
-Knows names alone. Does not know what makes a good statement or a good answer.
+Knows files and names. Does not know what makes a good statement or a good answer.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ r"""Known answers, read once in a grader's process before anything is trained on
     answer, grader -> Gold: the grader that fits and what it compares with, or why there is none
 
 LaTeX is never read in the trainer: a line of it can take for ever. Integers and words need no
-process, so a file of them starts none.
+process, so a file of them starts none. `Speller` writes a value as text in such a process.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     name, DataConfig -> open_data -> DataTask | GymTask;  split, seed -> problems in a seeded order
 
-The hub's rows are loaded here, files' by `rows`: when they are first asked for, and once. Verdicts
-come from `graders`, which needs none of this. Does not know kernels or training.
+The hub's rows are loaded here, files' by `columns`: when they are first asked for, and once.
+Verdicts come from `graders`, which needs none of this. Does not know kernels or training.
 """
 
 from __future__ import annotations

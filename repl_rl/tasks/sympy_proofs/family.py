@@ -1,9 +1,10 @@
-"""A family of problems: rules that make them, by tiers, and how each judges an answer.
+"""Families of problems: rules that make them, by tiers, and how each judges an answer.
 
     rng, tier -> Rule.draft -> Draft;  Problem, submission -> Rule.grade -> Verdict
 
 A tier says how many statements the shortest known solution has before its answer: see `LINES`.
-Knows no rule, only the modules that hold them.
+`FAMILIES` names the modules of each family: rules of one call stand in this folder, those of
+several lines in `wide`. A module is loaded when a problem of its tiers is drawn or graded.
 """
 
 from __future__ import annotations

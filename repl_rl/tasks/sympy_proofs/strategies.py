@@ -1,12 +1,12 @@
-"""A strategy: a few template lines with a weight.
+"""Strategies of demonstrations, a table for each family: a few template lines with a weight each.
 
 Fields in braces are facts of the problem; beside them stand
     {seen}      what the interpreter said last
     {claim}     True if that was 0 or True, `_` if it was another number, else a guess
 A line that begins with `?` is played only if the interpreter said neither 0 nor True last.
 
-Knows no family. Weights are relative within a table; they set how often a model sees a way of
-working, so they set what reinforcement has to choose from.
+Weights are relative within a table; they set how often a model sees a way of working, so they set
+what reinforcement has to choose from. Does not know how lines are played.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The tokens of a live trajectory, for the policy that continues it and for its reward.
+"""A policy that continues a trajectory, and what its lines are worth by such continuations.
 
-    Live, Codec -> TrajectoryBuilder;  Trajectory -> Verdict -> Reward
+    Live, Codec -> TrajectoryBuilder;  Trajectory -> Verdict -> Reward;  branches -> [Worth]
 
 Knows tokens and rewards. Does not know engines: the policy comes in from outside.
 """

@@ -1,4 +1,4 @@
-"""The keys of the stepper: each asks a walk for one thing, and the screen shows the result.
+"""The stepper: each key asks a walk for one thing, and the screen shows the result.
 
     Place, ... -> Stepper -> Walk -> Face
 

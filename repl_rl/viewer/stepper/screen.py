@@ -1,8 +1,8 @@
-"""The parts of the screen: head, transcript, both outputs, a row of status or question, keys.
+"""The parts of the screen, and the keys that work on it.
 
-    Walk -> Face
+    Walk -> Face: head, transcript, both outputs, a row of status or question, keys
 
-Knows widgets. Does not know keys, nor where a walk comes from.
+Knows widgets and names of keys. Does not know what a key does, nor where a walk comes from.
 """
 
 from __future__ import annotations

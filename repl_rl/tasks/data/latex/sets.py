@@ -1,4 +1,4 @@
-r"""Tuples, intervals, sets of reals and matrices: what brackets and rows stand for.
+r"""Tuples, intervals, sets of reals, matrices and relations: what brackets and signs stand for.
 
     [1, 2) \cup \{3\} -> Union(Interval(1, 2, False, True), {3})
 

@@ -2,7 +2,7 @@
 
 A false claim fails in a narrow gap alone, or in one class of integers: it holds at the numbers that
 somebody would try, and at nearly all others. The gap is drawn first, and the claim is built around
-it. Identities by coefficients are in `spans`. Knows no interpreter.
+it. Rules in `SPANS` ask for coefficients. Knows no interpreter.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Inequalities in several lines: least values, largest constants, numbers of solutions.
 
-The point where equality holds is drawn first, and the inequality is built around it. Sums of
-squares are in `squares`. Knows no interpreter.
+The point where equality holds is drawn first, and the inequality is built around it. Rules in
+`SQUARES` hide a sum of squares. Knows no interpreter.
 """
 
 from __future__ import annotations

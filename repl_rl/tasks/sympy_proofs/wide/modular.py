@@ -1,7 +1,8 @@
 """Number theory in several lines: towers of powers, congruences, roots of polynomials.
 
 Numbers come first and are bound to names; the answer follows from them by steps of which none can
-be left out. Discrete logarithms, squares and systems are in `residues`. Knows no interpreter.
+be left out. Rules in `RESIDUES` ask for discrete logarithms, squares and systems. Knows no
+interpreter.
 """
 
 from __future__ import annotations
