@@ -19,7 +19,7 @@ from pathlib import Path
 from nbclient import NotebookClient
 
 from repl_rl.runs.run_files import files
-from repl_rl.runs.trajectory_file import Place, Selection, places, select
+from repl_rl.runs.trajectory_file import Selection, StoredTrajectory, places, select
 from repl_rl.viewer.replay.annotated import annotate
 from repl_rl.viewer.replay.many import Options, execute
 from repl_rl.viewer.replay.notebook import to_notebook
@@ -38,7 +38,7 @@ def main() -> None:
     measure_reading(args.run, args.mib << 20)
 
 
-def measure_runs(found: list[Place], num_notebooks: int) -> None:
+def measure_runs(found: list[StoredTrajectory], num_notebooks: int) -> None:
     started = time.perf_counter()
     reruns = asyncio.run(execute(found, Options(), Screen(), say=print))
     seconds = time.perf_counter() - started

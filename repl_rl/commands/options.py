@@ -30,7 +30,7 @@ from repl_rl.rollout.plan import Plan, TaskPlan, make_plan, make_task_plan
 from repl_rl.runs import resume
 from repl_rl.runs.folder import graded_otherwise, model_of, read_versions, run_of
 from repl_rl.runs.plot_series import SUFFIXES
-from repl_rl.runs.run_files import Part
+from repl_rl.runs.run_files import RunPart
 from repl_rl.tasks.base import StoredTask, check_task
 from repl_rl.tasks.data.names import is_file
 from repl_rl.training import publish
@@ -144,7 +144,7 @@ HELD_OUT = click.option(
     "--held-out", is_flag=True, help="The last evaluation, or the one after step N."
 )
 PART = with_options(STEP, HELD_OUT)
-"""Which part of a run is looked at; `part` makes a `Part` of it."""
+"""Which part of a run is looked at; `part` makes a `RunPart` of it."""
 BEST = click.option("--best", is_flag=True, help="Highest reward first.")
 WORST = click.option("--worst", is_flag=True, help="Lowest reward first.")
 SEED = click.option("--seed", type=int, help="Seed of everything random.")
@@ -336,9 +336,9 @@ def plan_to_resume(path: Path, options: dict[str, Any]) -> tuple[Path, Plan]:
     return run, said(plan)
 
 
-def part(*, step: int | None, held_out: bool) -> Part:
+def part(*, step: int | None, held_out: bool) -> RunPart:
     """Return what `PART` asks for."""
-    return Part(step=step, held_out=held_out)
+    return RunPart(step=step, held_out=held_out)
 
 
 def order(*, best: bool, worst: bool) -> Literal["best", "worst"] | None:

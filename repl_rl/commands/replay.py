@@ -19,11 +19,11 @@ from repl_rl.base.terminal import one_row
 from repl_rl.commands import options as shared
 from repl_rl.errors import ConfigError
 from repl_rl.records import OutcomeKind
-from repl_rl.runs.run_files import Part
+from repl_rl.runs.run_files import RunPart
 from repl_rl.runs.trajectory_file import Selection
 from repl_rl.viewer.replay import jobs
 from repl_rl.viewer.replay.attach import attach as stand
-from repl_rl.viewer.replay.jobs import Wanted
+from repl_rl.viewer.replay.jobs import ReplayRequest
 from repl_rl.viewer.replay.many import Options
 from repl_rl.viewer.show.display import Screen
 from repl_sandbox.jupyter.front_ends import console_command, missing_console
@@ -94,7 +94,7 @@ def replay(
         model = shared.named_model(model)
         # The default engine: a policy goes on in this process, whatever the run sampled with.
         shared.before_libraries(model)
-    wanted = Wanted(
+    wanted = ReplayRequest(
         path=path,
         part=part,
         selection=selection,
@@ -126,7 +126,7 @@ def _check_modes(chosen: Sequence[str], *, output: Path | None, model: str | Non
         )
 
 
-def _do(wanted: Wanted, mode: str, out: Path | None) -> tuple[list[str], bool]:
+def _do(wanted: ReplayRequest, mode: str, out: Path | None) -> tuple[list[str], bool]:
     """(rows to print, whether all is as recorded); files are written to `out`."""
     with Screen() as screen:
         if mode == "--execute":
@@ -152,7 +152,7 @@ def attach(
     in the kernel; a second Ctrl-C ends it.
     """
     options = Options(files=files, overrides=overrides)
-    place = Wanted(
+    place = ReplayRequest(
         path=path,
         part=_part(conditions),
         selection=_selection(conditions),
@@ -175,7 +175,7 @@ def attach(
     asyncio.run(stand(place, options.scene(place), line=line, say=shared.say, on_ready=on_ready))
 
 
-def _part(conditions: dict[str, Any]) -> Part:
+def _part(conditions: dict[str, Any]) -> RunPart:
     return shared.part(step=conditions.pop("step"), held_out=conditions.pop("held_out"))
 
 

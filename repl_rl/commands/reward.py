@@ -25,7 +25,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.golden.suites import Suite, Suites
 from repl_rl.golden.text import SUFFIX
 from repl_rl.runs.run_files import part_of
-from repl_rl.runs.trajectory_file import Place, places
+from repl_rl.runs.trajectory_file import StoredTrajectory, places
 from repl_rl.viewer.replay.annotated import annotate
 from repl_rl.viewer.replay.scene import config_of, refuse_foreign_code
 from repl_rl.viewer.show.display import Screen
@@ -193,7 +193,7 @@ def _groups(
     """
     if path.suffix == SUFFIX:
         return [_golden(path, files, overrides)]
-    members: defaultdict[object, list[Place]] = defaultdict(list)
+    members: defaultdict[object, list[StoredTrajectory]] = defaultdict(list)
     for place in places(path):
         members[place.group].append(place)
     found = [*itertools.chain(*members.values())]

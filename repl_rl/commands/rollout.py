@@ -74,7 +74,7 @@ def rollout(problem: str | None, tokens: bool, output: Path | None, **options: A
             raise failure  # it matters more than a failed check
 
 
-def _show(subject: Subject, screen: Screen, *, is_table: bool) -> None:
+def _show(subject: RolloutSubject, screen: Screen, *, is_table: bool) -> None:
     trajectory, decode = subject.trajectory, subject.codec.decode
     texts = token_texts(trajectory, decode) or [decode([i]) for i in trajectory.completion_ids]
     screen.say("")
@@ -103,7 +103,7 @@ def _add(path: Path, scored: Scored, origin: Origin) -> ConfigError | None:
     return None
 
 
-def _roll_out(plan: Plan, problem_id: str | None, screen: Screen) -> tuple[Subject, Origin]:
+def _roll_out(plan: Plan, problem_id: str | None, screen: Screen) -> tuple[RolloutSubject, Origin]:
     """One rollout of the plan's policy, and where it comes from; raises as `train`."""
     attempt = find_attempt(plan.task, problem_id, seed=plan.seed, screen=screen)
     witness, counts = Witness(), Counts()
@@ -112,7 +112,7 @@ def _roll_out(plan: Plan, problem_id: str | None, screen: Screen) -> tuple[Subje
         scored = run_shown(runtime, attempt, loaded, screen)
         trajectory, fmt = scored.trajectory, plan.format(loaded.chat_template)
         counts.take_witnessed(trajectory, witness)
-        subject = Subject(
+        subject = RolloutSubject(
             scored=scored,
             prompt=make_prompt(plan.task, scored.problem, fmt),
             encoding=Encoding(fmt, loaded.codec),
@@ -159,7 +159,7 @@ def score(loaded: LoadedModel, trajectory: Trajectory, *, temperature: float) ->
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class RolloutSubject:
     """A trajectory, and what it is checked against."""
 
     scored: Scored
@@ -222,7 +222,7 @@ class Subject:
         return found
 
 
-def findings(subject: Subject) -> list[Finding]:
+def findings(subject: RolloutSubject) -> list[Finding]:
     """Each check, and whether it passed. A user's own loop has fewer checks: its lines differ.
 
     Positions in them count from the first token of the completion, lines from 1.
@@ -244,7 +244,7 @@ def _finding(name: str, text: str, faults: Sequence[str]) -> Finding:
 # Tokens
 
 
-def _mask(subject: Subject) -> Finding:
+def _mask(subject: RolloutSubject) -> Finding:
     mask, num_sampled = subject.trajectory.loss_mask, len(subject.sampled)
     faults = [
         f"position {t}: {_word(mask[t])} by the mask, {_word(not mask[t])} by the lines"
@@ -258,7 +258,7 @@ def _word(is_sampled: bool) -> str:
     return "sampled" if is_sampled else "injected"
 
 
-def _shift(subject: Subject) -> Finding:
+def _shift(subject: RolloutSubject) -> Finding:
     """The mask marks tokens; the logits that score a token stand one position before it."""
     stored, unshifted = subject.trajectory.logprobs, subject.scores.unshifted
     here = statistics.fmean(subject.gaps.values())
@@ -267,7 +267,7 @@ def _shift(subject: Subject) -> Finding:
     return _finding("shift by one", text, [] if here < there else [text])
 
 
-def _prompt(subject: Subject) -> Finding:
+def _prompt(subject: RolloutSubject) -> Finding:
     trajectory, encoded = subject.trajectory, prompt_ids(subject.prompt, subject.codec)
     faults = [
         f"position {at} holds id {was}, its text is encoded as {now}"
@@ -281,7 +281,7 @@ def _prompt(subject: Subject) -> Finding:
     return _finding("prompt", f"{len(encoded)} ids are the encoding of its text", faults)
 
 
-def _lines(subject: Subject) -> Finding:
+def _lines(subject: RolloutSubject) -> Finding:
     fmt = subject.encoding.format if subject.samples_lines else None
     faults = [
         f"line {span.line_index + 1}: its ids read otherwise than its text"
@@ -299,13 +299,13 @@ def _lines(subject: Subject) -> Finding:
     return _finding("lines", text, faults)
 
 
-def _drift(subject: Subject) -> Finding:
+def _drift(subject: RolloutSubject) -> Finding:
     fault = f"{subject.num_drifted} sampled tokens are not what the engine said at their place"
     text = f"{len(subject.sampled)} as the engine said them, none tokenised again"
     return _finding("sampled ids", text, [fault] if subject.num_drifted else [])
 
 
-def _observations(subject: Subject) -> Finding:
+def _observations(subject: RolloutSubject) -> Finding:
     found = [span for span in spans(subject.trajectory) if not span.is_sampled]
     faults = [
         f"after line {span.line_index + 1}: ids are not the encoding of what was shown"
@@ -315,7 +315,7 @@ def _observations(subject: Subject) -> Finding:
     return _finding("observations", f"{len(found)} are the encoding of what was shown", faults)
 
 
-def _gap(subject: Subject) -> Finding:
+def _gap(subject: RolloutSubject) -> Finding:
     gaps = subject.gaps
     # A NaN is the largest: nothing compares with it.
     at = max(gaps, key=lambda t: math.inf if math.isnan(gaps[t]) else gaps[t])
@@ -326,7 +326,7 @@ def _gap(subject: Subject) -> Finding:
     return _finding("gap", text, [] if is_near else [text])
 
 
-def _stop_tokens(subject: Subject) -> Finding:
+def _stop_tokens(subject: RolloutSubject) -> Finding:
     codec, lines = subject.codec, subject.trajectory.lines
     ends = codec.newline_ids | codec.eos_ids
     faults, last = [], ""
@@ -344,7 +344,7 @@ def _stop_tokens(subject: Subject) -> Finding:
     return _finding("stop tokens", text, faults)
 
 
-def _run_on(subject: Subject) -> Finding:
+def _run_on(subject: RolloutSubject) -> Finding:
     lines, rule = subject.trajectory.lines, subject.sampling.run_on
     numbers = [line.index + 1 for line in lines if runs_on(line.source)]
     faults = [f"line {number} has some, and sampling.run_on = {rule!r}" for number in numbers]
@@ -355,7 +355,7 @@ def _run_on(subject: Subject) -> Finding:
 # Budgets
 
 
-def _budgets(subject: Subject) -> Finding:
+def _budgets(subject: RolloutSubject) -> Finding:
     trajectory, limits = subject.trajectory, subject.sampling
     num_tokens = len(trajectory.completion_ids)
     in_context = len(trajectory.prompt_ids) + num_tokens
@@ -369,7 +369,7 @@ def _budgets(subject: Subject) -> Finding:
     )
 
 
-def _line_budgets(subject: Subject) -> Finding:
+def _line_budgets(subject: RolloutSubject) -> Finding:
     limits, lines = subject.sampling, subject.trajectory.lines
     outputs = (len(subject.codec.encode(line.outcome.observation)) for line in lines)
     longest = max(line.stop - line.start for line in lines)
@@ -388,14 +388,14 @@ def _within(name: str, used: Mapping[str, tuple[int, int]]) -> Finding:
     return _finding(name, ", ".join(counts), [text for text, (n, most) in pairs if n > most])
 
 
-def _stop_reason(subject: Subject) -> Finding:
+def _stop_reason(subject: RolloutSubject) -> Finding:
     expected, found = possible_stops(subject), subject.trajectory.stop_reason
     fault = f"{found}, the numbers say {' or '.join(sorted(expected))}"
     faults = [] if found in expected else [fault]
     return _finding("stop reason", f"{found}, as the numbers say", faults)
 
 
-def possible_stops(subject: Subject) -> set[StopReason]:
+def possible_stops(subject: RolloutSubject) -> set[StopReason]:
     """The reasons to stop that its numbers allow. They do not show the clock."""
     trajectory = subject.trajectory
     last = trajectory.lines[-1]
@@ -417,7 +417,7 @@ def possible_stops(subject: Subject) -> set[StopReason]:
     return {StopReason.TIME_LIMIT, full} if is_full else {StopReason.TIME_LIMIT}
 
 
-def _room(subject: Subject, num_completion: int) -> tuple[int, StopReason]:
+def _room(subject: RolloutSubject, num_completion: int) -> tuple[int, StopReason]:
     """Tokens that fit after so many, and the reason to stop when they are used up."""
     budget = subject.sampling.max_tokens - num_completion
     context = subject.context_tokens - len(subject.trajectory.prompt_ids) - num_completion
@@ -429,7 +429,7 @@ def _room(subject: Subject, num_completion: int) -> tuple[int, StopReason]:
 # Rewards
 
 
-def _terms(subject: Subject) -> Finding:
+def _terms(subject: RolloutSubject) -> Finding:
     reward = subject.scored.reward
     outcome, lines = reward.outcome_reward or 0.0, math.fsum(reward.line_rewards)
     terms = math.fsum(reward.terms.values())
@@ -443,7 +443,7 @@ def _terms(subject: Subject) -> Finding:
     )
 
 
-def _charges(subject: Subject) -> Finding:
+def _charges(subject: RolloutSubject) -> Finding:
     """Check the default reward's cap on charges; a user's own may charge as it likes."""
     reward, limits = subject.scored.reward, subject.config.reward
     if limits.function != RewardConfig().function:

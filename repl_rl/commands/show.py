@@ -16,7 +16,7 @@ from repl_rl.credit.trees.table import branching_groups, tree_table
 from repl_rl.runs.folder import graded_otherwise
 from repl_rl.runs.trajectory_file import Selection
 from repl_rl.viewer.replay.annotated import read
-from repl_rl.viewer.replay.jobs import Wanted
+from repl_rl.viewer.replay.jobs import ReplayRequest
 from repl_rl.viewer.replay.many import Options
 from repl_rl.viewer.replay.vocabulary import find_decode
 from repl_rl.viewer.show.display import Screen
@@ -35,7 +35,7 @@ def show(
     Where siblings leave one another, their tree follows: the value of each state, and the advantage
     of the lines that lead to it.
     """
-    wanted = Wanted(
+    wanted = ReplayRequest(
         path=path,
         part=shared.part(step=step, held_out=held_out),
         selection=Selection(which=shared.order(best=best, worst=worst)),

@@ -49,7 +49,7 @@ class Miss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class PlayedGolden:
     """A transcript with the trajectory that it became: all that does not depend on the reward."""
 
     file: GoldenFile
@@ -58,7 +58,7 @@ class Played:
     verdict: Verdict | None
 
 
-def play_one(file: GoldenFile, index: int) -> Played:
+def play_one(file: GoldenFile, index: int) -> PlayedGolden:
     """The transcript at `index`. ConfigError if it submits and states no verdict."""
     golden = file.goldens[index]
     trajectory = play(golden, sibling_index=index)
@@ -72,10 +72,10 @@ def play_one(file: GoldenFile, index: int) -> Played:
             )
         if wanted.value is not None:
             verdict = Verdict(kind=VerdictKind(str(wanted.value)), chance=golden.chance)
-    return Played(file=file, golden=golden, trajectory=trajectory, verdict=verdict)
+    return PlayedGolden(file=file, golden=golden, trajectory=trajectory, verdict=verdict)
 
 
-def score(played: Played, function: RewardFunction, config: RewardConfig) -> Scored:
+def score(played: PlayedGolden, function: RewardFunction, config: RewardConfig) -> Scored:
     """The played transcript with its reward."""
     return Scored(
         trajectory=played.trajectory,
@@ -85,12 +85,12 @@ def score(played: Played, function: RewardFunction, config: RewardConfig) -> Sco
     )
 
 
-def misses(played: Played, reward: Reward) -> list[Miss]:
+def misses(played: PlayedGolden, reward: Reward) -> list[Miss]:
     """Misses where transcript and code differ, in the order of the lines."""
     return [*_head_misses(played, reward), *_line_misses(played, reward)]
 
 
-def _head_misses(played: Played, reward: Reward) -> Iterator[Miss]:
+def _head_misses(played: PlayedGolden, reward: Reward) -> Iterator[Miss]:
     trajectory = played.trajectory
     is_submitted = trajectory.submission is not None
     got: dict[str, float | str | None] = {
@@ -107,7 +107,7 @@ def _head_misses(played: Played, reward: Reward) -> Iterator[Miss]:
             yield _head_miss(played, wanted.number, expected, got=f"{key}: {_word(got[key])}")
 
 
-def _head_miss(played: Played, number: int, expected: str, *, got: str) -> Miss:
+def _head_miss(played: PlayedGolden, number: int, expected: str, *, got: str) -> Miss:
     return Miss(
         path=played.file.path,
         number=number,
@@ -118,11 +118,11 @@ def _head_miss(played: Played, number: int, expected: str, *, got: str) -> Miss:
     )
 
 
-def _verdict_word(played: Played) -> str:
+def _verdict_word(played: PlayedGolden) -> str:
     return "something submitted" if played.verdict is None else str(played.verdict.kind)
 
 
-def _line_misses(played: Played, reward: Reward) -> Iterator[Miss]:
+def _line_misses(played: PlayedGolden, reward: Reward) -> Iterator[Miss]:
     trajectory = played.trajectory
     is_continued = False
     for index, wanted in enumerate(played.golden.lines):
@@ -141,7 +141,9 @@ def _line_misses(played: Played, reward: Reward) -> Iterator[Miss]:
             yield _miss(played, wanted, wanted.number, *(f"the output {o!r}" for o in outputs))
 
 
-def _value_misses(played: Played, wanted: GoldenLine, line: Line, reward: float) -> Iterator[Miss]:
+def _value_misses(
+    played: PlayedGolden, wanted: GoldenLine, line: Line, reward: float
+) -> Iterator[Miss]:
     kind = line.outcome.kind
     is_kind_met = wanted.kind in (None, kind)
     if is_kind_met and (wanted.reward is None or _is_met(wanted.reward, reward)):
@@ -156,7 +158,7 @@ def _value_misses(played: Played, wanted: GoldenLine, line: Line, reward: float)
     )
 
 
-def _miss(played: Played, line: GoldenLine, number: int, expected: str, got: str) -> Miss:
+def _miss(played: PlayedGolden, line: GoldenLine, number: int, expected: str, got: str) -> Miss:
     prompt = "..." if line.is_continued else ">>>"
     return Miss(
         path=played.file.path,
@@ -262,7 +264,7 @@ _FIELDS = tuple(one.name for one in fields(RewardConfig) if one.name != "functio
 
 
 def fields_unread(
-    function: RewardFunction, config: RewardConfig, played: Sequence[Played]
+    function: RewardFunction, config: RewardConfig, played: Sequence[PlayedGolden]
 ) -> tuple[str, ...]:
     """Fields of the config that the function does not read as it scores the transcripts.
 
@@ -280,7 +282,7 @@ def fate(
     mutant: Mutant,
     config: Config,
     function: RewardFunction,
-    played: Sequence[Played],
+    played: Sequence[PlayedGolden],
     rewards: Sequence[Reward],
 ) -> Fate:
     """Decide a mutant's fate; `rewards` is what the transcripts earn under the unchanged config."""

@@ -25,7 +25,7 @@ from repl_rl.golden.check import (
     Fate,
     Miss,
     Mutant,
-    Played,
+    PlayedGolden,
     fate,
     fields_unread,
     gather,
@@ -71,11 +71,11 @@ class Suite:
         reward = reward_beside(path, config.reward, is_named=is_named, loads_code=loads_code)
         return cls(file=file, config=config, reward=reward)
 
-    def played(self) -> list[Played]:
+    def played(self) -> list[PlayedGolden]:
         """All transcripts. ConfigError where something is submitted and no verdict written."""
         return [play_one(self.file, index) for index in range(len(self.file.goldens))]
 
-    def scored(self, played: Played) -> Scored:
+    def scored(self, played: PlayedGolden) -> Scored:
         return score(played, self.reward, self.config.reward)
 
     def misses(self) -> Iterator[Miss]:

@@ -39,7 +39,7 @@ _NUMBER = re.compile(r"([-+]?[\d.]+(?:e[-+]?\d+)?)(?:/([\d.]+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WrittenValue:
     """A value that the author wrote, and where."""
 
     value: float | str | None
@@ -75,7 +75,7 @@ class Golden:
     title: str
     number: int
     lines: tuple[GoldenLine, ...]
-    head: Mapping[str, Wanted]
+    head: Mapping[str, WrittenValue]
     statement: str = ""
     """Of the problem; empty: the title states it."""
 
@@ -207,8 +207,8 @@ def _golden(section: _Section) -> Golden:
     )
 
 
-def _head(rows: Iterable[tuple[int, str]]) -> tuple[dict[str, Wanted], str]:
-    head: dict[str, Wanted] = {}
+def _head(rows: Iterable[tuple[int, str]]) -> tuple[dict[str, WrittenValue], str]:
+    head: dict[str, WrittenValue] = {}
     statement: list[str] = []
     for number, key, text in _entries(rows, _HEAD_KEYS, after=f"`{_PRIMARY} SOURCE`"):
         if key == _STATEMENT:
@@ -216,7 +216,7 @@ def _head(rows: Iterable[tuple[int, str]]) -> tuple[dict[str, Wanted], str]:
             continue
         if key in head:
             raise _Fault(number, f"a second {key!r}; the first is in line {head[key].number}")
-        head[key] = Wanted(value=_head_value(key, text, number), number=number)
+        head[key] = WrittenValue(value=_head_value(key, text, number), number=number)
     return head, "\n".join(statement)
 
 

@@ -30,8 +30,8 @@ from repl_rl.grading.protocol import (
     MAX_TEXT_CHARS,
     READ_SIGNAL,
     READING_S,
-    Reply,
-    Request,
+    GraderReply,
+    GraderRequest,
 )
 from repl_rl.records import Problem, Verdict, VerdictKind
 
@@ -87,7 +87,7 @@ class Grader:
         try:
             await worker.load(task_spec)
             started = time.monotonic()
-            request = Request(task_spec=task_spec, problem=problem, submission=submission)
+            request = GraderRequest(task_spec=task_spec, problem=problem, submission=submission)
             verdict = await self._asked(worker, request)
             assert verdict is not None, "a worker answers a submission with a verdict"
             if verdict.grader_error is not None and await self._is_reference_judged(
@@ -98,7 +98,7 @@ class Grader:
         finally:
             self._idle.put_nowait(worker)
 
-    async def _asked(self, worker: _Worker, request: Request) -> Verdict | None:
+    async def _asked(self, worker: _Worker, request: GraderRequest) -> Verdict | None:
         """None only where the reference is asked for and the task has none."""
         try:
             return (await worker.ask(request, timeout_s=self.deadline_s)).verdict
@@ -109,7 +109,7 @@ class Grader:
         except _WorkerLostError as lost:
             return _ungraded(str(lost))
 
-    async def _is_reference_judged(self, worker: _Worker, request: Request) -> bool:
+    async def _is_reference_judged(self, worker: _Worker, request: GraderRequest) -> bool:
         """Say whether the same worker solves the same problem with the task's own answer to it."""
         await worker.load(request.task_spec)
         verdict = await self._asked(worker, request)
@@ -136,7 +136,7 @@ class _Worker:
         self._process: asyncio.subprocess.Process | None = None
         self._loaded: str | None = None
         self._encoder = msgspec.json.Encoder()
-        self._decoder = msgspec.json.Decoder(Reply)
+        self._decoder = msgspec.json.Decoder(GraderReply)
 
     async def start(self) -> None:
         try:
@@ -164,7 +164,7 @@ class _Worker:
         if task_spec == self._loaded:
             return
         try:
-            reply = await self.ask(Request(task_spec=task_spec), timeout_s=START_TIMEOUT_S)
+            reply = await self.ask(GraderRequest(task_spec=task_spec), timeout_s=START_TIMEOUT_S)
         except (TimeoutError, _WorkerLostError) as error:
             reason = str(error) or f"no answer in {START_TIMEOUT_S:g} s"
             raise GraderError(f"the grader cannot load {task_spec!r}: {reason}") from error
@@ -172,7 +172,7 @@ class _Worker:
             raise GraderError(f"the grader cannot load {task_spec!r}: {reply.failure}")
         self._loaded = task_spec
 
-    async def ask(self, request: Request, *, timeout_s: float) -> Reply:
+    async def ask(self, request: GraderRequest, *, timeout_s: float) -> GraderReply:
         """One request, one reply. Without one the worker is stopped, cancellation included.
 
         Asked once more where somebody killed the worker: it says nothing of the request.
@@ -186,7 +186,7 @@ class _Worker:
                 await self.load(request.task_spec)
             return await self._ask_once(request, timeout_s)
 
-    async def _ask_once(self, request: Request, timeout_s: float) -> Reply:
+    async def _ask_once(self, request: GraderRequest, timeout_s: float) -> GraderReply:
         is_answered = False
         try:
             async with asyncio.timeout(timeout_s):
@@ -197,7 +197,7 @@ class _Worker:
             if not is_answered:
                 await self.stop()
 
-    async def _exchange(self, message: bytes) -> Reply:
+    async def _exchange(self, message: bytes) -> GraderReply:
         process = self._process
         assert process is not None, "load starts a worker before it is asked"
         assert process.stdin is not None, "started with a pipe"

@@ -23,7 +23,7 @@ MAX_TEXT_CHARS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class GraderRequest:
     task_spec: str
     """`module:Class`, a task with `grade(problem, submission)`."""
     problem: Problem | None = None
@@ -32,7 +32,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class GraderReply:
     verdict: Verdict | None = None
     failure: str = ""
 

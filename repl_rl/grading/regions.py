@@ -34,7 +34,7 @@ class Unsolved(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RegionDifference:
     """Difference of two sets of reals; none if `place` is empty."""
 
     place: str
@@ -42,7 +42,7 @@ class Difference:
     """Ends that count as one because no digit tells them apart."""
 
 
-def differ(left: Any, right: Any) -> Difference:
+def differ(left: Any, right: Any) -> RegionDifference:
     """Raises Unsolved where one of them is no set of reals, or is infinitely hard to tell."""
     ends = _Ends()
     for value in (left, right):
@@ -54,8 +54,8 @@ def differ(left: Any, right: Any) -> Difference:
         if symbol is not None and not _may_be(symbol, place - ends[sympy.S.Zero]):
             continue
         if _holds(left, place, ends) != _holds(right, place, ends):
-            return Difference(ends.shown(place), ends.merged)
-    return Difference("", ends.merged)
+            return RegionDifference(ends.shown(place), ends.merged)
+    return RegionDifference("", ends.merged)
 
 
 class _Ends:

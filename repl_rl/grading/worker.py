@@ -31,8 +31,8 @@ from repl_rl.base.plugins import load_spec
 from repl_rl.grading.protocol import (
     MAX_MESSAGE_BYTES,
     MAX_TEXT_CHARS,
-    Reply,
-    Request,
+    GraderReply,
+    GraderRequest,
     limit_reading,
 )
 from repl_rl.records import Problem, Verdict, VerdictKind
@@ -111,7 +111,7 @@ def serve(
 
     `seal` is called once the first task is loaded, before anything is judged.
     """
-    decoder, encoder = msgspec.json.Decoder(Request), msgspec.json.Encoder()
+    decoder, encoder = msgspec.json.Decoder(GraderRequest), msgspec.json.Encoder()
     judges: dict[str, GradingTask] = {}
     is_sealed = False
     # A parent that is killed while it writes leaves half a line.
@@ -125,18 +125,22 @@ def serve(
         replies.flush()
 
 
-def answer(request: Request, judges: dict[str, GradingTask]) -> Reply:
+def answer(request: GraderRequest, judges: dict[str, GradingTask]) -> GraderReply:
     """Load the task, or judge by it; whatever a task raises becomes text."""
     if request.problem is None:
         try:
             judges[request.task_spec] = load(request.task_spec)
         except Exception as error:  # noqa: BLE001 a module may raise anything on import; the parent names it
-            return Reply(failure=described(error))
-        return Reply()
+            return GraderReply(failure=described(error))
+        return GraderReply()
     try:
-        return Reply(verdict=judged(judges[request.task_spec], request.problem, request.submission))
+        return GraderReply(
+            verdict=judged(judges[request.task_spec], request.problem, request.submission)
+        )
     except Exception as error:  # noqa: BLE001 one expression that breaks a task must not stop the others
-        return Reply(verdict=Verdict(kind=VerdictKind.UNDECIDED, grader_error=described(error)))
+        return GraderReply(
+            verdict=Verdict(kind=VerdictKind.UNDECIDED, grader_error=described(error))
+        )
 
 
 def judged(judge: GradingTask, problem: Problem, submission: str | None) -> Verdict | None:

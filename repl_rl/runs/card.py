@@ -21,7 +21,7 @@ from repl_rl.base.terminal import one_row
 from repl_rl.config import Config
 from repl_rl.config.resolve import differences, read_config, resolve, toml_value
 from repl_rl.runs.folder import BEST, read_record, read_versions
-from repl_rl.runs.metrics import Curve, Evaluation, read_curve
+from repl_rl.runs.metrics import Curve, EvaluationPoint, read_curve
 
 CARD, PICTURE = "README.md", "curve.png"
 TAG = "repl-rl"
@@ -127,7 +127,7 @@ def _rates(curve: Curve, step: int) -> dict[str, str]:
     return {name: _cells(found.get(at)) for name, at in wanted.items()}
 
 
-def _cells(found: Evaluation | None) -> str:
+def _cells(found: EvaluationPoint | None) -> str:
     if found is None or found.interval is None:
         return "not measured |  | "
     low, high = found.interval

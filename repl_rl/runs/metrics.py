@@ -37,7 +37,7 @@ _FORMER: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class MetricsRow:
     """One row of the file."""
 
     step: int
@@ -46,7 +46,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RunProgress:
     """Progress of a run at a row; None where the run does not say."""
 
     step: int
@@ -59,18 +59,18 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class StepPoint:
     """One update, and the trajectories that it learned from."""
 
-    place: Place
+    place: RunProgress
     numbers: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+class EvaluationPoint:
     """The solve rate on held-out problems."""
 
-    place: Place
+    place: RunProgress
     rate: float
     total: int | None
     ungraded: int
@@ -88,8 +88,8 @@ class Evaluation:
 class Curve:
     """Measurements of a run, in the order of its steps."""
 
-    steps: tuple[Step, ...]
-    evaluations: tuple[Evaluation, ...]
+    steps: tuple[StepPoint, ...]
+    evaluations: tuple[EvaluationPoint, ...]
 
 
 def read_curve(run: Path) -> Curve:
@@ -109,7 +109,7 @@ def _why_not(run: Path, error: OSError) -> str:
     return f"{str(run)!r} holds no {METRICS}; expected the folder of a run"
 
 
-def read_rows(run: Path) -> Iterator[Row]:
+def read_rows(run: Path) -> Iterator[MetricsRow]:
     """The rows of a run's metrics, in their order; what is no row, or half of one, is passed over.
 
     Raises OSError where they cannot be read.
@@ -120,7 +120,7 @@ def read_rows(run: Path) -> Iterator[Row]:
                 yield row
 
 
-def row_of(text: bytes) -> Row | None:
+def row_of(text: bytes) -> MetricsRow | None:
     """A line of the file; None where it is no row, or half of one."""
     try:
         found = json.loads(text)
@@ -134,7 +134,7 @@ def row_of(text: bytes) -> Row | None:
         if (value := _number(one)) is not None
     }
     step = numbers.pop("step", None)
-    return None if step is None else Row(step=int(step), numbers=numbers)
+    return None if step is None else MetricsRow(step=int(step), numbers=numbers)
 
 
 def _number(value: object) -> float | None:
@@ -148,15 +148,15 @@ def _number(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def measured_rate(row: Row, begin: str = _EVALUATION) -> float | None:
+def measured_rate(row: MetricsRow, begin: str = _EVALUATION) -> float | None:
     """The rate of an evaluation on record; None where no problem was asked."""
     rate = row.numbers.get(f"{begin}solve_rate", math.nan)
     return rate if 0 <= rate <= 1 and row.numbers.get(f"{begin}total") != 0 else None
 
 
-def curve_of(rows: Iterable[Row]) -> Curve:
+def curve_of(rows: Iterable[MetricsRow]) -> Curve:
     """Steps and evaluations of these rows. Of two rows with one step the later counts."""
-    trained, measured = dict[int, Row](), dict[int, tuple[str, Row]]()
+    trained, measured = dict[int, MetricsRow](), dict[int, tuple[str, MetricsRow]]()
     for row in rows:
         begin = _begin_of_evaluation(row)
         if begin is not None and measured_rate(row, begin) is not None:
@@ -169,31 +169,31 @@ def curve_of(rows: Iterable[Row]) -> Curve:
     return Curve(steps=tuple(steps), evaluations=tuple(evaluations))
 
 
-def _begin_of_evaluation(row: Row) -> str | None:
+def _begin_of_evaluation(row: MetricsRow) -> str | None:
     """Prefix of the names of its numbers; None where the row has no such rate."""
     return next((begin for begin in _EVALUATIONS if f"{begin}solve_rate" in row.numbers), None)
 
 
-def _steps(rows: Sequence[Row]) -> list[Step]:
+def _steps(rows: Sequence[MetricsRow]) -> list[StepPoint]:
     is_timed = any("step_time" in row.numbers for row in rows)
-    steps, seconds = list[Step](), 0.0
+    steps, seconds = list[StepPoint](), 0.0
     for row in rows:
         seconds += row.numbers.get("step_time", 0.0)
-        place = Place(
+        place = RunProgress(
             step=row.step,
             tokens=row.numbers.get("num_tokens"),
             steps_s=seconds if is_timed else None,
             wall_s=row.numbers.get("wall_s"),
         )
-        steps.append(Step(place=place, numbers=row.numbers))
+        steps.append(StepPoint(place=place, numbers=row.numbers))
     return steps
 
 
-def _evaluation(begin: str, row: Row, steps: Sequence[Step]) -> Evaluation:
+def _evaluation(begin: str, row: MetricsRow, steps: Sequence[StepPoint]) -> EvaluationPoint:
     before = (step.place for step in reversed(steps) if step.place.step <= row.step)
-    place = next(before, Place(step=0, tokens=0.0, steps_s=0.0, wall_s=0.0))
+    place = next(before, RunProgress(step=0, tokens=0.0, steps_s=0.0, wall_s=0.0))
     total = round(row.numbers.get(f"{begin}total", 0.0))
-    return Evaluation(
+    return EvaluationPoint(
         place=replace(place, step=row.step, wall_s=row.numbers.get("wall_s", place.wall_s)),
         rate=row.numbers[f"{begin}solve_rate"],
         total=total if total > 0 else None,
@@ -211,7 +211,7 @@ def running_mean(values: Sequence[float | None], window: int) -> list[float | No
 
 
 def columns(
-    steps: Sequence[Step], names: Sequence[str]
+    steps: Sequence[StepPoint], names: Sequence[str]
 ) -> tuple[list[int], dict[str, list[float]]]:
     """The steps that have any of these numbers, and each number there; 0 where one is missing."""
     found = [step for step in steps if any(name in step.numbers for name in names)]

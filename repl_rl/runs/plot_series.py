@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from repl_rl.records import OutcomeKind, Tone
-from repl_rl.runs.metrics import Curve, Place, columns, running_mean
+from repl_rl.runs.metrics import Curve, RunProgress, columns, running_mean
 
 SUFFIXES = (".png", ".svg")
 """Of the files that pictures are drawn into."""
@@ -48,7 +48,7 @@ _PARTS = ("#6DBE9B", "#CFE6F6", "#E8B04E", "#F5EFD9", "#D3AFD0", "#FFFFFF", "#CF
 
 Dashes: TypeAlias = tuple[int, tuple[float, ...] | None]
 Item = TypeVar("Item")
-Measure = Callable[[Place], float | None]
+Measure = Callable[[RunProgress], float | None]
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#000000", "#56B4E9", "#B8860B")
 """After Okabe and Ito (2008), whose palette is made for colour blindness."""
@@ -91,7 +91,7 @@ class Axis:
     end: float
     """Where the last point of all runs is drawn."""
 
-    def at(self, place: Place) -> float | None:
+    def at(self, place: RunProgress) -> float | None:
         """Position of a point; None where the run does not say."""
         found = self.measure(place)
         return None if found is None else found / self.unit
@@ -116,7 +116,7 @@ def axes_of(curves: Sequence[Curve]) -> list[Axis]:
 
 def _scaled(
     measure: Measure,
-    places: Sequence[Place],
+    places: Sequence[RunProgress],
     units: Sequence[tuple[float, float, str]],
     what: str = "",
 ) -> Axis:
@@ -126,7 +126,7 @@ def _scaled(
 
 
 def points(
-    axis: Axis, places: Sequence[Place], values: Sequence[float | None]
+    axis: Axis, places: Sequence[RunProgress], values: Sequence[float | None]
 ) -> tuple[list[float], list[float]]:
     """x and y of what is known of both, every n-th of very many, the last among them."""
     both = [(axis.at(place), value) for place, value in zip(places, values, strict=True)]

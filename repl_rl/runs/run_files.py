@@ -26,7 +26,7 @@ _MAX_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class RunPart:
     """Part of a run to look at; without any choice its last training step."""
 
     step: int | None = None
@@ -77,7 +77,7 @@ def _rank(path: Path) -> tuple[int, str]:
     return {LESSONS: 0, "before": 0, "after": 2}.get(path.stem, 1), path.stem
 
 
-def part_of(path: Path, part: Part, *, say: Callable[[str], None]) -> Path:
+def part_of(path: Path, part: RunPart, *, say: Callable[[str], None]) -> Path:
     """The file that `part` chooses in a run's folder; a file of trajectories is its own part.
 
     Where nothing is chosen and the run has no training step, it is the last file, and `say` gets
@@ -114,7 +114,7 @@ def _number(file: Path) -> int | None:
     return int(number) if number.isascii() and number.isdecimal() else None
 
 
-def _missing(path: Path, part: Part, of_kind: Sequence[Path]) -> str:
+def _missing(path: Path, part: RunPart, of_kind: Sequence[Path]) -> str:
     """Message: what was asked for, and what there is."""
     kind = "evaluation" if part.held_out else "training step"
     if not of_kind:
@@ -148,7 +148,7 @@ def load_run(
     found = files(Path(path))
     if held_out is not None or step is not None:
         of_kind = list(_of_kind(found, held_out=bool(held_out)))
-        part = Part(step=step, held_out=bool(held_out))
+        part = RunPart(step=step, held_out=bool(held_out))
         found = [file for file in of_kind if step in (None, _number(file))]
         if not found:
             raise ConfigError(_missing(Path(path), part, of_kind))

@@ -104,7 +104,7 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class RateDifference:
     """Gain of one policy over another in solved attempts at the same problems."""
 
     mean: float
@@ -161,7 +161,7 @@ def clustered_interval(shares: Sequence[float]) -> Interval:
     return wilson_interval(rate * size, size)
 
 
-def difference(one: Sequence[Scored], other: Sequence[Scored]) -> Difference:
+def difference(one: Sequence[Scored], other: Sequence[Scored]) -> RateDifference:
     """Gain of `one` over `other` in solved attempts at the same problems: paired, so problems that
     both solve or fail say nothing.
 
@@ -173,7 +173,7 @@ def difference(one: Sequence[Scored], other: Sequence[Scored]) -> Difference:
     gaps = [share - others[problem] for problem, share in shares.items()]
     mean = statistics.fmean(gaps) if gaps else 0.0
     half = 1.96 * statistics.stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else 1.0
-    return Difference(mean=mean, interval=(max(-1.0, mean - half), min(1.0, mean + half)))
+    return RateDifference(mean=mean, interval=(max(-1.0, mean - half), min(1.0, mean + half)))
 
 
 def _shares(scored: Sequence[Scored]) -> dict[int, float]:

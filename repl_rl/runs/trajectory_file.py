@@ -1,6 +1,6 @@
 """The file format of trajectories: write, read, glance at, select.
 
-    Origin, Scored, Scored, ... <-> NAME.jsonl -> Place -> Scored
+    Origin, Scored, Scored, ... <-> NAME.jsonl -> StoredTrajectory -> Scored
 
 docs/files.md has the format, field by field. Files are read row by row, never whole, and a row is
 decoded in full or at a glance. Invalid rows and files are refused here.
@@ -59,7 +59,7 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
     """None: the origin of the rows below is not known."""
 
 
-class Row(_Head, frozen=True, kw_only=True):
+class StoredRow(_Head, frozen=True, kw_only=True):
     """A row in full."""
 
     scored: Scored | UnsetType = UNSET
@@ -155,10 +155,10 @@ def opened(path: Path) -> BinaryIO:
         raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}") from None
 
 
-_Kind = TypeVar("_Kind", Row, GlanceRow)
+_Kind = TypeVar("_Kind", StoredRow, GlanceRow)
 
 
-def decode_row(row: bytes, where: str) -> Row:
+def decode_row(row: bytes, where: str) -> StoredRow:
     """All of it. ConfigError that names `where` for what is no row of a format that is read."""
     return _decode(row, _ROW, where)
 
@@ -196,12 +196,12 @@ def _say(text: str) -> None:
 
 
 _HEADER = msgspec.json.Decoder(_Header)
-_ROW = msgspec.json.Decoder(Row)
+_ROW = msgspec.json.Decoder(StoredRow)
 _GLANCE = msgspec.json.Decoder(GlanceRow)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class StoredTrajectory:
     """Place of a stored trajectory, and what a glance at its row shows."""
 
     path: Path
@@ -284,13 +284,13 @@ def append(path: Path, scored: Iterable[Scored], *, origin: Origin | None = None
 
 def head_of(origin: Origin | None) -> bytes:
     """The row that says where the rows below it come from."""
-    return msgspec.json.encode(Row(format=FORMAT, origin=origin)) + b"\n"
+    return msgspec.json.encode(StoredRow(format=FORMAT, origin=origin)) + b"\n"
 
 
 def rows_of(scored: Iterable[Scored]) -> bytes:
     """One row for each."""
     encode = msgspec.json.Encoder().encode
-    return b"".join(encode(Row(format=FORMAT, scored=item)) + b"\n" for item in scored)
+    return b"".join(encode(StoredRow(format=FORMAT, scored=item)) + b"\n" for item in scored)
 
 
 def check_appendable(path: Path) -> None:
@@ -343,12 +343,12 @@ def read_trajectories(path: Path) -> Iterator[Scored]:
             yield scored
 
 
-def places(path: Path) -> Iterator[Place]:
+def places(path: Path) -> Iterator[StoredTrajectory]:
     """Places of the trajectories of one file, in order; ConfigError as `read_trajectories`."""
     return (place for place, _ in _placed_rows(path))
 
 
-def _placed_rows(path: Path) -> Iterator[tuple[Place, bytes]]:
+def _placed_rows(path: Path) -> Iterator[tuple[StoredTrajectory, bytes]]:
     number, part = 0, 0
     origin: Origin | None = None
     for line, offset, row in rows(path):
@@ -358,7 +358,7 @@ def _placed_rows(path: Path) -> Iterator[tuple[Place, bytes]]:
         if found.scored is UNSET:
             continue
         number += 1
-        place = Place(
+        place = StoredTrajectory(
             path=path,
             number=number,
             offset=offset,
@@ -369,7 +369,7 @@ def _placed_rows(path: Path) -> Iterator[tuple[Place, bytes]]:
         yield place, row
 
 
-def select(paths: Iterable[Path], wanted: Selection) -> Iterator[Place]:
+def select(paths: Iterable[Path], wanted: Selection) -> Iterator[StoredTrajectory]:
     """The trajectories of these files that are wanted."""
     found = (
         place
@@ -383,7 +383,7 @@ def select(paths: Iterable[Path], wanted: Selection) -> Iterator[Place]:
     return iter(sorted(found, key=lambda place: sign * place.glance.reward.total))
 
 
-def _is_wanted(place: Place, wanted: Selection) -> bool:
+def _is_wanted(place: StoredTrajectory, wanted: Selection) -> bool:
     trajectory = place.glance.trajectory
     if wanted.id not in (None, place.id, trajectory.problem_id):
         return False
@@ -391,7 +391,7 @@ def _is_wanted(place: Place, wanted: Selection) -> bool:
     return wanted.outcome is None or wanted.outcome in kinds
 
 
-def _has_text(place: Place, row: bytes, text: str | None) -> bool:
+def _has_text(place: StoredTrajectory, row: bytes, text: str | None) -> bool:
     if text is None:
         return True
     if not _may_hold(row, text):

@@ -16,7 +16,7 @@ import torch
 
 from repl_rl.engines.base import Engine, LineEnd, SampledLine
 from repl_rl.errors import ConfigError, EngineError
-from repl_rl.testing.loop import EXACT, LoopContract, Run
+from repl_rl.testing.loop import EXACT, LoopContract, LoopRun
 from repl_rl.testing.under_test import (
     CODEC,
     CONTEXT_TOKENS,
@@ -110,7 +110,7 @@ class EngineContract(LoopContract):
             kept.close()
 
     @pytest.fixture
-    def run(self, under_test: EngineUnderTest) -> Run:
+    def run(self, under_test: EngineUnderTest) -> LoopRun:
         return under_test.run
 
     # Draws

@@ -28,7 +28,7 @@ EXACT = 1e-5
 SAMPLING = SamplingConfig(max_lines=6, max_line_tokens=6, max_tokens=400)
 
 
-class Run(Protocol):
+class LoopRun(Protocol):
     def __call__(self, use: Use[T], *, seed: int = 0) -> T:
         """Return the result of `use` on an engine."""
         ...
@@ -56,7 +56,7 @@ def answer(source: str) -> Execution:
 Rolled = tuple[RecordingEngine, Trajectory]
 
 
-def roll_out(run: Run, seed: int) -> Rolled:
+def roll_out(run: LoopRun, seed: int) -> Rolled:
     """One trajectory after `>>>` with an output after every line."""
 
     async def use(engine: Engine) -> Rolled:
@@ -74,11 +74,11 @@ class LoopContract:
     """Laws of any engine in the loop, one without a model included. A subclass gives `run`."""
 
     @pytest.fixture
-    def run(self) -> Run:
+    def run(self) -> LoopRun:
         raise NotImplementedError
 
     @pytest.fixture
-    def rolled(self, run: Run) -> Rolled:
+    def rolled(self, run: LoopRun) -> Rolled:
         """The first trajectory of more than two lines, so that something is injected."""
         return next(found for seed in range(20) if len((found := roll_out(run, seed))[0].lines) > 2)
 
@@ -108,7 +108,7 @@ class LoopContract:
         assert sampled == tuple(x for line in recording.lines for x in line.logprobs)
         assert max(sampled) <= 0.0
 
-    def test_a_line_is_ended_by_its_last_token_alone(self, run: Run) -> None:
+    def test_a_line_is_ended_by_its_last_token_alone(self, run: LoopRun) -> None:
         lines = [line for seed in range(16) for line in roll_out(run, seed)[0].lines]
         stops = CODEC.newline_ids | CODEC.eos_ids
         by_end = {end: {line.ids[-1] for line in lines if line.end is end} for end in LineEnd}
@@ -118,11 +118,11 @@ class LoopContract:
         assert not by_end[LineEnd.LENGTH] & stops
         assert not any(stops & set(line.ids[:-1]) for line in lines)
 
-    def test_a_line_without_a_stop_has_all_its_tokens(self, run: Run) -> None:
+    def test_a_line_without_a_stop_has_all_its_tokens(self, run: LoopRun) -> None:
         lines = [line for seed in range(8) for line in roll_out(run, seed)[0].lines]
         assert {len(line.ids) for line in lines if line.end is LineEnd.LENGTH} == {6}
 
-    def test_the_same_seed_gives_the_same_trajectory(self, run: Run) -> None:
+    def test_the_same_seed_gives_the_same_trajectory(self, run: LoopRun) -> None:
         first, again = roll_out(run, 7)[1], roll_out(run, 7)[1]
         assert first.completion_ids == again.completion_ids
         assert first.logprobs == pytest.approx(again.logprobs, abs=EXACT)

@@ -84,14 +84,14 @@ NONE: frozenset[int] = frozenset()
 TIMEOUT_S = 110.0
 
 
-class Codec(ByteCodec):
+class SmallCodec(ByteCodec):
     """Bytes, many of which end a line: random ones are seldom UTF-8 and cannot be decoded."""
 
     newline_ids = frozenset({10, *range(192, 256)})
     eos_ids = frozenset({256, 5, 6})
 
 
-CODEC = Codec()
+CODEC = SmallCodec()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from repl_rl.progress import Progress
 from repl_rl.records import Scored
 from repl_rl.rollout.plan import Plan
 from repl_rl.runs.folder import MEASURED, RunFolder, check_output
-from repl_rl.runs.summary import Difference, Rate, difference
+from repl_rl.runs.summary import Rate, RateDifference, difference
 from repl_rl.tasks.base import baselines_of
 from repl_rl.training.evaluate import Report, held_out_attempts, report, run_shown, warn_of_ungraded
 from repl_rl.training.runtime import Runtime, load_policy, open_runtime
@@ -75,7 +75,7 @@ class Comparison:
     against: Mapping[str, Evaluation]
     """Others, by the name that a person gave them."""
 
-    def differences(self) -> dict[str, Difference]:
+    def differences(self) -> dict[str, RateDifference]:
         """Return how much more the model solves than each of the others."""
         return {
             name: difference(self.found.scored, other.scored)

@@ -279,7 +279,7 @@ class HeldOut:
 
 
 @dataclass(slots=True, kw_only=True)
-class Asked:
+class AskedTask:
     """A task of problems that somebody put."""
 
     name: str
@@ -296,7 +296,7 @@ class Asked:
 def asking(plan: Plan, problems: Sequence[Problem], *, prompt: str | None = None) -> Plan:
     """The plan for `problems`, in this prompt or in that of its task."""
     prompt = plan.task.prompt if prompt is None else prompt
-    return replace(plan, task=Asked(name=plan.task.name, prompt=prompt, asked=problems))
+    return replace(plan, task=AskedTask(name=plan.task.name, prompt=prompt, asked=problems))
 
 
 def answers(

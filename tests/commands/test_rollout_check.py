@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from engine_kit import qwen3, scorer
-from repl_rl.commands.rollout import Scores, Subject, findings, possible_stops, score
+from repl_rl.commands.rollout import RolloutSubject, Scores, findings, possible_stops, score
 from repl_rl.config import Config
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.credit.rewards import shaped
@@ -37,13 +37,15 @@ ANSWERS = {
 SUBMIT = " submit_final_answer(2)\n"
 
 
-def subject_of(trajectory: Trajectory, scored: Scored | None = None, **limits: Any) -> Subject:
+def subject_of(
+    trajectory: Trajectory, scored: Scored | None = None, **limits: Any
+) -> RolloutSubject:
     """What a scripted rollout after `>>>` is held to; the trainer agrees with it."""
     sampling = SamplingConfig(**limits)
     config = Config(sampling=sampling)
     reward = shaped(trajectory, None, config.reward)
     problem = Problem(id="p", statement="What is 1 + 1?")
-    return Subject(
+    return RolloutSubject(
         scored=scored
         or Scored(trajectory=trajectory, problem=problem, verdict=None, reward=reward),
         prompt=Prompt.plain(">>>"),
@@ -63,11 +65,11 @@ def sound(play: Play) -> Trajectory:
     return play(" 1+1\n", SUBMIT, answers=ANSWERS)
 
 
-def amiss(subject: Subject) -> dict[str, str]:
+def amiss(subject: RolloutSubject) -> dict[str, str]:
     return {one.name: one.text for one in findings(subject) if not one.passed}
 
 
-def said(subject: Subject, name: str) -> Finding:
+def said(subject: RolloutSubject, name: str) -> Finding:
     return next(one for one in findings(subject) if one.name == name)
 
 
@@ -145,7 +147,7 @@ def test_lines_that_would_be_tokenised_otherwise_are_counted_and_are_well(
 # Log-probabilities
 
 
-def with_shifted(subject: Subject, at: int, value: float) -> Subject:
+def with_shifted(subject: RolloutSubject, at: int, value: float) -> RolloutSubject:
     shifted = list(subject.scores.shifted)
     shifted[at] = value
     return replace(subject, scores=replace(subject.scores, shifted=tuple(shifted)))
@@ -302,7 +304,7 @@ def test_another_reason_than_the_numbers_say_is_told(sound: Trajectory) -> None:
 # Rewards
 
 
-def with_reward(trajectory: Trajectory, make_scored: MakeScored, **told: Any) -> Subject:
+def with_reward(trajectory: Trajectory, make_scored: MakeScored, **told: Any) -> RolloutSubject:
     scored = make_scored(trajectory, told["outcome"], told["lines"])
     reward = replace(scored.reward, terms=told["terms"])
     return subject_of(trajectory, replace(scored, reward=reward))

@@ -15,7 +15,7 @@ from repl_rl.engines.hf.engine import HFEngine
 from repl_rl.engines.scripted import ScriptedEngine
 from repl_rl.engines.vllm.engine import VLLMEngine
 from repl_rl.testing import EngineContract, EngineOptions, LoopContract
-from repl_rl.testing.loop import Run
+from repl_rl.testing.loop import LoopRun
 from repl_rl.testing.under_test import CODEC, T, Use
 from vllm_serve import open_vllm_server
 
@@ -72,7 +72,7 @@ class TestVLLMServer(EngineContract):
 
 class TestScripted(LoopContract):
     @pytest.fixture
-    def run(self) -> Run:
+    def run(self) -> LoopRun:
         """Lines of one to seven letters; one of four ends the sequence."""
 
         def run_once(use: Use[T], *, seed: int = 0) -> T:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from engine_kit import run
-from repl_rl.engines.hf.batch import Part, Run, packed, padded
+from repl_rl.engines.hf.batch import BatchPart, RowRun, packed, padded
 from repl_rl.engines.hf.engine import HFEngine
 from repl_rl.testing.under_test import (
     Written,
@@ -25,7 +25,7 @@ from repl_rl.testing.under_test import (
 # What is laid out
 
 
-PARTS = [Part(3, 2, [7, 8, 9, 10]), Part(1, 1, [5, 6]), Part(2, 3, [1, 2, 3, 4])]
+PARTS = [BatchPart(3, 2, [7, 8, 9, 10]), BatchPart(1, 1, [5, 6]), BatchPart(2, 3, [1, 2, 3, 4])]
 """Row 3 comes back with two tokens; rows 1 and 2 have one each, after one and three others."""
 
 
@@ -37,8 +37,8 @@ def test_packed_tokens_stand_one_behind_the_other_and_neighbours_together() -> N
     assert batch.writes == [[1, 3, 2, 3, 64, 64, 64, 64]]
     assert batch.ends == [3, 0, 1, 0, 0, 0]
     assert batch.runs == [
-        Run(at=0, row=1, size=2, width=1, num_keys=64),
-        Run(at=2, row=3, size=1, width=2, num_keys=64),
+        RowRun(at=0, row=1, size=2, width=1, num_keys=64),
+        RowRun(at=2, row=3, size=1, width=2, num_keys=64),
     ]
 
 

@@ -16,7 +16,7 @@ from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.records import Origin, Scored
 from repl_rl.rollout.sampler import LineSampler
-from repl_rl.runs.trajectory_file import Place, append, places
+from repl_rl.runs.trajectory_file import StoredTrajectory, append, places
 from repl_rl.transcript.format import PYTHON, SUBMIT_STUB, Part, Prompt, TranscriptFormat
 from repl_rl.transcript.tokens import ByteCodec
 from repl_rl.viewer.replay.scene import Scene
@@ -103,7 +103,7 @@ def stored(tmp_path: Path) -> Store:
 
     def write(
         *all_scored: Scored, origin: Origin | None = None, name: str = "step-000000"
-    ) -> list[Place]:
+    ) -> list[StoredTrajectory]:
         path = tmp_path / f"{name}.jsonl"
         append(path, all_scored, origin=origin)
         return list(places(path))

@@ -14,7 +14,7 @@ from repl_rl.config.sections import GRPOConfig, Scale
 from repl_rl.credit.advantages import advantage_rows, load_credit
 from repl_rl.errors import ConfigError
 from repl_rl.records import Branch, Line, LineOutcome, Origin, OutcomeKind, Scored, Trajectory
-from repl_rl.runs.trajectory_file import Place, append, places
+from repl_rl.runs.trajectory_file import StoredTrajectory, append, places
 from repl_rl.viewer.replay.annotated import Annotated, annotate, read
 
 OK, ERROR = OutcomeKind.OK_SILENT, OutcomeKind.NAME_ERROR
@@ -247,7 +247,7 @@ def test_a_trajectory_that_was_called_off_before_its_first_line_is_shown(
 def test_a_file_that_was_changed_is_not_mixed_up(tmp_path: Path, step: list[Scored]) -> None:
     path = tmp_path / "s.jsonl"
     append(path, step, origin=BYTES)
-    last: Place = list(places(path))[-1]
+    last: StoredTrajectory = list(places(path))[-1]
     path.unlink()
     append(path, step[:2], origin=BYTES)
     with pytest.raises(ConfigError, match="was changed while it was read; try again"):

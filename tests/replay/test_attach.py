@@ -26,7 +26,7 @@ from repl_rl.config.resolve import resolve
 from repl_rl.errors import ConfigError
 from repl_rl.records import OutcomeKind, Scored
 from repl_rl.runs.folder import make_origin
-from repl_rl.runs.trajectory_file import Place
+from repl_rl.runs.trajectory_file import StoredTrajectory
 from repl_rl.viewer.replay.attach import attach
 from repl_rl.viewer.replay.scene import make_scene
 from repl_sandbox.fake import FakeKernels
@@ -40,14 +40,16 @@ WORK_S = 0.2
 LINES = (" # think\n", " x = 41\n", " x += 1\n", " for i in range(2):\n", "     x += i\n", "\n")
 
 T = TypeVar("T")
-MakePlace = Callable[..., Place]
+MakePlace = Callable[..., StoredTrajectory]
 
 
 @pytest.fixture
 def place(record: Record, stored: Store, with_line: WithLine) -> MakePlace:
     """`place(*lines)`: a trajectory that a script and fakes have made, as stored."""
 
-    def write(*lines: str, spoil: Callable[[Scored], Scored] = lambda scored: scored) -> Place:
+    def write(
+        *lines: str, spoil: Callable[[Scored], Scored] = lambda scored: scored
+    ) -> StoredTrajectory:
         opens = {"for i in range(2):", "for i in range(2):\n    x += i"}
 
         def answer(source: str) -> Execution:
@@ -60,7 +62,7 @@ def place(record: Record, stored: Store, with_line: WithLine) -> MakePlace:
     return write
 
 
-def at_line(place: Place, line: int, *sources: str) -> tuple[list[str], list[str]]:
+def at_line(place: StoredTrajectory, line: int, *sources: str) -> tuple[list[str], list[str]]:
     """(what these print in the kernel before `line`, what was said)."""
     said: list[str] = []
 

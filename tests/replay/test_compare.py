@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from repl_rl.records import LineOutcome, OutcomeKind
-from repl_rl.viewer.replay.compare import Cause, Difference, difference, is_cut_of, unified
+from repl_rl.viewer.replay.compare import Cause, OutcomeDifference, difference, is_cut_of, unified
 from repl_sandbox.render import render, truncate
 
 OK = OutcomeKind.OK_OUTPUT
@@ -23,7 +23,7 @@ def outcome(observation: str, kind: OutcomeKind = OK, *, is_truncated: bool = Fa
 
 def different(
     recorded: LineOutcome, live: LineOutcome, *, volatile: str | None = None
-) -> Difference:
+) -> OutcomeDifference:
     found = difference(recorded, live, volatile=volatile)
     assert found is not None
     return found

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from repl_rl.errors import ConfigError
-from repl_rl.runs.run_files import Part
+from repl_rl.runs.run_files import RunPart
 from repl_rl.runs.trajectory_file import Selection, append
 from repl_rl.viewer.replay import jobs as replay_jobs
-from repl_rl.viewer.replay.jobs import Wanted, step_through
+from repl_rl.viewer.replay.jobs import ReplayRequest, step_through
 from repl_rl.viewer.replay.many import Options
 from trajectory_kit import FULL, ROW, row
 
@@ -24,15 +24,15 @@ def said() -> list[str]:
 
 
 @pytest.fixture
-def wanted(said: list[str], tmp_path: Path) -> Callable[..., Wanted]:
+def wanted(said: list[str], tmp_path: Path) -> Callable[..., ReplayRequest]:
     """`wanted(content)`: all that is in a file of it."""
 
-    def make(content: bytes, model: str | None = None) -> Wanted:
+    def make(content: bytes, model: str | None = None) -> ReplayRequest:
         path = tmp_path / "s.jsonl"
         path.write_bytes(content)
-        return Wanted(
+        return ReplayRequest(
             path=path,
-            part=Part(),
+            part=RunPart(),
             selection=Selection(),
             count=None,
             options=Options(),
@@ -44,7 +44,7 @@ def wanted(said: list[str], tmp_path: Path) -> Callable[..., Wanted]:
 
 
 def test_a_row_that_was_cut_off_is_told_beside_what_is_left(
-    wanted: Callable[..., Wanted], said: list[str]
+    wanted: Callable[..., ReplayRequest], said: list[str]
 ) -> None:
     (place,) = wanted(row(ROW) + row(ROW)[:-9]).find()
     assert place.id == "s:1"
@@ -60,7 +60,7 @@ def test_a_row_that_was_cut_off_is_told_beside_what_is_left(
     ],
 )
 def test_where_nothing_is_left_one_row_tells_it(
-    wanted: Callable[..., Wanted], said: list[str], content: bytes, message: str
+    wanted: Callable[..., ReplayRequest], said: list[str], content: bytes, message: str
 ) -> None:
     with pytest.raises(ConfigError) as refusal:
         wanted(content).find()
@@ -69,7 +69,7 @@ def test_where_nothing_is_left_one_row_tells_it(
 
 
 def test_that_a_model_is_read_is_told_before_it_is(
-    wanted: Callable[..., Wanted],
+    wanted: Callable[..., ReplayRequest],
     said: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -88,14 +88,14 @@ def test_that_a_model_is_read_is_told_before_it_is(
 
 
 @pytest.fixture
-def of_run(said: list[str], tmp_path: Path) -> Callable[..., Wanted]:
+def of_run(said: list[str], tmp_path: Path) -> Callable[..., ReplayRequest]:
     """`of_run(part, **conditions)`: what is wanted of a run of two steps, measured twice."""
     for name in ("eval-000000", "step-000000", "step-000001", "eval-000002"):
         (tmp_path / "trajectories").mkdir(exist_ok=True)
         append(tmp_path / "trajectories" / f"{name}.jsonl", [FULL])
 
-    def make(part: Part, **conditions: Any) -> Wanted:
-        return Wanted(
+    def make(part: RunPart, **conditions: Any) -> ReplayRequest:
+        return ReplayRequest(
             path=tmp_path,
             part=part,
             selection=Selection(**conditions),
@@ -114,19 +114,19 @@ ALL = ["eval-000000:1", "step-000000:1", "step-000001:1", "eval-000002:1"]
 @pytest.mark.parametrize(
     ("part", "conditions", "in_all", "found"),
     [
-        (Part(), {}, False, ["step-000001:1"]),
-        (Part(), {"which": "best"}, False, ["step-000001:1"]),
-        (Part(), {}, True, ALL),
-        (Part(), {"id": "p-1"}, False, ALL),
-        (Part(step=0), {"id": "p-1"}, False, ["step-000000:1"]),
-        (Part(step=0), {}, True, ["step-000000:1"]),
-        (Part(held_out=True), {}, False, ["eval-000002:1"]),
-        (Part(held_out=True), {}, True, ["eval-000002:1"]),
+        (RunPart(), {}, False, ["step-000001:1"]),
+        (RunPart(), {"which": "best"}, False, ["step-000001:1"]),
+        (RunPart(), {}, True, ALL),
+        (RunPart(), {"id": "p-1"}, False, ALL),
+        (RunPart(step=0), {"id": "p-1"}, False, ["step-000000:1"]),
+        (RunPart(step=0), {}, True, ["step-000000:1"]),
+        (RunPart(held_out=True), {}, False, ["eval-000002:1"]),
+        (RunPart(held_out=True), {}, True, ["eval-000002:1"]),
     ],
 )
 def test_a_run_opens_at_its_last_step_and_a_filter_searches_all_but_what_is_chosen_holds(
-    of_run: Callable[..., Wanted],
-    part: Part,
+    of_run: Callable[..., ReplayRequest],
+    part: RunPart,
     conditions: dict[str, Any],
     *,
     in_all: bool,

@@ -20,7 +20,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.records import Origin, OutcomeKind, Problem, Scored, Trajectory, Verdict, VerdictKind
 from repl_rl.rollout.scoring import Judge, Scorer
 from repl_rl.runs.folder import make_origin
-from repl_rl.runs.trajectory_file import Place
+from repl_rl.runs.trajectory_file import StoredTrajectory
 from repl_rl.viewer.replay import many
 from repl_rl.viewer.replay.compare import Change
 from repl_rl.viewer.replay.execute import Rerun
@@ -69,7 +69,7 @@ class SaysProved:
         return Verdict(kind=VerdictKind.PROVED)
 
 
-MakePlaces = Callable[..., list[Place]]
+MakePlaces = Callable[..., list[StoredTrajectory]]
 Use = Callable[..., Pool]
 
 
@@ -91,7 +91,7 @@ def found(record: Record, stored: Store, origin: Origin) -> MakePlaces:
         count: int,
         spoil: Callable[[int, Scored], Scored] = lambda number, scored: scored,
         **options: Any,
-    ) -> list[Place]:
+    ) -> list[StoredTrajectory]:
         scored = asyncio.run(record(LINES, FakeKernels(ANSWERS)))
         return stored(*(spoil(n, scored) for n in range(count)), **{"origin": origin, **options})
 
@@ -124,14 +124,16 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Use:
     return take
 
 
-def run_all(found: list[Place], screen: Screen, **options: Any) -> tuple[list[Rerun], list[str]]:
+def run_all(
+    found: list[StoredTrajectory], screen: Screen, **options: Any
+) -> tuple[list[Rerun], list[str]]:
     said: list[str] = []
     reruns = asyncio.run(execute(found, Options(**options), screen, say=said.append))
     return reruns, said
 
 
 def score_all(
-    found: list[Place],
+    found: list[StoredTrajectory],
     screen: Screen,
     *,
     write: Write = lambda scored, origin: None,

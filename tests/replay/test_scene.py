@@ -16,7 +16,7 @@ from repl_rl.config.resolve import to_toml
 from repl_rl.errors import ConfigError
 from repl_rl.records import Origin, OutcomeKind
 from repl_rl.runs.folder import RunFolder, make_origin
-from repl_rl.runs.trajectory_file import Place, append, places
+from repl_rl.runs.trajectory_file import StoredTrajectory, append, places
 from repl_rl.tasks.base import load_task, make_setup
 from repl_rl.transcript.conventions import IPYTHON
 from repl_rl.transcript.format import PYTHON, SUBMIT_STUB
@@ -28,7 +28,7 @@ PARTS = [(" 1+1\n", OutcomeKind.OK_OUTPUT, "2\n>>>")]
 WALLS = "strict: namespaces"
 
 MakeOrigin = Callable[..., Origin]
-MakePlace = Callable[..., Place]
+MakePlace = Callable[..., StoredTrajectory]
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def trusted(here: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ma
 def place(make_trajectory: MakeTrajectory, make_scored: MakeScored, tmp_path: Path) -> MakePlace:
     """`place(origin)`: where a trajectory stands in a run's folder."""
 
-    def write(origin: Origin | None = None) -> Place:
+    def write(origin: Origin | None = None) -> StoredTrajectory:
         path = tmp_path / "run" / "trajectories" / "step-000000.jsonl"
         path.parent.mkdir(parents=True)
         append(path, [make_scored(make_trajectory(PARTS), 1.0)], origin=origin)
@@ -63,7 +63,7 @@ def place(make_trajectory: MakeTrajectory, make_scored: MakeScored, tmp_path: Pa
     return write
 
 
-def save(place: Place, text: str, versions: Mapping[str, str] | None = None) -> None:
+def save(place: StoredTrajectory, text: str, versions: Mapping[str, str] | None = None) -> None:
     run = place.path.parent.parent
     (run / "config.toml").write_text(text)
     if versions is not None:

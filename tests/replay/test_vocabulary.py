@@ -15,7 +15,7 @@ from tokenizers import Regex, Tokenizer, decoders, models
 from repl_rl.errors import ConfigError
 from repl_rl.records import Line, LineOutcome, Origin, OutcomeKind, Scored, StopReason, Trajectory
 from repl_rl.runs.folder import RunFolder
-from repl_rl.runs.trajectory_file import Place, append, places
+from repl_rl.runs.trajectory_file import StoredTrajectory, append, places
 from repl_rl.transcript.tokens import ByteCodec, Decode
 from repl_rl.viewer.replay import vocabulary as replay_vocabulary
 from repl_rl.viewer.replay.vocabulary import find_decode, read_decode, token_texts
@@ -215,11 +215,11 @@ def place_of(
     make_trajectory: MakeTrajectory,
     make_scored: Callable[..., Scored],
     monkeypatch: pytest.MonkeyPatch,
-) -> Callable[..., Place]:
+) -> Callable[..., StoredTrajectory]:
     """`place_of(origin, name)`: a trajectory in `tmp_path`, where everything happens."""
     monkeypatch.chdir(tmp_path)
 
-    def write(origin: Origin | None, name: str = "run/trajectories/s.jsonl") -> Place:
+    def write(origin: Origin | None, name: str = "run/trajectories/s.jsonl") -> StoredTrajectory:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         append(path, [make_scored(make_trajectory([("x\n", SILENT, None)]), 1.0)], origin=origin)
@@ -228,7 +228,7 @@ def place_of(
     return write
 
 
-def told(place: Place) -> str | None:
+def told(place: StoredTrajectory) -> str | None:
     decode = find_decode(place)
     return None if decode is None else decode([0])
 
@@ -238,7 +238,7 @@ FOLDERS = ("run/tokenizer", "run/checkpoints/final", "owner/name")
 
 @pytest.mark.parametrize("first", range(3))
 def test_what_a_run_keeps_comes_before_the_model_it_began_with(
-    put: Callable[[str], None], place_of: Callable[..., Place], first: int
+    put: Callable[[str], None], place_of: Callable[..., StoredTrajectory], first: int
 ) -> None:
     for folder in FOLDERS[first:]:
         put(folder)
@@ -246,7 +246,7 @@ def test_what_a_run_keeps_comes_before_the_model_it_began_with(
 
 
 def test_a_broken_tokenizer_is_passed_over(
-    tmp_path: Path, put: Callable[[str], None], place_of: Callable[..., Place]
+    tmp_path: Path, put: Callable[[str], None], place_of: Callable[..., StoredTrajectory]
 ) -> None:
     for folder in FOLDERS[:2]:
         put(folder)
@@ -254,12 +254,14 @@ def test_a_broken_tokenizer_is_passed_over(
     assert told(place_of(ORIGIN)) == "run/checkpoints/final"
 
 
-def test_nowhere_means_none(place_of: Callable[..., Place]) -> None:
+def test_nowhere_means_none(place_of: Callable[..., StoredTrajectory]) -> None:
     assert find_decode(place_of(ORIGIN)) is None
     assert find_decode(place_of(None, "old/trajectories/s.jsonl")) is None
 
 
-def test_bytes_need_no_file(place_of: Callable[..., Place], put: Callable[[str], None]) -> None:
+def test_bytes_need_no_file(
+    place_of: Callable[..., StoredTrajectory], put: Callable[[str], None]
+) -> None:
     put("run/tokenizer")
     decode = find_decode(place_of(replace(ORIGIN, tokenizer=None)))
     assert decode is not None
@@ -267,7 +269,7 @@ def test_bytes_need_no_file(place_of: Callable[..., Place], put: Callable[[str],
 
 
 def test_without_an_origin_the_policy_of_the_run_is_looked_for(
-    tmp_path: Path, put: Callable[[str], None], place_of: Callable[..., Place]
+    tmp_path: Path, put: Callable[[str], None], place_of: Callable[..., StoredTrajectory]
 ) -> None:
     put("policy")
     place = place_of(None)
@@ -276,7 +278,7 @@ def test_without_an_origin_the_policy_of_the_run_is_looked_for(
 
 
 def test_a_tokenizer_beside_a_file_that_lies_in_no_run_is_not_its_own(
-    put: Callable[[str], None], place_of: Callable[..., Place]
+    put: Callable[[str], None], place_of: Callable[..., StoredTrajectory]
 ) -> None:
     for folder in ("kept/tokenizer", "owner/name"):
         put(folder)
@@ -284,7 +286,7 @@ def test_a_tokenizer_beside_a_file_that_lies_in_no_run_is_not_its_own(
 
 
 def test_a_run_keeps_its_tokenizer_where_it_is_looked_for(
-    tmp_path: Path, put: Callable[[str], None], place_of: Callable[..., Place]
+    tmp_path: Path, put: Callable[[str], None], place_of: Callable[..., StoredTrajectory]
 ) -> None:
     folder = RunFolder(tmp_path / "run")
     put(str(folder.tokenizer.relative_to(tmp_path)))

@@ -9,9 +9,9 @@ import pytest
 
 from repl_rl.errors import ConfigError
 from repl_rl.runs.metrics import (
-    Evaluation,
-    Place,
-    Row,
+    EvaluationPoint,
+    MetricsRow,
+    RunProgress,
     columns,
     curve_of,
     read_curve,
@@ -27,8 +27,8 @@ def write(run: Path, *rows: object, end: str = "") -> Path:
     return run
 
 
-def row(step: int, **numbers: float) -> Row:
-    return Row(step=step, numbers=numbers)
+def row(step: int, **numbers: float) -> MetricsRow:
+    return MetricsRow(step=step, numbers=numbers)
 
 
 # Rows
@@ -37,8 +37,8 @@ def row(step: int, **numbers: float) -> Row:
 def test_a_row_is_a_step_and_its_numbers(tmp_path: Path) -> None:
     run = write(tmp_path, {"step": 0, "a": 1}, {"step": 7, "a": 0.5, "b/c": -2})
     assert list(read_rows(run)) == [
-        Row(step=0, numbers={"a": 1.0}),
-        Row(step=7, numbers={"a": 0.5, "b/c": -2.0}),
+        MetricsRow(step=0, numbers={"a": 1.0}),
+        MetricsRow(step=7, numbers={"a": 0.5, "b/c": -2.0}),
     ]
 
 
@@ -86,8 +86,8 @@ def test_a_step_stands_at_its_tokens_and_seconds() -> None:
         ]
     )
     assert [one.place for one in curve.steps] == [
-        Place(step=1, tokens=100, steps_s=2, wall_s=9),
-        Place(step=2, tokens=250, steps_s=5, wall_s=14),
+        RunProgress(step=1, tokens=100, steps_s=2, wall_s=9),
+        RunProgress(step=2, tokens=250, steps_s=5, wall_s=14),
     ]
     assert [one.numbers["solve_rate"] for one in curve.steps] == [0.25, 0.5]
 
@@ -103,11 +103,17 @@ def test_an_evaluation_stands_at_the_step_before_it() -> None:
     )
     assert len(curve.steps) == 1
     assert curve.evaluations == (
-        Evaluation(
-            place=Place(step=0, tokens=0, steps_s=0, wall_s=4), rate=0.5, total=200, ungraded=0
+        EvaluationPoint(
+            place=RunProgress(step=0, tokens=0, steps_s=0, wall_s=4),
+            rate=0.5,
+            total=200,
+            ungraded=0,
         ),
-        Evaluation(
-            place=Place(step=1, tokens=100, steps_s=2, wall_s=10), rate=0.75, total=200, ungraded=3
+        EvaluationPoint(
+            place=RunProgress(step=1, tokens=100, steps_s=2, wall_s=10),
+            rate=0.75,
+            total=200,
+            ungraded=3,
         ),
     )
 
@@ -132,7 +138,7 @@ def test_shares_of_lines_of_earlier_runs_are_read_too(tmp_path: Path) -> None:
 def test_the_names_of_earlier_runs_are_read_too() -> None:
     names = ("solve_rate", "total", "ungraded")
     curve = curve_of(
-        Row(
+        MetricsRow(
             step=step,
             numbers={
                 f"held_out_{when}/{name}": value for name, value in zip(names, found, strict=True)
@@ -192,7 +198,7 @@ def test_a_step_that_was_taken_twice_counts_as_it_was_last() -> None:
 
 def test_what_a_run_has_not_measured_is_not_zero() -> None:
     (step,) = curve_of([row(1, solve_rate=0.1)]).steps
-    assert step.place == Place(step=1, tokens=None, steps_s=None, wall_s=None)
+    assert step.place == RunProgress(step=1, tokens=None, steps_s=None, wall_s=None)
 
 
 def test_a_folder_of_one_evaluation_has_no_step(tmp_path: Path) -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from repl_rl.errors import ConfigError
-from repl_rl.runs.run_files import Part, files, load_run, part_of
+from repl_rl.runs.run_files import RunPart, files, load_run, part_of
 from repl_rl.runs.trajectory_file import append
 from trajectory_kit import FULL, full_with
 
 
 def opened(path: Path, **chosen: object) -> str:
     """The name of what is looked at."""
-    return part_of(path, Part(**chosen), say=pytest.fail).stem  # type: ignore[arg-type]
+    return part_of(path, RunPart(**chosen), say=pytest.fail).stem  # type: ignore[arg-type]
 
 
 def make(folder: Path, *names: str) -> Path:
@@ -95,7 +95,7 @@ def test_held_out_is_the_last_evaluation_or_that_after_a_step(whole: Path, run: 
 
 def test_an_evaluation_alone_is_opened_and_said(tmp_path: Path) -> None:
     kept, said = make(tmp_path / "kept", "eval"), list[str]()
-    assert part_of(kept, Part(), say=said.append).stem == "eval"
+    assert part_of(kept, RunPart(), say=said.append).stem == "eval"
     assert said == [f"{str(kept)!r} has no training step: eval is shown"]
     assert opened(kept, held_out=True) == "eval"
 
@@ -103,7 +103,7 @@ def test_an_evaluation_alone_is_opened_and_said(tmp_path: Path) -> None:
 def test_a_warm_start_opens_at_its_last_measurement_and_not_at_its_lessons(tmp_path: Path) -> None:
     warm, said = make(tmp_path, "lessons", "eval-000000", "eval-000029"), list[str]()
     assert [path.stem for path in files(warm)] == ["lessons", "eval-000000", "eval-000029"]
-    assert part_of(warm, Part(), say=said.append).stem == "eval-000029"
+    assert part_of(warm, RunPart(), say=said.append).stem == "eval-000029"
     assert said == [f"{str(warm)!r} has no training step: eval-000029 is shown"]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from repl_rl.runs.summary import Difference, Rate
+from repl_rl.runs.summary import Rate, RateDifference
 from repl_rl.viewer.show.eval_table import bars, comparison, save_bars, table
 
 
@@ -42,7 +42,7 @@ def test_baselines_are_named_as_what_they_are() -> None:
 
 
 def test_a_comparison_says_how_much_more_is_solved() -> None:
-    gap = Difference(mean=0.41, interval=(0.339, 0.481))
+    gap = RateDifference(mean=0.41, interval=(0.339, 0.481))
     assert comparison("run", rate(91, 100), {"start": (rate(50, 100), gap)}).splitlines() == [
         "       solved  run ahead by, 95 % interval",
         "run    91.0 %",

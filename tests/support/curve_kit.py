@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from repl_rl.runs.metrics import Curve, Row, curve_of
+from repl_rl.runs.metrics import Curve, MetricsRow, curve_of
 
 
 def a_step(step: int, **numbers: float) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def curve(num_steps: int) -> Curve:
 
 def of(found: Sequence[dict[str, Any]]) -> Curve:
     return curve_of(
-        Row(step=row["step"], numbers={k: v for k, v in row.items() if k != "step"})
+        MetricsRow(step=row["step"], numbers={k: v for k, v in row.items() if k != "step"})
         for row in found
     )
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from repl_rl.records import OutcomeKind, Scored, Trajectory
-from repl_rl.runs.trajectory_file import Place
+from repl_rl.runs.trajectory_file import StoredTrajectory
 from repl_rl.viewer.replay.scene import Scene
 
 Part = tuple[str, OutcomeKind, str | None]
@@ -20,5 +20,5 @@ MakeTrajectory = Callable[..., Trajectory]
 MakeScored = Callable[..., Scored]
 MakeScene = Callable[..., Scene]
 Record = Callable[..., Coroutine[Any, Any, Scored]]
-Store = Callable[..., list[Place]]
+Store = Callable[..., list[StoredTrajectory]]
 WithLine = Callable[..., Scored]

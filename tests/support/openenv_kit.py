@@ -14,7 +14,7 @@ import uvicorn
 from openenv import GenericEnvClient
 
 import repl_rl as rr
-from repl_rl.integrations.openenv.environment import ReplEnvironment, Shared
+from repl_rl.integrations.openenv.environment import ReplEnvironment, SharedEnv
 from repl_rl.integrations.openenv.server import make_app
 from repl_rl.tasks.numbered import NumberedProblems
 
@@ -45,7 +45,7 @@ class Served:
         """A session without a socket."""
 
         async def make() -> ReplEnvironment:
-            return ReplEnvironment(Shared(self.env, num_problems=20, idle_s=idle_s))
+            return ReplEnvironment(SharedEnv(self.env, num_problems=20, idle_s=idle_s))
 
         return self.run(make())
 

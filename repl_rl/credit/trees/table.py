@@ -17,7 +17,7 @@ from rich.text import Text
 from repl_rl.base.terminal import shorten, signed
 from repl_rl.credit.trees.edges import outline
 from repl_rl.records import Scored
-from repl_rl.runs.trajectory_file import Place, places
+from repl_rl.runs.trajectory_file import StoredTrajectory, places
 from repl_rl.transcript.format import strip_line
 from repl_sandbox.render import clean
 
@@ -25,9 +25,9 @@ _SOURCE = 44
 """Characters of an edge's first line, its indent included."""
 
 
-def branching_groups(paths: Iterable[Path]) -> dict[object, list[Place]]:
-    """Siblings in the order of their files, by `Place.group`, where one leaves another."""
-    members: defaultdict[object, list[Place]] = defaultdict(list)
+def branching_groups(paths: Iterable[Path]) -> dict[object, list[StoredTrajectory]]:
+    """Siblings in the order of files, by `StoredTrajectory.group`, where one leaves others."""
+    members: defaultdict[object, list[StoredTrajectory]] = defaultdict(list)
     for path in paths:
         for place in places(path):
             members[place.group].append(place)

@@ -22,7 +22,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from repl_rl.engines.hf.batch import Run
+from repl_rl.engines.hf.batch import RowRun
 
 
 def attention(
@@ -49,7 +49,7 @@ def attention(
 NAME = "repl_rl_rows"
 
 
-_in_view: Sequence[Run] = ()
+_in_view: Sequence[RowRun] = ()
 
 
 def install() -> None:
@@ -59,7 +59,7 @@ def install() -> None:
 
 
 @contextlib.contextmanager
-def in_view(runs: Sequence[Run]) -> Iterator[None]:
+def in_view(runs: Sequence[RowRun]) -> Iterator[None]:
     """Set whose keys the forwards inside read; empty: the batch's own."""
     global _in_view
     _in_view = runs
@@ -93,7 +93,7 @@ def attend(
 
 
 def _attend_run(
-    run: Run,
+    run: RowRun,
     query: torch.Tensor,  # (H, Q, D)
     key: torch.Tensor,  # (rows, KV, K, D)
     value: torch.Tensor,

@@ -33,7 +33,7 @@ _FEWEST_TOKENS = 6
 _MULTIPLE = 4
 
 
-class Part(NamedTuple):
+class BatchPart(NamedTuple):
     """A row of the cache, and what it is to hold: at least one token more than it does."""
 
     row: int
@@ -46,7 +46,7 @@ class Part(NamedTuple):
         return len(self.ids) - self.num_cached
 
 
-class Run(NamedTuple):
+class RowRun(NamedTuple):
     """Neighbouring rows of the cache whose tokens are neighbours in a packed batch."""
 
     at: int
@@ -75,11 +75,11 @@ class Batch:
     """Place of each part's last token, from whose logits it goes on."""
     num_keys: int
     """Columns in sight of the token that sees most."""
-    runs: list[Run]
+    runs: list[RowRun]
     """Whose keys its tokens look back on; empty where padded."""
 
 
-def packed(parts: Sequence[Part], *, spare: int, num_threads: int) -> Batch:
+def packed(parts: Sequence[BatchPart], *, spare: int, num_threads: int) -> Batch:
     """All new tokens of `parts`, those with one new token first.
 
     Tokens and ends without a meaning make up for what is too few; they are written to the column
@@ -90,11 +90,11 @@ def packed(parts: Sequence[Part], *, spare: int, num_threads: int) -> Batch:
     positions: list[int] = []
     rows: list[int] = []
     ends = [0] * max(len(parts), fewest)
-    runs: list[Run] = []
+    runs: list[RowRun] = []
     for at in sorted(range(len(parts)), key=lambda at: (parts[at].num_new > 1, parts[at].row)):
         part, num_all = parts[at], len(parts[at].ids)
         num_keys = up_to_multiple(num_all, COLUMNS)
-        _add(runs, Run(len(tokens), part.row, 1, part.num_new, num_keys))
+        _add(runs, RowRun(len(tokens), part.row, 1, part.num_new, num_keys))
         tokens += part.ids[part.num_cached :]
         positions += range(part.num_cached, num_all)
         rows += [part.row] * part.num_new
@@ -111,7 +111,7 @@ def packed(parts: Sequence[Part], *, spare: int, num_threads: int) -> Batch:
     )
 
 
-def padded(parts: Sequence[Part], *, spare: int) -> Batch:
+def padded(parts: Sequence[BatchPart], *, spare: int) -> Batch:
     """A row for each part, padded on the left, so that the last column is each row's last token.
 
     Padding is written to the column `spare`.
@@ -138,7 +138,7 @@ def up_to_multiple(number: int, unit: int) -> int:
     return -(-number // unit) * unit
 
 
-def _add(runs: list[Run], run: Run) -> None:
+def _add(runs: list[RowRun], run: RowRun) -> None:
     """Append a run of one row, or add it to the last one if they are neighbours of one token."""
     last = runs[-1] if runs else None
     if last is None or (last.row + last.size, last.width, run.width) != (run.row, 1, 1):

@@ -160,7 +160,7 @@ class RowCache(Cache):
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class LineRequest:
     ids: list[int]
     """Prompt, completion so far and what was sampled: grows by one token a step."""
     max_tokens: int
@@ -173,11 +173,11 @@ class Request:
 
 
 @dataclass(slots=True, eq=False)
-class Row:
+class CacheRow:
     index: int
     cached: list[int] = field(default_factory=list)
     """Tokens whose keys and values the row holds."""
-    request: Request | None = None
+    request: LineRequest | None = None
     last_used: int = 0
     turn: int = 0
     """Who has a lower one was given its request before."""
@@ -193,7 +193,7 @@ class Row:
         return self.cached[: len(ids)] == ids
 
 
-def best_row(free: list[Row], ids: list[int]) -> Row:
+def best_row(free: list[CacheRow], ids: list[int]) -> CacheRow:
     """The free row that holds most of `ids`, or the one unused for longest."""
     if matches := [row for row in free if row.cached and _begins(row.cached, ids)]:
         return max(matches, key=lambda row: len(row.cached))
@@ -216,17 +216,17 @@ class Prompts:
 
     def __init__(self, *, most: int) -> None:
         self._most = most
-        self._known: dict[tuple[int, ...], tuple[Row, torch.Tensor]] = {}
+        self._known: dict[tuple[int, ...], tuple[CacheRow, torch.Tensor]] = {}
         self.beginning: list[int] = []
         """What prompts begin with; a piece of its own."""
 
-    def add(self, ids: list[int], row: Row, logits: torch.Tensor) -> None:
+    def add(self, ids: list[int], row: CacheRow, logits: torch.Tensor) -> None:
         """`row` holds these, and these logits (V,) follow them; the oldest of too many is lost."""
         if len(self._known) == self._most:
             del self._known[next(iter(self._known))]
         self._known[tuple(ids)] = row, logits
 
-    def find(self, ids: list[int]) -> tuple[Row, torch.Tensor] | None:
+    def find(self, ids: list[int]) -> tuple[CacheRow, torch.Tensor] | None:
         """Find the row that read exactly these as a piece, and the logits after them."""
         found = self._known.get(tuple(ids))
         return found if found and found[0].holds(ids) else None
@@ -236,14 +236,14 @@ class Prompts:
         num = len(self.beginning)
         return 0 < num < len(ids) and ids[:num] == self.beginning
 
-    def piece(self, row: Row) -> list[int]:
+    def piece(self, row: CacheRow) -> list[int]:
         """Ids for a row to hold after the next forward: all of its request, or the beginning."""
         assert row.request is not None
         # A row that holds less than the beginning is on its way through it.
         is_first = len(row.cached) < len(self.beginning) and self.goes_on(row.request.ids)
         return self.beginning if is_first else row.request.ids
 
-    def is_at_start(self, row: Row) -> bool:
+    def is_at_start(self, row: CacheRow) -> bool:
         """Say whether a row with a request reads a prompt next: it holds nothing, or the beginning.
 
         Also where it is on its way through the prompt, and has not drawn from what follows it.
@@ -253,11 +253,11 @@ class Prompts:
             held = held[: request.num_kept]
         return not held or held == self.beginning
 
-    def reading(self, rows: list[Row]) -> list[Row]:
+    def reading(self, rows: list[CacheRow]) -> list[CacheRow]:
         """Return those of `rows` that read a prompt next."""
         return [row for row in rows if row.request is not None and self.is_at_start(row)]
 
-    def is_being_read(self, ids: list[int], reading: list[Row]) -> bool:
+    def is_being_read(self, ids: list[int], reading: list[CacheRow]) -> bool:
         """Say whether one of those that read a prompt reads what a request of these ids could be
         given."""
         return any(
@@ -268,7 +268,7 @@ class Prompts:
             for row in reading
         )
 
-    def kept(self, row: Row, ids: list[int]) -> list[int]:
+    def kept(self, row: CacheRow, ids: list[int]) -> list[int]:
         """Ids that a row keeps for a request of these ids."""
         # At least one token must go through the model to get the next one's distribution.
         num = min(len(row.cached), len(ids) - 1)
@@ -277,7 +277,9 @@ class Prompts:
             kept = self.beginning if row.holds(self.beginning) else []
         return list(kept)
 
-    def lent(self, row: Row, ids: list[int], rows: list[Row]) -> tuple[Row, list[int]] | None:
+    def lent(
+        self, row: CacheRow, ids: list[int], rows: list[CacheRow]
+    ) -> tuple[CacheRow, list[int]] | None:
         """A row that holds more of a request of these ids than `row` kept, and what it gives of it.
 
         All but the last token, as where trajectories leave one another, or the beginning.

@@ -27,8 +27,8 @@ import torch
 
 from repl_rl.engines.base import NOT_FINITE, SampledLine, Weights, check_request, line_end
 from repl_rl.engines.hf import attention as row_attention
-from repl_rl.engines.hf.batch import COLUMNS, Batch, Part, packed, padded, up_to_multiple
-from repl_rl.engines.hf.cache import Prompts, Request, Row, RowCache, best_row
+from repl_rl.engines.hf.batch import COLUMNS, Batch, BatchPart, packed, padded, up_to_multiple
+from repl_rl.engines.hf.cache import CacheRow, LineRequest, Prompts, RowCache, best_row
 from repl_rl.engines.hf.steps import Steps, is_shortage
 from repl_rl.errors import ConfigError, EngineError
 from repl_rl.models.policy import Policy
@@ -86,8 +86,8 @@ class HFEngine:
         )
         self._row_tokens = up_to_multiple(row_tokens, COLUMNS)
         self._is_closed = False
-        self._rows = [Row(index) for index in range(num_rows)]
-        self._waiting: list[Request] = []
+        self._rows = [CacheRow(index) for index in range(num_rows)]
+        self._waiting: list[LineRequest] = []
         self._prompts = Prompts(most=num_rows)
         self._stepper: asyncio.Task[None] | None = None
         self._is_large = sum(weight.numel() for weight in model.parameters()) >= _LARGE
@@ -181,7 +181,7 @@ class HFEngine:
             context_tokens=self._context_tokens,
         )
         done: asyncio.Future[SampledLine] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Request(list(ids), max_tokens, random.Random(seed), done))
+        self._waiting.append(LineRequest(list(ids), max_tokens, random.Random(seed), done))
         if self._stepper is None or self._stepper.done():
             self._stepper = asyncio.create_task(self._run())
         return await done
@@ -361,7 +361,7 @@ class HFEngine:
             reading += self._prompts.reading([row])
         return bool(self._waiting) or any(row.request is not None for row in self._rows)
 
-    def _seat(self, request: Request, row: Row) -> None:
+    def _seat(self, request: LineRequest, row: CacheRow) -> None:
         """Put a request on a row, which keeps what it holds of it or is given what another has."""
         prompts = self._prompts
         known = prompts.find(request.ids)
@@ -380,12 +380,12 @@ class HFEngine:
         if known is not None:
             self._sample([row], known[1][None])
 
-    def _give(self, holder: Row, row: Row, ids: list[int]) -> None:
+    def _give(self, holder: CacheRow, row: CacheRow, ids: list[int]) -> None:
         """Let `row` hold these, which `holder` holds."""
         (self._steps or self._cache).copy(holder.index, row.index, num_keys=len(ids))
         row.cached = list(ids)
 
-    def _batches(self) -> Iterator[list[Row]]:
+    def _batches(self) -> Iterator[list[CacheRow]]:
         """All rows together where nothing is padded, else those with one new token and others."""
         active = [row for row in self._rows if row.request is not None]
         if self._reads_in_place and self._model.device.type == "cpu":
@@ -399,7 +399,7 @@ class HFEngine:
     # Not inference_mode: a buffer that a model makes or replaces in its forward (scaled rotary
     # frequencies, say) would become an inference tensor, which the trainer's backward refuses.
     @torch.no_grad()
-    def _step(self, rows: list[Row]) -> None:
+    def _step(self, rows: list[CacheRow]) -> None:
         """Run the new tokens of `rows` through the model and sample one token for each."""
         prompts = self._prompts
         pieces = [prompts.piece(row) for row in rows]
@@ -413,7 +413,7 @@ class HFEngine:
             logits = logits[whole]
         self._sample([rows[at] for at in whole], logits)
 
-    def _sample(self, rows: list[Row], logits: torch.Tensor) -> None:
+    def _sample(self, rows: list[CacheRow], logits: torch.Tensor) -> None:
         """Sample a token for each row from its logits (P, V)."""
         requests = [row.request for row in rows if row.request is not None]
         logprobs = self._policy.logprobs(logits)
@@ -429,14 +429,14 @@ class HFEngine:
         for row, token, logprob in zip(rows, drawn.tolist(), chosen, strict=True):
             self._take(row, token, logprob)
 
-    def _forward(self, rows: list[Row], ids: list[list[int]]) -> torch.Tensor:
+    def _forward(self, rows: list[CacheRow], ids: list[list[int]]) -> torch.Tensor:
         """Logits (P, V) after the last of each row's ids; the rows hold their keys from then on."""
         device = self._model.device
         longest = max(map(len, ids))
         if longest > self._cache.capacity:
             self._grow(longest)
         batch = self._laid_out(
-            [Part(row.index, len(row.cached), one) for row, one in zip(rows, ids, strict=True)]
+            [BatchPart(row.index, len(row.cached), one) for row, one in zip(rows, ids, strict=True)]
         )
         for row, one in zip(rows, ids, strict=True):
             row.cached.extend(one[len(row.cached) :])
@@ -460,7 +460,7 @@ class HFEngine:
         logits: torch.Tensor = output.logits
         return logits[0, : len(rows)] if batch.runs else logits[:, -1]
 
-    def _laid_out(self, parts: list[Part]) -> Batch:
+    def _laid_out(self, parts: list[BatchPart]) -> Batch:
         """Packed, unless keys are copied together, or that is faster."""
         device, spare = self._model.device, self._cache.capacity
         if self._reads_in_place:
@@ -476,7 +476,7 @@ class HFEngine:
         needed = up_to_multiple(num_keys, COLUMNS)
         self._cache.grow(max(needed, min(2 * self._cache.capacity, self._row_tokens)))
 
-    def _take(self, row: Row, token: int, logprob: float) -> None:
+    def _take(self, row: CacheRow, token: int, logprob: float) -> None:
         request = row.request
         assert request is not None
         self.num_sampled += 1

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from repl_rl.engines.hf.batch import COLUMNS, up_to_multiple
-from repl_rl.engines.hf.cache import Prompts, Row
+from repl_rl.engines.hf.cache import CacheRow, Prompts
 from repl_rl.engines.hf.fixed_step import NAME, Draw, FixedStep, Read, Shape, StepCache, install
 from repl_rl.models.policy import Policy
 from repl_rl.models.weights import inner_model, named_weights
@@ -172,7 +172,9 @@ class Steps:
         assert self._cache is not None
         self._cache.copy(source, target, num_keys=num_keys)
 
-    async def step(self, rows: Iterable[Row], prompts: Prompts) -> list[tuple[Row, int, float]]:
+    async def step(
+        self, rows: Iterable[CacheRow], prompts: Prompts
+    ) -> list[tuple[CacheRow, int, float]]:
         """One step of all rows with requests: those that drew, each with its token and its
         log-probability. The event loop goes on while a GPU is at work."""
         assert self._narrow is not None
@@ -229,7 +231,7 @@ def is_shortage(error: BaseException | None) -> bool:
     return error is not None
 
 
-def num_unread(row: Row, prompts: Prompts) -> int:
+def num_unread(row: CacheRow, prompts: Prompts) -> int:
     """Tokens that a row reads before it draws: its last one is for the draw, unless there is more
     behind what it reads first."""
     piece = prompts.piece(row)
@@ -237,7 +239,7 @@ def num_unread(row: Row, prompts: Prompts) -> int:
 
 
 def taken(
-    rows: Sequence[Row], prompts: Prompts, shape: Shape, least: int, most: int = 1 << 60
+    rows: Sequence[CacheRow], prompts: Prompts, shape: Shape, least: int, most: int = 1 << 60
 ) -> list[Read]:
     """Reads of rows with so many unread tokens, in the slots of a step. They hold them from then
     on."""
@@ -251,7 +253,7 @@ def taken(
     return found
 
 
-def _draw(row: Row) -> Draw:
+def _draw(row: CacheRow) -> Draw:
     request = row.request
     assert request is not None
     position = len(row.cached)

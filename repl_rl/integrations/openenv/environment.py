@@ -57,7 +57,7 @@ class LineObservation(Observation):
     text: str = Field(description="It ends in the interpreter's prompt, unless this is the end.")
 
 
-class Shared:
+class SharedEnv:
     """State that a server's sessions share; make it on the event loop that `env` was opened on."""
 
     def __init__(self, env: Env, *, num_problems: int, idle_s: float) -> None:
@@ -94,7 +94,7 @@ class ReplEnvironment(Environment):
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: SharedEnv) -> None:
         super().__init__()
         self._shared = shared
         self._episode: EnvEpisode | None = None

@@ -24,7 +24,7 @@ from repl_rl.integrations.openenv.environment import (
     LineAction,
     LineObservation,
     ReplEnvironment,
-    Shared,
+    SharedEnv,
 )
 from repl_rl.rollout.env import Env
 
@@ -40,7 +40,7 @@ def make_app(env: Env, *, num_sessions: int, num_problems: int, idle_s: float) -
             app = make_app(env, num_sessions=64, num_problems=1000, idle_s=600.0)
             await uvicorn.Server(uvicorn.Config(app, port=8000)).serve()
     """
-    make = partial(ReplEnvironment, Shared(env, num_problems=num_problems, idle_s=idle_s))
+    make = partial(ReplEnvironment, SharedEnv(env, num_problems=num_problems, idle_s=idle_s))
     app = create_app(
         make, LineAction, LineObservation, env_name=NAME, max_concurrent_envs=num_sessions
     )

@@ -28,7 +28,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DataRow:
     """One row as it stands in its source."""
 
     where: str
@@ -36,7 +36,7 @@ class Row:
     values: Mapping[str, Any]  # whatever JSON holds, numbers as text
 
 
-def read_rows(path: Path) -> Iterator[Row]:
+def read_rows(path: Path) -> Iterator[DataRow]:
     """The rows of a file, in its order. Raises ConfigError where it cannot be read."""
     try:
         if path.suffix == ".parquet":
@@ -57,7 +57,7 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _json_lines(path: Path) -> Iterator[Row]:
+def _json_lines(path: Path) -> Iterator[DataRow]:
     number = 0
     with path.open("rb") as file:
         while line := file.readline(MAX_ROW_BYTES + 1):
@@ -71,7 +71,7 @@ def _json_lines(path: Path) -> Iterator[Row]:
                 yield _row(where, _decoded(where, line.rstrip(b"\r\n")))
 
 
-def _json(path: Path) -> Iterator[Row]:
+def _json(path: Path) -> Iterator[DataRow]:
     if path.stat().st_size > MAX_FILE_BYTES:
         raise ConfigError(
             f"{path.name}: more than {MAX_FILE_BYTES >> 30} GiB; expected a .jsonl file, which is "
@@ -84,7 +84,7 @@ def _json(path: Path) -> Iterator[Row]:
         yield _row(f"{path.name}: row {number}", values)
 
 
-def _table(path: Path, *, delimiter: str) -> Iterator[Row]:
+def _table(path: Path, *, delimiter: str) -> Iterator[DataRow]:
     """Rows below a row of names, as spreadsheets write them; quoted cells may have more lines."""
     csv.field_size_limit(MAX_ROW_BYTES)
     names: list[str] = []
@@ -97,7 +97,9 @@ def _table(path: Path, *, delimiter: str) -> Iterator[Row]:
                 if not names:
                     names = _names(where, cells)
                 elif cells:
-                    yield Row(where, dict(zip(names, _filling(where, names, cells), strict=True)))
+                    yield DataRow(
+                        where, dict(zip(names, _filling(where, names, cells), strict=True))
+                    )
         except UnicodeDecodeError:
             raise ConfigError(f"{path.name}: not UTF-8 from line {line} on") from None
         except csv.Error as error:
@@ -120,7 +122,7 @@ def _filling(where: str, names: list[str], cells: list[str]) -> list[str]:
     return cells
 
 
-def _parquet(path: Path) -> Iterator[Row]:
+def _parquet(path: Path) -> Iterator[DataRow]:
     try:
         import pyarrow.lib
         import pyarrow.parquet
@@ -162,10 +164,10 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no number")
 
 
-def _row(where: str, values: Any) -> Row:
+def _row(where: str, values: Any) -> DataRow:
     if not isinstance(values, dict):
         raise ConfigError(f"{where}: expected a row, an object with columns as its keys")
-    return Row(where, values)
+    return DataRow(where, values)
 
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
@@ -207,7 +209,7 @@ class Columns:
     def __str__(self) -> str:
         return ", ".join(f"{role} {column!r}" for role, column in self.taken.items())
 
-    def value(self, row: Row, role: str) -> Any:
+    def value(self, row: DataRow, role: str) -> Any:
         """Cell of the row for `role`, None where the role has no column, or an answer is empty.
 
         Raises ConfigError where the row lacks the column, or another of the same meaning differs.
@@ -240,15 +242,15 @@ class ColumnFinder:
             column = self._named.get(role)
             self._aliases[role] = (column,) if column else aliases
         self._holding = Counter[str]()
-        self._first: Row | None = None
+        self._first: DataRow | None = None
 
-    def kept(self, row: Row) -> Row:
+    def kept(self, row: DataRow) -> DataRow:
         """The row with what may be taken of it alone; `a.b` stands for `b` inside of `a`."""
         self._first = self._first or row
         names = [name for aliases in self._aliases.values() for name in aliases]
         found = {name: lookup(row.values, name) for name in names if has(row.values, name)}
         self._holding.update(name for name, value in found.items() if not is_empty(value))
-        return Row(row.where, found)
+        return DataRow(row.where, found)
 
     def columns(self) -> Columns:
         """Column of each role: the one that most rows fill, and of several the first.

@@ -30,7 +30,7 @@ from repl_rl.errors import ConfigError
 from repl_rl.grading.parse import Malformed, parse
 from repl_rl.records import Problem, Split, Verdict, VerdictKind
 from repl_rl.tasks.data.golds import names_in
-from repl_rl.tasks.data.gym_draws import CHUNK, Entry, dataset, drawn, entry_at, library
+from repl_rl.tasks.data.gym_draws import CHUNK, GymEntry, dataset, drawn, entry_at, library
 from repl_rl.tasks.data.names import GYM
 from repl_rl.tasks.data.reading import Reading, share
 from repl_rl.tasks.data.texts import MAX_CHARS, statement_of
@@ -239,7 +239,7 @@ def open_family(name: str, data: DataConfig) -> tuple[GymTask, str]:
     return GymTask(name, data), f"{__name__}:graders.{name.removeprefix(GYM)}"
 
 
-def problem_of(family: str, entry: Entry) -> Problem:
+def problem_of(family: str, entry: GymEntry) -> Problem:
     """The problem that an entry is. Raises ValueError for one that is too long."""
     if len(entry.metadata) > MAX_CHARS:
         raise ValueError("too much that a score reads")
@@ -256,13 +256,13 @@ def problem_of(family: str, entry: Entry) -> Problem:
     return Problem(id=question[:12], statement=statement_of(entry.question), meta=meta)
 
 
-def entry_of(problem: Problem) -> Entry:
+def entry_of(problem: Problem) -> GymEntry:
     """The entry of a problem. Raises RuntimeError where it has none and cannot be made again."""
     meta = problem.meta
     seed, index = int(meta["seed"]), int(meta["index"])
     if "scored" in meta:
         answer, metadata = meta.get("answer"), meta["scored"]
-        return Entry(
+        return GymEntry(
             question=problem.statement, answer=answer, metadata=metadata, seed=seed, index=index
         )
     made = entry_at(meta["family"], seed=seed, index=index)  # of a run that stored no entries
@@ -272,7 +272,7 @@ def entry_of(problem: Problem) -> Entry:
 
 
 def best_score(
-    score: Callable[[str, dict[str, Any]], float], texts: Sequence[str], entry: Entry
+    score: Callable[[str, dict[str, Any]], float], texts: Sequence[str], entry: GymEntry
 ) -> float:
     """Over all texts. Raises what the score raises where it does so on each."""
     scores, errors = [], []
@@ -295,13 +295,13 @@ def doubt_of(family: str) -> str:
     entries = [entry_at(family, seed=0, index=index) for index in range(_NUM_TRIED)]
     answers = [one.answer for one in entries if one.answer is not None]
 
-    def is_right(text: str, entry: Entry) -> bool:
+    def is_right(text: str, entry: GymEntry) -> bool:
         try:
             return best_score(made.score_answer, [text], entry) == 1.0
         except Exception:  # noqa: BLE001 of a text that it does not expect, a score may raise anything
             return False
 
-    def is_own(text: str, entry: Entry) -> bool:
+    def is_own(text: str, entry: GymEntry) -> bool:
         return text == entry.answer or is_same_value(text, entry.answer or "")
 
     if answers and not any(is_right(one.answer, one) for one in entries if one.answer is not None):
@@ -333,7 +333,7 @@ def _check_family(family: str) -> None:
         ) from None
 
 
-def is_harmless_entry(entry: Entry) -> bool:
+def is_harmless_entry(entry: GymEntry) -> bool:
     """Say whether no text in it, such as an integrand, could call anything when evaluated."""
     return all(map(is_harmless, _texts([entry.answer or "", ast.literal_eval(entry.metadata)])))
 

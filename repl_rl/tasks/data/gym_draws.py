@@ -36,7 +36,7 @@ _NOT_SCORED = ("source_dataset", "source_index", "difficulty")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class GymEntry:
     """A problem as the library makes it."""
 
     question: str
@@ -54,13 +54,13 @@ class Entry:
         return {"question": self.question, "answer": self.answer, "metadata": metadata}
 
 
-def entry_at(family: str, *, seed: int, index: int) -> Entry:
+def entry_at(family: str, *, seed: int, index: int) -> GymEntry:
     """The entry, as this process makes it."""
     with contextlib.redirect_stdout(io.StringIO()):  # some print how far they are
         found = dataset(family, seed)[index]
     scored = {key: one for key, one in found["metadata"].items() if key not in _NOT_SCORED}
     answer = found["answer"]
-    return Entry(
+    return GymEntry(
         question=found["question"],
         answer=None if answer is None else str(answer),
         metadata=repr(as_literal(scored)),
@@ -85,7 +85,7 @@ def as_literal(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | complex | None) else str(value)
 
 
-def drawn(family: str, seed: str) -> Iterator[Entry]:
+def drawn(family: str, seed: str) -> Iterator[GymEntry]:
     """Entries without end, in an order that is a function of the seed, wherever it is asked for.
 
     Raises GraderError where the process ends.
@@ -106,7 +106,7 @@ def drawn(family: str, seed: str) -> Iterator[Entry]:
                 row = json.loads(line)
                 if "failure" in row:
                     raise GraderError(f"reasoning-gym:{family} makes no problem: {row['failure']}")
-                yield Entry(**row)
+                yield GymEntry(**row)
         finally:
             process.kill()
     raise GraderError(f"reasoning-gym:{family} makes no problem: its process has ended")

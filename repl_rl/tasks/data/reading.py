@@ -23,7 +23,7 @@ from repl_rl.config.sections import DataConfig, GraderName
 from repl_rl.errors import ConfigError
 from repl_rl.records import Problem, Split
 from repl_rl.tasks.data.choices import are_places, choices_of
-from repl_rl.tasks.data.columns import ColumnFinder, Columns, Row, is_empty
+from repl_rl.tasks.data.columns import ColumnFinder, Columns, DataRow, is_empty
 from repl_rl.tasks.data.golds import Gold, Refused, read_golds
 from repl_rl.tasks.data.texts import answer_of, statement_of, tests_of
 
@@ -57,7 +57,7 @@ class Source:
     name: str
     place: str
     """Where they are, in full."""
-    rows: Iterable[Row]
+    rows: Iterable[DataRow]
     digest: str | None = None
     """sha256 of the file; None: that of all statements and answers."""
     has_splits: bool = False
@@ -120,7 +120,7 @@ def read(source: Source, data: DataConfig) -> Reading:
     )
 
 
-def _are_places(rows: Sequence[Row], columns: Columns) -> bool:
+def _are_places(rows: Sequence[DataRow], columns: Columns) -> bool:
     """Say whether a number that answers a row with choices counts them from 0."""
     if "choices" not in columns.taken:
         return False
@@ -133,7 +133,7 @@ def _are_places(rows: Sequence[Row], columns: Columns) -> bool:
     return are_places(found)
 
 
-def _item(row: Row, columns: Columns, data: DataConfig, *, by_place: bool) -> _Item:
+def _item(row: DataRow, columns: Columns, data: DataConfig, *, by_place: bool) -> _Item:
     role = "statement"
     try:
         statement = statement_of(columns.value(row, role))

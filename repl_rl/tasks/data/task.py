@@ -18,7 +18,7 @@ from repl_rl.config.sections import DataConfig
 from repl_rl.errors import ConfigError, how_to_install
 from repl_rl.records import Problem, Split
 from repl_rl.tasks.data import by_tests
-from repl_rl.tasks.data.columns import Row, digest, read_rows
+from repl_rl.tasks.data.columns import DataRow, digest, read_rows
 from repl_rl.tasks.data.graders import ByName
 from repl_rl.tasks.data.gym import GymTask, open_family
 from repl_rl.tasks.data.names import GYM, HUB, find_file, split_hub_name
@@ -58,12 +58,12 @@ def _splits(
     return splits
 
 
-def _rows(repository: str, splits: Mapping[str, Any]) -> Iterator[Row]:
+def _rows(repository: str, splits: Mapping[str, Any]) -> Iterator[DataRow]:
     for split, table in splits.items():
         for number, values in enumerate(table, 1):
             texts = _as_text(values)
             where = f"{repository} {split}: row {number}"
-            yield Row(where, {"split": split, **texts})
+            yield DataRow(where, {"split": split, **texts})
 
 
 def _as_text(value: Any) -> Any:

@@ -1,6 +1,6 @@
 """One trajectory with all that is known about its tokens and lines, as views need it.
 
-    Place, its siblings, a vocabulary, a model -> Annotated
+    StoredTrajectory, its siblings, a vocabulary, a model -> Annotated
 
 Knows files and records. Does not know screens or pages.
 """
@@ -19,7 +19,7 @@ from repl_rl.credit.trees.edges import Edge, tree_edges
 from repl_rl.errors import ConfigError
 from repl_rl.records import Reward, Scored, Trajectory
 from repl_rl.rollout.builder import fault
-from repl_rl.runs.trajectory_file import Place, changed, places
+from repl_rl.runs.trajectory_file import StoredTrajectory, changed, places
 from repl_rl.transcript.tokens import Decode
 from repl_rl.viewer.replay.vocabulary import find_decode, token_texts
 
@@ -58,14 +58,14 @@ class Annotated:
     """From one forward of a model over the whole sequence, nats; None where no model is given."""
 
 
-def read(place: Place) -> Scored:
+def read(place: StoredTrajectory) -> Scored:
     """Read a record. Raises ConfigError where its lists do not agree."""
     scored = place.read()
     _refuse(place, fault(scored.trajectory) or _fault(scored))
     return scored
 
 
-def _refuse(place: Place, problem: str | None) -> None:
+def _refuse(place: StoredTrajectory, problem: str | None) -> None:
     if problem is not None:
         raise ConfigError(f"{place.id} of {place.path} is a trajectory with {problem}")
 
@@ -98,7 +98,7 @@ def _fault_of(reward: Reward) -> str | None:
 
 
 def annotate(
-    wanted: Iterable[Place], config: GRPOConfig, *, score: Score | None = None
+    wanted: Iterable[StoredTrajectory], config: GRPOConfig, *, score: Score | None = None
 ) -> Iterator[Annotated]:
     """Each trajectory with its advantages in the update of `config`, in the order given.
 
@@ -131,29 +131,29 @@ class _Files:
         self._group: object = None
         self._found: dict[int, _Member] = {}
 
-    def members(self, place: Place) -> list[Place]:
+    def members(self, place: StoredTrajectory) -> list[StoredTrajectory]:
         """The siblings of a trajectory and itself, in order."""
         return self._file(place).members[place.group]
 
-    def member(self, place: Place) -> _Member:
+    def member(self, place: StoredTrajectory) -> _Member:
         if self._group != place.group:
             self._found = self._read_group(place)
             self._group = place.group
         return self._found[place.number]
 
-    def vocabulary(self, place: Place) -> Decode | None:
+    def vocabulary(self, place: StoredTrajectory) -> Decode | None:
         made_by = "unknown" if place.origin is None else (place.origin.tokenizer,)
         key = place.run, made_by
         if key not in self._vocabularies:
             self._vocabularies[key] = find_decode(place)
         return self._vocabularies[key]
 
-    def _file(self, place: Place) -> _File:
+    def _file(self, place: StoredTrajectory) -> _File:
         if place.path not in self._files:
             self._files[place.path] = _File.of(place.path, self._credit.config.scale)
         return self._files[place.path]
 
-    def _read_group(self, place: Place) -> dict[int, _Member]:
+    def _read_group(self, place: StoredTrajectory) -> dict[int, _Member]:
         members = self.members(place)
         if place not in members:
             raise changed(place.path)
@@ -176,12 +176,12 @@ class _Files:
 class _File:
     """The groups of one file, and what divides the advantages of each step in it."""
 
-    members: Mapping[object, list[Place]]
+    members: Mapping[object, list[StoredTrajectory]]
     scales: Mapping[object, float | None]
 
     @classmethod
     def of(cls, path: Path, scale: Scale) -> _File:
-        members: defaultdict[object, list[Place]] = defaultdict(list)
+        members: defaultdict[object, list[StoredTrajectory]] = defaultdict(list)
         rewards: defaultdict[object, list[Reward]] = defaultdict(list)
         for place in places(path):
             stored = place.glance.reward

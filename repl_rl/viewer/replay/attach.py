@@ -1,6 +1,6 @@
 """A kernel that has run the lines before one of a stored trajectory, for a person's console.
 
-    Place, Scene, line -> kernel in that state, connection file -> until it is ended
+    StoredTrajectory, Scene, line -> kernel in that state, connection file -> until it is ended
 
 Knows kernels and signals. Does not know what a console does with its kernel.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from repl_rl.errors import ConfigError
-from repl_rl.runs.trajectory_file import Place
+from repl_rl.runs.trajectory_file import StoredTrajectory
 from repl_rl.viewer.replay.annotated import read
 from repl_rl.viewer.replay.execute import compare, reasons
 from repl_rl.viewer.replay.live import Live, pool_of
@@ -41,7 +41,7 @@ class _Consoles:
 
 
 async def attach(
-    place: Place,
+    place: StoredTrajectory,
     scene: Scene,
     *,
     line: int,
@@ -78,7 +78,7 @@ async def attach(
 async def _stand_before(
     line: int,
     live: Live,
-    place: Place,
+    place: StoredTrajectory,
     reasons_L: Sequence[str | None],
     say: Callable[[str], None],
 ) -> None:
@@ -101,7 +101,7 @@ async def _run_lines(
             say(f"line {live.at} did something else here: {difference.headline}{why}")
 
 
-def _why_not(live: Live, place: Place) -> str:
+def _why_not(live: Live, place: StoredTrajectory) -> str:
     """Explain why the kernel does not get to a line, and how far it gets."""
     if live.kernel_is_gone:
         return f"line {live.at} of {place.id} ends its kernel; --line {live.at} is the last"

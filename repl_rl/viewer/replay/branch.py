@@ -46,7 +46,7 @@ from repl_sandbox.types import Kernel, KernelSource
 _NO_LIMIT = 1 << 40
 
 
-class Policy(Protocol):
+class LinePolicy(Protocol):
     """Continues a live trajectory."""
 
     @property
@@ -69,7 +69,7 @@ class Policy(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AskedSampler:
     """Sampler that goes on, and the encoding in which it is asked."""
 
     sampler: TrajectorySampler
@@ -81,10 +81,10 @@ class Asked:
     """Continuations."""
 
 
-class ScoringPolicy(Policy, Protocol):
+class ScoringPolicy(LinePolicy, Protocol):
     """A policy that also knows how likely a completion is, and makes whole rollouts."""
 
-    def asked(self, plan: TaskPlan) -> Asked:
+    def asked(self, plan: TaskPlan) -> AskedSampler:
         """Return how to ask for rollouts of a plan. ConfigError for a format without a template."""
         ...
 
@@ -216,7 +216,13 @@ class Referee:
     """Says what lines of live trajectories were worth, by rollouts of one policy."""
 
     def __init__(
-        self, asked: Asked, task: Task, scene: Scene, *, kernels: KernelSource, scorer: Scoring
+        self,
+        asked: AskedSampler,
+        task: Task,
+        scene: Scene,
+        *,
+        kernels: KernelSource,
+        scorer: Scoring,
     ) -> None:
         self._asked, self._task, self._scene = asked, task, scene
         self._runner = RolloutRunner(

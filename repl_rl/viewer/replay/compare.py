@@ -57,7 +57,7 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class OutcomeDifference:
     """Difference between a line that ran again and its record; every text is safe to show."""
 
     cause: Cause
@@ -72,7 +72,7 @@ class Difference:
 
 def difference(
     recorded: LineOutcome, live: LineOutcome, *, volatile: str | None = None
-) -> Difference | None:
+) -> OutcomeDifference | None:
     """None where kind and observation agree. `volatile` is the reason why they may differ, if any.
 
     The live observation is the kernel's, cut by the cap in characters alone; a recorded one may
@@ -82,7 +82,7 @@ def difference(
         return None
     volatile = volatile or _places(recorded, live)
     cause = _cause(recorded, live, volatile)
-    return Difference(
+    return OutcomeDifference(
         cause=cause,
         why=_why(cause, recorded, live, volatile),
         recorded=truncate(clean(recorded.observation), MAX_SHOWN_CHARS),

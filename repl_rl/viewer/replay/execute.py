@@ -1,6 +1,6 @@
 """Every line of a stored trajectory run again in a fresh kernel, and held to its record.
 
-    Place, Scene, KernelSource -> Rerun
+    StoredTrajectory, Scene, KernelSource -> Rerun
 
 Knows kernels and comparisons. Does not know files, screens or rewards.
 """
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from repl_rl.records import Line, LineOutcome, OutcomeKind, Scored
 from repl_rl.rollout.prefixes import kernel_sources, naming_lines, volatile_lines
-from repl_rl.runs.trajectory_file import Place
+from repl_rl.runs.trajectory_file import StoredTrajectory
 from repl_rl.viewer.replay.annotated import read
-from repl_rl.viewer.replay.compare import Cause, Difference, difference
+from repl_rl.viewer.replay.compare import Cause, OutcomeDifference, difference
 from repl_rl.viewer.replay.live import Live, LiveLine
 from repl_rl.viewer.replay.scene import Scene
 from repl_sandbox.render import number_addresses
@@ -28,7 +28,7 @@ class Mismatch:
     """A line that did something else than its record says."""
 
     line: Line
-    difference: Difference
+    difference: OutcomeDifference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ def reasons(scored: Scored, scene: Scene) -> list[str | None]:
     return volatile_lines(kernel_sources(scored.trajectory.lines), setup=setup)
 
 
-async def rerun(place: Place, scene: Scene, kernels: KernelSource) -> Rerun:
+async def rerun(place: StoredTrajectory, scene: Scene, kernels: KernelSource) -> Rerun:
     """Run one trajectory again and compare each line with its record.
 
     Raises SandboxError if our own side fails, ConfigError for a record that cannot be read.

@@ -1,6 +1,6 @@
 """Jobs of `repl-rl replay` on the trajectories that it was asked for.
 
-    Wanted -> [Place] -> rows of text | a file | a person at a terminal
+    ReplayRequest -> [StoredTrajectory] -> rows of text | a file | a person at a terminal
 
 Knows the order of things. Does not know flags or exit codes.
 """
@@ -20,8 +20,15 @@ from repl_rl.progress import Update
 from repl_rl.records import Origin, Scored
 from repl_rl.rollout.plan import make_task_plan
 from repl_rl.rollout.scoring import open_scorer
-from repl_rl.runs.run_files import Part, files, part_of
-from repl_rl.runs.trajectory_file import Place, Selection, head_of, is_cut_off, rows_of, select
+from repl_rl.runs.run_files import RunPart, files, part_of
+from repl_rl.runs.trajectory_file import (
+    Selection,
+    StoredTrajectory,
+    head_of,
+    is_cut_off,
+    rows_of,
+    select,
+)
 from repl_rl.viewer.page.writer import SUFFIXES as PAGES
 from repl_rl.viewer.page.writer import write_page
 from repl_rl.viewer.replay.annotated import Annotated, annotate
@@ -42,12 +49,12 @@ _PAGE_HOLDS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ReplayRequest:
     """Request that a command line makes."""
 
     path: Path
     """A run's folder, that of the trajectories in it, or a file of them."""
-    part: Part
+    part: RunPart
     selection: Selection
     count: int | None
     options: Options
@@ -56,7 +63,7 @@ class Wanted:
     say: Callable[[str], None]
     """Gets what a person should know beside the result."""
 
-    def find(self, *, in_all: bool = False) -> list[Place]:
+    def find(self, *, in_all: bool = False) -> list[StoredTrajectory]:
         """The trajectories, of one part of a run; of all its files with a filter, or `in_all`.
 
         A part that is chosen holds in any case. Raises ConfigError where there is none.
@@ -71,7 +78,7 @@ class Wanted:
             self.say(f"{file.name} ends in the middle of a row, which is left out")
         return found
 
-    def find_alike(self) -> list[Place]:
+    def find_alike(self) -> list[StoredTrajectory]:
         """Find trajectories, but only those of the first one's origin: one scene fits them all."""
         found = self.find()
         alike = [place for place in found if place.origin == found[0].origin]
@@ -99,13 +106,15 @@ class Wanted:
         )
 
 
-def run_again(wanted: Wanted, screen: Screen) -> tuple[list[str], bool]:
+def run_again(wanted: ReplayRequest, screen: Screen) -> tuple[list[str], bool]:
     """(rows of the report, whether all is as recorded)."""
     reruns = asyncio.run(execute(wanted.find(in_all=True), wanted.options, screen, say=wanted.say))
     return list(rerun_rows(reruns)), not any(one.divergence for one in reruns)
 
 
-def score_again(wanted: Wanted, screen: Screen, *, output: Path | None) -> tuple[list[str], bool]:
+def score_again(
+    wanted: ReplayRequest, screen: Screen, *, output: Path | None
+) -> tuple[list[str], bool]:
     """(rows of the report, whether no reward changed). Writes what it scored to `output`."""
     found = wanted.find(in_all=True)
     if output is not None:
@@ -136,7 +145,7 @@ def _written_to(output: Path | None) -> Iterator[Write]:
         yield write
 
 
-def _check_output(path: Path, found: Sequence[Place]) -> None:
+def _check_output(path: Path, found: Sequence[StoredTrajectory]) -> None:
     """ConfigError unless these can be written to one file that does not exist yet."""
     if os.path.lexists(path):
         raise ConfigError(f"{str(path)!r} is there already; give another --output")
@@ -149,7 +158,7 @@ def _check_output(path: Path, found: Sequence[Place]) -> None:
         )
 
 
-def write_one_notebook(wanted: Wanted, out: Path) -> list[str]:
+def write_one_notebook(wanted: ReplayRequest, out: Path) -> list[str]:
     """Write the first trajectory as a notebook; returns rows of the report."""
     from repl_rl.viewer.replay.notebook import SUFFIXES, write_notebook  # nbformat, of an extra
 
@@ -164,7 +173,7 @@ def write_one_notebook(wanted: Wanted, out: Path) -> list[str]:
     return [f"{place.id}: {out}"]
 
 
-def write_html(wanted: Wanted, screen: Screen, out: Path) -> list[str]:
+def write_html(wanted: ReplayRequest, screen: Screen, out: Path) -> list[str]:
     """Write the trajectories as a page; returns rows of the report."""
     found = wanted.find_alike()
     check_apart(out, {place.path for place in found})
@@ -192,7 +201,7 @@ def _with_progress(items: Iterator[Annotated], update: Update) -> Iterator[Annot
         update(number)
 
 
-def _notes(wanted: Wanted, scene: Scene, *, num_kept: int, num_found: int) -> Iterator[str]:
+def _notes(wanted: ReplayRequest, scene: Scene, *, num_kept: int, num_found: int) -> Iterator[str]:
     if num_kept < num_found:
         yield f"{num_kept:,} of {num_found:,} are here; -n takes more"
     if wanted.model is not None:
@@ -202,7 +211,7 @@ def _notes(wanted: Wanted, scene: Scene, *, num_kept: int, num_found: int) -> It
         yield f"sampled with Python {python}, {walls}"
 
 
-def step_through(wanted: Wanted) -> int:
+def step_through(wanted: ReplayRequest) -> int:
     """Let a person step through live kernels until they quit; returns the exit code."""
     messages: list[str] = []
     # A row on stderr would lie behind the stepper's screen.
@@ -210,7 +219,9 @@ def step_through(wanted: Wanted) -> int:
     return asyncio.run(_walk(wanted, found, messages))
 
 
-async def _walk(wanted: Wanted, found: Sequence[Place], messages: Sequence[str]) -> int:
+async def _walk(
+    wanted: ReplayRequest, found: Sequence[StoredTrajectory], messages: Sequence[str]
+) -> int:
     from repl_rl.viewer.stepper import Stepper  # textual, of an extra
 
     scene = wanted.options.scene(found[0])
@@ -242,7 +253,7 @@ async def _walk(wanted: Wanted, found: Sequence[Place], messages: Sequence[str])
 
 
 @contextlib.asynccontextmanager
-async def _policy(wanted: Wanted, scene: Scene) -> AsyncIterator[ScoringPolicy | None]:
+async def _policy(wanted: ReplayRequest, scene: Scene) -> AsyncIterator[ScoringPolicy | None]:
     """The policy of `--model`, ready to go on; None without `--model`."""
     if wanted.model is None:
         yield None

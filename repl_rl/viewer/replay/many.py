@@ -1,6 +1,6 @@
 """Many stored trajectories at once, behind a bar: run again, or scored again, and summed up.
 
-    [Place] -> [Rerun] | [Change] -> rows of text: what differs, then the sum
+    [StoredTrajectory] -> [Rerun] | [Change] -> rows of text: what differs, then the sum
 
 Knows pools and graders, which it closes again. Does not know flags or exit codes.
 """
@@ -23,7 +23,7 @@ from repl_rl.progress import Update
 from repl_rl.records import Origin, Scored
 from repl_rl.rollout.plan import make_task_plan
 from repl_rl.rollout.scoring import Scorer, open_scorer
-from repl_rl.runs.trajectory_file import Place
+from repl_rl.runs.trajectory_file import StoredTrajectory
 from repl_rl.viewer.replay.annotated import read
 from repl_rl.viewer.replay.compare import Cause, Change, Judgement, unified
 from repl_rl.viewer.replay.execute import Mismatch, Rerun, rerun
@@ -54,12 +54,14 @@ class Options:
     files: Sequence[Path] = ()
     overrides: Sequence[str] = ()
 
-    def scene(self, place: Place) -> Scene:
+    def scene(self, place: StoredTrajectory) -> Scene:
         """Make the scene of a place with these changes."""
         return make_scene(place, files=self.files, overrides=self.overrides)
 
 
-def scenes(found: Iterable[Place], options: Options) -> Iterator[tuple[Scene, list[Place]]]:
+def scenes(
+    found: Iterable[StoredTrajectory], options: Options
+) -> Iterator[tuple[Scene, list[StoredTrajectory]]]:
     """(scene, trajectories) for each series of neighbours that have one origin."""
     for _, same in itertools.groupby(found, key=lambda place: (place.path.parent, place.origin)):
         places = list(same)
@@ -67,7 +69,11 @@ def scenes(found: Iterable[Place], options: Options) -> Iterator[tuple[Scene, li
 
 
 async def execute(
-    found: Sequence[Place], options: Options, screen: Screen, *, say: Callable[[str], None]
+    found: Sequence[StoredTrajectory],
+    options: Options,
+    screen: Screen,
+    *,
+    say: Callable[[str], None],
 ) -> list[Rerun]:
     """Run all of them, in order. `say` gets how kernels here differ from the recorded ones.
 
@@ -89,7 +95,7 @@ async def execute(
 
 
 async def rescore(
-    found: Sequence[Place],
+    found: Sequence[StoredTrajectory],
     options: Options,
     screen: Screen,
     *,
@@ -117,8 +123,8 @@ async def rescore(
 
 
 async def _rescore_some(
-    places: Sequence[Place],
-    one: Callable[[Place], Awaitable[tuple[Scored, Scored]]],
+    places: Sequence[StoredTrajectory],
+    one: Callable[[StoredTrajectory], Awaitable[tuple[Scored, Scored]]],
     write: Callable[[list[Scored]], None],
 ) -> list[Change]:
     """Score as many again as memory may hold, and keep nothing of them but the changes."""
@@ -127,23 +133,23 @@ async def _rescore_some(
     return list(map(_change, places, pairs))
 
 
-async def _rescore(place: Place, *, scorer: Scorer) -> tuple[Scored, Scored]:
+async def _rescore(place: StoredTrajectory, *, scorer: Scorer) -> tuple[Scored, Scored]:
     stored = read(place)
     return stored, await scorer.rescore(stored)
 
 
-def _change(place: Place, pair: tuple[Scored, Scored]) -> Change:
+def _change(place: StoredTrajectory, pair: tuple[Scored, Scored]) -> Change:
     before, after = map(Judgement.of, pair)
     return Change(id=place.id, before=before, after=after)
 
 
 def counted(
-    function: Callable[[Place], Awaitable[Result]], update: Update, num_before: int
-) -> Callable[[Place], Awaitable[Result]]:
+    function: Callable[[StoredTrajectory], Awaitable[Result]], update: Update, num_before: int
+) -> Callable[[StoredTrajectory], Awaitable[Result]]:
     """`function`, which then also moves the bar by one after each call."""
     counter = itertools.count(num_before + 1)
 
-    async def one(place: Place) -> Result:
+    async def one(place: StoredTrajectory) -> Result:
         result = await function(place)
         update(next(counter))
         return result

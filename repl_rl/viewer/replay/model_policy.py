@@ -34,7 +34,7 @@ from repl_rl.rollout.plan import TaskPlan
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.transcript.conventions import load_format
 from repl_rl.transcript.format import TranscriptFormat, next_number
-from repl_rl.viewer.replay.branch import Asked, begin, is_same_vocabulary
+from repl_rl.viewer.replay.branch import AskedSampler, begin, is_same_vocabulary
 from repl_rl.viewer.replay.live import Live
 from repl_rl.viewer.replay.scene import Scene
 
@@ -125,10 +125,10 @@ class ModelPolicy:
         temperature = self._sampling.temperature
         return tuple(logprobs(self._loaded, ids, start, temperature=temperature))
 
-    def asked(self, plan: TaskPlan) -> Asked:
+    def asked(self, plan: TaskPlan) -> AskedSampler:
         """Implement `branch.ScoringPolicy`."""
         codec, fmt = self._loaded.codec, plan.format(self._loaded.chat_template)
-        return Asked(
+        return AskedSampler(
             sampler=LineSampler(
                 self._engine, codec, fmt, self._sampling, context_tokens=self._context_tokens
             ),

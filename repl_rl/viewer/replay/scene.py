@@ -1,6 +1,6 @@
 """Scene of a stored trajectory: what its rerun takes, and how this machine differs from its own.
 
-    Place -> Scene (config, setup, transcript format, notes)
+    StoredTrajectory -> Scene (config, setup, transcript format, notes)
 
 Knows files and settings. Does not know kernels.
 """
@@ -24,7 +24,7 @@ from repl_rl.config.sections import GradingConfig, SamplingConfig, SandboxConfig
 from repl_rl.errors import ConfigError
 from repl_rl.records import Origin, Problem
 from repl_rl.runs.folder import distributions_of, installed_versions, is_trusted, read_versions
-from repl_rl.runs.trajectory_file import Place
+from repl_rl.runs.trajectory_file import StoredTrajectory
 from repl_rl.tasks.base import load_task, make_setup
 from repl_rl.transcript.conventions import load_repl
 from repl_rl.transcript.format import TranscriptFormat
@@ -81,7 +81,9 @@ class Scene:
         return int(found[1]) if found and found.groups() else 1
 
 
-def make_scene(place: Place, *, files: Sequence[Path] = (), overrides: Sequence[str] = ()) -> Scene:
+def make_scene(
+    place: StoredTrajectory, *, files: Sequence[Path] = (), overrides: Sequence[str] = ()
+) -> Scene:
     """Make the scene of a trajectory, under the config of `config_of`.
 
     Raises ConfigError where that is not known, or where its lines are not lines of a REPL.
@@ -113,7 +115,9 @@ def make_scene(place: Place, *, files: Sequence[Path] = (), overrides: Sequence[
     )
 
 
-def _setup(place: Place, config: Config, fmt: TranscriptFormat) -> tuple[tuple[str, ...], bool]:
+def _setup(
+    place: StoredTrajectory, config: Config, fmt: TranscriptFormat
+) -> tuple[tuple[str, ...], bool]:
     """(what kernels ran before the first line, whether it is the task's or was run here before).
 
     Raises ConfigError where neither the file nor an installed task names it.
@@ -144,7 +148,9 @@ def check_setup(setup: Sequence[str], name: str) -> None:
         )
 
 
-def config_of(place: Place, *, files: Sequence[Path] = (), overrides: Sequence[str] = ()) -> Config:
+def config_of(
+    place: StoredTrajectory, *, files: Sequence[Path] = (), overrides: Sequence[str] = ()
+) -> Config:
     """The config that a trajectory was made with, under `files` and `overrides`.
 
     A file may come from elsewhere, so none takes walls down. Unless this config was run here (see
@@ -195,7 +201,7 @@ def _names(config: Config) -> dict[str, str]:
 _OUR_NAMES = _names(Config())
 
 
-def _beside(place: Place) -> Path:
+def _beside(place: StoredTrajectory) -> Path:
     """The config of the run that its file lies in, if it lies in one."""
     return (place.run or place.path.absolute().parent) / "config.toml"
 

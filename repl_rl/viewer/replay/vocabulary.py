@@ -1,6 +1,6 @@
 """The text of each token, found without a model, in what a run keeps of its tokenizer.
 
-    Place -> decode | None;  decode, ids -> texts, one a token
+    StoredTrajectory -> decode | None;  decode, ids -> texts, one a token
 
 Knows token ids and files. Does not know models.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from repl_rl.errors import ConfigError
 from repl_rl.records import Trajectory
 from repl_rl.runs.folder import TOKENIZER, read_versions
-from repl_rl.runs.trajectory_file import Place
+from repl_rl.runs.trajectory_file import StoredTrajectory
 from repl_rl.transcript.format import source_of, spans, text_of
 from repl_rl.transcript.tokens import ByteCodec, Decode
 
@@ -31,7 +31,7 @@ _OPEN_TOKENS = 32
 look like an incomplete character for ever."""
 
 
-def find_decode(place: Place) -> Decode | None:
+def find_decode(place: StoredTrajectory) -> Decode | None:
     """The function that turns a trajectory's ids into text; None where it is not at hand."""
     if place.origin is not None and place.origin.tokenizer is None:
         return ByteCodec().decode
@@ -41,7 +41,7 @@ def find_decode(place: Place) -> Decode | None:
     return None
 
 
-def _folders(place: Place) -> Iterator[Path]:
+def _folders(place: StoredTrajectory) -> Iterator[Path]:
     """Yield what the run keeps, then a model's folder, which may hold another model by now."""
     if place.run is not None:
         yield from (place.run / TOKENIZER, place.run / "checkpoints" / "final")

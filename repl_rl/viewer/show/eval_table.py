@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from repl_rl.base.disk import explained
 from repl_rl.base.terminal import one_row
-from repl_rl.runs.summary import Difference, Rate
+from repl_rl.runs.summary import Rate, RateDifference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +49,7 @@ def table(rows: Rows) -> str:
     return text
 
 
-def comparison(name: str, found: Rate, others: Mapping[str, tuple[Rate, Difference]]) -> str:
+def comparison(name: str, found: Rate, others: Mapping[str, tuple[Rate, RateDifference]]) -> str:
     """A model beside others: in their rows, what it solves more of the same problems."""
     ahead = f"{one_row(name)} ahead by, 95 % interval"
     rows = [["", "solved", ahead], [one_row(name), _percent(found.rate), ""]]

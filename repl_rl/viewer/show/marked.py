@@ -1,7 +1,7 @@
 """A transcript, row by row: who wrote each piece, and what became of the lines.
 
-    Scored, vocabulary -> [Row]: texts as the policy saw them, each with its writer
-    [Row], width -> `>>> 1/0                    +   runtime_error -0.10`
+    Scored, vocabulary -> [TranscriptRow]: texts as the policy saw them, each with its writer
+    [TranscriptRow], width -> `>>> 1/0                    +   runtime_error -0.10`
 
 Without a vocabulary the texts come from lines and observations. Marks stand right of each row, in
 colours as well as without. Where `wraps`, a text too long for its column goes on below: what
@@ -49,7 +49,7 @@ class By(Enum):
 
 
 @dataclass(slots=True)
-class Row:
+class TranscriptRow:
     """One row, without its newline."""
 
     pieces: list[tuple[str, By]] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Row:
         return "".join(text for text, _ in self.pieces)
 
 
-def transcript_rows(scored: Scored, decode: Decode | None) -> Iterator[Row]:
+def transcript_rows(scored: Scored, decode: Decode | None) -> Iterator[TranscriptRow]:
     """The transcript, row by row, as the policy saw it.
 
     The ids give the text that was spliced in. Without their vocabulary, or with another one, the
@@ -70,21 +70,21 @@ def transcript_rows(scored: Scored, decode: Decode | None) -> Iterator[Row]:
     """
     trajectory = scored.trajectory
     texts = _decoded(trajectory, decode) or _rendered(trajectory)
-    row = Row()
+    row = TranscriptRow()
     for piece, by, line in _pieces(trajectory, texts):
         text = clean(piece)
         body = text.removesuffix("\n")
         for number, part in enumerate(body.split("\n")):
             if number:
                 yield row
-                row = Row()
+                row = TranscriptRow()
             if text:  # a blank row has its writer, too
                 row.pieces.append((part, by))
         if line is not None:
             row.ended.append((line, scored.reward.line_rewards[line.index]))
         if body != text:
             yield row
-            row = Row()
+            row = TranscriptRow()
     if row.pieces or row.ended:
         yield row
 
@@ -230,7 +230,7 @@ def _folded(rows: Iterator[_Marked]) -> Iterator[_Marked]:
         yield from others
 
 
-def _marked(row: Row, scored: Scored) -> _Marked:
+def _marked(row: TranscriptRow, scored: Scored) -> _Marked:
     left = Text.assemble(*((piece, _STYLES[by]) for piece, by in row.pieces))
     writers = {by for _, by in row.pieces} - {By.PROMPT, By.INJECTED}
     if not writers:

@@ -1,6 +1,6 @@
 """The stepper: each key asks a walk for one thing, and the screen shows the result.
 
-    Place, ... -> Stepper -> Walk -> Face
+    StoredTrajectory, ... -> Stepper -> Walk -> Face
 
 One errand at a time: a key that is pressed while one runs waits for its end. Knows keys. Does not
 know kernels, files or rewards.
@@ -21,10 +21,10 @@ from textual.binding import BindingType
 
 from repl_rl.errors import ReplRLError
 from repl_rl.rollout.scoring import Scorer
-from repl_rl.runs.trajectory_file import Place
+from repl_rl.runs.trajectory_file import StoredTrajectory
 from repl_rl.transcript.format import strip_line
 from repl_rl.viewer.replay.annotated import Annotated
-from repl_rl.viewer.replay.branch import Policy, Referee
+from repl_rl.viewer.replay.branch import LinePolicy, Referee
 from repl_rl.viewer.replay.scene import Scene
 from repl_rl.viewer.show.marked import PROMPT
 from repl_rl.viewer.stepper.screen import Face, Field, bindings, difference_row
@@ -224,13 +224,13 @@ class Stepper(WalkApp):
 
     def __init__(
         self,
-        found: Sequence[Place],
+        found: Sequence[StoredTrajectory],
         *,
         scene: Scene,
         kernels: KernelSource,
-        annotate: Callable[[Place], Annotated],
+        annotate: Callable[[StoredTrajectory], Annotated],
         scorer: Scorer | None = None,
-        policy: Policy | None = None,
+        policy: LinePolicy | None = None,
         referee: Referee | None = None,
         notes: Sequence[str] = (),
         isolation: str = "unknown",
@@ -430,6 +430,6 @@ class Stepper(WalkApp):
             await before.aclose()
         return None
 
-    def _read(self, place: Place) -> Walk:
+    def _read(self, place: StoredTrajectory) -> Walk:
         """Siblings are read and sources are parsed, and a model may be asked: it can take long."""
         return Walk(self._annotate(place), self._scene, self._kernels, scorer=self._scorer)

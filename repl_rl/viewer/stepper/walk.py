@@ -21,8 +21,8 @@ from repl_rl.rollout.scoring import Scorer, unscored
 from repl_rl.runs.folder import make_origin
 from repl_rl.runs.trajectory_file import append
 from repl_rl.viewer.replay.annotated import Annotated
-from repl_rl.viewer.replay.branch import Policy, Progress, Referee, as_trajectory
-from repl_rl.viewer.replay.compare import Difference
+from repl_rl.viewer.replay.branch import LinePolicy, Progress, Referee, as_trajectory
+from repl_rl.viewer.replay.compare import OutcomeDifference
 from repl_rl.viewer.replay.execute import compare, reasons
 from repl_rl.viewer.replay.live import NO_KERNEL, Live, LiveLine, Variable
 from repl_rl.viewer.replay.scene import Scene
@@ -136,7 +136,7 @@ class Walk:
         """True where the lines here are not the beginning of the record."""
         return self.live.is_branch or self.sampled is not None
 
-    def difference(self, line: LiveLine) -> Difference | None:
+    def difference(self, line: LiveLine) -> OutcomeDifference | None:
         """Return how a line differs from its record; None where it has none or agrees."""
         if line.recorded is None:
             return None
@@ -202,7 +202,7 @@ class Walk:
         await self._weigh()
         return self.why_not() if line is None else None
 
-    async def let(self, policy: Policy | None, *, on_line: Callable[[], None]) -> str | None:
+    async def let(self, policy: LinePolicy | None, *, on_line: Callable[[], None]) -> str | None:
         """Let a policy go on to its end, and score the result."""
         if policy is None:
             return NO_POLICY
@@ -224,7 +224,7 @@ class Walk:
         await self._weigh()
         return f"the policy ended: {done.stop_reason}"
 
-    async def _continue_from(self, policy: Policy, on_line: Callable[[], None]) -> Trajectory:
+    async def _continue_from(self, policy: LinePolicy, on_line: Callable[[], None]) -> Trajectory:
         try:
             return await policy.continue_from(self.live, on_line=lambda line: on_line())
         except SandboxError:

@@ -34,7 +34,7 @@ POLL_S = 0.01
 USUAL = Configuration()
 
 
-class Origin(Protocol):
+class KernelMaker(Protocol):
     """One kernel at a time comes from it."""
 
     async def kernel(self, *, key: bytes, folder: Path | None = None) -> StartedKernel:
@@ -49,7 +49,7 @@ class Origin(Protocol):
         ...
 
 
-async def find_origin(configuration: Configuration) -> Origin:
+async def find_origin(configuration: Configuration) -> KernelMaker:
     """The resident server if there is one with such kernels, else one that is started."""
     client = await asyncio.to_thread(ResidentClient.find, configuration)
     return FromOwnServer(configuration) if client is None else FromResident(client)
@@ -80,7 +80,7 @@ class FromResident:
         self._client = client
 
     async def kernel(self, *, key: bytes, folder: Path | None = None) -> StartedKernel:
-        """Implement `Origin`; the server ends the last kernel and takes its folder by itself."""
+        """Implement `KernelMaker`; the server ends the last kernel and takes its folder itself."""
         return await asyncio.to_thread(self._client.kernel, key)
 
     async def aclose(self) -> None:
@@ -103,7 +103,7 @@ class ReplProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
     kernel_cpu_s = traitlets.Int(USUAL.kernel_cpu_s).tag(config=True)
     max_output_chars = traitlets.Int(USUAL.max_output_chars).tag(config=True)
 
-    _origin: Origin | None = None
+    _origin: KernelMaker | None = None
     _started: StartedKernel | None = None
 
     @property

@@ -12,9 +12,9 @@ from repl_rl.config.sections import GRPOConfig, RewardConfig
 from repl_rl.credit.rewards import bound_reward
 from repl_rl.records import Problem
 from repl_rl.rollout.scoring import Scorer
-from repl_rl.runs.trajectory_file import Place, append, places
+from repl_rl.runs.trajectory_file import StoredTrajectory, append, places
 from repl_rl.viewer.replay.annotated import annotate
-from repl_rl.viewer.replay.branch import Policy, Referee
+from repl_rl.viewer.replay.branch import LinePolicy, Referee
 from repl_rl.viewer.stepper import Stepper
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import KernelSource
@@ -39,7 +39,7 @@ def store(make_trajectory: MakeTrajectory, make_scored: MakeScored, tmp_path: Pa
         rewards: Sequence[float] = LINE_REWARDS,
         problem: Problem | None = None,
         **options: Any,
-    ) -> list[Place]:
+    ) -> list[StoredTrajectory]:
         path = tmp_path / "step-000003.jsonl"
         for sibling, parts in enumerate(all_parts):
             trajectory = make_trajectory(parts, sibling_index=sibling, **options)
@@ -58,7 +58,7 @@ def stepper(store: Store) -> MakeStepper:
     def make(
         *all_parts: Sequence[Part],
         kernels: KernelSource | None = None,
-        policy: Policy | None = None,
+        policy: LinePolicy | None = None,
         referee: Referee | None = None,
         notes: Sequence[str] = (),
         **options: Any,

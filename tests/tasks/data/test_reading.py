@@ -10,9 +10,9 @@ import pytest
 
 from repl_rl.config.sections import DataConfig
 from repl_rl.errors import ConfigError
-from repl_rl.grading.protocol import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, Request
+from repl_rl.grading.protocol import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, GraderRequest
 from repl_rl.records import Problem, Split
-from repl_rl.tasks.data.columns import Row
+from repl_rl.tasks.data.columns import DataRow
 from repl_rl.tasks.data.reading import Reading, Source, read, share
 
 pytestmark = pytest.mark.slow
@@ -21,7 +21,7 @@ Values = dict[str, Any]
 
 
 def reading(rows: Sequence[Values], **data: Any) -> Reading:
-    made = [Row(f"a.jsonl:{number}", values) for number, values in enumerate(rows, 1)]
+    made = [DataRow(f"a.jsonl:{number}", values) for number, values in enumerate(rows, 1)]
     source = Source(name="a.jsonl", place="/there/a.jsonl", rows=made)
     return read(source, DataConfig(**data))
 
@@ -410,7 +410,7 @@ def test_a_problem_is_named_by_its_id_or_its_text() -> None:
 def test_the_largest_row_fits_into_a_message() -> None:
     longest = "\U0001f40d" * (1 << 15)
     (problem,) = problems([{"problem": longest, "answer": longest, "grader": "exact"}])
-    request = Request(task_spec="m:C", problem=problem, submission="\0" * MAX_TEXT_CHARS)
+    request = GraderRequest(task_spec="m:C", problem=problem, submission="\0" * MAX_TEXT_CHARS)
     assert len(msgspec.json.encode(request)) < MAX_MESSAGE_BYTES
 
 

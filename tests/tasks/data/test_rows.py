@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from repl_rl.errors import ConfigError
-from repl_rl.tasks.data.columns import MAX_ROW_BYTES, Row, read_rows
+from repl_rl.tasks.data.columns import MAX_ROW_BYTES, DataRow, read_rows
 
 pytestmark = pytest.mark.slow
 
@@ -29,8 +29,8 @@ def test_each_line_is_a_row_with_its_number(tmp_path: Path) -> None:
     """Blank lines count, as they do in an editor; a mark of the byte order does not."""
     path = write(tmp_path / "a.jsonl", b'\xef\xbb\xbf{"a": "1"}\r\n\n{"a": "\xc3\xa9"}')
     assert list(read_rows(path)) == [
-        Row("a.jsonl:1", {"a": "1"}),
-        Row("a.jsonl:3", {"a": "\u00e9"}),
+        DataRow("a.jsonl:1", {"a": "1"}),
+        DataRow("a.jsonl:3", {"a": "\u00e9"}),
     ]
 
 
@@ -86,8 +86,8 @@ def test_parquet_gives_the_same_rows(tmp_path: Path) -> None:
     values = [{"q": "one", "m": {"truth": "1"}}, {"q": "two", "m": {"truth": "2"}}]
     parquet.write_table(pyarrow.Table.from_pylist(values), path)
     assert list(read_rows(path)) == [
-        Row("a.parquet: row 1", values[0]),
-        Row("a.parquet: row 2", values[1]),
+        DataRow("a.parquet: row 1", values[0]),
+        DataRow("a.parquet: row 2", values[1]),
     ]
 
 
@@ -114,11 +114,11 @@ def test_a_table_is_rows_below_their_names(tmp_path: Path) -> None:
     """A number keeps its digits; a quoted cell may hold commas, quotes and several lines."""
     content = '\ufeffproblem,answer\r\n"1, 2 ""and""\n3?",0.10\r\n\r\n4?,\r\n'
     assert list(read_rows(write(tmp_path / "a.csv", content))) == [
-        Row("a.csv:2", {"problem": '1, 2 "and"\n3?', "answer": "0.10"}),
-        Row("a.csv:5", {"problem": "4?", "answer": ""}),
+        DataRow("a.csv:2", {"problem": '1, 2 "and"\n3?', "answer": "0.10"}),
+        DataRow("a.csv:5", {"problem": "4?", "answer": ""}),
     ]
     assert list(read_rows(write(tmp_path / "a.tsv", "problem\tanswer\n1, 2\t3\n"))) == [
-        Row("a.tsv:2", {"problem": "1, 2", "answer": "3"})
+        DataRow("a.tsv:2", {"problem": "1, 2", "answer": "3"})
     ]
 
 
