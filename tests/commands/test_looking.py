@@ -13,6 +13,8 @@ from repl_rl.commands.cli import cli
 from repl_rl.runs.folder import RunFolder
 from trajectory_kit import FULL
 
+pytestmark = pytest.mark.slow
+
 Call = Callable[..., tuple[int, str, str]]
 
 LOOKING = [("show",), ("replay",), ("attach",), ("reward", "explain")]

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import ctypes, resource, torch
 from repl_rl.models.loading import keep_freed_memory

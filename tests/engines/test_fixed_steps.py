@@ -29,6 +29,8 @@ from repl_rl.testing.under_test import (
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import launches
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 NEVER: frozenset[int] = frozenset()
 KINDS = ("llama", "qwen3", "gemma3", "mistral", "gpt2", "gpt_neox", "qwen2 full and sliding")

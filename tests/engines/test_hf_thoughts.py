@@ -21,6 +21,8 @@ from repl_rl.transcript.conventions import load_format
 from repl_rl.transcript.tokens import TokenizerCodec
 from repl_sandbox.fake import FakeKernel
 
+pytestmark = pytest.mark.slow
+
 CODEC = TokenizerCodec(family_tokenizer(QWEN), eos_ids=[])
 FORMAT = load_format("chat", apply_of(QWEN)).thoughtful()
 (MARKER,) = CODEC.encode_template("</think>")

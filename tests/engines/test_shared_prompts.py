@@ -22,6 +22,8 @@ from repl_rl.testing.under_test import (
     worst_difference,
 )
 
+pytestmark = pytest.mark.slow
+
 # What is laid out
 
 

@@ -13,6 +13,8 @@ import pytest
 from repl_rl.records import Split
 from repl_rl.tasks.base import Script
 
+pytestmark = pytest.mark.slow
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 

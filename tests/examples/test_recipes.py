@@ -17,6 +17,8 @@ from repl_rl.models.loading import read_files, to_train
 from repl_rl.models.precision import precision
 from tiny_model import save_tiny_model
 
+pytestmark = pytest.mark.slow
+
 RECIPES = Path(__file__).parents[2] / "examples" / "recipes"
 PROMPT_TOKENS = 256
 GIB = 1 << 30
