@@ -177,17 +177,11 @@ def _by_branch(
     for queries, seen in zip(
         torch.split(query, branches.sizes, dim=2), branches.pieces, strict=True
     ):
-        _, heads, size, width = queries.shape
-        kv_heads = key.shape[1]
         seen_keys = torch.cat([keys[i] for i in seen], dim=2)
-        part = attention(
-            queries.reshape(1, kv_heads, -1, width),
-            seen_keys,
-            torch.cat([values[i] for i in seen], dim=2),
-            mask=branches.mask(size, seen_keys.shape[2], heads // kv_heads, query.device),
-            scale=scaling,
-        )
-        parts.append(part.reshape(1, heads, size, -1).transpose(1, 2))
+        seen_values = torch.cat([values[i] for i in seen], dim=2)
+        sizes = queries.shape[2], seen_keys.shape[2]
+        mask = branches.mask(*sizes, query.shape[1] // key.shape[1], query.device)
+        parts.append(_folded(queries, seen_keys, seen_values, mask, scaling))
     return torch.cat(parts, dim=1)
 
 
@@ -204,15 +198,21 @@ def _at_once(
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
     if device == "cuda" and query.dtype in (torch.bfloat16, torch.float16):
         return _of_variable_lengths(query, key, value, branches, scaling)
+    mask = branches.dense_mask(query.shape[1] // key.shape[1], query.device)
+    return _folded(query, key, value, mask, scaling)
+
+
+def _folded(
+    query: torch.Tensor,  # (1, H, Q, D)
+    key: torch.Tensor,  # (1, KV, K, D)
+    value: torch.Tensor,
+    mask: torch.Tensor,
+    scaling: float | None,
+) -> torch.Tensor:
+    """Attention with query heads that share keys as further queries, (1, Q, H, D)."""
     _, heads, size, width = query.shape
-    kv_heads = key.shape[1]
-    found = attention(
-        query.reshape(1, kv_heads, -1, width),
-        key,
-        value,
-        mask=branches.dense_mask(heads // kv_heads, query.device),
-        scale=scaling,
-    )
+    folded = query.reshape(1, key.shape[1], -1, width)
+    found = attention(folded, key, value, mask=mask, scale=scaling)
     return found.reshape(1, heads, size, -1).transpose(1, 2)
 
 
