@@ -8,11 +8,12 @@ reward is made.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -21,11 +22,16 @@ from repl_rl.commands import options as shared
 from repl_rl.config.resolve import user_settings
 from repl_rl.credit.advantages import advantage_rows, load_credit
 from repl_rl.credit.ledger import Ledger, ledgers
+from repl_rl.credit.worth import Worth, worths
 from repl_rl.errors import ConfigError
 from repl_rl.golden.suites import Suite, Suites
 from repl_rl.golden.text import SUFFIX
+from repl_rl.records import Scored
+from repl_rl.rollout.plan import Plan
+from repl_rl.rollout.prefixes import attempts_around, check_asked
 from repl_rl.runs.run_files import part_of
 from repl_rl.runs.trajectory_file import StoredTrajectory, places
+from repl_rl.tasks.base import make_prompt
 from repl_rl.viewer.replay.annotated import annotate
 from repl_rl.viewer.replay.scene import config_of, refuse_foreign_code
 from repl_rl.viewer.show.display import Screen
@@ -169,13 +175,34 @@ def explain(
         return
     plan = shared.plan_beside(path, model, {"files": files, "overrides": overrides})
     shared.load_libraries(plan)
-    from repl_rl.commands.branches import open_worths  # torch: seconds
-
-    with Screen() as screen, open_worths(plan, screen) as worths_of:
+    with Screen() as screen, _open_worths(plan, screen) as worths_of:
         for where, ledger in wanted[:count]:
             found = worths_of(ledger.scored, branches)
             screen.ledger(f"{where} {ledger.scored.trajectory.problem_id}", ledger)
             screen.worths(found)
+
+
+@contextlib.contextmanager
+def _open_worths(plan: Plan, screen: Screen) -> Iterator[Callable[[Scored, int], list[Worth]]]:
+    """Open the plan's policy. Yields a function of a stored trajectory and a number of branches.
+
+    It returns what each line was worth, [L], by so many continuations of the state before it, and
+    raises ConfigError where the policy would have been asked in other tokens.
+    """
+    from repl_rl.training import evaluate, runtime, train  # torch: seconds
+
+    loaded = runtime.load_policy(plan, train.policy_folder(plan, screen), say=screen.say)
+    fmt = plan.format(loaded.chat_template)
+    with runtime.open_runtime(plan, loaded) as opened:
+
+        def worths_of(scored: Scored, num_branches: int) -> list[Worth]:
+            asked = make_prompt(plan.task, scored.problem, fmt)
+            check_asked(scored, asked, loaded.codec, source=loaded.source)
+            setup = (*opened.origin.setup, *scored.problem.setup)
+            attempts = attempts_around(scored, setup, num_branches=num_branches)
+            return worths(scored, evaluate.run_shown(opened, attempts, "branches", screen))
+
+        yield worths_of
 
 
 def _groups(

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from repl_rl.errors import ConfigError
+
 if TYPE_CHECKING:  # not for a ring: to stay light
     from repl_rl.golden.suites import Suite
 
@@ -34,7 +36,6 @@ class GoldenModule(pytest.File):
 
     def collect(self) -> Iterator[GoldenItem]:
         from repl_rl.base.terminal import one_row
-        from repl_rl.errors import ConfigError
         from repl_rl.golden.suites import Suite
 
         try:
@@ -59,8 +60,6 @@ class GoldenItem(pytest.Item):
             raise GoldenMiss("\n\n".join(map(str, found)))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        from repl_rl.errors import ConfigError
-
         if isinstance(excinfo.value, GoldenMiss | ConfigError):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
