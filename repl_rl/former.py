@@ -1,6 +1,7 @@
-"""Names and fields that are gone, in programs and stored rows, and what takes their place.
+"""Names and fields that are gone or have moved, and what stands for them.
 
-    a public name -> what to do;  a row with claims -> the row as it would be written without
+    a public name -> what to do;  a module's former name -> its names, and where they are
+    a row with claims -> the row as it would be written without
 
 Knows names, texts and builtins alone.
 """
@@ -8,6 +9,9 @@ Knows names, texts and builtins alone.
 from __future__ import annotations
 
 import re
+import warnings
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 NAMES = {
@@ -15,6 +19,20 @@ NAMES = {
     "see docs/rewards.md"
 }
 """Of the package, by name what an error says of it."""
+
+
+def moved(former: str, *, to: str) -> Callable[[str], Any]:
+    """Make the `__getattr__` of a module whose names stand in the module `to`, which it says."""
+
+    def find(name: str) -> Any:  # Any: whatever has moved
+        found = getattr(import_module(to), name)
+        text = f"{former}.{name} is {to}.{name}, and public names are imported from repl_rl"
+        # Python shows no `DeprecationWarning` of a module that is imported.
+        warnings.warn(text, FutureWarning, stacklevel=2)
+        return found
+
+    return find
+
 
 UNPAID = "claims of lemmas are not paid any more; stored rewards are as they were"
 

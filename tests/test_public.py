@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import doctest
+import importlib
 import inspect
 import re
 import subprocess
@@ -215,3 +216,32 @@ def test_examples_import_public_names_alone() -> None:
                 assert node.module == "repl_rl.trl" or names <= homes[str(node.module)], path
             elif isinstance(node, ast.Import):
                 assert not any(alias.name.startswith("repl_rl.") for alias in node.names), path
+
+
+@pytest.mark.parametrize(
+    ("former", "name", "home"),
+    [
+        ("repl_rl.types", "Verdict", "repl_rl"),
+        ("repl_rl.types", "Stem", "repl_rl.records"),
+        ("repl_rl.seeds", "derive_seed", "repl_rl"),
+    ],
+)
+def test_a_module_that_has_moved_says_where_its_names_are(
+    former: str, name: str, home: str
+) -> None:
+    module = importlib.import_module(former)
+    with pytest.warns(FutureWarning, match=rf"{former}\.{name} is repl_rl\.\S+\.{name}"):
+        found = getattr(module, name)
+    assert found is getattr(importlib.import_module(home), name)
+    with pytest.raises(AttributeError, match="no attribute 'no_such'"):
+        _ = module.no_such
+
+
+def test_a_task_that_imports_records_by_their_former_module_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The import that the page on problems showed, as Python itself runs it."""
+    (tmp_path / "older.py").write_text("from repl_rl.types import Problem, Split, Verdict\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.warns(FutureWarning, match="public names are imported from repl_rl"):
+        assert importlib.import_module("older").Problem is rr.Problem

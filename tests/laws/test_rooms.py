@@ -92,6 +92,16 @@ def edges() -> set[tuple[str, str]]:
     }
 
 
+@pytest.mark.parametrize("alias", [*ALIASES, "repl_rl.lm_eval.model"])
+def test_an_alias_names_what_its_home_defines(alias: str) -> None:
+    known = known_modules()
+    tree = ast.parse(known[alias].read_text())
+    (found,) = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    home = ast.parse(known[str(found.module)].read_text())
+    defined = {node.name for node in home.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    assert {name.name for name in found.names} <= defined
+
+
 def test_every_folder_is_a_room() -> None:
     assert {room_of(name) for name in known_modules()} == set(ROOMS)
 
