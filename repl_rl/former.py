@@ -14,7 +14,7 @@ NAMES = {
     "Lemma": "repl_rl.Lemma is gone: steps on the way are paid by a reward function of one's own, "
     "see docs/rewards.md"
 }
-"""Of the package, by name what an error says of it."""
+"""Former names of the package -> what an error says of each."""
 
 UNPAID = "claims of lemmas are not paid any more; stored rewards are as they were"
 
