@@ -18,7 +18,7 @@ NAMES = {
     "Lemma": "repl_rl.Lemma is gone: steps on the way are paid by a reward function of one's own, "
     "see docs/rewards.md"
 }
-"""Of the package, by name what an error says of it."""
+"""Former names of the package -> what an error says of each."""
 
 
 def moved(former: str, *, to: str) -> Callable[[str], Any]:

@@ -69,7 +69,7 @@ class OutcomeTraits:
 
     tone: Tone
     reward: float = 0.0
-    """Of such a line, unless the config sets another."""
+    """Reward of such a line, unless the config sets another."""
     ran: bool = True
     """False where no kernel was asked to run it, or where the kernel still waits for its end."""
     is_idle: bool = False
@@ -77,10 +77,10 @@ class OutcomeTraits:
     takes_number: bool = True
     """True where the next line begins a new statement: `In [2]:` after `In [1]:`."""
     ends: StopReason | None = None
-    """Why the trajectory ends with such a line; None where it goes on."""
+    """Reason why the trajectory ends with such a line; None where it goes on."""
     kernel: str | None = None
-    """What the supervisor did to the kernel, or saw happen to it. The status of such an execution
-    has the name of the kind; the printed output does not show it."""
+    """Event in the kernel that the supervisor caused or saw. The status of such an execution has
+    the name of the kind; the printed output does not show it."""
     error_types: tuple[str, ...] = ()
     """Names of the exception classes that mean it; the first is used where none is known."""
     is_limit: bool = False
@@ -259,7 +259,7 @@ class Problem:
     """Sources of one line each, such as `x = Symbol('x', real=True)`. Its kernel runs them before
     the policy's first line, and the prompt shows them."""
     chance: float = 0.0
-    """How often the best answer that does not look at the problem is right. So much does a wrong
+    """Probability that the best answer without a look at the problem is right. So much does a wrong
     answer cost that guessing earns nothing: see `rewards.shaped`."""
 
     def __post_init__(self) -> None:
@@ -283,7 +283,7 @@ class Attempt:
     sibling_index: int
     seed: int
     stem: Stem | None = None
-    """What it begins with; None: the prompt alone."""
+    """Lines that it begins with; None: the prompt alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,11 +315,11 @@ class Branch:
     """
 
     sibling_index: int
-    """Of the other one."""
+    """Index of the other trajectory."""
     num_lines: int
     """Lines that are copies."""
     seed: int
-    """Of its own lines. `Trajectory.seed` is the kernel's, which both share."""
+    """Seed of its own lines. `Trajectory.seed` is the kernel's, which both share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,7 +350,7 @@ class Trajectory:
 
     problem_id: str
     group_index: int
-    """Which problem of the run this is a rollout of: siblings share it."""
+    """Index of its problem in the run: siblings share it."""
     sibling_index: int
     policy_version: int
     """Optimiser steps that the sampling policy had taken."""
@@ -450,13 +450,13 @@ class Verdict:
 
     kind: VerdictKind
     method: str = ""
-    """Which rung decided, for example `structural`, `numeric`, `witness`."""
+    """Rung that decided, for example `structural`, `numeric`, `witness`."""
     evidence: str = ""
     ms: float = 0.0
     grader_error: str | None = None
     """Set where the grader itself failed; `kind` is UNDECIDED then."""
     chance: float = 0.0
-    """As in `Problem.chance`."""
+    """Chance of a guess, as in `Problem.chance`."""
 
     @property
     def is_solved(self) -> bool:
@@ -513,8 +513,8 @@ class Origin:
     isolation: str
     """The walls around its kernels, in words."""
     versions: Mapping[str, str]
-    """Of Python (`python`), of repl-rl (`repl_rl`), of the packages that kernels had loaded and of
-    those that trained."""
+    """Versions of Python (`python`), of repl-rl (`repl_rl`), of the packages that kernels had
+    loaded and of those that trained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,7 +61,7 @@ def is_slow(path: Path) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Where nothing slow is asked for, what it imports is not imported: torch and trl above all."""
+    """Skip slow files where no slow test is asked for: they import torch and trl."""
     return True if "not slow" in config.option.markexpr and is_slow(collection_path) else None
 
 

@@ -1,4 +1,4 @@
-"""What programs import from `repl_rl`, and what importing it costs."""
+"""Names that programs import from `repl_rl`, and what importing it costs."""
 
 from __future__ import annotations
 

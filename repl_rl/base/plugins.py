@@ -27,7 +27,7 @@ _REPOSITORY = re.compile(r"(?!.*(--|\.\.))\w([\w.-]*\w)?/\w([\w.-]{0,94}\w)?(?<!
 _GGUF_SUFFIX, _GGUF_MAGIC = ".gguf", b"GGUF"
 _RUNS = "runs"
 _ALIKE = 0.6
-"""How alike a name must be to be suggested: the default of `difflib.get_close_matches`."""
+"""Least similarity of a suggested name: the default of `difflib.get_close_matches`."""
 
 
 def resolve_spec(name: str, *, group: str) -> str:

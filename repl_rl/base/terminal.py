@@ -12,7 +12,7 @@ import os
 from repl_sandbox.render import clean
 
 _SIZES = {"COLUMNS": range(20, 1001), "LINES": range(4, 1001)}
-"""Of a terminal that can be read, by the names that the environment has for them."""
+"""Sizes of a readable terminal, by the names that the environment has for them."""
 
 _LONG = 1e9
 """From here on a number is shown with an exponent: its digits would fill the row."""

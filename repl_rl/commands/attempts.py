@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from repl_rl.training.runtime import Runtime
 
 NUM_LOOKED_AT = 5_000
-"""How many problems of each source are searched for an id: drawing one may take 20 ms."""
+"""Problems of each source that are searched for an id: drawing one may take 20 ms."""
 PROBLEM = click.option(
     "--problem", metavar="ID", help="Its id in `repl-rl tasks` or a trajectory [the first]."
 )

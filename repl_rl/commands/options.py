@@ -144,7 +144,7 @@ HELD_OUT = click.option(
     "--held-out", is_flag=True, help="The last evaluation, or the one after step N."
 )
 PART = with_options(STEP, HELD_OUT)
-"""Which part of a run is looked at; `part` makes a `RunPart` of it."""
+"""Options for a part of a run; `part` makes a `RunPart` of them."""
 BEST = click.option("--best", is_flag=True, help="Highest reward first.")
 WORST = click.option("--worst", is_flag=True, help="Lowest reward first.")
 SEED = click.option("--seed", type=int, help="Seed of everything random.")
@@ -165,7 +165,7 @@ def count(default: int | None, what: str) -> Callable[[Command], Command]:
 CONFIG = with_options(TASK, MODEL, ENGINE, FILES, OVERRIDES, SEED)
 """The options of most commands, which make a config."""
 OF_RUN = with_options(TASK, ENGINE, FILES, OVERRIDES, SEED)
-"""The same where the argument says which model."""
+"""Options of a command whose argument names the model."""
 
 
 def resolve(options: dict[str, Any], *, saved: str = "") -> Config:

@@ -166,14 +166,14 @@ class RolloutSubject:
     prompt: Prompt
     encoding: Encoding
     config: Config
-    """What it was sampled and scored with."""
+    """Config that sampled and scored it."""
     samples_lines: bool
-    """See `Plan.samples_lines`."""
+    """True where `Plan.samples_lines` is."""
     context_tokens: int
     """The most tokens that the sampler allows, prompt included."""
     scores: Scores
     is_exact: bool
-    """See `Precision.is_exact`."""
+    """True where `Precision.is_exact` is."""
     num_drifted: int
     """Sampled tokens that the engine did not sample there; see `audit.Witness`."""
 

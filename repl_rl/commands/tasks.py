@@ -37,7 +37,7 @@ from repl_rl.transcript.format import PYTHON
 ANSWERS = ("0", "True", "'words'", "[1, 2]", "(")
 """Submissions that a policy may make of any problem; the last one is no expression."""
 _NONSENSE = ("'words'", "(")
-"""Those of them that are right nowhere, but where they are the problem's own answer."""
+"""Submissions that are right nowhere, except as the problem's own answer."""
 _NUM_ASKED = 8
 """Problems of which a grader is asked all answers."""
 _MOST = 0.75

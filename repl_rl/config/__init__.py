@@ -38,8 +38,8 @@ class Config:
     """
 
     transcript: str = "python"
-    """What a transcript looks like: `python`, `ipython`, `chat`, `chat-turns`, another name in the
-    entry point group `repl_rl.transcripts`, or `module:attribute`."""
+    """Form of a transcript: `python`, `ipython`, `chat`, `chat-turns`, another name in the entry
+    point group `repl_rl.transcripts`, or `module:attribute`."""
     model: str | None = None
     """Folder of a transformers model, or a GGUF file. Not set: the policy is what `preset` says."""
     preset: Preset = "none"
@@ -47,7 +47,7 @@ class Config:
     that is small and fast to learn. It is the default where no model is named. `none`: the usual
     defaults; without a model, lines are sampled elsewhere."""
     seed: int = 0
-    """Of everything random: problems, rollouts, kernels, the order of the update."""
+    """Seed of everything random: problems, rollouts, kernels, the order of the update."""
     task: TaskConfig = field(default_factory=TaskConfig)
     data: DataConfig = field(default_factory=DataConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)

@@ -34,9 +34,10 @@ class Setting:
     key: str
     """Full name, such as `grpo.steps`."""
     kind: str
-    """What it takes, in words; empty for a section."""
+    """Values that it takes, in words; empty for a section."""
     default: Any
-    """As TOML has it: a number, a word, a list, None where it is not set, or a mapping of these."""
+    """Default as TOML has it: a number, a word, a list, None where it is not set, or a mapping of
+    these."""
     others: Mapping[str, Any]
     """Defaults of certain policies, by what these are called in a sentence."""
     doc: str

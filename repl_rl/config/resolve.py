@@ -26,9 +26,9 @@ _WIDTH = 80
 """Columns of a comment."""
 
 _MAX_CHARS = 1 << 16
-"""Of a config, twenty times what a run saves: a file may come from anybody."""
+"""Most characters of a config, twenty times what a run saves: a file may come from anybody."""
 _MAX_PARTS = 256
-"""Of a key. The library's parser takes time in the square of them."""
+"""Most parts of a key. The library's parser takes time in the square of them."""
 _NO_KEYS = re.compile(
     r'"""(?:\\.|[^\\])*?(?:"""|\Z)|'
     r"'''.*?(?:'''|\Z)|"

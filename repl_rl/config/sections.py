@@ -29,7 +29,7 @@ class TaskConfig:
     """The task and its problems. `task = "NAME"` means `task.name`."""
 
     name: str = "sympy-proofs"
-    """Where problems and verdicts come from: an entry point's name, `module:Class`, or data: a file
+    """Source of problems and verdicts: an entry point's name, `module:Class`, or data: a file
     `rows.jsonl`, `.json`, `.parquet`, `.csv` or `.tsv`, `hf:owner/name[@revision]`,
     `reasoning-gym:family`."""
     families: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class TaskConfig:
     tiers: tuple[int, ...] = ()
     """Tiers to draw from; empty: the task's own choice."""
     weights: Mapping[str, float] = field(default_factory=dict)
-    """How often a family comes, compared with others; 1 for one that is not named."""
+    """Frequency of each family, compared with others; 1 for one that is not named."""
     held_out: tuple[str, ...] = ()
     """Families that are measured and never trained on."""
     frozen: bool = False
@@ -90,11 +90,12 @@ class SamplingConfig:
     weights_dir: str | None = None
     """Folder where they find new weights; the trainer sees it, too. None: a temporary one."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where the model is. `auto`: a GPU where there is one."""
+    """Device of the model. `auto`: a GPU where there is one."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """What the engine computes in. `auto`: as the update, which `hf` cannot exceed on a CPU."""
+    """Type that the engine computes in. `auto`: that of the update, which `hf` cannot exceed on a
+    CPU."""
     temperature: Annotated[float, Meta(ge=0)] = 1.0
-    """What logits are divided by. 0 takes the likeliest token: engine `hf` alone, for `eval`."""
+    """Divisor of the logits. 0 takes the likeliest token: engine `hf` alone, for `eval`."""
     run_on: RunOn = "allow"
     """Tokens with text behind their first newline, as a newline and spaces in one. `allow`: a line
     may hold them, and runs as several. `forbid`: they have no probability, neither where they would
@@ -119,7 +120,7 @@ class SamplingConfig:
     """The most that an engine may take for a line, its turn included, or for new weights. Beyond it
     the engine counts as hung and the run ends."""
     sampler: str = "lines"
-    """What makes a trajectory: the line loop, or one of your own, by its name in the entry point
+    """Sampler of trajectories: the line loop, or one of your own, by its name in the entry point
     group `repl_rl.samplers` or as `module:Class`."""
 
 
@@ -206,21 +207,21 @@ class GRPOConfig:
     group_size: Annotated[int, Meta(ge=2)] = 8
     """Trajectories of a problem, which are compared with each other."""
     rerolls: Annotated[int, Meta(ge=0)] = 0
-    """How often a group that teaches nothing, as all its advantages are 0, is rolled out anew: the
-    same problem, other seeds. From 1 on, groups that teach nothing to the end leave the loss, its
-    KL and what it divides by."""
+    """Number of times that a group is rolled out anew if it teaches nothing, as all its advantages
+    are 0: the same problem, other seeds. From 1 on, groups that teach nothing to the end leave the
+    loss, its KL and what it divides by."""
     updates_per_rollout: Annotated[int, Meta(ge=1)] = 1
     """Updates that the trajectories of a rollout are dealt out to: it has so many times
     `problems_per_step` groups. All updates but the first are of a policy that has moved on."""
     passes: Annotated[int, Meta(ge=1)] = 1
-    """How often a rollout's trajectories are gone through, by `updates_per_rollout` updates each.
-    Where a rollout feeds several updates, ratios of policies are not 1, and clipping is at work."""
+    """Number of passes over a rollout's trajectories, each of `updates_per_rollout` updates. Where
+    a rollout feeds several updates, ratios of policies are not 1, and clipping is at work."""
     learning_rate: Annotated[float, Meta(ge=0)] = 1e-6
     """Constant after the warm-up, unless `trl.lr_scheduler_type` says otherwise."""
     warmup_steps: Annotated[int, Meta(ge=0)] = 5
     """Steps over which the learning rate rises to its value."""
     weight_decay: float = 0.0
-    """Of the optimiser, which is AdamW unless `trl.optim` says otherwise."""
+    """Weight decay of the optimiser, which is AdamW unless `trl.optim` says otherwise."""
     max_grad_norm: float = 1.0
     """Longer gradients are scaled down to this norm."""
     micro_batch_size: Annotated[int, Meta(ge=1)] | Literal["auto"] = "auto"
@@ -234,16 +235,16 @@ class GRPOConfig:
     """Recompute activations in the backward: less memory for a third more time. `auto`: where
     the update would not fit in memory otherwise."""
     loss_type: Loss = "dapo"
-    """What a token's share is divided by: all sampled tokens of the step (`dapo`), those of its
-    trajectory (`grpo`), `sampling.max_tokens` (`dr_grpo`), nothing (`luspo`), or those of its
-    micro-batch (`bnpo`, which depends on `micro_batch_size`). Where a rollout feeds one update,
-    that is of the very policy that sampled: `cispo` and `vespo` equal `dapo`, and `sapo` equals
-    `grpo`. Where it feeds several, each bounds the ratio of policies in its own way."""
+    """Divisor of a token's share: all sampled tokens of the step (`dapo`), those of its trajectory
+    (`grpo`), `sampling.max_tokens` (`dr_grpo`), nothing (`luspo`), or those of its micro-batch
+    (`bnpo`, which depends on `micro_batch_size`). Where a rollout feeds one update, that is of the
+    very policy that sampled: `cispo` and `vespo` equal `dapo`, and `sapo` equals `grpo`. Where it
+    feeds several, each bounds the ratio of policies in its own way."""
     epsilon_low: float = 0.2
-    """How far the ratio of policies may fall below 1 before it is clipped. It is 1, and nothing is
-    clipped, where a rollout feeds one update."""
+    """Margin by which the ratio of policies may fall below 1 before it is clipped. The ratio is
+    1, and nothing is clipped, where a rollout feeds one update."""
     epsilon_high: float = 0.28
-    """How far it may rise above 1."""
+    """Margin by which the ratio may rise above 1."""
     importance: Literal["auto", "line", "off"] = "auto"
     """Weigh each line by how much likelier the trainer finds it than the engine that sampled it.
     This costs one forward a step. `auto`: unless the engine is `hf` and both compute in float32,
@@ -254,21 +255,22 @@ class GRPOConfig:
     """Weight of the KL divergence to the policy the run started from. Each sampled token adds its
     estimate k3, weighed by the ratio: so the gradient is that of the divergence itself."""
     credit: str = "line_local"
-    """What a line is worth: `outcome`, `line_local`, `return_to_go`, `potential`, `tree`, another
-    name in the entry point group `repl_rl.credits`, or `module:attribute`. See docs/rewards.md."""
+    """Rule for the worth of a line: `outcome`, `line_local`, `return_to_go`, `potential`, `tree`,
+    another name in the entry point group `repl_rl.credits`, or `module:attribute`. See
+    docs/rewards.md."""
     branching: tuple[int, ...] = ()
     """For `credit = "tree"`: `[4, 2, 2]` rolls out 4 trajectories of a problem, then lets 1 other
     leave each of them at one of its lines, and again: 16, which is the group size. One that ends
     before it is left stands for all that would have left it."""
     branch_probability: Annotated[float, Meta(gt=0, le=1)] = 0.5
-    """How likely a state is the one that others leave, of those that a trajectory comes to. Lower:
-    they leave later and share more, and more trajectories end before."""
+    """Probability that others leave a trajectory at a state, for each state on its way. Lower: they
+    leave later and share more, and more trajectories end before."""
     line_credit_weight: Annotated[float, Meta(ge=0)] = 0.5
     """Lambda: weight of line rewards beside the outcome; 0 is plain GRPO."""
     baseline: Baseline = "mean"
-    """What a trajectory is compared with: the mean of its group, itself included, or of the
-    others. `leave_one_out` (RLOO, arXiv:2402.14740) does without the factor (G - 1) / G. Credit
-    by trees always takes the others."""
+    """Value that a trajectory is compared with: the mean of its group, itself included, or of the
+    others. `leave_one_out` (RLOO, arXiv:2402.14740) does without the factor (G - 1) / G. Credit by
+    trees always takes the others."""
     scale: Scale = "group"
     """The outcome advantage is divided by the standard deviation over this; `none`: undivided."""
 
@@ -297,7 +299,7 @@ class LoraConfig:
     """
 
     rank: Annotated[int, Meta(ge=0)] = 0
-    """Of the update of each matrix. 0: no adapter, all weights are trained."""
+    """Rank of the update of each matrix. 0: no adapter, all weights are trained."""
     alpha: Annotated[float, Meta(gt=0)] = 32.0
     """The update is multiplied by this, divided by the rank: so the best learning rate hardly
     depends on the rank."""
@@ -319,17 +321,18 @@ class WarmstartConfig:
     to four times as many are run. Where transcripts are named with --from, there are none unless
     this is set."""
     keep: Literal["solved", "submitted", "all"] = "solved"
-    """Which of these are shown to the model: those with a right answer, with any, or all."""
+    """Transcripts that are shown to the model: those with a right answer, with any, or all."""
     transcripts_per_step: Annotated[int, Meta(ge=1)] = 8
     """Transcripts of a step."""
     epochs: Annotated[float, Meta(gt=0)] = 1.0
-    """How often each of them is shown."""
+    """Number of times that each transcript is shown."""
     learning_rate: Annotated[float, Meta(gt=0)] | None = None
     """The highest of AdamW. Not set: 2e-3 for an adapter, 3e-4 for whole weights."""
     train_observations: bool = False
     """Train on what the interpreter answered as well, and not on the model's own lines alone."""
     gradient_checkpointing: Checkpointing = False
-    """As in `[grpo]`. Transcripts are mostly far shorter than `auto` has to reckon with."""
+    """Checkpointing of activations, as in `[grpo]`. Transcripts are mostly far shorter than `auto`
+    has to reckon with."""
     problems_before: Annotated[int, Meta(ge=0)] = 32
     """Held-out problems that measure the model before, the first of `eval.problems`. One that has
     never seen a REPL writes until a limit ends it, which takes long."""
@@ -365,11 +368,11 @@ class ReportConfig:
     checkpoint_every: Annotated[int, Meta(ge=1)] = 50
     """Steps between two checkpoints, rounded up to whole rollouts where these feed several."""
     keep_checkpoints: Annotated[int, Meta(ge=1)] = 2
-    """How many of the latest stay; the last of a run, `final`, always does."""
+    """Number of the latest checkpoints that stay; the last of a run, `final`, always does."""
     curve: bool = True
     """Draw the learning curve at the end of a run."""
     trackers: tuple[str, ...] = ()
-    """Who gets the rows of `metrics.jsonl`, too: `tensorboard`, `wandb`, `trackio`."""
+    """Trackers that also get the rows of `metrics.jsonl`: `tensorboard`, `wandb`, `trackio`."""
     hub: str | None = None
     """Repository `owner/name` on the hub that gets the last weights and their card; empty: none.
     One that is not there is made, private, before the first step. See `repl-rl push`."""
@@ -395,9 +398,9 @@ STARTER_PRESET: Mapping[str, Any] = {
         "kl_beta": 0.001,
     },
 }
-"""What differs from the defaults with `preset = "starter"`: small, short, fast to learn."""
+"""Settings that differ from the defaults with `preset = "starter"`: small, short, fast to learn."""
 
 ADAPTER_PRESET: Mapping[str, Any] = {"grpo": {"learning_rate": 1e-5}}
-"""What differs when an adapter of a named model is trained. Its best rate is about ten times that
-of all weights, in reinforcement learning as well, and hardly depends on the rank (Schulman et al.
-2025, "LoRA Without Regret")."""
+"""Settings that differ when an adapter of a named model is trained. Its best rate is about ten
+times that of all weights, in reinforcement learning as well, and hardly depends on the rank
+(Schulman et al. 2025, "LoRA Without Regret")."""

@@ -21,7 +21,7 @@ from repl_rl.transcript.format import spans
 
 Lines = Sequence[Sequence[float]]  # [G][L]
 More = Callable[[Trajectory], Sequence[Attempt]]
-"""Which attempts a trajectory under way asks for, at a state from which it goes on."""
+"""The attempts that a trajectory under way asks for, at a state from which it goes on."""
 
 
 class Run(Protocol):
@@ -54,7 +54,7 @@ class Credit:
     """
 
     takes_potential: ClassVar[bool] = True
-    """Whether a line answers for those after it, which give a potential back."""
+    """True where a line answers for those after it, which give a potential back."""
 
     def __init__(self, config: GRPOConfig) -> None:
         self.config = config

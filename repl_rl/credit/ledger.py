@@ -25,9 +25,10 @@ class Entry:
     line: Line
     reward: float
     advantage: float
-    """Of each of its tokens."""
+    """Advantage of each of its tokens."""
     share: float
-    """Of the group's gradient mass: |advantage| summed over its tokens, over the group's sum."""
+    """Share of the group's gradient mass: |advantage| summed over its tokens, over the group's
+    sum."""
 
     @property
     def num_tokens(self) -> int:

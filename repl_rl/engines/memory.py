@@ -25,18 +25,18 @@ _LESS_TO_TRAIN = (
     "give a smaller model, or lora.rank = 16, or grpo.kl_beta = 0, or grpo.dtype = 'bfloat16'"
 )
 _ADAPTER_BYTES = 4
-"""Of a number of an adapter: float32, whatever the model is held in."""
+"""Size of a number of an adapter: float32, whatever the model is held in."""
 PARTS = 4
 """Forwards that a micro-batch is cut into, where it is not forwarded as a tree: see
 `LineGRPOTrainer.length_parts`."""
 _TILE_TOKENS, _TILE_WIDTH = 4096, 32_768
 """Logits that TRL's head holds at a time."""
 TORCH_TILE_WIDTH = 4096
-"""The same without Triton, where it makes copies of them."""
+"""Width of the tile without Triton, where the head makes copies of the logits."""
 _TORCH_TILES = 8
 """Copies of them that it makes without Triton."""
 _SHARE_OF_UPDATE = 0.6
-"""Of free memory, for an update whose micro-batches are larger than they have to be."""
+"""Share of free memory for an update whose micro-batches are larger than they have to be."""
 LESS_TO_SAMPLE = "lower sampling.max_in_flight or sampling.max_tokens"
 
 
@@ -50,7 +50,7 @@ class Memory:
     gradients: int = 0
     optimiser: int = 0
     activations: int = 0
-    """What else a backward holds at its peak, if trajectories are as long as they may be."""
+    """All else that a backward holds at its peak, if trajectories are as long as they may be."""
     keys: int = 0
     """Keys and values of all trajectories in flight; where an engine computes in other weights than
     the trainer's, these as well."""

@@ -33,7 +33,7 @@ class Miss:
 
     path: Path
     number: int
-    """Of the line in the file."""
+    """Number of the line in the file."""
     title: str
     shown: str
     """The line of the transcript that it concerns; empty if it concerns the whole."""
@@ -197,11 +197,11 @@ class Mutant:
     key: str
     """Below `[reward]`, such as `line.timeout`."""
     change: str
-    """What it was and is, such as `-0.3 -> 0.3`."""
+    """Old value and new one, such as `-0.3 -> 0.3`."""
     field: str
     """The field of `RewardConfig` that differs."""
     value: Any
-    """Of that field. Any: a number or a mapping of numbers."""
+    """Value of that field. Any: a number or a mapping of numbers."""
 
 
 class Fate(StrEnum):

@@ -45,7 +45,7 @@ class WrittenValue:
     value: float | str | None
     """None is written `none`."""
     number: int
-    """Of its line in the file, from 1."""
+    """Number of its line in the file, from 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class GoldenLine:
 
     number: int
     source: str
-    """As it would be sampled: with the space after the prompt and the newline."""
+    """The line as it would be sampled: with the space after the prompt and the newline."""
     is_continued: bool
     """True where it stands at `...`."""
     output: str = ""
@@ -65,7 +65,7 @@ class GoldenLine:
     """None, here and below, where it is not checked."""
     reward: float | None = None
     expect_number: int = 0
-    """Where both are written."""
+    """Number of the line in the file where kind and reward are written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class Golden:
     lines: tuple[GoldenLine, ...]
     head: Mapping[str, WrittenValue]
     statement: str = ""
-    """Of the problem; empty: the title states it."""
+    """Statement of the problem; empty: the title states it."""
 
     @property
     def chance(self) -> float:

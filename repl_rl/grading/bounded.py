@@ -116,7 +116,7 @@ UNEVALUATED = frozenset(
 
 
 MAX_BITS = 8192
-"""Of a numerator or denominator, written or computed."""
+"""Most bits of a numerator or denominator, written or computed."""
 MAGNITUDE_DIGITS = 30
 """Digits in which a number shows how large it is; one that does not is next to 0."""
 MAX_EXPONENT = 4096
@@ -124,9 +124,9 @@ MAX_RADICAND_BITS = 512
 """A fractional power looks for factors of its base."""
 MAX_FACTORIAL = 2000
 MAX_FACTORS = 60
-"""Of a rising or falling factorial that is multiplied out."""
+"""Most factors of a rising or falling factorial that is multiplied out."""
 MAX_TERMS = 1000
-"""Of an expression that is multiplied out to split it into parts, or to round it."""
+"""Most terms of an expression that is multiplied out to split it into parts, or to round it."""
 
 
 class Malformed(ValueError):

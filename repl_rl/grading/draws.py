@@ -42,7 +42,7 @@ ASSUMPTIONS: Mapping[Domain, Mapping[str, bool]] = {
     Domain.REALS: {"real": True},
     Domain.COMPLEXES: {"complex": True},
 }
-"""What sympy is told of symbols there."""
+"""Assumptions that sympy is told of the symbols of each domain."""
 WHOLE = (Domain.NATURALS, Domain.INTEGERS)
 SMALL = (0, 1, -1, *(sign * size for size in range(2, 12) for sign in (1, -1)))
 NUM_FIRST = 3

@@ -34,7 +34,8 @@ CLOSE_LOOK = 5
 """Points at which the difference is looked at as closely as texts can hide one."""
 ENOUGH_DIGITS = 100
 MAX_EXPANDED_POWER = 32
-"""Of a sum: beyond it, expanding costs more than an answer is worth."""
+"""Highest power of a sum that is expanded: beyond it, expanding costs more than an answer is
+worth."""
 MAX_OPS = 400
 MAX_SIMPLIFIED_OPS = 150
 

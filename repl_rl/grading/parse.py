@@ -278,7 +278,7 @@ def _plain(value: Any) -> Value:
 
 
 _ENDS = (sympy.oo, -sympy.oo)
-"""Of what is compared, or of a set, they are all right."""
+"""Infinities, which are right as ends of a comparison or a set."""
 _MAY_FAIL = (sympy.Pow, sympy.Function, *map(type, (*_ENDS, sympy.zoo, sympy.nan)))
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: lambda a, b: a + b,
@@ -321,4 +321,4 @@ _COLLECTIONS: Mapping[str, Callable[..., Any]] = {
 WORDS = frozenset(
     (*CONSTANTS, *FUNCTIONS, *STRUCTURES, *UNEVALUATED, *CONSTRUCTORS, *_COLLECTIONS, "Poly")
 )
-"""What no symbol may be called."""
+"""Names that no symbol may have."""

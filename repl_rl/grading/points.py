@@ -57,12 +57,12 @@ GROWING = (
     *(sympy.Pow, sympy.exp, *FACTORIALS),
     *(sympy.erfc, sympy.erfi, sympy.uppergamma, sympy.beta, sympy.Ei, sympy.Shi, sympy.Chi),
 )
-"""What is large or small although it is written short."""
+"""Functions whose values are large or small although they are written short."""
 SATURATING = (
     *(sympy.sinh, sympy.cosh, sympy.tanh, sympy.coth, sympy.sech, sympy.csch),
     *(sympy.erf, sympy.zeta, sympy.polylog, sympy.lowergamma),
 )
-"""As large as exp of their argument, or as near to a limit as its inverse is to 0."""
+"""Functions as large as exp of their argument, or as near to a limit as its inverse is to 0."""
 MOST_ARGUMENT_BITS = 20.0
 """An argument above 2**20 takes more than MOST_DIGITS."""
 SLOW = (
@@ -76,7 +76,7 @@ SLOW = (
 class Probe:
     num_agreed: int
     is_enough: bool = False
-    """As many agreed as were asked for, or the only one, for two constants."""
+    """True where as many points agreed as were asked for, or the only one, for two constants."""
     counterexample: str | None = None
     """A point where both sides have values, which differ."""
     undefined: str | None = None
@@ -176,7 +176,7 @@ class _Meeting:
     """Two expressions at a point."""
 
     is_asked: bool = True
-    """Whether the right one has a value."""
+    """True where the right one has a value."""
     differs: bool | None = None
     """None where one of them has no value, or no digits tell."""
 

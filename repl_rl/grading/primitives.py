@@ -17,7 +17,7 @@ from repl_rl.grading.points import Domain, has_value
 from repl_rl.records import Verdict, VerdictKind
 
 CONSTANTS = ("C", "C0", "C1", "C2", "c", "K", "k")
-"""What a constant of integration may be called."""
+"""Names that a constant of integration may have."""
 
 
 def compare_primitives(got: Any, expected: Any, variable: Any, *, seed: str) -> Verdict:

@@ -40,8 +40,8 @@ class GraderReply:
 READING_S = 1.0
 """CPU time. Answers are read in about 1 ms; one that takes a thousand is built to be slow."""
 READ_SIGNAL = signal.SIGPROF
-"""What ends a process that reads for too long. Its default action needs no Python, so a loop in C
-ends as well."""
+"""Signal that ends a process that reads for too long. Its default action needs no Python, so a loop
+in C ends as well."""
 
 _limit_s: ContextVar[float] = ContextVar("limit_s", default=0.0)  # 0: no limit
 

@@ -132,7 +132,7 @@ class ReplTools:
         self._tools = tools
         self._episode: EnvEpisode | None = None
         self._failure: BaseException | None = None
-        """What failed on our side in this episode."""
+        """Failure on our side in this episode."""
 
     def reset(self, *, number: int | None = None, **_: Any) -> None:
         """Begin the problem of a row of `chat_dataset`; a session that is under way ends."""

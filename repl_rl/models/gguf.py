@@ -44,7 +44,8 @@ _BROKEN = (
     *(OSError, ValueError, LookupError, TypeError, ArithmeticError, AttributeError),
     *(RuntimeError, AssertionError, MemoryError, ImportError, struct.error),
 )
-"""What readers of the format raise where a number or a name in a file is not what it should be."""
+"""Errors that readers of the format raise where a number or a name in a file is not what it should
+be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class GGUFFile:
     """Names of weights, by llama.cpp."""
     num_weights: int
     position_factors: Any  # numpy, [D / 2], or None
-    """What the frequencies of positions are divided by, where there is a tensor of it."""
+    """Divisors of the frequencies of positions, where there is a tensor of them."""
 
     @property
     def architecture(self) -> str:
@@ -135,7 +136,7 @@ _AS_QWEN_2 = ("qwen2", "deepseek-r1-qwen", "stablelm2")
 _AS_LLAMA_3 = ("llama-bpe", "llama3", "llama-v3", "falcon3", "smaug-bpe", "dbrx")
 """Names of `tokenizer.ggml.pre`, and what llama.cpp splits text by for them."""
 _CONTROL, _USER_DEFINED = 3, 4
-"""Of `tokenizer.ggml.token_type`."""
+"""Values of `tokenizer.ggml.token_type`."""
 _ROLES = {"bos": "bos", "eos": "eos", "unknown": "unk", "padding": "pad"}
 """Names of tokens in the file -> in transformers."""
 

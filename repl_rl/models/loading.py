@@ -81,11 +81,11 @@ class ModelFiles:
     """Facts about a model before its weights are read."""
 
     name: str
-    """As it was given."""
+    """Name as it was given."""
     source: str
     """Folder, or `owner/name`, that it is loaded from."""
     base: str
-    """The same, for the whole weights: another one where `source` holds an adapter."""
+    """Folder, or `owner/name`, of the whole weights: not `source` where that holds an adapter."""
     config: Any  # PreTrainedConfig
     tokenizer: Any  # PreTrainedTokenizerBase
     codec: TokenizerCodec
@@ -93,7 +93,7 @@ class ModelFiles:
     forbidden_ids: frozenset[int] = frozenset()
     """Ids that the policy never samples."""
     adapter: Adapter | None = None
-    """What `source` holds beside the weights in `base`, or what is to be trained beside them."""
+    """Adapter that `source` holds beside the weights in `base`, or that is to be trained."""
 
     @property
     def chat_template(self) -> ChatTemplate | None:
@@ -106,7 +106,7 @@ class LoadedModel:
     source: str
     """Folder, or `owner/name`, that it was loaded from."""
     base: str
-    """The same, for the whole weights: see `ModelFiles`."""
+    """Folder, or `owner/name`, of the whole weights: see `ModelFiles`."""
     model: Any  # PreTrainedModel, or an Adapted one
     tokenizer: Any  # PreTrainedTokenizerBase
     codec: TokenizerCodec
@@ -115,7 +115,7 @@ class LoadedModel:
     forbidden_ids: frozenset[int] = frozenset()
     """Ids that the policy never samples: neither engine nor trainer gives them a probability."""
     recomputes: bool = False
-    """Whether an update makes activations again: see `grpo.gradient_checkpointing`."""
+    """True where an update makes activations again: see `grpo.gradient_checkpointing`."""
     micro_batch_size: int = USUAL_MICRO_BATCH
     """Trajectories per forward and backward at most: see `grpo.micro_batch_size`."""
 

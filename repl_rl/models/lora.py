@@ -31,7 +31,7 @@ _BEYOND = (
     *("trainable_token_indices", "alora_invocation_tokens", "use_qalora", "use_bdlora"),
     *("arrow_config", "kasa_config", "monteclora_config", "velora_config"),
 )
-"""What an adapter of peft may have, and a sum of two matrices has not."""
+"""Settings of an adapter of peft that a sum of two matrices does not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Adapter:
     """The layers that have one, by their full names."""
     num_parameters: int
     folder: Path | None
-    """Where its weights are. None: it begins at zero, where it changes nothing."""
+    """Folder of its weights. None: it begins at zero, where it changes nothing."""
 
     @property
     def about(self) -> str:

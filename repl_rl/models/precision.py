@@ -34,11 +34,11 @@ class Precision:
     """Float32 throughout, unless something else is given."""
 
     weights: torch.dtype = torch.float32
-    """Of the trainer's weights, gradients and optimiser state."""
+    """Type of the trainer's weights, gradients and optimiser state."""
     update: torch.dtype = torch.float32
-    """What the trainer's forwards compute in."""
+    """Type that the trainer's forwards compute in."""
     sampling: torch.dtype = torch.float32
-    """What the engine's forwards compute in."""
+    """Type that the engine's forwards compute in."""
     is_shared: bool = True
     """True where the engine samples from the trainer's own model."""
 

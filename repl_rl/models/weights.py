@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 _BASE = ".base_layer."
-"""Where peft puts the layer that it wraps."""
+"""Name under which peft puts the layer that it wraps."""
 
 
 def is_adapted(model: Any) -> bool:  # Any: a PreTrainedModel, or peft's wrapper of one

@@ -52,7 +52,7 @@ class EnvEpisode(Episode):
         super().__init__(built, session, **options)
         self.problem = built.attempt.problem
         self.prompt = built.prompt.text
-        """What the policy sees first, as text."""
+        """Text that the policy sees first."""
         self._scorer = scorer
         self._is_open = True
 
@@ -106,7 +106,7 @@ class Env:
         self.plan = plan
         self.format = fmt
         self.setup = plan.setup(fmt)
-        """What a kernel runs before a problem's own sources."""
+        """Sources that a kernel runs before those of a problem."""
         self.kernels = kernels or kernel_pool(plan.sandbox, setup=self.setup)
         self.scorer: Scoring
         self._open_scorer = open_scorer

@@ -40,7 +40,7 @@ class Step:
 
     line: Line
     reward: float | None
-    """Of the line, as far as it is known so far: see `RunningReward`. None where the reward
+    """Reward of the line, as far as it is known: see `RunningReward`. None where the reward
     function needs the whole trajectory."""
     injected_ids: tuple[int, ...]
     """Tokens that now stand after the line: what the interpreter answered, and the next prompt.
@@ -48,7 +48,7 @@ class Step:
     observation: str
     """`injected_ids` as text."""
     stop: StopReason | None
-    """Why the trajectory has ended with it; None where it goes on."""
+    """Reason why the trajectory has ended with it; None where it goes on."""
 
     @property
     def outcome(self) -> LineOutcome:
@@ -82,11 +82,11 @@ class Episode:
         self.built = built
         self.session = session
         self.stop: StopReason | None = None
-        """Why it has ended; None while it goes on."""
+        """Reason why it has ended; None while it goes on."""
         self.on_line: Callable[[TrajectoryBuilder], None] | None = None
         """Called for each line as soon as its outcome is known, before anything is injected."""
         self._is_running = False
-        """Whether a line is under way."""
+        """True while a line is under way."""
         self._encoding = built.encoding
         self._limits = limits
         self._seed = seed

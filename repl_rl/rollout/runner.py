@@ -37,13 +37,13 @@ class Waits:
     total_s: float = 0.0
     """Sum of the times of all trajectories, from the kernel's start to the verdict."""
     kernel_s: float = 0.0
-    """How much of it was spent on kernels: their starts and their lines."""
+    """Part of it that was spent on kernels: their starts and their lines."""
     grading_s: float = 0.0
-    """How much of it was spent on verdicts, the wait for a free grader included."""
+    """Part of it that was spent on verdicts, the wait for a free grader included."""
     starts_ms: list[float] = field(default_factory=list)
-    """Of each kernel that was asked for."""
+    """Wait for each kernel that was asked for."""
     verdicts_ms: list[float] = field(default_factory=list)
-    """Of each submission."""
+    """Wait for the verdict of each submission."""
 
     def shares(self) -> tuple[float, float]:
         """(of kernels, of the grader) in all that trajectories waited for."""
@@ -145,7 +145,7 @@ class RolloutRunner:
         self._format = fmt
         self._sampler = sampler
         self.waits = Waits()
-        """What its trajectories have waited for. Whoever measures a phase clears it first."""
+        """Waiting times of its trajectories. Whoever measures a phase clears it first."""
         self._kernels = TimedKernels(kernels, self.waits)
         self._scorer = scorer
         self._max_in_flight = max_in_flight

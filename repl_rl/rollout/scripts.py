@@ -29,7 +29,7 @@ class WrittenLine:
     source: str
     """Without newline."""
     output: str
-    """What is said to have come back. Ends in a newline unless empty."""
+    """Output that is said to have come back. Ends in a newline unless empty."""
     place: str
     """`FILE:LINE`."""
 

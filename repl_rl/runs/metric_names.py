@@ -38,12 +38,12 @@ class Metric:
 EVALUATION = (
     Metric("eval_solve_rate", "share", "Held-out problems that were solved."),
     Metric("eval_total", "count", "Held-out problems that were asked."),
-    Metric("eval_ungraded", "count", "Of these, answers without a verdict; they count as failed."),
+    Metric("eval_ungraded", "count", "Answers without a verdict; they count as failed."),
     Metric("eval_submit_share", "share", "Trajectories that submitted an answer."),
     Metric(
         "eval_ran_share",
         "share",
-        "Of the lines that are no comment and not blank: those that ran, without an error.",
+        "Lines that ran without an error, of those that are neither comments nor blank.",
         "there are such lines",
     ),
     Metric("eval_runtime", "s", "Time that the evaluation took."),
@@ -53,7 +53,7 @@ RUN = (
     Metric("wall_s", "s", "Time of the run so far, in all of its parts if it was resumed."),
 )
 UPDATE = (
-    Metric("loss", "", "What the optimiser minimises, after `grpo.loss_type`."),
+    Metric("loss", "", "Quantity that the optimiser minimises, after `grpo.loss_type`."),
     Metric("mean_adv_loss", "", "Minus the mean advantage of the sampled tokens."),
     Metric(
         "mean_kl_penalty", "", "`kl` times its weight `grpo.kl_beta`.", "`grpo.kl_beta` is not 0"
@@ -64,23 +64,27 @@ UPDATE = (
         "Divergence from the weights that the run started from, per sampled token (k3).",
         "`grpo.kl_beta` is not 0",
     ),
-    Metric("entropy", "nats", "Of the distribution that a token is drawn from, per sampled token."),
+    Metric(
+        "entropy",
+        "nats",
+        "Entropy of the distribution that a token is drawn from, per sampled token.",
+    ),
     Metric("grad_norm", "", "Length of the gradient before it is clipped."),
-    Metric("learning_rate", "", "Of this step."),
+    Metric("learning_rate", "", "Learning rate of the step."),
     Metric("epoch", "", "Share of the run's problems that were asked so far."),
     Metric("num_tokens", "count", "Prompts of all rows, and tokens in the loss, so far."),
     Metric("step_time", "s", "Rollouts, forwards and backwards of the step, as TRL measures it."),
     Metric("reward", "", "Mean outcome reward of the scored trajectories.", "one is scored"),
     Metric("reward_std", "", "Its standard deviation.", "two are scored"),
-    Metric("rewards/outcome_reward/mean", "", "The same as `reward`.", "one is scored"),
-    Metric("rewards/outcome_reward/std", "", "The same as `reward_std`.", "two are scored"),
+    Metric("rewards/outcome_reward/mean", "", "Value of `reward`.", "one is scored"),
+    Metric("rewards/outcome_reward/std", "", "Value of `reward_std`.", "two are scored"),
     Metric("frac_reward_zero_std", "share", "Groups whose trajectories all have one reward."),
     *(
         Metric(f"completions/{which}_length", "tokens", text, "`grpo.credit` is not `tree`")
         for which, text in (
-            ("mean", "Of completions, without injected tokens."),
-            ("min", "Of the shortest one."),
-            ("max", "Of the longest one."),
+            ("mean", "Mean length of completions, without injected tokens."),
+            ("min", "Length of the shortest one."),
+            ("max", "Length of the longest one."),
         )
     ),
     *(
@@ -155,7 +159,7 @@ LINES = (
     Metric(
         "line/<outcome>/adv_mass",
         "share",
-        "Of the sum of absolute advantages of all tokens, as the loss takes them; 0 without any.",
+        "Share of the absolute advantages of all tokens, as the loss takes them; 0 without any.",
     ),
     Metric("line/error_share", "share", "Lines whose outcome is an error."),
     Metric("line/code_share", "share", "Lines that hold something a kernel could run."),

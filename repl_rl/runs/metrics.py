@@ -21,7 +21,7 @@ from repl_rl.runs.summary import wilson_interval
 
 _EVALUATION = "eval_"
 _EVALUATIONS = (_EVALUATION, "held_out_before/", "held_out_after/")
-"""What the names of an evaluation's numbers begin with."""
+"""Beginnings of the names of an evaluation's numbers."""
 
 
 _FORMER: Mapping[str, str] = {
@@ -33,7 +33,7 @@ _FORMER: Mapping[str, str] = {
     "rollout/mask_ratio": "mask_ratio",
     **{f"lines/{kind}": f"line/{kind}/share" for kind in OutcomeKind},
 }
-"""What names of earlier versions are called."""
+"""Names of earlier versions -> those of this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class RunProgress:
 
     step: int
     tokens: float | None
-    """Of all trajectories so far, those of their prompts included."""
+    """Tokens of all trajectories so far, those of their prompts included."""
     steps_s: float | None
     """Seconds that its steps took; evaluations are no part of them."""
     wall_s: float | None
@@ -74,7 +74,7 @@ class EvaluationPoint:
     rate: float
     total: int | None
     ungraded: int
-    """How many of `total` have no verdict; the rate counts them as not solved."""
+    """Number of problems in `total` without a verdict; the rate counts them as not solved."""
 
     @property
     def interval(self) -> tuple[float, float] | None:

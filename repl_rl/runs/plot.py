@@ -51,10 +51,10 @@ _STEPS_A_WINDOW, _LARGEST_WINDOW = 10, 50
 _POINT = "#B0B0B0"
 _MARKERS_A_LINE = 7
 _ASIDE_PT = 3.0
-"""How far apart evaluations of several runs stand at the same step."""
+"""Distance between evaluations of several runs at the same step."""
 _LEGEND_CHARS = 110
 _MARGIN = 0.03
-"""Of the width of a panel, on both sides of what is drawn."""
+"""Share of the width of a panel, on both sides of what is drawn."""
 _STYLE: dict[RcKeyType, Any] = {  # Any: as matplotlib has it
     "axes.axisbelow": True,
     "axes.edgecolor": "#444444",

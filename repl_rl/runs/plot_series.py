@@ -17,12 +17,12 @@ from repl_rl.records import OutcomeKind, Tone
 from repl_rl.runs.metrics import Curve, RunProgress, columns, running_mean
 
 SUFFIXES = (".png", ".svg")
-"""Of the files that pictures are drawn into."""
+"""Suffixes of the files that pictures are drawn into."""
 HATCHES = ("", "////", "\\\\\\\\", "..", "xxx", "---", "o", "|||", "++", "**")
-"""Of the areas of a stack, from below."""
+"""Hatches of the areas of a stack, from below."""
 
 _MAX_POINTS = 500
-"""Of one line: more would make the file large, and show nothing."""
+"""Most points of one line: more would make the file large, and show nothing."""
 _TOKENS = (
     (1e4, 1.0, "tokens"),
     (1e7, 1e3, "tokens, thousands"),
@@ -89,7 +89,7 @@ class Axis:
     unit: float
     measure: Measure
     end: float
-    """Where the last point of all runs is drawn."""
+    """Position of the last point of all runs."""
 
     def at(self, place: RunProgress) -> float | None:
         """Position of a point; None where the run does not say."""

@@ -115,7 +115,7 @@ class Sink:
         """
         rows = list(read_rows(folder.path))
         self.folder = folder
-        """Of the run. What else belongs there is written by whoever has the sink."""
+        """Folder of the run. Whoever has the sink writes everything else that belongs there."""
         self._warn, self._shield, self._clock = warn, shield, clock
         self._step = max((row.step for row in rows), default=0)
         self._began = clock() - max((row.numbers.get("wall_s", 0.0) for row in rows), default=0.0)

@@ -19,7 +19,7 @@ from repl_rl.records import OutcomeKind, Scored
 MAX_UNGRADED_SHARE = 0.03
 """Share of the trajectories. Beyond it rates say more about the grader than about the policy."""
 _SHOWN_CHARS = 60
-"""How much a sentence quotes of what a policy or a grader wrote."""
+"""Most characters that a sentence quotes of what a policy or a grader wrote."""
 
 Interval = tuple[float, float]
 Baselines = Mapping[str, Mapping[str, float]]
@@ -89,9 +89,9 @@ class Rate:
     total: int
     """One at least: nothing measured has no rate."""
     ungraded: int
-    """Of `total`: neither solved nor failed."""
+    """Number of attempts in `total` that are neither solved nor failed."""
     interval: Interval
-    """Of 95 %; see `clustered_interval`."""
+    """Interval of 95 %; see `clustered_interval`."""
     passes: Mapping[int, float]
     """pass@k by k: see `pass_rates`."""
     baselines: Mapping[str, float] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class RateDifference:
 
     mean: float
     interval: Interval
-    """Of 95 %."""
+    """Interval of 95 %."""
 
 
 def rate_of(scored: Sequence[Scored], baselines: Baselines = NO_BASELINES) -> Rate:

@@ -36,12 +36,12 @@ FIRST_WITH_ORIGIN = 2
 _OLDEST = 1
 """Version of the rows that are still read."""
 FOLDER = "trajectories"
-"""Of a run, where its files are."""
+"""Name of the folder, in a run, of its files."""
 EXPECTED = f"expected a row as a run writes them to {FOLDER}/*.jsonl"
 _MAX_ROW_BYTES = 1 << 28
 """Anything longer is no row: a foreign file may have no end of line at all."""
 _HEAD_BYTES = 1 << 16
-"""How much is read before it has to look like a row."""
+"""Bytes that are read before they have to look like a row."""
 _BEGINNING = b'{"format"'
 
 
@@ -206,13 +206,13 @@ class StoredTrajectory:
 
     path: Path
     number: int
-    """Of the trajectory in its file, from 1."""
+    """Number of the trajectory in its file, from 1."""
     offset: int
-    """Of its row, in bytes."""
+    """Offset of its row, in bytes."""
     origin: Origin | None
     """None where the file does not say: format 1, or rows put together by hand."""
     part: int
-    """Where `origin` stands in the file, in bytes: one file may hold parts of several runs."""
+    """Offset of `origin` in the file, in bytes: one file may hold parts of several runs."""
     glance: Glance
 
     @property
@@ -264,7 +264,7 @@ class Selection:
     which: Literal["best", "worst"] | None = None
     """Highest or lowest reward first; in the order of the file otherwise."""
     outcome: OutcomeKind | None = None
-    """Of at least one of its lines."""
+    """Outcome of at least one of its lines."""
     grep: str | None = None
     """In a statement, a source, an observation or a submission."""
 

@@ -100,7 +100,7 @@ class Choice:
     families: tuple[str, ...]
     tiers: tuple[int, ...]
     weights: Mapping[str, float] = field(default_factory=dict)
-    """How often each family comes, compared with others; 1 for one that is not named."""
+    """Frequency of each family, compared with others; 1 for one that is not named."""
     held_out: tuple[str, ...] = ()
     """Families that are measured alone: no training problem is one of theirs."""
     is_frozen: bool = False
@@ -121,7 +121,7 @@ class TieredTask(Task, Protocol):
     cells: tuple[Cell, ...]
     """All that there are."""
     choice: Choice
-    """What `problems` draws from."""
+    """Choice that `problems` draws from."""
 
     def with_choice(self, choice: Choice) -> Self:
         """Another task of this kind, whose `problems` draws from `choice`."""

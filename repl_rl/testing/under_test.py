@@ -99,7 +99,7 @@ class EngineOptions:
     """Options that an engine is opened with."""
 
     is_tied: bool = False
-    """Whether the model's output layer is its embedding."""
+    """True where the model's output layer is its embedding."""
     temperature: float = 1.0
     has_stops: bool = True
     forbidden_ids: frozenset[int] = NONE

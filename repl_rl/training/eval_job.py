@@ -30,7 +30,7 @@ class Evaluation:
     """The results of one model."""
 
     config: Config
-    """What it was measured with."""
+    """Config that it was measured with."""
     policy: str
     samples: int
     """Attempts at each problem."""

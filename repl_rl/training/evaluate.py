@@ -43,7 +43,7 @@ from repl_rl.training.runtime import Runtime, open_runtime
 from repl_rl.update.ranks import ALONE, Ranks
 
 NOT_MEASURED = "not measured"
-"""What stands in place of a report where no problem was asked."""
+"""Text in place of a report where no problem was asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

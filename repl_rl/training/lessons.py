@@ -34,7 +34,7 @@ from repl_rl.transcript.encoding import Encoding, prompt_ids
 from repl_rl.transcript.format import strip_line
 
 _MEASURED = ("eval", "before", "after")
-"""What the names of files begin with that hold attempts at held-out problems."""
+"""Beginnings of the names of files that hold attempts at held-out problems."""
 _MOST_TRIES = 4
 """Attempts for each demonstration that is wanted: a task's scripts may fail, some by intention."""
 _NUM_NAMED = 10
@@ -48,9 +48,9 @@ class Lessons:
 
     scored: list[Scored] = field(default_factory=list)
     taken: Counter[str] = field(default_factory=Counter)
-    """How many by where they come from."""
+    """Number of transcripts by source."""
     left_out: Counter[str] = field(default_factory=Counter)
-    """How many by the reason."""
+    """Number of transcripts by reason."""
     _seen: set[tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=set)
 
     def add(self, source: str, found: Iterable[Scored]) -> None:

@@ -20,7 +20,7 @@ from repl_rl.runs.card import card_files, has_card, public_adapter_config
 from repl_rl.runs.folder import newest_checkpoint
 
 MERGED = "merged"
-"""Of a run's checkpoints, the whole model that its adapter was made into."""
+"""Name of the checkpoint of a whole model, into which a run's adapter was merged."""
 _KINDS = frozenset((".safetensors", ".json", ".jinja", ".txt", ".model", ".md", ".png", ".py"))
 """Files that others need. The state of an optimiser is not for them, and holds paths."""
 _STATE = "trainer_state.json"

@@ -190,8 +190,8 @@ class Training:
         self._ranks = ranks
         self._row: dict[str, float] = {}
         self._groups: dict[str, float] = {}
-        """How many groups of the latest rollout were rolled out again, and how many taught nothing
-        to the end."""
+        """Number of groups of the latest rollout that were rolled out again, and of those that
+        taught nothing to the end."""
         self._num_again = 0
         """The first number, of this rank alone."""
         self._scored: list[Scored] = []

@@ -52,7 +52,7 @@ from repl_rl.update.sft import adamw, example_of, fit
 from repl_rl.update.trainer import largest_divisor
 
 ADAPTER = "adapter"
-"""Of its checkpoints, what was trained beside the weights; `final` holds both as one model."""
+"""Name of the checkpoint of the adapter alone; `final` holds it and the weights as one model."""
 _RATE_OF_ADAPTER, _RATE_OF_ALL = 2e-3, 3e-4
 
 

@@ -37,7 +37,7 @@ class ChatTemplate(Protocol):
 
 
 _SWITCHES = ("enable_thinking", "thinking")
-"""What templates call the setting by which a model thinks before it answers, or does not."""
+"""Names that templates give to the setting by which a model thinks before it answers."""
 _DAY = date(2026, 1, 1)
 _RULES = "\ue000s\ue001"
 _THOUGHT = "\ue000t\ue001"
@@ -200,7 +200,7 @@ class _Opening(NamedTuple):
     """Opening of a conversation, with a system's message or without, its words as placeholders."""
 
     texts: Mapping[str, str]
-    """What placeholders stand for. The system's stands only where it has a message."""
+    """Texts that placeholders stand for. The system's stands only where it has a message."""
 
     def rendered(self, template: ChatTemplate, count: int, *, pad: str = "") -> str:
         """A conversation of so many messages; it waits for an answer if the user spoke last."""
@@ -286,7 +286,7 @@ class ChatFormat(TranscriptFormat):
     template: ChatTemplate
     system: str
     thinks: bool = False
-    """Whether the prompt ends where a thought begins; banner and `>>>` come after it."""
+    """True where the prompt ends where a thought begins; banner and `>>>` come after it."""
 
     def thoughtful(self) -> ChatFormat:
         """Switch on a template's thoughts: see `TranscriptFormat.thoughtful`."""

@@ -31,7 +31,7 @@ def {SUBMIT}(*args, **kwargs):
     raise RuntimeError(fault + rule + stars)
 
 """
-"""What a call that submits nothing runs. A call that does submit never reaches it. So a call with
+"""Stub for a call that submits nothing. A call that does submit never reaches it. So a call with
 positional arguments alone shares its line, has a star or is too long."""
 
 
@@ -59,10 +59,10 @@ class Prompt(NamedTuple):
 
     parts: tuple[Part, ...]
     next_number: int = 1
-    """Of the statement that the last prompt asks for."""
+    """Number of the statement that the last prompt asks for."""
     after: tuple[Part, ...] = ()
-    """What ends a thought and asks for the first line; empty where the prompt itself asks for it.
-    The first part is the template's, and holds the marker that ends a thought."""
+    """Parts that end a thought and ask for the first line; empty where the prompt itself asks for
+    it. The first part is the template's, and holds the marker that ends a thought."""
 
     @classmethod
     def plain(cls, text: str) -> Prompt:
@@ -95,14 +95,14 @@ class TranscriptFormat:
     secondary: str
     """Prompt inside a statement that is not complete."""
     display_mark: str = ""
-    """What kernels write before a value that they display, such as `Out[{n}]: `."""
+    """Mark that kernels write before a displayed value, such as `Out[{n}]: `."""
     setup: tuple[str, ...] = ()
     """Sources that a kernel runs before the task's own. A `sys.displayhook` that they set stays."""
     closing: str = ""
-    """What a chat template writes after a line, up to the first word of the message that answers
-    it. Empty where lines and answers share one turn."""
+    """Text that a chat template writes after a line, up to the first word of the message that
+    answers it. Empty where lines and answers share one turn."""
     reopening: str = ""
-    """What the template writes after that message, up to the first word of the next line."""
+    """Text that the template writes after that message, up to the first word of the next line."""
 
     def prompt(self, task_prompt: str, statement: str, *, python_version: str) -> Prompt:
         """Make the prompt that a policy sees before its first line; see `prompt_lines`."""

@@ -188,16 +188,16 @@ class LineGRPOTrainer(GRPOTrainer):
         self._weighs_lines = weighs_lines
         self._ranks = ranks
         self._drops_cut = bool(options.get(DROPS_CUT))
-        """Whether trajectories that met a limit leave the loss."""
+        """True where trajectories that met a limit leave the loss."""
         self._aside: Path | None = None
-        """Where a checkpoint is being written."""
+        """Folder into which a checkpoint is being written."""
         self._at_step_end: Position | None = Position(RandomState(), 0)
-        """What a checkpoint of the last step holds beside weights and optimiser, while these are
-        what that step has left and a run can go on from there."""
+        """Content of a checkpoint of the last step beside weights and optimiser, while these are as
+        that step left them and a run can go on from there."""
         self.scored: list[Scored] = []
         """This process's trajectories behind the current update, in the order of the batch."""
         self._is_left_out: list[bool] = []
-        """Which of them are out of the loss, its denominators included."""
+        """True where a trajectory is out of the loss, its denominators included."""
         self.sampled: torch.Tensor | None = None
         """(B, T): 0 at injected tokens of the rows that are scored next. None: all were sampled."""
         with refusals_explained(options):
@@ -205,7 +205,7 @@ class LineGRPOTrainer(GRPOTrainer):
         self._bias = forbidding_bias(forbidden_ids, self._head(self.model))
         """(V,) or None: what takes the probability of ids that are never sampled."""
         self.takes_trees = takes_trees(inner_model(self.model))
-        """Whether rows are forwarded as a tree: see `forward`."""
+        """True where rows are forwarded as a tree: see `forward`."""
 
     def _head(self, model: Any) -> torch.nn.Module:
         head: torch.nn.Module = self.accelerator.unwrap_model(model).get_output_embeddings()

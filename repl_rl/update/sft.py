@@ -30,7 +30,8 @@ from repl_rl.update.token_tree import IGNORED, in_use
 MOMENTUM = 0.95
 NUM_ITERATIONS = 5
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of the quintic that drives singular values towards 1. It is steep at 0, and ends around 1."""
+"""Coefficients of the quintic that drives singular values towards 1. It is steep at 0, and ends
+around 1."""
 EPSILON = 1e-7
 
 

@@ -44,7 +44,7 @@ class Packed:
     """Branches as sequences of variable lengths: B of them, N queries, K keys."""
 
     keys: torch.Tensor  # [K]
-    """Which token of the tree each key is; one that several branches see stands once for each."""
+    """Token of the tree for each key; one that several branches see stands once for each."""
     query_ends: torch.Tensor  # [B + 1]
     key_ends: torch.Tensor  # [B + 1]
     most_queries: int
@@ -252,10 +252,10 @@ class TokenTree:
 
     ids: torch.Tensor  # [N]
     positions: torch.Tensor  # [N]
-    """How many tokens stand before each in its rows."""
+    """Number of tokens that stand before each in its rows."""
     branches: Branches
     before: torch.Tensor  # [M]
-    """Which token each label follows: several may follow one."""
+    """Token that each label follows: several may follow one."""
     labels: torch.Tensor  # [M]
     place: tuple[torch.Tensor, torch.Tensor]  # [M] each
     """Row and column of each label in the batch."""

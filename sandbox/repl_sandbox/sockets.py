@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 MAX_PACKET_BYTES = 1 << 17
-"""Of one message between trainer and fork server."""
+"""Most bytes of one message between trainer and fork server."""
 
 DIRECT, SHELL, IOPUB, STDIN, HEARTBEAT, CONTROL = range(6)
 """A kernel's channels: one for its owner, and those of Jupyter, which only a console has."""

@@ -47,7 +47,7 @@ NEVER_CLOSED = re.compile(r"'([(\[{])' was never closed")
 CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 Statement = types.CodeType | BaseException
-"""What to run, or the error to show in its place."""
+"""Code to run, or the error to show in its place."""
 
 
 class Syntax(IntEnum):

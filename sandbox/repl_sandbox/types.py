@@ -60,7 +60,7 @@ class Execution:
 
     status: ExecStatus
     output: str = ""
-    """What CPython's REPL would have shown, rendered: ends in a newline unless empty."""
+    """Text that CPython's REPL would have shown, rendered: ends in a newline unless empty."""
     error_type: str | None = None
     """Class name of the exception (`NameError`, `SyntaxError`, `OutputLimit`), None without one."""
     value: str | None = None

@@ -52,7 +52,8 @@ def test_a_dry_run_prints_a_config_that_gives_the_same_run(call: Call, tmp_path:
 def test_several_processes_are_for_training_alone(
     call: Call, monkeypatch: pytest.MonkeyPatch, command: str, rank: int
 ) -> None:
-    """As `torchrun` starts them. Each says so: the launcher ends all when the first has ended."""
+    """Processes start as `torchrun` starts them, and each says so: the launcher ends all when the
+    first has ended."""
     for name, value in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2}.items():
         monkeypatch.setenv(name, str(value))
     assert call(command, "runs/a") == (
@@ -96,7 +97,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture
 def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if it were installed."""
+    """Act as if vLLM were installed."""
     monkeypatch.setattr("repl_rl.engines.kinds.prepare", lambda: None)
 
 

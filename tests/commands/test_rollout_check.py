@@ -40,7 +40,7 @@ SUBMIT = " submit_final_answer(2)\n"
 def subject_of(
     trajectory: Trajectory, scored: Scored | None = None, **limits: Any
 ) -> RolloutSubject:
-    """What a scripted rollout after `>>>` is held to; the trainer agrees with it."""
+    """Subject of a scripted rollout after `>>>`; the trainer agrees with it."""
     sampling = SamplingConfig(**limits)
     config = Config(sampling=sampling)
     reward = shaped(trajectory, None, config.reward)

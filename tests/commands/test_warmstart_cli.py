@@ -1,4 +1,4 @@
-"""What `repl-rl warmstart` refuses in one line, before torch is loaded."""
+"""Refusals of `repl-rl warmstart`, each in one line, before torch is loaded."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_each_layer_wins_over_the_one_before(tmp_path: Path) -> None:
 
 
 def test_a_task_that_is_a_word_is_its_name() -> None:
-    """As older runs have it; the section that a later layer brings keeps the name."""
+    """Older runs have such a word; the section that a later layer brings keeps the name."""
     config = resolve(saved="task = 'a:B'", overrides=["task=c:D"])
     assert config.task.name == "c:D"
     assert resolve(saved="task = 'a:B'", flags={"task": {}}).task.name == "a:B"

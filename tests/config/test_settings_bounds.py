@@ -1,4 +1,4 @@
-"""What a file may ask of the reader of settings: bounded work, whoever wrote it."""
+"""Bounds on what a file may ask of the reader of settings: bounded work, whoever wrote it."""
 
 from __future__ import annotations
 

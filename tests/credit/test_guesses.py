@@ -1,4 +1,4 @@
-"""What guesses cost, with numbers worked out by hand."""
+"""Costs of guesses, with numbers worked out by hand."""
 
 from __future__ import annotations
 

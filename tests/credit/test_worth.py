@@ -1,4 +1,4 @@
-"""What lines were worth, by outcomes worked out by hand."""
+"""Worth of lines, by outcomes worked out by hand."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_a_run_of_an_adapter_is_measured_audited_replayed_and_merged(
 
 
 def check_moved(checkpoints: Path, merged: Any) -> None:
-    """What was trained is what `final` holds, and what `merged` computes."""
+    """Check that `final` holds what was trained, and that `merged` computes it."""
     loaded = load_model(
         str(checkpoints / "final"), device=torch.device("cpu"), precision=Precision()
     )

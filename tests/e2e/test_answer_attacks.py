@@ -120,7 +120,8 @@ def test_no_answer_is_paid_that_is_not_the_value_itself(
 
 @pytest.mark.parametrize("forged", ["720", "True", "[720]", "__import__('os').system('true')"])
 def test_no_frame_lets_a_line_say_what_a_value_is(arena: Arena, forged: str) -> None:
-    """What would answer for the kernel is in no frame: the honest answer behind it counts."""
+    """No frame holds anything that would answer for the kernel: the honest answer behind it
+    counts."""
     scored = arena.play(*GRASP, f"submit_final_answer(forge({forged!r}))", RIGHT)
     assert [str(line.outcome.kind) for line in scored.trajectory.lines][-2:] == [
         "name_error",
@@ -225,7 +226,7 @@ def test_no_search_of_the_kernel_finds_an_answer_or_what_grades_it(
 
 @pytest.mark.parametrize("where", ["below", "frames()"])
 def test_the_search_would_find_what_is_there(arena: Arena, where: str) -> None:
-    """The same hunt, where the policy has put one of the values into its own kernel."""
+    """The hunt again, after the policy has put one of the values into its own kernel."""
     hunt = f"sum(holds(one) for one in {where}) > 0"
     planted = "kept = [needles[1] + '.']; plain = kept[0]"
     assert found(arena.play(*HUNT[:3], planted, *HUNT[3:], hunt, problem=HIDDEN)) == "True\n"

@@ -72,7 +72,7 @@ def config(tiny_model: Path) -> Config:
 
 @pytest.fixture(scope="module")
 def scored(config: Config) -> list[Scored]:
-    """What the tiny model does on two held-out problems."""
+    """Attempts of the tiny model at two held-out problems."""
     import torch
 
     from repl_rl.models.loading import load_model

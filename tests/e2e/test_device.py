@@ -1,4 +1,4 @@
-"""What holds on a CPU holds on a GPU: the laws of an engine, a run that goes on.
+"""Laws that hold on a GPU as on a CPU: those of an engine, a run that goes on.
 
 `REPL_RL_TEST_DEVICE=cpu` runs them without one. `benchmarks/gpu.py` runs them on its device.
 """

@@ -98,7 +98,7 @@ RUNS = to_run()
 
 
 def transcripts(document: Path) -> str:
-    """What a document shows of a file of transcripts."""
+    """Part of a file of transcripts that a document shows."""
     (block,) = re.findall(r"^    ===.*\n(?:    .*\n|\n)+", document.read_text(), re.MULTILINE)
     return textwrap.dedent(block)
 
@@ -107,7 +107,8 @@ def transcripts(document: Path) -> str:
 def place(
     repl_rl: Command, tiny_model: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """Where commands start: examples, golden transcripts, a model, a file of rows, three runs."""
+    """Folder in which commands start: examples, golden transcripts, a model, a file of rows, three
+    runs."""
     shutil.copytree(ROOT / "examples", tmp_path, dirs_exist_ok=True)
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     shutil.copytree(ROOT / "tests" / "golden", tmp_path / "tests" / "golden")

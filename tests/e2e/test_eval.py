@@ -77,7 +77,7 @@ def test_at_temperature_0_all_attempts_at_a_problem_are_the_same(
 def test_a_checkpoint_keeps_the_settings_of_its_run(
     repl_rl: Command, tiny_model: Path, tmp_path: Path
 ) -> None:
-    """Of a run that did not end: the newest checkpoint is taken, and its number said."""
+    """The run did not end, so its newest checkpoint is taken, and its number said."""
     run = tmp_path / "runs" / "mine"
     (run / "checkpoints").mkdir(parents=True)
     (run / "checkpoints" / "checkpoint-7").symlink_to(tiny_model)

@@ -28,7 +28,7 @@ def test_no_call_solves_a_problem_of_tier_3(family: str) -> None:
 
 
 async def answered(problem: Problem, calls: Sequence[str]) -> list[VerdictKind | None]:
-    """What the grader says of each call; None where it submits nothing."""
+    """Verdicts of the grader on each call; None where it submits nothing."""
     kinds = []
     async with open_env(overrides=LIMITS) as env:
         for call in calls:

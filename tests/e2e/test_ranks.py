@@ -57,7 +57,7 @@ FORKED = (str(Path(__file__).parents[1] / "support" / "launcher.py"), "2")
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the first test keeps the run in two processes."""
+    """Folder in which the first test keeps the run in two processes."""
     return tmp_path_factory.mktemp("ranks") / "run"
 
 

@@ -1,4 +1,4 @@
-"""What a replay writes is there whole or not at all, and takes the place of nothing of a run's."""
+"""Files of a replay are there whole or not at all, and take the place of nothing of a run's."""
 
 from __future__ import annotations
 

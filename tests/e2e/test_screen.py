@@ -1,4 +1,4 @@
-"""What a terminal shows of a run, as it is drawn: no part of a step goes without a bar."""
+"""A run in a terminal, as it is drawn: no part of a step goes without a bar."""
 
 from __future__ import annotations
 

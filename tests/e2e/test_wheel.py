@@ -62,7 +62,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def call(installed: Path, folder: Path, *arguments: str) -> str:
-    """What a fresh interpreter in `folder` prints that finds the installed copy first."""
+    """Output of a fresh interpreter in `folder`, which finds the installed copy first."""
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,

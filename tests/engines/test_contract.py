@@ -42,7 +42,7 @@ class TestHF(EngineContract):
 
 
 class TestHFInStepsOfFixedShape(TestHF):
-    """What a GPU launches as a whole, op by op on a CPU."""
+    """Steps that a GPU launches as a whole, op by op on a CPU."""
 
     is_fixed = True
 

@@ -113,7 +113,7 @@ def test_a_file_is_converted_once_and_a_line_says_so(file: Path, tmp_path: Path)
 
 
 def test_another_content_under_the_same_name_is_another_model(file: Path, weights: Weights) -> None:
-    """Of the same size and age, with the same beginning and end."""
+    """The other content has the size and age of the first, its beginning and its end."""
     before, times = load(file), file.stat()
     other = dict(weights)
     other["blk.0.ffn_up.weight"] = other["blk.0.ffn_up.weight"] + 1

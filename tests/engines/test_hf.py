@@ -95,7 +95,7 @@ def test_a_model_that_accelerate_has_prepared_is_sampled_from(model: Any) -> Non
 
 
 def types_of_keys(model: Any) -> tuple[set[torch.dtype], list[Written]]:
-    """What keys and values are stored in while lines are sampled in half, and what is sampled."""
+    """Types of keys and values while lines are sampled in half, and the lines."""
     seen: set[torch.dtype] = set()
 
     async def use(engine: HFEngine) -> list[Written]:

@@ -39,7 +39,7 @@ def test_weights_that_are_no_numbers_end_lines_in_an_error(model: Any) -> None:
 
 
 def test_an_engine_goes_on_after_a_forward_that_failed(model: Any) -> None:
-    """What is no number in a row's keys would pass through any mask: 0 times NaN is NaN."""
+    """A NaN in a row's keys would pass through any mask: 0 times NaN is NaN."""
 
     async def use(engine: HFEngine) -> list[Written]:
         weights = {name: weight.clone() for name, weight in model.state_dict().items()}

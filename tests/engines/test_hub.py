@@ -48,7 +48,7 @@ class Answer(BaseHTTPRequestHandler):
 
 
 def point_to(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the variable HF_ENDPOINT would, which is read when the library is imported."""
+    """Point to an address as HF_ENDPOINT would, which is read when the library is imported."""
     template = constants.HUGGINGFACE_CO_URL_TEMPLATE.removeprefix(constants.ENDPOINT)
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + template)
     monkeypatch.setattr(constants, "ENDPOINT", address)

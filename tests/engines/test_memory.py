@@ -1,4 +1,4 @@
-"""What a run takes of its device, counted before its weights are read."""
+"""Memory that a run takes of its device, counted before its weights are read."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def measured(
     recomputes: bool = True,
     **grpo: Any,
 ) -> Memory:
-    """Of 3 trajectories of 50 tokens."""
+    """Memory of 3 trajectories of 50 tokens."""
     config = Config(
         model="m", sampling=SamplingConfig(max_in_flight=3, engine=engine), grpo=GRPOConfig(**grpo)
     )
@@ -102,7 +102,7 @@ def test_the_trainer_forwards_as_many_parts_as_are_counted() -> None:
 
 
 def test_activations_of_a_tree_are_counted(files: ModelFiles) -> None:
-    """The same 8 rows at once, as if they shared nothing: gradients take the place of most."""
+    """The 8 rows count as if they shared nothing: gradients take the place of most."""
     vocabulary, gradients = files.config.vocab_size, 4 * num_parameters(files.config)
     head = 8 * 4 * (8 * 50) * vocabulary + 4 * 32 * vocabulary
     handed_on, again = 8 * 4 * 2 * 32 * 50, 4 * 2048 * 8 * 50
@@ -130,7 +130,7 @@ def test_activations_of_a_backward_are_counted(windowed: ModelFiles) -> None:
     ("free", "expected"), [(1600 * 5, 64), (1599 * 5, 32), (800 * 5, 32), (400 * 5, 16), (0, 8)]
 )
 def test_a_gpu_updates_as_many_rows_at_once_as_fit_in_six_tenths(free: int, expected: int) -> None:
-    """Of 64, each of which takes 75 bytes: divisors alone, and no fewer than by default."""
+    """Each of 64 rows takes 75 bytes: only divisors count, and no fewer than by default."""
 
     def taken(num_rows: int) -> Memory:
         return Memory(weights=0, activations=75 * num_rows)

@@ -1,4 +1,4 @@
-"""What a run's weights are held in and its forwards compute in."""
+"""Types that a run's weights are held in and its forwards compute in."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_siblings_read_their_prompt_once(model: Any) -> None:
 
 
 def test_each_prompt_is_read_whole(model: Any) -> None:
-    """What two of them begin with is read for each: see `Prompts`."""
+    """The beginning of two prompts is read for each: see `Prompts`."""
     banner = prompt(0, 12)
     one, other = [*banner, 20, *prompt(1, 4)], [*banner, 21, *prompt(2, 6)]
     assert sizes(model, [one, other, one, other]) == [17 + 19]

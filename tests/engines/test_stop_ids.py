@@ -1,4 +1,4 @@
-"""Which ids end a sequence: those that a model's files name, and those that its template writes."""
+"""Ids that end a sequence: those that a model's files name, and those that its template writes."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Codec:
 
 @dataclass
 class Off(EngineWrapper):
-    """What an engine says, with log-probabilities that are `gap` too high."""
+    """An engine whose log-probabilities are `gap` too high."""
 
     gap: float
 
@@ -214,7 +214,7 @@ def test_an_engine_of_servers_without_a_server_is_a_config_error(loaded: LoadedM
 
 
 def test_an_engine_of_servers_takes_the_models_vocabulary(loaded: LoadedModel) -> None:
-    """Of 48 ids: a request with another is refused before a server is asked."""
+    """A model of 48 ids: a request with another is refused before a server is asked."""
 
     async def use() -> None:
         engine = make(loaded, engine="vllm-server", servers=("http://127.0.0.1:9",))

@@ -1,4 +1,4 @@
-"""What the scripts of experiments compute from runs, with numbers worked out by hand."""
+"""Numbers that the scripts of experiments compute from runs, with numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_run_is_read_while_its_folder_is_someone_elses(
     make_trajectory: Callable[..., Trajectory],
     make_scored: Callable[..., Scored],
 ) -> None:
-    """Of two steps: a line of 3 sampled tokens each, and an error in the second."""
+    """A run of two steps: a line of 3 sampled tokens each, and an error in the second."""
     kinds = OutcomeKind.OK_SILENT, OutcomeKind.NAME_ERROR
     folder = RunFolder(tmp_path / "run")
     sampled = 0

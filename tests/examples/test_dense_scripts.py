@@ -70,7 +70,7 @@ def test_scripts_have_about_as_many_lines_as_their_name_says(dense: ModuleType) 
 
 
 def num_lines(script: Script) -> int:
-    """Of one whose lines all print nothing."""
+    """Number of lines of a script whose lines all print nothing."""
     count = 1
     try:
         next(script)

@@ -1,4 +1,4 @@
-"""What `benchmarks/noise.py` computes, with numbers worked out by hand."""
+"""Results of `benchmarks/noise.py`, with numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def test_rows_by_the_state_alone_and_by_each_other_trajectory(script: ModuleType
 
 @pytest.mark.parametrize("baseline", ["state", "as is", "each"])
 def test_a_tree_has_as_many_lines_as_it_sampled(script: ModuleType, baseline: str) -> None:
-    """Where a coin always falls to heads, each is left after the first line that it may be left at:
-    4 of 4 lines, 4 more of 3, 8 more of 2.
+    """A coin always falls to heads, so each is left after the first line that it may be left at: 4
+    of 4 lines, 4 more of 3, 8 more of 2.
     """
     (world, *_) = script.worlds(4)
     rng = script.random.Random(0)

@@ -26,7 +26,7 @@ SLIP = "set: reward.function={}\n=== t\noutcome: 0.5\n>>> y\n<- name_error 0\nNa
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test imports is not there for the next one."""
+    """Forget the imports of a test before the next one."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     before = set(sys.modules)
     yield

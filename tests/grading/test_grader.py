@@ -54,7 +54,7 @@ def test_a_worker_that_dies_is_replaced() -> None:
 
 @pytest.mark.parametrize("when", ["before its first task", "idle", "at work"])
 def test_a_worker_that_somebody_kills_costs_no_submission(when: str) -> None:
-    """As Linux does where memory runs out."""
+    """Linux kills a worker where memory runs out."""
 
     async def kill_and_grade() -> Verdict:
         async with Grader() as grader:

@@ -1,4 +1,4 @@
-"""What parses a stranger's text can read packages and compute, and nothing else."""
+"""The process that parses a stranger's text can read packages and compute, and nothing else."""
 
 import asyncio
 import socket

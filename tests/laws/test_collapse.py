@@ -1,4 +1,4 @@
-"""Why the default reward is what it is: a flat charge for errors teaches silence.
+"""Reason for the default reward: a flat charge for errors teaches silence.
 
 A policy of three choices (leave a line blank, compute, submit), in at most ten lines: a softmax
 before its first result, and one behind it. The beginner's code fails more often than not, and next
@@ -38,7 +38,7 @@ PROTOTYPE = RewardConfig(
 
 
 class Odds(NamedTuple):
-    """How often code runs, a submission is well formed, an answer behind a result is right."""
+    """Odds that code runs, a submission is well formed, an answer behind a result is right."""
 
     runs: float
     submits: float
@@ -106,7 +106,7 @@ def update(logits: Logits, groups: Sequence[Sequence[Played]], config: RewardCon
 
 
 def train(make: MakeTrajectory, config: RewardConfig, odds: Odds) -> list[list[Played]]:
-    """What was played at each update, from an even policy on, and once after the last."""
+    """Games played at each update, from an even policy on, and once after the last."""
     rng = random.Random(0)
     logits: Logits = [[0.0] * 3, [0.0] * 3]
     seen = []

@@ -205,7 +205,7 @@ def test_local_credit_misses_later_errors_and_silent_groups_and_nothing_else() -
 
 
 def test_local_credit_is_not_the_gradient_of_what_lines_cost() -> None:
-    """What it misses are the errors that a line brings about: of the size of what it sees."""
+    """It misses the errors that a line brings about, which are of the size of what it sees."""
     assert largest(mix((1.0, LOCAL), (-1.0, CHARGE))) > 0.3 * largest(CHARGE)
 
 
@@ -260,7 +260,7 @@ def normalised_by_index(group: Sequence[Reward]) -> list[list[float]]:
 
 
 def test_a_mean_per_line_index_pays_for_one_more_turn() -> None:
-    """Who submits at once is charged nothing. It is pushed there by 0.022, where 0.075 is fair."""
+    """Submitting at once is charged nothing. Its push is 0.022, where 0.075 is fair."""
     fair = mix(((G - 1) / G, CHARGE))["", "s"]
     assert fair == pytest.approx(0.0753, abs=1e-4)
     assert update(normalised_by_index)["", "s"] == pytest.approx(0.0222, abs=1e-4)

@@ -190,7 +190,7 @@ def test_nobody_is_told_to_install_a_name_that_is_on_no_index() -> None:
 
 @pytest.mark.parametrize("document", [one for one in DOCUMENTS if one != GENERATED], ids=by_name)
 def test_python_stands_in_fences_where_it_is_run(document: Path) -> None:
-    """What is indented is a command, a transcript, a file: no program that no test runs."""
+    """Indented text is a command, a transcript, a file: no program that no test runs."""
     hidden = [
         block
         for block in indented(document)

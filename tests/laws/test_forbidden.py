@@ -52,7 +52,7 @@ def sampled(model: Any, group: list[Scored]) -> list[Scored]:
 
 
 def expected_gradients(model: Any, scored: Sequence[Scored]) -> Tensors:
-    """Of minus the mean of advantage times log-probability over all sampled tokens."""
+    """Gradients of minus the mean of advantage times log-probability over all sampled tokens."""
     terms: list[torch.Tensor] = []
     rows = advantage_rows(scored, load_credit(GRPOConfig()))
     for item, row in zip(scored, rows, strict=True):

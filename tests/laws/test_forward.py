@@ -1,4 +1,4 @@
-"""How the policy is run in the update: in which types, over which tokens, at what cost."""
+"""Forwards of the policy in the update: in which types, over which tokens, at what cost."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_padding_to_a_multiple_changes_nothing(step: Step, group: list[Scored]) 
 def test_only_sampled_tokens_go_through_the_head(
     step: Step, group: list[Scored], kl_beta: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the update, of what lines weigh, and of the reference."""
+    """Tokens of the update, of what lines weigh, and of the reference."""
     seen: list[int] = []
     head: Any = vars(heads)["_ChunkedLogProbFunction"]
 
@@ -107,7 +107,7 @@ def test_only_sampled_tokens_go_through_the_head(
 
 
 def kept_bytes(trainer: LineGRPOTrainer, length_parts: int) -> int:
-    """Of storages that a forward over four rows keeps beside the weights."""
+    """Bytes of storages that a forward over four rows keeps beside the weights."""
     trainer.length_parts, trainer.takes_trees = length_parts, False
     kept: dict[int, torch.Tensor] = {}
 
@@ -128,7 +128,7 @@ def kept_bytes(trainer: LineGRPOTrainer, length_parts: int) -> int:
 def test_forwards_in_parts_keep_one_copy_of_the_weights_in_half(
     step: Step, group: list[Scored]
 ) -> None:
-    """Of 18 thousand in the layers: three more copies would be 108 KiB."""
+    """The layers have 18 thousand weights: three more copies would be 108 KiB."""
     seen: list[int] = []
 
     def change(trainer: LineGRPOTrainer) -> None:

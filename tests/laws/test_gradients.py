@@ -1,4 +1,5 @@
-"""What the update learns from, checked on the trainer class that trains: one real step each."""
+"""Tokens that the update learns from, checked on the trainer class that trains: one real step
+each."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ IMPOSSIBLE = ord("~")
 
 
 def rewrite_injected_end(scored: Scored) -> Scored:
-    """The same trajectory with other ids after its last line."""
+    """The trajectory with other ids after its last line."""
     trajectory = scored.trajectory
     end = trajectory.lines[-1].stop
     ids = trajectory.completion_ids[:end] + (ord("Z"),) * (len(trajectory.completion_ids) - end)
@@ -38,7 +39,7 @@ def rewrite_injected_end(scored: Scored) -> Scored:
 def trained_tokens(
     step: Step, scored: Sequence[Scored], change: Callable[[LineGRPOTrainer], None], **grpo: Any
 ) -> set[tuple[bool, ...]]:
-    """Which tokens of each row moved the loss, (T) a row. TRL shuffles rows, so it is a set."""
+    """Tokens of each row that moved the loss, (T) a row. TRL shuffles rows, so it is a set."""
     seen: list[torch.Tensor] = []
 
     def watch(trainer: LineGRPOTrainer) -> None:
@@ -149,7 +150,7 @@ def test_the_credit_of_lines_changes_the_update(step: Step, group: list[Scored])
 
 
 def test_no_forward_pass_sees_padding_where_rows_are_few(step: Step, group: list[Scored]) -> None:
-    """As many parts as rows: what is forwarded is what the trajectories hold, and no token more."""
+    """There are as many parts as rows: no token is forwarded that no trajectory holds."""
     widths: list[int] = []
 
     def watch(trainer: LineGRPOTrainer) -> None:
@@ -258,7 +259,8 @@ def test_a_step_of_no_length_moves_nothing(step: Step, group: list[Scored]) -> N
 
 
 def kl_gradients(trainer: LineGRPOTrainer, scored: Sequence[Scored], *, weighed: bool) -> Tensors:
-    """Of 0.1 x k3, weighed by the ratio or not, over all sampled tokens: row by row, unpadded."""
+    """Gradients of 0.1 x k3, weighed by the ratio or not, over all sampled tokens: row by row,
+    unpadded."""
     trained = model_of(trainer)
     reference: Any = trainer.ref_model
     model = type(trained)(trained.config)

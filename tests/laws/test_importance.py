@@ -131,7 +131,7 @@ def test_vespo_goes_without() -> None:
 
 
 def score(trainer: LineGRPOTrainer, trajectory: Trajectory) -> list[float]:
-    """What the trainer's model makes of a completion, token by token, on its own."""
+    """Log-probabilities of a completion under the trainer's model, on its own."""
     ids = torch.tensor([trajectory.prompt_ids + trajectory.completion_ids])
     with torch.no_grad():
         logps = torch.log_softmax(model_of(trainer)(ids).logits[0, :-1], dim=-1)
@@ -142,7 +142,7 @@ def score(trainer: LineGRPOTrainer, trajectory: Trajectory) -> list[float]:
 def sampled_with(
     trainer: LineGRPOTrainer, scored: Sequence[Scored], shift: Callable[[int, int], float]
 ) -> list[Scored]:
-    """As an engine would give them that finds line k of row i likelier by `shift(i, k)` nats."""
+    """Trajectories of an engine that finds line k of row i likelier by `shift(i, k)` nats."""
     shifted = []
     for i, item in enumerate(scored):
         logprobs = [0.0] * len(item.trajectory.completion_ids)
@@ -243,7 +243,7 @@ def test_advantages_are_folded_by_line(step: Step, group: list[Scored]) -> None:
 def test_an_engine_that_agrees_weighs_every_line_as_one(
     step: Step, group: list[Scored], dropout: float
 ) -> None:
-    """Of a model that is trained with dropout, too: engines drop nothing."""
+    """The model may be trained with dropout, too: engines drop nothing."""
 
     def change(trainer: LineGRPOTrainer) -> None:
         engine_of(lambda i, k: 0.0)(trainer)
@@ -310,7 +310,7 @@ def weigh_in_the_loss(trainer: LineGRPOTrainer, weights: torch.Tensor) -> None:
 def test_weighing_advantages_is_weighing_the_loss(
     step: Step, group: list[Scored], loss_type: str, kl_beta: float
 ) -> None:
-    """Where ratios are clipped on both sides, too."""
+    """Both are alike where ratios are clipped on both sides, too."""
 
     def ours(trainer: LineGRPOTrainer) -> None:
         engine_of(shift)(trainer)

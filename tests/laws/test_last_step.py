@@ -1,4 +1,4 @@
-"""What is kept of an update that fails: the last step that ended, or what was there before."""
+"""Remains of an update that fails: the last step that ended, or what was there before."""
 
 from __future__ import annotations
 

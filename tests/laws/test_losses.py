@@ -24,7 +24,7 @@ PLAIN = {"line_credit_weight": 0.0}
 
 
 def step_of_trl(trainer: LineGRPOTrainer, folder: Path) -> Catch:
-    """What TRL's own trainer does with the rows and the arguments of `trainer`."""
+    """Step of TRL's own trainer with the rows and the arguments of `trainer`."""
     catch = Catch()
     args: Any = trainer.args  # a GRPOConfig
     rows = trainer.collect(["0"] * len(trainer.scored))
@@ -181,7 +181,7 @@ def test_on_the_policy_that_sampled_losses_differ_by_what_they_divide_by(
 def test_a_ratio_of_whole_sequences_would_spread_the_credit_of_lines(
     step: Step, group: list[Scored]
 ) -> None:
-    """Why there is no GSPO: each token would get its trajectory's mean advantage."""
+    """Reason why there is no GSPO: each token would get its trajectory's mean advantage."""
 
     def by_sequence(trainer: LineGRPOTrainer) -> None:
         trainer.importance_sampling_level = "sequence"

@@ -54,7 +54,7 @@ def two_groups(group: list[Scored]) -> list[Scored]:
 
 
 class Watch:
-    """What rollouts were asked for, and which rows each micro-batch trained."""
+    """Watch over the rollouts that were asked for and the rows that each micro-batch trained."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[list[int], int]] = []
@@ -97,7 +97,7 @@ def test_each_trajectory_is_trained_once_in_each_pass(step: Step, two_groups: li
 
 
 class Weights(TrainerCallback):
-    """Those after each step."""
+    """Weights after each step."""
 
     def __init__(self) -> None:
         self.after: list[Tensors] = []
@@ -107,7 +107,7 @@ class Weights(TrainerCallback):
 
 
 def logprobs(model: Any, item: Scored) -> torch.Tensor:
-    """Of the completion, (T), one forward without padding."""
+    """Log-probabilities of the completion, (T), one forward without padding."""
     trajectory = item.trajectory
     ids = torch.tensor([[*trajectory.prompt_ids, *trajectory.completion_ids]])
     start = len(trajectory.prompt_ids)

@@ -26,7 +26,7 @@ LENGTHS = ((1, 6), (7, 2), (4, 9), (2, 1), (9, 5))
 
 @pytest.fixture
 def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LineGRPOTrainer:
-    """Of a random GPT-2: it adds a vector to each token that says how many came before."""
+    """Trainer of a random GPT-2: it adds a vector to each token that says how many came before."""
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     torch.manual_seed(0)
     shape = GPT2Config(
@@ -64,7 +64,8 @@ def rows() -> list[torch.Tensor]:
 
 
 def score(trainer: Any, rows: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Of each row's completion, as the update asks for them: padded to a batch on both sides."""
+    """Scores of each row's completion, as the update asks for them: padded to a batch on both
+    sides."""
     num_prompt, num_completion = map(max, zip(*LENGTHS, strict=True))
     ids = torch.full((len(rows), num_prompt + num_completion), PAD)
     mask = torch.zeros_like(ids)

@@ -93,7 +93,7 @@ def two_ranks(
     three_groups: list[Scored],
     warm_python: WarmPython,
 ) -> list[Ended]:
-    """Of two processes: weights and logs of a run for each of RUNS."""
+    """Results of two processes: weights and logs of a run for each of RUNS."""
     output: Path = tmp_path_factory.mktemp("ranks")
     rows = output / "rows.pickle"
     rows.write_bytes(pickle.dumps(three_groups))
@@ -149,7 +149,7 @@ def is_of_importance(name: str) -> bool:
 
 
 def test_half_a_group_would_have_another_baseline(three_groups: list[Scored]) -> None:
-    """Why rewards are gathered: the check above can fail."""
+    """Reason why rewards are gathered: the check above can fail."""
     credit = load_credit(GRPOConfig())
     apart = advantage_rows(three_groups[:6], credit) + advantage_rows(three_groups[6:], credit)
     together = advantage_rows(three_groups, credit)
@@ -179,7 +179,7 @@ def test_rows_have_the_same_seeds_in_one_process_and_in_several(group_size: int)
 
 
 def attempts_of(ranks: Ranks, numbers: Sequence[int], group_size: int) -> list[Attempt]:
-    """What a rank of a run asks for in the step after 5 updates."""
+    """Attempts that a rank of a run asks for in the step after 5 updates."""
     asked: list[Attempt] = []
 
     class Enough(Exception):

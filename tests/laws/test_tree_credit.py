@@ -46,7 +46,7 @@ class Leaf:
 
 
 def completions(history: str) -> Iterator[tuple[float, str]]:
-    """What can follow a history, with its probability."""
+    """Completions of a history, with their probabilities."""
     if history.endswith("s") or len(history) == NUM_LINES:
         yield 1.0, history
         return
@@ -56,7 +56,7 @@ def completions(history: str) -> Iterator[tuple[float, str]]:
 
 
 def places(leaf: Leaf) -> Iterator[tuple[float, int | None]]:
-    """Where it is left, with the coins' probability."""
+    """Places where it is left, with the coins' probability."""
     p = 1.0
     for at in range(leaf.start + 1, len(leaf.world)):
         yield p * COIN, at
@@ -266,8 +266,8 @@ def test_one_without_an_outcome_is_part_of_no_value() -> None:
 def policy_gradient(
     model: Any, scored: list[Scored], config: GRPOConfig, *, divisor: int
 ) -> Tensors:
-    """Of minus advantage times log-probability over the tokens that each sampled itself, divided by
-    `divisor`."""
+    """Gradient of minus advantage times log-probability over the tokens that each sampled itself,
+    divided by `divisor`."""
     loss: Any = 0.0
     rows = advantage_rows(scored, load_credit(config))
     for item, row in zip(scored, rows, strict=True):

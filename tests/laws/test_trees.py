@@ -127,7 +127,7 @@ class Ops(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no t
 
 
 def ops_of_a_step(config: Any, rows: Sequence[Sequence[int]], *, as_rows: bool) -> Counter[str]:
-    """Of a forward and a backward of the layers, with prompts of three tokens."""
+    """Operations of a forward and a backward of the layers, with prompts of three tokens."""
     model = model_for(config)
     size = max(map(len, rows))
     ids = torch.tensor([[*row, *[0] * (size - len(row))] for row in rows])
@@ -176,7 +176,7 @@ def test_at_once_a_layer_takes_no_more_ops_however_many_branches(
 def test_a_tree_asks_its_device_for_nothing_behind_its_growth(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What would wait for a GPU is done on the host, before the forward."""
+    """Everything that would wait for a GPU is done on the host, before the forward."""
     monkeypatch.setattr(tree_attention, "AT_ONCE", {"cpu"})
     names = ops_of_a_step(LlamaConfig(**SMALL), siblings(8), as_rows=False)
     assert not {"aten::nonzero", "aten::_local_scalar_dense"} & set(names)

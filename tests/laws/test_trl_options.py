@@ -152,7 +152,7 @@ def trainer_of(step: Step, group: Sequence[Scored], **settings: Any) -> tuple[An
 
 
 def test_a_schedule_is_that_of_trl(step: Step, group: list[Scored]) -> None:
-    """Of four steps the third begins at half of the cosine's way down."""
+    """The third of four steps begins at half of the cosine's way down."""
     (trainer,), _ = trainer_of(step, group, steps=4, trl={"lr_scheduler_type": "cosine"})
     rates = [row["learning_rate"] for row in trainer.state.log_history if "loss" in row]
     expected = [1e-3 * (1 + math.cos(math.pi * i / 4)) / 2 for i in range(4)]

@@ -40,7 +40,7 @@ def gguf() -> Path:
 
 @pytest.fixture(scope="session")
 def folder(cache: Path, gguf: Path) -> Path:
-    """What the file is converted to."""
+    """Folder that the file is converted to."""
     from repl_rl.models.loading import read_files
 
     made = Path(read_files(str(gguf)).base)

@@ -65,7 +65,7 @@ def conversation(scored: Scored, tokenizer: Any) -> list[dict[str, str]]:
 
 
 def check_is_the_templates(scored: Scored, tokenizer: Any) -> None:
-    """What was sampled and injected is the beginning of what the template makes of the messages."""
+    """Check that the sampled and injected text begins what the template makes of the messages."""
     made, messages = scored.trajectory, conversation(scored, tokenizer)
     whole = tokenizer.decode(made.prompt_ids + made.completion_ids)
     rendered = tokenizer.apply_chat_template(messages[:2], add_generation_prompt=True)["input_ids"]

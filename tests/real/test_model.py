@@ -52,7 +52,8 @@ def test_the_end_of_a_turn_is_the_one_stop(files: ModelFiles) -> None:
 
 
 def test_digits_stand_alone_behind_whole_runs_of_space(files: ModelFiles) -> None:
-    """As the model was trained on; a vocabulary of bytes without such a rule parts the spaces."""
+    """The model was trained on such pieces; a vocabulary of bytes without such a rule parts the
+    spaces."""
     ids = files.codec.encode("x  =   12\n\n34")
     assert [files.codec.decode([i]) for i in ids] == ["x", " ", " =", "   ", *"12", "\n\n", *"34"]
 

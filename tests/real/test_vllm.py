@@ -95,7 +95,7 @@ def test_a_run_samples_from_each_update_and_is_clean_when_audited(
 
 
 def stored(run: Path, name: str) -> list[Trajectory]:
-    """What a run has kept of a rollout or an evaluation."""
+    """Trajectories that a run has kept of a rollout or an evaluation."""
     return [one.trajectory for one in read_trajectories(run / "trajectories" / f"{name}.jsonl")]
 
 

@@ -22,7 +22,7 @@ Foreign = Callable[[str], tuple[Scored, Scene]]
 
 
 def first_output(scored: Scored, scene: Scene, isolation: Isolation) -> str:
-    """What the first line prints in a kernel that has run the scene's setup."""
+    """Output of the first line in a kernel that has run the scene's setup."""
 
     async def run() -> str:
         limits = Limits(line_cpu_s=1.0, line_wall_s=20.0)

@@ -131,7 +131,7 @@ Taken = Callable[[str], list[tuple[str, str]]]
 
 @pytest.fixture
 def taken(beside: Beside) -> Taken:
-    """What stands there after `back`: a policy's line that it saw as CUT, and the same by hand."""
+    """Text there after `back`: a policy's line that it saw as CUT, and the same by hand."""
 
     def run(again: str) -> Any:
         async def use(live: Live, kernels: FakeKernels) -> object:

@@ -92,7 +92,7 @@ def sample(loaded: LoadedModel, *, fmt: TranscriptFormat, prompt: str, number: i
 
 @pytest.fixture(scope="module")
 def recorded(loaded: LoadedModel) -> list[Scored]:
-    """Of five whole lines each."""
+    """Trajectories of five whole lines each."""
     made = sample(loaded, fmt=PYTHON, prompt=">>> # ?\n>>>", number=2)
     found = [one for one in made if one.trajectory.stop_reason is StopReason.MAX_LINES]
     assert len(found) >= 2
@@ -110,7 +110,7 @@ def beside(
     config: Config = CONFIG,
     fmt: TranscriptFormat = PYTHON,
 ) -> Any:
-    """What `act(policy, live)` returns, with the model asked anew."""
+    """Result of `act(policy, live)`, with the model asked anew."""
 
     async def inside() -> Any:
         at = scene(config, fmt)

@@ -1,4 +1,4 @@
-"""What a line of a notebook showed: streams, errors, and what stopped its kernel."""
+"""Outputs of a line of a notebook: streams, errors, and what stopped its kernel."""
 
 from dataclasses import replace
 

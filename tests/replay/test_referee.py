@@ -40,7 +40,7 @@ def says_length(source: str) -> Execution:
 
 
 class Length:
-    """What a trajectory earns is how long it came out."""
+    """Scorer by which a trajectory earns its length."""
 
     async def score(self, trajectory: Trajectory, problem: Problem) -> Scored:
         reward = Reward(
@@ -62,7 +62,7 @@ def scored(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> Scored:
 
 
 def in_its_tokens(scored: Scored, encode: Callable[[str], list[int]]) -> Scored:
-    """The same in the tokens of another vocabulary."""
+    """The trajectory in the tokens of another vocabulary."""
     one, lines = scored.trajectory, []
     ids: list[int] = []
     starts = [line.start for line in one.lines] + [len(one.completion_ids)]

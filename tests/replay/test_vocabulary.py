@@ -107,7 +107,8 @@ def test_a_line_of_nothing_but_broken_bytes_has_its_source() -> None:
 
 
 def test_a_space_that_texts_do_not_begin_with_is_there_where_they_go_on(tmp_path: Path) -> None:
-    """As vocabularies with `\u2581` have it: the decoder drops the first one of a document."""
+    """Vocabularies with `\u2581` have such a space: the decoder drops the first one of a
+    document."""
     tokenizer = vocabulary("\u2581x", "\u2581=", "\u25812", "\n", decoder=decoders.Metaspace())
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     trajectory = one_line([0, 1, 2, 3], " x = 2\n")

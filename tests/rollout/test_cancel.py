@@ -255,7 +255,7 @@ def fail(
     kernels: FakeKernels,
     on_scored: Callable[[Scored], None] = lambda _: None,
 ) -> Heard:
-    """What is heard of an attempt at each problem, all at once, of which one fails."""
+    """Report on an attempt at each problem, all at once, of which one fails."""
     runner = RolloutRunner(
         task=OneTask(),
         fmt=PYTHON,

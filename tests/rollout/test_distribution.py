@@ -39,7 +39,7 @@ SAMPLING = SamplingConfig(max_lines=3, max_line_tokens=4, max_tokens=100)
 
 
 def distribution(ids: Sequence[int]) -> dict[int, float]:
-    """Of the next token; it depends on all before it: prompts, outputs and lines."""
+    """Distribution of the next token; it depends on all before it: prompts, outputs and lines."""
     if ids[-1] in (ASSIGN, SHOW):
         return {NEWLINE: 1.0}
     weight = 1 + sum(i * (at + 1) for at, i in enumerate(ids)) % 7

@@ -64,7 +64,7 @@ def with_episode(
 
 
 def pushed(lines: list[str], **limits: Any) -> Trajectory:
-    """What a loop of somebody else's makes of the same lines."""
+    """Trajectory that a loop of somebody else's makes of the same lines."""
 
     async def use(episode: Episode) -> Trajectory:
         engine = ScriptedEngine(CODEC, script(*lines))

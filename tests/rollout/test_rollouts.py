@@ -129,7 +129,7 @@ def test_what_a_trajectory_asks_for_on_its_way_stands_behind_all_others() -> Non
 
 
 def test_nobody_is_asked_for_behind_a_line_that_names_a_clock() -> None:
-    """Of three lines the second names a clock, so the first state alone can be had again."""
+    """The second of three lines names a clock, so the first state alone can be had again."""
     asked = []
 
     def more(so_far: Trajectory) -> list[Attempt]:

@@ -1,4 +1,4 @@
-"""What is asked of the grader, and what its word is kept with."""
+"""Questions to the grader, and what its word is kept with."""
 
 from __future__ import annotations
 

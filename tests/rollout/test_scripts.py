@@ -1,4 +1,4 @@
-"""What scripts write has the tokens that a model of the same vocabulary would see and sample."""
+"""Text of scripts has the tokens that a model of the same vocabulary would see and sample."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def leaving(trajectory: Trajectory, num_lines: int) -> Attempt:
 
 @pytest.mark.kernel
 def test_it_goes_on_from_the_state_and_the_tokens_of_the_other() -> None:
-    """What a generator gives next is part of the state."""
+    """The next number of a generator is part of the state."""
 
     async def both() -> tuple[Trajectory, Trajectory]:
         async with KernelPool(Limits(), setup=("import random",), standby=1) as pool:

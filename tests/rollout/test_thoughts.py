@@ -144,7 +144,7 @@ def test_a_prompt_before_a_thought_has_the_tokens_of_its_whole_text(family: Any)
 
 
 def test_a_thought_ends_with_its_marker_and_the_session_follows() -> None:
-    """What the engine samples behind the marker is dropped."""
+    """Tokens that the engine samples behind the marker are dropped."""
     made = roll_out(QWEN, "Add.\n", "Ok\n", "</think>\n\n", " 1+1\n")
     assert made.thought is not None
     assert made.thought.source == "Add.\nOk\n</think>"

@@ -29,7 +29,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_interrupted_run_has_the_highest_number_that_is_whole(run: Path) -> None:
-    """As words 2 stands behind 10, and 12 has no weights."""
+    """Sorted as words, 2 stands behind 10; and 12 has no weights."""
     assert newest_checkpoint(run) == run / "checkpoints" / "checkpoint-10"
 
 

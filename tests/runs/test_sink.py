@@ -41,7 +41,7 @@ def config(*trackers: str) -> Config:
 
 
 class Killed(BaseException):
-    """What a test raises where a run would be killed."""
+    """Error that a test raises where a run would be killed."""
 
 
 def written(

@@ -139,7 +139,7 @@ def test_a_line_that_siblings_share_counts_once(
 
 
 def test_farming_shows_by_hand(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> None:
-    """Of five lines two are code; of three trajectories one is silent, one submits at once."""
+    """Two of five lines are code; of three trajectories one is silent, one submits at once."""
     parts = [
         [KIND.COMMENT, KIND.OK_OUTPUT],
         [KIND.BLANK, KIND.FAKE_OUTPUT],
@@ -171,7 +171,7 @@ def test_lines_with_text_behind_a_newline_are_counted(
 
 
 def test_habits_by_hand(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> None:
-    """Of three lines with code one ran; of two trajectories one submitted."""
+    """One of three lines with code ran; one of two trajectories submitted."""
     kinds = [(KIND.COMMENT, KIND.OK_OUTPUT, KIND.NAME_ERROR), (KIND.CUT,)]
     stops = [StopReason.SUBMITTED, StopReason.MAX_TOKENS]
     scored = [
@@ -190,7 +190,7 @@ def test_every_outcome_and_every_end_has_a_metric(four: list[Scored]) -> None:
 def test_an_error_is_mended_by_a_later_line_that_goes_well(
     make_trajectory: MakeTrajectory, make_scored: MakeScored
 ) -> None:
-    """Of four errors the first two: a comment and a repetition mend nothing."""
+    """The first two of four errors are mended: a comment and a repetition mend nothing."""
     parts = [
         [KIND.NAME_ERROR, KIND.SYNTAX_ERROR, KIND.COMMENT, KIND.OK_SILENT],
         [KIND.OK_OUTPUT, KIND.TIMEOUT, KIND.DUPLICATE, KIND.BAD_SUBMIT],
@@ -205,7 +205,7 @@ def test_an_error_is_mended_by_a_later_line_that_goes_well(
 
 
 def test_percentiles_are_times_that_were_measured() -> None:
-    """Of 1 ... 40 the 20th, the 38th and the 40th; of one time that time."""
+    """The 20th, the 38th and the 40th of 1 ... 40; of one time, that time."""
     assert percentiles("x", [float(time) for time in range(40, 0, -1)]) == {
         "x_p50_ms": 20.0,
         "x_p95_ms": 38.0,

@@ -1,4 +1,4 @@
-"""How trajectories are found again: the places of records, and selection."""
+"""Ways to find trajectories again: the places of records, and selection."""
 
 from __future__ import annotations
 

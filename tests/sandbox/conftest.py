@@ -44,7 +44,7 @@ def level(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def isolation(level: str, monkeypatch: pytest.MonkeyPatch) -> Isolation:
-    """What to ask of a pool to get `level`."""
+    """Isolation to ask of a pool to get `level`."""
     if level == "basic":
         monkeypatch.setattr(bubblewrap, "find", lambda: None)
     return {"strict": Isolation.STRICT, "basic": Isolation.AUTO, "none": Isolation.NONE}[level]
@@ -73,7 +73,7 @@ def unsealed_pool(loop_runner: asyncio.Runner) -> Iterator[KernelPool]:
 
 @pytest.fixture(scope="session")
 def paths() -> tuple[Path, ...]:
-    """What a kernel with sympy may read, in a pool with a front end."""
+    """Paths that a kernel with sympy may read, in a pool with a front end."""
     return readable_paths(["sympy"], LINES.distributions)
 
 
@@ -116,5 +116,5 @@ def run_all(loop_runner: asyncio.Runner, pool: KernelPool) -> RunAll:
 
 @pytest.fixture
 def run_unsealed(loop_runner: asyncio.Runner, unsealed_pool: KernelPool) -> RunAll:
-    """The same in a kernel without walls."""
+    """Run sources as `run_all` does, in a kernel without walls."""
     return lambda *sources: loop_runner.run(run_each(unsealed_pool, sources))

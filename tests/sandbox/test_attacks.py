@@ -366,7 +366,7 @@ asyncio.run(main())
 
 
 def test_a_line_is_interrupted_though_the_trainer_ignores_interrupts() -> None:
-    """As a job in the background does."""
+    """A job in the background ignores them so."""
     ran = subprocess.run(
         [sys.executable, "-c", BESIDE_AN_IGNORED_INTERRUPT],
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),

@@ -1,4 +1,4 @@
-"""Of a folder of packages, what may be read can be imported, and the rest is not there."""
+"""Modules that may be read in a folder can be imported, and the rest is not there."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""Who is called off stops waiting, also where what they wait for comes in the same moment."""
+"""Waiting stops for whoever is called off, even if the thing waited for comes at that moment."""
 
 import asyncio
 from collections.abc import Callable
@@ -29,7 +29,7 @@ async def call_off_as_it_comes(waiting: asyncio.Task[object], come: Callable[[],
 
 @pytest.fixture
 def link(monkeypatch: pytest.MonkeyPatch) -> ForkServerClient:
-    """Of a fork server that is there and has made nothing yet."""
+    """Client of a fork server that is there and has made nothing yet."""
     monkeypatch.setattr(ForkServerClient, "is_gone", lambda _self: False)
     return ForkServerClient(Limits(), setup=())
 

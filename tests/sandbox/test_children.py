@@ -1,4 +1,4 @@
-"""What a kernel starts ends with it, however far it ran from home; what another started stays."""
+"""Processes of a kernel end with it, however far from home; those of another stay."""
 
 import asyncio
 import os
@@ -65,7 +65,7 @@ def processes_in(folder: Path) -> set[int]:
 
 
 async def until_in(folder: Path, claim: Callable[[int], bool]) -> bool:
-    """Whether `claim` of the number of processes in `folder` came true in time."""
+    """Return whether `claim` of the number of processes in `folder` came true in time."""
     for _ in range(LOOKS):
         if claim(len(processes_in(folder))):
             return True

@@ -207,7 +207,7 @@ def test_a_transcript_is_that_of_python_dash_i(play: Play, topic: str, name: str
 
 @pytest.mark.parametrize("line", AT_THE_END)
 def test_input_meets_its_end(loop_runner: asyncio.Runner, pool: KernelPool, line: str) -> None:
-    """As it does at `python -i` where no line follows: there the lines themselves are the input."""
+    """It does so at `python -i` where no line follows: there the lines themselves are the input."""
     assert loop_runner.run(type_at_kernel(pool, [line])) == type_at_interpreter([line])
 
 

@@ -115,7 +115,7 @@ def test_a_sealed_kernel_without_a_front_end_finds_nothing_of_jupyter(
 
 @pytest.fixture(scope="module")
 def unfronted(loop_runner: asyncio.Runner) -> Iterator[Callable[[str], str]]:
-    """What a line shows in a sealed kernel without a front end."""
+    """Output of a line in a sealed kernel without a front end."""
     pool = loop_runner.run(KernelPool(Limits(), preload=()).__aenter__())
     kernel = loop_runner.run(pool.acquire(seed=0))
     yield lambda line: loop_runner.run(kernel.run(line)).output

@@ -1,4 +1,4 @@
-"""Where no file can be made there is no kernel: an error of ours, and nothing is left of it."""
+"""No kernel starts where no file can be made: the error is ours, and nothing is left of it."""
 
 import asyncio
 import errno

@@ -98,7 +98,7 @@ def test_without_landlock_or_seccomp_nothing_starts(
 
 
 def thread_fields(pid: int) -> list[dict[str, str]]:
-    """What the operating system says of each thread of a process."""
+    """Fields that the operating system gives of each thread of a process."""
     folders = Path(f"/proc/{pid}/task").iterdir()
     texts = [(folder / "status").read_text() for folder in folders]
     return [dict(line.split(":\t", 1) for line in text.splitlines()) for text in texts]

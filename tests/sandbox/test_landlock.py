@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def reported(source: str, *, at: Path) -> list[object]:
-    """What a source reports that runs in `at`, in a process of its own."""
+    """Report of a source that runs in `at`, in a process of its own."""
     child = subprocess.run(
         [sys.executable, "-c", PREPARE + f"os.chdir({str(at)!r})\n" + source],
         capture_output=True,

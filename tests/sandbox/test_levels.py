@@ -1,4 +1,4 @@
-"""What a line does, shows and costs is the same at each level of walls, and for each user."""
+"""A line does, shows and costs the same at each level of walls, and for each user."""
 
 import json
 import re
@@ -28,7 +28,7 @@ Found = list[list[dict[str, Any]]]  # Any: JSON
 
 @pytest.fixture(scope="session")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], Found]:
-    """What became of the corpus, for each level and user that there is here."""
+    """Results of the corpus, for each level and user that there is here."""
     if (lacking := confine.missing()) is not None:
         pytest.skip(f"this machine lacks {lacking}")
     levels = ["basic"] if bubblewrap.find() is None else ["strict", "basic"]
@@ -45,7 +45,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], Fou
 
 
 def kinds(lines: tuple[str, ...], answers: list[dict[str, Any]]) -> list[OutcomeKind]:
-    """What decides about the price of each line."""
+    """Kinds of lines, which decide about the price of each."""
     compiler = Compiler()
     executions = [
         Execution(**answer | {"status": ExecStatus(answer["status"])}) for answer in answers

@@ -1,4 +1,4 @@
-"""What a kernel may read is enough: Python runs where nothing else exists."""
+"""Paths that a kernel may read are enough: Python runs where nothing else exists."""
 
 import os
 import shutil
@@ -34,7 +34,7 @@ def _bwrap(mounts: Sequence[str]) -> list[str]:
 
 @pytest.fixture(params=["as we are", "as nobody"])
 def user(request: pytest.FixtureRequest) -> list[str]:
-    """What runs a command as that user."""
+    """Words that run a command as that user."""
     if request.param == "as we are":
         return []
     if os.geteuid() != 0:
@@ -44,7 +44,7 @@ def user(request: pytest.FixtureRequest) -> list[str]:
 
 @pytest.fixture(params=["one mount per path", "fewest mounts"])
 def command(request: pytest.FixtureRequest, paths: tuple[Path, ...]) -> list[str]:
-    """What runs a source in a file system of nothing but `paths`."""
+    """Words that run a source in a file system of nothing but `paths`."""
     shown, covered = as_mounts(paths) if request.param == "fewest mounts" else (paths, ())
     mounts = []
     for path in sorted({*shown, *covered}):

@@ -1,4 +1,4 @@
-"""What a source is to the kernel: complete or not, ok or an error. See also test_fidelity."""
+"""Meaning of a source to the kernel: complete or not, ok or an error. See also test_fidelity."""
 
 import re
 

@@ -72,7 +72,7 @@ def server(place: Path) -> Iterator[Server]:
 
 
 def first_rows(process: subprocess.Popen[str]) -> list[str]:
-    """What it says when there are kernels to be had."""
+    """Rows that it prints when there are kernels to be had."""
     assert process.stdout is not None
     return [process.stdout.readline() for _ in range(3)]
 
@@ -192,7 +192,7 @@ def test_kernels_end_with_the_server(place: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Of a server in this process, which preloads `colorsys` once the gate is open."""
+    """Gate of a server in this process, which preloads `colorsys` once the gate is open."""
 
     is_open: threading.Event
     is_warm: threading.Event

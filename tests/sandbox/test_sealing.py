@@ -44,7 +44,7 @@ CellOutcomes = Callable[[str, int], dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
-    """What came of each attack; the table runs once for each level and user."""
+    """Outcome of each attack; the table runs once for each level and user."""
     folder = shared_folder(tmp_path_factory)
 
     @cache
@@ -61,7 +61,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
 
 @pytest.fixture(scope="session")
 def cell_outcomes(tmp_path_factory: pytest.TempPathFactory) -> CellOutcomes:
-    """The same in cells of an IPython kernel."""
+    """Outcome of each attack in cells of an IPython kernel."""
     folder = shared_folder(tmp_path_factory)
 
     @cache

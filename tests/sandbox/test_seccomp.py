@@ -76,7 +76,7 @@ def test_every_number_gets_the_verdict_of_its_name(machine: str, word: int) -> N
 
 
 def cpu_clock(pid: int, *, of_thread: bool = False) -> int:
-    """As clock_getcpuclockid(3) and pthread_getcpuclockid(3) number it, in 32 bits."""
+    """Number of the clock by clock_getcpuclockid(3) and pthread_getcpuclockid(3), in 32 bits."""
     return ((~pid << 3) | (6 if of_thread else 2)) % 2**32
 
 
@@ -320,7 +320,7 @@ WORKS = {
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, object]:
-    """What one sealed process got from each source, in their order."""
+    """Results that one sealed process got from each source, in their order."""
     sources = [source for source, _errno in ATTACKS.values()] + list(WORKS.values())
     attempts = f"{{source: outcome(lambda: [eval(source), 'done'][1]) for source in {sources}}}"
     ready = "signal.signal(signal.SIGUSR1, lambda *_: None)\nseal()\n"

@@ -1,4 +1,4 @@
-"""Where memory runs out, Linux ends kernels first: a pool outlives a while without them."""
+"""Linux ends kernels first where memory runs out: a pool outlives a while without them."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What a kernel may read: all that it needs, nothing that nobody asked for."""
+"""Files that a kernel may read: all that it needs, nothing that nobody asked for."""
 
 import importlib.machinery
 import importlib.util
@@ -40,7 +40,7 @@ def install(site: Path, name: str, *files: str, requires: Sequence[str] = (), **
 
 
 def names(site: Path, *preload: str, needs: Sequence[str] = ()) -> list[str]:
-    """What of `site` may be read, without metadata."""
+    """Names in `site` that may be read, without metadata."""
     paths = package_paths(preload, [site], needs)
     return sorted(str(path.relative_to(site)) for path in paths if not path.name.endswith("-info"))
 

@@ -1,4 +1,4 @@
-"""What comes from a kernel is cut into replies within bounds, and read field by field."""
+"""Bytes of a kernel are cut into replies within bounds, and read field by field."""
 
 import json
 

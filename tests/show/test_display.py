@@ -24,7 +24,7 @@ HOSTILE = "\x1b[31mred\x1b]0;title\x07 \x08\x9b2J \u202etxet\u202c \u2066x\u2069
 
 
 def shown(scored: Scored) -> str:
-    """What a terminal of 80 columns gets, colours off: any escape left is not ours."""
+    """Text that a terminal of 80 columns gets, colours off: any escape left is not ours."""
     file = io.StringIO()
     console = Console(file=file, width=80, force_terminal=True, color_system=None)
     Screen(console).sample("title", scored)
@@ -253,7 +253,7 @@ def test_the_time_left_falls_while_a_long_step_runs() -> None:
 
 
 def frame(screen: Screen) -> list[str]:
-    """What a terminal of 80 columns shows below what has been said."""
+    """Rows of a terminal of 80 columns below what has been said."""
     file = io.StringIO()
     Console(file=file, width=80, force_terminal=True, color_system=None).print(*screen._shown())
     return file.getvalue().splitlines()
@@ -285,7 +285,7 @@ def test_a_phase_and_its_part_fit_80_columns() -> None:
 
 
 def test_a_screen_shows_all_that_a_job_reports() -> None:
-    """What a job may call is what a screen overrides, so that none of it is lost in a terminal."""
+    """A screen overrides everything that a job may call, so none of it is lost in a terminal."""
     reports = {name for name in vars(Progress) if not name.startswith("_")}
     assert reports == {"say", "warn", "bar", "inside", "metrics", "sample"}
     assert reports <= set(vars(Screen))

@@ -27,7 +27,7 @@ def texts(scored: Scored) -> list[str]:
 
 
 def in_a_terminal(scored: Scored, *, width: int = 80, no_color: bool = False) -> list[str]:
-    """What stands on the screen: below the heading, above the legend."""
+    """Rows on the screen: below the heading, above the legend."""
     file = io.StringIO()
     environment = {"NO_COLOR": "1"} if no_color else {}
     console = Console(

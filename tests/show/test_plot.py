@@ -64,7 +64,7 @@ def test_an_evaluation_has_its_interval_as_an_error_bar() -> None:
 
 
 def test_a_mean_is_named_and_stands_over_the_points_it_is_the_mean_of() -> None:
-    """Of 20 steps the window is 2: the mean of steps 19 and 20 is 0.195."""
+    """The window of 20 steps is 2: the mean of steps 19 and 20 is 0.195."""
     with style():
         drawn = figure({"mine": curve(20)})
     xs, ys = drawn_line(drawn.axes[0], "training, mean of the last 2 steps")
@@ -175,7 +175,7 @@ def test_all_parts_of_the_time_are_drawn_the_longest_below() -> None:
 
 
 def grey(colour: str) -> float:
-    """As a printer has it, from 0 to 1 (Rec. 601)."""
+    """Grey as a printer has it, from 0 to 1 (Rec. 601)."""
     red, green, blue = to_rgb(colour)
     return 0.299 * red + 0.587 * green + 0.114 * blue
 

@@ -50,7 +50,7 @@ def played(fmt: TranscriptFormat) -> Trajectory:
 
 
 def seen(trajectory: Trajectory) -> str:
-    """What the policy saw and wrote: all ids, decoded."""
+    """Text that the policy saw and wrote: all ids, decoded."""
     return CODEC.decode([*trajectory.prompt_ids, *trajectory.completion_ids])
 
 

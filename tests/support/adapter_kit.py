@@ -28,7 +28,7 @@ def wrapped(folder: Path, *, precision: Precision = SINGLE, **lora: Any) -> Load
 
 
 def logits(model: Any) -> torch.Tensor:
-    """Those of one forward over `IDS`."""
+    """Logits of one forward over `IDS`."""
     with torch.no_grad():
         found: torch.Tensor = model.eval()(torch.tensor([IDS])).logits
     return found

@@ -100,7 +100,7 @@ class CellKernel:
         os.close(self._started.pidfd)
 
     async def _wait(self, asked: asyncio.Task[Any], seconds: float) -> bool:
-        """Whether there is an answer, or will be none, before the time is over."""
+        """Return whether there is an answer, or will be none, before the time is over."""
         deadline = asyncio.get_running_loop().time() + seconds
         while asyncio.get_running_loop().time() < deadline:
             if self._started.has_ended():
@@ -142,7 +142,7 @@ async def perform(attack: Attack, kernel: CellKernel, names: dict[str, object]) 
 
 
 def shared_files(runtime: Path) -> dict[str, tuple[float, int]]:
-    """What all kernels of a fork server may see of its folder: path -> times and modes."""
+    """Files of its folder that all kernels of a fork server may see: path -> times and modes."""
     own = {kernel for kernel in runtime.iterdir() if kernel.name.startswith("k")}
     found = [path for path in runtime.rglob("*") if own.isdisjoint({path, *path.parents})]
     return {str(path): (path.stat().st_mtime, path.stat().st_mode) for path in found}
@@ -212,7 +212,7 @@ def level_of(link: ForkServerClient) -> str:
 
 
 def is_called(listener: socket.socket) -> bool:
-    """Whether anybody has connected."""
+    """Return whether anybody has connected."""
     with suppress(BlockingIOError):
         listener.accept()
         return True

@@ -49,7 +49,7 @@ def line_advantages(
     baseline: Baseline = "mean",
     scale_by: float | None = None,
 ) -> list[list[float]]:
-    """Of a group of these rewards, [G][L]; `scale_by` replaces its deviation."""
+    """Advantages of a group of these rewards, [G][L]; `scale_by` replaces its deviation."""
     config = GRPOConfig(credit=credit, line_credit_weight=weight, baseline=baseline)
     siblings = [sibling(i, None, reward) for i, reward in enumerate(rewards)]
     return load(config).line_advantages(siblings, divisor(siblings, scale_by))
@@ -62,6 +62,6 @@ def tree_advantages(
     branching: Sequence[int] = (),
     scale_by: float | None = None,
 ) -> list[list[float]]:
-    """Of a group that branches, [G][L]."""
+    """Advantages of a group that branches, [G][L]."""
     config = GRPOConfig(credit="tree", line_credit_weight=weight, branching=tuple(branching))
     return load(config).line_advantages(siblings, divisor(siblings, scale_by))

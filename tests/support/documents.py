@@ -56,7 +56,7 @@ class Program:
 
     @property
     def is_fragment(self) -> bool:
-        """Whether its first line says that something of another project is missing."""
+        """Return whether its first line says that something of another project is missing."""
         return self.text.startswith("# A fragment: ")
 
     def __str__(self) -> str:

@@ -51,12 +51,12 @@ EXPERTS: Mapping[str, Any] = {"num_experts_per_tok": 2, "moe_intermediate_size":
 
 
 def attend(kind: str) -> Mapping[str, Any]:
-    """What every config takes, though none of them lists it."""
+    """Settings that every config takes, though none of them lists these."""
     return {"attn_implementation": kind}
 
 
 def scorer(model: Any) -> Any:
-    """What `models.logprobs` takes of a loaded model: one that computes in its own weights."""
+    """Scorer that `models.logprobs` takes of a loaded model: it computes in its own weights."""
     return SimpleNamespace(model=model, precision=Precision(), forbidden_ids=frozenset())
 
 

@@ -1,4 +1,4 @@
-"""What a vLLM server says, from a few lines in the test's own event loop: for trouble to order."""
+"""A vLLM server in a few lines, in the test's own event loop: for trouble to order."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class FakeServer:
         await self._heard[path].wait()
 
     async def stop(self) -> None:
-        """As if its process had been killed."""
+        """Stop as if its process had been killed."""
         self._server.close()
         for task in self._serving:
             task.cancel()
@@ -185,7 +185,7 @@ def engine_of(*servers: FakeServer, **settings: Any) -> VLLMServerEngine:
 def use(
     act: Callable[..., Awaitable[T]], *, num_servers: int = 1, **settings: Any
 ) -> tuple[T, list[FakeServer]]:
-    """What `act(engine, *servers)` comes to, and the servers; nothing may hang."""
+    """Result of `act(engine, *servers)`, and the servers; nothing may hang."""
 
     async def inside() -> tuple[T, list[FakeServer]]:
         servers = [FakeServer() for _ in range(num_servers)]

@@ -1,4 +1,4 @@
-"""What the fixtures that several folders share are, for those who ask for them.
+"""Types of the fixtures that several folders share, for those who ask for them.
 
 They are made in tests/conftest.py and tests/replay/conftest.py, which say how each is called.
 """

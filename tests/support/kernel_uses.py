@@ -1,4 +1,4 @@
-"""What the fixtures that lend a kernel to a test can be called with."""
+"""Uses of the fixtures that lend a kernel to a test."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ ConsoleUse = Callable[[KernelPool, SupervisedKernel, Path], Awaitable[T]]
 
 
 class WithKernel(Protocol):
-    """What `use` makes of a fresh kernel, which is closed then."""
+    """Result of `use` on a fresh kernel, which is closed then."""
 
     def __call__(self, use: Use[T]) -> T: ...
 
 
 class RunAll(Protocol):
-    """What became of each source, run one after the other in one fresh kernel."""
+    """Result of each source, run one after the other in one fresh kernel."""
 
     def __call__(self, *sources: str) -> list[Execution]: ...

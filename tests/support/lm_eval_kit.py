@@ -75,12 +75,12 @@ def keep_made(monkeypatch: pytest.MonkeyPatch) -> list[Trajectory]:
 
 
 def evaluated(model: Path, given: Mapping[str, Any], *, samples: int = 2) -> Evaluation:
-    """What `repl-rl eval -k SAMPLES` would find."""
+    """Evaluation that `repl-rl eval -k SAMPLES` would make."""
     return evaluate(plan_of_model(str(model), given), SILENT, samples=samples)
 
 
 def mine(place: Path, evaluation: Evaluation, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The same problems in the same order and as often, as a task of the harness."""
+    """A task of the harness: the same problems in the same order, as often."""
     plan = plan_of_model(evaluation.policy, given)
     config = evaluation.config
     drawn = held_out_attempts(plan.task, count=config.eval.problems, seed=config.seed)

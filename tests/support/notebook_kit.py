@@ -47,7 +47,7 @@ def notebook_of(trajectory: Trajectory, **options: Any) -> Any:
 
 
 def line_cells(notebook: Any) -> list[Any]:
-    """Those that hold lines; the rest is ours."""
+    """Cells that hold lines; the rest is ours."""
     return [cell for cell in notebook.cells if "repl_rl" in cell.metadata]
 
 

@@ -23,7 +23,7 @@ WAIT_S = 60.0
 
 
 class Served:
-    """What is served at `url`, by an event loop in another thread."""
+    """An environment that is served at `url`, by an event loop in another thread."""
 
     def __init__(self, env: rr.Env, loop: asyncio.AbstractEventLoop, url: str) -> None:
         self.env = env
@@ -55,13 +55,13 @@ class Served:
         return sum(not kernel.is_closed for kernel in self.env.kernels._kernels)
 
     def all_kernels_are_freed(self) -> bool:
-        """Whether nobody holds any, soon: a server learns of a lost client by its socket."""
+        """Return whether all are free soon: a server learns of a lost client by its socket."""
         return holds(lambda: self.num_kernels == 0)
 
     def direct(
         self, lines: Sequence[str], *, index: int, seed: int
     ) -> tuple[str, list[rr.Step], rr.Scored]:
-        """The same episode without a wire: its prompt, its steps and what it is worth."""
+        """The episode without a wire: its prompt, its steps and what it is worth."""
 
         async def play() -> tuple[str, list[rr.Step], rr.Scored]:
             episode = await self.env.episode(self.problems.get("train", index), seed=seed)
@@ -72,7 +72,7 @@ class Served:
 
 
 def holds(claim: Callable[[], bool]) -> bool:
-    """Whether a claim comes true in time."""
+    """Return whether a claim comes true in time."""
     deadline = time.monotonic() + WAIT_S
     while not claim() and time.monotonic() < deadline:
         time.sleep(0.02)

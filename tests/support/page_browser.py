@@ -190,7 +190,7 @@ def open_viewer(build: Build, folder: Path) -> Iterator[Viewer]:
 
 
 def facts(page: Any) -> dict[str, str]:
-    """What the panel says of a token, by name."""
+    """Facts that the panel shows of a token, by name."""
     return dict(
         page.eval_on_selector_all(
             "#inspector dl > div",

@@ -12,7 +12,7 @@ from repl_rl.records import Scored
 
 
 class Read(NamedTuple):
-    """Of one trajectory, [P + T]; at the prompt all but `ids` is 0."""
+    """Lists of one trajectory, [P + T]; at the prompt all but `ids` is 0."""
 
     ids: list[int]
     mask: list[int]
@@ -21,7 +21,7 @@ class Read(NamedTuple):
 
 
 def written(scored: Scored, advantages: Sequence[float]) -> Read:
-    """What a record has to hold: own sampled tokens count, everything else is 0."""
+    """Lists that a record has to hold: own sampled tokens count, everything else is 0."""
     one = scored.trajectory
     mask = [0] * len(one.prompt_ids)
     mask += [0] * one.num_copied + [int(is_own) for is_own in one.loss_mask[one.num_copied :]]
@@ -61,13 +61,13 @@ def read_slime(record: dict[str, Any]) -> Read:
 
 
 def read_skyrl(record: dict[str, Any], row: int) -> Read:
-    """Of a batch whose `rewards` are advantages."""
+    """Lists of a batch whose `rewards` are advantages."""
     fields = ("prompt_token_ids", "response_ids", "loss_masks", "rollout_logprobs", "rewards")
     return _behind(*(record[name][row] for name in fields))
 
 
 def read_rllm(record: dict[str, Any]) -> Read:
-    """As rLLM joins steps of which each goes on after the one before."""
+    """Lists as rLLM joins steps of which each goes on after the one before."""
     made = Read([], [], [], [])
     for step in record["steps"]:
         assert step["prompt_ids"][: len(made.ids)] == made.ids
@@ -81,7 +81,7 @@ def read_rllm(record: dict[str, Any]) -> Read:
 
 
 def read_datum(datum: Any) -> Read:
-    """Of a `tinker.Datum`: its lists begin at the second token."""
+    """Lists of a `tinker.Datum`, which begin at the second token."""
     inputs = {name: tensor.tolist() for name, tensor in datum.loss_fn_inputs.items()}
     first = datum.model_input.to_ints()[0]
     assert datum.model_input.to_ints()[1:] == inputs["target_tokens"][:-1]

@@ -43,7 +43,7 @@ CLOCK = (" import time; time.time_ns()\n", " _ + 1\n", " 2 + 2\n")
 
 
 def config() -> Config:
-    """Of kernels that a loaded machine does not hurry."""
+    """Config of kernels that a loaded machine does not hurry."""
     return resolve(overrides=SETTINGS)
 
 

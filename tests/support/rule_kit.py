@@ -147,7 +147,7 @@ LAWS = (
 
 
 def rule_proves(case: Case, play: Play, setup: tuple[str, ...], answer: str) -> bool:
-    """Whether the rule's solution, run on another problem, submits its answer."""
+    """Return whether the rule's solution, run on another problem, submits its answer."""
     problem, draft = next(drawn(case, 1))
     submission = play(script(*setup, *draft.solution))
     meta = {"points": "0", **problem.meta, "answer": answer}

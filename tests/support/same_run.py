@@ -1,4 +1,4 @@
-"""Whether two runs are one: their files bit for bit, but for what a clock has measured."""
+"""Comparison of two runs: their files bit for bit, but for what a clock has measured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMED = (
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """What differs between two runs' metrics, trajectories and weights, in words."""
+    """Differences of two runs' metrics, trajectories and weights, in words."""
     found = list(compared("metrics.jsonl", one, other))
     names = {path.name for run in (one, other) for path in (run / "trajectories").iterdir()}
     for name in sorted(names):
@@ -29,7 +29,7 @@ def differences(one: Path, other: Path) -> list[str]:
 
 
 def compared(name: str, one: Path, other: Path) -> Iterator[str]:
-    """What differs between the rows of a file of two runs, in words."""
+    """Differences between the rows of a file of two runs, in words."""
     rows, others = (_rows(run / name) for run in (one, other))
     if len(rows) != len(others):
         yield f"{name}: {len(rows)} and {len(others)} rows"

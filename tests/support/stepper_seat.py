@@ -119,7 +119,7 @@ class WritesLines:
 
 
 class Seat:
-    """Where a person would sit. `arrived` grows by every message that a widget handles."""
+    """Seat of a person at the keys. `arrived` grows by every message that a widget handles."""
 
     def __init__(self, app: Stepper, pilot: Pilot[None], arrived: list[Message]) -> None:
         self.app, self._pilot, self._arrived = app, pilot, arrived
@@ -228,5 +228,5 @@ def after(app: Stepper, *keys: str, size: tuple[int, int] = SIZE) -> list[str]:
 
 
 def line_of(rows: Sequence[str]) -> str:
-    """Where one stands, as the head says it: `2/5`, or `2*` on a branch."""
+    """Place of a line, as the head says it: `2/5`, or `2*` on a branch."""
     return rows[0].split("line ")[1].split()[0]

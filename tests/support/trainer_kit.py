@@ -135,7 +135,7 @@ def take_step(
     device: str = "cpu",
     **grpo: Any,
 ) -> Catch:
-    """What one real update of the model in `folder` caught; `change` may alter its trainer first.
+    """Catch of one real update of the model in `folder`; `change` may alter its trainer first.
 
     Every step trains on `scored`, which is a group unless `group_size` says otherwise. It goes on
     from a `checkpoint` in `output`.

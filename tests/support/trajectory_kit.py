@@ -77,10 +77,10 @@ def full_with(**changes: Any) -> Scored:
 
 
 def row(record: object) -> bytes:
-    """As Python's own writer has it, which escapes more."""
+    """Row as Python's own writer has it, which escapes more."""
     return json.dumps(record).encode() + b"\n"
 
 
 def titles(*paths: Path, **wanted: Any) -> list[str]:
-    """Where those stand that a `Selection` leaves. Any: whatever its fields hold."""
+    """Ids of the places that a `Selection` leaves. Any: whatever its fields hold."""
     return [place.id for place in select(paths, Selection(**wanted))]

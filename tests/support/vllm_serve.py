@@ -90,7 +90,7 @@ class Server:
 
 
 def small_server(model: Path, log: Path, *, flags: Sequence[str] = (*PROCESSED, *LOADER)) -> Server:
-    """As quick to start and as small as it gets."""
+    """Server as quick to start and as small as it gets."""
     # By its module: the console script asks for metadata that builds for CPUs lack.
     command = [sys.executable, "-W", "ignore", "-m", "vllm.entrypoints.openai.api_server"]
     words = [*command, "--model", str(model), *SETTINGS, *flags]
@@ -98,7 +98,7 @@ def small_server(model: Path, log: Path, *, flags: Sequence[str] = (*PROCESSED, 
 
 
 def documented_server(model: Path, log: Path) -> Server:
-    """As docs/engines.md tells a person without a GPU."""
+    """Server that docs/engines.md describes for a person without a GPU."""
     (shown,) = (one for one in commands(ROOT / "docs" / "engines.md") if one.words[0] == "python")
     given = {"python": sys.executable, "MODEL": str(model)}
     words = [given.get(word, word) for word in shown.words]

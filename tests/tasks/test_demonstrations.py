@@ -47,7 +47,7 @@ def is_proved(problem: Problem, submission: str | None) -> bool:
 
 
 def lines_of(problem: Problem, seed: int) -> list[str]:
-    """What a script writes when nothing ever answers."""
+    """Lines that a script writes when nothing ever answers."""
     script = TASK.demonstrate(problem, random.Random(seed))
     lines = [next(script)]
     with contextlib.suppress(StopIteration):
@@ -145,7 +145,7 @@ def of_kind(family: str, kind: str, count: int) -> list[Problem]:
 
 
 def test_scripts_react_to_what_they_see() -> None:
-    """The same first line, two answers: a claim at once, or a look for the first place."""
+    """One first line, two answers: a claim at once, or a look for the first place."""
     problem = next(p for p in problems() if p.meta["kind"] == "square")
     lines = TABLES["identity"]["square"][0].lines
     holds, fails = (played(lines, facts_of(problem), random.Random(0)) for _ in range(2))

@@ -1,4 +1,4 @@
-"""What has no value is wrong for each rule there is, and for rows, wherever it is hidden."""
+"""Answers without a value are wrong for each rule, and for rows, wherever they are hidden."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def test_identities_are_what_they_are_said_to_be() -> None:
 
 
 def difference(problem: Problem) -> Any:
-    """Of both sides; sympy ships no types."""
+    """Difference of both sides; sympy ships no types."""
     return sympy.sympify(problem.meta["lhs"]) - sympy.sympify(problem.meta["rhs"])
 
 
@@ -187,7 +187,7 @@ def test_no_number_and_no_single_look_settle_an_identity() -> None:
 
 
 def test_a_statement_that_asks_for_any_witness_takes_any() -> None:
-    """As those did that stored runs hold."""
+    """Stored runs hold such statements."""
     meta = {"family": "identity", "kind": "square", "lhs": "x", "rhs": "x**2", "truth": "False"}
     statements = ("an x where the sides differ", "the least positive integer x where they differ")
     asked = [Problem(id="", statement=one, meta={**meta, "answer": "2"}) for one in statements]
@@ -197,7 +197,7 @@ def test_a_statement_that_asks_for_any_witness_takes_any() -> None:
 
 
 def test_a_twin_looks_like_a_true_identity() -> None:
-    """As many terms on the right, all but a few, and as long."""
+    """It has about as many terms on the right, and is as long."""
     found = {truth: [p.meta["rhs"] for p in of_family("identity") if p.meta["truth"] == truth]
              for truth in ("True", "False")}  # fmt: skip
     lengths = [statistics.median(map(len, sides)) for sides in found.values()]

@@ -19,7 +19,8 @@ OK = OutcomeKind.OK_OUTPUT
 
 
 def alone(trajectory: Trajectory) -> Trajectory:
-    """As it is where each piece is encoded and decoded by itself, with a space of its own."""
+    """Trajectory as it is where each piece is encoded and decoded by itself, with a space of its
+    own."""
     ids = list(trajectory.completion_ids)
     mask, logprobs = list(trajectory.loss_mask), list(trajectory.logprobs)
     lines: list[Line] = []

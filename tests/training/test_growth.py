@@ -79,7 +79,7 @@ def run(make_trajectory: MakeTrajectory, make_scored: MakeScored) -> Callable[..
 
 
 def timed_otherwise(trajectory: Trajectory) -> Trajectory:
-    """The same lines, which took another time."""
+    """Trajectory whose lines took another time."""
     lines = [
         replace(line, outcome=replace(line.outcome, wall_ms=line.outcome.wall_ms + 1))
         for line in trajectory.lines
@@ -88,13 +88,14 @@ def timed_otherwise(trajectory: Trajectory) -> Trajectory:
 
 
 def states(trajectory: Trajectory, more: More, *, own: int = 0) -> list[Attempt]:
-    """Who leaves it on its way, behind lines of its own."""
+    """Attempts that leave it on its way, behind lines of its own."""
     places = range(own + 1, len(trajectory.lines))
     return [one for at in places for one in more(replace(trajectory, lines=trajectory.lines[:at]))]
 
 
 def test_each_level_leaves_what_the_levels_before_have_made(run: Callable[..., Run]) -> None:
-    """Of 60 lines, so that a coin takes one of them for sure: [2, 2, 3] of two groups."""
+    """Trajectories have 60 lines, so that a coin takes one of them for sure: [2, 2, 3] of two
+    groups."""
     rows = grow(attempts(12), tree(2, 2, 3), run(60))
     assert [one.trajectory.sibling_index for one in rows] == [*range(12)] * 2
     first = [one.trajectory for one in rows[:12]]
@@ -157,7 +158,8 @@ def test_one_that_ends_before_it_is_left_stands_for_all_that_would_leave_it(
 
 
 def test_what_lost_its_stem_is_counted(run: Callable[..., Run]) -> None:
-    """Of 60 lines, so that each group has 4 leaves; one of them began at the prompt after all."""
+    """Trajectories have 60 lines, so that each group has 4 leaves; one of them began at the prompt
+    after all."""
     rows = grow(attempts(4), tree(2, 2), run(60))
     lost = replace(rows[1], trajectory=replace(rows[1].trajectory, branch=None))
     found = load_credit(tree(2, 2)).metrics([rows[0], lost, *rows[2:]])
@@ -168,6 +170,7 @@ def test_what_lost_its_stem_is_counted(run: Callable[..., Run]) -> None:
 def test_one_that_began_again_is_left_by_those_who_copied_lines_that_it_has(
     again: str, slots: list[int], run: Callable[..., Run]
 ) -> None:
-    """Of 60 lines, so that each is left: where 0 writes others the second time, 1 has no place."""
+    """Trajectories have 60 lines, so that each is left: where 0 writes others the second time, 1
+    has no place."""
     rows = grow(attempts(4), tree(2, 2), run(60, again=again))
     assert [row.trajectory.sibling_index for row in rows] == slots * 2

@@ -34,7 +34,7 @@ def test_the_same_seed_looks_at_the_same_entries() -> None:
 
 
 def moved(gradient: torch.Tensor, step: torch.Tensor) -> list[float]:
-    """What is recorded of one step of a weight of ones."""
+    """Records of one step of a weight of ones."""
     weight = torch.nn.Parameter(torch.ones(4))
     frozen = torch.nn.Parameter(torch.ones(4), requires_grad=False)
     model = SimpleNamespace(parameters=lambda: [weight, frozen])
@@ -49,7 +49,7 @@ def moved(gradient: torch.Tensor, step: torch.Tensor) -> list[float]:
 
 
 def test_only_weights_with_a_gradient_count() -> None:
-    """Of three with one, two move; the rows of tokens that did not occur say nothing."""
+    """Two of three weights with a gradient move; rows of absent tokens say nothing."""
     gradient = torch.tensor([1.0, -1.0, 1.0, 0.0])
     assert moved(gradient, torch.tensor([0.1, 0.1, 0.0, 0.0])) == [pytest.approx(2 / 3)]
 

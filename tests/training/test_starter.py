@@ -115,7 +115,7 @@ def test_a_task_of_ones_own_is_another_starter_when_its_file_changes(
 
 
 def test_what_scripts_write_is_of_the_version_that_starters_are_cached_by() -> None:
-    """Where the digest changes, so should VERSION: starters in caches have seen the old lines."""
+    """VERSION changes with the digest: starters in caches have seen the old lines."""
     task, rng, digest = SympyProofs(), random.Random(0), hashlib.blake2b(digest_size=8)
     for problem in itertools.islice(task.problems(Split.TRAIN, seed=0), 60):
         digest.update(f"{problem.statement}\n{next(task.demonstrate(problem, rng))}\n".encode())
@@ -182,7 +182,7 @@ def test_lines_that_prompts_share_are_found() -> None:
 
 
 def test_a_line_that_one_kind_of_problem_shares_is_common_and_a_repeated_problem_is_not() -> None:
-    """Of 300 prompts one in a hundred is 3: `few` stands in 3, `fewer` in 2, `again` in one."""
+    """One in a hundred of 300 prompts is 3: `few` stands in 3, `fewer` in 2, `again` in one."""
     prompts = [f">>> import a\n>>> # {number}\n>>>" for number in range(294)]
     prompts += [f">>> import a\n>>> # {name} few\n>>> # few\n>>>" for name in "abc"]
     prompts += [f">>> import a\n>>> # {name} fewer\n>>> # fewer\n>>>" for name in "ab"]

@@ -1,4 +1,4 @@
-"""What a warm start trains, what it leaves as it was, and which transcripts it shows."""
+"""Warm starts: what they train, what they leave as it was, which transcripts they show."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def test_a_conversation_is_what_the_template_makes_of_its_messages(
 
 @lasting
 def test_a_conversation_has_the_tokens_of_its_whole_text_between_two_lines(name: str) -> None:
-    """What a template writes after a turn's end, with the answer in it, is encoded as one text."""
+    """Text that a template writes after a turn's end, with the answer in it, is encoded as one."""
     family = FAMILIES[name]
     made, _ = converse(family, ("1+1", "x"), by_newline=False)
     codec, tokenizer = (

@@ -231,7 +231,7 @@ def test_a_look_alike_by_hand_ends_nothing() -> None:
 
 
 def as_live(made: Trajectory, *by_hand: LiveLine) -> Any:
-    """What a replay has of a trajectory once its kernel has run all but the last line."""
+    """Replay of a trajectory once its kernel has run all but the last line."""
     shown = ["2\n>>>", ">>>"]
     lines = [
         LiveLine(source=line.source, outcome=line.outcome, recorded=line, shown_after=text)

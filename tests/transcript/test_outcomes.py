@@ -84,7 +84,7 @@ def test_what_does_not_compile_is_so_whatever_the_kernel_says(
     [Execution(status=ExecStatus.INCOMPLETE), *map(failed, ["SyntaxError", "TabError"])],
 )
 def test_what_compiles_is_neither_a_syntax_error_nor_open(execution: Execution) -> None:
-    """What it ran raised that, or the kernel lies."""
+    """The code that it ran raised that, or the kernel lies."""
     assert kind_of("x", execution) is OutcomeKind.RUNTIME_ERROR
 
 

@@ -38,8 +38,8 @@ class Edge:
     not the prompt, the rest of the group as one more. That is the mean value of the other
     trajectories from the prompt, with all that leave them."""
     weight: float
-    """How much of a rollout it stands for: 1 from the prompt, and behind a state that others leave
-    an equal share of what leads to it; 0 where nothing behind it was scored."""
+    """Share of a rollout that it stands for: 1 from the prompt, and behind a state that others
+    leave an equal share of what leads to it; 0 where nothing behind it was scored."""
 
 
 class Outlined(NamedTuple):
@@ -103,7 +103,7 @@ class _Tree:
             else:
                 self._begin[left.sibling_index, left.num_lines].append(at)
         self._stops = [sorted(stops[at]) for at in range(len(siblings))]
-        """Of each sibling, where it is left."""
+        """Places where each sibling is left."""
         self._values = self._find_values()
 
     def outline(self) -> list[Outlined]:

@@ -43,11 +43,11 @@ class _Growth:
     def __init__(self, attempts: Sequence[Attempt], config: GRPOConfig) -> None:
         products = itertools.accumulate(config.branching[:0:-1], lambda a, b: a * b, initial=1)
         self.strides = [*products][::-1]
-        """Of each level, how far apart its slots lie."""
+        """Distance between the slots of each level."""
         self._probability = config.branch_probability
         self._slots = {(one.group_index, one.sibling_index): one for one in attempts}
         self._left: dict[tuple[int, int], tuple[int, int]] = {}
-        """Of each slot: the level that leaves it next, and the lines behind which it was left."""
+        """The level that leaves each slot next, and the lines behind which it was left."""
 
     def leaving(self, so_far: Trajectory) -> list[Attempt]:
         """Return the attempts that leave this one where it stands: the next level's, or none."""

@@ -180,7 +180,7 @@ class CacheRow:
     request: LineRequest | None = None
     last_used: int = 0
     turn: int = 0
-    """Who has a lower one was given its request before."""
+    """Number of its turn: a row with a lower one got its request before."""
 
     @property
     def num_new(self) -> int:
@@ -218,7 +218,7 @@ class Prompts:
         self._most = most
         self._known: dict[tuple[int, ...], tuple[CacheRow, torch.Tensor]] = {}
         self.beginning: list[int] = []
-        """What prompts begin with; a piece of its own."""
+        """Ids that prompts begin with; a piece of its own."""
 
     def add(self, ids: list[int], row: CacheRow, logits: torch.Tensor) -> None:
         """`row` holds these, and these logits (V,) follow them; the oldest of too many is lost."""

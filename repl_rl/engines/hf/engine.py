@@ -48,7 +48,7 @@ _TURNS = 8
 next request; with fewer, its line would miss a step."""
 
 _MISFITS = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What a model raises whose forward takes something else."""
+"""Errors of a model whose forward takes something else."""
 
 _TRIAL = ((6, 11), (7, 12), (8, 13), (13, 15))
 """Lengths that the first and the last row grow to when a model is tried: prompts, tokens, chunks.
@@ -98,7 +98,7 @@ class HFEngine:
         self.num_sampled = 0
         """Tokens sampled since the engine was made."""
         self.prefix_tokens = (0, 0)
-        """See `BusyEngine.prefix_tokens`."""
+        """Tokens of prefixes, as in `BusyEngine.prefix_tokens`."""
         text = model.config.get_text_config()
         self._reads_in_place = text._attn_implementation == "sdpa"
         row_attention.install()
@@ -115,7 +115,7 @@ class HFEngine:
         self._compute_in(dtype)
         self._steps: Steps | None = None
         self.about = ""
-        """How steps are launched, in a few words; empty on a CPU."""
+        """Way in which steps are launched, in a few words; empty on a CPU."""
         if model.device.type == "cuda" if is_fixed is None else is_fixed:
             self._open_steps()
 

@@ -66,11 +66,11 @@ FEWEST_SLOTS, ROWS_A_SLOT, WIDTH = 8, 8, 16
 """64 rows in lines of 12 tokens and 8 observed need 5.3 slots a step on average; 8 keep 0.99 of the
 rate, 4 only 0.74."""
 WIDE_SLOTS, WIDE = 8, 128
-"""Of the second shape, for prompts: no row draws in it."""
+"""Slots and width of the second shape, for prompts: no row draws in it."""
 LONG = 64
 """Tokens from which on a piece is read by the second shape."""
 FEWEST_COLUMNS = 256
-"""Of the smallest bucket that is tried where memory is short."""
+"""Columns of the smallest bucket that is tried where memory is short."""
 _KEPT = 0.1
 """Share of the device's memory up to which keys and weights stay there during an update: in other
 places graphs would have to be captured again."""

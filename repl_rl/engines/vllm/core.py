@@ -42,7 +42,7 @@ _FOR_CPU: Mapping[str, Any] = {
 class Finished:
     key: str
     prompt_ids: tuple[int, ...]
-    """What vLLM went on after: exactly what it was given."""
+    """Ids that vLLM went on after: exactly those that it was given."""
     ids: tuple[int, ...]  # [N]
     logprobs: tuple[float, ...]  # [N]
 

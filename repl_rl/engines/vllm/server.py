@@ -98,7 +98,7 @@ class VLLMServerEngine:
         self._homes = _Homes()
         self._run = secrets.token_hex(4)
         self.label = ""
-        """See `SharedEngine.label`."""
+        """Label of the engine, as in `SharedEngine.label`."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._gate = asyncio.Lock()
         self._is_open = False

@@ -26,7 +26,7 @@ _LABEL = re.compile(r"\s*(Question:|Problem:|Q:)\s*")
 _CUE = re.compile(r"\s*^\s*(Answer:|Solution:|A:)\s*\Z", re.MULTILINE)
 _MOST = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 _NEUTRAL = {"top_p": (1,), "top_k": (0, -1), "min_p": (0,), "num_beams": (1,)}
-"""What changes nothing about sampling, whoever says it."""
+"""Values that change nothing about sampling, whoever gives them."""
 
 
 def statement_in(context: str, name: str) -> str:

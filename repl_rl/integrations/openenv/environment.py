@@ -36,7 +36,7 @@ from repl_rl.tasks.numbered import NumberedProblems
 from repl_rl.transcript.encoding import Encoding
 
 NAME = "repl-rl"
-"""Of the environment, in paths such as /repl-rl/splits."""
+"""Name of the environment, in paths such as /repl-rl/splits."""
 _SHOWN_CHARS = 200
 _WAIT_S = 600.0
 """More than a kernel, a line and its verdict may take together."""

@@ -22,7 +22,7 @@ from repl_rl.errors import ConfigError, how_to_install
 MAX_ROW_BYTES = 1 << 24
 """A row with a long solution has a thousandth of it."""
 MAX_FILE_BYTES = 1 << 30
-"""Of a .json file, which is read as a whole."""
+"""Most bytes of a .json file, which is read as a whole."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -185,7 +185,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "choices": ("choices", "options"),
 }
 SOLUTION = "solution"
-"""Where a row has no answer of its own, it ends in one."""
+"""Column that ends in the answer, for a row without one of its own."""
 TESTS = ("tests", "test", "test_list")
 """Before answers, for the grader `tests`."""
 _MUST_AGREE = ("statement", "answer")

@@ -61,7 +61,7 @@ _INTEGRAL = re.compile(r"(?i)\\int(?![a-z])|\u222b|integra(?:l|te)|antiderivativ
 _COMPLEX = re.compile(r"(?i)complex|imaginary")
 
 _WHOLE_LETTERS = frozenset("kmn")
-"""What cos(pi*n) makes integers of. cos(pi*x) is a wave."""
+"""Letters that cos(pi*n) makes integers of. cos(pi*x) is a wave."""
 _ROOTS = ("sqrt", "log", "ln")
 
 

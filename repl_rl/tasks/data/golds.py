@@ -38,7 +38,7 @@ _MAX_DIGITS = 2000
 
 _INTEGER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)")
 _PYTHON = re.compile(r"\*|\w\(")
-"""What LaTeX has no use for."""
+"""Marks of Python that LaTeX has no use for."""
 
 
 @dataclass(frozen=True, slots=True)

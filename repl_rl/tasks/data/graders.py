@@ -28,7 +28,7 @@ from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_rl.tasks.data.choices import normal_text
 
 MAX_CHARS = 400
-"""Of one decimal."""
+"""Most characters of one decimal."""
 _MAX_EXPONENT = 400
 _NUMBER = re.compile(r"(\d*\.\d+|\d+\.?)(?:[eE]([+-]?\d+))?")
 _TIMES_TEN = re.compile(

@@ -36,7 +36,7 @@ from repl_rl.tasks.data.reading import Reading, share
 from repl_rl.tasks.data.texts import MAX_CHARS, statement_of
 
 _BETWEEN = (", ", ",", " ", "\n", " \u00d7 ", "")
-"""What may stand between the elements of a list that is written without brackets."""
+"""Marks that may stand between the elements of a list that is written without brackets."""
 _FRACTION = re.compile(r"Fraction\((-?\d+), (\d+)\)")
 _DECIMAL = re.compile(r"Decimal\('([-+.\w]+)'\)")
 _MATRIX = re.compile(r"\w*Matrix\((\[.*\])\)", re.DOTALL)
@@ -134,7 +134,7 @@ _MOST_REPEATED = 20 * CHUNK
 _NUM_TRIED = 2
 """Entries on which a family's score is tried before anything begins."""
 NONSENSE = ("(", "words", "0")
-"""What answers not every problem of a family."""
+"""Answers that are not right for every problem of a family."""
 _UNCALLED = re.compile(r"[\w\s.,+\-*/%<>!?#|]*", re.ASCII)
 """No bracket of any kind, no quote, no colon."""
 _EVALUATORS = {"eval", "exec", "parse_expr", "sympify", "parse_latex"}

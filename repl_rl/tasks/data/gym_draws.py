@@ -43,10 +43,10 @@ class GymEntry:
     answer: str | None
     """None where a family knows no answer of its own."""
     metadata: str
-    """What a score reads, as a literal of Python: JSON has neither tuples nor sets."""
+    """Metadata that a score reads, as a literal of Python: JSON has neither tuples nor sets."""
     seed: int
     index: int
-    """Where the library has it."""
+    """Index of the problem in the library."""
 
     def for_score(self) -> dict[str, Any]:
         """Argument for the library's `score_answer`. Raises ValueError for what is no literal."""

@@ -47,7 +47,7 @@ class Reading:
     said: str
     """One line: what was taken, as what, and what was refused."""
     record: str
-    """What a run writes down: where it was, its digest, how many rows."""
+    """Record that a run writes down: where the data was, its digest, how many rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +56,12 @@ class Source:
 
     name: str
     place: str
-    """Where they are, in full."""
+    """Full place of the rows."""
     rows: Iterable[DataRow]
     digest: str | None = None
     """sha256 of the file; None: that of all statements and answers."""
     has_splits: bool = False
-    """Whether its splits are parts of their own, each with its own ids."""
+    """True where its splits are parts of their own, each with its own ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class _Item:
     """Declared by a column of the row."""
     num_choices: int = 0
     why: str = ""
-    """Why there is no answer; empty where there is one."""
+    """Reason why there is no answer; empty where there is one."""
 
 
 def read(source: Source, data: DataConfig) -> Reading:

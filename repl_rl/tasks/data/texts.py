@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 MAX_CHARS = 1 << 15
-"""Of a statement or an answer. Both travel in one message to the grader's process."""
+"""Most characters of a statement or an answer. Both travel in one message to the grader's
+process."""
 _MAX_BARE_SOLUTION = 200
 """Characters of a solution that is nothing but its answer."""
 
@@ -38,7 +39,7 @@ _STOCK = re.compile(
     r"solve the following (?:math )?problem(?: step by step| efficiently and clearly)?)[.:,]?",
     re.IGNORECASE,
 )
-"""What is left of such a request, where nothing else stands beside it."""
+"""Remainder of such a request, where nothing else stands beside it."""
 
 
 def last_user_text(value: Any) -> str:

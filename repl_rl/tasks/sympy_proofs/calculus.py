@@ -36,7 +36,8 @@ SYMBOLS: Mapping[str, tuple[str, ...]] = {
     "sum": (),
     "closed_sum": ("n",),
 }
-"""What an answer of each kind may depend on: an antiderivative on a constant that cancels."""
+"""Symbols that an answer of each kind may depend on: an antiderivative on a constant that
+cancels."""
 
 
 def grade(problem: Problem, submission: str) -> Verdict:

@@ -172,6 +172,7 @@ CHANCES: Mapping[str, float] = {
     "cubic_complex": 0.1,
     "biquadratic": 0.2,
 }
-"""Of an empty list, but for `quadratic` and `biquadratic`: measured on 300 problems each."""
+"""Chances of an empty list, except in `quadratic` and `biquadratic`: measured on 300 problems
+each."""
 
 RULES = one_call(KINDS, grade, chances=CHANCES)

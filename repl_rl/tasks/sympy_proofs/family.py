@@ -25,13 +25,13 @@ class Draft:
     question: str
     """One line; its expressions are Python and can be pasted into the REPL as they stand."""
     form: str
-    """What an answer is to be, in a few words that are the same for all problems of a kind."""
+    """Form of an answer, in a few words that are the same for all problems of a kind."""
     answer: str
     """One submission that solves the problem, as text."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """What grading and demonstrations need of the statement's parts."""
+    """Parts of the statement that grading and demonstrations need."""
     setup: tuple[str, ...] = ()
-    """What the kernel has run: see `Problem.setup`. The statement speaks of its names."""
+    """Sources that the kernel has run: see `Problem.setup`. The statement speaks of its names."""
     solution: tuple[str, ...] = ()
     """Lines that find the answer from `setup` alone, the submission last."""
     one_liners: tuple[str, ...] = ()
@@ -65,7 +65,8 @@ class Rule:
     grade: Grade
     tiers: tuple[int, ...]
     chance: float = 0.0
-    """As in `Problem.chance`: at least the share of its problems that one blind answer solves."""
+    """Chance, as in `Problem.chance`: at least the share of its problems that one blind answer
+    solves."""
     is_held_out: bool = False
     """True for a rule that no training problem is made by."""
 
@@ -76,7 +77,7 @@ class Family:
 
     name: str
     modules: Mapping[str, tuple[int, ...]]
-    """Where its rules stand, as `RULES` of modules in this folder, and the tiers of these rules."""
+    """Modules of this folder that hold its rules, as `RULES`, and the tiers of these rules."""
 
     @property
     def tiers(self) -> tuple[int, ...]:

@@ -55,9 +55,9 @@ class Sides:
 
     lhs: str
     polynomial: Any
-    """Of the right side."""
+    """Polynomial of the right side."""
     function: Any = 1
-    """What it is multiplied by."""
+    """Factor of the polynomial."""
     twists: Twists
     """The right side of a twin has a multiple of one of these added."""
 

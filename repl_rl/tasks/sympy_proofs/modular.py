@@ -193,6 +193,6 @@ KINDS: Mapping[str, Kind] = {
 }
 
 CHANCES: Mapping[str, float] = dict.fromkeys(KINDS, 0.1) | {"order": 0.17, "remainders": 0.17}
-"""Of the best number: measured on 300 problems each."""
+"""Chances of the best number: measured on 300 problems each."""
 
 RULES = one_call(KINDS, grade, chances=CHANCES)

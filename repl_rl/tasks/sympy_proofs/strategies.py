@@ -18,7 +18,7 @@ SUBMIT_LAST = "submit_final_answer(_)"
 HOLDS = ("0", "True")
 """Said of an identity that holds."""
 GUESS = "3"
-"""Where an identity fails, without a look: right one time in three."""
+"""Place at which an identity is guessed to fail: right one time in three."""
 
 
 @dataclass(frozen=True, slots=True)

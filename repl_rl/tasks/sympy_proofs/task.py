@@ -106,7 +106,7 @@ class Known(msgspec.Struct, frozen=True):
     frozen: dict[str, tuple[int, ...]]
     """Seeds of held-out problems by cell; from tier 2 on no call alone solves one."""
     digest: str
-    """Of all problems of `frozen`: see `digest_of`."""
+    """Digest of all problems of `frozen`: see `digest_of`."""
 
 
 @cache

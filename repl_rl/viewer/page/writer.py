@@ -30,7 +30,7 @@ from repl_rl.viewer.replay.scene import whole_file
 from repl_rl.viewer.show.marked import kind_words
 
 SUFFIXES = (".html", ".htm")
-"""Of files that are written here."""
+"""Suffixes of files that are written here."""
 Json = dict[str, Any]
 """An object of the page's data: Any, for it is whatever `json.dumps` takes."""
 

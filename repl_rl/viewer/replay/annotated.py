@@ -33,7 +33,7 @@ _MAX_REWARD = 1e100
 # T completion tokens, L lines
 
 _Member = tuple[Ledger, tuple[Edge, ...], str | None]
-"""What depends on the whole group of a trajectory: see `Annotated`."""
+"""The parts that depend on the whole group of a trajectory: see `Annotated`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +48,12 @@ class Annotated:
     siblings: tuple[str, ...]
     """Ids of its group in the file, its own among them, in order."""
     edges: tuple[Edge, ...] = ()  # [E]
-    """Of its own lines, where its group branches."""
+    """Edges of its own lines, where its group branches."""
     left: str | None = None
     """Id of the one that it begins as, where its file has it."""
     token_texts: tuple[str, ...] | None = None  # [T]
-    """What each token of the completion adds to its text; None where no vocabulary is at hand. A
-    token that ends inside a character adds nothing, the one that completes it adds it whole."""
+    """Text that each token of the completion adds; None where no vocabulary is at hand. A token
+    that ends inside a character adds nothing, the one that completes it adds it whole."""
     trainer_logprobs: tuple[float, ...] | None = None  # [T]
     """From one forward of a model over the whole sequence, nats; None where no model is given."""
 

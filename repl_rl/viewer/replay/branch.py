@@ -76,7 +76,7 @@ class AskedSampler:
     codec: Codec
     fmt: TranscriptFormat
     source: str
-    """Of the model, as in `LoadedModel`."""
+    """Source of the model, as in `LoadedModel`."""
     at_once: int
     """Continuations."""
 

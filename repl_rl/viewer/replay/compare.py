@@ -23,8 +23,8 @@ from repl_rl.viewer.show.marked import kind_words
 from repl_sandbox.render import clean, truncate
 
 MAX_SHOWN_CHARS = 8192
-"""Of one side of a difference; a longer one loses its middle, and a difference in there is not
-seen. A kernel's output has fewer characters by default."""
+"""Most characters of one side of a difference; a longer one loses its middle, and a difference in
+there is not seen. A kernel's output has fewer characters by default."""
 _ONE_LINE = 48
 """Characters of one side in a headline."""
 _LEAD = 12
@@ -40,14 +40,14 @@ _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 PLACES = "shows where packages are installed"
 _FRAME = '  File "/'
-"""How a frame of a library begins; those of a policy's own lines have no path."""
+"""Beginning of a frame of a library; frames of a policy's own lines have no path."""
 
 
 class Cause(StrEnum):
     """Cause of a difference."""
 
     DIVERGED = "diverged"
-    """The same line did something else."""
+    """A line of both sides did something else."""
     VOLATILE = "volatile"
     """The line may do something else each time, or did so in two runs here."""
     LIMITS = "limits"

@@ -59,7 +59,7 @@ class ReplayRequest:
     count: int | None
     options: Options
     model: str | None
-    """Of the policy that goes on or scores tokens."""
+    """Model of the policy that goes on or scores tokens."""
     say: Callable[[str], None]
     """Gets what a person should know beside the result."""
 

@@ -146,7 +146,7 @@ class LiveLine:
     """A line that ran here."""
 
     source: str
-    """As in `Line.source`: with the space after the prompt and the newline."""
+    """Source, as in `Line.source`: with the space after the prompt and the newline."""
     outcome: LineOutcome
     recorded: Line | None
     """The line of the trajectory that it repeats; None for one by hand and for all after it."""

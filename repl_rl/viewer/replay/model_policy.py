@@ -65,7 +65,7 @@ class ModelPolicy:
         self._context_tokens = context_tokens
         self._sampling = sampling
         self._num_asked: Counter[int] = Counter()
-        """How often each trajectory was continued, by its seed."""
+        """Number of continuations of each trajectory, by its seed."""
 
     @property
     def source(self) -> str:

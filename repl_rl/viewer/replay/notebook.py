@@ -27,12 +27,12 @@ from repl_sandbox.guest.repl import DUMMY_BASE
 from repl_sandbox.render import clean
 
 SUFFIXES = (".ipynb",)
-"""Of files that are written here."""
+"""Suffixes of files that are written here."""
 FORMAT = 1
 """Version of what stands under `repl_rl` in the metadata of a notebook and of its cells."""
 TIMEOUT_TAG = "repl-rl-timeout"
-"""Of cells at which the kernel was interrupted or killed, or died. Nobody times a line in Jupyter:
-such a cell would run for ever, or take the kernel with it."""
+"""Tag of cells at which the kernel was interrupted or killed, or died. Nobody times a line in
+Jupyter: such a cell would run for ever, or take the kernel with it."""
 
 KERNELSPEC = {
     "name": "repl-rl-lines",
@@ -40,7 +40,7 @@ KERNELSPEC = {
     "language": "python",
 }
 LANGUAGE_INFO = {"name": "python", "mimetype": "text/x-python", "file_extension": ".py"}
-"""As the kernel gives it, but for the version of Python, which a run in Jupyter adds."""
+"""Language as the kernel gives it, except the version of Python, which a run in Jupyter adds."""
 
 _RAISED = re.compile(
     r'^(?:Traceback \(most recent call last\):|  File "<stdin>", line \d+.*)\n'

@@ -38,7 +38,7 @@ _LIMITED = (
 _TIMES_USUAL = 8
 """A file from elsewhere may ask for this many times the default of each."""
 _MAX_SOURCES, _MAX_SETUP_CHARS = 64, 1 << 16
-"""Of the setup of a file from elsewhere. Each source may take as long as a line."""
+"""Most sources and characters of a setup from elsewhere. Each source may take as long as a line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +50,12 @@ class Scene:
     fmt: TranscriptFormat
     origin: Origin | None
     notes: tuple[str, ...]
-    """How this machine differs from the one they were made on, a sentence each."""
+    """Differences of this machine from the one they were made on, a sentence each."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Versions that they were made with, and `isolation`; empty where these are not known."""
     is_known: bool = True
-    """Whether `setup` is the task's, or that of a run made here. Kernels run any other setup behind
-    all of their walls, the last of which stand only once a kernel has started."""
+    """True where `setup` is the task's, or that of a run made here. Kernels run any other setup
+    behind all of their walls, the last of which stand only once a kernel has started."""
 
     @property
     def born_with(self) -> tuple[str, ...]:

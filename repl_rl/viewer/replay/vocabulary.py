@@ -23,12 +23,13 @@ _FILE = "tokenizer.json"
 _MAX_DECODER = 4096
 """Characters of a decoder, as JSON: ten times what a usual one has."""
 _MAX_CHARS = 1 << 26
-"""Of the text of one line or observation, if all its tokens were as long as the longest."""
+"""Most characters of the text of one line or observation, if all its tokens were as long as the
+longest."""
 _NEWLINES = ("\u010a", "<0x0A>", "\n")
 """A newline in vocabularies of bytes, with bytes to fall back on, and of characters."""
 _OPEN_TOKENS = 32
-"""How many tokens in a row may end inside a character. Bytes that are no UTF-8, and U+FFFD itself,
-look like an incomplete character for ever."""
+"""Number of tokens in a row that may end inside a character. Bytes that are no UTF-8, and U+FFFD
+itself, look like an incomplete character for ever."""
 
 
 def find_decode(place: StoredTrajectory) -> Decode | None:

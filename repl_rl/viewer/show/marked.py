@@ -186,7 +186,7 @@ class _Marked:
     mark: Text
     is_prompt: bool = False
     is_empty: bool = False
-    """Whether a newline alone was sampled in it."""
+    """True where a newline alone was sampled in it."""
 
     @property
     def key(self) -> tuple[bool, str, str]:

@@ -30,7 +30,7 @@ from repl_sandbox.render import clean
 Say = Callable[[Text], None]
 
 _MAX_CHARS = 240
-"""Of a submission or of evidence."""
+"""Most characters of a submission or of evidence."""
 _TEXT_WIDTH = 22
 
 

@@ -92,7 +92,7 @@ class Errand:
 
 
 Ask = Callable[[Walk], Command]
-"""What a key asks of a walk."""
+"""Request that a key makes of a walk."""
 
 _TICK_S = 0.2
 _MAX_AHEAD = 8
@@ -200,7 +200,7 @@ class WalkApp(App[None]):
 _MAX_PREFILLED, _MAX_DIGITS = 4000, 9
 """Characters."""
 _CONTINUATIONS, _MAX_CONTINUATIONS = 16, 1000
-"""Of a state: unless the person says otherwise, and at most."""
+"""Continuations of a state: unless the person says otherwise, and at most."""
 
 RUNS: dict[str, Ask] = {
     "next": Walk.step,
@@ -209,7 +209,7 @@ RUNS: dict[str, Ask] = {
     "reward": Walk.run_to_reward,
     "difference": Walk.run_to_difference,
 }
-"""What the keys that run lines ask of a walk, by its name in the key table."""
+"""Requests of the keys that run lines, by name in the key table."""
 
 
 class Stepper(WalkApp):
@@ -242,7 +242,7 @@ class Stepper(WalkApp):
         self._annotate, self._policy, self._referee = annotate, policy, referee
         self._isolation = isolation
         self._take: Callable[[str], None] | None = None
-        """Where the answer to an open question goes."""
+        """Function that takes the answer to an open question."""
 
     def on_mount(self) -> None:
         self._start("opening", self._open(0))

@@ -39,7 +39,7 @@ class Sampled:
 
     trajectory: Trajectory
     tokenizer: str | None
-    """As in `Origin.tokenizer`."""
+    """Tokenizer, as in `Origin.tokenizer`."""
     texts: tuple[str, ...] | None  # [T]
     num_before: int
     """Lines that the policy went on after."""

@@ -10,7 +10,8 @@ from rich.text import Text
 from repl_sandbox.render import clean, truncate
 
 _MAX_CHARS = 20_000
-"""Of a text for a pane: more than any kernel's cap, less than what a hostile file may hold."""
+"""Most characters of a text for a pane: more than any kernel's cap, less than what a hostile file
+may hold."""
 DIM, DIFFERS, TITLE, KEY = "dim", "yellow", "bold", "bold"
 
 

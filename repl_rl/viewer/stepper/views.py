@@ -32,10 +32,10 @@ from repl_rl.viewer.stepper.texts import (
 from repl_rl.viewer.stepper.walk import Walk, opens_a_block
 
 _OUTPUT_ROWS = 3
-"""Of an output in the transcript; the panes have it whole."""
+"""Rows of an output in the transcript; the panes have it whole."""
 _SOURCE_ROWS = 3
 _AT_HAND_ROWS = 6
-"""Of the source of the line at hand, which is wrapped; what is longer is cut."""
+"""Rows of the source of the line at hand, which is wrapped; a longer source is cut."""
 _KIND, _NUMBER, _BRACKETED = 13, 7, 9
 _MAX_PROMPT = 16
 NARROW = 70

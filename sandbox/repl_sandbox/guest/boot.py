@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from importlib.metadata import Distribution, DistributionFinder
 
 SUFFIXES = (*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES, *BYTECODE_SUFFIXES)
-"""Of modules, in the order in which Python looks for them."""
+"""Suffixes of modules, in the order in which Python looks for them."""
 INFO_SUFFIXES = (".dist-info", ".egg-info")
 
 Shown = Mapping[str, frozenset[str]]

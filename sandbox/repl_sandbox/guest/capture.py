@@ -19,7 +19,7 @@ MAX_WRITTEN_CHARS = 1 << 20
 
 
 SPILL_BYTES = 1 << 16
-"""What a pipe holds."""
+"""Bytes that a pipe holds."""
 READ = os.read
 
 

@@ -40,7 +40,7 @@ from repl_sandbox.sockets import MAX_PACKET_BYTES
 from repl_sandbox.walls.confine import PR_SET_PDEATHSIG, Confinement, limit
 
 MAX_VALUE_CHARS = 8000
-"""Of one value in a packet. JSON writes a character as twelve bytes at most."""
+"""Most characters of one value in a packet. JSON writes a character as twelve bytes at most."""
 M_ARENA_MAX = -8
 PR_SET_CHILD_SUBREAPER = 36
 END_TIMEOUT_S = 3.0
@@ -51,7 +51,7 @@ ANSWERING = ("guest.capture", "guest.direct", "guest.repl", "statements")
 """Modules of ours that run between a line and its answer."""
 MAX_OPEN_FILES = 64
 MAX_FILE_BYTES = 1 << 20
-"""What an unsealed kernel may write into one file. A sealed one can open none for writing."""
+"""Bytes that an unsealed kernel may write into one file. A sealed one can open none for writing."""
 
 
 def main(control: socket.socket, base_fd: int, config: dict[str, Any]) -> None:
@@ -122,7 +122,7 @@ class Endpoint(Protocol):
     """
 
     has_zmq: bool
-    """Whether threads of zmq run beside the one that answers."""
+    """True where threads of zmq run beside the one that answers."""
 
     def listen(self, folder: Path) -> None:
         """Make its sockets, if any, in the kernel's folder."""
@@ -448,7 +448,7 @@ class Children:
         assert not _living_or_dead(), "a child from elsewhere would be killed as an orphan"
         self._kernels: set[int] = set()
         self.has_orphans = False
-        """Whether the last `reap` found any. It killed them, and should be called again."""
+        """True where the last `reap` found orphans. It killed them, and should be called again."""
 
     def add(self, pid: int) -> None:
         """Note a kernel. Call this before the next `reap`, which kills every other child."""

@@ -39,7 +39,7 @@ PROBES: Mapping[str, str] = {
     "lift its limits": "import resource as r; r.setrlimit(r.RLIMIT_AS, (-1, -1))",
     "import what runs it": "import repl_sandbox.guest.repl",
 }
-"""What a kernel must not be able to do -> a source that does it, and raises if it cannot."""
+"""Act that a kernel must not be able to do -> a source that does it, and raises if it cannot."""
 
 
 class Subject(Kernel, Protocol):

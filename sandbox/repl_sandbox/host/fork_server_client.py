@@ -59,7 +59,7 @@ class ForkServerClient:
         self.runtime = Path()
         """The folder of its kernels, once started."""
         self.walls: Walls | None = None
-        """Those in force, once started."""
+        """Walls in force, once started."""
         self._num_orders = 0
         self._backlog: deque[bytes] = deque()
         self._ordered: dict[str, OrderedKernel] = {}

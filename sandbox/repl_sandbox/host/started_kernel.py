@@ -27,7 +27,7 @@ class StartedKernel:
     pidfd: int
     """Owned by whoever holds this."""
     is_console: bool
-    """Whether it has the sockets that only a person's client asks for."""
+    """True where it has the sockets that only a person's client asks for."""
 
     def has_ended(self) -> bool:
         """Return whether the kernel has died since, for any reason."""
@@ -56,7 +56,7 @@ class OrderedKernel:
     is_born: bool = False
     error: str | None = None
     is_short: bool = False
-    """Whether the error is a lack of memory, which may pass."""
+    """True where the error is a lack of memory, which may pass."""
 
     def outcome(self) -> StartedKernel | SandboxError:
         if self.error is None and self.pidfd is not None:

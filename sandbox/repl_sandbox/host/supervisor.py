@@ -26,7 +26,7 @@ CONNECT_TIMEOUT_S = 5.0
 DEATH_TIMEOUT_S = 30.0
 """Many kernels that end at once, each with much memory to give back, take a while."""
 HANGUP_S = 0.1
-"""How long after its socket has closed a process may still seem to live."""
+"""Time for which a process may still seem to live after its socket has closed."""
 JSON_BYTES_PER_CHAR = 12
 """JSON writes a character outside the basic plane as two escapes."""
 
@@ -57,7 +57,7 @@ class Deadline:
         self._started = time.monotonic()
         self._cpu_before = billed_cpu_s
         self.has_passed = False
-        """Whether the line was interrupted."""
+        """True where the line was interrupted."""
         self._wait(min(limits.line_cpu_s, limits.line_wall_s))
 
     def wall_ms(self) -> float:

@@ -42,7 +42,7 @@ NO_INPUT = "a sealed kernel has nobody to ask: input() is not available"
 NO_FOLDER = "a sealed kernel can write no files: there is no temporary folder"
 STREAMS = ("stdout", "stderr")
 FLUSH_S = 0.2
-"""How long after a cell has printed it goes out, as with ipykernel."""
+"""Delay before a cell's printed text goes out, as with ipykernel."""
 
 
 class NoFolderError(PermissionError, RuntimeError):
@@ -108,10 +108,10 @@ class NotebookKernel(Served, IPythonKernel):  # type: ignore[misc]  # ipykernel 
     session = traitlets.Any()
     iopub_socket = traitlets.Any()
     turn = traitlets.Any()
-    """Of whoever sends on iopub: an interrupt may find the main thread within it."""
+    """Lock of whoever sends on iopub: an interrupt may find the main thread within it."""
     loop = traitlets.Instance(OwnLoop, ())
     spilt = traitlets.Any()
-    """What was written past the streams: see `capture.Spill`."""
+    """Text that was written past the streams: see `capture.Spill`."""
     out = traitlets.Any()
     printed = traitlets.Any()
     """Streams with something to send. Its methods are C, which no interrupt divides."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from repl_sandbox.host.fork_server_client import ForkServerClient
 
 PACKAGES = ("jinja2", "matplotlib", "numpy", "pandas", "scipy", "sympy")
-"""What a notebook may import unless it is told otherwise."""
+"""Packages that a notebook may import unless it is told otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Configuration:
     """Settings of a person's kernels and their fork server; kernels of equal ones are alike."""
 
     lines: bool = False
-    """Whether its kernels are the classic REPL, line by line; else IPython, cell by cell."""
+    """True where its kernels are the classic REPL, line by line; else IPython, cell by cell."""
     isolation: Isolation = Isolation.AUTO
     preload: tuple[str, ...] = ()
     """Modules that are imported before a kernel is born."""
@@ -36,7 +36,7 @@ class Configuration:
     memory_mib: int = 2048
     kernel_cpu_s: int = PERSON_CPU_S
     max_output_chars: int = 1 << 20
-    """Of one line. Cells print as much as they like."""
+    """Most characters of one line's output. Cells print as much as they like."""
 
     @classmethod
     def from_json(cls, found: object) -> Self:

@@ -34,7 +34,7 @@ FOLDER = "matplotlib"
 SYSTEM_FONTS = (Path("/usr/share/fonts"), Path("/usr/local/share/fonts"))
 LIST = "fontlist-*.json"
 READ = ("matplotlibrc", "stylelib")
-"""What matplotlib reads there if it is there: a file, and a folder."""
+"""Names that matplotlib reads there if they exist: a file, and a folder."""
 TIMEOUT_S = 60.0
 
 

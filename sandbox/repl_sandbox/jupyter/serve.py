@@ -60,7 +60,7 @@ OnWarm = Callable[[Walls | None], None]
 class _Client:
     connection: socket.socket
     server: SharedServer | None = None
-    """Of all its kernels: no other server can make one in the place of the last."""
+    """Server of all its kernels: no other server can make one in the place of the last."""
     started: StartedKernel | None = None
 
 
@@ -244,7 +244,7 @@ class SharedServer:
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
         self.num_clients = 0
-        """Those that may ask for kernels, and have not left."""
+        """Number of clients that may ask for kernels and have not left."""
         self._link: ForkServerClient | None = None
         self._has_started = asyncio.Event()
         self._turn = asyncio.Lock()

@@ -36,7 +36,7 @@ CAPABILITIES_TO_CHANGE = 1 << 6 | 1 << 7
 CLONE_NEWPID = 0x20000000
 
 MAX_UIDS = 1 << 16
-"""Of all pools together."""
+"""User ids of all pools together."""
 NUM_SLOTS = 64
 """Pools that may be open on this machine."""
 LAST_UID = 1 << 31

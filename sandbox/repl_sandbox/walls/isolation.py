@@ -32,7 +32,7 @@ class Walls:
 
     level: Level
     shortfall: str = ""
-    """Why the level is not `strict`, and what to do about it; empty for `strict`."""
+    """Reason why the level is not `strict`, and what to do about it; empty for `strict`."""
 
     def __str__(self) -> str:
         described = {

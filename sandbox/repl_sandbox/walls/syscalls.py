@@ -17,7 +17,7 @@ import termios
 from dataclasses import dataclass
 
 MACHINES = ("x86_64", "aarch64")
-"""As `os.uname` calls them, in the order of the columns below."""
+"""Names that `os.uname` gives to machines, in the order of the columns below."""
 
 # None: the machine never had the call. Its libc makes one of the others instead.
 NUMBERS: dict[str, tuple[int, int | None]] = {
@@ -142,7 +142,7 @@ ANSWERS = {
     # Success without effect: a thread of libzmq that cannot set its priority aborts the process.
     "sched_setscheduler": 0,
 }
-"""What these calls always return, without any effect."""
+"""Results that these calls always return, without any effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +204,10 @@ SOCKET_OPTIONS = tuple(
 FUTEX_OPERATIONS = (0, 1, 3, 4, 5, 9, 10, 256, 256 | 9)
 FUTEX_PRIVATE_FLAG = 128
 FUTEX_SHARED_WAITS = (0, 9, 256 | 9)
-"""How glibc waits for the end of a thread (`pthread_join`, which `Thread.join` calls since Python
-3.13). Linux itself wakes the thread that waits."""
+"""Operations by which glibc waits for the end of a thread (`pthread_join`, which `Thread.join`
+calls since Python 3.13). Linux itself wakes the thread that waits."""
 CLOCKS = (*range(10), 11)
-"""Those of the machine and, as numbers 2 and 3, the caller's own. Linux has no number 10."""
+"""Clocks of the machine and, as numbers 2 and 3, the caller's own. Linux has no number 10."""
 # Not MSG_OOB: on unix sockets it is new and unused, and has been a way into the Linux kernel.
 UNUSUAL_MESSAGE = int(socket.MSG_OOB)
 

@@ -38,7 +38,7 @@ def pair(make_trajectory: Make, make_scored: MakeScored) -> list[Scored]:
 
 
 def single(read: Read) -> Read:
-    """As it is in single precision."""
+    """The record in single precision."""
     floats = ([float(np.float32(x)) for x in one] for one in (read.logprobs, read.advantages))
     return Read(read.ids, read.mask, *floats)
 

@@ -1,4 +1,5 @@
-"""What a harness's context asks and allows, and the form of an answer. Needs no harness."""
+"""Words of a harness's context: what it asks and allows, and the form of an answer. Needs no
+harness."""
 
 from __future__ import annotations
 

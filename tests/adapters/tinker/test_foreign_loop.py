@@ -32,7 +32,7 @@ SEEDS = {
 
 
 class Trainer:
-    """As much of a training client as the example uses, without weights."""
+    """Part of a training client that the example uses, without weights."""
 
     def __init__(self, answer: Any = None) -> None:
         self.client = AnsweringClient(answer or self._write)

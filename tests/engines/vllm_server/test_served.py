@@ -56,7 +56,7 @@ def run(
     options: EngineOptions = USUAL,
     **settings: Any,
 ) -> T:
-    """What `use` makes of a fresh engine, whose servers have the weights of `policy`."""
+    """Result of `use` on a fresh engine, whose servers have the weights of `policy`."""
 
     async def inside() -> T:
         engine = VLLMServerEngine(
@@ -125,7 +125,7 @@ def test_a_line_is_the_same_whatever_else_is_in_flight_and_wherever(
 
 
 def test_most_of_a_request_comes_from_the_cache(farm: Farm, policy: Any) -> None:
-    """Of a request, all but what was added since and the rest of a block comes from the cache."""
+    """A request comes from the cache, except what was added since and the rest of a block."""
 
     async def use(engine: VLLMServerEngine) -> None:
         await trajectories(engine, 8, num_lines=16, max_tokens=12)

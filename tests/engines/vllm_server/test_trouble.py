@@ -222,7 +222,7 @@ def test_a_trajectory_stays_with_the_server_that_holds_its_keys() -> None:
 
 
 def began(ids: list[int], body: dict[str, Any]) -> bool:
-    """Whether a line was asked for as part of this trajectory, after its prompt."""
+    """Return whether a line was asked for as part of this trajectory, after its prompt."""
     asked: list[int] = body["token_ids"]
     return len(asked) > 3 and ids[: len(asked)] == asked
 

@@ -1,4 +1,4 @@
-"""What runs without end: it is shown, keys wait for it, and it can be called off or left."""
+"""A line without end is shown, keys wait for it, and it can be called off or left."""
 
 import asyncio
 from collections.abc import Callable

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def saved(stepper: MakeStepper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a branch was saved: the recorded comment, an error and an answer by hand."""
+    """Folder in which a branch was saved: the recorded comment, an error and an answer by hand."""
     monkeypatch.chdir(tmp_path)
 
     async def act(seat: Seat) -> None:

@@ -1,4 +1,4 @@
-"""What stands on the screen, at 80 columns and 24 rows and at other sizes, and nothing else."""
+"""Content of the screen, at 80 columns and 24 rows and at other sizes, and nothing else."""
 
 import pytest
 

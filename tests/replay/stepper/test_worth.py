@@ -1,4 +1,4 @@
-"""What the line at hand was worth, by continuations of the states around it."""
+"""Worth of the line at hand, by continuations of the states around it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def judged(stepper: MakeStepper) -> Any:
 
 
 def said(rows: list[str]) -> str:
-    """What the row of status says, which may take several rows, in single spaces."""
+    """Text of the status, which may take several rows, in single spaces."""
     return " ".join(" ".join(rows).split())
 
 

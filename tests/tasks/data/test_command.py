@@ -154,7 +154,7 @@ def test_the_order_of_problems_is_a_function_of_the_seed(tmp_path: Path) -> None
 
 
 def test_a_file_is_read_once_and_not_before_it_is_asked_for(tmp_path: Path) -> None:
-    """What was there when a run began stays its data."""
+    """The file at the start of a run stays its data."""
     path = write(tmp_path / "rows.jsonl", [{"what": "no problem"}])
     task = task_of(path)
     write(path)

@@ -1,4 +1,4 @@
-"""Where the unknowns of a row live: its column says, or its words and its answer."""
+"""Domains of the unknowns of a row: its column says, or its words and its answer."""
 
 from __future__ import annotations
 

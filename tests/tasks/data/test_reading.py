@@ -318,7 +318,7 @@ def test_a_number_that_may_be_a_place_or_a_text_refuses_its_row(answer: str, why
 
 
 def test_numbers_are_places_where_some_of_them_are_no_text() -> None:
-    """As a file of exams has them, whose choices may be numbers, too."""
+    """A file of exams has such rows: its choices may be numbers, too."""
     rows = [
         {"question": "a?", "choices": ["2", "0", "1", "3"], "answer": "1"},
         {"question": "b?", "choices": ["red", "blue", "pink", "grey"], "answer": "3"},

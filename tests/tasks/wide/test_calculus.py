@@ -21,7 +21,7 @@ def play(interpreter: Any) -> kit.Play:
 
 
 def finds(play: kit.Play, name: str, draft: Draft) -> bool:
-    """Whether its solution is proved to be its answer."""
+    """Return whether its solution is proved to be its answer."""
     submission = kit.played(play, draft, draft.solution)
     assert submission is not None
     return kit.is_proved(RULES[name], problem(draft.answer), submission)

@@ -31,7 +31,7 @@ STARTS = {"n >= 0": [0, 1, 2], "n = 1, 2, 3, ...": [1, 2, 3], "p > 0": []}
 
 
 def bound(setup: tuple[str, ...]) -> dict[str, dict[str, bool]]:
-    """What the lines of a setup claim of the symbols that they bind."""
+    """Claims that the lines of a setup make of the symbols they bind."""
     found: dict[str, dict[str, bool]] = {}
     for tree in map(ast.parse, setup):
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
@@ -76,7 +76,7 @@ def test_an_answer_may_use_the_domain_of_its_symbols(case: kit.Case) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_domain_begins_where_the_statement_says(case: kit.Case) -> None:
-    """What differs at the first number of all is refuted, as a step at 0 is for n >= 0."""
+    """A difference at the first number of all is refuted, as a step at 0 is for n >= 0."""
     for problem, symbols in declarations(case):
         for words, numbers in STARTS.items():
             if words not in problem.statement or not symbols:

@@ -38,7 +38,7 @@ from repl_rl.tasks.data.latex.sets import (
 MAX_READINGS = 8
 _CHOICE = re.compile(r"\(\s*([A-J])\s*\)\.?|([A-J])\s*[.:)]")
 _POWER_OF_TEN = re.compile(r"(?<![\d.])(\d+)(?=e[+-][1-9])")
-"""Where `2e-5` may be 2e - 5."""
+"""Number before an exponent, such as `2e-5`, which may be 2e - 5."""
 _ROOTS = ("x", "z")
 """Unknowns of which x_1 and x_2 may be named the other way round."""
 _COMMAS = (",", ";")

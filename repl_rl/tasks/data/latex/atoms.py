@@ -43,7 +43,7 @@ class Atom:
     parts: tuple[Atoms, ...] = ()
     """Arguments of a command, cells of a matrix row by row, the inside of a group or a text."""
     gap: Gap = ""
-    """What stands before it."""
+    """Gap before it."""
     font: str = ""
     """The command that made it a text."""
     num_columns: int = 0

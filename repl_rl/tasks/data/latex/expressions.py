@@ -23,13 +23,13 @@ class Mode:
     """Choices between meanings that hold for the whole answer."""
 
     log_base: int = 0
-    r"""Of \log without a base; 0: natural."""
+    r"""Base of \log without a base; 0: natural."""
     is_percent: bool = False
-    """Whether 50 % is 1/2, not 50."""
+    """True where 50 % is 1/2, not 50."""
     letters_are_units: bool = False
-    """Whether the letter of `5 m` is a unit, not an unknown."""
+    """True where the letter of `5 m` is a unit, not an unknown."""
     sign: str = ""
-    r"""What \pm stands for: + or -; empty: it is refused."""
+    r"""Sign that \pm stands for: + or -; empty: it is refused."""
 
 
 _OPENING = {"(": ")", "[": "]", "|": "|", "lfloor": "rfloor", "lceil": "rceil"}
@@ -105,7 +105,7 @@ class _Reader:
         self.mode = mode
         self.index = 0
         self.has_degrees = has_degrees
-        """Whether a degree sign is a factor: in the argument of a sine."""
+        """True where a degree sign is a factor: in the argument of a sine."""
 
     def whole(self) -> ast.expr:
         if not self.atoms:

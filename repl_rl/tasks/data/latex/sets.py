@@ -38,9 +38,9 @@ class Region:
 
     text: str
     ends: tuple[str, str, bool, bool] | None = None
-    """Of an interval: left, right, and whether each is left out."""
+    """Ends of an interval: left, right, and whether each is left out."""
     parts: tuple[Region, ...] = ()
-    """Of a union."""
+    """Parts of a union."""
 
     def condition(self, name: str) -> str:
         """Condition on the name: `And(1 < x, x <= 2)`; empty for a set not made of intervals."""

@@ -20,7 +20,7 @@ from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_rl.tasks.sympy_proofs.family import STEPS
 
 IsInside = Callable[[Any, Problem], bool]
-"""Whether a number is in the domain that the problem speaks of."""
+"""Test of whether a number is in the domain that the problem speaks of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

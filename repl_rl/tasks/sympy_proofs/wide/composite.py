@@ -172,7 +172,7 @@ LINKS: Mapping[str, Maker] = {
 
 
 NAMES = "abcdgh"
-"""Of the links; sympy has none of these."""
+"""Names of the links; sympy has none of these."""
 NUM_LINKS = {3: 2, 4: 3, 5: 5}
 """By tier."""
 MODULI = (211, 223, 227, 229, 233, 239, 241, 251)

@@ -22,7 +22,7 @@ from repl_rl.tasks.sympy_proofs.wide.claims import Claim, by_claims, draw_claims
 from repl_rl.tasks.sympy_proofs.wide.modes import by_value
 
 Value = Callable[[int], Fraction]
-"""Of a function at one of infinitely many rational points, by number: 1, 2, 3, ..."""
+"""Value of a function at one of infinitely many rational points, by number: 1, 2, 3, ..."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,7 +288,7 @@ SPANS: Mapping[str, Rule] = {
 
 
 SIZES = (10**8, 10**9)
-"""Of the primes that claims about integers are made of."""
+"""Sizes of the primes that claims about integers are made of."""
 SEARCHED = 10**7
 """No such claim fails between -SEARCHED and SEARCHED: more than a line has time to try."""
 
@@ -352,7 +352,7 @@ class Change:
     low: str
     """The least x of the domain; empty where there is none."""
     sign: str
-    """What s is."""
+    """Sign of s."""
     spell: Callable[[Sequence[int]], str]
     """The text of c[0] + c[1]*s + c[2]*s**2 + ... in x."""
     back: Callable[[Any], Any]

@@ -215,7 +215,7 @@ _LEADING = (
     "e = min(i for i in range(1, 5) if s.coeff(x, i) != 0)",
     "c = s.coeff(x, e)",
 )
-"""Of x - f, that is c*x**e; e is m + 1."""
+"""Lines that find the leading term of x - f, c*x**e; e is m + 1."""
 
 _ITERATE_CALLS = (
     "limit(f, x, 0)",
