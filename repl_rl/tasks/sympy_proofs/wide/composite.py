@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import sympy
 
@@ -39,123 +40,100 @@ class Given:
         return not self.name.isdigit()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Link:
-    name: str
     text: str
-    """`b is the sum of ...`"""
+    """`the sum of ...`"""
     value: int
-    lines: tuple[str, ...]
-    """They bind `name`; those of the links before have run."""
+    found_by: tuple[str, str]
+    """A line and an expression for the value; those of the links before have run."""
 
 
-Maker = Callable[[random.Random, str, Given], Link]
+Maker = Callable[[random.Random, Given], Link]
 
 
-def _root(rng: random.Random, name: str, given: Given) -> Link:
+def _root(rng: random.Random, given: Given) -> Link:
     """The roots are p*given + q, r and two that are imaginary: which is largest has to be seen."""
     p, q, r, c = rng.randint(1, 3), rng.randint(-20, 20), rng.randint(-9, 60), rng.randint(1, 30)
     number = sympy.Symbol("g") if given.is_named else sympy.Integer(given.value)
     polynomial = sympy.expand((X - p * number - q) * (X - r) * (X**2 + c))
     spelled = str(sympy.collect(polynomial, X)).replace("g", given.name)
     return Link(
-        name=name,
-        text=f"{name} is the largest real root of {spelled}",
-        value=max(p * given.value + q, r),
-        lines=(
-            f"r = [v for v in solve({spelled}, x) if v.is_real]",
-            f"{name} = max(r)",
-        ),
+        f"the largest real root of {spelled}",
+        max(p * given.value + q, r),
+        (f"r = [v for v in solve({spelled}, x) if v.is_real]", "max(r)"),
     )
 
 
-def _power_sum(rng: random.Random, name: str, given: Given) -> Link:
+def _power_sum(rng: random.Random, given: Given) -> Link:
     p, q, top = rng.randint(1, 9), rng.randint(-9, 9), given.bounded
     summand = f"{p}*k**2 + {q}*k"
     return Link(
-        name=name,
-        text=f"{name} is the sum of {summand} for k = 1 to {top.name}",
-        value=sum(p * k * k + q * k for k in range(1, top.value + 1)),
-        lines=(
-            f"s = summation({summand}, (k, 1, n))",
-            f"{name} = s.subs(n, {top.name})",
-        ),
+        f"the sum of {summand} for k = 1 to {top.name}",
+        sum(p * k * k + q * k for k in range(1, top.value + 1)),
+        (f"s = summation({summand}, (k, 1, n))", f"s.subs(n, {top.name})"),
     )
 
 
-def _residue(rng: random.Random, name: str, given: Given) -> Link:
+def _residue(rng: random.Random, given: Given) -> Link:
     base, power = rng.randint(2, 60), rng.randint(10**6, 10**9)
     modulus = rng.choice((101, 127, 149, 163, 181, 199))
     return Link(
-        name=name,
-        text=f"{name} is the remainder of ({given.name} + {base})**{power} by {modulus}",
-        value=pow(given.value + base, power, modulus),
-        lines=(
+        f"the remainder of ({given.name} + {base})**{power} by {modulus}",
+        pow(given.value + base, power, modulus),
+        (
             f"t = {power} % totient({modulus})",
-            f"{name} = pow(int({given.name} + {base}), int(t), {modulus})",
+            f"pow(int({given.name} + {base}), int(t), {modulus})",
         ),
     )
 
 
-def _recurrence(rng: random.Random, name: str, given: Given) -> Link:
+def _recurrence(rng: random.Random, given: Given) -> Link:
     p, q, first = rng.randint(1, 5), rng.randint(1, 5), rng.randint(1, 9)
     index, modulus = rng.randint(15, 40), rng.choice((103, 131, 151, 173, 197))
     before, now = first, given.value
     for _ in range(index - 1):
         before, now = now, p * now + q * before
     return Link(
-        name=name,
-        text=(
-            f"{name} is the remainder of u({index}) by {modulus}, where u(0) = {first}, "
-            f"u(1) = {given.name} and u(m + 2) = {p}*u(m + 1) + {q}*u(m)"
-        ),
-        value=now % modulus,
-        lines=(
+        f"the remainder of u({index}) by {modulus}, where u(0) = {first}, "
+        f"u(1) = {given.name} and u(m + 2) = {p}*u(m + 1) + {q}*u(m)",
+        now % modulus,
+        (
             f"U = Matrix([[{p}, {q}], [1, 0]])**{index - 1}",
-            f"{name} = (U*Matrix([{given.name}, {first}]))[0] % {modulus}",
+            f"(U*Matrix([{given.name}, {first}]))[0] % {modulus}",
         ),
     )
 
 
-def _integral(rng: random.Random, name: str, given: Given) -> Link:
+def _integral(rng: random.Random, given: Given) -> Link:
     p, q, top = rng.randint(1, 6), rng.randint(1, 5), rng.randint(1, 5)
     integrand = f"{3 * p}*x**2 + {2 * q}*{given.name}*x - {given.name}"
     return Link(
-        name=name,
-        text=f"{name} is the integral of {integrand} over x from 0 to {top}",
-        value=p * top**3 + q * given.value * top**2 - given.value * top,
-        lines=(
-            f"F = integrate({integrand}, x)",
-            f"{name} = F.subs(x, {top}) - F.subs(x, 0)",
-        ),
+        f"the integral of {integrand} over x from 0 to {top}",
+        p * top**3 + q * given.value * top**2 - given.value * top,
+        (f"F = integrate({integrand}, x)", f"F.subs(x, {top}) - F.subs(x, 0)"),
     )
 
 
-def _limit(rng: random.Random, name: str, given: Given) -> Link:
+def _limit(rng: random.Random, given: Given) -> Link:
     """(exp(2*u*x) - 1 - 2*u*x)/x**2 tends to 2*u**2, and cos brings v**2 more."""
     v, u = 2 * rng.randint(1, 6), given.bounded
     expression = f"(exp(2*{u.name}*x) - 2*{u.name}*x - cos({v}*x))/x**2"
     return Link(
-        name=name,
-        text=f"{name} is the limit of {expression} as x tends to 0",
-        value=2 * u.value**2 + v * v // 2,
-        lines=(
-            f"u = {u.name}",
-            f"{name} = limit((exp(2*u*x) - 2*u*x - cos({v}*x))/x**2, x, 0)",
-        ),
+        f"the limit of {expression} as x tends to 0",
+        2 * u.value**2 + v * v // 2,
+        (f"u = {u.name}", f"limit((exp(2*u*x) - 2*u*x - cos({v}*x))/x**2, x, 0)"),
     )
 
 
-def _determinant(rng: random.Random, name: str, given: Given) -> Link:
+def _determinant(rng: random.Random, given: Given) -> Link:
     p, q, r, s, t = (rng.randint(-9, 9) for _ in range(5))
     g = given.value
     rows = f"[[{given.name}, {p}, {q}], [{r}, 2, {s}], [{t}, 1, 3]]"
-    value = g * (6 - s) - p * (3 * r - s * t) + q * (r - 2 * t)
     return Link(
-        name=name,
-        text=f"{name} is the determinant of the matrix with the rows {rows}",
-        value=value,
-        lines=(f"M = Matrix({rows})", f"{name} = M.det()"),
+        f"the determinant of the matrix with the rows {rows}",
+        g * (6 - s) - p * (3 * r - s * t) + q * (r - 2 * t),
+        (f"M = Matrix({rows})", "M.det()"),
     )
 
 
@@ -176,7 +154,6 @@ NAMES = "abcdgh"
 NUM_LINKS = {3: 2, 4: 3, 5: 5}
 """By tier."""
 MODULI = (211, 223, 227, 229, 233, 239, 241, 251)
-CHANCE = 0.03
 
 Uses = Sequence[tuple[int, ...]]
 """For each link and for the answer the links that it uses."""
@@ -202,17 +179,29 @@ def _braid(count: int) -> Uses:
 def _composite(shape: Callable[[int], Uses]) -> Callable[[random.Random, int], Draft]:
     def draft(rng: random.Random, tier: int) -> Draft:
         count = NUM_LINKS[tier]
-        uses = shape(count)
-        kinds = rng.sample(tuple(LINKS), count)
-        links: list[Link] = []
+        uses, kinds = shape(count), rng.sample(tuple(LINKS), count)
+        known: list[Given] = []
+        stated, solution = [], []
         for kind, used, name in zip(kinds, uses, NAMES, strict=False):
-            links.append(LINKS[kind](rng, name, _given(rng, [links[i] for i in used])))
-        return _draft(rng, links, uses, kinds)
+            link = LINKS[kind](rng, _given(rng, [known[i] for i in used]))
+            known.append(Given(name, link.value))
+            stated.append(f"{name} is {link.text}.")
+            solution += [link.found_by[0], f"{name} = {link.found_by[1]}"]
+        modulus = rng.choice(MODULI)
+        last, factor = _given(rng, [known[i] for i in uses[-1]]), rng.randint(2, 60)
+        answer = f"{factor}*{last.name}**2"
+        return Draft(
+            question="\n".join([*stated, f"Find the remainder of {answer} by {modulus}."]),
+            form="an integer",
+            answer=str(factor * last.value**2 % modulus),
+            facts={"families": " ".join(kinds)},
+            solution=(*solution, f"submit_final_answer({answer} % {modulus})"),
+        )
 
     return draft
 
 
-def _given(rng: random.Random, links: Sequence[Link]) -> Given:
+def _given(rng: random.Random, links: Sequence[Given]) -> Given:
     """The number that a link begins with: its own, or made of those that it uses."""
     if not links:
         own = rng.randint(3, 40)
@@ -221,39 +210,10 @@ def _given(rng: random.Random, links: Sequence[Link]) -> Given:
     return Given(f"({name})" if len(links) > 1 else name, sum(link.value for link in links))
 
 
-def _draft(rng: random.Random, links: Sequence[Link], uses: Uses, kinds: Sequence[str]) -> Draft:
-    modulus = rng.choice(MODULI)
-    last, factor = _given(rng, [links[i] for i in uses[-1]]), rng.randint(2, 60)
-    answer = factor * last.value**2 % modulus
-    return Draft(
-        question="\n".join(
-            [
-                *(f"{link.text}." for link in links),
-                f"Find the remainder of {factor}*{last.name}**2 by {modulus}.",
-            ]
-        ),
-        form="an integer",
-        answer=str(answer),
-        facts={"families": " ".join(kinds)},
-        solution=(
-            *(line for link in links for line in link.lines),
-            f"submit_final_answer({factor}*{last.name}**2 % {modulus})",
-        ),
-    )
-
-
-def _rule(shape: Callable[[int], Uses], tiers: tuple[int, ...], *, is_held_out: bool) -> Rule:
-    return Rule(
-        draft=_composite(shape),
-        grade=by_value,
-        tiers=tiers,
-        chance=CHANCE,
-        is_held_out=is_held_out,
-    )
-
+_rule = partial(Rule, grade=by_value, chance=0.03)
 
 RULES: Mapping[str, Rule] = {
-    "chain": _rule(_chain, (3, 4, 5), is_held_out=False),
-    "tree": _rule(_tree, (4, 5), is_held_out=False),
-    "braid": _rule(_braid, (4, 5), is_held_out=True),
+    "chain": _rule(draft=_composite(_chain), tiers=(3, 4, 5)),
+    "tree": _rule(draft=_composite(_tree), tiers=(4, 5)),
+    "braid": _rule(draft=_composite(_braid), tiers=(4, 5), is_held_out=True),
 }
