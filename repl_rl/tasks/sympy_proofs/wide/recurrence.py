@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import sympy
@@ -18,8 +19,7 @@ import sympy
 from repl_rl.tasks.sympy_proofs.family import Draft, Rule, nonzero
 from repl_rl.tasks.sympy_proofs.wide.modes import NAMES, by_value
 
-FORM = "a closed form in n"
-FACTS = {NAMES: "n:integer,nonnegative"}
+_draft = partial(Draft, form="a closed form in n", facts={NAMES: "n:integer,nonnegative"})
 
 FUNCTIONS = "f, g, h = symbols('f g h', cls=Function)"
 
@@ -28,11 +28,9 @@ def _linear(rng: random.Random, tier: int) -> Draft:
     """f(n + 2) = (r + s)*f(n + 1) - r*s*f(n)."""
     r, s = _roots(rng, 2)
     a, b = nonzero(rng, 9), nonzero(rng, 9)
-    return Draft(
+    return _draft(
         question="Find f(n) for n >= 0, where e is 0 for all n >= 0 and f has the values v",
-        form=FORM,
         answer=_sum_of_powers({r: a, s: b}),
-        facts=FACTS,
         setup=(
             FUNCTIONS,
             f"e = f(n + 2) {-r - s:+}*f(n + 1) {r * s:+}*f(n)",
@@ -55,11 +53,9 @@ def _plain_history(rng: random.Random, a: int, b: int, c: int) -> Draft:
     slope = Fraction(-2 * a, w)
     shift = Fraction(a + b, -w) + slope / w
     power = c - shift
-    return Draft(
+    return _draft(
         question="Find f(n) for n >= 0, where f(n) = e for all n >= 0, an empty sum being 0",
-        form=FORM,
         answer=f"{_sum_of_powers({w + 1: power})} + ({slope})*n + ({shift})",
-        facts=FACTS,
         setup=(FUNCTIONS, f"e = {a}*n**2 {b:+}*n {c:+} {w:+}*Sum(f(k), (k, 0, n - 1))"),
         solution=(
             "p, w = e.as_independent(Sum)[0], e.coeff(e.atoms(Sum).pop())",
@@ -77,11 +73,9 @@ def _weighted_history(rng: random.Random, a: int, b: int, c: int) -> Draft:
     shift = -2 * a / w
     first, second = c - shift, a + b + c + w * c - shift
     big = (second - first / z) / (z - 1 / z)
-    return Draft(
+    return _draft(
         question="Find f(n) for n >= 0, where f(n) = e for all n >= 0, an empty sum being 0",
-        form=FORM,
         answer=f"({big})*({z})**n + ({first - big})*(1/({z}))**n + ({shift})",
-        facts=FACTS,
         setup=(
             FUNCTIONS,
             f"e = {a}*n**2 {b:+}*n {c:+} + Rational({w.numerator}, {w.denominator})"
@@ -132,11 +126,9 @@ def _mobius(rng: random.Random, tier: int) -> Draft:
         "d = simplify(e.subs(f(n), f(n) + c*n) - c*(n + 1))",
     )
     at, terms = ("e", "w[0]/w[1]") if tier == 2 else ("d", "w[0]/w[1] + c*n")
-    return Draft(
+    return _draft(
         question="Find f(n) for n >= 0, where f(0) = v and f(n + 1) = e for all n >= 0",
-        form=FORM,
         answer=f"({above})/({below}) + ({c})*n",
-        facts=FACTS,
         setup=(FUNCTIONS, f"e = {quotient}{shift}", start),
         solution=(
             *(back if tier > 2 else ()),
@@ -174,12 +166,10 @@ def _forced(rng: random.Random, tier: int) -> Draft:
         for row in range(2)
     ]
     columns = (f"Matrix({list(column)})" for column in (start, b, c))
-    return Draft(
+    return _draft(
         question="Find the product of the first two entries of the column y(n) for n >= 0, where "
         "y(0) = u and y(n + 1) = A*y(n) + b + m**n*c",
-        form=FORM,
         answer=f"({entries[0]})*({entries[1]})",
-        facts=FACTS,
         setup=(f"A, m = Matrix({A.tolist()}), Integer({m})", f"u, b, c = {', '.join(columns)}"),
         solution=(
             "p = (m*eye(3) - A).inv()*c",
@@ -209,12 +199,10 @@ def _cascade(rng: random.Random, tier: int) -> Draft:
     f = [g[n + 1] - s * g[n] for n in range(3)]
     b = f[1] - r * f[0]
     second = f"{-y - z:+}*{{}} {y * z:+}*{{}}"
-    return Draft(
+    return _draft(
         question="Find h(n) for n >= 0, where d, e and s are 0 for all n >= 0 and g and h have the "
         "values v",
-        form=FORM,
         answer=_sum_of_powers(weights),
-        facts=FACTS,
         setup=(
             FUNCTIONS,
             f"d = f(n + 1) {-r:+}*f(n) {-b:+}",

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from functools import partial
 
 import sympy
 
 from repl_rl.tasks.sympy_proofs.family import Draft, Rule, nonzero
 from repl_rl.tasks.sympy_proofs.wide.modes import NAMES, by_value
 
-FORM = "a closed form in n"
-FACTS = {NAMES: "n:integer,positive"}
-QUESTION = "Find a closed form of s for n = 1, 2, 3, ..."
+_draft = partial(
+    Draft,
+    question="Find a closed form of s for n = 1, 2, 3, ...",
+    form="a closed form in n",
+    facts={NAMES: "n:integer,positive"},
+)
 
 BASES = (2, 3, 4, 5, 6, 7, -3, -4, -5, -6)
 N, K = sympy.symbols("n k")
@@ -37,11 +41,8 @@ def _power(rng: random.Random, tier: int) -> Draft:
     # The difference of (b*k + c)*a**k.
     b, c = nonzero(rng, 9), nonzero(rng, 9)
     term = sympy.expand(a * (b * (K + 1) + c) - (b * K + c))
-    return Draft(
-        question=QUESTION,
-        form=FORM,
+    return _draft(
         answer=f"({b}*(n + 1) + {c})*({a})**(n + 1) - ({c})",
-        facts=FACTS,
         setup=(f"s = Sum(({term})*({a})**k, (k, 0, n))",),
         solution=("t = s.doit()", "submit_final_answer(t)"),
         one_liners=("s.doit()",),
@@ -53,12 +54,9 @@ def _binomial(rng: random.Random, tier: int) -> Draft:
     a, b, c = rng.choice(BASES), nonzero(rng, 9), nonzero(rng, 9)
     d = 0 if tier == 2 else nonzero(rng, 9)
     base = 1 + a
-    return Draft(
-        question=QUESTION,
-        form=FORM,
+    return _draft(
         answer=f"({c})*({base})**n + ({b + d})*({a})*n*({base})**(n - 1) "
         f"+ ({d})*({a})**2*n*(n - 1)*({base})**(n - 2)",
-        facts=FACTS,
         setup=(
             f"p = {_polynomial(c, b, d)}",
             f"a = Integer({a})",
@@ -86,11 +84,8 @@ def _even(rng: random.Random, tier: int) -> Draft:
         f"+ ({second})*({u})**2*n*(n - 1)*({1 + u})**(n - 2)"
         for u in (a, -a)
     ]
-    return Draft(
-        question=QUESTION,
-        form=FORM,
+    return _draft(
         answer=f"({parts[0]} + {parts[1]})/2",
-        facts=FACTS,
         setup=(
             f"p = {_polynomial(c, b, d)}",
             f"a = Integer({a * a})",
@@ -116,12 +111,9 @@ def _double(rng: random.Random, tier: int) -> Draft:
         if base not in (0, 1, -1):
             break
     p, q = nonzero(rng, 9), nonzero(rng, 9)
-    return Draft(
-        question=QUESTION,
-        form=FORM,
+    return _draft(
         # The inner sum is (1 + b)**k*(q + p*b/(1 + b)*k).
         answer=f"({q})*({base})**n + ({p * b * a})*n*({base})**(n - 1)",
-        facts=FACTS,
         setup=(
             "j = symbols('j')",
             f"a, b, p = Integer({a}), Integer({b}), {p}*j {q:+}",
@@ -156,11 +148,8 @@ def _product(rng: random.Random, tier: int) -> Draft:
     )
     ratio = "q.subs(k, n + 1)/q.subs(k, 1)"
     ratios = "prod(q.subs(k, n + i)/q.subs(k, i) for i in range(1, h + 1))"
-    return Draft(
-        question=QUESTION,
-        form=FORM,
+    return _draft(
         answer=f"({c})**n*{quotient}",
-        facts=FACTS,
         setup=(f"s = Product(({above})/({sympy.expand(scale * q)}), (k, 1, n))",),
         solution=(
             "p, q = fraction(cancel(s.function))",
@@ -190,11 +179,8 @@ def _arctan(rng: random.Random, tier: int) -> Draft:
             "a = [atan(u.subs(k, i)) for i in (n + 2, n + 1, 2, 1)]",
             "submit_final_answer(a[0] + a[1] - a[2] - a[3])",
         )
-    return Draft(
-        question=QUESTION,
-        form=FORM,
+    return _draft(
         answer=f"{last} - {first}",
-        facts=FACTS,
         setup=(f"s = Sum(atan({inside}), (k, 1, n))",),
         solution=("q = expand(1/tan(s.function))", *finds),
         one_liners=(
