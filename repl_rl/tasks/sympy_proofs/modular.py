@@ -7,6 +7,7 @@ Knows no interpreter and no script.
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from collections.abc import Callable, Mapping
@@ -45,7 +46,7 @@ def _are_congruent(a: int, b: int, modulus: int) -> bool:
 
 def _congruence(rng: random.Random) -> Draft:
     m = _modulus(rng)
-    a, answer = _unit(rng, m), rng.randrange(m)
+    a, answer = unit(rng, m), rng.randrange(m)
     b = a * answer % m
     question = f"Find the least n >= 0 with {a}*n = {b} (mod {m})"
     return _draft(question, answer, (a, b, m), form=RESIDUE)
@@ -59,14 +60,14 @@ def _power(rng: random.Random) -> Draft:
 
 def _inverse(rng: random.Random) -> Draft:
     m = _modulus(rng)
-    a = _unit(rng, m)
+    a = unit(rng, m)
     question = f"Find the inverse of {a} mod {m}"
     return _draft(question, pow(a, -1, m), (a, m), form=RESIDUE)
 
 
 def _order(rng: random.Random) -> Draft:
     m = _modulus(rng)
-    a = _unit(rng, m)
+    a = unit(rng, m)
     answer = int(sympy.n_order(a, m))
     return _draft(f"Find the multiplicative order of {a} mod {m}", answer, (a, m))
 
@@ -132,7 +133,8 @@ def _pair(rng: random.Random) -> tuple[int, int]:
     return common * a, common * b
 
 
-def _unit(rng: random.Random, m: int) -> int:
+def unit(rng: random.Random, m: int) -> int:
+    """A number that has an inverse modulo m."""
     while True:
         a = rng.randint(2, m - 1)
         if math.gcd(a, m) == 1:
@@ -140,35 +142,17 @@ def _unit(rng: random.Random, m: int) -> int:
 
 
 def _draft(
-    question: str,
-    answer: int,
-    numbers: tuple[int, ...],
-    *,
-    form: str = "an integer",
+    question: str, answer: int, numbers: tuple[int, ...], *, form: str = "an integer"
 ) -> Draft:
     facts = {"numbers": " ".join(map(str, numbers))}
     return Draft(question=question, form=form, answer=str(answer), facts=facts)
 
 
-def _try_power(a: int, e: int, m: int) -> int:
-    value = 1
-    for _ in range(e):
-        value = value * a % m
-    return value
-
-
-def _try_order(a: int, m: int) -> int:
-    value, order = a % m, 1
-    while value != 1:
-        value, order = value * a % m, order + 1
-    return order
-
-
 TRIALS: Mapping[str, Callable[..., int]] = {
     "congruence": lambda a, b, m: next(n for n in range(m) if (a * n - b) % m == 0),
-    "power": _try_power,
+    "power": lambda a, e, m: functools.reduce(lambda value, _: value * a % m, range(e), 1),
     "inverse": lambda a, m: next(n for n in range(m) if a * n % m == 1),
-    "order": _try_order,
+    "order": lambda a, m: next(n for n in range(1, m) if pow(a, n, m) == 1),
     "remainders": lambda a, m: len({(n**2 + a * n) % m for n in range(m)}),
     "gcd": lambda a, b: max(d for d in range(1, a + 1) if a % d == b % d == 0),
     "lcm": lambda a, b: next(n for n in range(a, a * b + 1, a) if n % b == 0),

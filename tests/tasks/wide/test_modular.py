@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from repl_rl.tasks.sympy_proofs.wide.modular import joined
+from repl_rl.tasks.sympy_proofs.wide.modular import _joined
 
 pytestmark = pytest.mark.slow
 
 
 def test_remainders_are_joined_to_the_least_number() -> None:
-    assert joined((2, 3, 2), (3, 5, 7)) == 23
+    assert _joined((2, 3, 2), (3, 5, 7)) == 23

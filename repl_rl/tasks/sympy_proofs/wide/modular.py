@@ -1,8 +1,7 @@
 """Number theory in several lines: towers of powers, congruences, roots of polynomials.
 
 Numbers come first and are bound to names; the answer follows from them by steps of which none can
-be left out. Rules in `RESIDUES` ask for discrete logarithms, squares and systems. Knows no
-interpreter.
+be left out. Knows no interpreter.
 """
 
 from __future__ import annotations
@@ -11,14 +10,18 @@ import itertools
 import math
 import random
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import sympy
+from sympy.ntheory.modular import crt
+from sympy.ntheory.residue_ntheory import polynomial_congruence
 
 from repl_rl.tasks.sympy_proofs.family import Draft, Rule, nonzero
+from repl_rl.tasks.sympy_proofs.modular import unit
 from repl_rl.tasks.sympy_proofs.wide.modes import by_value
 
-INTEGER = "an integer"
+_draft = partial(Draft, form="an integer")
 
 N, K = sympy.symbols("n k")
 
@@ -35,36 +38,21 @@ def prime(rng: random.Random, size: int) -> int:
     return int(sympy.nextprime(size + rng.randrange(size)))
 
 
-def _order(a: int, p: int) -> int:
-    order = p - 1
-    for q, count in sympy.factorint(p - 1).items():
-        for _ in range(count):
-            if pow(a, order // q, p) == 1:
-                order //= q
-    return int(order)
-
-
 def _square_log(rng: random.Random, tier: int) -> Draft:
     """The least n with a**(n**2) = b (mod p): a logarithm, an order, a square root."""
     while True:
         p, planted = rng.choice(SMOOTH), rng.randrange(10**12)
         a = rng.randint(2, 999)
-        order = _order(a, p)
+        order = sympy.n_order(a, p)
         # Else the order need not be found: p - 1 does.
         if math.gcd(planted, order) == 1 and 10**10 < order < p - 1:
             break
     square = planted**2 % order
-    choices = [_square_roots(square, q) for q in sympy.primefactors(order)]
-    parts = [order // int(q) * pow(order // int(q), -1, int(q)) for q in sympy.primefactors(order)]
-    least = min(
-        sum(r * part for r, part in zip(pick, parts, strict=True)) % order
-        for pick in itertools.product(*choices)
-    )
+    least = min(sympy.sqrt_mod_iter(square, order))
     if least == sympy.sqrt_mod(square, p - 1):
         return _square_log(rng, tier)
-    return Draft(
+    return _draft(
         question="Find the least n >= 0 with a**(n**2) = b (mod p)",
-        form=INTEGER,
         answer=str(least),
         setup=(f"a, b, p = {a}, {pow(a, square, p)}, {p}",),
         solution=(
@@ -83,16 +71,12 @@ def _square_log(rng: random.Random, tier: int) -> Draft:
     )
 
 
-def _square_roots(square: int, q: int) -> list[int]:
-    return [r for r in range(int(q)) if (r * r - square) % int(q) == 0]
-
-
 def _two_logs(rng: random.Random, tier: int) -> Draft:
     """n from two exponential congruences whose periods are not coprime."""
     while True:
         p, q = prime(rng, 10**5), prime(rng, 10**5)
         a, c, n = rng.randint(2, 999), rng.randint(2, 999), rng.randrange(10**12)
-        orders = _order(a, p), _order(c, q)
+        orders = sympy.n_order(a, p), sympy.n_order(c, q)
         period = math.lcm(*orders)
         # Else the orders need not be found: p - 1 and q - 1 do.
         is_plain = orders[0] == p - 1 or orders[1] == q - 1
@@ -100,9 +84,8 @@ def _two_logs(rng: random.Random, tier: int) -> Draft:
             break
     b, d, least = pow(a, n, p), pow(c, n, q), n % period
     if tier == 4:
-        return Draft(
+        return _draft(
             question="Find the least n >= 0 with a**n = b (mod p) and c**n = d (mod q)",
-            form=INTEGER,
             answer=str(least),
             setup=(f"a, b, p = {a}, {b}, {p}", f"c, d, q = {c}, {d}, {q}"),
             solution=(
@@ -123,9 +106,8 @@ def _two_logs(rng: random.Random, tier: int) -> Draft:
         )
     u, w = rng.randrange(2, p), rng.randrange(2, q)
     bound = rng.randint(10 * period, 10**6 * period)
-    return Draft(
+    return _draft(
         question="Find the least n > l with u*a**n = b (mod p) and w*c**n = d (mod q)",
-        form=INTEGER,
         answer=str(bound + 1 + (least - bound - 1) % period),
         setup=(
             f"u, a, b, p = {u}, {a}, {u * b % p}, {p}",
@@ -159,17 +141,17 @@ def _squares(rng: random.Random, tier: int) -> Draft:
         d = b * b - 4 * a * c
         if len(set(primes)) < 3 or math.gcd(a * d, math.prod(primes)) > 1:
             continue
-        units = [(p - 1 - _symbol(d, p) - _symbol(a, p)) // 2 for p in primes]
+        legendre = sympy.legendre_symbol
+        units = [int(p - 1 - legendre(d, p) - legendre(a, p)) // 2 for p in primes]
         if units != [p // 2 for p in primes]:
             break
     lifts = [p ** (e - 1) for p, e in zip(primes, powers, strict=True)]
     m = math.prod(p**e for p, e in zip(primes, powers, strict=True))
     lifted = () if tier == 4 else ("w = [p**(e - 1) for p, e in g.items()]",)
     product = "prod(u)" if tier == 4 else "prod(u)*prod(w)"
-    return Draft(
+    return _draft(
         question="Count the n with 0 <= n < m where f at x = n is congruent modulo m to the square "
         "of a number coprime to m",
-        form=INTEGER,
         answer=str(math.prod(units) * math.prod(lifts)),
         setup=(f"f, m = {a}*x**2 {b:+}*x {c:+}, {m}",),
         solution=(
@@ -189,11 +171,6 @@ def _squares(rng: random.Random, tier: int) -> Draft:
             "sum(jacobi_symbol(int(f.subs(x, j)), m) == 1 for j in range(m))",
         ),
     )
-
-
-def _symbol(a: int, p: int) -> int:
-    """Legendre's, for a that p does not divide."""
-    return 1 if pow(a, (p - 1) // 2, p) == 1 else -1
 
 
 def _lift(rng: random.Random, tier: int) -> Draft:
@@ -244,8 +221,7 @@ Terms = dict[tuple[int, int], int]
 def _through(rng: random.Random, zero: tuple[int, int], modulus: int) -> Terms:
     shapes = [(2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (3, 0), (0, 3)]
     terms = {shape: rng.randint(1, 99) for shape in rng.sample(shapes, 5)}
-    value = sum(c * zero[0] ** i * zero[1] ** j for (i, j), c in terms.items())
-    return terms | {(0, 0): -value % modulus}
+    return terms | {(0, 0): -_value(terms, zero) % modulus}
 
 
 def _value(terms: Terms, at: tuple[int, int]) -> int:
@@ -273,14 +249,6 @@ def _shown(terms: Terms) -> str:
     return str(expression)
 
 
-RESIDUES: Mapping[str, Rule] = {
-    "square_log": Rule(draft=_square_log, grade=by_value, tiers=(3,), chance=0.02),
-    "two_logs": Rule(draft=_two_logs, grade=by_value, tiers=(4, 5), chance=0.02),
-    "squares": Rule(draft=_squares, grade=by_value, tiers=(4, 5), chance=0.02),
-    "lift": Rule(draft=_lift, grade=by_value, tiers=(4, 5), chance=0.02, is_held_out=True),
-}
-
-
 SEARCHED = 10**7
 """More than a search by trial gets through in the time of a line."""
 
@@ -290,53 +258,40 @@ PRIMES = tuple(p for p in range(50, 250) if sympy.isprime(p))
 
 def _tower(rng: random.Random, tier: int) -> Draft:
     """a**(b**c), or one storey more, by Euler's theorem: no memory holds the digits of b**c."""
-    while True:
-        draft = _storeys(rng, is_high=tier > 2)
-        if draft is not None:
-            return draft
-
-
-def _storeys(rng: random.Random, *, is_high: bool) -> Draft | None:
-    """None where a wrong modulus gives the right answer."""
-    p, q = rng.sample(range(8), 2)
-    m = (prime(rng, 100 + 100 * p) * prime(rng, 100 + 100 * q)) ** (2 if is_high else 1)
-    totient = int(sympy.totient(m))
-    a, b, c = rng.randint(2, 99), rng.randint(2, 99), rng.randint(2, 99)
-    d = rng.randint(10**12, 10**15)
-    if not is_high:
-        answer = pow(a, pow(b, d, totient) + totient, m)
-        wrong = {pow(a, pow(b, d, m), m), pow(a, d, m), pow(a, b * d, m)}
-        return None if answer in wrong else _low_tower(a, b, d, m, answer)
-    inner = int(sympy.totient(totient))
-    answer = pow(a, pow(b, pow(c, d, inner) + inner, totient) + totient, m)
-    wrong = {pow(a, pow(b, pow(c, d, m), m), m), pow(a, pow(b, pow(c, d, totient), totient), m)}
-    return None if answer in wrong else _high_tower(a, b, c, d, m, answer)
-
-
-def _low_tower(a: int, b: int, c: int, m: int, answer: int) -> Draft:
-    return Draft(
-        question="Find the remainder of a**(b**c) by m",
-        form=INTEGER,
-        answer=str(answer),
-        setup=(f"a, b, c, m = {a}, {b}, {c}, {m}",),
-        solution=(
-            "t = totient(m)",
-            "e = pow(b, c, int(t)) + t",
-            "submit_final_answer(pow(a, int(e), m))",
-        ),
-        one_liners=(
-            "pow(a, b**c, m)",
-            "pow(a, pow(b, c, m), m)",
-            "pow(a, b*c, m)",
-            "(a**c) % m",
-        ),
-    )
-
-
-def _high_tower(a: int, b: int, c: int, d: int, m: int, answer: int) -> Draft:
-    return Draft(
+    answer, wrong, power = 0, {0}, 1 if tier == 2 else 2
+    while answer in wrong:  # else a wrong modulus gives the right answer
+        p, q = rng.sample(range(8), 2)
+        m = (prime(rng, 100 + 100 * p) * prime(rng, 100 + 100 * q)) ** power
+        totient = int(sympy.totient(m))
+        inner = int(sympy.totient(totient))
+        a, b, c = rng.randint(2, 99), rng.randint(2, 99), rng.randint(2, 99)
+        d = rng.randint(10**12, 10**15)
+        if tier == 2:
+            answer = pow(a, pow(b, d, totient) + totient, m)
+            wrong = {pow(a, pow(b, d, m), m), pow(a, d, m), pow(a, b * d, m)}
+        else:
+            answer = pow(a, pow(b, pow(c, d, inner) + inner, totient) + totient, m)
+            steps = (pow(b, pow(c, d, w), w) for w in (m, totient))
+            wrong = {pow(a, step, m) for step in steps}
+    if tier == 2:
+        return _draft(
+            question="Find the remainder of a**(b**c) by m",
+            answer=str(answer),
+            setup=(f"a, b, c, m = {a}, {b}, {d}, {m}",),
+            solution=(
+                "t = totient(m)",
+                "e = pow(b, c, int(t)) + t",
+                "submit_final_answer(pow(a, int(e), m))",
+            ),
+            one_liners=(
+                "pow(a, b**c, m)",
+                "pow(a, pow(b, c, m), m)",
+                "pow(a, b*c, m)",
+                "(a**c) % m",
+            ),
+        )
+    return _draft(
         question="Find the remainder of a**(b**(c**d)) by m",
-        form=INTEGER,
         answer=str(answer),
         setup=(f"a, b, c, d, m = {a}, {b}, {c}, {d}, {m}",),
         solution=(
@@ -366,7 +321,7 @@ def _system(rng: random.Random, tier: int) -> Draft:
     shared = rng.randint(2, 9) if tier > 2 else 1
     moduli = [p * shared if i < 2 else p for i, p in enumerate(primes)]
     common = [rng.randint(2, 12) for _ in moduli]
-    units = [_unit(rng, w) for w in moduli]
+    units = [unit(rng, w) for w in moduli]
     a = [u * g for u, g in zip(units, common, strict=True)]
     m = [w * g for w, g in zip(moduli, common, strict=True)]
     b = [u * n % w for u, w in zip(a, m, strict=True)]
@@ -383,18 +338,16 @@ def _system(rng: random.Random, tier: int) -> Draft:
     )
     conditions = "a[i]*n = b[i] (mod m[i]) for i = 0, 1, 2, 3"
     if tier == 2:
-        return Draft(
+        return _draft(
             question=f"Find the least n >= 0 with {conditions}",
-            form=INTEGER,
             answer=str(n),
             setup=(f"a, b, m = {numbers}",),
             solution=(*solution, "submit_final_answer(ntheory.modular.solve_congruence(*r)[0])"),
             one_liners=one_liners,
         )
     bound = rng.randint(10 * period, 10**6 * period)
-    return Draft(
+    return _draft(
         question=f"Find the least n > l with {conditions}",
-        form=INTEGER,
         answer=str(bound + 1 + (n - bound - 1) % period),
         setup=(f"a, b, m, l = {numbers}, {bound}",),
         solution=(
@@ -406,24 +359,16 @@ def _system(rng: random.Random, tier: int) -> Draft:
     )
 
 
-def _unit(rng: random.Random, m: int) -> int:
-    while True:
-        unit = rng.randint(2, m - 1)
-        if math.gcd(unit, m) == 1:
-            return unit
-
-
 def _roots(rng: random.Random, tier: int) -> Draft:
     """All numbers that solve a polynomial congruence and another one: their maximum or sum."""
     f, m, roots = _split(rng, 3, degree=3)
     if tier == 2:
         q = _coprime_prime(rng, m)
         c = rng.randrange(q)
-        answer = max(joined((root, c), (m, q)) for root in roots)
-        return Draft(
+        answer = max(_joined((root, c), (m, q)) for root in roots)
+        return _draft(
             question="Find the greatest n < m*q where f is divisible by m at x = n, "
             "and n = c (mod q)",
-            form=INTEGER,
             answer=str(answer),
             setup=(f"f, m = {f}, {m}", f"c, q = {c}, {q}"),
             solution=(
@@ -443,10 +388,9 @@ def _roots(rng: random.Random, tier: int) -> Draft:
         # Else f*g modulo m*w has the same roots.
         if math.gcd(m, w) == 1 and (_has_root(g, m) or _has_root(f, w)):
             break
-    answer = sum(joined(pair, (m, w)) for pair in itertools.product(roots, others))
-    return Draft(
+    answer = sum(_joined(pair, (m, w)) for pair in itertools.product(roots, others))
+    return _draft(
         question="Add up all n from 0 to m*w - 1 where f is divisible by m and g by w at x = n",
-        form=INTEGER,
         answer=str(answer),
         setup=(f"f, m = {f}, {m}", f"g, w = {g}, {w}"),
         solution=(
@@ -463,34 +407,27 @@ def _roots(rng: random.Random, tier: int) -> Draft:
     )
 
 
-def _split(rng: random.Random, count: int, *, degree: int) -> tuple[str, int, list[int]]:
+def _split(rng: random.Random, count: int, *, degree: int) -> tuple[Any, int, list[int]]:
     """(polynomial, modulus, its roots): it has `degree` roots modulo each of `count` primes."""
     primes = rng.sample(PRIMES, count)
     roots = [rng.sample(range(p), degree) for p in primes]
     m = math.prod(primes)
-    combined = [joined(pick, primes) for pick in itertools.product(*roots)]
+    combined = [_joined(pick, primes) for pick in itertools.product(*roots)]
     # The i-th roots modulo each prime together make one of the factors.
-    factors = [X - joined(column, primes) for column in zip(*roots, strict=True)]
+    factors = [X - _joined(column, primes) for column in zip(*roots, strict=True)]
     polynomial = sympy.Poly(sympy.Mul(*factors), X)
     reduced = sympy.Poly([int(c) % m for c in polynomial.all_coeffs()], X)
-    return str(reduced.as_expr()), m, combined
+    return reduced.as_expr(), m, combined
 
 
-def _has_root(polynomial: str, m: int) -> bool:
+def _has_root(polynomial: Any, m: int) -> bool:
     """Modulo a prime that divides m."""
-    coefficients = [int(c) for c in sympy.Poly(polynomial, X).all_coeffs()]
-    return any(
-        sum(c * r**i for i, c in enumerate(reversed(coefficients))) % int(p) == 0
-        for p in sympy.primefactors(m)
-        for r in range(int(p))
-    )
+    return any(polynomial_congruence(polynomial, p) for p in sympy.primefactors(m))
 
 
-def joined(remainders: Sequence[int], moduli: Sequence[int]) -> int:
+def _joined(remainders: Sequence[int], moduli: Sequence[int]) -> int:
     """The least number with these remainders by coprime moduli."""
-    m = math.prod(moduli)
-    parts = zip(remainders, moduli, strict=True)
-    return sum(r * (m // w) * pow(m // w, -1, w) for r, w in parts) % m
+    return int(crt(moduli, remainders, check=False)[0])
 
 
 def _coprime_prime(rng: random.Random, m: int) -> int:
@@ -503,5 +440,8 @@ RULES: Mapping[str, Rule] = {
     "tower": Rule(draft=_tower, grade=by_value, tiers=(2, 4), chance=0.02),
     "system": Rule(draft=_system, grade=by_value, tiers=(2, 3), chance=0.02),
     "roots": Rule(draft=_roots, grade=by_value, tiers=(2, 3), chance=0.02),
-    **RESIDUES,
+    "square_log": Rule(draft=_square_log, grade=by_value, tiers=(3,), chance=0.02),
+    "two_logs": Rule(draft=_two_logs, grade=by_value, tiers=(4, 5), chance=0.02),
+    "squares": Rule(draft=_squares, grade=by_value, tiers=(4, 5), chance=0.02),
+    "lift": Rule(draft=_lift, grade=by_value, tiers=(4, 5), chance=0.02, is_held_out=True),
 }
