@@ -2,7 +2,7 @@
 
 A false claim fails in a narrow gap alone, or in one class of integers: it holds at the numbers that
 somebody would try, and at nearly all others. The gap is drawn first, and the claim is built around
-it. Rules in `SPANS` ask for coefficients. Knows no interpreter.
+it. Rules of a `World` ask for coefficients. Knows no interpreter.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from repl_rl.records import Problem
 from repl_rl.tasks.sympy_proofs.family import Draft, Rule, nonzero
 from repl_rl.tasks.sympy_proofs.wide.claims import Claim, by_claims, draw_claims
 from repl_rl.tasks.sympy_proofs.wide.modes import by_value
+
+X = sympy.Symbol("x")
 
 Value = Callable[[int], Fraction]
 """Value of a function at one of infinitely many rational points, by number: 1, 2, 3, ..."""
@@ -43,7 +45,7 @@ class Term:
         )
 
 
-def number(value: int) -> Term:
+def _number(value: int) -> Term:
     return Term(text=f"({value})", value=lambda _: Fraction(value))
 
 
@@ -101,30 +103,22 @@ def _function(rng: random.Random, world: World, weight: int, truth: bool) -> Ter
     terms = [world.member(rng, weight) for _ in range(3)]
     if not truth:
         terms[rng.randrange(3)] = world.stranger(rng, weight)
-    scaled = [number(nonzero(rng, 9)) * term for term in terms]
-    return scaled[0] + scaled[1] + scaled[2]
+    first, second, third = (_number(nonzero(rng, 9)) * term for term in terms)
+    return first + second + third
 
 
 def _coefficients(function: Term, basis: Sequence[Term]) -> list[Any]:
     """Exact, from as many points as there are unknowns."""
     points = range(1, len(basis) + 1)
-    rows = sympy.Matrix([[_rational(one.value(point)) for one in basis] for point in points])
-    return list(rows.LUsolve(sympy.Matrix([_rational(function.value(point)) for point in points])))
-
-
-def _rational(value: Fraction) -> Any:
-    return sympy.Rational(value.numerator, value.denominator)
+    rows = sympy.Matrix([[one.value(point) for one in basis] for point in points])
+    return list(rows.LUsolve(sympy.Matrix([function.value(point) for point in points])))
 
 
 # Waves: the point t stands for x = 2*atan(t), where cos(x) and sin(x) are rational.
 
 
 def _wave(name: str, k: int) -> Term:
-    return Term(text=f"{name}({_multiple(k)})", value=lambda point: _turn(point, k)[name == "sin"])
-
-
-def _multiple(k: int) -> str:
-    return "x" if k == 1 else f"{k}*x"
+    return Term(text=f"{name}({k * X})", value=lambda point: _turn(point, k)[name == "sin"])
 
 
 def _turn(point: int, k: int) -> tuple[Fraction, Fraction]:
@@ -143,7 +137,7 @@ def _turn(point: int, k: int) -> tuple[Fraction, Fraction]:
 def _hyperbolic(name: str, k: int) -> Term:
     sign = -1 if name == "sinh" else 1
     return Term(
-        text=f"{name}({_multiple(k)})",
+        text=f"{name}({k * X})",
         value=lambda point: (Fraction(point + 1) ** k + sign * Fraction(point + 1) ** -k) / 2,
     )
 
@@ -214,15 +208,10 @@ def _exponential_world(make: Callable[[str, int], Term], even: str, odd: str, ba
 
 def _shifted(name: str, k: int, shift: int) -> Term:
     argument = ("n" if k == 1 else f"{k}*n") + (f" + {shift}" if shift else "")
-    first = (2, 1) if name == "lucas" else (0, 1)
-
-    def value(point: int) -> Fraction:
-        here, after = first
-        for _ in range(k * point + shift):
-            here, after = after, here + after
-        return Fraction(here)
-
-    return Term(text=f"{name}({argument})", value=value)
+    sequence = getattr(sympy, name)
+    return Term(
+        text=f"{name}({argument})", value=lambda point: Fraction(int(sequence(k * point + shift)))
+    )
 
 
 SIGN = Term(text="(-1)**n", value=lambda point: Fraction((-1) ** point))
@@ -277,15 +266,6 @@ FIBONACCI = World(
 )
 TRIGONOMETRIC = _exponential_world(_wave, "cos", "sin", "-I*log(z)")
 HYPERBOLIC = _exponential_world(_hyperbolic, "cosh", "sinh", "log(z)")
-
-SPANS: Mapping[str, Rule] = {
-    "trigonometric": Rule(draft=_span(TRIGONOMETRIC), grade=by_value, tiers=(2, 3, 4), chance=0.05),
-    "fibonacci": Rule(draft=_span(FIBONACCI), grade=by_value, tiers=(3, 4), chance=0.05),
-    "hyperbolic": Rule(
-        draft=_span(HYPERBOLIC), grade=by_value, tiers=(2, 3), chance=0.05, is_held_out=True
-    ),
-}
-
 
 SIZES = (10**8, 10**9)
 """Sizes of the primes that claims about integers are made of."""
@@ -356,8 +336,6 @@ class Change:
     spell: Callable[[Sequence[int]], str]
     """The text of c[0] + c[1]*s + c[2]*s**2 + ... in x."""
     back: Callable[[Any], Any]
-    place: Callable[[float], float]
-    """`back` of a float."""
     back_text: str
 
 
@@ -369,25 +347,22 @@ def _changes(low: int) -> tuple[Change, ...]:
             sign="nonnegative",
             spell=lambda c: _in_root(c, low),
             back=lambda s: low + s**2,
-            place=lambda s: s * s,
             back_text=f"{low} + {{}}**2",
         ),
         Change(
             domain="real x",
             low="",
             sign="positive",
-            spell=lambda c: _added(zip(c, map(_exponential, range(len(c))), strict=True)),
+            spell=lambda c: _added((a, str(sympy.exp(k * X))) for k, a in enumerate(c)),
             back=sympy.log,
-            place=math.log,
             back_text="log({})",
         ),
         Change(
             domain="real x >= 1",
             low="1",
             sign="nonnegative",
-            spell=lambda c: _added(zip(c, map(_power_of_log, range(len(c))), strict=True)),
+            spell=lambda c: _added((a, str(sympy.log(X) ** k)) for k, a in enumerate(c)),
             back=sympy.exp,
-            place=math.exp,
             back_text="exp({})",
         ),
     )
@@ -441,7 +416,7 @@ def _gap(rng: random.Random, change: Change) -> tuple[Any, Any]:
     while True:
         low = sympy.Rational(rng.randint(13, 36), 12)
         high = low + sympy.Rational(1, rng.randint(12, 40))
-        places = [2 * change.place(float(end)) for end in (low, high)]
+        places = [2 * float(change.back(end)) for end in (low, high)]
         if math.floor(places[0] - 1e-6) == math.floor(places[1] + 1e-6):
             return low, high
 
@@ -464,24 +439,12 @@ def _product(left: Sequence[int], right: Sequence[int]) -> list[int]:
 
 def _in_root(coefficients: Sequence[int], low: int) -> str:
     """s**2 is x - low: a polynomial of x, and sqrt(x - low) times another one."""
-    even, odd = ([0] * 3, [0] * 3)
-    for k, c in enumerate(coefficients):
-        power = [1]
-        for _ in range(k // 2):
-            power = _product(power, [-low, 1])
-        for j, part in enumerate(power):
-            (odd if k % 2 else even)[j] += c * part
-    x, root = ("1", "x", "x**2"), f"sqrt(x - {low})"
-    roots = (root, f"x*{root}", f"x**2*{root}")
-    return _added([*zip(even, x, strict=True), *zip(odd, roots, strict=True)])
-
-
-def _exponential(k: int) -> str:
-    return ("1", "exp(x)")[k] if k < 2 else f"exp({k}*x)"
-
-
-def _power_of_log(k: int) -> str:
-    return ("1", "log(x)")[k] if k < 2 else f"log(x)**{k}"
+    even, odd = (
+        sympy.Poly(coefficients[parity::2][::-1], X).compose(sympy.Poly(X - low, X))
+        for parity in (0, 1)
+    )
+    factors = ((even, sympy.S.One), (odd, sympy.sqrt(X - low)))
+    return _added((part.nth(j), str(X**j * factor)) for part, factor in factors for j in range(3))
 
 
 def _added(terms: Iterable[tuple[int, str]]) -> str:
@@ -498,5 +461,9 @@ def _is_above(value: Any, problem: Problem) -> bool:
 RULES: Mapping[str, Rule] = {
     "floors": Rule(draft=_floors, grade=by_claims("n", _is_integer), tiers=(2, 3), chance=0.2),
     "roots": Rule(draft=_roots, grade=by_claims("x", _is_above), tiers=(4, 5), chance=0.3),
-    **SPANS,
+    "trigonometric": Rule(draft=_span(TRIGONOMETRIC), grade=by_value, tiers=(2, 3, 4), chance=0.05),
+    "fibonacci": Rule(draft=_span(FIBONACCI), grade=by_value, tiers=(3, 4), chance=0.05),
+    "hyperbolic": Rule(
+        draft=_span(HYPERBOLIC), grade=by_value, tiers=(2, 3), chance=0.05, is_held_out=True
+    ),
 }
