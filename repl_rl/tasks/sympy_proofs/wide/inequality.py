@@ -1,7 +1,7 @@
 """Inequalities in several lines: least values, largest constants, numbers of solutions.
 
-The point where equality holds is drawn first, and the inequality is built around it. Rules in
-`SQUARES` hide a sum of squares. Knows no interpreter.
+The point where equality holds is drawn first, and the inequality is built around it. Two rules
+hide a sum of squares. Knows no interpreter.
 """
 
 from __future__ import annotations
@@ -120,22 +120,24 @@ def _draft(
 
 def _form(rng: random.Random, tier: int) -> Draft:
     names = VARIABLES[: tier + 1]
-    size, symbols = len(names), sympy.symbols(VARIABLES[: tier + 1])
+    size, symbols = len(names), sympy.symbols(names)
     is_true = rng.random() < 0.5
     while True:
-        rows = [[rng.randint(-9, 9) for _ in range(i)] + [1] for i in range(size)]
+        triangle = _triangle(rng, size, 9)
         scales = [rng.randint(1, 9) for _ in range(size)]
         if not is_true:
             scales[rng.randrange(1, size)] = -1
-        if all(_at(rows, scales, point) >= 0 for point in _nice(size)):
+        bases = triangle.T * sympy.Matrix(symbols)
+        f = sympy.expand(sum(d * b**2 for d, b in zip(scales, bases, strict=True)))
+        value = sympy.lambdify(symbols, f)
+        if all(value(*point) >= 0 for point in itertools.product(NICE, repeat=size)):
             break
-    bases = [sum(rows[i][j] * symbols[i] for i in range(j, size)) for j in range(size)]
-    f = sympy.expand(sum(d * b**2 for d, b in zip(scales, bases, strict=True)))
     if is_true:
         answer = str(list(zip(scales, bases, strict=True)))
         last = "[(D[i, i], (L.T*v)[i]) for i in range(len(v))]"
     else:
-        answer = str(_direction(rows, scales))
+        # Where the base of the negative scale is 1 and all others are 0.
+        answer = str(list(triangle.T.inv() * sympy.Matrix([int(d < 0) for d in scales])))
         last = "list((L.T)**-1*Matrix([1 if d < 0 else 0 for d in D.diagonal()]))"
     solution = (
         f"v = Matrix([{', '.join(names)}])",
@@ -153,24 +155,11 @@ def _form(rng: random.Random, tier: int) -> Draft:
     return _draft(f, names, answer, solution, calls)
 
 
-def _at(rows: Sequence[Sequence[int]], scales: Sequence[int], point: Sequence[int]) -> int:
-    size = len(scales)
-    bases = (sum(rows[i][j] * point[i] for i in range(j, size)) for j in range(size))
-    return sum(d * b * b for d, b in zip(scales, bases, strict=True))
-
-
-def _nice(size: int) -> list[tuple[int, ...]]:
-    return list(itertools.product(NICE, repeat=size))
-
-
-def _direction(rows: Sequence[Sequence[int]], scales: Sequence[int]) -> list[int]:
-    """Point where the base of the negative scale is 1 and all others 0, by back substitution."""
-    size = len(scales)
-    point = [0] * size
-    for j in reversed(range(size)):
-        wanted = int(scales[j] < 0)
-        point[j] = wanted - sum(rows[i][j] * point[i] for i in range(j + 1, size))
-    return point
+def _triangle(rng: random.Random, size: int, bound: int) -> Any:
+    """A lower triangle of whole numbers with ones on the diagonal."""
+    return sympy.Matrix(
+        size, size, lambda i, j: rng.randint(-bound, bound) if j < i else int(i == j)
+    )
 
 
 # Completed squares: f = A*(y + c(x))**2 + (p*x - q)*(r*x - s), or a little more.
@@ -237,12 +226,6 @@ def _completing(names: Sequence[str], *, is_true: bool) -> list[str]:
         lines.append(f"p{index} = -b{index}.subs({{{known}}})")
     values = ", ".join(f"p{i}" for i in range(len(names)))
     return [*lines, f"submit_final_answer([{values}])"]
-
-
-SQUARES: Mapping[str, Rule] = {
-    "form": Rule(draft=_form, grade=grade, tiers=(2, 3), chance=0.05),
-    "nested": Rule(draft=_nested, grade=grade, tiers=(4, 5), chance=0.05),
-}
 
 
 X, Y, Z, W = sympy.symbols("x y z w")
@@ -323,8 +306,7 @@ def _ratio(rng: random.Random, tier: int) -> Draft:
     symbols = (X, Y, Z)
     values = rng.sample([sympy.Rational(i, 6) for i in range(-60, 60) if i % 6], 3)
     scale = lcm(*(value.q for value in values))
-    rows = [[rng.randint(-5, 5) for _ in range(i)] + [1] for i in range(3)]
-    bases = [sum(rows[i][j] * symbols[i] for i in range(j, 3)) for j in range(3)]
+    bases = _triangle(rng, 3, 5).T * sympy.Matrix(symbols)
     f = sum(scale * value * base**2 for value, base in zip(values, bases, strict=True))
     g = sum(scale * base**2 for base in bases)
     answer = str(min(values))
@@ -411,5 +393,6 @@ RULES: Mapping[str, Rule] = {
     "integers": Rule(draft=_integers, grade=by_value, tiers=(2, 3), chance=0.02),
     "ratio": Rule(draft=_ratio, grade=by_value, tiers=(3, 4), chance=0.05),
     "means": Rule(draft=_means, grade=by_value, tiers=(2,), chance=0.05, is_held_out=True),
-    **SQUARES,
+    "form": Rule(draft=_form, grade=grade, tiers=(2, 3), chance=0.05),
+    "nested": Rule(draft=_nested, grade=grade, tiers=(4, 5), chance=0.05),
 }
