@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import sympy
 
@@ -47,6 +48,23 @@ Kind = Callable[[random.Random], Draft]
 def nonzero(rng: random.Random, bound: int) -> int:
     """A whole number other than 0 between -bound and bound."""
     return rng.randint(1, bound) * rng.choice((-1, 1))
+
+
+def polynomial(rng: random.Random, degree: int) -> Any:  # sympy ships no types
+    """A polynomial in x of this degree, with small whole coefficients."""
+    coefficients = [nonzero(rng, 9), *(rng.randint(-9, 9) for _ in range(degree))]
+    return sympy.Poly(coefficients, sympy.Symbol("x"))
+
+
+def unimodular(rng: random.Random, size: int, bound: int) -> Any:
+    """A matrix of whole numbers whose inverse has whole numbers: a product of two triangles."""
+
+    def entry(is_drawn: bool, is_diagonal: bool) -> int:
+        return rng.randint(-bound, bound) if is_drawn else int(is_diagonal)
+
+    lower = sympy.Matrix(size, size, lambda i, j: entry(j < i, i == j))
+    upper = sympy.Matrix(size, size, lambda i, j: entry(j > i, i == j))
+    return lower * upper
 
 
 LINES: Mapping[int, int] = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import sympy
 
 import rule_kit as kit
 from repl_rl.records import Problem
@@ -16,10 +17,14 @@ RULES = FAMILIES["algebra"].rules
 
 def test_power_sums_and_coefficients_follow_from_each_other() -> None:
     # (x - 1)*(x - 2)*(x - 3): 1 + 2 + 3 = 6, 1 + 4 + 9 = 14, 1 + 8 + 27 = 36, 1 + 16 + 81 = 98.
-    assert algebra._power_sums([1, -6, 11, -6], 4) == [3, 6, 14, 36, 98]
-    assert algebra._from_power_sums([3, 6, 14, 36]) == [1, -6, 11, -6]
-    assert algebra._evaluated([1, -6, 11, -6], 4) == 6
-    assert algebra._derived([1, -6, 11, -6]) == [3, -12, 11]
+    assert algebra.power_sums([1, -6, 11, -6], 4) == [3, 6, 14, 36, 98]
+    assert algebra._from_power_sums([3, 6, 14, 36]).all_coeffs() == [1, -6, 11, -6]
+
+
+def test_a_sum_of_quotients_worked_by_hand() -> None:
+    """1/(4 - 1) + 1/(4 - 2) + 1/(4 - 3) = 11/6, from (x - 1)*(x - 2)*(x - 3) at 4."""
+    cubic = sympy.Poly([1, -6, 11, -6], sympy.Symbol("x"))
+    assert algebra.sum_of_quotients(cubic, 4) == sympy.Rational(11, 6)
 
 
 def test_two_factors_are_taken_in_any_order() -> None:

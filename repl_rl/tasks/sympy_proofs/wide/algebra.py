@@ -9,29 +9,28 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from math import comb, isqrt
+from typing import Any
 
 import sympy
 
 from repl_rl.grading.equality import compare
 from repl_rl.grading.parse import Malformed, parse
 from repl_rl.records import Problem, Verdict
-from repl_rl.tasks.sympy_proofs.family import Draft, Rule, nonzero
+from repl_rl.tasks.sympy_proofs.family import Draft, Rule, nonzero, unimodular
 from repl_rl.tasks.sympy_proofs.wide.modes import NAMES, by_value
 
 X = sympy.Symbol("x")
 POLYNOMIAL = "a polynomial in x"
 
-Row = list[int]
-
 
 def _determinant(rng: random.Random, _: int) -> Draft:
     """det(A + t*B) = (a + b*t)*... for triangles times unimodular matrices."""
     numbers = [(nonzero(rng, 9), nonzero(rng, 5)) for _ in range(3)]
-    left, right = _unimodular(rng, 3), _unimodular(rng, 3)
-    parts = [_between(left, [pair[index] for pair in numbers], right) for index in (0, 1)]
+    left, right = unimodular(rng, 3, 3), unimodular(rng, 3, 3)
+    parts = [left * sympy.diag(*diagonal) * right for diagonal in zip(*numbers, strict=True)]
     rows = [
         ", ".join(f"{a} + {b}*t" for a, b in zip(*pair, strict=True))
-        for pair in zip(*parts, strict=True)
+        for pair in zip(*(part.tolist() for part in parts), strict=True)
     ]
     matrix = ", ".join(f"[{row}]" for row in rows)
     return Draft(
@@ -83,21 +82,20 @@ def _pencil(rng: random.Random, tier: int) -> Draft:
     while True:
         numbers = [(nonzero(rng, 12), rng.randint(1, 6)) for _ in range(size)]
         values = [sympy.Rational(-a, b) for a, b in numbers]
-        left, right = _unimodular(rng, size), _unimodular(rng, size)
-        kernel = sympy.Matrix(right).inv()[:, values.index(max(values))]
-        whole = [int(entry) for entry in kernel]
+        left, right = unimodular(rng, size, 3), unimodular(rng, size, 3)
+        whole = list(right.inv()[:, values.index(max(values))])
         first = next(entry for entry in whole if entry)
         # A basis of a kernel comes with a last entry of 1.
         if len(set(values)) == size and whole[-1] not in (0, first):
             break
-    answer = [sympy.Rational(entry, first) for entry in whole]
-    matrices = [_between(left, [pair[index] for pair in numbers], right) for index in (0, 1)]
+    answer = [entry / first for entry in whole]
+    matrices = [left * sympy.diag(*diagonal) * right for diagonal in zip(*numbers, strict=True)]
     return Draft(
         question="t is the largest number for which A + t*B is singular; find the vector v != 0 "
         "with (A + t*B)*v = 0 whose first entry other than 0 is 1",
         form=f"a list of {size} exact numbers",
         answer=str(answer),
-        setup=("t = symbols('t')", f"A = Matrix({matrices[0]})", f"B = Matrix({matrices[1]})"),
+        setup=("t = symbols('t')", *(f"{n} = {m}" for n, m in zip("AB", matrices, strict=True))),
         solution=(
             "d = (A + t*B).det()",
             "r = max(roots(d, t))",
@@ -118,30 +116,10 @@ def _pencil(rng: random.Random, tier: int) -> Draft:
     )
 
 
-def _unimodular(rng: random.Random, size: int) -> list[Row]:
-    """The product of an upper and a lower triangle with ones on the diagonal."""
-    lower = [
-        [rng.randint(-3, 3) if j < i else int(i == j) for j in range(size)] for i in range(size)
-    ]
-    upper = [
-        [rng.randint(-3, 3) if j > i else int(i == j) for j in range(size)] for i in range(size)
-    ]
-    return _times(lower, upper)
-
-
-def _times(left: Sequence[Row], right: Sequence[Row]) -> list[Row]:
-    columns = list(zip(*right, strict=True))
-    return [[sum(a * b for a, b in zip(row, c, strict=True)) for c in columns] for row in left]
-
-
-def _between(left: Sequence[Row], diagonal: Sequence[int], right: Sequence[Row]) -> list[Row]:
-    return _times(left, [[d * a for a in row] for d, row in zip(diagonal, right, strict=True)])
-
-
 def _sums(rng: random.Random, tier: int) -> Draft:
     """Over i < j there is half of what all pairs give, less the pairs of a root with itself."""
     f = _monic(rng, tier + 1)
-    powers = _power_sums(f, comb(tier + 1, 2))
+    powers = power_sums(f, comb(tier + 1, 2))
     pairs = [
         (sum(comb(m, j) * powers[j] * powers[m - j] for j in range(m + 1)) - 2**m * powers[m]) // 2
         for m in range(len(powers))
@@ -158,7 +136,7 @@ def _sums(rng: random.Random, tier: int) -> Draft:
 
 def _products(rng: random.Random, tier: int) -> Draft:
     f = _monic(rng, tier)
-    powers = _power_sums(f, 2 * comb(tier, 2))
+    powers = power_sums(f, 2 * comb(tier, 2))
     pairs = [(powers[m] ** 2 - powers[2 * m]) // 2 for m in range(comb(tier, 2) + 1)]
     return _over_pairs(
         rng,
@@ -173,23 +151,22 @@ def _products(rng: random.Random, tier: int) -> Draft:
 def _over_pairs(
     rng: random.Random,
     f: Sequence[int],
-    power_sums: Sequence[int],
+    pairs: Sequence[int],
     *,
     value: str,
     all_pairs: str,
     squares: str,
 ) -> Draft:
     """The sum of 1/(c - u) over the values u of all pairs: S'(c)/S(c), where S has the roots u."""
-    polynomial = _from_power_sums(power_sums)
+    polynomial = _from_power_sums(pairs)
     c = rng.randint(10, 99)
-    while not _evaluated(polynomial, c):
+    while not polynomial(c):
         c += 1
-    answer = sympy.Rational(_evaluated(_derived(polynomial), c), _evaluated(polynomial, c))
     return Draft(
         question=f"f has {len(f) - 1} complex roots, counted by multiplicity. Find the sum of "
         f"1/(c - {value}) over all pairs of them, {{a, b}} being the same pair as {{b, a}}",
         form="an exact rational number",
-        answer=str(answer),
+        answer=str(sum_of_quotients(polynomial, c)),
         setup=("x, y = symbols('x y')", f"f, c = {_spelled(f)}, {c}"),
         solution=(
             f"R = {all_pairs}",
@@ -211,12 +188,17 @@ def _over_pairs(
     )
 
 
-def _monic(rng: random.Random, degree: int) -> Row:
+def sum_of_quotients(polynomial: Any, c: int) -> Any:
+    """Sum of 1/(c - u) over the zeros u of a polynomial."""
+    return polynomial.diff()(c) / polynomial(c)
+
+
+def _monic(rng: random.Random, degree: int) -> list[int]:
     """Leading coefficient first."""
     return [1, *(nonzero(rng, 9) for _ in range(degree))]
 
 
-def _power_sums(f: Sequence[int], most: int) -> Row:
+def power_sums(f: Sequence[int], most: int) -> list[int]:
     """Power sums of the roots of monic f, up to `most`, by Newton's identities."""
     degree = len(f) - 1
     sums = [degree]
@@ -226,27 +208,16 @@ def _power_sums(f: Sequence[int], most: int) -> Row:
     return sums
 
 
-def _from_power_sums(sums: Sequence[int]) -> Row:
+def _from_power_sums(sums: Sequence[int]) -> Any:  # sympy ships no types
     """The monic polynomial of degree sums[0] whose roots have these power sums."""
     f = [1]
     for m in range(1, sums[0] + 1):
         f.append(-sum(f[i] * sums[m - i] for i in range(m)) // m)
-    return f
+    return sympy.Poly(f, X)
 
 
 def _spelled(f: Sequence[int]) -> str:
-    return str(sum(c * X**k for k, c in enumerate(reversed(f))))
-
-
-def _evaluated(f: Sequence[int], point: int) -> int:
-    value = 0
-    for c in f:
-        value = value * point + c
-    return value
-
-
-def _derived(f: Sequence[int]) -> Row:
-    return [c * k for c, k in zip(f, range(len(f) - 1, 0, -1), strict=False)]
+    return str(sympy.Poly(f, X).as_expr())
 
 
 SQUAREFREE = tuple(d for d in range(40, 200) if all(d % k**2 for k in range(2, 15)))
@@ -296,16 +267,12 @@ def _conjugates(rng: random.Random, _: int) -> Draft:
 def _is_unique(f: Sequence[int], r: int) -> bool:
     """Say whether r is the only rational t for which (x**2 + p*x + t)**2 - f is c*(x - e)**2.
 
-    Its discriminant is (2*p*t - c1)**2 - 4*(2*t + p**2 - c2)*(t**2 - c0), a cubic in t with the
-    root r: the rest is a quadratic, which is not to have rational roots.
+    Its discriminant is (2*p*t - c1)**2 - 4*(2*t + p**2 - c2)*(t**2 - c0), a cubic in t.
     """
     _, twice, c2, c1, c0 = f
     p = twice // 2
     cubic = [-8, 4 * c2, 8 * c0 - 4 * p * c1, c1 * c1 + 4 * (p * p - c2) * c0]
-    first = cubic[1] + cubic[0] * r
-    last = cubic[2] + first * r
-    discriminant = first * first - 4 * cubic[0] * last
-    return discriminant < 0 or isqrt(discriminant) ** 2 != discriminant
+    return bool(sympy.Poly(cubic, X).ground_roots() == {r: 1})
 
 
 def _shows(d: int, p: int, q: int, r: int, s: int) -> bool:

@@ -10,11 +10,10 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
 
 import sympy
 
-from repl_rl.tasks.sympy_proofs.family import Draft, Rule, nonzero
+from repl_rl.tasks.sympy_proofs.family import Draft, Rule, nonzero, polynomial
 from repl_rl.tasks.sympy_proofs.wide.modes import BIND_P, NAMES, POSITIVE_P, by_value
 
 X, Y, C = sympy.symbols("x y c")
@@ -91,8 +90,8 @@ def _paired(rng: random.Random, tier: int) -> Draft:
     """A number c makes the integral of f vanish; with it, the integral of g."""
     k = nonzero(rng, 4)
     # Primitives u*exp(k*x) + c*h of f, and v*exp(k*x) + c**2*m of g.
-    u, v = (_polynomial(rng, rng.randint(1, 2)) for _ in range(2))
-    h, m = (_polynomial(rng, rng.randint(2, 3)) for _ in range(2))
+    u, v = (polynomial(rng, rng.randint(1, 2)) for _ in range(2))
+    h, m = (polynomial(rng, rng.randint(2, 3)) for _ in range(2))
     steps = [one(1) - one(0) for one in (h, m)]
     growth = [one(1) * sympy.exp(k) - one(0) for one in (u, v)]
     if 0 in (*steps, growth[0]):  # no c, or c = 0
@@ -131,7 +130,7 @@ def _radical(rng: random.Random, tier: int) -> Draft:
     of u, too."""
     degree = tier - 1
     q = sympy.Poly(X**degree + rng.randint(1, 9) * P * X + rng.randint(2, 30), X)
-    u = _polynomial(rng, rng.randint(2, 3))
+    u = polynomial(rng, rng.randint(2, 3))
     if tier == 5:
         u += nonzero(rng, 9) * P * X ** rng.randint(0, 1)
     top = 2 * u.diff(X) * q + u * q.diff(X)
@@ -194,10 +193,6 @@ def _inverse(rng: random.Random, tier: int) -> Draft:
             f"tuple(1/f.diff(x, i).subs(x, {value}) for i in (1, 2, 3))",
         ),
     )
-
-
-def _polynomial(rng: random.Random, degree: int) -> Any:
-    return sympy.Poly([nonzero(rng, 9), *(rng.randint(-9, 9) for _ in range(degree))], X)
 
 
 RULES: Mapping[str, Rule] = {

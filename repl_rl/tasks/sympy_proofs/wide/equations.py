@@ -7,8 +7,6 @@ Candidates are found by elimination; each has to be looked at. Knows no interpre
 
 from __future__ import annotations
 
-import itertools
-import math
 import random
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +17,7 @@ from repl_rl.grading.equality import compare_sets
 from repl_rl.grading.parse import Malformed, parse
 from repl_rl.records import Problem, Verdict
 from repl_rl.tasks.sympy_proofs.family import Draft, Rule, nonzero
+from repl_rl.tasks.sympy_proofs.wide.algebra import power_sums, sum_of_quotients
 from repl_rl.tasks.sympy_proofs.wide.modes import by_value
 
 FORM = "a list of all values of c, exact"
@@ -42,8 +41,8 @@ def _critical(rng: random.Random, tier: int) -> Draft:
     while True:
         stays = rng.sample(range(-4, 5), tier + 2)
         polynomial = _with_stays(stays) * rng.choice((-1, 1))
-        levels = [polynomial.eval(stay) for stay in sorted(stays)]
-        counts = {-level: _num_zeros(polynomial, levels, level) for level in levels}
+        levels = [polynomial(stay) for stay in sorted(stays)]
+        counts = {-level: int((polynomial - level).count_roots()) for level in levels}
         count = rng.choice(sorted(set(counts.values())))
         answer = sorted(c for c in counts if counts[c] == count)
         # Else no candidate has to be looked at.
@@ -74,24 +73,8 @@ def _critical(rng: random.Random, tier: int) -> Draft:
 
 def _with_stays(stays: list[int]) -> Any:
     """A polynomial of whole coefficients whose derivative is zero there alone, and simply."""
-    slope = sympy.Poly.from_list([1], X)
-    for stay in stays:
-        slope *= sympy.Poly([1, -stay], X)
-    coefficients = [int(c) for c in slope.all_coeffs()] + [0]
-    degree = len(coefficients) - 1
-    scale = math.lcm(*range(1, degree + 1))
-    scaled = [c * scale // (degree - i) for i, c in enumerate(coefficients[:-1])]
-    content = math.gcd(*scaled)
-    return sympy.Poly([c // content for c in scaled] + [0], X)
-
-
-def _num_zeros(polynomial: Any, levels: list[Any], level: Any) -> int:
-    """Count how often the polynomial takes a level, by its values where it turns."""
-    last = polynomial.LC()
-    first = last if polynomial.degree() % 2 == 0 else -last
-    signs = [sympy.sign(y) for y in (first, *(one - level for one in levels), last)]
-    crossed = sum(a * b == -1 for a, b in itertools.pairwise(signs))
-    return int(signs.count(0) + crossed)
+    slope = sympy.Poly(sympy.Mul(*(X - stay for stay in stays)), X)
+    return slope.integrate().clear_denoms(convert=True)[1].primitive()[1]
 
 
 def _common(rng: random.Random, tier: int) -> Draft:
@@ -130,15 +113,16 @@ def _symmetric(rng: random.Random, tier: int) -> Draft:
     """Sums of powers of the zeros of a polynomial are given, a sum of quotients is asked for."""
     count = tier - 1
     while True:
-        e = [nonzero(rng, 9) for _ in range(count)]
-        polynomial = _with_functions(e)
+        # With the elementary symmetric functions of the zeros as coefficients, of changing sign.
+        monic = [1, *(-((-1) ** i) * nonzero(rng, 9) for i in range(count))]
+        polynomial = sympy.Poly(monic, X)
         a = nonzero(rng, 5)
         # Of t, the numerator alone is its value where the denominator is 1 or the value 0.
-        is_quotient = abs(polynomial.eval(a)) > 1 and polynomial.diff().eval(a) != 0
+        is_quotient = abs(polynomial(a)) > 1 and polynomial.diff()(a) != 0
         if polynomial.is_irreducible and is_quotient:
             break
     names = ("x", "y", "z", "w")[:count]
-    sums = power_sums(e)
+    sums = power_sums(monic, count)[1:]
     powers = [
         " + ".join(f"{name}**{i + 1}" for name in names) + f" {-s:+}" for i, s in enumerate(sums)
     ]
@@ -150,7 +134,7 @@ def _symmetric(rng: random.Random, tier: int) -> Draft:
     return Draft(
         question="Find the value of t, where all of e are 0",
         form="the exact value",
-        answer=str(sum_of_quotients(e, a)),
+        answer=str(-sum_of_quotients(polynomial, a)),
         setup=(
             "y, z, w = symbols('y z w')",
             f"e = [{', '.join(powers)}]",
@@ -171,26 +155,6 @@ def _symmetric(rng: random.Random, tier: int) -> Draft:
             "solve([*e, t], t)",
         ),
     )
-
-
-def _with_functions(e: list[int]) -> Any:
-    """The polynomial whose zeros have these elementary symmetric functions."""
-    return sympy.Poly([1, *((-1) ** (i + 1) * value for i, value in enumerate(e))], X)
-
-
-def sum_of_quotients(e: list[int], a: int) -> Any:
-    """Sum of 1/(x - a) over the zeros x of that polynomial."""
-    polynomial = _with_functions(e)
-    return -sympy.Rational(polynomial.diff(X).eval(a), polynomial.eval(a))
-
-
-def power_sums(e: list[int]) -> list[int]:
-    """Power sums from the elementary symmetric functions, by Newton's identities."""
-    sums: list[int] = []
-    for k in range(1, len(e) + 1):
-        terms = ((-1) ** (i - 1) * e[i - 1] * sums[k - i - 1] for i in range(1, k))
-        sums.append(sum(terms) + (-1) ** (k - 1) * k * e[k - 1])
-    return sums
 
 
 RULES: Mapping[str, Rule] = {

@@ -15,7 +15,7 @@ from typing import Any
 
 import sympy
 
-from repl_rl.tasks.sympy_proofs.family import Draft, Rule, nonzero
+from repl_rl.tasks.sympy_proofs.family import Draft, Rule, nonzero, polynomial, unimodular
 from repl_rl.tasks.sympy_proofs.wide.modes import (
     NAMES,
     Modes,
@@ -115,7 +115,7 @@ def _system(rng: random.Random, tier: int) -> Draft:
     """X' = A*X + b with eigenvalues of both signs: unknown initial values for a bounded X."""
     num_growing = tier - 3
     size = num_growing + 2
-    basis = _unimodular(rng, size)
+    basis = unimodular(rng, size, 2)
     rates = [*rng.sample(range(1, 6), num_growing), *(-r for r in rng.sample(range(1, 6), 2))]
     inverse = basis.inv()
     matrix = basis * sympy.diag(*rates) * inverse
@@ -166,8 +166,8 @@ def _polynomial(rng: random.Random, tier: int) -> Draft:
     In tier 5 y is a polynomial u times exp(k*x), and so is r.
     """
     low = rng.randint(1, 2)
-    p, q = _random_polynomial(rng, low), _random_polynomial(rng, low + 1)
-    u = _random_polynomial(rng, rng.randint(3, 5))
+    p, q = polynomial(rng, low), polynomial(rng, low + 1)
+    u = polynomial(rng, rng.randint(3, 5))
     k = nonzero(rng, 4) if tier == 5 else 0
     slope = u.diff(X) + k * u  # of y, over exp(k*x)
     r = slope.diff(X) + k * slope + p * slope + q * u
@@ -268,17 +268,6 @@ def _signed(text: str) -> str:
 
 def _exp(k: Any) -> Any:
     return sympy.exp(k * X)
-
-
-def _random_polynomial(rng: random.Random, degree: int) -> Any:
-    return sympy.Poly([nonzero(rng, 9), *(rng.randint(-9, 9) for _ in range(degree))], X)
-
-
-def _unimodular(rng: random.Random, size: int) -> Any:
-    """A matrix of integers whose inverse holds integers, too."""
-    lower = sympy.Matrix(size, size, lambda i, j: int(i == j) if i <= j else rng.randint(-2, 2))
-    upper = sympy.Matrix(size, size, lambda i, j: int(i == j) if i >= j else rng.randint(-2, 2))
-    return lower * upper
 
 
 RULES: Mapping[str, Rule] = {
