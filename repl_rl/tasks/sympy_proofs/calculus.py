@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import sympy
 
 from repl_rl.grading.bounded import expression
+from repl_rl.grading.draws import Domain
 from repl_rl.grading.equality import compare_expressions, has_steps
 from repl_rl.grading.parse import parse
-from repl_rl.grading.points import Domain
 from repl_rl.grading.primitives import CONSTANTS, compare_primitives
 from repl_rl.records import Problem, Verdict, VerdictKind
-from repl_rl.tasks.sympy_proofs.family import STEPS, Draft, Kind, nonzero, one_call
+from repl_rl.tasks.sympy_proofs.family import STEPS, Draft, Rule, nonzero
 
 X, N, K = sympy.symbols("x n k")
 
@@ -53,19 +54,19 @@ def grade(problem: Problem, submission: str) -> Verdict:
     return compare_expressions(value, expected, seed=seed, domain=domain)
 
 
-def _derivative(rng: random.Random) -> Draft:
+def _derivative(rng: random.Random, _: int) -> Draft:
     function = _function(rng)
     question = f"Differentiate in x: {function}"
     return _draft(question, IN_X, sympy.diff(function, X), function)
 
 
-def _antiderivative(rng: random.Random) -> Draft:
+def _antiderivative(rng: random.Random, _: int) -> Draft:
     primitive = _function(rng)
     function = sympy.expand(sympy.diff(primitive, X))
     return _draft(f"Find an antiderivative in x: {function}", IN_X, primitive, function)
 
 
-def _definite(rng: random.Random) -> Draft:
+def _definite(rng: random.Random, _: int) -> Draft:
     primitive = _function(rng)
     low = rng.randint(-3, 4)
     high = low + rng.randint(1, 4)
@@ -75,7 +76,7 @@ def _definite(rng: random.Random) -> Draft:
     return _draft(question, "the exact value", answer, function, low=low, high=high)
 
 
-def _sum(rng: random.Random) -> Draft:
+def _sum(rng: random.Random, _: int) -> Draft:
     coefficients = [nonzero(rng, 12) for _ in range(rng.randint(1, 3) + 1)]
     function = sympy.Add(*(c * K**power for power, c in enumerate(coefficients)))
     low, high = rng.randint(1, 5), rng.randint(9, 60)
@@ -86,7 +87,7 @@ def _sum(rng: random.Random) -> Draft:
     return _draft(question, "an integer", answer, function, low=low, high=high)
 
 
-def _closed_sum(rng: random.Random) -> Draft:
+def _closed_sum(rng: random.Random, _: int) -> Draft:
     """The sum S(n) comes first, with S(0) = 0; its summand is S(k) - S(k - 1)."""
     if rng.random() < 0.3:
         a, b = rng.randint(1, 9), rng.randint(2, 9)
@@ -106,10 +107,9 @@ def _function(rng: random.Random) -> Any:
     if shape == 1:
         powers = rng.sample(range(1, 5), rng.randint(2, 3))
         return sympy.Add(*(nonzero(rng, 12) * X**power for power in powers))
-    if shape == 2:
-        wave = rng.choice((sympy.sin, sympy.cos, sympy.exp))(rng.randint(2, 6) * X)
-        return nonzero(rng, 12) * wave + nonzero(rng, 12) * X ** rng.randint(1, 3)
     wave = rng.choice((sympy.sin, sympy.cos, sympy.exp))(rng.randint(2, 6) * X)
+    if shape == 2:
+        return nonzero(rng, 12) * wave + nonzero(rng, 12) * X ** rng.randint(1, 3)
     return nonzero(rng, 12) * X * wave + rng.randint(-9, 9) * X
 
 
@@ -118,14 +118,12 @@ def _draft(question: str, form: str, answer: Any, function: Any, **bounds: int) 
     return Draft(question=question, form=form, answer=str(answer), facts=facts)
 
 
-KINDS: Mapping[str, Kind] = {
-    "derivative": _derivative,
-    "antiderivative": _antiderivative,
-    "definite": _definite,
-    "sum": _sum,
-    "closed_sum": _closed_sum,
+_rule = partial(Rule, grade=grade, tiers=(1,), chance=0.01)
+
+RULES: Mapping[str, Rule] = {
+    "derivative": _rule(draft=_derivative),
+    "antiderivative": _rule(draft=_antiderivative),
+    "definite": _rule(draft=_definite),
+    "sum": _rule(draft=_sum),
+    "closed_sum": _rule(draft=_closed_sum),
 }
-
-CHANCES = dict.fromkeys(KINDS, 0.01)
-
-RULES = one_call(KINDS, grade, chances=CHANCES)

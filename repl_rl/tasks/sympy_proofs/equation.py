@@ -18,7 +18,7 @@ import sympy
 from repl_rl.grading.equality import compare_sets
 from repl_rl.grading.parse import Malformed, Value, parse
 from repl_rl.records import Problem, Verdict
-from repl_rl.tasks.sympy_proofs.family import Draft, Kind, nonzero, one_call
+from repl_rl.tasks.sympy_proofs.family import Draft, Rule, nonzero
 
 X = sympy.Symbol("x")
 
@@ -31,6 +31,7 @@ DOMAINS: Mapping[str, Any] = {  # sympy ships no types
 
 Planted = tuple[Any, list[Any]]
 """Polynomial (not expanded), its roots."""
+Plant = Callable[[random.Random], Planted]
 
 
 def grade(problem: Problem, submission: str) -> Verdict:
@@ -74,28 +75,21 @@ def _quadratic(rng: random.Random) -> Planted:
     return sympy.Mul(*factors), list(roots)
 
 
-def _quadratic_surd(rng: random.Random) -> Planted:
-    factor, roots = _surd_pair(rng)
-    return rng.randint(1, 3) * factor, roots
+def _multiple(pair: Plant) -> Plant:
+    def plant(rng: random.Random) -> Planted:
+        factor, roots = pair(rng)
+        return rng.randint(1, 3) * factor, roots
+
+    return plant
 
 
-def _quadratic_complex(rng: random.Random) -> Planted:
-    factor, roots = _complex_pair(rng)
-    return rng.randint(1, 3) * factor, roots
+def _cubic(pair: Plant) -> Plant:
+    def plant(rng: random.Random) -> Planted:
+        simple, root = rng.choice((_whole, _rational))(rng)
+        factor, roots = pair(rng)
+        return simple * factor, [root, *roots]
 
-
-def _cubic_surd(rng: random.Random) -> Planted:
-    return _cubic(rng, _surd_pair)
-
-
-def _cubic_complex(rng: random.Random) -> Planted:
-    return _cubic(rng, _complex_pair)
-
-
-def _cubic(rng: random.Random, pair: Callable[[random.Random], tuple[Any, list[Any]]]) -> Planted:
-    simple, root = rng.choice((_whole, _rational))(rng)
-    factor, roots = pair(rng)
-    return simple * factor, [root, *roots]
+    return plant
 
 
 def _biquadratic(rng: random.Random) -> Planted:
@@ -117,13 +111,13 @@ def _rational(rng: random.Random) -> tuple[Any, Any]:
     return root.q * X - root.p, root
 
 
-def _surd_pair(rng: random.Random) -> tuple[Any, list[Any]]:
+def _surd_pair(rng: random.Random) -> Planted:
     """(x - p)**2 = r with r > 0 not a square: p plus and minus sqrt(r)."""
     p, r = rng.randint(-5, 5), rng.choice([r for r in range(2, 30) if not _is_square(r)])
     return (X - p) ** 2 - r, [p + sympy.sqrt(r), p - sympy.sqrt(r)]
 
 
-def _complex_pair(rng: random.Random) -> tuple[Any, list[Any]]:
+def _complex_pair(rng: random.Random) -> Planted:
     """(x - p)**2 = -r with r > 0: p plus and minus sqrt(r)*I."""
     p, r = rng.randint(-5, 5), rng.randint(1, 40)
     return (X - p) ** 2 + r, [p + sympy.sqrt(r) * sympy.I, p - sympy.sqrt(r) * sympy.I]
@@ -133,8 +127,8 @@ def _is_square(number: int) -> bool:
     return math.isqrt(number) ** 2 == number
 
 
-def _kind(plant: Callable[[random.Random], Planted], domains: Sequence[str]) -> Kind:
-    def draft(rng: random.Random) -> Draft:
+def _rule(plant: Plant, domains: Sequence[str], chance: float) -> Rule:
+    def draft(rng: random.Random, _: int) -> Draft:
         polynomial, roots = plant(rng)
         domain = rng.choice(domains)
         solutions = sorted({root for root in roots if root in DOMAINS[domain]}, key=str)
@@ -146,33 +140,22 @@ def _kind(plant: Callable[[random.Random], Planted], domains: Sequence[str]) -> 
             facts={"polynomial": expanded, "domain": domain},
         )
 
-    return draft
+    return Rule(draft=draft, grade=grade, tiers=(1,), chance=chance)
 
 
 ALL = tuple(DOMAINS)
+MOSTLY_REALS = ("reals", "reals", "complexes", "rationals")
+MOSTLY_COMPLEXES = ("complexes", "complexes", "reals")
 
 # Where no root may be left, the domain that keeps some is named more often: an empty set is an
-# answer, not the rule.
-KINDS: Mapping[str, Kind] = {
-    "linear": _kind(_linear, ALL),
-    "quadratic": _kind(_quadratic, ALL),
-    "quadratic_surd": _kind(_quadratic_surd, ("reals", "reals", "complexes", "rationals")),
-    "quadratic_complex": _kind(_quadratic_complex, ("complexes", "complexes", "reals")),
-    "cubic_surd": _kind(_cubic_surd, ALL),
-    "cubic_complex": _kind(_cubic_complex, ALL),
-    "biquadratic": _kind(_biquadratic, ALL),
+# answer, not the rule. Chances of an empty list, except in `quadratic` and `biquadratic`: measured
+# on 300 problems each.
+RULES: Mapping[str, Rule] = {
+    "linear": _rule(_linear, ALL, 0.13),
+    "quadratic": _rule(_quadratic, ALL, 0.05),
+    "quadratic_surd": _rule(_multiple(_surd_pair), MOSTLY_REALS, 0.28),
+    "quadratic_complex": _rule(_multiple(_complex_pair), MOSTLY_COMPLEXES, 0.36),
+    "cubic_surd": _rule(_cubic(_surd_pair), ALL, 0.1),
+    "cubic_complex": _rule(_cubic(_complex_pair), ALL, 0.1),
+    "biquadratic": _rule(_biquadratic, ALL, 0.2),
 }
-
-CHANCES: Mapping[str, float] = {
-    "linear": 0.13,
-    "quadratic": 0.05,
-    "quadratic_surd": 0.28,
-    "quadratic_complex": 0.36,
-    "cubic_surd": 0.1,
-    "cubic_complex": 0.1,
-    "biquadratic": 0.2,
-}
-"""Chances of an empty list, except in `quadratic` and `biquadratic`: measured on 300 problems
-each."""
-
-RULES = one_call(KINDS, grade, chances=CHANCES)

@@ -42,8 +42,6 @@ class Draft:
 STEPS = (sympy.Piecewise, sympy.floor, sympy.ceiling, sympy.sign, sympy.Abs, sympy.Mod)
 """Functions that no answer here needs; they jump, and sympy can be slow to say where."""
 
-Kind = Callable[[random.Random], Draft]
-
 
 def nonzero(rng: random.Random, bound: int) -> int:
     """A whole number other than 0 between -bound and bound."""
@@ -116,20 +114,6 @@ class Family:
 def _rules(modules: tuple[str, ...]) -> Mapping[str, Rule]:
     loaded = (importlib.import_module(f"{__package__}.{module}") for module in modules)
     return {name: rule for module in loaded for name, rule in module.RULES.items()}
-
-
-def one_call(
-    kinds: Mapping[str, Kind], grade: Grade, *, chances: Mapping[str, float]
-) -> dict[str, Rule]:
-    """Rules of tier 1 for kinds of problems that one call solves."""
-    return {
-        name: Rule(draft=_untiered(kind), grade=grade, tiers=(1,), chance=chances[name])
-        for name, kind in kinds.items()
-    }
-
-
-def _untiered(kind: Kind) -> Callable[[random.Random, int], Draft]:
-    return lambda rng, _: kind(rng)
 
 
 _ALL = (1, 2, 3, 4, 5)

@@ -22,7 +22,7 @@ import sympy
 from repl_rl.grading.parse import parse
 from repl_rl.grading.points import is_different
 from repl_rl.records import Problem, Verdict, VerdictKind
-from repl_rl.tasks.sympy_proofs.family import STEPS, Draft, Kind, nonzero, one_call
+from repl_rl.tasks.sympy_proofs.family import STEPS, Draft, Rule, nonzero
 
 ANGLES = (1, 2, 3, 5, 6, 7, 9)
 """Multiples of 4 are left out: there sympy takes up to ten times as long."""
@@ -174,8 +174,8 @@ def _joined(text: str, term: Any) -> str:
     return f"{text} - {-term}" if str(term).startswith("-") else f"{text} + {term}"
 
 
-def _kind(make: Callable[[random.Random], Sides]) -> Kind:
-    def draft(rng: random.Random) -> Draft:
+def _rule(make: Callable[[random.Random], Sides]) -> Rule:
+    def draft(rng: random.Random, _: int) -> Draft:
         sides = make(rng)
         holds = rng.random() < 0.5
         polynomial = sympy.expand(sides.polynomial)
@@ -191,7 +191,8 @@ def _kind(make: Callable[[random.Random], Sides]) -> Kind:
             facts={"lhs": sides.lhs, "rhs": rhs, "truth": str(holds)},
         )
 
-    return draft
+    # True is right for one half, and no number for more than a third of the other.
+    return Rule(draft=draft, grade=grade, tiers=(1,), chance=0.5)
 
 
 def _twin(polynomial: Any, twist: Any, rng: random.Random) -> Any:
@@ -201,19 +202,14 @@ def _twin(polynomial: Any, twist: Any, rng: random.Random) -> Any:
     return rng.choice(alike or twins)
 
 
-KINDS: Mapping[str, Kind] = {
-    "square": _kind(_square),
-    "product": _kind(_product),
-    "cube": _kind(_cube),
-    "two_squares": _kind(_two_squares),
-    "pythagoras": _kind(_pythagoras),
-    "double_sine": _kind(_double_sine),
-    "double_cosine": _kind(_double_cosine),
-    "exp_square": _kind(_exp_square),
-    "exp_product": _kind(_exp_product),
+RULES: Mapping[str, Rule] = {
+    "square": _rule(_square),
+    "product": _rule(_product),
+    "cube": _rule(_cube),
+    "two_squares": _rule(_two_squares),
+    "pythagoras": _rule(_pythagoras),
+    "double_sine": _rule(_double_sine),
+    "double_cosine": _rule(_double_cosine),
+    "exp_square": _rule(_exp_square),
+    "exp_product": _rule(_exp_product),
 }
-
-CHANCES = dict.fromkeys(KINDS, 0.5)
-"""True is right for one half, and no number for more than a third of the other."""
-
-RULES = one_call(KINDS, grade, chances=CHANCES)

@@ -7,16 +7,16 @@ Knows no interpreter and no script.
 
 from __future__ import annotations
 
-import functools
 import math
 import random
 from collections.abc import Callable, Mapping
+from functools import partial, reduce
 
 import sympy
 
 from repl_rl.grading.parse import parse
 from repl_rl.records import Problem, Verdict, VerdictKind
-from repl_rl.tasks.sympy_proofs.family import Draft, Kind, one_call
+from repl_rl.tasks.sympy_proofs.family import Draft, Rule
 
 RESIDUE = "the least non-negative integer"
 """The form of an answer that stands for a class of remainders."""
@@ -44,7 +44,7 @@ def _are_congruent(a: int, b: int, modulus: int) -> bool:
     return (a - b) % modulus == 0 if modulus else a == b
 
 
-def _congruence(rng: random.Random) -> Draft:
+def _congruence(rng: random.Random, _: int) -> Draft:
     m = _modulus(rng)
     a, answer = unit(rng, m), rng.randrange(m)
     b = a * answer % m
@@ -52,53 +52,53 @@ def _congruence(rng: random.Random) -> Draft:
     return _draft(question, answer, (a, b, m), form=RESIDUE)
 
 
-def _power(rng: random.Random) -> Draft:
+def _power(rng: random.Random, _: int) -> Draft:
     m = _modulus(rng)
     a, e = rng.randint(2, m - 1), rng.randint(11, MOST_EXPONENT[_scale(m)])
     return _draft(f"Find {a}**{e} mod {m}", pow(a, e, m), (a, e, m), form=RESIDUE)
 
 
-def _inverse(rng: random.Random) -> Draft:
+def _inverse(rng: random.Random, _: int) -> Draft:
     m = _modulus(rng)
     a = unit(rng, m)
     question = f"Find the inverse of {a} mod {m}"
     return _draft(question, pow(a, -1, m), (a, m), form=RESIDUE)
 
 
-def _order(rng: random.Random) -> Draft:
+def _order(rng: random.Random, _: int) -> Draft:
     m = _modulus(rng)
     a = unit(rng, m)
     answer = int(sympy.n_order(a, m))
     return _draft(f"Find the multiplicative order of {a} mod {m}", answer, (a, m))
 
 
-def _remainders(rng: random.Random) -> Draft:
+def _remainders(rng: random.Random, _: int) -> Draft:
     m, a = rng.randint(7, 99), rng.randint(1, 30)
     question = f"Count the distinct values of n**2 + {a}*n mod {m}"
     return _draft(question, len({n * (n + a) % m for n in range(m)}), (a, m))
 
 
-def _gcd(rng: random.Random) -> Draft:
+def _gcd(rng: random.Random, _: int) -> Draft:
     a, b = _pair(rng)
     return _draft(f"Find the gcd of {a} and {b}", math.gcd(a, b), (a, b))
 
 
-def _lcm(rng: random.Random) -> Draft:
+def _lcm(rng: random.Random, _: int) -> Draft:
     a, b = _pair(rng)
     return _draft(f"Find the lcm of {a} and {b}", math.lcm(a, b), (a, b))
 
 
-def _totient(rng: random.Random) -> Draft:
+def _totient(rng: random.Random, _: int) -> Draft:
     m = _size(rng)
     return _draft(f"Count the n <= {m} coprime to {m}", int(sympy.totient(m)), (m,))
 
 
-def _divisor_sum(rng: random.Random) -> Draft:
+def _divisor_sum(rng: random.Random, _: int) -> Draft:
     m = _size(rng)
     return _draft(f"Add up the divisors of {m}", int(sympy.divisor_sigma(m)), (m,))
 
 
-def _two_congruences(rng: random.Random) -> Draft:
+def _two_congruences(rng: random.Random, _: int) -> Draft:
     p, q = rng.sample((3, 5, 7, 8, 11, 13, 17, 19, 23), 2)
     answer = rng.randrange(p * q)
     a, b = answer % p, answer % q
@@ -150,7 +150,7 @@ def _draft(
 
 TRIALS: Mapping[str, Callable[..., int]] = {
     "congruence": lambda a, b, m: next(n for n in range(m) if (a * n - b) % m == 0),
-    "power": lambda a, e, m: functools.reduce(lambda value, _: value * a % m, range(e), 1),
+    "power": lambda a, e, m: reduce(lambda value, _: value * a % m, range(e), 1),
     "inverse": lambda a, m: next(n for n in range(m) if a * n % m == 1),
     "order": lambda a, m: next(n for n in range(1, m) if pow(a, n, m) == 1),
     "remainders": lambda a, m: len({(n**2 + a * n) % m for n in range(m)}),
@@ -163,20 +163,18 @@ TRIALS: Mapping[str, Callable[..., int]] = {
     ),
 }
 
-KINDS: Mapping[str, Kind] = {
-    "congruence": _congruence,
-    "power": _power,
-    "inverse": _inverse,
-    "order": _order,
-    "remainders": _remainders,
-    "gcd": _gcd,
-    "lcm": _lcm,
-    "totient": _totient,
-    "divisor_sum": _divisor_sum,
-    "two_congruences": _two_congruences,
+_rule = partial(Rule, grade=grade, tiers=(1,), chance=0.1)
+
+# Chances of the best number: measured on 300 problems each.
+RULES: Mapping[str, Rule] = {
+    "congruence": _rule(draft=_congruence),
+    "power": _rule(draft=_power),
+    "inverse": _rule(draft=_inverse),
+    "order": _rule(draft=_order, chance=0.17),
+    "remainders": _rule(draft=_remainders, chance=0.17),
+    "gcd": _rule(draft=_gcd),
+    "lcm": _rule(draft=_lcm),
+    "totient": _rule(draft=_totient),
+    "divisor_sum": _rule(draft=_divisor_sum),
+    "two_congruences": _rule(draft=_two_congruences),
 }
-
-CHANCES: Mapping[str, float] = dict.fromkeys(KINDS, 0.1) | {"order": 0.17, "remainders": 0.17}
-"""Chances of the best number: measured on 300 problems each."""
-
-RULES = one_call(KINDS, grade, chances=CHANCES)

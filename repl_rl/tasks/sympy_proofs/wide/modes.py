@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from repl_rl.grading.declared import binding, declared
+from repl_rl.grading.draws import Domain
 from repl_rl.grading.equality import compare, has_steps
 from repl_rl.grading.parse import parse
-from repl_rl.grading.points import Domain
 from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_rl.tasks.sympy_proofs.family import STEPS
 
