@@ -22,10 +22,13 @@ import sympy
 
 from repl_rl.base.concurrency import run_all
 from repl_rl.errors import ConfigError, how_to_install
+from repl_rl.grading.bounded import CONSTANTS
 from repl_rl.grading.grader import Grader
 from repl_rl.grading.parse import Malformed, Value, parse
+from repl_rl.grading.regions import Unsolved, differ, is_condition
 from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_rl.tasks.data.choices import is_choice, undressed
+from repl_rl.tasks.data.graders import matched
 
 SPEC = "repl_rl.tasks.data.golds:GoldReader"
 DEADLINE_S = 30.0
@@ -92,6 +95,7 @@ def _listed(integer: str) -> list[str]:
 
 
 def _tests(source: str) -> Gold | Refused:
+    # with kernels, which the process of a reader does without
     from repl_rl.tasks.data.by_tests import read_tests
 
     try:
@@ -117,8 +121,6 @@ class GoldReader:
 
 def meanings(answer: str) -> list[str]:
     """Texts that `grading.parse` reads, each solved by itself. Raises ValueError where none is."""
-    from repl_rl.grading.parse import Malformed, parse
-    from repl_rl.tasks.data.graders import matched
     from repl_rl.tasks.data.latex import readings
 
     texts = [answer.strip()] if is_python(answer.strip()) else readings(answer)
@@ -142,11 +144,6 @@ def meanings(answer: str) -> list[str]:
 
 def _is_nothing(text: str, value: Any) -> str:
     """Say why a reading is no answer: an interval whose ends fall, 1/0, or what is never true."""
-    import sympy
-
-    from repl_rl.grading.parse import parse
-    from repl_rl.grading.regions import Unsolved, differ, is_condition
-
     calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
     intervals = [ast.unparse(call) for call in calls if ast.unparse(call.func) == "Interval"]
     values = [parse(one, symbols=names_in(text)) for one in intervals]
@@ -165,8 +162,6 @@ def _is_nothing(text: str, value: Any) -> str:
 
 def _parts(value: Any) -> Iterator[Any]:
     """All sympy objects of a value."""
-    import sympy
-
     if isinstance(value, dict):
         value = [*value, *value.values()]
     if isinstance(value, list | tuple | frozenset):
@@ -178,8 +173,6 @@ def _parts(value: Any) -> Iterator[Any]:
 
 def is_python(text: str) -> bool:
     """Say whether it is an expression of Python that LaTeX could not be."""
-    from repl_rl.grading.parse import Malformed, parse
-
     if not _PYTHON.search(text) or re.search(r"[\\$^]|\d\.|\.\d", text):
         return False  # decimals of Python are rounded
     names = names_in(text)
@@ -194,8 +187,6 @@ def is_python(text: str) -> bool:
 
 def names_in(text: str) -> tuple[str, ...]:
     """The unknowns of an expression: what it names, calls and constants apart."""
-    from repl_rl.grading.bounded import CONSTANTS
-
     try:
         tree = ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -21,9 +21,11 @@ from typing import get_args
 from repl_rl.base.terminal import one_row
 from repl_rl.config.sections import DataConfig, GraderName
 from repl_rl.errors import ConfigError
+from repl_rl.grading.declared import declared
 from repl_rl.records import Problem, Split
 from repl_rl.tasks.data.choices import are_places, choices_of
 from repl_rl.tasks.data.columns import ColumnFinder, Columns, DataRow, is_empty
+from repl_rl.tasks.data.domains import constant_of, settled
 from repl_rl.tasks.data.golds import Gold, Refused, read_golds
 from repl_rl.tasks.data.texts import answer_of, statement_of, tests_of
 
@@ -155,7 +157,7 @@ def _item(row: DataRow, columns: Columns, data: DataConfig, *, by_place: bool) -
         labels = {}
         for role in ("id", "family", "tier", "split", "symbols"):
             labels[role] = _label(columns.value(row, role))
-        _check_declared(labels["symbols"])
+        declared(labels["symbols"])
     except ConfigError:
         raise
     except ValueError as error:
@@ -172,14 +174,6 @@ def _item(row: DataRow, columns: Columns, data: DataConfig, *, by_place: bool) -
         num_choices=len(choices.texts) if choices else 0,
         why=why,
     )
-
-
-def _check_declared(symbols: str) -> None:
-    """ValueError for what a column cannot declare."""
-    if symbols:
-        from repl_rl.grading.declared import declared
-
-        declared(symbols)
 
 
 def _answer(
@@ -263,11 +257,6 @@ def _problem(item: _Item, gold: Gold) -> Problem:
 
 def _symbols(item: _Item, gold: Gold) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return what grading has to know of the symbols, and the lines that bind them."""
-    if not (gold.symbols or item.symbols):
-        return {"symbols": ""}, ()
-    # sympy takes half a second to load
-    from repl_rl.tasks.data.domains import constant_of, settled
-
     names, meanings = gold.symbols.split(), gold.value.split("\n") if gold.symbols else []
     symbols, setup = settled(
         names, column=item.symbols, statement=item.statement, meanings=meanings
