@@ -64,12 +64,7 @@ def last_user_text(value: Any) -> str:
 def statement_of(value: Any) -> str:
     """Statement for a policy, without requests for a form of the answer and control characters."""
     text = _printable(last_user_text(value))
-    stated = without_requests(text)
-    if not stated:
-        raise ValueError("an empty text")
-    if len(stated) > MAX_CHARS:
-        raise ValueError(f"{len(stated):,} characters; expected at most {MAX_CHARS:,}")
-    return stated
+    return _sized(without_requests(text))
 
 
 def without_requests(text: str) -> str:
@@ -107,11 +102,7 @@ def answer_of(value: Any, *, is_solution: bool = False) -> str:
         raise ValueError(r"a solution with neither #### nor \boxed{}")
     else:
         found = text.strip()
-    if not found:
-        raise ValueError("an empty text")
-    if len(found) > MAX_CHARS:
-        raise ValueError(f"{len(found):,} characters; expected at most {MAX_CHARS:,}")
-    return found
+    return _sized(found)
 
 
 def tests_of(value: Any) -> str:
@@ -120,9 +111,16 @@ def tests_of(value: Any) -> str:
         value = "\n".join(value)
     if not isinstance(value, str):
         raise ValueError(f"{_kind(value)} where source of tests is expected")
-    if len(value) > MAX_CHARS:
-        raise ValueError(f"{len(value):,} characters; expected at most {MAX_CHARS:,}")
-    return value
+    return _sized(value)
+
+
+def _sized(text: str) -> str:
+    """Return the text. Raises ValueError for an empty one and for one that is too long."""
+    if not text:
+        raise ValueError("an empty text")
+    if len(text) > MAX_CHARS:
+        raise ValueError(f"{len(text):,} characters; expected at most {MAX_CHARS:,}")
+    return text
 
 
 def last_boxed(text: str) -> str | None:
