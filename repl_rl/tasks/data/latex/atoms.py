@@ -51,64 +51,36 @@ class Atom:
 
 Atoms = tuple[Atom, ...]
 
-_MARKS: Mapping[str, str] = {
-    **dict.fromkeys(("cdot", "times", "ast", "cdotp"), "*"),
-    **dict.fromkeys(("div", "slash"), "/"),
-    **dict.fromkeys(("le", "leq", "leqslant", "leqq"), "<="),
-    **dict.fromkeys(("ge", "geq", "geqslant", "geqq"), ">="),
-    **dict.fromkeys(("ne", "neq"), "!="),
-    **dict.fromkeys(("lor", "vee"), "or"),
-    **dict.fromkeys(("land", "wedge"), "and"),
-    **dict.fromkeys(("lvert", "rvert", "vert", "mid", "lvert"), "|"),
-    **dict.fromkeys(("emptyset", "varnothing"), "emptyset"),
-    **dict.fromkeys(("setminus", "backslash", "smallsetminus"), "setminus"),
-    **dict.fromkeys(("degree", "textdegree"), "deg"),
-    **dict.fromkeys(("$", "pounds", "euro", "textdollar"), "$"),
-    "lt": "<",
-    "gt": ">",
-    "{": "{",
-    "}": "}",
-    "lbrace": "{",
-    "rbrace": "}",
-    "colon": ":",
-    "%": "%",
-    "prime": "'",
-    "lbrack": "[",
-    "rbrack": "]",
-    "lparen": "(",
-    "rparen": ")",
-    **{name: name for name in ("pm", "mp", "in", "cup", "cap", "infty", "circ", "angle")},
-    **{name: name for name in ("langle", "rangle", "lfloor", "rfloor", "lceil", "rceil")},
-    "\\": "newline",
-    "cr": "newline",
-    "newline": "newline",
-    "bigcup": "cup",
-    "bigcap": "cap",
-}
+_MARKS: Mapping[str, str] = (
+    dict.fromkeys(("cdot", "times", "ast", "cdotp"), "*")
+    | dict.fromkeys(("div", "slash"), "/")
+    | dict.fromkeys(("le", "leq", "leqslant", "leqq"), "<=")
+    | dict.fromkeys(("ge", "geq", "geqslant", "geqq"), ">=")
+    | dict.fromkeys(("ne", "neq"), "!=")
+    | dict.fromkeys(("lor", "vee"), "or")
+    | dict.fromkeys(("land", "wedge"), "and")
+    | dict.fromkeys(("lvert", "rvert", "vert", "mid"), "|")
+    | dict.fromkeys(("emptyset", "varnothing"), "emptyset")
+    | dict.fromkeys(("setminus", "backslash", "smallsetminus"), "setminus")
+    | dict.fromkeys(("degree", "textdegree"), "deg")
+    | dict.fromkeys(("$", "pounds", "euro", "textdollar"), "$")
+    | dict.fromkeys(("\\", "cr", "newline"), "newline")
+    | {"lt": "<", "gt": ">", "colon": ":", "%": "%", "prime": "'", "lparen": "(", "rparen": ")"}
+    | {"lbrack": "[", "rbrack": "]", "{": "{", "lbrace": "{", "}": "}", "rbrace": "}"}
+    | {name: name for name in ("pm", "mp", "in", "cup", "cap", "infty", "circ", "angle")}
+    | {name: name for name in ("langle", "rangle", "lfloor", "rfloor", "lceil", "rceil")}
+    | {"bigcup": "cup", "bigcap": "cap"}
+)
 """Commands without arguments, under one name each."""
-_CHARACTERS: Mapping[str, str] = {
-    "\u2212": "-",
-    "\u00d7": "*",
-    "\u00b7": "*",
-    "\u22c5": "*",
-    "\u00f7": "/",
-    "\u2217": "*",
-    "\u2264": "<=",
-    "\u2265": ">=",
-    "\u2260": "!=",
-    "\u221e": "infty",
-    "\u222a": "cup",
-    "\u2229": "cap",
-    "\u2208": "in",
-    "\u00b0": "deg",
-    "\u00b1": "pm",
-    "\u2205": "emptyset",
-    "\u20ac": "$",
-    "\u00a3": "$",
-    "\u2032": "'",
-    "\u2019": "'",
-    **{one: one for one in "+-*/^_!=<>()[],;:|&'"},
-}
+_CHARACTERS: Mapping[str, str] = (
+    dict.fromkeys("\u00d7\u00b7\u22c5\u2217", "*")
+    | dict.fromkeys("\u20ac\u00a3", "$")
+    | dict.fromkeys("\u2032\u2019", "'")
+    | {"\u2212": "-", "\u00f7": "/", "\u2264": "<=", "\u2265": ">=", "\u2260": "!="}
+    | {"\u221e": "infty", "\u222a": "cup", "\u2229": "cap", "\u2208": "in"}
+    | {"\u00b0": "deg", "\u00b1": "pm", "\u2205": "emptyset"}
+    | {one: one for one in "+-*/^_!=<>()[],;:|&'"}
+)
 _UNICODE: Mapping[str, str] = {
     "\u03c0": r"\pi ",
     "\u221a": r"\sqrt ",
@@ -127,20 +99,20 @@ _GAPS: Mapping[str, Gap] = {
     **dict.fromkeys(("space", "nobreakspace", "medspace", "thickspace"), "thin"),
     **dict.fromkeys(("!", "negthinspace"), "negative"),
 }
-_DROPPED = frozenset(
-    (
-        *("big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "biggl", "biggr"),
-        *("Biggl", "Biggr", "bigm", "Bigm", "middle", "displaystyle", "textstyle", "limits"),
-        *("scriptstyle", "nolimits", "mathstrut", "strut", "noindent", "/"),
-    )
-)
-_PROSE = ("text", "textbf", "textit", "textrm", "textnormal", "textsf", "texttt", "textup", "mbox")
-_PROSE_MORE = ("textsl", "textmd", "hbox", "emph", "textsc")
-_FONTS = ("mathrm", "mathbf", "mathit", "mathsf", "mathtt", "mathnormal", "operatorname")
-_FONTS_MORE = ("boldsymbol", "bm", "bold", "pmb", "operatorname*")
+_SIZES = """
+    big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr bigm Bigm middle displaystyle
+    textstyle limits scriptstyle nolimits mathstrut strut noindent /
+    """
+_DROPPED = frozenset(_SIZES.split())
+_OF_TEXTS = """
+    text textbf textit textrm textnormal textsf texttt textup mbox textsl textmd hbox emph textsc
+    """
+_OF_FORMULAS = """
+    mathrm mathbf mathit mathsf mathtt mathnormal operatorname boldsymbol bm bold pmb operatorname*
+    """
 _DECLARED = frozenset(("rm", "bf", "it", "sf", "tt", "bfseries", "itshape", "rmfamily"))
-PROSE = frozenset((*_PROSE, *_PROSE_MORE))
-FONTS = frozenset((*_FONTS, *_FONTS_MORE, *_DECLARED))
+PROSE = frozenset(_OF_TEXTS.split())
+FONTS = _DECLARED.union(_OF_FORMULAS.split())
 _BOXES = ("boxed", "fbox", "ensuremath")
 _STRUCTURES: Mapping[str, str] = {
     **dict.fromkeys(("frac", "dfrac", "tfrac", "cfrac"), "frac"),
@@ -152,42 +124,23 @@ _STRUCTURES: Mapping[str, str] = {
 }
 _MATRICES = ("matrix", "pmatrix", "bmatrix", "Bmatrix", "smallmatrix", "psmallmatrix", "array")
 _ENVIRONMENTS = frozenset((*_MATRICES, "bsmallmatrix", "cases"))
-GREEK = {
-    **{
-        name: name
-        for name in (
-            *("alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta"),
-            *("iota", "kappa", "mu", "nu", "xi", "rho", "sigma", "tau", "phi", "varphi", "chi"),
-            *("psi", "omega", "pi", "Gamma", "Delta", "Theta", "Lambda", "Phi", "Psi", "Omega"),
-        )
-    },
-    "lambda": "lamda",  # as sympy spells it: Python has a lambda of its own
-}
+_LETTERS = """
+    alpha beta gamma delta epsilon varepsilon zeta eta theta iota kappa mu nu xi rho sigma tau phi
+    varphi chi psi omega pi Gamma Delta Theta Lambda Phi Psi Omega
+    """
+# As sympy spells lambda: Python has one of its own.
+GREEK = {name: name for name in _LETTERS.split()} | {"lambda": "lamda"}
 """Commands that are letters, and the names of their symbols."""
-FUNCTIONS = {
-    **{
-        name: name
-        for name in (
-            *("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "coth"),
-            *("log", "lg", "exp", "sech", "csch"),
-        )
-    },
-    **{
-        name: name
-        for name in (
-            *("asin", "acos", "atan", "acot", "asec", "acsc"),
-            *("asinh", "acosh", "atanh", "acoth", "asech", "acsch"),
-        )
-    },
-    **{f"arc{name}": f"a{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc")},
-    **{f"ar{name}": f"a{name}" for name in ("sinh", "cosh", "tanh")},
-    **{f"arc{name}": f"a{name}" for name in ("sinh", "cosh", "tanh")},
-    "ln": "ln",
-    "cosec": "csc",
-    "tg": "tan",
-    "ctg": "cot",
-    "arctg": "atan",
-}
+_SHARED = """
+    sin cos tan cot sec csc sinh cosh tanh coth log lg exp sech csch asin acos atan acot asec acsc
+    asinh acosh atanh acoth asech acsch ln
+    """
+FUNCTIONS = (
+    {name: name for name in _SHARED.split()}
+    | {f"arc{name}": f"a{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc")}
+    | {f"{arc}{name}": f"a{name}" for arc in ("ar", "arc") for name in ("sinh", "cosh", "tanh")}
+    | {"cosec": "csc", "tg": "tan", "ctg": "cot", "arctg": "atan"}
+)
 """Commands that are functions, and their names in sympy."""
 _PLAIN = {"sqrt", "pi", *FUNCTIONS} - {"lg", "tg"}
 """Words that stand for the command where the backslash is left out."""
