@@ -31,30 +31,25 @@ class Claim:
     """A value at which both sides differ; None where the claim is true."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claims:
-    line: str
-    """Binds them as `claims`."""
-    answer: str
-    facts: dict[str, str]
+def draw_claims(
+    rng: random.Random, make: Callable[[bool], Claim], count: int
+) -> tuple[str, str, dict[str, str]]:
+    """(line that binds `claims`, answer, facts) of `count` claims.
 
-
-def draw_claims(rng: random.Random, make: Callable[[bool], Claim], count: int) -> Claims:
-    """`count` claims, each true with the chance 1/2, but not all true and not all false."""
+    Each is true with the chance 1/2, but not all are true and not all false.
+    """
     truths: list[bool] = []
     while len(set(truths)) < 2:
         truths = [rng.random() < 0.5 for _ in range(count)]
     claims = [make(truth) for truth in truths]
     pairs = ", ".join(f"({claim.left}, {claim.right})" for claim in claims)
-    return Claims(
-        line=f"claims = [{pairs}]",
-        answer=f"[{', '.join(claim.witness or 'True' for claim in claims)}]",
-        facts={
-            "lefts": "\n".join(claim.left for claim in claims),
-            "rights": "\n".join(claim.right for claim in claims),
-            "truths": " ".join(str(truth) for truth in truths),
-        },
-    )
+    answer = f"[{', '.join(claim.witness or 'True' for claim in claims)}]"
+    facts = {
+        "lefts": "\n".join(claim.left for claim in claims),
+        "rights": "\n".join(claim.right for claim in claims),
+        "truths": " ".join(map(str, truths)),
+    }
+    return f"claims = [{pairs}]", answer, facts
 
 
 def by_claims(name: str, is_inside: IsInside) -> Callable[[Problem, str], Verdict]:

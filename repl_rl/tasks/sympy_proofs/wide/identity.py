@@ -275,13 +275,13 @@ SEARCHED = 10**7
 
 def _floors(rng: random.Random, tier: int) -> Draft:
     """Hermite: sum(floor(y + k/m) for k < m) = floor(m*y), at y = (a*n + b)/q."""
-    claims = draw_claims(rng, lambda truth: _floor_claim(rng, truth, tier), tier + 2)
+    line, answer, facts = draw_claims(rng, lambda truth: _floor_claim(rng, truth, tier), tier + 2)
     return Draft(
         question="Which pairs in claims are equal for all integers n?",
         form="a list with, for each pair, True or an integer n where its sides differ",
-        answer=claims.answer,
-        facts=claims.facts,
-        setup=("n = symbols('n', integer=True)", claims.line),
+        answer=answer,
+        facts=facts,
+        setup=("n = symbols('n', integer=True)", line),
         solution=(
             "S = [[w.replace(floor, lambda y: y) for w in pair] for pair in claims]",
             "Y = [u - Rational(len(l.atoms(floor)) - 1, 2) for (u, v), (l, r) in zip(S, claims)]",
@@ -371,13 +371,15 @@ def _changes(low: int) -> tuple[Change, ...]:
 def _roots(rng: random.Random, tier: int) -> Draft:
     """sqrt(p(s)**2) = p(s) holds where p(s) >= 0; s is a function of x that nobody mentions."""
     change = rng.choice(_changes(rng.randint(1, 9)))
-    claims = draw_claims(rng, lambda truth: _root_claim(rng, truth, change, tier - 3), 3)
+    line, answer, facts = draw_claims(
+        rng, lambda truth: _root_claim(rng, truth, change, tier - 3), 3
+    )
     return Draft(
         question=f"Which pairs in claims are equal for all {change.domain}?",
         form="a list with, for each pair, True or an exact x where its sides differ",
-        answer=claims.answer,
-        facts={**claims.facts, "low": change.low},
-        setup=("x = symbols('x', real=True)", claims.line),
+        answer=answer,
+        facts={**facts, "low": change.low},
+        setup=("x = symbols('x', real=True)", line),
         solution=(
             f"s = symbols('s', {change.sign}=True)",
             f"D = [(l - r).subs(x, {change.back_text.format('s')}) for l, r in claims]",

@@ -160,10 +160,9 @@ def _iterate(rng: random.Random, tier: int) -> Draft:
     if tier == 5:
         return _tuned_iterate(rng, germ.expression, m, c, d)
     rate, drift = m * c, (m + 1) * c / 2 - d / c
-    law = "u(n+1) = f(u(n)) with a small u(0) > 0, where u(n) stands for x in f, tends to 0"
     if tier == 3:
         return Draft(
-            question=f"{law}; find the m and L > 0 for which n*u(n)**m -> L",
+            question=f"{_LAW}; find the m and L > 0 for which n*u(n)**m -> L",
             form="a tuple (m, L)",
             answer=str((m, 1 / rate)),
             setup=(f"f = {germ.expression}",),
@@ -171,7 +170,7 @@ def _iterate(rng: random.Random, tier: int) -> Draft:
             one_liners=_ITERATE_CALLS,
         )
     return Draft(
-        question=f"{law} such that u(n)**(-m) = R*n + K*log(n) + O(1) for one m > 0; find m, R, K",
+        question=f"{_LAW_OF_POWERS}; find m, R, K",
         form="a tuple (m, R, K)",
         answer=str((m, rate, drift)),
         setup=(f"f = {germ.expression}",),
@@ -193,9 +192,7 @@ def _tuned_iterate(rng: random.Random, f: str, m: int, c: Any, d: Any) -> Draft:
     if q == 0:
         return _iterate(rng, 5)
     return Draft(
-        question="u(n+1) = f(u(n)) with a small u(0) > 0, where u(n) stands for x in f, tends to "
-        "0 such that u(n)**(-m) = R*n + K*log(n) + O(1) for one m > 0; find m, the number q for "
-        "which K = 0, and R",
+        question=f"{_LAW_OF_POWERS}; find m, the number q for which K = 0, and R",
         form="a tuple (m, q, R)",
         answer=str((m, q, m * c)),
         setup=("q = symbols('q')", f"f = ({f})*(1 + ({k})*q*x**{2 * m})"),
@@ -210,6 +207,8 @@ def _tuned_iterate(rng: random.Random, f: str, m: int, c: Any, d: Any) -> Draft:
     )
 
 
+_LAW = "u(n+1) = f(u(n)) with a small u(0) > 0, where u(n) stands for x in f, tends to 0"
+_LAW_OF_POWERS = f"{_LAW} such that u(n)**(-m) = R*n + K*log(n) + O(1) for one m > 0"
 _LEADING = (
     "s = series(x - f, x, 0, 5).removeO()",
     "e = min(i for i in range(1, 5) if s.coeff(x, i) != 0)",
