@@ -43,11 +43,9 @@ STOP_TIMEOUT_S = 5.0
 class Grader:
     """Owns its workers: `async with Grader() as grader: await grader.grade(...)`."""
 
-    def __init__(
-        self, *, num_workers: int = 1, deadline_s: float = 5.0, memory_mib: int = 2048
-    ) -> None:
+    def __init__(self, *, num_workers: int = 1, deadline_s: float = 5.0) -> None:
         self.deadline_s = deadline_s
-        self._workers = [_Worker(memory_mib) for _ in range(num_workers)]
+        self._workers = [_Worker() for _ in range(num_workers)]
         self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
 
     async def __aenter__(self) -> Self:
@@ -131,8 +129,7 @@ class _WorkerKilledError(_WorkerLostError):
 class _Worker:
     """One process and its pipes. After any failure it is stopped, and `load` starts it afresh."""
 
-    def __init__(self, memory_mib: int) -> None:
-        self._memory_mib = memory_mib
+    def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
         self._loaded: str | None = None
         self._encoder = msgspec.json.Encoder()
@@ -141,7 +138,7 @@ class _Worker:
     async def start(self) -> None:
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "repl_rl.grading.worker", str(self._memory_mib)),
+                *(sys.executable, "-P", "-m", "repl_rl.grading.worker"),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 limit=MAX_MESSAGE_BYTES,

@@ -2,7 +2,7 @@
 
     stdin -> load a task -> walls -> [Request -> task.grade(...) -> Reply]* -> stdout
 
-Started as `python -P -m repl_rl.grading.worker MEMORY_MIB`. Reading a submission has a limit
+Started as `python -P -m repl_rl.grading.worker`. Reading a submission has a limit
 (`clock`). There is no other deadline here: the parent kills the process. It dies with its parent,
 and at the end of its input.
 
@@ -39,6 +39,7 @@ from repl_rl.records import Problem, Verdict, VerdictKind
 from repl_sandbox.walls import confine
 
 _PR_SET_PDEATHSIG = 1
+MEMORY_BYTES = 2 << 30
 BLANK = "''"
 """The submission that stands for a reference where a problem has none: an empty text."""
 LIBRARIES = (
@@ -67,7 +68,7 @@ def main() -> None:
     """Serve until the input ends."""
     die_with_parent()
     limit_reading()
-    limit_memory(int(sys.argv[1]))
+    limit_memory()
     output = private_stdout()
     serve(sys.stdin.buffer, output, seal=seal)
 
@@ -78,10 +79,9 @@ def die_with_parent() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def limit_memory(memory_mib: int) -> None:
+def limit_memory() -> None:
     """A hard limit on address space; a submission that needs more raises MemoryError here."""
-    limit = memory_mib << 20
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
@@ -134,13 +134,10 @@ def answer(request: GraderRequest, judges: dict[str, GradingTask]) -> GraderRepl
             return GraderReply(failure=described(error))
         return GraderReply()
     try:
-        return GraderReply(
-            verdict=judged(judges[request.task_spec], request.problem, request.submission)
-        )
+        verdict = judged(judges[request.task_spec], request.problem, request.submission)
     except Exception as error:  # noqa: BLE001 one expression that breaks a task must not stop the others
-        return GraderReply(
-            verdict=Verdict(kind=VerdictKind.UNDECIDED, grader_error=described(error))
-        )
+        verdict = Verdict(kind=VerdictKind.UNDECIDED, grader_error=described(error))
+    return GraderReply(verdict=verdict)
 
 
 def judged(judge: GradingTask, problem: Problem, submission: str | None) -> Verdict | None:
