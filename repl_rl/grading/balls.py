@@ -12,14 +12,15 @@ Knows expressions. Does not know what is compared, nor where points come from.
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import reduce
 from typing import Any
 
 import sympy
 from flint import acb, arb, ctx, fmpq, fmpz
 from sympy.core.relational import Relational
-
-__all__ = ["Ball", "Point", "is_nonzero", "log2_sizes", "sign_of", "value_of"]
 
 Point = Mapping[Any, Any]
 """Symbols and numbers, both of sympy, which ships no types."""
@@ -171,12 +172,12 @@ class _Evaluation:
                 return bool(condition)
             case Relational():
                 difference = self.ball(condition.lhs) - self.ball(condition.rhs)
-                if condition.rel_op in _EQUATIONS:
+                if condition.rel_op in ("==", "!="):
                     return self._is_zero(difference) is (condition.rel_op == "==")
-                return _ORDERS[condition.rel_op](self._sign(difference))
-        if condition.func not in _CONNECTIVES:
+                return RELATIONS[condition.rel_op](self._sign(difference), 0)
+        if condition.func not in CONNECTIVES:
             raise NoBallError(condition)
-        return _CONNECTIVES[condition.func]([self._holds(part) for part in condition.args])
+        return CONNECTIVES[condition.func]([self._holds(part) for part in condition.args])
 
     def _is_zero(self, ball: Ball) -> bool:
         if not _may_be_zero(ball):
@@ -208,7 +209,8 @@ class _Evaluation:
     def floor(self, ball: Ball) -> Ball:
         if isinstance(ball, fmpq):
             return fmpq(ball.p // ball.q)
-        return _joined(self._whole_below(ball.real), self._whole_below(ball.imag))
+        real, imaginary = self._whole_below(ball.real), self._whole_below(ball.imag)
+        return fmpq(real) if imaginary == 0 else acb(real, imaginary)
 
     def _whole_below(self, part: arb) -> fmpz:
         """Floor of `part`, or the whole number that it cannot be told from."""
@@ -220,19 +222,12 @@ class _Evaluation:
         return near
 
 
-def _joined(real: fmpz, imaginary: fmpz) -> Ball:
-    return fmpq(real) if imaginary == 0 else acb(real, imaginary)
-
-
 def _sum(_: _Evaluation, *terms: Ball) -> Ball:
     return _shortened(sum(terms, start=fmpq(0)))
 
 
 def _product(_: _Evaluation, *factors: Ball) -> Ball:
-    product = fmpq(1)
-    for factor in factors:
-        product = product * factor
-    return _shortened(product)
+    return _shortened(math.prod(factors, start=fmpq(1)))
 
 
 def _shortened(ball: Ball) -> Ball:
@@ -380,10 +375,7 @@ def _extreme(pick: Callable[[arb, arb], arb]) -> Callable[..., Ball]:
         parts = [now.snapped(acb(ball)) for ball in balls]
         if not all(part.imag.is_zero() for part in parts):
             raise NoBallError
-        best = parts[0].real
-        for part in parts[1:]:
-            best = pick(best, part.real)
-        return acb(best)
+        return acb(reduce(pick, (part.real for part in parts)))
 
     return rule
 
@@ -402,14 +394,15 @@ def _cut(function: Callable[..., acb]) -> Callable[..., Ball]:
     return lambda now, *balls: function(*(now.snapped(acb(ball)) for ball in balls))
 
 
-_EQUATIONS = ("==", "!=")
-_ORDERS: Mapping[str, Callable[[int], bool]] = {
-    "<": lambda sign: sign < 0,
-    "<=": lambda sign: sign <= 0,
-    ">": lambda sign: sign > 0,
-    ">=": lambda sign: sign >= 0,
+RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
 }
-_CONNECTIVES: Mapping[Any, Callable[[list[bool]], bool]] = {
+CONNECTIVES: Mapping[Any, Callable[[list[bool]], bool]] = {
     sympy.And: all,
     sympy.Or: any,
     sympy.Not: lambda parts: not parts[0],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import sympy
@@ -59,9 +60,7 @@ COUNTED: Mapping[str, Callable[..., Any]] = {
 }
 
 # Of those, what is called with fractions, too.
-CONTINUOUS = frozenset(
-    ("factorial", "binomial", "gamma", "loggamma", "zeta", "digamma", "polygamma")
-)
+CONTINUOUS = ("factorial", "binomial", "gamma", "loggamma", "zeta", "digamma", "polygamma")
 
 # As large as their arguments are many, and larger.
 FACTORIALS: tuple[Any, ...] = (
@@ -70,48 +69,33 @@ FACTORIALS: tuple[Any, ...] = (
 )
 
 # To split a number into parts, or to round it, sympy multiplies it out.
-EXPANDING = frozenset(
-    ("re", "im", "arg", "conjugate", "Abs", "sign", "floor", "ceiling", "Mod", "atan2")
-)
+EXPANDING = ("re", "im", "arg", "conjugate", "Abs", "sign", "floor", "ceiling", "Mod", "atan2")
 
 # As large as exp of their argument, somewhere.
-GROWING = frozenset(
-    (
-        *("sin", "cos", "tan", "cot", "sec", "csc", "sinc"),
-        *("sinh", "cosh", "tanh", "coth", "sech", "csch"),
-    )
+GROWING = (
+    *("sin", "cos", "tan", "cot", "sec", "csc", "sinc"),
+    *("sinh", "cosh", "tanh", "coth", "sech", "csch"),
 )
 
 # Their digits take longer, the larger their arguments are.
-COSTLY = frozenset(
-    (
-        *("erf", "erfc", "erfi", "fresnels", "fresnelc", "Shi", "Chi", "polylog"),
-        *("beta", "lowergamma", "uppergamma"),
-    )
+COSTLY = (
+    *("erf", "erfc", "erfi", "fresnels", "fresnelc", "Shi", "Chi", "polylog"),
+    *("beta", "lowergamma", "uppergamma"),
 )
 
 # Called with sets, conditions or tuples as well.
 STRUCTURES: Mapping[str, Callable[..., Any]] = {
     name: getattr(sympy, name)
     for name in (
-        "Interval",
-        "Union",
-        "Intersection",
-        "Complement",
-        "Piecewise",
-        "And",
-        "Or",
-        "Not",
-        "Xor",
+        *("Interval", "Union", "Intersection", "Complement"),
+        *("Piecewise", "And", "Or", "Not", "Xor"),
     )
 }
 
 # They restate a question instead of answering it.
-UNEVALUATED = frozenset(
-    (
-        *("Integral", "Sum", "Product", "Limit", "Derivative", "Subs", "ConditionSet", "ImageSet"),
-        *("RootSum", "RootOf", "CRootOf", "ComplexRootOf", "Lambda", "Order", "O"),
-    )
+UNEVALUATED = (
+    *("Integral", "Sum", "Product", "Limit", "Derivative", "Subs", "ConditionSet", "ImageSet"),
+    *("RootSum", "RootOf", "CRootOf", "ComplexRootOf", "Lambda", "Order", "O"),
 )
 
 
@@ -178,7 +162,7 @@ def power(base: Any, exponent: Any) -> Any:
 
 def _check_exponent(exponent: Any) -> None:
     if not exponent.is_number:
-        if any(_exponent(power).free_symbols for power in exponent.atoms(sympy.Pow, sympy.exp)):
+        if any(power.args[-1].free_symbols for power in exponent.atoms(sympy.Pow, sympy.exp)):
             raise Malformed("a power with a symbol in the exponent of its exponent")
         return
     if exponent.is_Rational and exponent.q > MAX_EXPONENT:
@@ -189,42 +173,27 @@ def _check_exponent(exponent: Any) -> None:
         raise Malformed(f"an exponent above {MAX_EXPONENT}")
 
 
-def _exponent(power: Any) -> Any:
-    return power.args[-1]
-
-
 def _exp(exponent: Any) -> Any:
     _check_exponent(exponent)
     return sympy.exp(exponent)
 
 
-def _rising(base: Any, count: Any) -> Any:
-    _check_factors(base, count)
-    return sympy.RisingFactorial(base, count)
-
-
-def _falling(base: Any, count: Any) -> Any:
-    _check_factors(base, count)
-    return sympy.FallingFactorial(base, count)
-
-
-def _check_factors(base: Any, count: Any) -> None:
-    _check_small(base)
-    _check_small(count)
+def _product_of(function: Callable[[Any, Any], Any], base: Any, count: Any) -> Any:
+    """A rising or falling factorial."""
+    _check_small(base, is_whole=True)
+    _check_small(count, is_whole=True)
     if count.is_number and not base.is_number and abs(count) > MAX_FACTORS:
         raise Malformed(f"a product of more than {MAX_FACTORS} factors")
+    return function(base, count)
 
 
-def _counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    def bounded_function(*args: Any) -> Any:
-        for arg in args:
-            _check_small(arg, is_whole=name not in CONTINUOUS)
-        return function(*args)
-
-    return bounded_function
+def _counted(name: str, *args: Any) -> Any:
+    for arg in args:
+        _check_small(arg, is_whole=name not in CONTINUOUS)
+    return COUNTED[name](*args)
 
 
-def _check_small(argument: Any, *, is_whole: bool = True) -> None:
+def _check_small(argument: Any, *, is_whole: bool) -> None:
     if argument.is_number and not (argument.is_Integer if is_whole else argument.is_Rational):
         kind = "whole" if is_whole else "rational"
         raise Malformed(f"a factorial of a number that is not {kind}")
@@ -276,11 +245,9 @@ CONSTRUCTORS: Mapping[str, Callable[..., Any]] = {
     "cbrt": lambda base: power(base, sympy.Rational(1, 3)),
     "Pow": power,
     "exp": _exp,
-    "RisingFactorial": _rising,
-    "FallingFactorial": _falling,
-    "rf": _rising,
-    "ff": _falling,
-    **{name: _counted(name, function) for name, function in COUNTED.items()},
+    **dict.fromkeys(("RisingFactorial", "rf"), partial(_product_of, sympy.RisingFactorial)),
+    **dict.fromkeys(("FallingFactorial", "ff"), partial(_product_of, sympy.FallingFactorial)),
+    **{name: partial(_counted, name) for name in COUNTED},
     "Rational": _fraction,
     "Fraction": _fraction,
     "Integer": lambda number: _fraction(number),

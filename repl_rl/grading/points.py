@@ -24,19 +24,6 @@ from repl_rl.grading.balls import is_nonzero, log2_sizes, sign_of, value_of
 from repl_rl.grading.bounded import FACTORIALS
 from repl_rl.grading.draws import Domain, Point, near, points
 
-__all__ = [
-    "SLOW",
-    "Domain",
-    "Point",
-    "Probe",
-    "has_value",
-    "is_defined",
-    "is_different",
-    "order_of",
-    "probe",
-    "probe_named",
-]
-
 SPARE_DIGITS = 100
 """exp(pi*sqrt(163)) is no integer, though near one by 3e-30 of itself."""
 MOST_DIGITS = 5000

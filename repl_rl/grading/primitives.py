@@ -12,8 +12,9 @@ from typing import Any
 
 import sympy
 
+from repl_rl.grading.draws import Domain
 from repl_rl.grading.equality import compare_expressions
-from repl_rl.grading.points import Domain, has_value
+from repl_rl.grading.points import has_value
 from repl_rl.records import Verdict, VerdictKind
 
 CONSTANTS = ("C", "C0", "C1", "C2", "c", "K", "k")

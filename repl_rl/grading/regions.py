@@ -19,6 +19,7 @@ import sympy
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
+from repl_rl.grading.balls import CONNECTIVES, RELATIONS
 from repl_rl.grading.points import order_of
 
 MAX_ENDS = 40
@@ -120,9 +121,7 @@ def _ends_of(value: Any) -> Sequence[Any]:
             ends = (_solved(value)[2],)
         case _ if value is sympy.S.Reals:
             return ()
-        case sympy.Union() | sympy.Intersection() | sympy.Complement():
-            return [end for part in value.args for end in _ends_of(part)]
-        case sympy.And() | sympy.Or() | sympy.Not() | sympy.Xor():
+        case _ if getattr(value, "func", None) in _CONNECTIVES:
             return [end for part in value.args for end in _ends_of(part)]
         case _:
             raise Unsolved(f"{type(value).__name__} is no set of reals")
@@ -170,27 +169,16 @@ def _holds(value: Any, place: int, ends: _Ends) -> bool:
             is_after = place > low or (place == low and not value.left_open)
             return is_after and (place < high or (place == high and not value.right_open))
         case Relational():
-            _, operator, number = _solved(value)
-            return _OPERATORS[operator](place, ends[number])
+            _, relation, number = _solved(value)
+            return RELATIONS[relation](place, ends[number])
     if value is sympy.S.Reals:
         return True
     return _CONNECTIVES[value.func]([_holds(part, place, ends) for part in value.args])
 
 
-_OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
-    "<": lambda place, end: place < end,
-    "<=": lambda place, end: place <= end,
-    ">": lambda place, end: place > end,
-    ">=": lambda place, end: place >= end,
-    "==": lambda place, end: place == end,
-    "!=": lambda place, end: place != end,
-}
 _CONNECTIVES: Mapping[Any, Callable[[list[bool]], bool]] = {
+    **CONNECTIVES,
     sympy.Union: any,
-    sympy.Or: any,
     sympy.Intersection: all,
-    sympy.And: all,
     sympy.Complement: lambda parts: parts[0] and not parts[1],
-    sympy.Not: lambda parts: not parts[0],
-    sympy.Xor: lambda parts: sum(parts) % 2 == 1,
 }

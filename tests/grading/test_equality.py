@@ -3,9 +3,10 @@
 import pytest
 import sympy
 
+from repl_rl.grading.draws import Domain
 from repl_rl.grading.equality import compare
 from repl_rl.grading.parse import Malformed, Value, parse
-from repl_rl.grading.points import Domain, probe
+from repl_rl.grading.points import probe
 from repl_rl.records import Verdict, VerdictKind
 
 PROVED, SUPPORTED, UNDECIDED = (
