@@ -373,6 +373,16 @@ class Trajectory:
     """None where all lines are its own."""
 
     @property
+    def num_before_lines(self) -> int:
+        """Tokens at its beginning that the policy sampled outside lines, before the first one."""
+        return 0 if self.thought is None else self.thought.stop
+
+    @property
+    def text_before_lines(self) -> str:
+        """The text that ends in the prompt of its first line."""
+        return self.prompt_text if self.thought is None else self.thought.shown
+
+    @property
     def num_copied(self) -> int:
         """Tokens at the beginning of its completion that are another one's."""
         if self.branch is None:

@@ -218,6 +218,6 @@ def env_of(config: Config, *, template: ChatTemplate | None = None) -> Env:
     if config.sampling.max_think_tokens:
         raise ConfigError(
             "an environment asks for lines alone; set sampling.max_think_tokens = 0, and let your "
-            "loop put a thought into the prompt"
+            "loop put what the model thinks into the prompt"
         )
     return Env(plan, plan.format(template))

@@ -104,7 +104,7 @@ class TaskPlan:
         Raises ConfigError for a format that takes a template where there is none.
         """
         made = made_format(self.found_format, template)
-        return made.thoughtful() if self.sampling.max_think_tokens else made
+        return made.with_thinking() if self.sampling.max_think_tokens else made
 
     def setup(self, fmt: TranscriptFormat) -> tuple[str, ...]:
         """Sources that a kernel runs before the policy's first line."""

@@ -288,8 +288,8 @@ class ChatFormat(TranscriptFormat):
     thinks: bool = False
     """True where the prompt ends where a thought begins; banner and `>>>` come after it."""
 
-    def thoughtful(self) -> ChatFormat:
-        """Switch on a template's thoughts: see `TranscriptFormat.thoughtful`."""
+    def with_thinking(self) -> ChatFormat:
+        """Switch on a template's thoughts: see `TranscriptFormat.with_thinking`."""
         return replace(self, template=switched(self.template, thinks=True), thinks=True)
 
     def prompt(self, task_prompt: str, statement: str, *, python_version: str) -> Prompt:
@@ -317,9 +317,9 @@ class ChatTurnsFormat(ChatFormat):
     lines, except the one that the policy sampled itself.
     """
 
-    def thoughtful(self) -> ChatFormat:
+    def with_thinking(self) -> ChatFormat:
         """Refused: templates drop the thoughts of turns gone by, which rewrites what was said."""
-        TranscriptFormat.thoughtful(self)
+        TranscriptFormat.with_thinking(self)
         return self
 
     def prompt(self, task_prompt: str, statement: str, *, python_version: str) -> Prompt:

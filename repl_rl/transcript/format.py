@@ -110,7 +110,7 @@ class TranscriptFormat:
         text = self.render_prompt(lines, python_version=python_version)
         return Prompt((Part(text),), next_number=len(lines) + 1)
 
-    def thoughtful(self) -> TranscriptFormat:
+    def with_thinking(self) -> TranscriptFormat:
         """The format with a thought before the first line; ConfigError where there is no place."""
         raise ConfigError(
             f"sampling.max_think_tokens takes transcript 'chat', in whose turn a thought has its "
@@ -240,7 +240,7 @@ class Span(NamedTuple):
     stop: int
     is_sampled: bool
     line_index: int
-    """The line that the span is, or that it answers; -1 for a thought and for what follows it."""
+    """The line that the span is, or that it answers; -1 before all lines."""
 
 
 def spans(trajectory: Trajectory) -> Iterator[Span]:
@@ -251,7 +251,7 @@ def spans(trajectory: Trajectory) -> Iterator[Span]:
     (0, 5, True, 0), (5, 8, False, 0), (8, 12, True, 1). A thought is a span of its own, before
     all lines.
     """
-    end = 0 if trajectory.thought is None else trajectory.thought.stop
+    end = trajectory.num_before_lines
     if end:
         yield Span(0, end, True, -1)
     for line in trajectory.lines:
@@ -263,11 +263,19 @@ def spans(trajectory: Trajectory) -> Iterator[Span]:
         yield Span(end, len(trajectory.completion_ids), False, len(trajectory.lines) - 1)
 
 
+def recorded_text(trajectory: Trajectory, span: Span) -> str | None:
+    """The text of a span as the trajectory has it; None for what was injected after a line."""
+    if span.line_index < 0:
+        thought = trajectory.thought
+        return None if thought is None else thought.source if span.is_sampled else thought.shown
+    return trajectory.lines[span.line_index].source if span.is_sampled else None
+
+
 def source_of(trajectory: Trajectory, span: Span) -> str:
     """The recorded text of a sampled span."""
-    if span.line_index < 0 and trajectory.thought is not None:
-        return trajectory.thought.source
-    return trajectory.lines[span.line_index].source
+    text = recorded_text(trajectory, span)
+    assert text is not None
+    return text
 
 
 def span_mask(trajectory: Trajectory) -> list[bool]:
