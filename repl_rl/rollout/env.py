@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-from repl_rl.base.plugins import load_named
 from repl_rl.config import Config
 from repl_rl.config.resolve import resolve
-from repl_rl.credit.rewards import RunningReward, shaped
 from repl_rl.errors import ConfigError
 from repl_rl.records import Attempt, Origin, Problem, Scored, Trajectory
 from repl_rl.rollout.builder import TrajectoryBuilder
@@ -24,7 +22,6 @@ from repl_rl.rollout.kernels import kernel_for, kernel_pool
 from repl_rl.rollout.plan import TaskPlan, make_plan
 from repl_rl.rollout.scoring import OpenScorer, Scoring, open_scorer
 from repl_rl.rollout.session import Session
-from repl_rl.runs.folder import make_origin
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.chat import ChatTemplate
 from repl_rl.transcript.encoding import Encoding
@@ -129,13 +126,7 @@ class Env:
 
     def origin(self, *, tokenizer: str | None = None) -> Origin:
         """The origin of what is sampled in it, in the tokens of `tokenizer` or in bytes."""
-        return make_origin(
-            self.plan.config,
-            setup=self.setup,
-            tokenizer=tokenizer,
-            isolation=str(self.walls),
-            data=self.plan.data_record,
-        )
+        return self.plan.origin(self.format, tokenizer=tokenizer, isolation=str(self.walls))
 
     async def score(self, trajectory: Trajectory, problem: Problem) -> Scored:
         """A trajectory from anywhere with its verdict and its rewards.
@@ -167,8 +158,6 @@ class Env:
         attempt = Attempt(
             problem=problem, group_index=group_index, sibling_index=sibling_index, seed=seed
         )
-        config = self.plan.config
-        is_shaped = load_named(config.reward.function, group="repl_rl.rewards") is shaped
         kernel = await kernel_for(problem, self.kernels, seed=seed)
         try:
             return EnvEpisode.begin(
@@ -176,10 +165,9 @@ class Env:
                 prompt,
                 kernel,
                 encoding,
-                config.sampling,
+                self.plan.sampling,
                 context_tokens,
-                # A user's own reward function needs all lines.
-                running=RunningReward(config.reward) if is_shaped else None,
+                running=self.plan.running_reward(),
                 scorer=self.scorer,
             )
         except ConfigError:
