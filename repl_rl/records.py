@@ -308,11 +308,7 @@ class Stem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """Point where a trajectory leaves the one that it begins as.
-
-    >>> Branch(sibling_index=0, num_lines=2, seed=17).num_lines
-    2
-    """
+    """Point where a trajectory leaves the one that it begins as."""
 
     sibling_index: int
     """Index of the other trajectory."""
@@ -324,11 +320,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thought:
-    r"""Text that a policy thought before its first line, and what was injected after it.
-
-    >>> Thought(source="Add.\n</think>", stop=4, shown="\n\n>>>").stop
-    4
-    """
+    """Text that a policy thought before its first line, and what was injected after it."""
 
     source: str
     """The sampled text, with the marker that ended it where the policy wrote one."""
