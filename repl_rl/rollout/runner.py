@@ -119,8 +119,6 @@ class RolloutRunner:
     """Waiting times of its trajectories. Whoever measures a phase clears it first."""
     num_retries: int = field(default=0, init=False)
     """Rollouts begun again because our side of a kernel failed."""
-    num_stems_lost: int = field(default=0, init=False)
-    """Rollouts begun at the prompt, because a line of their stem did something else."""
 
     def sampling_by(self, sampler: TrajectorySampler) -> RolloutRunner:
         """Copy the runner for another sampler: kernels, grader and clocks are shared."""
@@ -211,7 +209,6 @@ class RolloutRunner:
             try:
                 trajectory = await sample(attempt, prompt, kernel)
             except StemError:
-                self.num_stems_lost += 1
                 return await self._try(replace(attempt, stem=None), sample)
         check_trajectory(trajectory, maker=type(self.sampler).__name__)
         return trajectory
