@@ -20,7 +20,7 @@ from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.rollout.episode import Episode, Step
 from repl_rl.rollout.kernels import kernel_for, kernel_pool
 from repl_rl.rollout.plan import TaskPlan, make_plan
-from repl_rl.rollout.scoring import OpenScorer, Scoring, open_scorer
+from repl_rl.rollout.scoring import Scorer, open_scorer
 from repl_rl.rollout.session import Session
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.chat import ChatTemplate
@@ -44,7 +44,7 @@ class EnvEpisode(Episode):
     """An episode that has a kernel of its own and can be scored. Close it, or score it."""
 
     def __init__(
-        self, built: TrajectoryBuilder, session: Session, *, scorer: Scoring, **options: Any
+        self, built: TrajectoryBuilder, session: Session, *, scorer: Scorer, **options: Any
     ) -> None:
         super().__init__(built, session, **options)
         self.problem = built.attempt.problem
@@ -81,7 +81,7 @@ class Env:
     """A plan's kernels, grader and format; with an engine it is a `Runtime`. `open_env` makes one.
 
     `kernels` are those of the plan unless others are given. `async with` opens them and the
-    grader, or what stands in its place, and closes them however the block ends.
+    grader, and closes them however the block ends.
 
     Each episode has a kernel of its own, so many may be under way:
 
@@ -98,21 +98,19 @@ class Env:
         fmt: TranscriptFormat,
         *,
         kernels: KernelPool | None = None,
-        open_scorer: OpenScorer = open_scorer,
     ) -> None:
         self.plan = plan
         self.format = fmt
         self.setup = plan.setup(fmt)
         """Sources that a kernel runs before those of a problem."""
         self.kernels = kernels or kernel_pool(plan.sandbox, setup=self.setup)
-        self.scorer: Scoring
-        self._open_scorer = open_scorer
+        self.scorer: Scorer
         self._opened = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self.kernels)
-            self.scorer = await stack.enter_async_context(self._open_scorer(self.plan))
+            self.scorer = await stack.enter_async_context(open_scorer(self.plan))
             self._opened = stack.pop_all()
         return self
 

@@ -86,6 +86,8 @@ class TaskPlan:
     reward: BoundReward
     found_format: TranscriptFormat | FormatMaker
     """The format, or the function that makes it from a model's chat template."""
+    is_graded: bool = True
+    """False where nobody knows the answers: no grader is opened, and nothing is scored."""
 
     task_name = _Part(lambda config: config.task.name)
     seed = _Part(lambda config: config.seed)
