@@ -25,7 +25,7 @@ from repl_rl.records import (
     Trajectory,
 )
 from repl_rl.transcript.encoding import Encoding, prompt_ids
-from repl_rl.transcript.format import Part, Prompt, span_mask
+from repl_rl.transcript.format import Prompt, span_mask
 
 
 class RolloutCancelled(asyncio.CancelledError):
@@ -118,11 +118,11 @@ class TrajectoryBuilder:
         )
         return text
 
-    def add_thought(self, *sampled: SampledLine, after: Sequence[Part]) -> None:
+    def add_thought(self, *sampled: SampledLine) -> None:
         """Append what an engine sampled before the first line, and what asks for that line."""
         written = [token for piece in sampled for token in piece.ids]
         source = self.encoding.codec.decode(written)
-        ids, shown = self.encoding.after_thought(after, source)
+        ids, shown = self.encoding.after_thought(self.prompt.after, source)
         for piece in sampled:
             self._take(piece)
         self.inject(ids)
