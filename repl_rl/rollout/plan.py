@@ -215,12 +215,12 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
         Traceback (most recent call last):
         repl_rl.errors.ConfigError: sampling.temperature = 0 always takes the likeliest token, ...
     """
-    if to_train and config.sampling.temperature == 0:
-        raise ConfigError(
-            "sampling.temperature = 0 always takes the likeliest token, so siblings would be the "
-            "same; expected more than 0"
-        )
     if to_train:
+        if config.sampling.temperature == 0:
+            raise ConfigError(
+                "sampling.temperature = 0 always takes the likeliest token, so siblings would be "
+                "the same; expected more than 0"
+            )
         check_trackers(config.report.trackers)
         if config.report.hub:
             check_repository(config.report.hub, given="report.hub =")
