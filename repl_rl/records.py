@@ -365,13 +365,8 @@ class Trajectory:
     """None where all lines are its own."""
 
     @property
-    def num_before_lines(self) -> int:
-        """Tokens at its beginning that the policy sampled outside lines, before the first one."""
-        return 0 if self.thought is None else self.thought.stop
-
-    @property
-    def text_before_lines(self) -> str:
-        """The text that ends in the prompt of its first line."""
+    def opening(self) -> str:
+        """Text right before the first line; it ends in the first prompt."""
         return self.prompt_text if self.thought is None else self.thought.shown
 
     @property
@@ -380,6 +375,11 @@ class Trajectory:
         if self.branch is None:
             return 0
         return self.own_lines[0].start if self.own_lines else len(self.completion_ids)
+
+    @property
+    def num_before_lines(self) -> int:
+        """Tokens at its beginning that the policy sampled outside lines, before the first one."""
+        return 0 if self.thought is None else self.thought.stop
 
     @property
     def own_lines(self) -> tuple[Line, ...]:

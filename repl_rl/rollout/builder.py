@@ -128,18 +128,18 @@ class TrajectoryBuilder:
         self.inject(ids)
         self._thought = Thought(source=source, stop=len(written), shown=shown)
 
-    def repeat_before_lines(self, recorded: Trajectory, *, keeps_ids: bool) -> None:
-        """Append what stands before the first line of `recorded`, in its ids or encoded again."""
-        if keeps_ids:
-            self._begin_as(Stem(trajectory=recorded, num_lines=0))
-        elif (thought := recorded.thought) is not None:
+    def repeat_opening(self, other: Trajectory, *, with_ids: bool) -> None:
+        """Append what another trajectory has before its first line, encoded anew but `with_ids`."""
+        if with_ids:
+            self._begin_as(Stem(trajectory=other, num_lines=0))
+        elif (thought := other.thought) is not None:
             ids = tuple(self.encoding.codec.encode(thought.source))
             self._take(
                 SampledLine(
                     ids=ids,
                     logprobs=(0.0,) * len(ids),
                     end=LineEnd.LENGTH,
-                    policy_version=recorded.policy_version,
+                    policy_version=other.policy_version,
                 )
             )
             self.inject(self.encoding.codec.encode_template(thought.shown))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from repl_rl.engines.base import Engine, EngineWrapper, SampledLine
 from repl_rl.records import Finding, Trajectory, runs_on
 from repl_rl.transcript.encoding import Encoding, message_source
-from repl_rl.transcript.format import Span, TranscriptFormat, recorded_text, span_mask, spans
+from repl_rl.transcript.format import Span, TranscriptFormat, source_of, span_mask, spans
 from repl_rl.transcript.tokens import Codec
 
 LARGEST_GAP, MEAN_GAP = 1e-4, 0.05
@@ -169,8 +169,8 @@ def _is_read(
 ) -> bool:
     """Return True where a span's tokens are its text; `end` is the token that ends a turn."""
     if span.line_index < 0:
-        text = recorded_text(trajectory, span)
-        return text is None or text in _texts_in_place(trajectory, span, codec)
+        text = source_of(trajectory, span) if span.is_sampled else trajectory.opening
+        return text in _texts_in_place(trajectory, span, codec)
     line = trajectory.lines[span.line_index]
     ends_turn = trajectory.completion_ids[line.stop - 1] == end
     if span.is_sampled:

@@ -263,19 +263,11 @@ def spans(trajectory: Trajectory) -> Iterator[Span]:
         yield Span(end, len(trajectory.completion_ids), False, len(trajectory.lines) - 1)
 
 
-def recorded_text(trajectory: Trajectory, span: Span) -> str | None:
-    """The text of a span as the trajectory has it; None for what was injected after a line."""
-    if span.line_index < 0:
-        thought = trajectory.thought
-        return None if thought is None else thought.source if span.is_sampled else thought.shown
-    return trajectory.lines[span.line_index].source if span.is_sampled else None
-
-
 def source_of(trajectory: Trajectory, span: Span) -> str:
     """The recorded text of a sampled span."""
-    text = recorded_text(trajectory, span)
-    assert text is not None
-    return text
+    if span.line_index < 0 and trajectory.thought is not None:
+        return trajectory.thought.source
+    return trajectory.lines[span.line_index].source
 
 
 def span_mask(trajectory: Trajectory) -> list[bool]:

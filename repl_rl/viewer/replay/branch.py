@@ -133,7 +133,7 @@ def begin(
         context_tokens=context_tokens,
         ids=recorded.prompt_ids if is_same else None,
     )
-    built.repeat_before_lines(recorded, keeps_ids=is_same)
+    built.repeat_opening(recorded, with_ids=is_same)
     answers = {} if kept is None else _answers(kept)
     for line in live.lines:
         sampled = _as_sampled(line, kept, encoding)
