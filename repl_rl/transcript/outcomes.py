@@ -149,7 +149,7 @@ _FROM_OUTSIDE = {ExecStatus(kind.value): kind for kind in OutcomeKind if kind.tr
 _FROM_ERROR = {name: kind for kind in OutcomeKind for name in kind.traits.error_types}
 
 
-def thought_kind(source: str) -> OutcomeKind:
+def comment_kind(source: str) -> OutcomeKind:
     """The kind of a source that holds nothing but comments and blanks: no kernel sees it."""
     if imitates_output(source):
         return OutcomeKind.FAKE_OUTPUT
