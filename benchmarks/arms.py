@@ -180,10 +180,10 @@ def read_run(path: Path, arm: str, seed: int) -> Run:
 
 def habits(scored: Sequence[Scored]) -> dict[str, float]:
     """What a policy that cheats would have too much, or too little, of."""
-    thoughts = (OutcomeKind.COMMENT, OutcomeKind.BLANK)
+    comments = (OutcomeKind.COMMENT, OutcomeKind.BLANK)
     right = [one for one in scored if is_solved(one)]
     return {
-        "code": share(kind not in thoughts for kind in kinds(scored)),
+        "code": share(kind not in comments for kind in kinds(scored)),
         "comments": share(kind is OutcomeKind.COMMENT for kind in kinds(scored)),
         "errors": share(kind.traits.is_error for kind in kinds(scored)),
         "errors in right ones": share(kind.traits.is_error for kind in kinds(right)),

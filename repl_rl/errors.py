@@ -1,16 +1,4 @@
-"""Errors that are ours or the user's; what a policy does wrong is data and never one of these.
-
-ReplRLError
-  ConfigError     a flag, a file or a key the user can mend (also a ValueError); exit code 2
-  EngineError     the sampling engine broke its contract or went away
-  GraderError     the grader's process cannot be started
-  DivergedError   a loss or a gradient is not finite
-  StorageError    the disk refused to keep something
-  HubError        the hub did not take what was pushed
-  ShortageError   there is no memory for the next thing to do
-  RankError       another of the processes that train as one has ended
-  StemError       a line that another trajectory is to begin with did something else this time
-"""
+"""Errors that are ours or the user's; what a policy does wrong is data and never one of these."""
 
 from __future__ import annotations
 
@@ -36,7 +24,7 @@ class ReplRLError(Exception):
 
 
 class ConfigError(ReplRLError, ValueError):
-    """User input that cannot be used. The message says what it was and how to go on.
+    """User input that cannot be used; exit code 2. The message says how to go on.
 
     >>> resolve(overrides=["grpo.stps=10"])
     Traceback (most recent call last):

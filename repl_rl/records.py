@@ -308,11 +308,7 @@ class Stem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """Point where a trajectory leaves the one that it begins as.
-
-    >>> Branch(sibling_index=0, num_lines=2, seed=17).num_lines
-    2
-    """
+    """Point where a trajectory leaves the one that it begins as."""
 
     sibling_index: int
     """Index of the other trajectory."""
@@ -324,11 +320,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thought:
-    r"""Text that a policy thought before its first line, and what was injected after it.
-
-    >>> Thought(source="Add.\n</think>", stop=4, shown="\n\n>>>").stop
-    4
-    """
+    """Text that a policy thought before its first line, and what was injected after it."""
 
     source: str
     """The sampled text, with the marker that ended it where the policy wrote one."""
@@ -373,11 +365,21 @@ class Trajectory:
     """None where all lines are its own."""
 
     @property
+    def opening(self) -> str:
+        """Text right before the first line; it ends in the first prompt."""
+        return self.prompt_text if self.thought is None else self.thought.shown
+
+    @property
     def num_copied(self) -> int:
         """Tokens at the beginning of its completion that are another one's."""
         if self.branch is None:
             return 0
         return self.own_lines[0].start if self.own_lines else len(self.completion_ids)
+
+    @property
+    def num_before_lines(self) -> int:
+        """Tokens at its beginning that the policy sampled outside lines, before the first one."""
+        return 0 if self.thought is None else self.thought.stop
 
     @property
     def own_lines(self) -> tuple[Line, ...]:

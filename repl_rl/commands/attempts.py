@@ -20,7 +20,6 @@ from repl_rl.engines.base import Engine
 from repl_rl.errors import ConfigError
 from repl_rl.records import Attempt, Problem, Scored, Split
 from repl_rl.rollout.plan import Plan, is_line_loop
-from repl_rl.rollout.scoring import OpenScorer, open_scorer, open_unscored
 from repl_rl.tasks.base import Task
 from repl_rl.viewer.show.display import Screen
 from repl_rl.viewer.show.rollout_view import LineStream
@@ -105,11 +104,10 @@ def open_policy(
         sandbox=replace(plan.sandbox, standby=1),
     )
     policy = train.policy_folder(plan, screen)
-    scoring: OpenScorer = open_scorer
     if problem is not None:
-        plan, scoring = asked.asking(plan, [problem]), open_unscored
+        plan = asked.asking(plan, [problem])
     loaded = runtime.load_policy(plan, policy, say=screen.say)
-    with runtime.open_runtime(plan, loaded, watch=watch, open_scorer=scoring) as opened:
+    with runtime.open_runtime(plan, loaded, watch=watch) as opened:
         train.say_runtime(opened, screen)
         yield loaded, opened
 

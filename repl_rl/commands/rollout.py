@@ -190,8 +190,8 @@ class RolloutSubject:
 
     def injected(self, span: Span) -> list[int]:
         """Return the ids that an injected span should hold."""
-        if span.line_index < 0 and (thought := self.trajectory.thought) is not None:
-            return self.encoding.after_thought(self.prompt.after, thought.source)[0]
+        if span.line_index < 0:
+            return self.encoding.ids_before_lines(self.prompt, self.trajectory)
         return self.shown[span.line_index]
 
     @property

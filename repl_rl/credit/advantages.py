@@ -86,7 +86,7 @@ def advantage_rows(
 def weight_rows(scored: Sequence[Scored], credit: Credit) -> list[list[float]]:
     """Weights of every token, [B][T], by the `line_weights` of its line; 0 where injected."""
     return [
-        spread(one.trajectory, row, thought=1.0)
+        spread(one.trajectory, row, before=1.0)
         for siblings in _groups(scored)
         for one, row in zip(siblings, credit.line_weights(siblings), strict=True)
     ]

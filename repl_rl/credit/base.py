@@ -112,8 +112,8 @@ class Credit:
     def advantages(self, siblings: Sequence[Scored], scale: float) -> list[list[float]]:
         """Return an advantage for each token of a group, (G, T), 0 where it was injected.
 
-        A line's tokens share its advantage. Those of a thought get the outcome's: line credit
-        belongs to lines. `scale` is what outcomes are divided by.
+        A line's tokens share its advantage. Those before the first line get the outcome's: line
+        credit belongs to lines. `scale` is what outcomes are divided by.
         """
         rows = self.line_advantages(siblings, scale)
         wanted = [len(one.trajectory.lines) for one in siblings]
@@ -122,12 +122,10 @@ class Credit:
                 f"{type(self).__name__}.line_advantages returned {sizes} numbers for siblings of "
                 f"{wanted} lines; expected a row for each, with one number a line"
             )
-        thoughts = [0.0] * len(rows)
-        if any(one.trajectory.thought is not None for one in siblings):
-            thoughts = self.outcome_advantages(siblings, scale)
+        before_G = self.outcome_advantages(siblings, scale)
         return [
-            spread(one.trajectory, row, thought=thought)
-            for one, row, thought in zip(siblings, rows, thoughts, strict=True)
+            spread(one.trajectory, row, before=before)
+            for one, row, before in zip(siblings, rows, before_G, strict=True)
         ]
 
     def line_advantages(self, siblings: Sequence[Scored], scale: float) -> list[list[float]]:
@@ -160,13 +158,11 @@ class Credit:
         return [[1.0] * len(one.trajectory.lines) for one in siblings]
 
 
-def spread(
-    trajectory: Trajectory, values_L: Sequence[float], *, thought: float = 0.0
-) -> list[float]:
-    """Return a value a token, [T]: that of its line, `thought` in a thought, 0 where injected."""
+def spread(trajectory: Trajectory, values_L: Sequence[float], *, before: float) -> list[float]:
+    """Return a value a token, [T]: that of its line, `before` all lines, 0 where injected."""
     values_T: list[float] = []
     for span in spans(trajectory):
-        value = thought if span.line_index < 0 else values_L[span.line_index]
+        value = before if span.line_index < 0 else values_L[span.line_index]
         value = value if span.is_sampled else 0.0
         values_T.extend([value] * (span.stop - span.start))
     return values_T

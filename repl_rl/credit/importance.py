@@ -65,11 +65,11 @@ def weigh_lines(
 ) -> list[float]:
     """Advantages [T], each multiplied by the ratio of its line, at most `cap`.
 
-    A token of a thought has its own ratio, by `trainer_T`: a thought may have thousands.
+    A token before the first line has its own ratio, by `trainer_T`: there may be thousands.
     """
     weighed_T = list(advantages_T)
-    if trajectory.thought is not None:
-        for token, gap in enumerate(_gaps(trajectory, trainer_T)[: trajectory.thought.stop]):
+    if num_before := trajectory.num_before_lines:
+        for token, gap in enumerate(_gaps(trajectory, trainer_T)[:num_before]):
             weighed_T[token] *= min(math.exp(min(gap, _MAX_LOG_RATIO)), cap)
     for line, ratio in zip(trajectory.own_lines, ratios_L, strict=True):
         for token in range(line.start, line.stop):

@@ -19,11 +19,7 @@ from repl_rl.records import Line, Scored
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """The mean outcome reward of what follows a state.
-
-    >>> Value.of([1.0, 0.0, 1.0, 1.0]).mean
-    0.75
-    """
+    """The mean outcome reward of what follows a state."""
 
     mean: float
     error: float | None

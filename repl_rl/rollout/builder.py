@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from repl_rl.engines.base import SampledLine
+from repl_rl.engines.base import LineEnd, SampledLine
 from repl_rl.errors import ConfigError
 from repl_rl.records import (
     Attempt,
@@ -25,7 +25,7 @@ from repl_rl.records import (
     Trajectory,
 )
 from repl_rl.transcript.encoding import Encoding, prompt_ids
-from repl_rl.transcript.format import Part, Prompt, span_mask
+from repl_rl.transcript.format import Prompt, span_mask
 
 
 class RolloutCancelled(asyncio.CancelledError):
@@ -76,7 +76,7 @@ class TrajectoryBuilder:
             )
         self.lines: list[Line] = []
         self.submission: str | None = None
-        self.thought: Thought | None = None
+        self._thought: Thought | None = None
         if attempt.stem is not None:
             self._begin_as(attempt.stem)
 
@@ -90,7 +90,7 @@ class TrajectoryBuilder:
         self._logprobs.extend(other.logprobs[:stop])
         self._policy_version = other.policy_version
         self.lines.extend(other.lines[: stem.num_lines])
-        self.thought = other.thought
+        self._thought = other.thought
 
     @property
     def num_completion(self) -> int:
@@ -118,20 +118,32 @@ class TrajectoryBuilder:
         )
         return text
 
-    def add_thought(self, *sampled: SampledLine, after: Sequence[Part]) -> None:
+    def add_thought(self, *sampled: SampledLine) -> None:
         """Append what an engine sampled before the first line, and what asks for that line."""
         written = [token for piece in sampled for token in piece.ids]
         source = self.encoding.codec.decode(written)
-        ids, shown = self.encoding.after_thought(after, source)
-        thought = Thought(source=source, stop=len(written), shown=shown)
-        self.put_thought(thought, *sampled, shown=ids)
-
-    def put_thought(self, thought: Thought, *sampled: SampledLine, shown: Sequence[int]) -> None:
-        """Append a thought that is known, and the ids that follow it."""
+        ids, shown = self.encoding.after_thought(self.prompt.after, source)
         for piece in sampled:
             self._take(piece)
-        self.inject(shown)
-        self.thought = thought
+        self.inject(ids)
+        self._thought = Thought(source=source, stop=len(written), shown=shown)
+
+    def repeat_opening(self, other: Trajectory, *, with_ids: bool) -> None:
+        """Append what another trajectory has before its first line, encoded anew but `with_ids`."""
+        if with_ids:
+            self._begin_as(Stem(trajectory=other, num_lines=0))
+        elif (thought := other.thought) is not None:
+            ids = tuple(self.encoding.codec.encode(thought.source))
+            self._take(
+                SampledLine(
+                    ids=ids,
+                    logprobs=(0.0,) * len(ids),
+                    end=LineEnd.LENGTH,
+                    policy_version=other.policy_version,
+                )
+            )
+            self.inject(self.encoding.codec.encode_template(thought.shown))
+            self._thought = replace(thought, stop=len(ids))
 
     def _take(self, piece: SampledLine) -> None:
         self.ids.extend(piece.ids)
@@ -166,7 +178,7 @@ class TrajectoryBuilder:
             lines=tuple(self.lines),
             stop_reason=stop_reason,
             submission=self.submission,
-            thought=self.thought,
+            thought=self._thought,
             branch=None if stem is None else _branch(stem, attempt.seed),
         )
 
@@ -190,13 +202,8 @@ def fault(trajectory: Trajectory) -> str | None:
     num_tokens = len(trajectory.completion_ids)
     if len(mask) != num_tokens or len(logprobs) != num_tokens:
         return f"{len(mask)} mask entries and {len(logprobs)} logprobs for {num_tokens} tokens"
-    thought = 0 if trajectory.thought is None else trajectory.thought.stop
-    ends = [
-        0,
-        thought,
-        *(end for line in trajectory.lines for end in (line.start, line.stop)),
-        num_tokens,
-    ]
+    lines = (end for line in trajectory.lines for end in (line.start, line.stop))
+    ends = [0, trajectory.num_before_lines, *lines, num_tokens]
     if ends != sorted(ends):
         # Checked first: in a foreign file an end may be any number, and a mask takes memory for
         # each token.

@@ -12,19 +12,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-from repl_rl.base.plugins import load_named
 from repl_rl.config import Config
 from repl_rl.config.resolve import resolve
-from repl_rl.credit.rewards import RunningReward, shaped
 from repl_rl.errors import ConfigError
 from repl_rl.records import Attempt, Origin, Problem, Scored, Trajectory
 from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.rollout.episode import Episode, Step
 from repl_rl.rollout.kernels import kernel_for, kernel_pool
 from repl_rl.rollout.plan import TaskPlan, make_plan
-from repl_rl.rollout.scoring import OpenScorer, Scoring, open_scorer
+from repl_rl.rollout.scoring import Scorer, open_scorer
 from repl_rl.rollout.session import Session
-from repl_rl.runs.folder import make_origin
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.chat import ChatTemplate
 from repl_rl.transcript.encoding import Encoding
@@ -47,7 +44,7 @@ class EnvEpisode(Episode):
     """An episode that has a kernel of its own and can be scored. Close it, or score it."""
 
     def __init__(
-        self, built: TrajectoryBuilder, session: Session, *, scorer: Scoring, **options: Any
+        self, built: TrajectoryBuilder, session: Session, *, scorer: Scorer, **options: Any
     ) -> None:
         super().__init__(built, session, **options)
         self.problem = built.attempt.problem
@@ -84,7 +81,7 @@ class Env:
     """A plan's kernels, grader and format; with an engine it is a `Runtime`. `open_env` makes one.
 
     `kernels` are those of the plan unless others are given. `async with` opens them and the
-    grader, or what stands in its place, and closes them however the block ends.
+    grader, and closes them however the block ends.
 
     Each episode has a kernel of its own, so many may be under way:
 
@@ -101,21 +98,19 @@ class Env:
         fmt: TranscriptFormat,
         *,
         kernels: KernelPool | None = None,
-        open_scorer: OpenScorer = open_scorer,
     ) -> None:
         self.plan = plan
         self.format = fmt
         self.setup = plan.setup(fmt)
         """Sources that a kernel runs before those of a problem."""
         self.kernels = kernels or kernel_pool(plan.sandbox, setup=self.setup)
-        self.scorer: Scoring
-        self._open_scorer = open_scorer
+        self.scorer: Scorer
         self._opened = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self.kernels)
-            self.scorer = await stack.enter_async_context(self._open_scorer(self.plan))
+            self.scorer = await stack.enter_async_context(open_scorer(self.plan))
             self._opened = stack.pop_all()
         return self
 
@@ -129,13 +124,7 @@ class Env:
 
     def origin(self, *, tokenizer: str | None = None) -> Origin:
         """The origin of what is sampled in it, in the tokens of `tokenizer` or in bytes."""
-        return make_origin(
-            self.plan.config,
-            setup=self.setup,
-            tokenizer=tokenizer,
-            isolation=str(self.walls),
-            data=self.plan.data_record,
-        )
+        return self.plan.origin(self.format, tokenizer=tokenizer, isolation=str(self.walls))
 
     async def score(self, trajectory: Trajectory, problem: Problem) -> Scored:
         """A trajectory from anywhere with its verdict and its rewards.
@@ -167,8 +156,6 @@ class Env:
         attempt = Attempt(
             problem=problem, group_index=group_index, sibling_index=sibling_index, seed=seed
         )
-        config = self.plan.config
-        is_shaped = load_named(config.reward.function, group="repl_rl.rewards") is shaped
         kernel = await kernel_for(problem, self.kernels, seed=seed)
         try:
             return EnvEpisode.begin(
@@ -176,10 +163,9 @@ class Env:
                 prompt,
                 kernel,
                 encoding,
-                config.sampling,
+                self.plan.sampling,
                 context_tokens,
-                # A user's own reward function needs all lines.
-                running=RunningReward(config.reward) if is_shaped else None,
+                running=self.plan.running_reward(),
                 scorer=self.scorer,
             )
         except ConfigError:
@@ -218,6 +204,6 @@ def env_of(config: Config, *, template: ChatTemplate | None = None) -> Env:
     if config.sampling.max_think_tokens:
         raise ConfigError(
             "an environment asks for lines alone; set sampling.max_think_tokens = 0, and let your "
-            "loop put a thought into the prompt"
+            "loop put what the model thinks into the prompt"
         )
     return Env(plan, plan.format(template))

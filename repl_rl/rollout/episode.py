@@ -9,6 +9,7 @@ know who samples, nor groups or training.
 from __future__ import annotations
 
 import asyncio
+import bisect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -288,14 +289,11 @@ class Episode:
             return output
         # Find the longest cut that fits. A cut to 0 characters leaves the count of what is missing,
         # and the config makes sure that this fits.
-        low, high = 0, len(output)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._fits(truncate(output, middle)):
-                low = middle
-            else:
-                high = middle
-        return truncate(output, low)
+        sizes = range(1, len(output))
+        longest = bisect.bisect_left(
+            sizes, x=True, key=lambda size: not self._fits(truncate(output, size))
+        )
+        return truncate(output, longest)
 
     def _fits(self, shown: str) -> bool:
         num_tokens = len(self._encoding.codec.encode(shown, is_trusted=False))

@@ -21,13 +21,13 @@ from repl_rl.config import Config
 from repl_rl.config.resolve import read_config, resolve, toml_value
 from repl_rl.credit.advantages import credit_class
 from repl_rl.credit.base import Credit
-from repl_rl.credit.rewards import BoundReward, bound_reward
+from repl_rl.credit.rewards import BoundReward, RunningReward, bound_reward, shaped
 from repl_rl.engines.base import EngineKind
 from repl_rl.engines.kinds import engine_kind
 from repl_rl.errors import ConfigError
-from repl_rl.records import Attempt, Problem, Split, Trajectory
+from repl_rl.records import Attempt, Origin, Problem, Split, Trajectory
 from repl_rl.rollout.sampler import LineSampler
-from repl_rl.runs.folder import model_of, run_of
+from repl_rl.runs.folder import make_origin, model_of, run_of
 from repl_rl.runs.sink import check_trackers
 from repl_rl.tasks.base import (
     StoredTask,
@@ -39,7 +39,7 @@ from repl_rl.tasks.base import (
     make_setup,
 )
 from repl_rl.transcript.chat import ChatTemplate
-from repl_rl.transcript.conventions import FormatMaker, find_format, made_format
+from repl_rl.transcript.conventions import FormatMaker, find_format
 from repl_rl.transcript.format import PYTHON, Prompt, TranscriptFormat
 from repl_sandbox.types import Kernel
 from repl_sandbox.walls.isolation import find_options
@@ -71,8 +71,8 @@ class _Part(Generic[T]):
     def __init__(self, read: Callable[[Config], T]) -> None:
         self._read = read
 
-    def __get__(self, plan: TaskPlan, _: type) -> T:
-        return self._read(plan.config)
+    def __get__(self, owner: TaskPlan, _: type) -> T:
+        return self._read(owner.config)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +86,8 @@ class TaskPlan:
     reward: BoundReward
     found_format: TranscriptFormat | FormatMaker
     """The format, or the function that makes it from a model's chat template."""
+    is_graded: bool = True
+    """False where nobody knows the answers: no grader is opened, and nothing is scored."""
 
     task_name = _Part(lambda config: config.task.name)
     seed = _Part(lambda config: config.seed)
@@ -103,17 +105,29 @@ class TaskPlan:
 
         Raises ConfigError for a format that takes a template where there is none.
         """
-        made = made_format(self.found_format, template)
-        return made.thoughtful() if self.sampling.max_think_tokens else made
+        found = self.found_format
+        made = found if isinstance(found, TranscriptFormat) else found(template)
+        return made.with_thinking() if self.sampling.max_think_tokens else made
 
     def setup(self, fmt: TranscriptFormat) -> tuple[str, ...]:
         """Sources that a kernel runs before the policy's first line."""
         return make_setup(self.task, fmt)
 
-    @property
-    def data_record(self) -> str | None:
-        """Record of what the task has read, for a run's folder; None where it reads nothing."""
-        return self.task.read().record if isinstance(self.task, StoredTask) else None
+    def running_reward(self) -> RunningReward | None:
+        """Rewards of an episode's lines as they come; None where a function needs all of them."""
+        config = self.config.reward
+        is_shaped = load_named(config.function, group="repl_rl.rewards") is shaped
+        return RunningReward(config) if is_shaped else None
+
+    def origin(self, fmt: TranscriptFormat, *, tokenizer: str | None, isolation: str) -> Origin:
+        """The origin of what is sampled under this plan; see `make_origin`."""
+        return make_origin(
+            self.config,
+            setup=self.setup(fmt),
+            tokenizer=tokenizer,
+            isolation=isolation,
+            data=self.task.read().record if isinstance(self.task, StoredTask) else None,
+        )
 
     def changed(self, **sections: object) -> Self:
         """Change limits of the plan: `sections` name no other task, reward and so on."""
@@ -201,12 +215,12 @@ def make_plan(config: Config, *, to_train: bool = False) -> Plan:
         Traceback (most recent call last):
         repl_rl.errors.ConfigError: sampling.temperature = 0 always takes the likeliest token, ...
     """
-    if to_train and config.sampling.temperature == 0:
-        raise ConfigError(
-            "sampling.temperature = 0 always takes the likeliest token, so siblings would be the "
-            "same; expected more than 0"
-        )
     if to_train:
+        if config.sampling.temperature == 0:
+            raise ConfigError(
+                "sampling.temperature = 0 always takes the likeliest token, so siblings would be "
+                "the same; expected more than 0"
+            )
         check_trackers(config.report.trackers)
         if config.report.hub:
             check_repository(config.report.hub, given="report.hub =")

@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Literal
 
 from repl_rl.base.concurrency import Start, run_growing
 from repl_rl.credit.base import More
@@ -28,6 +29,8 @@ from repl_rl.rollout.scoring import Scoring, unscored
 from repl_rl.tasks.base import Task, make_prompt, make_setup
 from repl_rl.transcript.format import Prompt, TranscriptFormat
 from repl_sandbox.types import Execution, Kernel, KernelSource, SandboxError
+
+_Part = Literal["total_s", "kernel_s", "grading_s"]
 
 
 @dataclass(slots=True)
@@ -56,42 +59,16 @@ class Waits:
         self.starts_ms, self.verdicts_ms = [], []
 
     @contextlib.contextmanager
-    def trajectory(self) -> Iterator[None]:
-        """Time of one trajectory."""
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self.total_s += time.monotonic() - began
-
-    @contextlib.contextmanager
-    def kernel(self) -> Iterator[None]:
-        """Time of a kernel's work for one trajectory."""
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self.kernel_s += time.monotonic() - began
-
-    @contextlib.contextmanager
-    def start(self) -> Iterator[None]:
-        """Time of a kernel's start."""
-        began = time.monotonic()
-        with self.kernel():
-            yield
-        self.starts_ms.append((time.monotonic() - began) * 1e3)
-
-    @contextlib.contextmanager
-    def grading(self, *, is_submitted: bool) -> Iterator[None]:
-        """Time of a verdict."""
+    def measure(self, part: _Part, *, each: list[float] | None = None) -> Iterator[None]:
+        """Add the time of the block to `part`, and in milliseconds to the waits in `each`."""
         began = time.monotonic()
         try:
             yield
         finally:
             spent_s = time.monotonic() - began
-            self.grading_s += spent_s
-            if is_submitted:
-                self.verdicts_ms.append(spent_s * 1e3)
+            setattr(self, part, getattr(self, part) + spent_s)
+            if each is not None:
+                each.append(spent_s * 1e3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +80,7 @@ class TimedKernels:
 
     async def acquire(self, *, seed: int) -> Kernel:
         """Acquire a kernel whose times are taken: see `KernelSource.acquire`."""
-        with self.waits.start():
+        with self.waits.measure("kernel_s", each=self.waits.starts_ms):
             kernel = await self.source.acquire(seed=seed)
         return _TimedKernel(kernel, self.waits)
 
@@ -114,11 +91,11 @@ class _TimedKernel:
     _waits: Waits
 
     async def run(self, source: str) -> Execution:
-        with self._waits.kernel():
+        with self._waits.measure("kernel_s"):
             return await self._kernel.run(source)
 
     async def evaluate(self, expression: str) -> Execution:
-        with self._waits.kernel():
+        with self._waits.measure("kernel_s"):
             return await self._kernel.evaluate(expression)
 
     async def aclose(self) -> None:
@@ -128,36 +105,25 @@ class _TimedKernel:
 _Sample = Callable[[Attempt, Prompt, Kernel], Awaitable[Trajectory]]
 
 
+@dataclass(slots=True, kw_only=True)
 class RolloutRunner:
     """Turns attempts into scored trajectories, `max_in_flight` at a time."""
 
-    def __init__(
-        self,
-        *,
-        task: Task,
-        fmt: TranscriptFormat,
-        sampler: TrajectorySampler,
-        kernels: KernelSource,
-        scorer: Scoring,
-        max_in_flight: int,
-    ) -> None:
-        self._task = task
-        self._format = fmt
-        self._sampler = sampler
-        self.waits = Waits()
-        """Waiting times of its trajectories. Whoever measures a phase clears it first."""
-        self._kernels = TimedKernels(kernels, self.waits)
-        self._scorer = scorer
-        self._max_in_flight = max_in_flight
-        self.num_retries = 0
-        """Rollouts begun again because our side of a kernel failed."""
-        self.num_stems_lost = 0
-        """Rollouts begun at the prompt, because a line of their stem did something else."""
+    task: Task
+    fmt: TranscriptFormat
+    sampler: TrajectorySampler
+    kernels: KernelSource
+    scorer: Scoring
+    max_in_flight: int
+    waits: Waits = field(default_factory=Waits, init=False)
+    """Waiting times of its trajectories. Whoever measures a phase clears it first."""
+    num_retries: int = field(default=0, init=False)
+    """Rollouts begun again because our side of a kernel failed."""
 
     def sampling_by(self, sampler: TrajectorySampler) -> RolloutRunner:
         """Copy the runner for another sampler: kernels, grader and clocks are shared."""
         other = copy.copy(self)
-        other._sampler = sampler
+        other.sampler = sampler
         return other
 
     async def run(
@@ -182,7 +148,7 @@ class RolloutRunner:
 
         async def one(attempt: Attempt, start: Start[Attempt]) -> Scored:
             try:
-                with self.waits.trajectory():
+                with self.waits.measure("total_s"):
                     sample = self._sampling(attempt.problem, more, start)
                     scored = await self._attempt(attempt, sample, on_sampled)
             except RolloutCancelled as cancelled:
@@ -193,10 +159,10 @@ class RolloutRunner:
                 on_scored(scored)
             return scored
 
-        return await run_growing(one, attempts, at_once=self._max_in_flight)
+        return await run_growing(one, attempts, at_once=self.max_in_flight)
 
     def _sampling(self, problem: Problem, more: More | None, start: Start[Attempt]) -> _Sample:
-        sampler = self._sampler
+        sampler = self.sampler
         if more is None:
             return sampler.sample
         if not is_line_loop(sampler):
@@ -204,7 +170,7 @@ class RolloutRunner:
                 f"{type(sampler).__name__} does not say where a trajectory can be left; expected "
                 f"sampling.sampler = 'lines'"
             )
-        setup = (*make_setup(self._task, self._format), *problem.setup)
+        setup = (*make_setup(self.task, self.fmt), *problem.setup)
 
         def on_state(so_far: Trajectory) -> None:
             if can_be_had_again(so_far.lines, setup):
@@ -218,8 +184,9 @@ class RolloutRunner:
         trajectory = await self._roll_out(attempt, sample)
         on_sampled()
         try:
-            with self.waits.grading(is_submitted=trajectory.submission is not None):
-                return await self._scorer.score(trajectory, attempt.problem)
+            each = None if trajectory.submission is None else self.waits.verdicts_ms
+            with self.waits.measure("grading_s", each=each):
+                return await self.scorer.score(trajectory, attempt.problem)
         except asyncio.CancelledError:
             unjudged = replace(trajectory, stop_reason=StopReason.CANCELLED)
             raise RolloutCancelled(unjudged) from None
@@ -235,13 +202,13 @@ class RolloutRunner:
     async def _try(self, attempt: Attempt, sample: _Sample) -> Trajectory:
         stem = attempt.stem
         seed = attempt.seed if stem is None else stem.trajectory.seed
-        kernel = await kernel_for(attempt.problem, self._kernels, seed=seed)
+        kernels = TimedKernels(self.kernels, self.waits)
+        kernel = await kernel_for(attempt.problem, kernels, seed=seed)
         async with contextlib.aclosing(kernel):
-            prompt = make_prompt(self._task, attempt.problem, self._format)
+            prompt = make_prompt(self.task, attempt.problem, self.fmt)
             try:
                 trajectory = await sample(attempt, prompt, kernel)
             except StemError:
-                self.num_stems_lost += 1
                 return await self._try(replace(attempt, stem=None), sample)
-        check_trajectory(trajectory, maker=type(self._sampler).__name__)
+        check_trajectory(trajectory, maker=type(self.sampler).__name__)
         return trajectory

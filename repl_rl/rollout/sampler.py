@@ -1,8 +1,7 @@
 """Sample one line, run it, go on after its output: the loop of a rollout, and a thought before it.
 
-    prompt -> think -> Episode -> [engine.line -> episode.take_line]* -> Trajectory
+    prompt -> thought -> Episode -> [engine.line -> episode.take_line]* -> Trajectory
 
-`think` samples what the policy thinks before its first line; `LineSampler` samples the lines.
 Knows engines. The episode knows what a line does. Does not know rewards, groups or training.
 """
 
@@ -10,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from repl_rl.base.concurrency import derive_seed
@@ -23,53 +22,28 @@ from repl_rl.rollout.episode import Episode
 from repl_rl.rollout.prefixes import run_again
 from repl_rl.rollout.session import Session
 from repl_rl.transcript.encoding import Encoding
-from repl_rl.transcript.format import Part, Prompt, TranscriptFormat
+from repl_rl.transcript.format import Prompt, TranscriptFormat
 from repl_rl.transcript.tokens import Codec
 from repl_sandbox.types import Kernel
 
-Ask = Callable[[list[int], int, int], Awaitable[SampledLine]]
-"""Ids, the most tokens and a seed -> what an engine samples, up to a newline."""
 
-
-async def think(
-    built: TrajectoryBuilder, after: Sequence[Part], limits: SamplingConfig, ask: Ask, *, seed: int
-) -> None:
-    """Append a thought of at most `limits.max_think_tokens` and `after`, which asks for a line.
-
-    A thought ends with its marker. At the limit, or where the policy ends the sequence, the marker
-    is injected; the token that ended the sequence is dropped. Raises ConfigError where no room
-    would be left for a line.
-    """
-    room = min(limits.max_think_tokens, _room(built, after, limits))
-    pieces: list[SampledLine] = []
-    ids: list[int] = []
-    is_over = False
-    while not is_over and len(ids) < room:
-        piece_seed = derive_seed(seed, "thought", len(pieces))
-        sampled = await ask([*built.ids, *ids], room - len(ids), piece_seed)
-        piece, is_over = _kept(built, after, ids, sampled)
-        pieces.append(piece)
-        ids += piece.ids
-    built.add_thought(*pieces, after=after)
-
-
-def _room(built: TrajectoryBuilder, after: Sequence[Part], limits: SamplingConfig) -> int:
-    """Tokens of a thought that leave one for a line."""
-    needed = len(built.encoding.after_thought(after, "")[0]) + 1
+def _room_for_thought(built: TrajectoryBuilder, limits: SamplingConfig) -> int:
+    """Tokens of a thought that leave one for a line; raises ConfigError where there is none."""
+    needed = len(built.encoding.after_thought(built.prompt.after, "")[0]) + 1
     room = min(limits.max_tokens, built.context_tokens - built.num_prompt) - needed
     if room < 0:
         raise ConfigError(
             f"{needed} tokens end a thought and ask for a line, {room + needed} are left for a "
             f"trajectory; raise sampling.max_tokens, or set sampling.max_think_tokens = 0"
         )
-    return room
+    return min(limits.max_think_tokens, room)
 
 
-def _kept(
-    built: TrajectoryBuilder, after: Sequence[Part], ids: Sequence[int], sampled: SampledLine
+def _of_thought(
+    built: TrajectoryBuilder, ids: Sequence[int], sampled: SampledLine
 ) -> tuple[SampledLine, bool]:
     """(the part of a piece that belongs to the thought, whether the thought is over)."""
-    decode, marker = built.encoding.codec.decode, built.encoding.thought_end(after)
+    decode, marker = built.encoding.codec.decode, built.encoding.thought_end(built.prompt.after)
     if marker in decode([*ids, *sampled.ids]):
         sizes = range(1, len(sampled.ids) + 1)
         at = bisect.bisect_left(
@@ -136,15 +110,30 @@ class LineSampler:
         if attempt.stem is not None:
             await run_again(attempt.stem, episode.session)
         elif prompt.after:
-            await self._think(episode.built, prompt, seed=attempt.seed)
+            await self._think(episode.built)
         episode.start_clock()
         return await self._go_on(episode, on_state)
 
-    async def _think(self, built: TrajectoryBuilder, prompt: Prompt, *, seed: int) -> None:
+    async def _think(self, built: TrajectoryBuilder) -> None:
+        """Append a thought of at most `max_think_tokens`, and what asks for a line.
+
+        A thought ends with its marker. At the limit, or where the policy ends the sequence, the
+        marker is injected; the token that ended the sequence is dropped.
+        """
+        room = _room_for_thought(built, self._config)
+        pieces: list[SampledLine] = []
+        ids: list[int] = []
+        is_over = False
         try:
-            await think(built, prompt.after, self._config, self._ask, seed=seed)
+            while not is_over and len(ids) < room:
+                seed = derive_seed(built.attempt.seed, "thought", len(pieces))
+                sampled = await self._ask([*built.ids, *ids], room - len(ids), seed)
+                piece, is_over = _of_thought(built, ids, sampled)
+                pieces.append(piece)
+                ids += piece.ids
         except asyncio.CancelledError:
             raise RolloutCancelled(built.build(StopReason.CANCELLED)) from None
+        built.add_thought(*pieces)
 
     async def continue_from(
         self, built: TrajectoryBuilder, session: Session, *, seed: int

@@ -9,7 +9,7 @@ kernels, engines or files.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -36,11 +36,14 @@ class Scorer:
     """A task's judge and a config's reward."""
 
     task_spec: str
-    judge: Judge
+    judge: Judge | None
+    """None where nobody knows the answers: nothing is scored."""
     reward: BoundReward
 
     async def score(self, trajectory: Trajectory, problem: Problem) -> Scored:
         """Raises GraderError, and whatever the reward function raises."""
+        if self.judge is None:
+            return unscored(trajectory, problem)
         verdict = None
         if trajectory.submission is not None:
             graded = await self.judge.grade(self.task_spec, problem, trajectory.submission)
@@ -65,26 +68,13 @@ def unscored(trajectory: Trajectory, problem: Problem) -> Scored:
     return Scored(trajectory=trajectory, problem=problem, verdict=None, reward=nothing)
 
 
-OpenScorer = Callable[[TaskPlan], contextlib.AbstractAsyncContextManager[Scoring]]
-"""Opens what scores trajectories of a plan."""
-
-
-class Unscored:
-    """Stand-in for a `Scorer` where nobody knows the answer."""
-
-    async def score(self, trajectory: Trajectory, problem: Problem) -> Scored:
-        return unscored(trajectory, problem)
-
-
-@contextlib.asynccontextmanager
-async def open_unscored(plan: TaskPlan) -> AsyncIterator[Unscored]:
-    """Open a scorer without a grader's processes: see `open_scorer`."""
-    yield Unscored()
-
-
 @contextlib.asynccontextmanager
 async def open_scorer(plan: TaskPlan) -> AsyncIterator[Scorer]:
     """The grader and the reward of a plan, for trajectories of its task."""
     grading = plan.grading
+    ungraded = Scorer(task_spec=plan.task_spec, judge=None, reward=plan.reward)
+    if not plan.is_graded:
+        yield ungraded
+        return
     async with Grader(num_workers=grading.num_workers, deadline_s=grading.deadline_s) as judge:
-        yield Scorer(task_spec=plan.task_spec, judge=judge, reward=plan.reward)
+        yield replace(ungraded, judge=judge)

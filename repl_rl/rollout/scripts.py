@@ -9,7 +9,7 @@ where the model samples. Knows formats and kernels. Does not know tasks, models 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.engines.base import SampledLine, line_end
@@ -52,6 +52,7 @@ def fixed_script(sources: Iterable[str]) -> Script:
         yield source
 
 
+@dataclass(frozen=True, slots=True)
 class ScriptSampler:
     """Makes the trajectory of the script that `write` has for an attempt.
 
@@ -60,25 +61,17 @@ class ScriptSampler:
     a newline.
     """
 
-    def __init__(
-        self,
-        write: Callable[[Attempt], Script],
-        encoding: Encoding,
-        limits: SamplingConfig,
-        *,
-        context_tokens: int,
-    ) -> None:
-        self._write = write
-        self._encoding = encoding
-        self._limits = limits
-        self._context_tokens = context_tokens
+    write: Callable[[Attempt], Script]
+    encoding: Encoding
+    limits: SamplingConfig
+    context_tokens: int = field(kw_only=True)
 
     async def sample(self, attempt: Attempt, prompt: Prompt, kernel: Kernel) -> Trajectory:
         """Run the script's lines: see `TrajectorySampler.sample`."""
         episode = Episode.begin(
-            attempt, prompt, kernel, self._encoding, self._limits, self._context_tokens
+            attempt, prompt, kernel, self.encoding, self.limits, self.context_tokens
         )
-        script = self._write(attempt)
+        script = self.write(attempt)
         try:
             source = next(script)
             while episode.stop is None:
@@ -93,7 +86,7 @@ class ScriptSampler:
         """Sample a line as a policy that is sure of it, as far as there is room."""
         if "\n" in source:
             raise ConfigError(f"a scripted line goes on after a newline: {source!r}; yield two")
-        codec = self._encoding.codec
-        ids = tuple(self._encoding.line_ids(line_of(source))[:room])
+        codec = self.encoding.codec
+        ids = tuple(self.encoding.line_ids(line_of(source))[:room])
         end = line_end(ids[-1], newline_ids=codec.newline_ids, eos_ids=codec.eos_ids)
         return SampledLine(ids=ids, logprobs=(0.0,) * len(ids), end=end, policy_version=0)

@@ -1,6 +1,6 @@
 """Lines in a kernel, one after another, and what became of each: the REPL as a transcript has it.
 
-    line -> (thought | submission | statement) -> kernel -> outcome -> what is shown after
+    line -> (comment | submission | statement) -> kernel -> outcome -> what is shown after
 
 A sampler, a person at the keyboard and a replay run their lines through it. Knows text and
 kernels. Does not know tokens or who wrote a line.
@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from repl_rl.records import LineOutcome, OutcomeKind
-from repl_rl.transcript.format import TranscriptFormat, is_thought, next_number
+from repl_rl.transcript.format import TranscriptFormat, is_comment, next_number
 from repl_rl.transcript.outcomes import (
+    comment_kind,
     executed_kind,
     statement_key,
     submitted_expression,
-    thought_kind,
 )
 from repl_sandbox.statements import Compiler, Syntax
 from repl_sandbox.types import ExecStatus, Execution, Kernel
@@ -45,8 +45,8 @@ class Session:
         Raises SandboxError if our own side fails.
         """
         # Inside an open statement a comment belongs to the source: it may close a triple quote.
-        if not self.pending and is_thought(text):
-            return LineOutcome(kind=thought_kind(text))
+        if not self.pending and is_comment(text):
+            return LineOutcome(kind=comment_kind(text))
         source = self.pending + text
         syntax = self._compiler.syntax(source)
         is_lone = syntax is Syntax.WHOLE and not self.pending

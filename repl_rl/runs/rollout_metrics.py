@@ -122,8 +122,8 @@ def habits(scored: Sequence[Scored]) -> dict[str, float]:
 
     No `ran_share` where all lines are comments or blank.
     """
-    thoughts = (OutcomeKind.COMMENT, OutcomeKind.BLANK)
-    kinds = [kind for item in scored for kind in _kinds(item) if kind not in thoughts]
+    comments = (OutcomeKind.COMMENT, OutcomeKind.BLANK)
+    kinds = [kind for item in scored for kind in _kinds(item) if kind not in comments]
     ran = [not kind.traits.is_error and kind is not OutcomeKind.CUT for kind in kinds]
     submitted = [item.trajectory.stop_reason is StopReason.SUBMITTED for item in scored]
     return {

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import threading
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -51,13 +50,12 @@ async def long_trajectories(engine: Engine) -> list[Written]:
 def worst(
     under_test: EngineUnderTest, results: Iterable[Written], options: EngineOptions = USUAL
 ) -> float:
-    gap = partial(
-        worst_difference,
-        under_test.model(options),
-        temperature=options.temperature,
-        forbidden_ids=options.forbidden_ids,
+    model = under_test.model(options)
+    temperature, forbidden_ids = options.temperature, options.forbidden_ids
+    return max(
+        worst_difference(model, *result, temperature=temperature, forbidden_ids=forbidden_ids)
+        for result in results
     )
-    return max(gap(*result) for result in results)
 
 
 async def line_sync_lines(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from repl_rl.engines.base import Engine, EngineWrapper, SampledLine
 from repl_rl.records import Finding, Trajectory, runs_on
 from repl_rl.transcript.encoding import Encoding, message_source
-from repl_rl.transcript.format import Span, TranscriptFormat, span_mask, spans
+from repl_rl.transcript.format import Span, TranscriptFormat, source_of, span_mask, spans
 from repl_rl.transcript.tokens import Codec
 
 LARGEST_GAP, MEAN_GAP = 1e-4, 0.05
@@ -78,7 +78,7 @@ class Counts:
         self.trajectories += 1
         self.sampled += trajectory.num_sampled
         self.mask_disagreements += len(mask_disagreements(trajectory))
-        # A thought of its own counts as a line, what follows it as an observation.
+        # What is sampled before all lines counts as one, what follows it as an observation.
         self.lines += sum(span.is_sampled for span in _own_spans(trajectory))
         self.run_on_lines += sum(runs_on(line.source) for line in trajectory.own_lines)
         for span in misread(trajectory, codec, fmt):
@@ -97,7 +97,7 @@ class Counts:
             at, stop = (len(trajectory.prompt_ids) + i for i in span[:2])
             while span.is_sampled and at < stop:
                 sampled = witness.sampled.get(whole[:at], [])
-                # The end of a thought may cut what was sampled; a line is never cut.
+                # What was sampled before all lines may have been cut; a line is never cut.
                 end = stop if span.line_index < 0 else len(whole)
                 piece = next((ids for ids in sampled if _begins(ids, whole[at:end])), None)
                 if piece is None:
@@ -168,8 +168,8 @@ def _is_read(
     trajectory: Trajectory, span: Span, codec: Codec, fmt: TranscriptFormat | None, end: int | None
 ) -> bool:
     """Return True where a span's tokens are its text; `end` is the token that ends a turn."""
-    if span.line_index < 0 and (thought := trajectory.thought) is not None:
-        text = thought.source if span.is_sampled else thought.shown
+    if span.line_index < 0:
+        text = source_of(trajectory, span) if span.is_sampled else trajectory.opening
         return text in _texts_in_place(trajectory, span, codec)
     line = trajectory.lines[span.line_index]
     ends_turn = trajectory.completion_ids[line.stop - 1] == end

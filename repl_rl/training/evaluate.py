@@ -24,7 +24,6 @@ from repl_rl.models.loading import LoadedModel
 from repl_rl.progress import Progress, Update
 from repl_rl.records import Attempt, Problem, Scored, Split, Trajectory, Verdict
 from repl_rl.rollout.plan import Plan
-from repl_rl.rollout.scoring import open_unscored
 from repl_rl.runs.folder import evaluation_name
 from repl_rl.runs.rollout_metrics import habits
 from repl_rl.runs.sink import Sink
@@ -294,9 +293,10 @@ class AskedTask:
 
 
 def asking(plan: Plan, problems: Sequence[Problem], *, prompt: str | None = None) -> Plan:
-    """The plan for `problems`, in this prompt or in that of its task."""
+    """The plan for `problems`, whose answers nobody knows, in this prompt or in its task's."""
     prompt = plan.task.prompt if prompt is None else prompt
-    return replace(plan, task=AskedTask(name=plan.task.name, prompt=prompt, asked=problems))
+    task = AskedTask(name=plan.task.name, prompt=prompt, asked=problems)
+    return replace(plan, task=task, is_graded=False)
 
 
 def answers(
@@ -306,7 +306,7 @@ def answers(
     sampling, done = plan.sampling, itertools.count(1)
     about = f"temperature {sampling.temperature:g}, at most {sampling.max_tokens:,} tokens each"
     with (
-        open_runtime(plan, loaded, open_scorer=open_unscored) as runtime,
+        open_runtime(plan, loaded) as runtime,
         progress.bar(f"problems at {about}", len(attempts)) as update,
     ):
         scored = runtime.run(attempts, on_scored=lambda _: update(next(done)))

@@ -48,7 +48,6 @@ from repl_rl.records import Attempt, Origin, Scored
 from repl_rl.rollout.env import Env
 from repl_rl.rollout.plan import Plan, TrajectorySampler
 from repl_rl.rollout.runner import RolloutRunner, Waits
-from repl_rl.rollout.scoring import OpenScorer, open_scorer
 from repl_rl.tasks.base import make_prompt
 from repl_rl.transcript.encoding import Encoding, prompt_ids
 from repl_rl.transcript.format import TranscriptFormat
@@ -186,14 +185,12 @@ def open_runtime(
     loaded: LoadedModel,
     *,
     watch: Callable[[Engine], Engine] = lambda engine: engine,
-    open_scorer: OpenScorer = open_scorer,
     interrupts: Interrupts | None = None,
     ranks: Ranks = ALONE,
 ) -> Iterator[Runtime]:
     """Kernels forked, grader started, engine ready; all gone after the block, however it ends.
 
-    `watch` may put something between the engine and all that use it, and `open_scorer` take the
-    place of the grader. Without `interrupts` a Ctrl-C
+    `watch` may put something between the engine and all that use it. Without `interrupts` a Ctrl-C
     is the event loop's.
 
     Raises ConfigError if the trajectories in flight cannot fit in memory, or one of them in what
@@ -206,7 +203,7 @@ def open_runtime(
     num_rows = sampling.max_in_flight
     if plan.engine.holds_keys:
         check_memory(loaded, num_rows=num_rows, row_tokens=row_tokens)
-    env = Env(plan, fmt, open_scorer=open_scorer)
+    env = Env(plan, fmt)
     with asyncio.Runner() as loop:
         stack = contextlib.AsyncExitStack()
         try:

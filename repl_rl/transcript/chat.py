@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from jinja2 import TemplateError
 
@@ -44,11 +44,6 @@ _THOUGHT = "\ue000t\ue001"
 _OPEN, _CLOSE = "<think>", "</think>"
 _WORDS = [f"\ue000{name}\ue001" for name in ("q", "a", "o", "b", "p", "c", "r")]
 """Placeholders for the messages of a conversation, the user's first."""
-
-
-def timeless(template: ChatTemplate) -> ChatTemplate:
-    """The template, with a clock that stands still: a prompt is the same on every day."""
-    return partial(template, strftime_now=_DAY.strftime)
 
 
 def switched(template: ChatTemplate, *, thinks: bool) -> ChatTemplate:
@@ -269,6 +264,10 @@ def _accepted(read: Callable[[_Opening], Read], system: str, user: str) -> Read:
     )
 
 
+def _system() -> str:
+    return read_text("chat.txt").strip()
+
+
 CHATS = ("chat", "chat-turns")
 """Names of the formats here. The lines in them are those of a plain REPL."""
 
@@ -283,13 +282,17 @@ class ChatFormat(TranscriptFormat):
     say) is part of the prompt, too.
     """
 
+    name: str = "chat"
+    banner: str = PYTHON.banner
+    primary: str = PYTHON.primary
+    secondary: str = PYTHON.secondary
+    system: str = field(default_factory=_system)
     template: ChatTemplate
-    system: str
     thinks: bool = False
     """True where the prompt ends where a thought begins; banner and `>>>` come after it."""
 
-    def thoughtful(self) -> ChatFormat:
-        """Switch on a template's thoughts: see `TranscriptFormat.thoughtful`."""
+    def with_thinking(self) -> ChatFormat:
+        """Switch on a template's thoughts: see `TranscriptFormat.with_thinking`."""
         return replace(self, template=switched(self.template, thinks=True), thinks=True)
 
     def prompt(self, task_prompt: str, statement: str, *, python_version: str) -> Prompt:
@@ -317,9 +320,11 @@ class ChatTurnsFormat(ChatFormat):
     lines, except the one that the policy sampled itself.
     """
 
-    def thoughtful(self) -> ChatFormat:
+    name: str = "chat-turns"
+
+    def with_thinking(self) -> ChatFormat:
         """Refused: templates drop the thoughts of turns gone by, which rewrites what was said."""
-        TranscriptFormat.thoughtful(self)
+        TranscriptFormat.with_thinking(self)
         return self
 
     def prompt(self, task_prompt: str, statement: str, *, python_version: str) -> Prompt:
@@ -332,8 +337,8 @@ class ChatTurnsFormat(ChatFormat):
 
 def chat_format(template: ChatTemplate | None) -> ChatFormat:
     """The format `chat` of a model; ConfigError for one without a chat template."""
-    found = _timeless(template, "chat")
-    return ChatFormat(**_parts("chat"), template=switched(found, thinks=False))
+    timeless = _timeless(template, "chat")
+    return ChatFormat(template=switched(timeless, thinks=False))
 
 
 def chat_turns_format(template: ChatTemplate | None) -> ChatTurnsFormat:
@@ -342,30 +347,20 @@ def chat_turns_format(template: ChatTemplate | None) -> ChatTurnsFormat:
     A switch for thoughts is left as it is where a template that is told to leave them out writes
     before the last answer what it does not write before those gone by.
     """
-    found = _timeless(template, "chat-turns")
-    parts = _parts("chat-turns")
-    quiet = switched(found, thinks=False)
+    timeless = _timeless(template, "chat-turns")
+    quiet = switched(timeless, thinks=False)
     try:
-        closing, reopening = between_turns(quiet, system=parts["system"])
+        closing, reopening = between_turns(quiet, system=_system())
     except ConfigError:
-        quiet = found
-        closing, reopening = between_turns(quiet, system=parts["system"])
-    return ChatTurnsFormat(**parts, template=quiet, closing=closing, reopening=reopening)
+        quiet = timeless
+        closing, reopening = between_turns(quiet, system=_system())
+    return ChatTurnsFormat(template=quiet, closing=closing, reopening=reopening)
 
 
 def _timeless(template: ChatTemplate | None, name: str) -> ChatTemplate:
+    """The template, with a clock that stands still: a prompt is the same on every day."""
     if template is None:
         raise ConfigError(
             f"transcript = {name!r} takes a model whose tokenizer has a chat template"
         )
-    return timeless(template)
-
-
-def _parts(name: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "banner": PYTHON.banner,
-        "primary": PYTHON.primary,
-        "secondary": PYTHON.secondary,
-        "system": read_text("chat.txt").strip(),
-    }
+    return partial(template, strftime_now=_DAY.strftime)

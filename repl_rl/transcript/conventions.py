@@ -63,13 +63,6 @@ def find_format(name: str) -> TranscriptFormat | FormatMaker:
     return maker
 
 
-def made_format(
-    found: TranscriptFormat | FormatMaker, template: ChatTemplate | None
-) -> TranscriptFormat:
-    """The format itself; ConfigError where it takes a template and there is none."""
-    return found if isinstance(found, TranscriptFormat) else found(template)
-
-
 def load_repl(name: str) -> TranscriptFormat:
     """The REPL that transcripts of this name show, for callers that have no model at hand.
 
@@ -80,5 +73,6 @@ def load_repl(name: str) -> TranscriptFormat:
 
 
 def load_format(name: str, template: ChatTemplate | None = None) -> TranscriptFormat:
-    """Find a format and make it: see `find_format` and `made_format`."""
-    return made_format(find_format(name), template)
+    """The format of a name; ConfigError where it takes a template and there is none."""
+    found = find_format(name)
+    return found if isinstance(found, TranscriptFormat) else found(template)

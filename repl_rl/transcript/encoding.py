@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from repl_rl.errors import ConfigError
+from repl_rl.records import Trajectory
 from repl_rl.transcript.format import Part, Prompt, TranscriptFormat, line_of, strip_line
 from repl_rl.transcript.tokens import Codec
 
@@ -135,6 +136,11 @@ class Encoding:
             closing = closing.partition(marker)[2].removeprefix(beyond)
         parts = [Part(closing, is_template=True), *after[1:]]
         return _encode(parts, self.codec, is_first=False), "".join(part.text for part in parts)
+
+    def ids_before_lines(self, prompt: Prompt, trajectory: Trajectory) -> list[int]:
+        """Ids of what is injected before the first line; none where the prompt asks for it."""
+        thought = trajectory.thought
+        return [] if thought is None else self.after_thought(prompt.after, thought.source)[0]
 
     def _ends_turn(self, ids: Sequence[int]) -> bool:
         return list(ids[-1:]) == [self.turn_end]

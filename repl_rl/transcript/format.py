@@ -110,7 +110,7 @@ class TranscriptFormat:
         text = self.render_prompt(lines, python_version=python_version)
         return Prompt((Part(text),), next_number=len(lines) + 1)
 
-    def thoughtful(self) -> TranscriptFormat:
+    def with_thinking(self) -> TranscriptFormat:
         """The format with a thought before the first line; ConfigError where there is no place."""
         raise ConfigError(
             f"sampling.max_think_tokens takes transcript 'chat', in whose turn a thought has its "
@@ -199,7 +199,7 @@ def prompt_lines(prompt: str, statement: str) -> list[str]:
 def setup_sources(prompt: str) -> list[str]:
     """Sources that bring a fresh kernel to the state the prompt shows, and the submission stub."""
     lines = [line for line in prompt.strip("\n").split("\n") if line != PROBLEM_MARKER]
-    return [line for line in lines if not is_thought(line)] + [SUBMIT_STUB]
+    return [line for line in lines if not is_comment(line)] + [SUBMIT_STUB]
 
 
 def line_of(source: str) -> str:
@@ -225,12 +225,12 @@ def text_of(source: str, ids: Sequence[int], decode: Decode) -> str | None:
     return text if is_same else None
 
 
-_THOUGHT = re.compile(r"\s*(#.*)?")
+_COMMENT = re.compile(r"\s*(#.*)?")
 
 
-def is_thought(source: str) -> bool:
+def is_comment(source: str) -> bool:
     """True where every physical line is a comment or blank: no kernel sees such a source."""
-    return all(_THOUGHT.fullmatch(line) for line in source.split("\n"))
+    return all(_COMMENT.fullmatch(line) for line in source.split("\n"))
 
 
 class Span(NamedTuple):
@@ -240,7 +240,7 @@ class Span(NamedTuple):
     stop: int
     is_sampled: bool
     line_index: int
-    """The line that the span is, or that it answers; -1 for a thought and for what follows it."""
+    """The line that the span is, or that it answers; -1 before all lines."""
 
 
 def spans(trajectory: Trajectory) -> Iterator[Span]:
@@ -251,7 +251,7 @@ def spans(trajectory: Trajectory) -> Iterator[Span]:
     (0, 5, True, 0), (5, 8, False, 0), (8, 12, True, 1). A thought is a span of its own, before
     all lines.
     """
-    end = 0 if trajectory.thought is None else trajectory.thought.stop
+    end = trajectory.num_before_lines
     if end:
         yield Span(0, end, True, -1)
     for line in trajectory.lines:

@@ -149,7 +149,7 @@ _FROM_OUTSIDE = {ExecStatus(kind.value): kind for kind in OutcomeKind if kind.tr
 _FROM_ERROR = {name: kind for kind in OutcomeKind for name in kind.traits.error_types}
 
 
-def thought_kind(source: str) -> OutcomeKind:
+def comment_kind(source: str) -> OutcomeKind:
     """The kind of a source that holds nothing but comments and blanks: no kernel sees it."""
     if imitates_output(source):
         return OutcomeKind.FAKE_OUTPUT
@@ -201,12 +201,13 @@ def statement_key(source: str) -> str:
 
 
 def _error_kind(source: str, error_type: str, syntax: Syntax) -> OutcomeKind:
-    if _calls_submit(source):
+    if _calls(source, {SUBMIT}):
         return OutcomeKind.BAD_SUBMIT
     kind = _FROM_ERROR.get(error_type, OutcomeKind.RUNTIME_ERROR)
     if kind is OutcomeKind.SYNTAX_ERROR and syntax is not Syntax.UNKNOWN:
-        # Raised by what it ran, which is a text of its own or something else.
-        return kind if _runs_text(source) else OutcomeKind.RUNTIME_ERROR
+        # Raised by what it ran: `exec("1+")` costs what `1+` does.
+        is_text = _calls(source, {"exec", "eval", "compile"})
+        return kind if is_text else OutcomeKind.RUNTIME_ERROR
     return kind
 
 
@@ -262,15 +263,6 @@ def _standing_alone(source: str, arguments: Sequence[ast.expr]) -> str | None:
         needs_brackets = "\n" in text or isinstance(argument, ast.NamedExpr)
         texts.append(f"({text})" if needs_brackets else text)
     return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
-
-
-def _calls_submit(source: str) -> bool:
-    return SUBMIT in source and _calls(source, {SUBMIT})
-
-
-def _runs_text(source: str) -> bool:
-    """True where a source hands a text to the compiler: `exec("1+")` costs what `1+` does."""
-    return _calls(source, {"exec", "eval", "compile"})
 
 
 def _calls(source: str, names: Collection[str]) -> bool:

@@ -225,7 +225,7 @@ def test_tokens_of_a_line_share_its_advantage_and_injected_ones_get_zero(
     make_trajectory: MakeTrajectory,
 ) -> None:
     trajectory = make_trajectory([(" a\n", OK, "1\n>>>"), ("b\n", OK, ">>>")])
-    assert spread(trajectory, [0.5, -2.0]) == [
+    assert spread(trajectory, [0.5, -2.0], before=0.0) == [
         *(0.5, 0.5, 0.5),
         *(0.0, 0.0, 0.0, 0.0, 0.0),
         *(-2.0, -2.0),

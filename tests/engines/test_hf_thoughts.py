@@ -24,7 +24,7 @@ from repl_sandbox.fake import FakeKernel
 pytestmark = pytest.mark.slow
 
 CODEC = TokenizerCodec(family_tokenizer(QWEN), eos_ids=[])
-FORMAT = load_format("chat", apply_of(QWEN)).thoughtful()
+FORMAT = load_format("chat", apply_of(QWEN)).with_thinking()
 (MARKER,) = CODEC.encode_template("</think>")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ import pytest
 from repl_rl.config.resolve import resolve
 from repl_rl.errors import ConfigError
 from repl_rl.records import Problem
+from repl_rl.rollout import env
 from repl_rl.rollout.env import Env
 from repl_rl.rollout.plan import TaskPlan, make_task_plan
-from repl_rl.rollout.scoring import Unscored, open_unscored
+from repl_rl.rollout.scoring import Scorer
 from repl_rl.transcript.format import PYTHON
 
 PROBLEM = Problem(id="p", statement="What is 1 + 1?")
@@ -42,7 +44,7 @@ class Kernels:
 
 
 @contextlib.asynccontextmanager
-async def no_grader(_: TaskPlan) -> AsyncIterator[Unscored]:
+async def no_grader(_: TaskPlan) -> AsyncIterator[Scorer]:
     raise ConfigError("no grader")
     yield
 
@@ -52,11 +54,14 @@ def plan() -> TaskPlan:
     return make_task_plan(resolve())
 
 
-def test_kernels_are_closed_where_no_grader_starts(plan: TaskPlan) -> None:
+def test_kernels_are_closed_where_no_grader_starts(
+    plan: TaskPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kernels: Any = Kernels()
+    monkeypatch.setattr(env, "open_scorer", no_grader)
 
     async def opened() -> None:
-        async with Env(plan, PYTHON, kernels=kernels, open_scorer=no_grader):
+        async with Env(plan, PYTHON, kernels=kernels):
             raise AssertionError("it is open")
 
     with pytest.raises(ConfigError, match="no grader"):
@@ -68,8 +73,9 @@ def test_an_episode_that_cannot_begin_gives_its_kernel_back(plan: TaskPlan) -> N
     kernels: Any = Kernels()
 
     async def begun() -> None:
-        async with Env(plan, PYTHON, kernels=kernels, open_scorer=open_unscored) as env:
-            await env.episode(PROBLEM, seed=3, context_tokens=1)
+        ungraded = replace(plan, is_graded=False)
+        async with Env(ungraded, PYTHON, kernels=kernels) as opened:
+            await opened.episode(PROBLEM, seed=3, context_tokens=1)
 
     with pytest.raises(ConfigError, match="context holds 1"):
         asyncio.run(begun())

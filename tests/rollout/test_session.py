@@ -168,7 +168,7 @@ def test_no_warning_of_a_line_is_one_of_ours(recwarn: pytest.WarningsRecorder) -
     assert not recwarn.list
 
 
-def test_a_thought_reaches_no_kernel() -> None:
+def test_a_comment_reaches_no_kernel() -> None:
     kernel = FakeKernel()
     run("# think", "", "   ", kernel=kernel)
     assert kernel.sources == []
@@ -204,7 +204,7 @@ def test_the_clocks_are_those_of_the_kernel() -> None:
     assert (outcome.wall_ms, outcome.cpu_ms) == (3.0, 2.0)
 
 
-def test_statements_are_numbered_and_thoughts_are_statements() -> None:
+def test_statements_are_numbered_and_comments_are_statements() -> None:
     kernel = FakeKernel({**ANSWERS, "1+1": Execution(status=ExecStatus.OK, output="Out[{n}]: 2\n")})
     session, answered = run("1+1", "", "# think", "1+1", fmt=IPYTHON, number=4, kernel=kernel)
     assert [shown for _, shown in answered] == [

@@ -59,7 +59,7 @@ def codec_of(template: str) -> TokenizerCodec:
 
 
 def thinking(template: str) -> TranscriptFormat:
-    return load_format("chat", apply_of(template)).thoughtful()
+    return load_format("chat", apply_of(template)).with_thinking()
 
 
 def prompt_of(template: str) -> Prompt:
@@ -348,7 +348,7 @@ def test_a_cancelled_thought_leaves_a_trajectory_without_lines() -> None:
 def test_only_a_chat_of_one_turn_has_a_place_for_thoughts(name: str) -> None:
     fmt = load_format(name, apply_of(SMOL) if name == "chat-turns" else None)
     with pytest.raises(ConfigError, match=f"takes transcript 'chat'.*not '{name}'"):
-        fmt.thoughtful()
+        fmt.with_thinking()
 
 
 def test_a_plan_refuses_thoughts_that_nobody_would_sample() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from repl_rl.records import OutcomeKind
-from repl_rl.transcript.outcomes import executed_kind, imitates_output, thought_kind
+from repl_rl.transcript.outcomes import comment_kind, executed_kind, imitates_output
 from repl_sandbox.statements import Syntax
 from repl_sandbox.types import ExecStatus, Execution
 
@@ -122,7 +122,7 @@ def test_fakes_are_seen() -> None:
     ],
 )
 def test_an_imitation_is_one_in_whatever_characters(source: str) -> None:
-    assert thought_kind(source) is OutcomeKind.FAKE_OUTPUT
+    assert comment_kind(source) is OutcomeKind.FAKE_OUTPUT
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import pytest
 
 from repl_rl.records import OutcomeKind, StopReason, Tone
 from repl_rl.transcript.outcomes import (
+    comment_kind,
     executed_kind,
     statement_key,
     submitted_expression,
-    thought_kind,
 )
 from repl_sandbox.statements import Syntax
 from repl_sandbox.types import ExecStatus, Execution
@@ -164,7 +164,7 @@ def test_every_kind_comes_of_a_text_an_execution_or_the_loop() -> None:
     errors = ["NameError", "MemoryError", "OutputLimit", "KeyError"]
     executions = [Execution(status=status) for status in ExecStatus] + [*map(failed, errors)]
     executions.append(Execution(status=ExecStatus.OK, output="1\n"))
-    found = {thought_kind(source) for source in ("", "# so", "# >>> x")}
+    found = {comment_kind(source) for source in ("", "# so", "# >>> x")}
     found |= {kind_of("x", execution) for execution in executions}
     found.add(kind_of("x", executions[-1], {(statement_key("x"), "1\n")}))
     found |= {kind_of("x", executions[0], syntax=syntax) for syntax in Syntax}
@@ -207,7 +207,7 @@ def test_a_step_taken_twice_is_no_duplicate(source: str) -> None:
     ],
 )
 def test_a_thought_is_blank_a_comment_or_a_fake(source: str, kind: OutcomeKind) -> None:
-    assert thought_kind(source) is kind
+    assert comment_kind(source) is kind
 
 
 @pytest.mark.parametrize(

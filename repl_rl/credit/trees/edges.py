@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from repl_rl.credit.base import centred
 from repl_rl.records import Scored
 
 
@@ -145,7 +146,8 @@ class _Tree:
         values = [self._values[at, start] for at in members]
         known = [value for value in values if value is not None]
         before = statistics.fmean(known) if known else None
-        held = known if rest is None else [*known, rest]
+        peers = known if rest is None else [*known, rest]
+        advantages = iter(centred(peers, "leave_one_out"))
         found = []
         for at, value in zip(members, values, strict=True):
             stop = self._next(at, start)
@@ -154,7 +156,7 @@ class _Tree:
                 stop=self._lengths[at] if stop is None else stop,
                 before=before,
                 after=value,
-                advantage=0.0 if value is None else _beside(value, held),
+                advantage=0.0 if value is None else next(advantages),
                 weight=0.0 if value is None else weight / len(known),
             )
             found.append(Outlined(depth, at, edge))
@@ -190,11 +192,3 @@ class _Tree:
     def _last_place(self, at: int) -> int:
         """The most lines behind which somebody leaves it: its end, if it has a line of its own."""
         return self._lengths[at] - (self._lengths[at] <= self._start(at))
-
-
-def _beside(value: float, values: Sequence[float]) -> float:
-    """`value` less the mean of the others of `values`, which hold it."""
-    if len(values) < 2 or max(values) - min(values) < 1e-12:
-        return 0.0
-    # x - (sum - x) / (n - 1) is (x - mean) n / (n - 1).
-    return (value - statistics.fmean(values)) * len(values) / (len(values) - 1)

@@ -28,7 +28,7 @@ from repl_rl.tasks.sympy_proofs.strategies import (
 # Chances of each habit, in 1.
 SKILL = 0.36
 """The first strategy of the table, which is always right, whatever its weight."""
-THOUGHT = 0.20
+COMMENT = 0.20
 """A comment first."""
 NAMED = 0.20
 """The function is assigned to a name first."""
@@ -110,8 +110,8 @@ def facts_of(problem: Problem) -> dict[str, str]:
 def _styled(strategy: Strategy, facts: dict[str, str], rng: random.Random) -> list[str]:
     lines = _ended(list(strategy.lines), facts, rng)
     before = []
-    if strategy.thought and rng.random() < THOUGHT:
-        before.append("# " + strategy.thought)
+    if strategy.comment and rng.random() < COMMENT:
+        before.append("# " + strategy.comment)
     if "f" in facts and rng.random() < NAMED and any("{f}" in line for line in lines):
         before.append("f = " + facts["f"])
         facts["f"] = "f"

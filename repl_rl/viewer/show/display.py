@@ -159,7 +159,7 @@ ROWS = (
     _Row("mean outcome", ("outcome_mean",), "{:+.3f}"),
     _Row("lines a trajectory", ("line/per_trajectory",), "{:.2f}"),
     _Row("  ran", _shares("ok_output", "ok_silent", "incomplete"), "{:.1%}"),
-    _Row("  thought", _shares("comment", "blank"), "{:.1%}"),
+    _Row("  comment", _shares("comment", "blank"), "{:.1%}"),
     _Row("  repeated", _shares("duplicate"), "{:.1%}"),
     _Row("  error", ("line/error_share",), "{:.1%}"),
     _Row("no submission", _WITHOUT_SUBMISSION, "{:.1%}"),
