@@ -127,7 +127,6 @@ def summary_of(item: Annotated) -> Json:
     entries = item.ledger.entries
     return {
         "id": item.id,
-        "group": item.siblings[0],
         "problem": scored.problem.id,
         "statement": scored.problem.statement,
         "family": scored.problem.meta.get("family"),
