@@ -373,6 +373,11 @@ class Trajectory:
     """None where all lines are its own."""
 
     @property
+    def opening(self) -> str:
+        """Text right before the first line; it ends in the first prompt."""
+        return self.prompt_text if self.thought is None else self.thought.shown
+
+    @property
     def num_copied(self) -> int:
         """Tokens at the beginning of its completion that are another one's."""
         if self.branch is None:

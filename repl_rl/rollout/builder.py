@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from repl_rl.engines.base import SampledLine
+from repl_rl.engines.base import LineEnd, SampledLine
 from repl_rl.errors import ConfigError
 from repl_rl.records import (
     Attempt,
@@ -123,15 +123,33 @@ class TrajectoryBuilder:
         written = [token for piece in sampled for token in piece.ids]
         source = self.encoding.codec.decode(written)
         ids, shown = self.encoding.after_thought(after, source)
-        thought = Thought(source=source, stop=len(written), shown=shown)
-        self.put_thought(thought, *sampled, shown=ids)
-
-    def put_thought(self, thought: Thought, *sampled: SampledLine, shown: Sequence[int]) -> None:
-        """Append a thought that is known, and the ids that follow it."""
         for piece in sampled:
             self._take(piece)
+        self.inject(ids)
+        self.thought = Thought(source=source, stop=len(written), shown=shown)
+
+    def repeat_opening(self, other: Trajectory, *, with_ids: bool) -> None:
+        """Append what another trajectory has before its first line, encoded anew but `with_ids`."""
+        if (thought := other.thought) is None:
+            return
+        codec, stop = self.encoding.codec, thought.stop
+        first = other.lines[0].start if other.lines else len(other.completion_ids)
+        ids, shown = other.completion_ids[:stop], other.completion_ids[stop:first]
+        logprobs = other.logprobs[:stop]
+        if not with_ids:
+            ids = tuple(codec.encode(thought.source))
+            shown = tuple(codec.encode_template(thought.shown))
+            logprobs = (0.0,) * len(ids)
+        self._take(
+            SampledLine(
+                ids=ids,
+                logprobs=logprobs,
+                end=LineEnd.LENGTH,
+                policy_version=other.policy_version,
+            )
+        )
         self.inject(shown)
-        self.thought = thought
+        self.thought = replace(thought, stop=len(ids))
 
     def _take(self, piece: SampledLine) -> None:
         self.ids.extend(piece.ids)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from page_browser import HOSTILE, Viewer, chosen, wait_for
+from page_browser import HOSTILE, Viewer
 
 pytestmark = pytest.mark.slow
 

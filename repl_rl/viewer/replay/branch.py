@@ -20,7 +20,6 @@ from repl_rl.records import (
     Reward,
     Scored,
     StopReason,
-    Thought,
     Trajectory,
 )
 from repl_rl.rollout.builder import TrajectoryBuilder
@@ -134,8 +133,7 @@ def begin(
         context_tokens=context_tokens,
         ids=recorded.prompt_ids if is_same else None,
     )
-    if recorded.thought is not None:
-        _rethink(built, recorded, recorded.thought, is_same=is_same)
+    built.repeat_opening(recorded, with_ids=is_same)
     answers = {} if kept is None else _answers(kept)
     for line in live.lines:
         sampled = _as_sampled(line, kept, encoding)
@@ -149,29 +147,6 @@ def begin(
             built.inject(encoding.injected_ids(line.shown_after, after=built.ids))
     built.submission = live.session.submission
     return built
-
-
-def _rethink(
-    built: TrajectoryBuilder, recorded: Trajectory, thought: Thought, *, is_same: bool
-) -> None:
-    """Append a recorded thought and what followed it, with its own tokens if `is_same`."""
-    ids, logprobs = recorded.completion_ids[: thought.stop], recorded.logprobs[: thought.stop]
-    first = recorded.lines[0].start if recorded.lines else len(recorded.completion_ids)
-    shown = recorded.completion_ids[thought.stop : first]
-    if not is_same:
-        ids = tuple(built.encoding.codec.encode(thought.source))
-        shown = tuple(built.encoding.codec.encode_template(thought.shown))
-        logprobs = (0.0,) * len(ids)
-    built.put_thought(
-        replace(thought, stop=len(ids)),
-        SampledLine(
-            ids=ids,
-            logprobs=logprobs,
-            end=LineEnd.LENGTH,
-            policy_version=recorded.policy_version,
-        ),
-        shown=shown,
-    )
 
 
 def as_trajectory(live: Live) -> Trajectory:
