@@ -10,23 +10,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from repl_rl.errors import ConfigError
 from repl_rl.progress import Update
-from repl_rl.records import Origin, Scored
 from repl_rl.rollout.plan import make_task_plan
 from repl_rl.rollout.scoring import open_scorer
 from repl_rl.runs.run_files import RunPart, files, part_of
 from repl_rl.runs.trajectory_file import (
     Selection,
     StoredTrajectory,
-    head_of,
     is_cut_off,
-    rows_of,
     select,
 )
 from repl_rl.viewer.page.writer import SUFFIXES as PAGES
@@ -36,13 +32,12 @@ from repl_rl.viewer.replay.branch import Referee, ScoringPolicy
 from repl_rl.viewer.replay.live import pool_of
 from repl_rl.viewer.replay.many import (
     Options,
-    Write,
     change_rows,
     execute,
     rerun_rows,
     rescore,
 )
-from repl_rl.viewer.replay.scene import Scene, check_apart, check_replaceable, new_file, other_walls
+from repl_rl.viewer.replay.scene import Scene, check_apart, check_replaceable, other_walls
 from repl_rl.viewer.show.display import Screen
 
 _PAGE_HOLDS = 500
@@ -112,50 +107,11 @@ def run_again(wanted: ReplayRequest, screen: Screen) -> tuple[list[str], bool]:
     return list(rerun_rows(reruns)), not any(one.divergence for one in reruns)
 
 
-def score_again(
-    wanted: ReplayRequest, screen: Screen, *, output: Path | None
-) -> tuple[list[str], bool]:
-    """(rows of the report, whether no reward changed). Writes what it scored to `output`."""
+def score_again(wanted: ReplayRequest, screen: Screen) -> tuple[list[str], bool]:
+    """(rows of the report, whether no reward changed)."""
     found = wanted.find(in_all=True)
-    if output is not None:
-        _check_output(output, found)
-    with _written_to(output) as write:
-        changes = asyncio.run(rescore(found, wanted.options, screen, say=wanted.say, write=write))
-    rows = list(change_rows(changes))
-    if output is not None:
-        rows.append(f"as they are scored here: {output}")
-    return rows, not any(change.is_real for change in changes)
-
-
-@contextlib.contextmanager
-def _written_to(output: Path | None) -> Iterator[Write]:
-    """Yield a function that writes trajectories of one origin; the file appears at the end."""
-    if output is None:
-        yield lambda scored, origin: None
-        return
-    with new_file(output) as file:
-
-        def write(scored: list[Scored], origin: Origin | None) -> None:
-            head = b"" if file.tell() else head_of(origin)
-            try:
-                file.write(head + rows_of(scored))
-            except OSError as error:
-                raise ConfigError(f"cannot write {str(output)!r}: {error.strerror}") from None
-
-        yield write
-
-
-def _check_output(path: Path, found: Sequence[StoredTrajectory]) -> None:
-    """ConfigError unless these can be written to one file that does not exist yet."""
-    if os.path.lexists(path):
-        raise ConfigError(f"{str(path)!r} is there already; give another --output")
-    if not os.path.isdir(path.absolute().parent):  # False, too, for what no folder can be
-        raise ConfigError(f"no folder {str(path.parent)!r} for --output; make it, or name another")
-    if any(place.origin != found[0].origin for place in found):
-        raise ConfigError(
-            "--output takes trajectories of one run, because a file names its run once; give one "
-            "file of them"
-        )
+    changes = asyncio.run(rescore(found, wanted.options, screen, say=wanted.say))
+    return list(change_rows(changes)), not any(change.is_real for change in changes)
 
 
 def write_one_notebook(wanted: ReplayRequest, out: Path) -> list[str]:

@@ -11,16 +11,14 @@ import itertools
 import os
 import statistics
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from repl_rl.base.concurrency import run_all
 from repl_rl.base.terminal import one_row, signed
-from repl_rl.config.resolve import to_toml
 from repl_rl.progress import Update
-from repl_rl.records import Origin, Scored
 from repl_rl.rollout.plan import make_task_plan
 from repl_rl.rollout.scoring import Scorer, open_scorer
 from repl_rl.runs.trajectory_file import StoredTrajectory
@@ -35,16 +33,10 @@ from repl_sandbox.render import clean
 Result = TypeVar("Result")
 
 
-class Write(Protocol):
-    """Takes trajectories that have been scored."""
-
-    def __call__(self, scored: list[Scored], origin: Origin | None) -> None: ...
-
-
 _KERNELS_A_CPU = 4
 """A kernel waits for its trainer half of the time."""
 _SCORED_AT_ONCE = 64
-"""Trajectories that are held in memory and wait for a grader with its own number of workers."""
+"""Trajectories that wait for a grader with its own number of workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,46 +92,29 @@ async def rescore(
     screen: Screen,
     *,
     say: Callable[[str], None],
-    write: Write = lambda scored, origin: None,
 ) -> list[Change]:
     """Score all again and return their changes, in order. No kernel runs, and no model.
 
-    `write` gets the trajectories as they are scored now, some at a time, in order, and their origin
-    with the config that scored them. `say` gets how this machine differs from the one that made
-    them. Raises GraderError where nothing can be graded, and what the reward function raises.
+    `say` gets how this machine differs from the one that made them. Raises GraderError where
+    nothing can be graded, and what the reward function raises.
     """
     changes: list[Change] = []
     with screen.bar("scoring again", len(found)) as update:
         for scene, places in scenes(found, options):
             for note in scene.notes:
                 say(note)
-            origin = scene.origin and replace(scene.origin, config=to_toml(scene.config))
             async with open_scorer(make_task_plan(scene.config)) as scorer:
-                for start in range(0, len(places), _SCORED_AT_ONCE):
-                    some = places[start : start + _SCORED_AT_ONCE]
-                    one = counted(partial(_rescore, scorer=scorer), update, len(changes))
-                    changes += await _rescore_some(some, one, partial(write, origin=origin))
+                changes += await run_all(
+                    counted(partial(_rescore, scorer=scorer), update, len(changes)),
+                    places,
+                    at_once=_SCORED_AT_ONCE,
+                )
     return changes
 
 
-async def _rescore_some(
-    places: Sequence[StoredTrajectory],
-    one: Callable[[StoredTrajectory], Awaitable[tuple[Scored, Scored]]],
-    write: Callable[[list[Scored]], None],
-) -> list[Change]:
-    """Score as many again as memory may hold, and keep nothing of them but the changes."""
-    pairs = await run_all(one, places, at_once=_SCORED_AT_ONCE)
-    write([now for _, now in pairs])
-    return list(map(_change, places, pairs))
-
-
-async def _rescore(place: StoredTrajectory, *, scorer: Scorer) -> tuple[Scored, Scored]:
+async def _rescore(place: StoredTrajectory, *, scorer: Scorer) -> Change:
     stored = read(place)
-    return stored, await scorer.rescore(stored)
-
-
-def _change(place: StoredTrajectory, pair: tuple[Scored, Scored]) -> Change:
-    before, after = map(Judgement.of, pair)
+    before, after = map(Judgement.of, (stored, await scorer.rescore(stored)))
     return Change(id=place.id, before=before, after=after)
 
 
