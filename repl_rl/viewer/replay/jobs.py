@@ -28,7 +28,7 @@ from repl_rl.runs.trajectory_file import (
 from repl_rl.viewer.page.writer import SUFFIXES as PAGES
 from repl_rl.viewer.page.writer import write_page
 from repl_rl.viewer.replay.annotated import Annotated, annotate
-from repl_rl.viewer.replay.branch import Referee, ScoringPolicy
+from repl_rl.viewer.replay.branch import ScoringPolicy
 from repl_rl.viewer.replay.live import pool_of
 from repl_rl.viewer.replay.many import (
     Options,
@@ -191,8 +191,8 @@ async def _walk(
     ):
         score = referee = None
         if policy is not None:
-            score, asked = policy.score, policy.asked(plan)
-            referee = Referee(asked, plan.task, scene, kernels=pool, scorer=scorer)
+            score = policy.score
+            referee = policy.referee(plan, scene, kernels=pool, scorer=scorer)
         stepper = Stepper(
             found,
             scene=scene,
