@@ -24,7 +24,6 @@ from repl_rl.runs.trajectory_file import Selection
 from repl_rl.viewer.replay import jobs
 from repl_rl.viewer.replay.attach import attach as stand
 from repl_rl.viewer.replay.jobs import ReplayRequest
-from repl_rl.viewer.replay.many import Options
 from repl_rl.viewer.show.display import Screen
 from repl_sandbox.jupyter.front_ends import console_command, missing_console
 
@@ -96,10 +95,11 @@ def replay(
         path=path,
         part=part,
         selection=selection,
-        count=count,
-        options=Options(files=files, overrides=overrides),
-        model=model,
         say=shared.say,
+        count=count,
+        files=files,
+        overrides=overrides,
+        model=model,
     )
     if not chosen:
         sys.exit(jobs.step_through(wanted))
@@ -147,16 +147,16 @@ def attach(
     Rebuilds the state before it in a kernel, and prints how to attach. Ctrl-C interrupts what runs
     in the kernel; a second Ctrl-C ends it.
     """
-    options = Options(files=files, overrides=overrides)
-    place = ReplayRequest(
+    wanted = ReplayRequest(
         path=path,
         part=_part(conditions),
         selection=_selection(conditions),
-        count=1,
-        options=options,
-        model=None,
         say=shared.say,
-    ).find()[0]
+        count=1,
+        files=files,
+        overrides=overrides,
+    )
+    place = wanted.find()[0]
 
     def on_ready(connection: Path) -> None:
         click.echo(
@@ -168,7 +168,7 @@ def attach(
         shared.say("what the kernel prints reaches your terminal as it is, whatever it is")
         shared.say("Ctrl-C here interrupts the line that runs there; twice, it ends the kernel")
 
-    asyncio.run(stand(place, options.scene(place), line=line, say=shared.say, on_ready=on_ready))
+    asyncio.run(stand(place, wanted.scene(place), line=line, say=shared.say, on_ready=on_ready))
 
 
 def _part(conditions: dict[str, Any]) -> RunPart:

@@ -22,7 +22,8 @@ from repl_rl.runs.trajectory_file import StoredTrajectory
 from repl_rl.viewer.replay import many
 from repl_rl.viewer.replay.compare import Change
 from repl_rl.viewer.replay.execute import Rerun
-from repl_rl.viewer.replay.many import Options, execute, rerun_rows, rescore, scenes
+from repl_rl.viewer.replay.many import execute, rerun_rows, rescore, scenes
+from repl_rl.viewer.replay.scene import Scene, make_scene
 from repl_rl.viewer.show.display import Screen
 from repl_sandbox.fake import FakeKernel, FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
@@ -122,11 +123,20 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Use:
     return take
 
 
+def _maker(said: list[str], **options: Any) -> Callable[[StoredTrajectory], Scene]:
+    def make(place: StoredTrajectory) -> Scene:
+        scene = make_scene(place, **options)
+        said.extend(scene.notes)
+        return scene
+
+    return make
+
+
 def run_all(
     found: list[StoredTrajectory], screen: Screen, **options: Any
 ) -> tuple[list[Rerun], list[str]]:
     said: list[str] = []
-    reruns = asyncio.run(execute(found, Options(**options), screen, say=said.append))
+    reruns = asyncio.run(execute(found, _maker(said, **options), screen, say=said.append))
     return reruns, said
 
 
@@ -136,7 +146,7 @@ def score_all(
     **options: Any,
 ) -> tuple[list[Change], list[str]]:
     said: list[str] = []
-    scoring = rescore(found, Options(**options), screen, say=said.append)
+    scoring = rescore(found, _maker(said, **options), screen)
     return asyncio.run(scoring), said
 
 
@@ -219,7 +229,7 @@ def test_trajectories_of_one_origin_share_a_scene_and_others_have_their_own(
     more = stored(scored, origin=origin, name="step-000001")
     other = stored(scored, origin=replace(origin, config="seed = 5"), name="step-000002")
     cut = [
-        (scene.config.seed, len(some)) for scene, some in scenes(first + more + other, Options())
+        (scene.config.seed, len(some)) for scene, some in scenes(first + more + other, make_scene)
     ]
     assert cut == [(0, 3), (5, 1)]
 

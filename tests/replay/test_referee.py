@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fixture_types import MakeScene, MakeScored, MakeTrajectory
-from referee_kit import CODEC, PROMPT, referee_of
+from referee_kit import CODEC, PROMPT, TASK, referee_of
 from repl_rl.config.sections import SamplingConfig
 from repl_rl.credit.worth import Value, Worth
 from repl_rl.errors import ConfigError

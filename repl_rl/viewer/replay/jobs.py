@@ -31,13 +31,18 @@ from repl_rl.viewer.replay.annotated import Annotated, annotate
 from repl_rl.viewer.replay.branch import ScoringPolicy
 from repl_rl.viewer.replay.live import pool_of
 from repl_rl.viewer.replay.many import (
-    Options,
     change_rows,
     execute,
     rerun_rows,
     rescore,
 )
-from repl_rl.viewer.replay.scene import Scene, check_apart, check_replaceable, other_walls
+from repl_rl.viewer.replay.scene import (
+    Scene,
+    check_apart,
+    check_replaceable,
+    make_scene,
+    other_walls,
+)
 from repl_rl.viewer.show.display import Screen
 
 _PAGE_HOLDS = 500
@@ -51,12 +56,21 @@ class ReplayRequest:
     """A run's folder, that of the trajectories in it, or a file of them."""
     part: RunPart
     selection: Selection
-    count: int | None
-    options: Options
-    model: str | None
-    """Model of the policy that goes on or scores tokens."""
     say: Callable[[str], None]
     """Gets what a person should know beside the result."""
+    count: int | None = None
+    files: Sequence[Path] = ()
+    """Changes that a user makes to the config, like `overrides`."""
+    overrides: Sequence[str] = ()
+    model: str | None = None
+    """Model of the policy that goes on or scores tokens."""
+
+    def scene(self, place: StoredTrajectory) -> Scene:
+        """Make the scene of a trajectory, and say how this machine differs from its own."""
+        scene = make_scene(place, files=self.files, overrides=self.overrides)
+        for note in scene.notes:
+            self.say(note)
+        return scene
 
     def find(self, *, in_all: bool = False) -> list[StoredTrajectory]:
         """The trajectories, of one part of a run; of all its files with a filter, or `in_all`.
@@ -103,14 +117,14 @@ class ReplayRequest:
 
 def run_again(wanted: ReplayRequest, screen: Screen) -> tuple[list[str], bool]:
     """(rows of the report, whether all is as recorded)."""
-    reruns = asyncio.run(execute(wanted.find(in_all=True), wanted.options, screen, say=wanted.say))
+    reruns = asyncio.run(execute(wanted.find(in_all=True), wanted.scene, screen, say=wanted.say))
     return list(rerun_rows(reruns)), not any(one.divergence for one in reruns)
 
 
 def score_again(wanted: ReplayRequest, screen: Screen) -> tuple[list[str], bool]:
     """(rows of the report, whether no reward changed)."""
     found = wanted.find(in_all=True)
-    changes = asyncio.run(rescore(found, wanted.options, screen, say=wanted.say))
+    changes = asyncio.run(rescore(found, wanted.scene, screen))
     return list(change_rows(changes)), not any(change.is_real for change in changes)
 
 
@@ -121,9 +135,7 @@ def write_one_notebook(wanted: ReplayRequest, out: Path) -> list[str]:
     place = wanted.find()[0]
     check_apart(out, [place.path])
     check_replaceable(out, SUFFIXES)
-    scene = wanted.options.scene(place)
-    for note in scene.notes:
-        wanted.say(note)
+    scene = wanted.scene(place)
     (item,) = annotate([place], scene.config.grpo)
     write_notebook(out, item, setup=scene.setup_of(item.ledger.scored.problem))
     return [f"{place.id}: {out}"]
@@ -135,9 +147,7 @@ def write_html(wanted: ReplayRequest, screen: Screen, out: Path) -> list[str]:
     check_apart(out, {place.path for place in found})
     check_replaceable(out, PAGES)
     kept = found if wanted.count is not None else found[:_PAGE_HOLDS]
-    scene = wanted.options.scene(kept[0])
-    for note in scene.notes:
-        wanted.say(note)
+    scene = wanted.scene(kept[0])
     notes = [*_notes(wanted, scene, num_kept=len(kept), num_found=len(found)), *scene.notes]
 
     async def write() -> int:
@@ -169,18 +179,18 @@ def _notes(wanted: ReplayRequest, scene: Scene, *, num_kept: int, num_found: int
 
 def step_through(wanted: ReplayRequest) -> int:
     """Let a person step through live kernels until they quit; returns the exit code."""
-    messages: list[str] = []
+    notes: list[str] = []
     # A row on stderr would lie behind the stepper's screen.
-    found = replace(wanted, say=messages.append).find_alike()
-    return asyncio.run(_walk(wanted, found, messages))
+    quiet = replace(wanted, say=notes.append)
+    found = quiet.find_alike()
+    return asyncio.run(_walk(wanted, found, quiet.scene(found[0]), notes))
 
 
 async def _walk(
-    wanted: ReplayRequest, found: Sequence[StoredTrajectory], messages: Sequence[str]
+    wanted: ReplayRequest, found: Sequence[StoredTrajectory], scene: Scene, notes: Sequence[str]
 ) -> int:
     from repl_rl.viewer.stepper import Stepper  # textual, of an extra
 
-    scene = wanted.options.scene(found[0])
     plan = make_task_plan(scene.config)
     if wanted.model is not None:
         wanted.say(f"reading the model {wanted.model} ...")  # the stepper's screen comes after it
@@ -201,7 +211,7 @@ async def _walk(
             scorer=scorer,
             policy=policy,
             referee=referee,
-            notes=[*messages, *scene.notes, *other_walls(scene.origin, str(pool.walls))],
+            notes=[*notes, *other_walls(scene.origin, str(pool.walls))],
             isolation=str(pool.walls),
         )
         await stepper.run_async(mouse=False)

@@ -11,9 +11,7 @@ import itertools
 import os
 import statistics
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from repl_rl.base.concurrency import run_all
@@ -26,7 +24,7 @@ from repl_rl.viewer.replay.annotated import read
 from repl_rl.viewer.replay.compare import Cause, Change, Judgement, unified
 from repl_rl.viewer.replay.execute import Mismatch, Rerun, rerun
 from repl_rl.viewer.replay.live import pool_of
-from repl_rl.viewer.replay.scene import Scene, make_scene, other_walls
+from repl_rl.viewer.replay.scene import Scene, other_walls
 from repl_rl.viewer.show.display import Screen
 from repl_sandbox.render import clean
 
@@ -39,44 +37,35 @@ _SCORED_AT_ONCE = 64
 """Trajectories that wait for a grader with its own number of workers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """Changes that a user makes to the config."""
-
-    files: Sequence[Path] = ()
-    overrides: Sequence[str] = ()
-
-    def scene(self, place: StoredTrajectory) -> Scene:
-        """Make the scene of a place with these changes."""
-        return make_scene(place, files=self.files, overrides=self.overrides)
+MakeScene = Callable[[StoredTrajectory], Scene]
 
 
 def scenes(
-    found: Iterable[StoredTrajectory], options: Options
+    found: Iterable[StoredTrajectory], make: MakeScene
 ) -> Iterator[tuple[Scene, list[StoredTrajectory]]]:
     """(scene, trajectories) for each series of neighbours that have one origin."""
     for _, same in itertools.groupby(found, key=lambda place: (place.path.parent, place.origin)):
         places = list(same)
-        yield options.scene(places[0]), places
+        yield make(places[0]), places
 
 
 async def execute(
     found: Sequence[StoredTrajectory],
-    options: Options,
+    make: MakeScene,
     screen: Screen,
     *,
     say: Callable[[str], None],
 ) -> list[Rerun]:
-    """Run all of them, in order. `say` gets how kernels here differ from the recorded ones.
+    """Run all of them, in order. `say` gets how walls here differ from the recorded ones.
 
     Raises SandboxError if our own side fails, ConfigError for what cannot be read or run again.
     """
     at_once = _KERNELS_A_CPU * (os.cpu_count() or 1)
     reruns: list[Rerun] = []
     with screen.bar("running lines again", len(found)) as update:
-        for scene, places in scenes(found, options):
+        for scene, places in scenes(found, make):
             async with pool_of(scene, standby=at_once) as pool:
-                for note in (*scene.notes, *other_walls(scene.origin, str(pool.walls))):
+                for note in other_walls(scene.origin, str(pool.walls)):
                     say(note)
                 reruns += await run_all(
                     counted(partial(rerun, scene=scene, kernels=pool), update, len(reruns)),
@@ -88,21 +77,16 @@ async def execute(
 
 async def rescore(
     found: Sequence[StoredTrajectory],
-    options: Options,
+    make: MakeScene,
     screen: Screen,
-    *,
-    say: Callable[[str], None],
 ) -> list[Change]:
     """Score all again and return their changes, in order. No kernel runs, and no model.
 
-    `say` gets how this machine differs from the one that made them. Raises GraderError where
-    nothing can be graded, and what the reward function raises.
+    Raises GraderError where nothing can be graded, and what the reward function raises.
     """
     changes: list[Change] = []
     with screen.bar("scoring again", len(found)) as update:
-        for scene, places in scenes(found, options):
-            for note in scene.notes:
-                say(note)
+        for scene, places in scenes(found, make):
             async with open_scorer(make_task_plan(scene.config)) as scorer:
                 changes += await run_all(
                     counted(partial(_rescore, scorer=scorer), update, len(changes)),
