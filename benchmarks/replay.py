@@ -21,8 +21,9 @@ from nbclient import NotebookClient
 from repl_rl.runs.run_files import files
 from repl_rl.runs.trajectory_file import Selection, StoredTrajectory, places, select
 from repl_rl.viewer.replay.annotated import annotate
-from repl_rl.viewer.replay.many import Options, execute
+from repl_rl.viewer.replay.many import execute
 from repl_rl.viewer.replay.notebook import to_notebook
+from repl_rl.viewer.replay.scene import make_scene
 from repl_rl.viewer.show.display import Screen
 
 
@@ -40,7 +41,7 @@ def main() -> None:
 
 def measure_runs(found: list[StoredTrajectory], num_notebooks: int) -> None:
     started = time.perf_counter()
-    reruns = asyncio.run(execute(found, Options(), Screen(), say=print))
+    reruns = asyncio.run(execute(found, make_scene, Screen(), say=print))
     seconds = time.perf_counter() - started
     num_lines = sum(one.num_lines for one in reruns)
     num_diverged = sum(one.divergence is not None for one in reruns)
@@ -48,7 +49,7 @@ def measure_runs(found: list[StoredTrajectory], num_notebooks: int) -> None:
         f"--execute  {len(found):,} trajectories, {num_lines:,} lines: {seconds:.1f} s, "
         f"{len(found) / seconds:.1f} trajectories/s, {num_diverged} diverged"
     )
-    scene = Options().scene(found[0])
+    scene = make_scene(found[0])
     started = time.perf_counter()
     for item in annotate(found[:num_notebooks], scene.config.grpo):
         NotebookClient(to_notebook(item, setup=scene.setup), timeout=60).execute()

@@ -24,7 +24,6 @@ from repl_rl.runs.trajectory_file import Selection
 from repl_rl.viewer.replay import jobs
 from repl_rl.viewer.replay.attach import attach as stand
 from repl_rl.viewer.replay.jobs import ReplayRequest
-from repl_rl.viewer.replay.many import Options
 from repl_rl.viewer.show.display import Screen
 from repl_sandbox.jupyter.front_ends import console_command, missing_console
 
@@ -57,7 +56,6 @@ _selecting = shared.with_options(
 )
 @click.option("--execute", is_flag=True, help="Run all lines again; name what diverges.")
 @click.option("--rescore", is_flag=True, help="Grade and reward anew; list what changes.")
-@click.option("--output", type=Path, metavar="FILE", help="What --rescore found, as a .jsonl.")
 @click.option("--notebook", type=Path, metavar="FILE", help="Write the first as an .ipynb.")
 @click.option("--html", type=Path, metavar="FILE", help="Write them as one page.")
 def replay(
@@ -65,7 +63,6 @@ def replay(
     *,
     execute: bool,
     rescore: bool,
-    output: Path | None,
     notebook: Path | None,
     html: Path | None,
     count: int | None,
@@ -88,7 +85,7 @@ def replay(
     """
     modes = {"--execute": execute, "--rescore": rescore, "--notebook": notebook, "--html": html}
     chosen = [name for name, value in modes.items() if value]
-    _check_modes(chosen, output=output, model=model)
+    _check_modes(chosen, model=model)
     part, selection = _part(conditions), _selection(conditions)
     if model is not None:
         model = shared.named_model(model)
@@ -98,26 +95,25 @@ def replay(
         path=path,
         part=part,
         selection=selection,
-        count=count,
-        options=Options(files=files, overrides=overrides),
-        model=model,
         say=shared.say,
+        count=count,
+        files=files,
+        overrides=overrides,
+        model=model,
     )
     if not chosen:
         sys.exit(jobs.step_through(wanted))
-    rows, is_same = _do(wanted, chosen[0], output or notebook or html)
+    rows, is_same = _do(wanted, chosen[0], notebook or html)
     for row in rows:
         click.echo(one_row(row))
     if not is_same:
         sys.exit(DIFFERS)
 
 
-def _check_modes(chosen: Sequence[str], *, output: Path | None, model: str | None) -> None:
+def _check_modes(chosen: Sequence[str], *, model: str | None) -> None:
     """ConfigError for flags that do not go together, or not with this terminal."""
     if len(chosen) > 1:
         raise ConfigError(f"{' and '.join(chosen)} are given; expected one of them")
-    if output is not None and chosen != ["--rescore"]:
-        raise ConfigError("--output goes with --rescore; a page or a notebook names its own file")
     if model is not None and chosen not in ([], ["--html"]):
         raise ConfigError(f"--model goes with stepping or --html; {chosen[0]} asks no policy")
     if not chosen and not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -132,7 +128,7 @@ def _do(wanted: ReplayRequest, mode: str, out: Path | None) -> tuple[list[str], 
         if mode == "--execute":
             return jobs.run_again(wanted, screen)
         if mode == "--rescore":
-            return jobs.score_again(wanted, screen, output=out)
+            return jobs.score_again(wanted, screen)
         assert out is not None, "the flag is the name of a file"
         if mode == "--notebook":
             return jobs.write_one_notebook(wanted, out), True
@@ -151,16 +147,16 @@ def attach(
     Rebuilds the state before it in a kernel, and prints how to attach. Ctrl-C interrupts what runs
     in the kernel; a second Ctrl-C ends it.
     """
-    options = Options(files=files, overrides=overrides)
-    place = ReplayRequest(
+    wanted = ReplayRequest(
         path=path,
         part=_part(conditions),
         selection=_selection(conditions),
-        count=1,
-        options=options,
-        model=None,
         say=shared.say,
-    ).find()[0]
+        count=1,
+        files=files,
+        overrides=overrides,
+    )
+    place = wanted.find()[0]
 
     def on_ready(connection: Path) -> None:
         click.echo(
@@ -172,7 +168,7 @@ def attach(
         shared.say("what the kernel prints reaches your terminal as it is, whatever it is")
         shared.say("Ctrl-C here interrupts the line that runs there; twice, it ends the kernel")
 
-    asyncio.run(stand(place, options.scene(place), line=line, say=shared.say, on_ready=on_ready))
+    asyncio.run(stand(place, wanted.scene(place), line=line, say=shared.say, on_ready=on_ready))
 
 
 def _part(conditions: dict[str, Any]) -> RunPart:

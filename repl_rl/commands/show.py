@@ -17,7 +17,6 @@ from repl_rl.runs.folder import graded_otherwise
 from repl_rl.runs.trajectory_file import Selection
 from repl_rl.viewer.replay.annotated import read
 from repl_rl.viewer.replay.jobs import ReplayRequest
-from repl_rl.viewer.replay.many import Options
 from repl_rl.viewer.replay.vocabulary import find_decode
 from repl_rl.viewer.show.display import Screen
 
@@ -39,10 +38,8 @@ def show(
         path=path,
         part=shared.part(step=step, held_out=held_out),
         selection=Selection(which=shared.order(best=best, worst=worst)),
-        count=count,
-        options=Options(),
-        model=None,
         say=shared.say,
+        count=count,
     )
     screen = Screen()
     found = wanted.find()

@@ -103,19 +103,8 @@ def _head_misses(played: PlayedGolden, reward: Reward) -> Iterator[Miss]:
     }
     for key, wanted in played.golden.head.items():
         if not _is_met(wanted.value, got[key]):
-            expected = f"{key}: {_word(wanted.value)}"
-            yield _head_miss(played, wanted.number, expected, got=f"{key}: {_word(got[key])}")
-
-
-def _head_miss(played: PlayedGolden, number: int, expected: str, *, got: str) -> Miss:
-    return Miss(
-        path=played.file.path,
-        number=number,
-        title=played.golden.title,
-        shown="",
-        expected=expected,
-        got=got,
-    )
+            values = (f"{key}: {_word(value)}" for value in (wanted.value, got[key]))
+            yield _miss(played, wanted.number, *values)
 
 
 def _verdict_word(played: PlayedGolden) -> str:
@@ -128,17 +117,17 @@ def _line_misses(played: PlayedGolden, reward: Reward) -> Iterator[Miss]:
     for index, wanted in enumerate(played.golden.lines):
         if index == len(trajectory.lines):
             end = f"the end: {trajectory.stop_reason}"
-            yield _miss(played, wanted, wanted.number, "one more line", end)
+            yield _miss(played, wanted.number, "one more line", end, wanted)
             return
         line = trajectory.lines[index]
         if wanted.is_continued != is_continued:
             prompts = ("...", ">>>") if wanted.is_continued else (">>>", "...")
-            yield _miss(played, wanted, wanted.number, *(f"the prompt {p}" for p in prompts))
+            yield _miss(played, wanted.number, *(f"the prompt {p}" for p in prompts), wanted)
         is_continued = line.outcome.kind is OutcomeKind.INCOMPLETE
         yield from _value_misses(played, wanted, line, reward.line_rewards[index])
         if wanted.output != line.outcome.observation:
             outputs = (wanted.output, line.outcome.observation)
-            yield _miss(played, wanted, wanted.number, *(f"the output {o!r}" for o in outputs))
+            yield _miss(played, wanted.number, *(f"the output {o!r}" for o in outputs), wanted)
 
 
 def _value_misses(
@@ -150,21 +139,23 @@ def _value_misses(
         return
     yield _miss(
         played,
-        wanted,
         wanted.expect_number,
         _expectation(wanted.kind, wanted.reward),
         # The outcome explains a different number, so show it even where none is written.
         _expectation(kind, None if wanted.reward is None else reward),
+        wanted,
     )
 
 
-def _miss(played: PlayedGolden, line: GoldenLine, number: int, expected: str, got: str) -> Miss:
-    prompt = "..." if line.is_continued else ">>>"
+def _miss(
+    played: PlayedGolden, number: int, expected: str, got: str, line: GoldenLine | None = None
+) -> Miss:
+    prompt = "..." if line is not None and line.is_continued else ">>>"
     return Miss(
         path=played.file.path,
         number=number,
         title=played.golden.title,
-        shown=prompt + line.source.removesuffix("\n"),
+        shown="" if line is None else prompt + line.source.removesuffix("\n"),
         expected=expected,
         got=got,
     )
@@ -190,7 +181,7 @@ def _word(value: float | str | None) -> str:
 # Mutants
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Mutant:
     """A reward config with one constant changed."""
 
@@ -234,14 +225,10 @@ def mutants(config: RewardConfig) -> Iterator[Mutant]:
             for name in get_args(hints[one.name])[0]:
                 for change, changed in _changes(value.get(name)):
                     key = f"{one.name}.{name}"
-                    yield _mutant(key, change, one.name, {**value, name: changed})
+                    yield Mutant(key, change, one.name, {**value, name: changed})
         elif isinstance(value, int | float) and not isinstance(value, bool):
             for change, changed in _changes(value):
-                yield _mutant(one.name, change, one.name, changed)
-
-
-def _mutant(key: str, change: str, name: str, value: Any) -> Mutant:
-    return Mutant(key=key, change=change, field=name, value=value)
+                yield Mutant(one.name, change, one.name, changed)
 
 
 def _changes(value: float | None) -> Iterator[tuple[str, float]]:

@@ -16,6 +16,7 @@ from importlib.util import module_from_spec
 from pathlib import Path
 from typing import Self
 
+from repl_rl.base.plugins import search_too
 from repl_rl.config import Config
 from repl_rl.config.resolve import resolve, user_settings
 from repl_rl.config.sections import RewardConfig
@@ -212,9 +213,7 @@ def _load(name: str, found: ModuleSpec, folder: Path) -> None:
         )
     if name in sys.modules:
         return
-    # At the end, for its own imports: its neighbours must not hide the library's modules.
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
+    search_too(folder)  # for its own imports
     module = sys.modules[name] = module_from_spec(found)
     try:
         found.loader.exec_module(module)

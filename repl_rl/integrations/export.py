@@ -1,4 +1,4 @@
-"""Scored trajectories as rows, and a row in the fields of five frameworks.
+"""Scored trajectories as rows, and a row in the fields of three frameworks.
 
     Scored, advantages [T] -> Row -> a tinker.Datum, or a mapping of a framework's fields
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from repl_rl.errors import ConfigError, how_to_install
-from repl_rl.records import Scored, StopReason, Trajectory
+from repl_rl.records import Scored, Trajectory
 from repl_rl.transcript.format import spans
 
 
@@ -152,35 +152,6 @@ def verl(scored: Scored, advantages: Sequence[float]) -> Record:
     }
 
 
-def slime(scored: Scored, advantages: Sequence[float]) -> Record:
-    """Fields of slime's `Sample`, for `Sample.from_dict`. Written after its source, never run.
-
-    Advantages and line rewards, [T] each, are in `train_metadata`, which a function given with
-    --custom-advantage-function-path finds in `rollout_data["metadata"]`. A trajectory that could
-    not be scored is taken out of the loss; a baseline that slime makes has its lines' rewards.
-
-        return Sample.from_dict({**sample.to_dict(), **slime(scored, advantages)})
-    """
-    trajectory, row = scored.trajectory, row_of(scored, advantages)
-    return {
-        "prompt": trajectory.prompt_text,
-        "tokens": [*trajectory.prompt_ids, *row.ids],
-        "response_length": len(row.ids),
-        "loss_mask": row.mask,
-        "rollout_log_probs": row.logprobs,
-        "reward": scored.reward.total,
-        "status": _status(trajectory.stop_reason),
-        "remove_sample": scored.reward.outcome_reward is None,
-        "train_metadata": {"advantages": row.advantages, "line_rewards": row.rewards},
-    }
-
-
-def _status(reason: StopReason) -> str:
-    if reason is StopReason.CANCELLED:
-        return "aborted"
-    return "truncated" if reason.is_limit else "completed"
-
-
 def skyrl(
     scored: Sequence[Scored], advantages: Sequence[Sequence[float]], *, as_rewards: bool = False
 ) -> Record:
@@ -213,45 +184,6 @@ def skyrl(
         "rollout_metrics": None,
         "rollout_logprobs": [row.logprobs for row in rows],
     }
-
-
-def rllm(scored: Scored, advantages: Sequence[float]) -> Record:
-    """Keyword arguments of rLLM's `Trajectory`. Written after its source, never run.
-
-    A step for each line, since rLLM trains on all tokens of a response: what was injected stands in
-    the next step's prompt, and what came after the last line is left out. It joins steps again
-    where one goes on after the other. Needs `algorithm.use_precomputed_advantage`: without it rLLM
-    refuses a trajectory that was not scored, whose reward is None.
-
-        Trajectory(**rllm(scored, advantages))
-    """
-    trajectory, row = scored.trajectory, row_of(scored, advantages)
-    return {
-        "name": "repl",
-        "task": trajectory.problem_id,
-        "steps": _steps(trajectory, row),
-        "reward": None if scored.reward.outcome_reward is None else scored.reward.total,
-    }
-
-
-def _steps(trajectory: Trajectory, row: Row) -> list[Record]:
-    """The first has the rewards of copied lines, so that their sum is the total."""
-    steps, end = list[Record](), 0
-    for span in spans(trajectory):
-        if not span.is_sampled or span.start < trajectory.num_copied:
-            continue
-        steps.append(
-            {
-                "prompt_ids": [*trajectory.prompt_ids, *row.ids[: span.start]],
-                "response_ids": row.ids[span.start : span.stop],
-                "logprobs": row.logprobs[span.start : span.stop],
-                "advantage": row.advantages[span.start : span.stop],
-                "reward": sum(row.rewards[end : span.stop]),
-                "weight_version": trajectory.policy_version,
-            }
-        )
-        end = span.stop
-    return steps
 
 
 def _check_is_scored(*scored: Scored) -> None:

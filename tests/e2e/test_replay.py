@@ -14,7 +14,7 @@ import pytest
 from recorded_run import plant
 from repl_rl.records import Origin, Scored
 from repl_rl.runs.run_files import files
-from repl_rl.runs.trajectory_file import append, read_trajectories
+from repl_rl.runs.trajectory_file import append
 from repl_rl.viewer.replay import many
 
 pytestmark = [pytest.mark.slow, pytest.mark.kernel]
@@ -105,25 +105,6 @@ def test_another_price_of_an_error_is_listed_and_no_other(call: Call, run: Path)
     assert rows[-1].startswith("1 of 3 trajectories changed")
 
 
-def test_what_is_scored_again_is_a_file_like_any_other(
-    call: Call, run: Path, made: tuple[Origin, list[Scored]]
-) -> None:
-    call("replay", "run", "--rescore", *CHEAPER, "--output", "again.jsonl")
-    found = list(read_trajectories(Path("again.jsonl")))
-    assert [one.trajectory for one in found] == [one.trajectory for one in made[1]]
-    assert found[0].reward.line_rewards[1] == -0.1
-    # Its origin names the settings that scored it.
-    assert call("replay", "again.jsonl", "--rescore")[0] == 0
-    assert call("replay", "again.jsonl", "--execute")[0] == 0
-
-
-def test_a_file_that_is_there_is_never_written_over(call: Call, run: Path, idle: None) -> None:
-    Path("mine.jsonl").write_text("mine")
-    code, _, errors = call("replay", "run", "--rescore", "--output", "mine.jsonl")
-    assert (code, Path("mine.jsonl").read_text()) == (2, "mine")
-    assert errors == "repl-rl: 'mine.jsonl' is there already; give another --output\n"
-
-
 # What is refused
 
 
@@ -143,8 +124,6 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (("run", "--execute", "--rescore"), "--execute and --rescore are given"),
         (("run", "--html", "a", "--notebook", "b"), "--notebook and --html are given"),
-        (("run", "--execute", "--output", "a"), "--output goes with --rescore"),
-        (("run", "--output", "a"), "--output goes with --rescore"),
         (("run", "--execute", "--model", "m"), "--model goes with stepping or --html"),
         (("run",), "stepping needs a terminal"),
         (("run", "--execute", "--id", "no-such"), "no trajectory in 'run' has --id no-such; there"),
@@ -155,9 +134,6 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> None:
         (("run", "--execute", "-n", "0"), "Invalid value for '-n'"),
         (("run", "--execute", "--set", "sandbox.no=1"), "unknown key 'sandbox.no'"),
         (("run", "--rescore", "--config", "no.toml"), "cannot read config file 'no.toml'"),
-        (("run", "--rescore", "--output", "no/such/a"), "no folder 'no/such' for --output"),
-        (("run", "--rescore", "--output", f"{'n' * 300}/a"), "no folder 'nnn"),
-        (("run", "--rescore", "--output", "n" * 300), "cannot write to 'nnn"),
         (("no-such", "--execute"), "no such file or run folder: 'no-such'"),
         (("empty", "--execute"), "no trajectories in 'empty'"),
         (("nothing.jsonl", "--execute"), "'nothing.jsonl' is empty"),
@@ -181,16 +157,6 @@ def test_what_cannot_be_done_is_one_line_and_nothing_is_started(
 
 def is_usage(row: str) -> bool:
     return not row or row.startswith(("Usage:", "Try "))
-
-
-def test_trajectories_of_two_runs_are_not_written_into_one_file(
-    call: Call, run: Path, idle: None, made: tuple[Origin, list[Scored]]
-) -> None:
-    other = replace(made[0], isolation="paper")
-    append(run / "trajectories" / "step-000002.jsonl", made[1], origin=other)
-    code, _, errors = call("replay", "run", "--rescore", "--output", "a.jsonl")
-    assert (code, Path("a.jsonl").exists()) == (2, False)
-    assert "takes trajectories of one run" in errors
 
 
 def test_lines_of_another_sampler_are_refused(call: Call, run: Path, idle: None) -> None:

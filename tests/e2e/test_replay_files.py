@@ -9,11 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from repl_rl.errors import GraderError
 from repl_rl.records import Origin, Scored
-from repl_rl.rollout.scoring import Scorer
-from repl_rl.runs.trajectory_file import append, read_trajectories
-from repl_rl.viewer.replay import many
+from repl_rl.runs.trajectory_file import append
 
 pytestmark = [pytest.mark.slow, pytest.mark.kernel]
 
@@ -129,39 +126,6 @@ def test_a_page_says_how_it_was_made_to_whoever_reads_it(
 
 
 # What is scored again
-
-
-def test_an_output_is_there_once_all_is_scored_and_the_same_command_may_be_given_again(
-    call: Call, run: Path, made: tuple[Origin, list[Scored]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The last of three fails, once; each is written alone."""
-    monkeypatch.setattr(many, "_SCORED_AT_ONCE", 1)
-    rescore, seen = Scorer.rescore, list[Scored]()
-
-    async def fail(self: Scorer, stored: Scored) -> Scored:
-        seen.append(stored)
-        if len(seen) == 3:
-            raise GraderError("planted")
-        return await rescore(self, stored)
-
-    monkeypatch.setattr(Scorer, "rescore", fail)
-    command = ("replay", "run", "--rescore", "--output", "again.jsonl")
-    assert call(*command)[0] == 1
-    assert [path.name for path in run.parent.iterdir()] == ["run"]
-    assert call(*command)[0] == 0
-    again = Path("again.jsonl")
-    assert [one.trajectory for one in read_trajectories(again)] == [
-        one.trajectory for one in made[1]
-    ]
-    heads = ["origin" in json.loads(row) for row in again.read_text().splitlines()]
-    assert heads == [True, False, False, False]
-
-
-def test_a_link_to_nothing_is_no_place_for_an_output(call: Call, run: Path) -> None:
-    Path("a.jsonl").symlink_to("victim")
-    code, _, errors = call("replay", "run", "--rescore", "--output", "a.jsonl")
-    assert (code, Path("victim").exists()) == (2, False)
-    assert errors == "repl-rl: 'a.jsonl' is there already; give another --output\n"
 
 
 def test_the_folder_of_trajectories_stands_for_its_run(call: Call, run: Path) -> None:

@@ -14,7 +14,6 @@ from repl_rl.runs.run_files import RunPart
 from repl_rl.runs.trajectory_file import Selection, append
 from repl_rl.viewer.replay import jobs as replay_jobs
 from repl_rl.viewer.replay.jobs import ReplayRequest, step_through
-from repl_rl.viewer.replay.many import Options
 from trajectory_kit import FULL, ROW, row
 
 
@@ -34,10 +33,8 @@ def wanted(said: list[str], tmp_path: Path) -> Callable[..., ReplayRequest]:
             path=path,
             part=RunPart(),
             selection=Selection(),
-            count=None,
-            options=Options(),
-            model=model,
             say=said.append,
+            model=model,
         )
 
     return make
@@ -99,9 +96,6 @@ def of_run(said: list[str], tmp_path: Path) -> Callable[..., ReplayRequest]:
             path=tmp_path,
             part=part,
             selection=Selection(**conditions),
-            count=None,
-            options=Options(),
-            model=None,
             say=said.append,
         )
 

@@ -14,17 +14,16 @@ from rich.console import Console
 
 from fixture_types import Record, Store, WithLine
 from repl_rl.config import Config
-from repl_rl.config.resolve import resolve
-from repl_rl.config.sections import RewardConfig
 from repl_rl.errors import ConfigError
-from repl_rl.records import Origin, OutcomeKind, Problem, Scored, Trajectory, Verdict, VerdictKind
+from repl_rl.records import Origin, Problem, Scored, Trajectory, Verdict, VerdictKind
 from repl_rl.rollout.scoring import Judge, Scorer
 from repl_rl.runs.folder import make_origin
 from repl_rl.runs.trajectory_file import StoredTrajectory
 from repl_rl.viewer.replay import many
 from repl_rl.viewer.replay.compare import Change
 from repl_rl.viewer.replay.execute import Rerun
-from repl_rl.viewer.replay.many import Options, Write, execute, rerun_rows, rescore, scenes
+from repl_rl.viewer.replay.many import execute, rerun_rows, rescore, scenes
+from repl_rl.viewer.replay.scene import Scene, make_scene
 from repl_rl.viewer.show.display import Screen
 from repl_sandbox.fake import FakeKernel, FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
@@ -124,23 +123,30 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Use:
     return take
 
 
+def _maker(said: list[str], **options: Any) -> Callable[[StoredTrajectory], Scene]:
+    def make(place: StoredTrajectory) -> Scene:
+        scene = make_scene(place, **options)
+        said.extend(scene.notes)
+        return scene
+
+    return make
+
+
 def run_all(
     found: list[StoredTrajectory], screen: Screen, **options: Any
 ) -> tuple[list[Rerun], list[str]]:
     said: list[str] = []
-    reruns = asyncio.run(execute(found, Options(**options), screen, say=said.append))
+    reruns = asyncio.run(execute(found, _maker(said, **options), screen, say=said.append))
     return reruns, said
 
 
 def score_all(
     found: list[StoredTrajectory],
     screen: Screen,
-    *,
-    write: Write = lambda scored, origin: None,
     **options: Any,
 ) -> tuple[list[Change], list[str]]:
     said: list[str] = []
-    scoring = rescore(found, Options(**options), screen, say=said.append, write=write)
+    scoring = rescore(found, _maker(said, **options), screen)
     return asyncio.run(scoring), said
 
 
@@ -223,22 +229,15 @@ def test_trajectories_of_one_origin_share_a_scene_and_others_have_their_own(
     more = stored(scored, origin=origin, name="step-000001")
     other = stored(scored, origin=replace(origin, config="seed = 5"), name="step-000002")
     cut = [
-        (scene.config.seed, len(some)) for scene, some in scenes(first + more + other, Options())
+        (scene.config.seed, len(some)) for scene, some in scenes(first + more + other, make_scene)
     ]
     assert cut == [(0, 3), (5, 1)]
 
 
-def test_what_is_scored_again_comes_in_order_and_in_pieces(
-    use: Use, found: MakePlaces, screen: Screen, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_scored_again_comes_in_order(use: Use, found: MakePlaces, screen: Screen) -> None:
     use()
-    monkeypatch.setattr(many, "_SCORED_AT_ONCE", 2)
-    written: list[int] = []
-    changes, _ = score_all(
-        found(5), screen, write=lambda scored, origin: written.append(len(scored))
-    )
+    changes, _ = score_all(found(5), screen)
     assert [change.id for change in changes] == [f"step-000000:{n}" for n in range(1, 6)]
-    assert written == [2, 2, 1]
 
 
 def test_the_reward_is_that_of_the_settings(use: Use, found: MakePlaces, screen: Screen) -> None:
@@ -250,31 +249,6 @@ def test_the_reward_is_that_of_the_settings(use: Use, found: MakePlaces, screen:
         for overrides in ((), ("reward.line.name_error=-0.2",))
     ]
     assert gains == pytest.approx([-0.1, -0.2])
-
-
-def test_what_is_scored_again_says_which_config_scored_it(
-    use: Use, found: MakePlaces, screen: Screen
-) -> None:
-    use()
-    origins: list[Any] = []
-    score_all(
-        found(1),
-        screen,
-        write=lambda scored, origin: origins.append(origin),
-        overrides=("reward.line.name_error=-0.2",),
-    )
-    assert resolve(saved=origins[0].config).reward == RewardConfig(
-        line={**RewardConfig().line, OutcomeKind.NAME_ERROR: -0.2}
-    )
-
-
-def test_a_file_without_an_origin_has_none_when_it_is_scored_again(
-    use: Use, found: MakePlaces, screen: Screen
-) -> None:
-    use()
-    origins: list[Any] = []
-    score_all(found(1, origin=None), screen, write=lambda _, origin: origins.append(origin))
-    assert origins == [None]
 
 
 def test_a_file_that_is_gone_ends_it_with_its_name(

@@ -120,7 +120,6 @@ def test_what_is_written_is_what_was_given(annotate: MakeAnnotated) -> None:
 def test_the_list_knows_what_it_filters_and_sorts_by(annotate: MakeAnnotated) -> None:
     assert summary_of(annotate()) == {
         "id": "step:1",
-        "group": "step:1",
         "problem": "p",
         "statement": "What is 1 + 1?",
         "family": "sums",

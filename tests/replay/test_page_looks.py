@@ -1,10 +1,10 @@
-"""The page as a browser takes it: hostile text, requests, colours, small screens, paper."""
+"""The page as a browser takes it: hostile text, requests, colours, screens."""
 
 from __future__ import annotations
 
 import pytest
 
-from page_browser import HOSTILE, Viewer, chosen, wait_for
+from page_browser import HOSTILE, Viewer
 
 pytestmark = pytest.mark.slow
 
@@ -49,15 +49,6 @@ def test_colours_follow_the_system(viewer: Viewer, scheme: str, colour: str) -> 
     assert viewer.open(scheme=scheme).evaluate(GROUND) == colour
 
 
-def test_a_button_chooses_the_colours(viewer: Viewer) -> None:
-    page = viewer.open(scheme="light")
-    found = []
-    for _ in range(3):  # light, dark, as the system
-        page.click("#theme")
-        found.append(page.evaluate(GROUND))
-    assert found == [LIGHT, DARK, LIGHT]
-
-
 CONTRASTS = """() => {
   const probe = document.createElement("span");
   document.body.append(probe);
@@ -95,48 +86,9 @@ def test_every_text_can_be_read_on_what_it_stands_on(viewer: Viewer, scheme: str
     assert {pair: ratio for pair, ratio in found.items() if ratio < 4.5} == {}
 
 
-@pytest.mark.parametrize("name", ["#step:1", "#step:2", "#step:3"])
-def test_a_phone_shows_the_page_without_scrolling_sideways(viewer: Viewer, name: str) -> None:
-    page = viewer.open(name, width=360, height=740)
-    assert page.evaluate("document.documentElement.scrollWidth") == 360
-
-
-def test_a_phone_shows_the_list_at_a_button(viewer: Viewer) -> None:
-    page = viewer.open(width=360, height=740)
-    page.click("#list-toggle")
-    page.click("#list a >> nth=1")
-    wait_for(page, "step:2")
-    assert (page.locator("#list").is_visible(), chosen(page)) == (False, "step:2")
-
-
-def test_a_token_tapped_on_a_phone_is_not_covered_by_its_panel(viewer: Viewer) -> None:
-    page = viewer.open("#step:1", width=360, height=740)
-    token = page.locator("#transcript .token.sampled").last
-    token.click()
-    panel = page.locator("#inspector").bounding_box()
-    place = token.bounding_box()
-    assert place["y"] + place["height"] <= panel["y"]
-
-
-def test_print_shows_the_trajectory_alone(viewer: Viewer) -> None:
-    page = viewer.open("#step:1")
-    page.emulate_media(media="print")
-    names = ("#transcript", "#ledger", "#browser", "#inspector", ".tools")
-    assert [page.locator(name).is_visible() for name in names] == [True, True, False, False, False]
-
-
 @pytest.mark.parametrize("width", [1180, 1280, 1366, 1440, 1920])
 @pytest.mark.parametrize("name", ["#step:1", "#step:3"])
 def test_no_column_of_the_ledger_is_cut_on_a_screen(viewer: Viewer, width: int, name: str) -> None:
     page = viewer.open(name, width=width)
     box = page.locator("#ledger .scroller")
     assert box.evaluate("found => found.scrollWidth - found.clientWidth") == 0
-
-
-def test_the_button_for_colours_says_what_it_does(viewer: Viewer) -> None:
-    page = viewer.open()
-    said = []
-    for _ in range(3):
-        said.append(page.inner_text("#theme"))
-        page.click("#theme")
-    assert said == ["Colours: auto", "Colours: light", "Colours: dark"]

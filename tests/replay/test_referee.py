@@ -18,7 +18,6 @@ from repl_rl.credit.worth import Value, Worth
 from repl_rl.errors import ConfigError
 from repl_rl.records import OutcomeKind, Problem, Reward, Scored, Trajectory
 from repl_rl.transcript.format import PYTHON
-from repl_rl.viewer.replay.branch import Referee
 from repl_rl.viewer.replay.model_policy import open_policy
 from repl_sandbox.fake import FakeKernels
 from repl_sandbox.types import ExecStatus, Execution
@@ -26,7 +25,7 @@ from tiny_model import save_tiny_model
 
 OUTPUT = OutcomeKind.OK_OUTPUT
 LINES = [(" 1\n", OUTPUT, "1\n>>>"), (" 2\n", OUTPUT, "1\n>>>"), (" 3\n", OUTPUT, None)]
-PLAN: Any = SimpleNamespace(format=lambda template: PYTHON)
+PLAN: Any = SimpleNamespace(task=TASK, format=lambda template: PYTHON)
 ANSWERS = {
     "1": Execution(status=ExecStatus.OK, output="1\n"),
     "2": Execution(status=ExecStatus.OK, value="2"),
@@ -90,10 +89,10 @@ def judge(model: Path, scored: Scored, scene: Any, *, at_once: int, index: int) 
 
     async def inside() -> Worth:
         async with open_policy(replace(scene, config=config), str(model)) as policy:
-            asked = policy.asked(PLAN)
-            assert asked.at_once == at_once
-            referee = Referee(asked, TASK, scene, kernels=FakeKernels(says_length), scorer=Length())
-            mine = in_its_tokens(scored, asked.codec.encode)
+            kernels = FakeKernels(says_length)
+            referee = policy.referee(PLAN, scene, kernels=kernels, scorer=Length())
+            assert referee._runner._max_in_flight == at_once
+            mine = in_its_tokens(scored, policy._loaded.codec.encode)
             return await referee.worth(
                 mine, index, num_branches=6, on_progress=lambda *made: told.append(made)
             )

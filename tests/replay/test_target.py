@@ -2,14 +2,12 @@
 
 import contextlib
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from repl_rl.errors import ConfigError
-from repl_rl.viewer.replay.scene import check_apart, check_replaceable, new_file, whole_file
+from repl_rl.viewer.replay.scene import check_apart, check_replaceable, whole_file
 
 
 def test_a_file_appears_at_the_end(tmp_path: Path) -> None:
@@ -39,15 +37,12 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
     assert (tmp_path / "b.html").read_text() == "x"
 
 
-@pytest.mark.parametrize("to_write", [whole_file, new_file])
-def test_a_planted_link_is_neither_written_through_nor_removed(
-    tmp_path: Path, to_write: Callable[[Path], AbstractContextManager[object]]
-) -> None:
+def test_a_planted_link_is_neither_written_through_nor_removed(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("before")
     part = tmp_path / f"a.html.{os.getpid()}.part"
     part.symlink_to(victim)
-    with pytest.raises(ConfigError, match="File exists"), to_write(tmp_path / "a.html"):
+    with pytest.raises(ConfigError, match="File exists"), whole_file(tmp_path / "a.html"):
         pass
     assert victim.read_text() == "before"
     assert part.is_symlink()
@@ -58,30 +53,6 @@ def test_what_cannot_be_written_to_the_end_is_told_and_leaves_nothing(tmp_path: 
     with pytest.raises(ConfigError, match="Is a directory"), whole_file(path):
         path.mkdir()
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_new_file_appears_at_the_end_in_bytes(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    with new_file(path) as file:
-        file.write(b"\xe4\n")
-        assert not path.exists()
-    assert path.read_bytes() == b"\xe4\n"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_new_file_is_not_there_where_writing_fails(tmp_path: Path) -> None:
-    with contextlib.suppress(ValueError), new_file(tmp_path / "a.jsonl") as file:
-        file.write(b"x")
-        raise ValueError
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_new_file_takes_the_place_of_nothing_that_appears_meanwhile(tmp_path: Path) -> None:
-    victim, path = tmp_path / "victim", tmp_path / "a.jsonl"
-    with pytest.raises(ConfigError, match="was made meanwhile"), new_file(path):
-        path.symlink_to(victim)
-    assert sorted(tmp_path.iterdir()) == [path]
-    assert path.is_symlink()
 
 
 def test_what_is_of_another_kind_is_not_written_over(tmp_path: Path) -> None:

@@ -49,35 +49,10 @@ def read_verl(record: dict[str, Any]) -> Read:
     )
 
 
-def read_slime(record: dict[str, Any]) -> Read:
-    start = len(record["tokens"]) - record["response_length"]
-    return _behind(
-        record["tokens"][:start],
-        record["tokens"][start:],
-        record["loss_mask"],
-        record["rollout_log_probs"],
-        record["train_metadata"]["advantages"],
-    )
-
-
 def read_skyrl(record: dict[str, Any], row: int) -> Read:
     """Lists of a batch whose `rewards` are advantages."""
     fields = ("prompt_token_ids", "response_ids", "loss_masks", "rollout_logprobs", "rewards")
     return _behind(*(record[name][row] for name in fields))
-
-
-def read_rllm(record: dict[str, Any]) -> Read:
-    """Lists as rLLM joins steps of which each goes on after the one before."""
-    made = Read([], [], [], [])
-    for step in record["steps"]:
-        assert step["prompt_ids"][: len(made.ids)] == made.ids
-        new = step["prompt_ids"][len(made.ids) :]
-        sampled = len(step["response_ids"])
-        made.ids.extend([*new, *step["response_ids"]])
-        made.mask.extend([0] * len(new) + [1] * sampled)
-        made.logprobs.extend([0.0] * len(new) + step["logprobs"])
-        made.advantages.extend([0.0] * len(new) + step["advantage"])
-    return made
 
 
 def read_datum(datum: Any) -> Read:

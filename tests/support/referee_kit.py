@@ -12,9 +12,10 @@ from repl_rl.engines.scripted import ScriptedEngine, script
 from repl_rl.records import Problem, Reward, Scored, Trajectory
 from repl_rl.rollout.sampler import LineSampler
 from repl_rl.tasks.base import make_prompt
+from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import PYTHON
 from repl_rl.transcript.tokens import ByteCodec
-from repl_rl.viewer.replay.branch import AskedSampler, Referee
+from repl_rl.viewer.replay.branch import Referee
 from repl_rl.viewer.replay.scene import Scene
 from repl_sandbox.types import KernelSource
 
@@ -57,5 +58,13 @@ def referee_of(scene: Scene, kernels: KernelSource, digits: Mapping[int, str]) -
     """Continuations run one after another, so that the digits of a state come in their order."""
     config = SamplingConfig(engine_timeout_s=60.0)
     sampler = LineSampler(Submits(digits), CODEC, PYTHON, config, context_tokens=1 << 16)
-    asked = AskedSampler(sampler=sampler, codec=CODEC, fmt=PYTHON, source="m", at_once=1)
-    return Referee(asked, TASK, scene, kernels=kernels, scorer=TwoIsRight())
+    return Referee(
+        sampler,
+        Encoding(PYTHON, CODEC),
+        TASK,
+        scene,
+        source="m",
+        at_once=1,
+        kernels=kernels,
+        scorer=TwoIsRight(),
+    )

@@ -1,6 +1,6 @@
 """A seat before the stepper: keys go in, rows of text come out, and nothing waits for a clock.
 
-Its keys are waited for until every widget has handled every message and no errand runs. With it
+Its keys are waited for until every widget has handled every message and no command runs. With it
 stand the lines, kernels and policies that the tests of the stepper share.
 """
 

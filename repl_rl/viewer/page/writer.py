@@ -27,7 +27,7 @@ from repl_rl.records import OutcomeKind, VerdictKind
 from repl_rl.transcript.format import spans
 from repl_rl.viewer.replay.annotated import Annotated
 from repl_rl.viewer.replay.scene import whole_file
-from repl_rl.viewer.show.marked import kind_words
+from repl_rl.viewer.show.marked import kind_words, span_texts
 
 SUFFIXES = (".html", ".htm")
 """Suffixes of files that are written here."""
@@ -127,7 +127,6 @@ def summary_of(item: Annotated) -> Json:
     entries = item.ledger.entries
     return {
         "id": item.id,
-        "group": item.siblings[0],
         "problem": scored.problem.id,
         "statement": scored.problem.statement,
         "family": scored.problem.meta.get("family"),
@@ -156,8 +155,8 @@ def _tokens(item: Annotated) -> Json:
         "num_prompt": len(trajectory.prompt_ids),
         "ids": trajectory.completion_ids,
         "mask": "".join("1" if is_sampled else "0" for is_sampled in trajectory.loss_mask),
-        "thought": None if trajectory.thought is None else asdict(trajectory.thought),
-        "spans": [[*span[:2], span.is_sampled, span.line_index] for span in spans(trajectory)],
+        "spans": list(map(list, spans(trajectory))),
+        "span_texts": span_texts(trajectory) if item.token_texts is None else None,
         "texts": item.token_texts,
         "logprobs": [_number(value) if is_sampled else None for value, is_sampled in known],
         "trainer": None if (found := item.trainer_logprobs) is None else list(map(_number, found)),

@@ -64,7 +64,7 @@ async def attach(
     # Closed last: a further Ctrl-C does not interrupt the cleanup.
     with contextlib.ExitStack() as signals:
         async with kernels as pool:
-            for note in (*scene.notes, *other_walls(scene.origin, str(pool.walls))):
+            for note in other_walls(scene.origin, str(pool.walls)):
                 say(note)
             consoles = _Consoles(pool)
             async with Live(scored, scene, consoles) as live:

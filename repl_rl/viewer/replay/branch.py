@@ -8,7 +8,7 @@ Knows tokens and rewards. Does not know engines: the policy comes in from outsid
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from repl_rl.credit.worth import Worth, worths
@@ -67,24 +67,13 @@ class LinePolicy(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskedSampler:
-    """Sampler that goes on, and the encoding in which it is asked."""
-
-    sampler: TrajectorySampler
-    codec: Codec
-    fmt: TranscriptFormat
-    source: str
-    """Source of the model, as in `LoadedModel`."""
-    at_once: int
-    """Continuations."""
-
-
 class ScoringPolicy(LinePolicy, Protocol):
     """A policy that also knows how likely a completion is, and makes whole rollouts."""
 
-    def asked(self, plan: TaskPlan) -> AskedSampler:
-        """Return how to ask for rollouts of a plan. ConfigError for a format without a template."""
+    def referee(
+        self, plan: TaskPlan, scene: Scene, *, kernels: KernelSource, scorer: Scoring
+    ) -> Referee:
+        """Make a referee by rollouts of a plan. ConfigError for a format without a template."""
         ...
 
     def score(self, trajectory: Trajectory) -> tuple[float, ...]:
@@ -188,25 +177,31 @@ Progress = Callable[[int, int], None]
 
 
 class Referee:
-    """Says what lines of live trajectories were worth, by rollouts of one policy."""
+    """Says what lines of live trajectories were worth, by rollouts of one policy.
+
+    `source` is that of its model, as in `LoadedModel`; `at_once` counts continuations.
+    """
 
     def __init__(
         self,
-        asked: AskedSampler,
+        sampler: TrajectorySampler,
+        encoding: Encoding,
         task: Task,
         scene: Scene,
         *,
+        source: str,
+        at_once: int,
         kernels: KernelSource,
         scorer: Scoring,
     ) -> None:
-        self._asked, self._task, self._scene = asked, task, scene
+        self._encoding, self._task, self._scene, self._source = encoding, task, scene, source
         self._runner = RolloutRunner(
             task=task,
-            fmt=asked.fmt,
-            sampler=asked.sampler,
+            fmt=encoding.format,
+            sampler=sampler,
             kernels=_SetUp(kernels, scene),
             scorer=scorer,
-            max_in_flight=asked.at_once,
+            max_in_flight=at_once,
         )
 
     async def worth(
@@ -222,9 +217,9 @@ class Referee:
         Raises ConfigError where the policy would have been asked in other tokens, and what a
         runner raises.
         """
-        asked, problem = self._asked, scored.problem
-        prompt = make_prompt(self._task, problem, asked.fmt)
-        check_asked(scored, prompt, asked.codec, source=asked.source)
+        problem = scored.problem
+        prompt = make_prompt(self._task, problem, self._encoding.format)
+        check_asked(scored, prompt, self._encoding.codec, source=self._source)
         attempts = attempts_around(
             scored,
             self._scene.setup_of(problem),
@@ -246,8 +241,7 @@ class Referee:
 
         Unless they have ended, a line follows that never ran: others write another in its place.
         """
-        codec = self._asked.codec
-        built = begin(live, codec, self._asked.fmt)
+        built = begin(live, self._encoding.codec, self._encoding.format)
         if not live.is_over:
             ids = tuple(built.encoding.line_ids("\n"))
             unknown = (0.0,) * len(ids)

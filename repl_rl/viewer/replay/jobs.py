@@ -10,39 +10,39 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from repl_rl.errors import ConfigError
 from repl_rl.progress import Update
-from repl_rl.records import Origin, Scored
 from repl_rl.rollout.plan import make_task_plan
 from repl_rl.rollout.scoring import open_scorer
 from repl_rl.runs.run_files import RunPart, files, part_of
 from repl_rl.runs.trajectory_file import (
     Selection,
     StoredTrajectory,
-    head_of,
     is_cut_off,
-    rows_of,
     select,
 )
 from repl_rl.viewer.page.writer import SUFFIXES as PAGES
 from repl_rl.viewer.page.writer import write_page
 from repl_rl.viewer.replay.annotated import Annotated, annotate
-from repl_rl.viewer.replay.branch import Referee, ScoringPolicy
+from repl_rl.viewer.replay.branch import ScoringPolicy
 from repl_rl.viewer.replay.live import pool_of
 from repl_rl.viewer.replay.many import (
-    Options,
-    Write,
     change_rows,
     execute,
     rerun_rows,
     rescore,
 )
-from repl_rl.viewer.replay.scene import Scene, check_apart, check_replaceable, new_file, other_walls
+from repl_rl.viewer.replay.scene import (
+    Scene,
+    check_apart,
+    check_replaceable,
+    make_scene,
+    other_walls,
+)
 from repl_rl.viewer.show.display import Screen
 
 _PAGE_HOLDS = 500
@@ -56,12 +56,21 @@ class ReplayRequest:
     """A run's folder, that of the trajectories in it, or a file of them."""
     part: RunPart
     selection: Selection
-    count: int | None
-    options: Options
-    model: str | None
-    """Model of the policy that goes on or scores tokens."""
     say: Callable[[str], None]
     """Gets what a person should know beside the result."""
+    count: int | None = None
+    files: Sequence[Path] = ()
+    """Changes that a user makes to the config, like `overrides`."""
+    overrides: Sequence[str] = ()
+    model: str | None = None
+    """Model of the policy that goes on or scores tokens."""
+
+    def scene(self, place: StoredTrajectory) -> Scene:
+        """Make the scene of a trajectory, and say how this machine differs from its own."""
+        scene = make_scene(place, files=self.files, overrides=self.overrides)
+        for note in scene.notes:
+            self.say(note)
+        return scene
 
     def find(self, *, in_all: bool = False) -> list[StoredTrajectory]:
         """The trajectories, of one part of a run; of all its files with a filter, or `in_all`.
@@ -108,54 +117,15 @@ class ReplayRequest:
 
 def run_again(wanted: ReplayRequest, screen: Screen) -> tuple[list[str], bool]:
     """(rows of the report, whether all is as recorded)."""
-    reruns = asyncio.run(execute(wanted.find(in_all=True), wanted.options, screen, say=wanted.say))
+    reruns = asyncio.run(execute(wanted.find(in_all=True), wanted.scene, screen, say=wanted.say))
     return list(rerun_rows(reruns)), not any(one.divergence for one in reruns)
 
 
-def score_again(
-    wanted: ReplayRequest, screen: Screen, *, output: Path | None
-) -> tuple[list[str], bool]:
-    """(rows of the report, whether no reward changed). Writes what it scored to `output`."""
+def score_again(wanted: ReplayRequest, screen: Screen) -> tuple[list[str], bool]:
+    """(rows of the report, whether no reward changed)."""
     found = wanted.find(in_all=True)
-    if output is not None:
-        _check_output(output, found)
-    with _written_to(output) as write:
-        changes = asyncio.run(rescore(found, wanted.options, screen, say=wanted.say, write=write))
-    rows = list(change_rows(changes))
-    if output is not None:
-        rows.append(f"as they are scored here: {output}")
-    return rows, not any(change.is_real for change in changes)
-
-
-@contextlib.contextmanager
-def _written_to(output: Path | None) -> Iterator[Write]:
-    """Yield a function that writes trajectories of one origin; the file appears at the end."""
-    if output is None:
-        yield lambda scored, origin: None
-        return
-    with new_file(output) as file:
-
-        def write(scored: list[Scored], origin: Origin | None) -> None:
-            head = b"" if file.tell() else head_of(origin)
-            try:
-                file.write(head + rows_of(scored))
-            except OSError as error:
-                raise ConfigError(f"cannot write {str(output)!r}: {error.strerror}") from None
-
-        yield write
-
-
-def _check_output(path: Path, found: Sequence[StoredTrajectory]) -> None:
-    """ConfigError unless these can be written to one file that does not exist yet."""
-    if os.path.lexists(path):
-        raise ConfigError(f"{str(path)!r} is there already; give another --output")
-    if not os.path.isdir(path.absolute().parent):  # False, too, for what no folder can be
-        raise ConfigError(f"no folder {str(path.parent)!r} for --output; make it, or name another")
-    if any(place.origin != found[0].origin for place in found):
-        raise ConfigError(
-            "--output takes trajectories of one run, because a file names its run once; give one "
-            "file of them"
-        )
+    changes = asyncio.run(rescore(found, wanted.scene, screen))
+    return list(change_rows(changes)), not any(change.is_real for change in changes)
 
 
 def write_one_notebook(wanted: ReplayRequest, out: Path) -> list[str]:
@@ -165,9 +135,7 @@ def write_one_notebook(wanted: ReplayRequest, out: Path) -> list[str]:
     place = wanted.find()[0]
     check_apart(out, [place.path])
     check_replaceable(out, SUFFIXES)
-    scene = wanted.options.scene(place)
-    for note in scene.notes:
-        wanted.say(note)
+    scene = wanted.scene(place)
     (item,) = annotate([place], scene.config.grpo)
     write_notebook(out, item, setup=scene.setup_of(item.ledger.scored.problem))
     return [f"{place.id}: {out}"]
@@ -179,9 +147,7 @@ def write_html(wanted: ReplayRequest, screen: Screen, out: Path) -> list[str]:
     check_apart(out, {place.path for place in found})
     check_replaceable(out, PAGES)
     kept = found if wanted.count is not None else found[:_PAGE_HOLDS]
-    scene = wanted.options.scene(kept[0])
-    for note in scene.notes:
-        wanted.say(note)
+    scene = wanted.scene(kept[0])
     notes = [*_notes(wanted, scene, num_kept=len(kept), num_found=len(found)), *scene.notes]
 
     async def write() -> int:
@@ -213,18 +179,18 @@ def _notes(wanted: ReplayRequest, scene: Scene, *, num_kept: int, num_found: int
 
 def step_through(wanted: ReplayRequest) -> int:
     """Let a person step through live kernels until they quit; returns the exit code."""
-    messages: list[str] = []
+    notes: list[str] = []
     # A row on stderr would lie behind the stepper's screen.
-    found = replace(wanted, say=messages.append).find_alike()
-    return asyncio.run(_walk(wanted, found, messages))
+    quiet = replace(wanted, say=notes.append)
+    found = quiet.find_alike()
+    return asyncio.run(_walk(wanted, found, quiet.scene(found[0]), notes))
 
 
 async def _walk(
-    wanted: ReplayRequest, found: Sequence[StoredTrajectory], messages: Sequence[str]
+    wanted: ReplayRequest, found: Sequence[StoredTrajectory], scene: Scene, notes: Sequence[str]
 ) -> int:
     from repl_rl.viewer.stepper import Stepper  # textual, of an extra
 
-    scene = wanted.options.scene(found[0])
     plan = make_task_plan(scene.config)
     if wanted.model is not None:
         wanted.say(f"reading the model {wanted.model} ...")  # the stepper's screen comes after it
@@ -235,8 +201,8 @@ async def _walk(
     ):
         score = referee = None
         if policy is not None:
-            score, asked = policy.score, policy.asked(plan)
-            referee = Referee(asked, plan.task, scene, kernels=pool, scorer=scorer)
+            score = policy.score
+            referee = policy.referee(plan, scene, kernels=pool, scorer=scorer)
         stepper = Stepper(
             found,
             scene=scene,
@@ -245,7 +211,7 @@ async def _walk(
             scorer=scorer,
             policy=policy,
             referee=referee,
-            notes=[*messages, *scene.notes, *other_walls(scene.origin, str(pool.walls))],
+            notes=[*notes, *other_walls(scene.origin, str(pool.walls))],
             isolation=str(pool.walls),
         )
         await stepper.run_async(mouse=False)

@@ -11,16 +11,12 @@ import itertools
 import os
 import statistics
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from repl_rl.base.concurrency import run_all
 from repl_rl.base.terminal import one_row, signed
-from repl_rl.config.resolve import to_toml
 from repl_rl.progress import Update
-from repl_rl.records import Origin, Scored
 from repl_rl.rollout.plan import make_task_plan
 from repl_rl.rollout.scoring import Scorer, open_scorer
 from repl_rl.runs.trajectory_file import StoredTrajectory
@@ -28,63 +24,48 @@ from repl_rl.viewer.replay.annotated import read
 from repl_rl.viewer.replay.compare import Cause, Change, Judgement, unified
 from repl_rl.viewer.replay.execute import Mismatch, Rerun, rerun
 from repl_rl.viewer.replay.live import pool_of
-from repl_rl.viewer.replay.scene import Scene, make_scene, other_walls
+from repl_rl.viewer.replay.scene import Scene, other_walls
 from repl_rl.viewer.show.display import Screen
 from repl_sandbox.render import clean
 
 Result = TypeVar("Result")
 
 
-class Write(Protocol):
-    """Takes trajectories that have been scored."""
-
-    def __call__(self, scored: list[Scored], origin: Origin | None) -> None: ...
-
-
 _KERNELS_A_CPU = 4
 """A kernel waits for its trainer half of the time."""
 _SCORED_AT_ONCE = 64
-"""Trajectories that are held in memory and wait for a grader with its own number of workers."""
+"""Trajectories that wait for a grader with its own number of workers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """Changes that a user makes to the config."""
-
-    files: Sequence[Path] = ()
-    overrides: Sequence[str] = ()
-
-    def scene(self, place: StoredTrajectory) -> Scene:
-        """Make the scene of a place with these changes."""
-        return make_scene(place, files=self.files, overrides=self.overrides)
+MakeScene = Callable[[StoredTrajectory], Scene]
 
 
 def scenes(
-    found: Iterable[StoredTrajectory], options: Options
+    found: Iterable[StoredTrajectory], make: MakeScene
 ) -> Iterator[tuple[Scene, list[StoredTrajectory]]]:
     """(scene, trajectories) for each series of neighbours that have one origin."""
     for _, same in itertools.groupby(found, key=lambda place: (place.path.parent, place.origin)):
         places = list(same)
-        yield options.scene(places[0]), places
+        yield make(places[0]), places
 
 
 async def execute(
     found: Sequence[StoredTrajectory],
-    options: Options,
+    make: MakeScene,
     screen: Screen,
     *,
     say: Callable[[str], None],
 ) -> list[Rerun]:
-    """Run all of them, in order. `say` gets how kernels here differ from the recorded ones.
+    """Run all of them, in order. `say` gets how walls here differ from the recorded ones.
 
     Raises SandboxError if our own side fails, ConfigError for what cannot be read or run again.
     """
     at_once = _KERNELS_A_CPU * (os.cpu_count() or 1)
     reruns: list[Rerun] = []
     with screen.bar("running lines again", len(found)) as update:
-        for scene, places in scenes(found, options):
+        for scene, places in scenes(found, make):
             async with pool_of(scene, standby=at_once) as pool:
-                for note in (*scene.notes, *other_walls(scene.origin, str(pool.walls))):
+                for note in other_walls(scene.origin, str(pool.walls)):
                     say(note)
                 reruns += await run_all(
                     counted(partial(rerun, scene=scene, kernels=pool), update, len(reruns)),
@@ -96,50 +77,28 @@ async def execute(
 
 async def rescore(
     found: Sequence[StoredTrajectory],
-    options: Options,
+    make: MakeScene,
     screen: Screen,
-    *,
-    say: Callable[[str], None],
-    write: Write = lambda scored, origin: None,
 ) -> list[Change]:
     """Score all again and return their changes, in order. No kernel runs, and no model.
 
-    `write` gets the trajectories as they are scored now, some at a time, in order, and their origin
-    with the config that scored them. `say` gets how this machine differs from the one that made
-    them. Raises GraderError where nothing can be graded, and what the reward function raises.
+    Raises GraderError where nothing can be graded, and what the reward function raises.
     """
     changes: list[Change] = []
     with screen.bar("scoring again", len(found)) as update:
-        for scene, places in scenes(found, options):
-            for note in scene.notes:
-                say(note)
-            origin = scene.origin and replace(scene.origin, config=to_toml(scene.config))
+        for scene, places in scenes(found, make):
             async with open_scorer(make_task_plan(scene.config)) as scorer:
-                for start in range(0, len(places), _SCORED_AT_ONCE):
-                    some = places[start : start + _SCORED_AT_ONCE]
-                    one = counted(partial(_rescore, scorer=scorer), update, len(changes))
-                    changes += await _rescore_some(some, one, partial(write, origin=origin))
+                changes += await run_all(
+                    counted(partial(_rescore, scorer=scorer), update, len(changes)),
+                    places,
+                    at_once=_SCORED_AT_ONCE,
+                )
     return changes
 
 
-async def _rescore_some(
-    places: Sequence[StoredTrajectory],
-    one: Callable[[StoredTrajectory], Awaitable[tuple[Scored, Scored]]],
-    write: Callable[[list[Scored]], None],
-) -> list[Change]:
-    """Score as many again as memory may hold, and keep nothing of them but the changes."""
-    pairs = await run_all(one, places, at_once=_SCORED_AT_ONCE)
-    write([now for _, now in pairs])
-    return list(map(_change, places, pairs))
-
-
-async def _rescore(place: StoredTrajectory, *, scorer: Scorer) -> tuple[Scored, Scored]:
+async def _rescore(place: StoredTrajectory, *, scorer: Scorer) -> Change:
     stored = read(place)
-    return stored, await scorer.rescore(stored)
-
-
-def _change(place: StoredTrajectory, pair: tuple[Scored, Scored]) -> Change:
-    before, after = map(Judgement.of, pair)
+    before, after = map(Judgement.of, (stored, await scorer.rescore(stored)))
     return Change(id=place.id, before=before, after=after)
 
 

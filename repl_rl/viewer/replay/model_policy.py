@@ -32,11 +32,14 @@ from repl_rl.records import Line, OutcomeKind, Trajectory
 from repl_rl.rollout.builder import TrajectoryBuilder
 from repl_rl.rollout.plan import TaskPlan
 from repl_rl.rollout.sampler import LineSampler
+from repl_rl.rollout.scoring import Scoring
 from repl_rl.transcript.conventions import load_format
+from repl_rl.transcript.encoding import Encoding
 from repl_rl.transcript.format import TranscriptFormat, next_number
-from repl_rl.viewer.replay.branch import AskedSampler, begin, is_same_vocabulary
+from repl_rl.viewer.replay.branch import Referee, begin, is_same_vocabulary
 from repl_rl.viewer.replay.live import Live
 from repl_rl.viewer.replay.scene import Scene
+from repl_sandbox.types import KernelSource
 
 _LONGEST_PROMPT = 4096
 """Tokens of a prompt for which there is room beside a trajectory and its continuation."""
@@ -125,17 +128,23 @@ class ModelPolicy:
         temperature = self._sampling.temperature
         return tuple(logprobs(self._loaded, ids, start, temperature=temperature))
 
-    def asked(self, plan: TaskPlan) -> AskedSampler:
+    def referee(
+        self, plan: TaskPlan, scene: Scene, *, kernels: KernelSource, scorer: Scoring
+    ) -> Referee:
         """Implement `branch.ScoringPolicy`."""
         codec, fmt = self._loaded.codec, plan.format(self._loaded.chat_template)
-        return AskedSampler(
-            sampler=LineSampler(
-                self._engine, codec, fmt, self._sampling, context_tokens=self._context_tokens
-            ),
-            codec=codec,
-            fmt=fmt,
+        sampler = LineSampler(
+            self._engine, codec, fmt, self._sampling, context_tokens=self._context_tokens
+        )
+        return Referee(
+            sampler,
+            Encoding(fmt, codec),
+            plan.task,
+            scene,
             source=self.source,
             at_once=self._sampling.max_in_flight,
+            kernels=kernels,
+            scorer=scorer,
         )
 
     def _check_room(self, built: TrajectoryBuilder) -> None:

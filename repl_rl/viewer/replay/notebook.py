@@ -14,8 +14,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import nbformat
+from nbformat import v4
 
 from repl_rl.credit.ledger import Entry
 from repl_rl.records import LineOutcome, OutcomeKind, Trajectory
@@ -98,19 +100,19 @@ Cell = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
-    """Lines that share a cell: thoughts, then the lines that the kernel got as one source."""
+    """Lines that share a cell: comments, then the lines that the kernel got as one source."""
 
-    thoughts: tuple[Entry, ...]
+    comments: tuple[Entry, ...]
     body: tuple[Entry, ...]
-    """Empty for the thoughts at the end of a trajectory."""
+    """Empty for the comments at the end of a trajectory."""
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        return self.thoughts + self.body
+        return self.comments + self.body
 
     @property
     def kind(self) -> OutcomeKind:
-        """Outcome of the last line. A cell of thoughts alone holds comments and prints nothing."""
+        """Outcome of the last line. A cell of comments alone holds comments and prints nothing."""
         return self.body[-1].line.outcome.kind if self.body else OutcomeKind.OK_SILENT
 
     @property
@@ -121,8 +123,8 @@ class _Statement:
     @property
     def shown(self) -> str:
         """Source that the cell shows."""
-        thoughts = [_cleaned(_typed(self.thoughts))] * bool(self.thoughts)
-        return "\n".join(thoughts + [_as_code(self.source)] * bool(self.body))
+        comments = [_cleaned(_typed(self.comments))] * bool(self.comments)
+        return "\n".join(comments + [_as_code(self.source)] * bool(self.body))
 
 
 def to_notebook(item: Annotated, *, setup: Sequence[str]) -> nbformat.NotebookNode:
@@ -133,21 +135,24 @@ def to_notebook(item: Annotated, *, setup: Sequence[str]) -> nbformat.NotebookNo
     hold as `source` what the kernel got.
     """
     trajectory = item.ledger.scored.trajectory
-    cells = [_introduction(item), _code_cell("setup", _setup(setup, seed=trajectory.seed))]
+    cells = [
+        v4.new_markdown_cell(_introduction(item), id="introduction"),
+        v4.new_code_cell(_setup(setup, seed=trajectory.seed), id="setup"),
+    ]
     numbers = _numbers(item)
     for statement in _statements(item.ledger.entries):
         if statement.kind is OutcomeKind.SUBMITTED:
             # Right before the call: a policy may have rebound the name, and every other call must
             # fail on the stub of the setup, as it did.
-            cells.append(_code_cell(f"answer-{statement.body[-1].line.index}", _ANSWER))
+            name = f"answer-{statement.body[-1].line.index}"
+            cells.append(v4.new_code_cell(_ANSWER, id=name))
         cells.append(_statement_cell(statement, numbers, _shown_value(statement, trajectory)))
     metadata = {
         "kernelspec": KERNELSPEC,
         "language_info": LANGUAGE_INFO,
         "repl_rl": _about(item),
     }
-    document = {"nbformat": 4, "nbformat_minor": 5, "metadata": metadata, "cells": cells}
-    notebook: nbformat.NotebookNode = nbformat.from_dict(document)
+    notebook: nbformat.NotebookNode = v4.new_notebook(metadata=metadata, cells=cells)
     return notebook
 
 
@@ -160,20 +165,20 @@ def write_notebook(path: Path, item: Annotated, *, setup: Sequence[str]) -> None
 
 
 def _statements(entries: Sequence[Entry]) -> Iterator[_Statement]:
-    """Lines as a session joins them: a thought inside an open statement is part of it."""
-    thoughts: list[Entry] = []
+    """Lines as a session joins them: a comment inside an open statement is part of it."""
+    comments: list[Entry] = []
     body: list[Entry] = []
     for entry in entries:
         kind = entry.line.outcome.kind
         if not body and kind is not OutcomeKind.CUT and is_comment(strip_line(entry.line.source)):
-            thoughts.append(entry)
+            comments.append(entry)
             continue
         body.append(entry)
         if kind is not OutcomeKind.INCOMPLETE:
-            yield _Statement(tuple(thoughts), tuple(body))
-            thoughts, body = [], []
-    if thoughts or body:
-        yield _Statement(tuple(thoughts), tuple(body))
+            yield _Statement(tuple(comments), tuple(body))
+            comments, body = [], []
+    if comments or body:
+        yield _Statement(tuple(comments), tuple(body))
 
 
 def _shown_value(statement: _Statement, trajectory: Trajectory) -> str | None:
@@ -183,7 +188,9 @@ def _shown_value(statement: _Statement, trajectory: Trajectory) -> str | None:
     return None if statement.kind is OutcomeKind.SUBMITTED and value == "None" else value
 
 
-def _statement_cell(statement: _Statement, numbers: Mapping[int, Cell], value: str | None) -> Cell:
+def _statement_cell(  # Any, here and below: nbformat has no types
+    statement: _Statement, numbers: Mapping[int, Cell], value: str | None
+) -> Any:
     kind = statement.kind
     about: Cell = {"lines": [numbers[entry.line.index] for entry in statement.entries]}
     if _cleaned(statement.source) != statement.source:
@@ -194,10 +201,10 @@ def _statement_cell(statement: _Statement, numbers: Mapping[int, Cell], value: s
     if not kind.traits.ran:
         # Some converters take a raw cell without a type for HTML.
         metadata = {"repl_rl": about, "format": "text/plain", "raw_mimetype": "text/plain"}
-        return {"cell_type": "raw", "id": name, "metadata": metadata, "source": statement.shown}
+        return v4.new_raw_cell(statement.shown, id=name, metadata=metadata)
     metadata = {"repl_rl": about} | ({"tags": _tags(kind)} if kind.traits.is_error else {})
     outputs = _outputs(statement, value)
-    return _code_cell(name, statement.shown, metadata=metadata, outputs=outputs)
+    return v4.new_code_cell(statement.shown, id=name, metadata=metadata, outputs=outputs)
 
 
 def _tags(kind: OutcomeKind) -> list[str]:
@@ -206,17 +213,14 @@ def _tags(kind: OutcomeKind) -> list[str]:
     return ["raises-exception", *stopped]
 
 
-def _outputs(statement: _Statement, value: str | None) -> list[Cell]:
+def _outputs(statement: _Statement, value: str | None) -> list[Any]:
     """Return outputs as the kernel sends them: one text with a traceback, then the bare error."""
     text = clean("".join(entry.line.outcome.observation for entry in statement.entries))
     if value is not None:
         text += f"{clean(value)}\n"
-    outputs: list[Cell] = []
-    if text:
-        outputs.append({"output_type": "stream", "name": "stdout", "text": text})
+    outputs = [v4.new_output("stream", text=text)] if text else []
     if statement.body and (error_type := _error_type(text, statement.body[-1].line.outcome)):
-        error = {"ename": error_type, "evalue": "", "traceback": []}
-        outputs.append({"output_type": "error", **error})
+        outputs.append(v4.new_output("error", ename=error_type))
     return outputs
 
 
@@ -279,16 +283,15 @@ def _about(item: Annotated) -> Cell:
     }
 
 
-def _introduction(item: Annotated) -> Cell:
-    """The one cell that a browser renders: what others wrote stands in fences, as plain text."""
+def _introduction(item: Annotated) -> str:
+    """The cell that a browser renders: what others wrote stands in fences, as plain text."""
     about = _about(item)
     shown = ("trajectory", "problem", "seed", "policy_version", "stop_reason", "verdict")
     names = (*shown, "outcome_reward", "total_reward", "submission")
     about["verdict"] = verdict_words(item.ledger.scored.verdict)
     facts = "\n".join(f"{name:<16}{clean(str(about[name]))}" for name in names)
     statement = _cleaned(item.ledger.scored.problem.statement)
-    text = _INTRODUCTION.format(facts=_fenced(facts), statement=_fenced(statement))
-    return {"cell_type": "markdown", "id": "introduction", "metadata": {}, "source": text}
+    return _INTRODUCTION.format(facts=_fenced(facts), statement=_fenced(statement))
 
 
 def _fenced(text: str) -> str:
@@ -316,20 +319,3 @@ def _as_code(source: str) -> str:
 def _cleaned(text: str) -> str:
     """Line by line: a sequence that is never closed would take the lines below with it."""
     return "\n".join(map(clean, text.split("\n")))
-
-
-def _code_cell(
-    name: str,
-    source: str,
-    *,
-    metadata: Mapping[str, object] | None = None,
-    outputs: Sequence[Cell] = (),
-) -> Cell:
-    return {
-        "cell_type": "code",
-        "id": name,
-        "metadata": dict(metadata or {}),
-        "execution_count": None,
-        "outputs": list(outputs),
-        "source": source,
-    }

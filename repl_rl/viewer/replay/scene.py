@@ -12,10 +12,10 @@ import errno
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO, TypeVar
+from typing import Any, TextIO
 
 from repl_rl.base.terminal import one_row
 from repl_rl.config import Config
@@ -270,9 +270,6 @@ def other_walls(origin: Origin | None, walls: str) -> list[str]:
     return [f"made in kernels of {one_row(origin.isolation)!r}, here they are {walls!r}"]
 
 
-File = TypeVar("File", TextIO, BinaryIO)
-
-
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[TextIO]:
     """Yield a file beside `path`, which takes the place of `path` at the end or never.
@@ -281,42 +278,19 @@ def whole_file(path: Path) -> Iterator[TextIO]:
     written, or is not a file.
     """
     with _as_config_error(path):
-        place = path.resolve()
-        if place.is_symlink():  # Python 3.13 does not report a ring of links
+        target = path.resolve()
+        if target.is_symlink():  # Python 3.13 does not report a ring of links
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        if place.exists() and not place.is_file():
+        if target.exists() and not target.is_file():
             raise ConfigError(f"cannot write to {str(path)!r}: it is a folder or device")
-    with _beside_target(path, place, _ascii) as file:
-        yield file
-
-
-@contextlib.contextmanager
-def new_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file like `whole_file`, in bytes, but never in place of an existing file or link."""
-    with _beside_target(path, path, lambda part: part.open("xb")) as file:
-        yield file
-        if os.path.lexists(path):
-            raise ConfigError(f"{str(path)!r} was made meanwhile; name another file")
-
-
-def _ascii(part: Path) -> TextIO:
-    return part.open("x", encoding="ascii", errors="xmlcharrefreplace", newline="\n")
-
-
-@contextlib.contextmanager
-def _beside_target(path: Path, place: Path, make: Callable[[Path], File]) -> Iterator[File]:
-    """A file that `make` opens beside `place`, and that moves to `place` at the end or never.
-
-    `make` must open it with `x`: an existing file of its name may be a link to anything.
-    """
-    part = place.with_name(f"{place.name}.{os.getpid()}.part")
-    with _as_config_error(path):
-        file = make(part)
+        part = target.with_name(f"{target.name}.{os.getpid()}.part")
+        # "x": an existing file of its name may be a link to anything.
+        file = part.open("x", encoding="ascii", errors="xmlcharrefreplace", newline="\n")
     try:
         yield file
         with _as_config_error(path):
             file.close()
-            part.replace(place)
+            part.replace(target)
     finally:
         with contextlib.suppress(OSError):  # the file is thrown away
             file.close()

@@ -69,7 +69,7 @@ def transcript_rows(scored: Scored, decode: Decode | None) -> Iterator[Transcrip
     observations stand alone on their rows.
     """
     trajectory = scored.trajectory
-    texts = _decoded(trajectory, decode) or _rendered(trajectory)
+    texts = _decoded(trajectory, decode) or span_texts(trajectory)
     row = TranscriptRow()
     for piece, by, line in _pieces(trajectory, texts):
         text = clean(piece)
@@ -123,20 +123,20 @@ def _decoded(trajectory: Trajectory, decode: Decode | None) -> list[str] | None:
     return texts
 
 
-def _rendered(trajectory: Trajectory) -> list[str]:
+def span_texts(trajectory: Trajectory) -> list[str]:
     """The text of each span, from lines, observations and the prompt alone."""
-    thought = trajectory.thought
-    fmt, number = _repl_of(trajectory.prompt_text if thought is None else thought.shown)
+    fmt, number = _repl_of(trajectory.opening)
     texts = []
     for span in spans(trajectory):
-        if thought is not None and span.line_index < 0:
-            texts.append(thought.source if span.is_sampled else thought.shown)
+        if span.is_sampled:
+            texts.append(source_of(trajectory, span))
+            continue
+        if span.line_index < 0:
+            texts.append(trajectory.opening)
             continue
         line = trajectory.lines[span.line_index]
         shown, kind = line.outcome.observation, line.outcome.kind
-        if span.is_sampled:
-            texts.append(line.source)
-        elif fmt is None:
+        if fmt is None:
             texts.append(_alone(line.source, shown))
         else:
             texts.append(fmt.render_observation(shown, kind, number=number))

@@ -2,7 +2,7 @@
 
     StoredTrajectory, ... -> Stepper -> Walk -> Face
 
-One errand at a time: a key that is pressed while one runs waits for its end. Knows keys. Does not
+One command at a time: a key that is pressed while one runs waits for its end. Knows keys. Does not
 know kernels, files or rewards.
 """
 
@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -44,51 +45,24 @@ Command = Coroutine[None, None, str | None]
 """Returns a message, None where there is nothing to say."""
 
 
-class CalledOff(Exception):
-    """The person ended the errand early."""
+@dataclass(slots=True, kw_only=True)
+class RunningCommand:
+    """Command of a walk under way."""
 
+    doing: str
+    """What it does, in words."""
+    task: asyncio.Task[str | None]
+    can_stop: bool
+    since: float = field(default_factory=time.monotonic)
 
-class Errand:
-    """`begin`, `outcome`, `end`; `call_off` in between ends it early."""
-
-    def __init__(self) -> None:
-        self._task: asyncio.Task[str | None] | None = None
-        self.doing, self._since = "", 0.0
-        self.can_stop = False
-
-    @property
-    def is_on(self) -> bool:
-        return self._task is not None
-
-    def begin(self, doing: str, command: Command, *, can_stop: bool) -> None:
-        """`doing` says in words what it is."""
-        assert self._task is None, "one at a time"
-        self.doing, self._since, self.can_stop = doing, time.monotonic(), can_stop
-        self._task = asyncio.create_task(command)
-
-    async def outcome(self) -> str | None:
-        """The message of the command. Raises what the command raises, and CalledOff."""
-        assert self._task is not None, "nothing was begun"
-        try:
-            await asyncio.wait([self._task])
-        finally:
-            self._task.cancel()  # in case this wait is cancelled itself
-            self.can_stop = False
-        if self._task.cancelled():
-            raise CalledOff
-        return self._task.result()
-
-    def call_off(self) -> None:
-        """End the command early, if it may be called off."""
-        if self._task is not None and self.can_stop:
-            self._task.cancel()
+    def stop(self) -> None:
+        """End it early, if it may be called off."""
+        if self.can_stop:
+            self.task.cancel()
             self.can_stop = False  # its cleanup must run to the end
 
-    def end(self) -> None:
-        self._task, self.can_stop = None, False
-
     def __str__(self) -> str:
-        return f"{self.doing} ... {time.monotonic() - self._since:.0f} s"
+        return f"{self.doing} ... {time.monotonic() - self.since:.0f} s"
 
 
 Ask = Callable[[Walk], Command]
@@ -99,102 +73,6 @@ _MAX_AHEAD = 8
 """Keys that are kept while a line runs; of more keys, the last."""
 _MAX_MESSAGE = 500
 _ERROR = "red"
-
-
-class WalkApp(App[None]):
-    """The part of the stepper that is the same for all keys."""
-
-    def __init__(self, *, num_found: int, notes: Sequence[str]) -> None:
-        super().__init__()
-        # The colours of the person's own terminal, as everywhere else in repl-rl.
-        self.theme = "ansi-dark"
-        self._face = Face()
-        self._walk: Walk | None = None
-        self._number, self._num_found = 0, num_found
-        self._notes = notes
-        self._errand = Errand()
-        self._ahead: deque[Callable[[Walk], None]] = deque(maxlen=_MAX_AHEAD)
-        self._message = Text()
-
-    def compose(self) -> ComposeResult:
-        yield self._face
-
-    def on_ready(self) -> None:
-        self.set_interval(_TICK_S, self._tick)
-
-    async def on_unmount(self) -> None:
-        if self._walk is not None:
-            await self._walk.aclose()
-
-    def _after(self) -> None:
-        """Called once an errand has ended, for subclasses that have more to do."""
-
-    @property
-    def is_busy(self) -> bool:
-        """True while what a key asked for runs."""
-        return self._errand.is_on
-
-    def _soon(self, act: Callable[[Walk], None]) -> None:
-        """Act at once, or after the errand that runs: two lines are never interleaved."""
-        if self.is_busy:
-            self._ahead.append(act)
-        elif self._walk is not None:
-            act(self._walk)
-
-    def _do(self, doing: str, ask: Ask, *, can_stop: bool = False) -> None:
-        self._soon(lambda walk: self._start(doing, ask(walk), can_stop=can_stop))
-
-    def _start(self, doing: str, command: Command, *, can_stop: bool = False) -> None:
-        self._message = Text()
-        self._errand.begin(doing, command, can_stop=can_stop)
-        self.run_worker(self._finish())
-
-    async def _finish(self) -> None:
-        try:
-            self._message = Text(clipped(await self._outcome() or "", _MAX_MESSAGE))
-        except (ReplRLError, SandboxError) as error:
-            self._message = styled(clipped(str(error), _MAX_MESSAGE), _ERROR)
-            if self._walk is None:
-                self.exit(return_code=1, message=self._message)
-        finally:
-            self._errand.end()
-        self._after()
-        self._paint()
-        while self._ahead and self._walk is not None and not self.is_busy:
-            self._ahead.popleft()(self._walk)
-
-    async def _outcome(self) -> str | None:
-        try:
-            return await self._errand.outcome()
-        except CalledOff:
-            assert self._walk is not None, "what opens a walk is not called off"
-            # Half a line has run in this kernel: nobody knows its state.
-            await self._walk.renew()
-            return "called off"
-
-    def _tick(self) -> None:
-        """A line that takes long shows that it runs."""
-        if self.is_busy:
-            self._paint()
-
-    def _paint(self) -> None:
-        if self._walk is not None:
-            place = f"{self._number + 1} of {self._num_found}"
-            self._face.show(self._walk, place=place)
-        self._face.show_status(self._status(), can_stop=self._errand.can_stop)
-
-    def _status(self) -> Text:
-        if self.is_busy:
-            return styled(str(self._errand), DIFFERS)
-        if self._message or self._walk is None:
-            return self._message
-        if self._walk.at_hand is None:
-            return styled("; ".join(clipped(note, _MAX_MESSAGE) for note in self._notes), DIFFERS)
-        return difference_row(self._walk)
-
-    def _show_message(self, message: str) -> None:
-        self._message = Text(message)
-        self._paint()
 
 
 _MAX_PREFILLED, _MAX_DIGITS = 4000, 9
@@ -212,7 +90,7 @@ RUNS: dict[str, Ask] = {
 """Requests of the keys that run lines, by name in the key table."""
 
 
-class Stepper(WalkApp):
+class Stepper(App[None]):
     """Run it with `run_async(mouse=False)` while kernels and judge are open.
 
     Its `return_code` is 1 where something of ours broke before there was anything to see.
@@ -236,20 +114,112 @@ class Stepper(WalkApp):
         isolation: str = "unknown",
     ) -> None:
         """`annotate` is called in a thread; saved files record `isolation`."""
-        super().__init__(num_found=len(found), notes=notes)
+        super().__init__()
+        # The colours of the person's own terminal, as everywhere else in repl-rl.
+        self.theme = "ansi-dark"
         self._found = found
         self._scene, self._kernels, self._scorer = scene, kernels, scorer
         self._annotate, self._policy, self._referee = annotate, policy, referee
-        self._isolation = isolation
+        self._notes, self._isolation = notes, isolation
+        self._face = Face()
+        self._walk: Walk | None = None
+        self._number = 0
+        self._command: RunningCommand | None = None
+        self._ahead: deque[Callable[[Walk], None]] = deque(maxlen=_MAX_AHEAD)
+        self._message = Text()
         self._take: Callable[[str], None] | None = None
         """Function that takes the answer to an open question."""
+
+    def compose(self) -> ComposeResult:
+        yield self._face
 
     def on_mount(self) -> None:
         self._start("opening", self._open(0))
 
+    def on_ready(self) -> None:
+        self.set_interval(_TICK_S, self._tick)
+
+    async def on_unmount(self) -> None:
+        if self._walk is not None:
+            await self._walk.aclose()
+
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool:
         """While a question is open, keys are typed into its answer."""
         return self._take is None or action in ("leave", "quit")
+
+    @property
+    def is_busy(self) -> bool:
+        """True while what a key asked for runs."""
+        return self._command is not None
+
+    def _soon(self, act: Callable[[Walk], None]) -> None:
+        """Act at once, or after the command that runs: two lines are never interleaved."""
+        if self.is_busy:
+            self._ahead.append(act)
+        elif self._walk is not None:
+            act(self._walk)
+
+    def _do(self, doing: str, ask: Ask, *, can_stop: bool = False) -> None:
+        self._soon(lambda walk: self._start(doing, ask(walk), can_stop=can_stop))
+
+    def _start(self, doing: str, command: Command, *, can_stop: bool = False) -> None:
+        assert self._command is None, "one at a time"
+        self._message = Text()
+        task = asyncio.create_task(command)
+        self._command = RunningCommand(doing=doing, task=task, can_stop=can_stop)
+        self.run_worker(self._finish(self._command))
+
+    async def _finish(self, command: RunningCommand) -> None:
+        try:
+            self._message = Text(clipped(await self._outcome(command) or "", _MAX_MESSAGE))
+        except (ReplRLError, SandboxError) as error:
+            self._message = styled(clipped(str(error), _MAX_MESSAGE), _ERROR)
+            if self._walk is None:
+                self.exit(return_code=1, message=self._message)
+        finally:
+            self._command = None
+        self._ask_further()
+        self._paint()
+        while self._ahead and self._walk is not None and not self.is_busy:
+            self._ahead.popleft()(self._walk)
+
+    async def _outcome(self, command: RunningCommand) -> str | None:
+        """The message of a command. Raises what the command raises."""
+        try:
+            await asyncio.wait([command.task])
+        finally:
+            command.task.cancel()  # in case this wait is cancelled itself
+            command.can_stop = False
+        if not command.task.cancelled():
+            return command.task.result()
+        assert self._walk is not None, "what opens a walk is not called off"
+        # Half a line has run in this kernel: nobody knows its state.
+        await self._walk.renew()
+        return "called off"
+
+    def _tick(self) -> None:
+        """A line that takes long shows that it runs."""
+        if self.is_busy:
+            self._paint()
+
+    def _paint(self) -> None:
+        if self._walk is not None:
+            self._face.show(self._walk, place=f"{self._number + 1} of {len(self._found)}")
+        can_stop = self._command is not None and self._command.can_stop
+        self._face.show_status(self._status(), can_stop=can_stop)
+
+    def _status(self) -> Text:
+        if self._command is not None:
+            return styled(str(self._command), DIFFERS)
+        if self._message or self._walk is None:
+            return self._message
+        if self._walk.at_hand is None:
+            return styled("; ".join(clipped(note, _MAX_MESSAGE) for note in self._notes), DIFFERS)
+        return difference_row(self._walk)
+
+    def _show_message(self, message: str) -> None:
+        self._message = Text(message)
+        self._paint()
 
     # Keys that run lines
 
@@ -321,7 +291,8 @@ class Stepper(WalkApp):
 
     async def _judged(self, walk: Walk, number: int) -> str | None:
         def tell(done: int, total: int) -> None:
-            self._errand.doing = f"{done} of {total} continuations"
+            if self._command is not None:
+                self._command.doing = f"{done} of {total} continuations"
 
         return await walk.judge(self._referee, num_branches=number, on_progress=tell)
 
@@ -356,7 +327,7 @@ class Stepper(WalkApp):
         self._face.ask(question, value)
         self._paint()
 
-    def _after(self) -> None:
+    def _ask_further(self) -> None:
         """Ask for further lines by hand, for as long as anything can follow."""
         if self._take == self._by_hand and self._walk is not None:
             if self._walk.live.is_over:
@@ -369,9 +340,9 @@ class Stepper(WalkApp):
             self._take(event.value)
 
     def action_leave(self) -> None:
-        if self.is_busy:
+        if self._command is not None:
             self._ahead.clear()
-            self._errand.call_off()
+            self._command.stop()
         else:
             self._close_question()
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import repl_rl
-from record_readers import Read, read_rllm, read_skyrl, read_slime, read_verl, written
+from record_readers import Read, read_skyrl, read_verl, written
 from repl_rl import export
 from repl_rl.errors import ConfigError
 from repl_rl.records import OutcomeKind, Scored, StopReason, Trajectory
@@ -27,18 +27,12 @@ LENGTHS = (3, 6, 3, 5, 3)
 
 READERS: dict[str, Callable[[Scored, list[float]], Read]] = {
     "verl": lambda one, row: read_verl(export.verl(one, row)),
-    "slime": lambda one, row: read_slime(export.slime(one, row)),
     "skyrl": lambda one, row: read_skyrl(export.skyrl([one], [row], as_rewards=True), 0),
-    "rllm": lambda one, row: read_rllm(export.rllm(one, row)),
 }
 REWARDS: dict[str, Callable[[Scored, list[float]], float]] = {
     "verl": lambda one, row: export.verl(one, row)["reward_score"],
     "verl, lines": lambda one, row: sum(export.verl(one, row)["extra_fields"]["line_rewards"]),
-    "slime": lambda one, row: export.slime(one, row)["reward"],
-    "slime, lines": lambda one, row: sum(export.slime(one, row)["train_metadata"]["line_rewards"]),
     "skyrl": lambda one, row: sum(export.skyrl([one], [row])["rewards"][0]),
-    "rllm": lambda one, row: export.rllm(one, row)["reward"],
-    "rllm, steps": lambda one, row: sum(s["reward"] for s in export.rllm(one, row)["steps"]),
 }
 EVERY_READER = pytest.mark.parametrize("read", READERS.values(), ids=READERS.keys())
 
@@ -153,17 +147,6 @@ def test_a_line_is_paid_at_its_last_token_and_the_outcome_at_the_last_of_all(
     assert {at: value for at, value in enumerate(rewards) if value} == {2: -0.25, 19: 0.5}
 
 
-def test_a_trajectory_that_was_not_scored_is_out_of_the_loss_of_slime(
-    make_trajectory: Make, make_scored: MakeScored
-) -> None:
-    row = [0.0] * sum(LENGTHS)
-    outcomes = {None: True, 0.0: False}
-    assert {
-        outcome: export.slime(make_scored(make_trajectory(PARTS), outcome), row)["remove_sample"]
-        for outcome in outcomes
-    } == outcomes
-
-
 def test_a_trajectory_that_was_not_scored_has_no_reward(
     make_trajectory: Make, make_scored: MakeScored
 ) -> None:
@@ -174,25 +157,30 @@ def test_a_trajectory_that_was_not_scored_has_no_reward(
             ConfigError, match=r"of problem p was not scored, and the -0\.25 .*; leave it out$"
         ):
             ONE_OF[name](one, row)
-    assert export.rllm(one, row)["reward"] is None
     assert export.skyrl([one], [row], as_rewards=True)["rewards"] == [row]
 
 
 @pytest.mark.parametrize(
-    ("reason", "slime", "skyrl"),
+    ("reason", "skyrl"),
     [
-        (StopReason.SUBMITTED, "completed", "stop"),
-        (StopReason.EOS, "completed", "stop"),
-        (StopReason.MAX_TOKENS, "truncated", "length"),
-        (StopReason.CANCELLED, "aborted", "stop"),
+        (StopReason.SUBMITTED, "stop"),
+        (StopReason.EOS, "stop"),
+        (StopReason.MAX_TOKENS, "length"),
+        (StopReason.CANCELLED, "stop"),
     ],
 )
-def test_frameworks_hear_in_their_words_why_it_ended(
-    reason: StopReason, slime: str, skyrl: str, make_trajectory: Make, make_scored: MakeScored
+def test_a_framework_hears_in_its_words_why_it_ended(
+    reason: StopReason, skyrl: str, make_trajectory: Make, make_scored: MakeScored
 ) -> None:
     one, row = make_scored(make_trajectory(PARTS, stop_reason=reason), 1.0), [0.0] * sum(LENGTHS)
-    assert export.slime(one, row)["status"] == slime
     assert export.skyrl([one], [row])["stop_reasons"] == [skyrl]
+
+
+@pytest.mark.parametrize("name", ["slime", "rllm"])
+def test_a_format_that_is_gone_is_named_with_those_that_are_there(name: str) -> None:
+    expected = rf"no '{name}'; there are Row, row_of, skyrl, .*; rllm and slime are gone"
+    with pytest.raises(ImportError, match=expected):
+        getattr(export, name)
 
 
 # What cannot be exported
@@ -200,8 +188,6 @@ def test_frameworks_hear_in_their_words_why_it_ended(
 
 ONE_OF: dict[str, Callable[[Scored, list[float]], object]] = {
     "verl": export.verl,
-    "slime": export.slime,
-    "rllm": export.rllm,
     "skyrl": lambda one, row: export.skyrl([one], [row]),
 }
 

@@ -86,16 +86,8 @@ function drawList(currentId) {
   byId("list").replaceChildren(...shown.map(listItem));
   byId("count").textContent =
     `${shown.length.toLocaleString("en")} of ${SUMMARIES.length.toLocaleString("en")}`;
-  byId("signal").textContent = signalText();
   byId("clear").hidden = shown.length === SUMMARIES.length;
   markCurrent(currentId);
-}
-
-function signalText() {
-  const without = GROUPS.size - WITH_SIGNAL.size;
-  if (without === 0) return "";
-  const whole = `${without.toLocaleString("en")} of ${counted(GROUPS.size, "group")}`;
-  return `${whole} ${without === 1 ? "has" : "have"} no signal`;
 }
 
 /** The first with an advantage that is not 0, so that a page opens on a signal. */

@@ -54,7 +54,6 @@ function show(summary) {
   byId("notice").hidden = true;
   markCurrent(summary.id);
   byId("reader").scrollTop = 0;
-  toggleList(false);
 }
 
 function say(text) {
@@ -128,30 +127,12 @@ function letGo() {
   for (const element of byId("transcript").querySelectorAll(".inspected"))
     element.classList.remove("inspected");
   emptyInspector();
-  toggleList(false);
-}
-
-function toggleList(isOpen) {
-  document.body.classList.toggle("list-open", isOpen);
-  byId("list-toggle").setAttribute("aria-expanded", String(isOpen));
-}
-
-const THEMES = ["auto", "light", "dark"];
-
-function setTheme(name) {
-  document.documentElement.dataset.theme = name;
-  byId("theme").textContent = `Colours: ${name}`;
-  const spelled = name === "auto" ? "as the system" : name;
-  byId("theme").setAttribute("aria-label", `Colours: ${spelled}`);
 }
 
 const KEYS = {
   j: () => go(1),
   k: () => go(-1),
-  "/": () => {
-    toggleList(true);
-    byId("search").focus();
-  },
+  "/": () => byId("search").focus(),
   t: () => focusToken(units.findIndex((unit) => unit.isSampled)),
   l: () => byId("ledger-title").focus(),
   s: () => byId("siblings-title").focus(),
@@ -219,13 +200,6 @@ function listen() {
     redrawList();
     byId("search").focus();
   });
-  byId("list-toggle").addEventListener("click", () =>
-    toggleList(!document.body.classList.contains("list-open")),
-  );
-  byId("theme").addEventListener("click", () => {
-    const at = THEMES.indexOf(document.documentElement.dataset.theme);
-    setTheme(THEMES[(at + 1) % THEMES.length]);
-  });
   byId("help-open").addEventListener("click", () => byId("help").showModal());
   addEventListener("keydown", onKey);
   addEventListener("hashchange", openFromHash);
@@ -238,7 +212,6 @@ function redrawList() {
 
 function start() {
   byId("notes").append(...PAGE.notes.map((note) => make("li", {}, visible(note))));
-  setTheme("auto");
   Object.keys(SELECTS).forEach(fillSelect);
   drawMeasures(() => applyMeasure(record, units));
   listen();

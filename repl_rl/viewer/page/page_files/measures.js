@@ -40,13 +40,6 @@ const MEASURES = {
     limit: () => LIMITS.reward,
     ends: (limit) => [`${signed(-limit, 2)} or less`, `${signed(limit, 2)} or more`],
   },
-  gap: {
-    label: "trainer gap",
-    value: gapOf,
-    limit: () => 1,
-    ends: () => ["-1 nat: trainer finds it less likely", "+1 nat: more likely"],
-  },
-  nothing: { label: "nothing", value: () => null, limit: () => 0 },
 };
 let measure = "advantage";
 
@@ -58,13 +51,12 @@ function drawMeasures(onChange) {
       measure = name;
       onChange();
     });
-    byId("measures").append(make("label", { "data-measure": name }, input, label));
+    byId("measures").append(make("label", {}, input, label));
   }
 }
 
 /** Colour the transcript that is drawn. */
 function applyMeasure(record, units) {
-  document.querySelector('[data-measure="gap"]').hidden = record.trainer === null;
   const { value, limit } = MEASURES[measure];
   for (const element of byId("transcript").querySelectorAll(".token.sampled")) {
     const found = value(record, units[element.dataset.unit]);
@@ -89,11 +81,11 @@ function drawLegend(hasCopies) {
     hasCopies && legendKey("=", "sampled", ", a copy, trained in the other"),
     legendKey(".", "injected", ", never trained"),
   ];
-  if (ends && limit()) {
+  if (limit()) {
     const [low, high] = ends(limit());
     const kind = isOneSided ? "ramp one-sided" : "ramp";
     const ramp = make("span", { class: kind, role: "img", "aria-label": "to" });
     parts.push(make("span", { class: "scale" }, low, ramp, high));
-  } else if (ends) parts.push(make("span", { class: "scale" }, "all are 0 in this page"));
+  } else parts.push(make("span", { class: "scale" }, "all are 0 in this page"));
   byId("legend").replaceChildren(...parts.filter(Boolean));
 }

@@ -24,11 +24,6 @@ function usual(name) {
 /** Limits of the whole page, so that a colour means the same in each trajectory. */
 const LIMITS = { advantage: usual("max_advantage"), reward: usual("max_reward") };
 
-const GROUPS = new Set(SUMMARIES.map((summary) => summary.group));
-const WITH_SIGNAL = new Set(
-  SUMMARIES.filter((summary) => summary.max_advantage > 0).map((summary) => summary.group),
-);
-
 /** The class that colours a line. The verdict on the whole colours a submission. */
 function outcomeClass(kind, verdict) {
   const tone = PAGE.tones[kind] ?? "ran";

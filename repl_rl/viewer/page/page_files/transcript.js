@@ -5,23 +5,15 @@ const LONG_PROMPT = 24;
 /** What is shown as one piece: a token, or a whole span where its tokens have no texts. */
 function unitsOf(record) {
   const units = [];
-  for (const [start, stop, isSampled, line] of record.spans) {
+  for (const [number, [start, stop, isSampled, line]] of record.spans.entries()) {
     if (record.texts === null) {
-      units.push({ start, stop, line, isSampled, text: wholeText(record, isSampled, line) });
+      units.push({ start, stop, line, isSampled, text: record.span_texts[number] });
       continue;
     }
     for (let at = start; at < stop; at++)
       units.push({ start: at, stop: at + 1, line, isSampled, text: record.texts[at] });
   }
   return units;
-}
-
-function wholeText(record, isSampled, index) {
-  if (index < 0 && record.thought) return isSampled ? record.thought.source : record.thought.shown;
-  const line = record.lines[index];
-  if (isSampled) return line.source;
-  if (line === undefined) return "";
-  return line.observation + (line.outcome === "incomplete" ? "..." : ">>>");
 }
 
 /** Cut prompt and units at their newlines: [{pieces, line, isPrompt}]. */
