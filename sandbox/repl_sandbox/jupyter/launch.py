@@ -19,14 +19,14 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from repl_sandbox.host.started_kernel import StartedKernel
 from repl_sandbox.jupyter.configuration import Configuration, add_options, configured
-from repl_sandbox.jupyter.resident_client import BIRTH_TIMEOUT_S, ResidentClient
+from repl_sandbox.jupyter.resident_client import BIRTH_TIMEOUT_S, resident_kernel
 from repl_sandbox.sockets import PORTS, STDIN, socket_path
 from repl_sandbox.types import SandboxError
 
@@ -34,6 +34,7 @@ SCHEME = "hmac-sha256"
 MAX_PORT = (1 << 16) - 1
 COPIED_BYTES = 1 << 16
 LOOK_AGAIN_MS = 1000
+STDERR = 2
 
 
 class Relay:
@@ -104,13 +105,16 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
             one.shutdown(socket.SHUT_RDWR)
 
 
-def run(connection: dict[str, Any], configuration: Configuration) -> None:
+def run(
+    connection: dict[str, Any], configuration: Configuration, *, on_start: Callable[[], None]
+) -> None:
     """Be the kernel of this connection until it ends. Raises SandboxError if there is none."""
     parent = os.getppid()
     relay = Relay(connection)
     signals = Signals()
     with _born(configuration, connection["key"].encode()) as started:
         relay.join(started)
+        on_start()
         poller = select.poll()
         poller.register(started.pidfd, select.POLLIN)
         poller.register(signals, select.POLLIN)
@@ -129,13 +133,10 @@ def run(connection: dict[str, Any], configuration: Configuration) -> None:
 @contextmanager
 def _born(configuration: Configuration, key: bytes) -> Iterator[StartedKernel]:
     """A kernel of the resident server, or of a server of its own."""
-    client = ResidentClient.find(configuration)
-    if client is not None:
-        try:
-            yield client.kernel(key)
-        finally:
-            client.close()
-        return
+    with resident_kernel(configuration, key) as started:
+        if started is not None:
+            yield started
+            return
     from asyncio import Runner
 
     with Runner() as runner:
@@ -205,12 +206,15 @@ def read_connection(file: Path) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit codes: 0 the kernel has ended, 2 there was none."""
-    asked = _parser().parse_args(arguments)
-    try:
-        run(read_connection(asked.file), configured(asked))
-    except (ValueError, OSError, SandboxError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
+    options = _parser().parse_args(arguments)
+    with open(options.report, "w", closefd=options.report != STDERR) as report:
+        try:
+            connection = read_connection(options.file)
+            configuration = options.configuration or configured(options)
+            run(connection, configuration, on_start=report.close)
+        except (ValueError, OSError, SandboxError) as error:
+            print(error, file=sys.stderr if report.closed else report)
+            return 2
     return 0
 
 
@@ -219,6 +223,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-f", dest="file", type=Path, required=True, help="connection file")
     parser.add_argument("--lines", action="store_true", help="the classic REPL, line by line")
     add_options(parser)
+    parser.add_argument(
+        "--configuration", type=Configuration.from_text, help="all settings as JSON, for a program"
+    )
+    parser.add_argument(
+        "--report",
+        type=int,
+        metavar="FD",
+        default=STDERR,
+        help="where to say why there is no kernel; closed as soon as there is one",
+    )
     return parser
 
 
