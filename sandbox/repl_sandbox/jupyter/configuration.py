@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Self
 
+import msgspec
+
 from repl_sandbox.types import PERSON_CPU_S, Isolation, Limits
 
 if TYPE_CHECKING:
@@ -42,8 +44,6 @@ class Configuration:
     @classmethod
     def from_json(cls, value: object) -> Self:
         """Read what `as_json` has made. Raises ValueError for anything else."""
-        import msgspec  # clients only write it
-
         return msgspec.convert(value, cls)
 
     @classmethod

@@ -195,8 +195,7 @@ def _is_passed() -> bool:
 
 async def end(started: StartedKernel) -> None:
     """Kill a kernel, wait until it has ended, and let go of it."""
-    with suppress(ProcessLookupError):
-        signal.pidfd_send_signal(started.pidfd, signal.SIGKILL)
+    started.send_signal(signal.SIGKILL)
     deadline = time.monotonic() + END_TIMEOUT_S
     # An exit sets no Event.
     while not started.has_ended() and time.monotonic() < deadline:  # noqa: ASYNC110
